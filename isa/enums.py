@@ -1,0 +1,113 @@
+"""Enumerations shared by the public API, the instruction tables and the encoding.
+
+Members and values are those of the public `nki.isa` namespace (SDK nki/api/nki/isa/__init__.py),
+which exposes these classes under its own lower-case names.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Engine(Enum):
+    """The engines of a NeuronCore that fetch instructions, and the DMA engines."""
+
+    unknown = 0
+    tensor = 1
+    scalar = 2
+    gpsimd = 3
+    dma = 4
+    vector = 5
+    sync = 6
+
+
+SEQUENCERS = (Engine.tensor, Engine.scalar, Engine.gpsimd, Engine.vector, Engine.sync)
+"""The five engines that run an instruction stream of their own, in a fixed order."""
+
+
+class Memory(Enum):
+    """Where a tensor lives. Values are those of `nl.MemoryRegion`."""
+
+    sbuf = "sbuf"
+    psum = "psum"
+    private_hbm = "private_hbm"
+    shared_hbm = "shared_hbm"
+
+    @property
+    def on_chip(self) -> bool:
+        return self is Memory.sbuf or self is Memory.psum
+
+
+class ReduceCommand(Enum):
+    """What an instruction does with its engine's accumulate registers."""
+
+    idle = 0
+    reset = 1
+    reduce = 2
+    reset_reduce = 3
+    load_reduce = 4
+
+
+class DgeMode(Enum):
+    """Who generates the descriptors of a DMA (SDK nki/deep-dives/nki-dge.rst)."""
+
+    unknown = 0
+    swdge = 1
+    hwdge = 2
+    none = 3
+
+
+class OobMode(Enum):
+    """What an indirect access outside its tensor does."""
+
+    error = 0
+    skip = 1
+
+
+class MatmulPerfMode(Enum):
+    """Performance modes of the tensor engine."""
+
+    none = "none"
+    double_row = "double_row"
+
+
+class NcVersion(Enum):
+    """NeuronCore generations; ordered."""
+
+    gen2 = 2
+    gen3 = 3
+    gen4 = 4
+
+    def __lt__(self, other: NcVersion) -> bool:
+        return self.value < other.value
+
+    def __le__(self, other: NcVersion) -> bool:
+        return self.value <= other.value
+
+    def __gt__(self, other: NcVersion) -> bool:
+        return self.value > other.value
+
+    def __ge__(self, other: NcVersion) -> bool:
+        return self.value >= other.value
+
+
+class Condition(Enum):
+    """Comparison of a branch instruction (register against a value)."""
+
+    always = 0
+    eq = 1
+    ne = 2
+    lt = 3
+    le = 4
+    gt = 5
+    ge = 6
+
+
+class RegisterOperation(Enum):
+    """Integer operations of a sequencer on its 32-bit registers; results wrap."""
+
+    add = 0
+    subtract = 1
+    multiply = 2
+    minimum = 3
+    maximum = 4

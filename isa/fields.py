@@ -1,0 +1,145 @@
+"""How a row of the operation or machine-instruction table declares its fields.
+
+A row is a class whose body lists fields in order: `Operand`s (tensors an instruction reads or
+writes) and `Attribute`s (everything else). `isa.spec` collects them; all that derives from a row
+(signatures, checks, footprints, encoding, text, pages) walks these objects.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from isa.enums import (
+    Condition,
+    DgeMode,
+    Engine,
+    MatmulPerfMode,
+    Memory,
+    OobMode,
+    ReduceCommand,
+    RegisterOperation,
+)
+
+REQUIRED: Any = object()
+"""Default of a field that the caller must give."""
+
+SBUF = frozenset({Memory.sbuf})
+PSUM = frozenset({Memory.psum})
+ON_CHIP = SBUF | PSUM
+HBM = frozenset({Memory.private_hbm, Memory.shared_hbm})
+SHARED_HBM = frozenset({Memory.shared_hbm})
+SBUF_OR_HBM = SBUF | HBM
+ANY_MEMORY = ON_CHIP | HBM
+
+
+class Role(Enum):
+    """What an instruction does with an operand's elements."""
+
+    read = "read"
+    write = "write"
+    update = "update"
+
+    @property
+    def reads(self) -> bool:
+        return self is not Role.write
+
+    @property
+    def writes(self) -> bool:
+        return self is not Role.read
+
+
+class Kind(Enum):
+    """Type of an attribute's value; the encoding, the text form and the checks key on it."""
+
+    flag = "flag"  # bool
+    integer = "integer"  # int (32 bits, signed); a launch-symbol polynomial until loading
+    float32 = "float32"  # float, rounded to fp32
+    alu = "alu"  # isa.alu.AluOperator, or None
+    activation = "activation"  # isa.alu.Activation
+    pattern = "pattern"  # tuple of (step, count) pairs
+    integers = "integers"  # tuple of int
+    register = "register"  # a register that the instruction writes
+    value = "value"  # int, polynomial, or a register that the instruction reads
+    target = "target"  # index of an instruction in the same stream
+    accumulate = "accumulate"  # None (infer), bool
+    engine = "engine"
+    reduce_command = "reduce_command"
+    dge_mode = "dge_mode"
+    oob_mode = "oob_mode"
+    perf_mode = "perf_mode"
+    condition = "condition"
+    register_operation = "register_operation"
+    number = "number"  # int or float, as the destination's dtype takes it
+    priority = "priority"  # None or 0..3
+
+
+ENUM_KINDS: dict[Kind, type[Enum]] = {
+    Kind.engine: Engine,
+    Kind.reduce_command: ReduceCommand,
+    Kind.dge_mode: DgeMode,
+    Kind.oob_mode: OobMode,
+    Kind.perf_mode: MatmulPerfMode,
+    Kind.condition: Condition,
+    Kind.register_operation: RegisterOperation,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operand:
+    """A tensor operand.
+
+    `column`: one element a partition, broadcast along the free dimensions.
+    `immediate`: a number may stand in its place. `vector_offset`: the operand may carry
+    per-partition row indices (gather or scatter).
+    """
+
+    role: Role
+    memories: frozenset[Memory]
+    dtypes: frozenset[str] | None = None
+    optional: bool = False
+    immediate: bool = False
+    column: bool = False
+    vector_offset: bool = False
+    default: Any = REQUIRED
+    doc: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attribute:
+    """A field that is not a tensor. `choices` limits an enum or ALU attribute."""
+
+    kind: Kind
+    optional: bool = False
+    choices: tuple[Any, ...] | None = None
+    default: Any = REQUIRED
+    doc: str = ""
+
+
+Field = Operand | Attribute
+
+
+def Read(memories: frozenset[Memory] = ON_CHIP, **options: Any) -> Operand:
+    """An operand whose elements are read."""
+    return Operand(role=Role.read, memories=memories, **options)
+
+
+def Write(memories: frozenset[Memory] = ON_CHIP, **options: Any) -> Operand:
+    """An operand whose elements are all overwritten."""
+    return Operand(role=Role.write, memories=memories, **options)
+
+
+def Update(memories: frozenset[Memory] = ON_CHIP, **options: Any) -> Operand:
+    """An operand that is read and (partly) written."""
+    return Operand(role=Role.update, memories=memories, **options)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineState:
+    """Engine-internal state that a row reads or writes; orders instructions of one engine."""
+
+    name: str
+    reads: bool = True
+    writes: bool = True
+    doc: str = field(default="")

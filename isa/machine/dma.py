@@ -1,0 +1,30 @@
+"""Machine instructions that start DMA transfers.
+
+The issuing engine hands the transfer to one of its queues and goes on; the queue moves the bytes
+in order and updates semaphores when the last one has arrived.
+"""
+
+from __future__ import annotations
+
+from isa.enums import DgeMode, Engine, OobMode
+from isa.fields import SBUF_OR_HBM, Attribute, Kind, Read, Write
+from isa.spec import MachineInstruction
+
+
+class DmaCopy(MachineInstruction):
+    """dst = src, element by element in row-major order; shapes may differ, counts may not.
+
+    Between different dtypes the elements go through fp32. Either side may start at a
+    register-dependent offset or carry per-partition row indices. `oob_mode` says what an index
+    outside its tensor does.
+    """
+
+    opcode = 0x60
+    engines = (Engine.sync, Engine.scalar, Engine.gpsimd, Engine.vector, Engine.tensor)
+    asynchronous = True
+    document = "nki/api/nki.isa.rst#nki.isa.dma_copy"
+    dst = Write(SBUF_OR_HBM, vector_offset=True)
+    src = Read(SBUF_OR_HBM, vector_offset=True)
+    queue = Attribute(kind=Kind.integer, doc="index of the queue in the core's queue list")
+    dge_mode = Attribute(kind=Kind.dge_mode, default=DgeMode.none)
+    oob_mode = Attribute(kind=Kind.oob_mode, default=OobMode.error)

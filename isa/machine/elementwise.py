@@ -1,0 +1,92 @@
+"""Element-wise machine instructions that several engines share."""
+
+from __future__ import annotations
+
+from isa.enums import Engine
+from isa.fields import Attribute, Kind, Read, Update, Write
+from isa.spec import MachineInstruction
+
+_API = "nki/api/nki.isa.rst#nki.isa."
+
+
+class TensorTensor(MachineInstruction):
+    """dst = data1 <op> data2, element by element.
+
+    Arithmetic operators compute in fp32; bit-vector operators on the bit patterns. The GpSimd
+    engine computes on 32-bit integers natively when all operands are int32 or uint32.
+    """
+
+    opcode = 0x20
+    engines = (Engine.vector, Engine.gpsimd)
+    document = _API + "tensor_tensor"
+    dst = Write()
+    data1 = Read()
+    data2 = Read()
+    op = Attribute(kind=Kind.alu)
+
+
+class TensorScalar(MachineInstruction):
+    """dst = (data <op0> operand0) <op1> operand1; the operands are numbers or columns.
+
+    `reverse0` and `reverse1` swap the sides of their operator. `op1` None: one operator.
+    """
+
+    opcode = 0x21
+    engines = (Engine.vector, Engine.scalar, Engine.gpsimd)
+    document = _API + "tensor_scalar"
+    dst = Write()
+    data = Read()
+    op0 = Attribute(kind=Kind.alu)
+    operand0 = Read(immediate=True, column=True, optional=True)
+    reverse0 = Attribute(kind=Kind.flag)
+    op1 = Attribute(kind=Kind.alu, optional=True)
+    operand1 = Read(immediate=True, column=True, optional=True)
+    reverse1 = Attribute(kind=Kind.flag)
+
+
+class ScalarTensorTensor(MachineInstruction):
+    """dst = (data <op0> operand0) <op1> operand1; operand0 a number or column, operand1 a tile."""
+
+    opcode = 0x22
+    engines = (Engine.vector,)
+    document = _API + "scalar_tensor_tensor"
+    dst = Write()
+    data = Read()
+    op0 = Attribute(kind=Kind.alu)
+    operand0 = Read(immediate=True, column=True)
+    reverse0 = Attribute(kind=Kind.flag)
+    op1 = Attribute(kind=Kind.alu)
+    operand1 = Read()
+    reverse1 = Attribute(kind=Kind.flag)
+
+
+class TensorCopy(MachineInstruction):
+    """dst = src. Bit-accurate between equal dtypes, else through fp32."""
+
+    opcode = 0x23
+    engines = (Engine.vector, Engine.scalar, Engine.gpsimd)
+    document = _API + "tensor_copy"
+    dst = Write()
+    src = Read()
+
+
+class Memset(MachineInstruction):
+    """dst = value in every element."""
+
+    opcode = 0x24
+    engines = (Engine.vector, Engine.gpsimd)
+    document = _API + "memset"
+    dst = Write()
+    value = Attribute(kind=Kind.number)
+
+
+class CopyPredicated(MachineInstruction):
+    """dst = src where predicate is non-zero (zero, with `reverse`); elsewhere dst is kept."""
+
+    opcode = 0x25
+    engines = (Engine.vector,)
+    document = _API + "tensor_copy_predicated"
+    dst = Update()
+    src = Read(immediate=True)
+    predicate = Read()
+    reverse = Attribute(kind=Kind.flag)

@@ -1,0 +1,36 @@
+"""Machine instructions of the GpSimd engine (Pool)."""
+
+from __future__ import annotations
+
+from isa.enums import Engine
+from isa.fields import SBUF, Attribute, Kind, Read, Write
+from isa.spec import MachineInstruction
+
+_API = "nki/api/nki.isa.rst#nki.isa."
+
+
+class Iota(MachineInstruction):
+    """dst[p, w, z, y, x] = offset + p * channel_multiplier + sum of index * step, in int32."""
+
+    opcode = 0x50
+    engines = (Engine.gpsimd,)
+    document = _API + "iota"
+    dst = Write(SBUF)
+    pattern = Attribute(kind=Kind.pattern)
+    offset = Attribute(kind=Kind.value)
+    channel_multiplier = Attribute(kind=Kind.integer)
+
+
+class AffineSelect(MachineInstruction):
+    """dst = data where `op(affine value, 0)` holds, else `on_false`; the affine value is Iota's."""
+
+    opcode = 0x51
+    engines = (Engine.gpsimd,)
+    document = _API + "affine_select"
+    dst = Write(SBUF)
+    data = Read(SBUF)
+    pattern = Attribute(kind=Kind.pattern)
+    offset = Attribute(kind=Kind.value)
+    channel_multiplier = Attribute(kind=Kind.integer)
+    op = Attribute(kind=Kind.alu)
+    on_false = Attribute(kind=Kind.float32)

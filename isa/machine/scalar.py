@@ -1,0 +1,36 @@
+"""Machine instructions of the scalar engine (ACT)."""
+
+from __future__ import annotations
+
+from isa.enums import Engine, ReduceCommand
+from isa.fields import Attribute, EngineState, Kind, Read, Write
+from isa.spec import MachineInstruction
+
+ACCUMULATORS = "accumulators"
+TABLE = "activation_table"
+
+
+class Activate(MachineInstruction):
+    """dst = op(data * scale + bias) in fp32; optionally sums each partition's results, before the
+    output cast, into that partition's accumulate register, as `reduce_command` says."""
+
+    opcode = 0x40
+    engines = (Engine.scalar,)
+    state = (EngineState(ACCUMULATORS), EngineState(TABLE))
+    document = "nki/api/nki.isa.rst#nki.isa.activation"
+    dst = Write()
+    data = Read()
+    op = Attribute(kind=Kind.activation)
+    bias = Read(immediate=True, column=True, optional=True)
+    scale = Read(immediate=True, column=True)
+    reduce_command = Attribute(kind=Kind.reduce_command, default=ReduceCommand.idle)
+
+
+class ActReadAccumulator(MachineInstruction):
+    """dst [P, 1] = the accumulate registers of the partitions that dst covers."""
+
+    opcode = 0x41
+    engines = (Engine.scalar,)
+    state = (EngineState(ACCUMULATORS, writes=False),)
+    document = "nki/api/nki.isa.rst#nki.isa.activation_reduce"
+    dst = Write(column=True)

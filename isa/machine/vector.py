@@ -1,0 +1,45 @@
+"""Machine instructions of the vector engine (DVE) beyond the element-wise ones."""
+
+from __future__ import annotations
+
+from isa.enums import Engine
+from isa.fields import Attribute, Kind, Read, Write
+from isa.spec import MachineInstruction
+
+_API = "nki/api/nki.isa.rst#nki.isa."
+
+
+class TensorReduce(MachineInstruction):
+    """dst = reduction of the last `axes` dimensions of data by `op`, negated with `negate`.
+
+    Arithmetic in fp32, as 16 strided partial results folded by a fixed tree.
+    """
+
+    opcode = 0x30
+    engines = (Engine.vector,)
+    document = _API + "tensor_reduce"
+    dst = Write()
+    data = Read()
+    op = Attribute(kind=Kind.alu)
+    axes = Attribute(kind=Kind.integer, doc="how many trailing dimensions of data are reduced")
+    negate = Attribute(kind=Kind.flag)
+
+
+class Reciprocal(MachineInstruction):
+    """dst = 1 / data, in fp32."""
+
+    opcode = 0x31
+    engines = (Engine.vector,)
+    document = _API + "reciprocal"
+    dst = Write()
+    data = Read()
+
+
+class Transpose32(MachineInstruction):
+    """dst [F, P] = data.T for a tile of at most 32 x 32, bit for bit."""
+
+    opcode = 0x32
+    engines = (Engine.vector,)
+    document = _API + "nc_transpose"
+    dst = Write()
+    data = Read()

@@ -1,0 +1,6 @@
+"""The operation table, a file an engine or family."""
+
+from isa.operations import control, dma, gpsimd, scalar, tensor, vector
+from isa.spec import OPERATIONS
+
+__all__ = ["OPERATIONS", "control", "dma", "gpsimd", "scalar", "tensor", "vector"]

@@ -1,0 +1,115 @@
+"""A compiled program: instruction streams of every core, HBM tensors, symbols, source map.
+
+Everything in a program is data. Integer fields may be polynomials in launch symbols
+(`isa.affine.Polynomial`) until `bind` replaces them by their values for one launch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from isa.enums import Engine
+from isa.spec import Instruction
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterReference:
+    """Register `number` of the engine that runs the instruction (0..63)."""
+
+    number: int
+
+    def __repr__(self) -> str:
+        return f"R{self.number}"
+
+
+@dataclass(slots=True)
+class TensorDeclaration:
+    """A tensor in HBM.
+
+    `role`: "input", "output", "inout" (an input that the kernel updates), "internal" or
+    "constant" (then `data` holds its bytes). `core` is None for shared HBM, else the core that
+    owns it. `shape` entries are ints or polynomials; layout is row-major.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[Any, ...]
+    role: str
+    core: int | None = None
+    data: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A DMA queue. Its transfers start and complete in order; one engine feeds it."""
+
+    name: str
+    engine: Engine
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLocation:
+    """A line of the kernel's source that instructions come from."""
+
+    file: str
+    line: int
+    column: int
+    end_column: int
+    function: str
+    text: str
+
+
+@dataclass(slots=True)
+class StorageRecord:
+    """An on-chip allocation, for the SBUF map, uninitialised-read checks and messages."""
+
+    name: str
+    memory: str
+    dtype: str
+    shape: tuple[int, ...]
+    start_partition: int
+    partitions: int
+    offset: int
+    bytes_per_partition: int
+    location: int
+
+
+@dataclass(slots=True)
+class CoreProgram:
+    """Instruction streams and DMA queues of one core; `storages` are its on-chip allocations."""
+
+    streams: dict[Engine, list[Instruction]]
+    queues: list[Queue]
+    storages: list[StorageRecord] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One result of the kernel: the tensor that holds it, in return order."""
+
+    tensor: int
+
+
+@dataclass(slots=True)
+class Program:
+    """A compiled kernel for one target. `parameters` index `tensors` in call order.
+
+    `symbols` are the launch symbols (`isa.affine.Symbol`), `guards` the conditions on them
+    ((polynomial, text) pairs; a polynomial must be >= 0).
+    """
+
+    name: str
+    target: str
+    cores: list[CoreProgram]
+    tensors: list[TensorDeclaration]
+    parameters: list[int]
+    parameter_names: list[str]
+    results: list[int]
+    symbols: list[Any] = field(default_factory=list)
+    guards: list[tuple[Any, str]] = field(default_factory=list)
+    locations: list[SourceLocation] = field(default_factory=list)
+
+    @property
+    def instruction_count(self) -> int:
+        return sum(len(s) for core in self.cores for s in core.streams.values())

@@ -1,0 +1,138 @@
+"""The two kinds of table row: `Operation` (public API, tile IR) and `MachineInstruction`.
+
+A row is a class; its body is the schema (fields in order), its docstring the reference text.
+Defining the class enters it into the table. `Instruction` is one use of a machine row: in a
+compiled program its operands are `isa.access.AccessPattern`s, during lowering tile-IR accesses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from isa.enums import Engine
+from isa.fields import REQUIRED, Attribute, EngineState, Field, Operand
+
+if TYPE_CHECKING:
+    from isa.cost import Cost
+    from isa.rules import Rule
+    from isa.target import Target
+
+
+class Row:
+    """Common to both tables: the fields of a class body, in order, with derived indices."""
+
+    name: ClassVar[str]
+    fields: ClassVar[dict[str, Field]] = {}
+    field_names: ClassVar[tuple[str, ...]] = ()
+    operands: ClassVar[tuple[tuple[int, str, Operand], ...]] = ()
+    attributes: ClassVar[tuple[tuple[int, str, Attribute], ...]] = ()
+    reads: ClassVar[tuple[int, ...]] = ()
+    writes: ClassVar[tuple[int, ...]] = ()
+    document: ClassVar[str] = ""
+    engines: ClassVar[tuple[Engine, ...]] = ()
+    state: ClassVar[tuple[EngineState, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        cls.fields = {
+            name: value
+            for name, value in vars(cls).items()
+            if isinstance(value, (Operand, Attribute))
+        }
+        cls.field_names = tuple(cls.fields)
+        numbered = list(enumerate(cls.fields.items()))
+        cls.operands = tuple((i, n, f) for i, (n, f) in numbered if isinstance(f, Operand))
+        cls.attributes = tuple((i, n, f) for i, (n, f) in numbered if isinstance(f, Attribute))
+        cls.reads = tuple(i for i, _, f in cls.operands if f.role.reads)
+        cls.writes = tuple(i for i, _, f in cls.operands if f.role.writes)
+
+
+class Operation(Row):
+    """A row of the operation table: what the public API, the tile IR and the user know.
+
+    Values of one use are a tuple aligned with `field_names`.
+    """
+
+    rules: ClassVar[tuple[Rule, ...]] = ()
+    generations: ClassVar[tuple[int, ...]] = (2, 3, 4)
+    public: ClassVar[bool] = True
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "name" in vars(cls):
+            OPERATIONS[cls.name] = cls
+
+    @classmethod
+    def resolve(cls, values: tuple[Any, ...], target: Target) -> tuple[Any, ...]:
+        """Replace choices left open (engine, descriptor mode) by those that fix the numerics."""
+        return values
+
+    @classmethod
+    def expand(cls, values: tuple[Any, ...], target: Target) -> Iterable[Instruction]:
+        """The machine instructions of one use, in order, on the same operand objects."""
+        raise NotImplementedError(cls.name)
+
+
+class MachineInstruction(Row):
+    """A row of the machine-instruction table: what a program, the encoding, an engine and the
+    timing model know. `opcode` is ours (the vendor's encoding is not public)."""
+
+    opcode: ClassVar[int]
+    cost: ClassVar[Cost | None] = None
+    asynchronous: ClassVar[bool] = False
+    control: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.name = cls.__name__
+        if cls.opcode in {row.opcode for row in MACHINE_INSTRUCTIONS.values()}:
+            raise ValueError(f"{cls.name}: opcode {cls.opcode:#x} is taken")
+        MACHINE_INSTRUCTIONS[cls.name] = cls
+
+
+OPERATIONS: dict[str, type[Operation]] = {}
+MACHINE_INSTRUCTIONS: dict[str, type[MachineInstruction]] = {}
+
+
+class Instruction:
+    """One instruction: row, engine, field values, semaphore waits and updates, source location.
+
+    `waits`: (semaphore, amount) pairs. The instruction issues when every semaphore holds at least
+    its amount, and takes that amount off. `updates`: (semaphore, amount) pairs added when it (for
+    a DMA: its last byte) completes. `location` indexes the program's source map, or is a tracer
+    location during lowering.
+    """
+
+    __slots__ = ("engine", "location", "row", "updates", "values", "waits")
+
+    def __init__(
+        self,
+        row: type[MachineInstruction],
+        engine: Engine,
+        values: tuple[Any, ...],
+        waits: tuple[tuple[int, int], ...] = (),
+        updates: tuple[tuple[int, int], ...] = (),
+        location: Any = 0,
+    ) -> None:
+        self.row = row
+        self.engine = engine
+        self.values = values
+        self.waits = waits
+        self.updates = updates
+        self.location = location
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Instruction) and all(
+            getattr(self, slot) == getattr(other, slot) for slot in self.__slots__
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        fields = " ".join(f"{n}={v!r}" for n, v in zip(self.row.field_names, self.values))
+        return f"<{self.engine.name} {self.row.name} {fields}>"
+
+
+def defaults(row: type[Row]) -> dict[str, Any]:
+    """Default value of every field that has one."""
+    return {n: f.default for n, f in row.fields.items() if f.default is not REQUIRED}

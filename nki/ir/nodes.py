@@ -1,0 +1,253 @@
+"""Nodes of the tile IR. Slots classes with plain constructors, immutable by convention.
+
+    kernel   = parameters, results, symbols, guards, one body (list of nodes) per core
+    node     = Op | Loop | While
+    Op       = operation row + values aligned with the row's fields
+    Access   = view of a Tensor: shape, strides, offset in elements of its dtype
+
+Offsets are index forms: an int, a polynomial in launch symbols, or an `isa.affine.Affine` with
+register terms. Loop variables are registers. Strides are ints or polynomials.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from isa.enums import Memory
+from isa.spec import Operation
+
+
+class Register:
+    """A virtual 32-bit register: `register_alloc`, or the variable of a loop.
+
+    `lower` and `upper` bound a loop variable's values (inclusive), None where unknown.
+    """
+
+    __slots__ = ("location", "lower", "name", "number", "upper")
+
+    def __init__(
+        self,
+        number: int,
+        name: str = "",
+        location: Any = None,
+        lower: Any = None,
+        upper: Any = None,
+    ) -> None:
+        self.number = number
+        self.name = name
+        self.location = location
+        self.lower = lower
+        self.upper = upper
+
+    def __repr__(self) -> str:
+        return f"%r{self.number}"
+
+
+class Tensor:
+    """An allocation. `role`: "input", "output", "inout", "local" or "constant".
+
+    `pitch` is the elements per partition (product of shape[1:]) on chip, 0 in HBM. `address` is
+    the author's (start partition, byte offset), or None. `core` is the core whose body allocates
+    it, None for shared HBM. `data` holds a constant's NumPy array.
+    """
+
+    __slots__ = (
+        "address",
+        "core",
+        "data",
+        "dtype",
+        "location",
+        "memory",
+        "name",
+        "number",
+        "pitch",
+        "role",
+        "shape",
+    )
+
+    def __init__(
+        self,
+        number: int,
+        name: str,
+        memory: Memory,
+        dtype: str,
+        shape: tuple[Any, ...],
+        role: str = "local",
+        address: tuple[int, int] | None = None,
+        core: int | None = None,
+        location: Any = None,
+        data: Any = None,
+    ) -> None:
+        self.number = number
+        self.name = name
+        self.memory = memory
+        self.dtype = dtype
+        self.shape = shape
+        self.role = role
+        self.address = address
+        self.core = core
+        self.location = location
+        self.data = data
+        pitch = 0
+        if memory is Memory.sbuf or memory is Memory.psum:
+            pitch = 1
+            for count in shape[1:]:
+                pitch *= count
+        self.pitch = pitch
+
+    def __repr__(self) -> str:
+        return f"<{self.memory.value} {self.name} {self.dtype}{list(self.shape)}>"
+
+
+class Access:
+    """A view of a tensor: element (i0, i1, ...) is storage element offset + sum(i * stride).
+
+    On chip the storage is [partitions, pitch] row-major, dimension 0 is the partition dimension
+    with stride `pitch` (scaled when `dtype` is not the tensor's). With `vector_offset` (an
+    Access of one index a partition) element row i of dimension 0 starts at
+    offset + index[i] * vector_stride, and indices are below `vector_bound`.
+    """
+
+    __slots__ = (
+        "dtype",
+        "offset",
+        "shape",
+        "storage",
+        "strides",
+        "vector_bound",
+        "vector_offset",
+        "vector_stride",
+    )
+
+    def __init__(
+        self,
+        storage: Tensor,
+        dtype: str,
+        shape: tuple[Any, ...],
+        strides: tuple[Any, ...],
+        offset: Any = 0,
+        vector_offset: Access | None = None,
+        vector_stride: Any = 0,
+        vector_bound: Any = 0,
+    ) -> None:
+        self.storage = storage
+        self.dtype = dtype
+        self.shape = shape
+        self.strides = strides
+        self.offset = offset
+        self.vector_offset = vector_offset
+        self.vector_stride = vector_stride
+        self.vector_bound = vector_bound
+
+
+class Op:
+    """One use of an operation. `values` align with `row.field_names`; `location` is a
+    (code object, instruction offset) pair or whatever `nki.trace.locations` resolves; `after`
+    are the ops that must come first by the author's word (`depends_on`, `no_reorder`)."""
+
+    __slots__ = ("after", "location", "name", "row", "values")
+
+    def __init__(
+        self,
+        row: type[Operation],
+        values: tuple[Any, ...],
+        location: Any = None,
+        name: str | None = None,
+        after: tuple[Op, ...] = (),
+    ) -> None:
+        self.row = row
+        self.values = values
+        self.location = location
+        self.name = name
+        self.after = after
+
+
+class Loop:
+    """for variable in range(lower, upper, step): body.
+
+    `lower` and `upper` are ints, polynomials, or registers. `unroll` says whether the lowering
+    may unroll it to rotate buffers (launch-symbol loops), or keeps one copy (dynamic loops).
+    """
+
+    __slots__ = ("body", "location", "lower", "step", "unroll", "upper", "variable")
+
+    def __init__(
+        self,
+        variable: Register,
+        lower: Any,
+        upper: Any,
+        step: int,
+        body: list[Node],
+        unroll: bool = False,
+        location: Any = None,
+    ) -> None:
+        self.variable = variable
+        self.lower = lower
+        self.upper = upper
+        self.step = step
+        self.body = body
+        self.unroll = unroll
+        self.location = location
+
+
+class While:
+    """while register != 0: body. The body writes the register."""
+
+    __slots__ = ("body", "location", "register")
+
+    def __init__(self, register: Register, body: list[Node], location: Any = None) -> None:
+        self.register = register
+        self.body = body
+        self.location = location
+
+
+Node = Op | Loop | While
+
+
+class Kernel:
+    """A traced kernel. `parameters` are the input tensors in call order (None entries do not
+    occur: arguments that are not tensors are part of the specialisation), `results` the output
+    tensors in return order, `bodies` one node list per core."""
+
+    __slots__ = (
+        "bodies",
+        "guards",
+        "name",
+        "parameter_names",
+        "parameters",
+        "results",
+        "symbols",
+        "target",
+        "tensors",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        target: str,
+        parameters: list[Tensor],
+        parameter_names: list[str],
+        results: list[Tensor],
+        bodies: list[list[Node]],
+        tensors: list[Tensor],
+        symbols: list[Any] | None = None,
+        guards: list[tuple[Any, str]] | None = None,
+    ) -> None:
+        self.name = name
+        self.target = target
+        self.parameters = parameters
+        self.parameter_names = parameter_names
+        self.results = results
+        self.bodies = bodies
+        self.tensors = tensors
+        self.symbols = symbols or []
+        self.guards = guards or []
+
+
+def walk(nodes: list[Node]) -> Iterator[Node]:
+    """Every node of a body, parents before their bodies."""
+    for node in nodes:
+        yield node
+        if not isinstance(node, Op):
+            yield from walk(node.body)
