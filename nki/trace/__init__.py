@@ -1,0 +1,1 @@
+"""Running a kernel function to build tile IR."""

@@ -1,0 +1,162 @@
+"""Which matmul overwrites its PSUM tile and which adds to it (`accumulate=None`).
+
+The first matmul into a region since its allocation overwrites, later ones accumulate (SDK
+nki.isa.nc_matmul, "accumulate"). State follows allocations, never addresses. A region that
+another instruction wrote counts as not started: accumulating onto it is undefined before
+NeuronCore-v4 (same section), so the next matmul overwrites.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from isa.affine import bounds
+from isa.dtypes import DTYPES
+from isa.errors import NeuronError
+from nki.ir.nodes import Access, Tensor
+
+
+class Accumulation:
+    """What matmuls have written so far, per PSUM allocation of one core."""
+
+    __slots__ = ("_tiles",)
+
+    def __init__(self) -> None:
+        self._tiles: dict[Tensor, list[_Region]] = {}
+
+    def matmul(self, dst: Access, accumulate: Any, location: Any) -> Any:
+        """The flag of a matmul into `dst`: `accumulate` itself where it is given (bool or
+        predicate), else whether matmuls have written all of the region before.
+
+        Raises psum-overlap when they have written a part of it.
+        """
+        if accumulate is not None and type(dst.offset) is not int:
+            return accumulate
+        key = (dst.offset if type(dst.offset) is int else None, dst.shape, dst.strides, dst.dtype)
+        regions = self._tiles.get(dst.storage)
+        if regions is None:
+            self._tiles[dst.storage] = [_Region(dst, key, True)]
+            return False if accumulate is None else accumulate
+        for region in reversed(regions):
+            if not region.started:
+                break
+            if region.key == key:
+                return True if accumulate is None else accumulate
+        region = _Region(dst, key, True)
+        started = None if accumulate is not None else _started(regions, region)
+        regions.append(region)
+        return accumulate if started is None else started
+
+    def overwritten(self, dst: Access) -> None:
+        """An instruction other than a matmul writes `dst`."""
+        regions = self._tiles.get(dst.storage)
+        if regions:
+            region = _Region(dst, None, False)
+            if region.covers(dst.storage):
+                regions.clear()
+            else:
+                regions.append(region)
+
+
+class _Region:
+    """The bytes of a PSUM view: `started` says whether a matmul or another op wrote them.
+
+    `first` and `last` bound its partitions, `low` and `high` its bytes in each; the upper ends
+    are exclusive, and taken at a symbolic size's maximum.
+    """
+
+    __slots__ = ("access", "exact", "first", "high", "key", "last", "low", "started")
+
+    def __init__(self, access: Access, key: Any, started: bool) -> None:
+        self.access = access
+        self.key = key
+        self.started = started
+        storage = access.storage
+        offset = access.offset
+        if type(offset) is not int:
+            raise NeuronError(
+                "psum-overlap",
+                what=f"a matmul writes to {storage.name!r} at a position that changes from one "
+                "iteration to the next, and accumulate is not given",
+                why="Whether a matmul starts an accumulation or continues it is decided while "
+                "tracing, for regions that are known then.",
+                hint="Pass accumulate=True or accumulate=False to nc_matmul.",
+            )
+        size = DTYPES[access.dtype].size
+        pitch = storage.pitch * DTYPES[storage.dtype].size
+        self.first, self.low = divmod(offset * size, pitch)
+        shape = [_most(count) for count in access.shape]
+        self.exact = all(type(count) is int for count in access.shape)
+        self.last = self.first + shape[0]
+        reach = sum(
+            (count - 1) * stride
+            for count, stride in zip(shape[1:], access.strides[1:], strict=True)
+        )
+        self.high = self.low + (reach + 1) * size
+
+    def covers(self, storage: Tensor) -> bool:
+        """Whether this is all of the storage."""
+        return (
+            self.exact and self.access.shape == storage.shape and self.access.dtype == storage.dtype
+        )
+
+    def apart(self, other: _Region) -> bool:
+        """Whether the bounding boxes have nothing in common."""
+        return (
+            self.last <= other.first
+            or other.last <= self.first
+            or self.high <= other.low
+            or other.high <= self.low
+        )
+
+    def paint(self, mask: np.ndarray, value: bool) -> None:
+        """Set this region's bytes in a [partitions, bytes] mask."""
+        mask_view = self.view(mask)
+        mask_view[...] = value
+
+    def view(self, mask: np.ndarray) -> np.ndarray:
+        size = DTYPES[self.access.dtype].size
+        return np.lib.stride_tricks.as_strided(
+            mask[self.first :, self.low :],
+            [_most(count) for count in self.access.shape] + [size],
+            [mask.strides[0]] + [stride * size for stride in self.access.strides[1:]] + [1],
+        )
+
+
+def _most(count: Any) -> int:
+    """A size, or the most it can be."""
+    return count if type(count) is int else bounds(count)[1]
+
+
+def _started(regions: list[_Region], region: _Region) -> bool:
+    """Whether matmuls have written all of a region before (True) or nothing of it (False)."""
+    touching = [other for other in regions if not region.apart(other)]
+    if not any(other.started for other in touching):
+        return False
+    if all(other.started for other in touching):
+        if any(other.key == region.key for other in touching):
+            return True
+    elif not touching[-1].started and touching[-1].key == region.key:
+        return False
+    storage = region.access.storage
+    width = storage.pitch * DTYPES[storage.dtype].size
+    sure = np.zeros((_most(storage.shape[0]), width), bool)
+    maybe = np.zeros_like(sure)
+    for other in touching:
+        if other.exact or not other.started:
+            other.paint(sure, other.started)
+        if other.exact or other.started:
+            other.paint(maybe, other.started)
+    if not region.view(maybe).any():
+        return False
+    if region.view(sure).all():
+        return True
+    raise NeuronError(
+        "psum-overlap",
+        what=f"this matmul writes {list(region.access.shape)} elements of {storage.name!r}, and "
+        "earlier matmuls wrote only a part of them",
+        hint="Let matmuls that accumulate write the same region, allocate a new PSUM tile, or pass "
+        "accumulate=True or accumulate=False.",
+    )

@@ -1,0 +1,161 @@
+"""Who runs a kernel's operations: the interface between the public API and what stands behind it.
+
+`nki.isa` and `nki.language` normalise and check, then hand each operation to the current
+`Context`: the tracer builds tile IR, the eager context computes at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextvars import ContextVar
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+from isa.enums import Memory
+from isa.errors import NeuronError
+from isa.operations.control import RegisterLoad, RegisterMove
+from isa.target import Target
+from nki.ir.nodes import Op
+from nki.trace.accumulate import Accumulation
+
+if TYPE_CHECKING:
+    from isa.spec import Operation
+    from nki.language.tensor import NkiTensor
+    from nki.trace.registers import VirtualRegister
+
+Location = tuple[CodeType, int]
+"""Where the author's code called: a code object and the offset of the instruction in it.
+`nki.trace.locations.resolve` turns it into a file, a line and columns."""
+
+
+class NkiInstruction(Op):
+    """An operation as the author sees it: the handle that every `nki.isa` call returns."""
+
+    __slots__ = ()
+
+    def depends_on(self, *producers: NkiInstruction) -> NkiInstruction:
+        """Run after every one of `producers`. Returns self."""
+        for producer in producers:
+            if not isinstance(producer, Op):
+                raise NeuronError(
+                    "value-not-allowed",
+                    what=f"depends_on() got {type(producer).__name__}, not an instruction",
+                    hint="Pass what a nki.isa call returned.",
+                )
+        self.after = (*self.after, *producers)
+        return self
+
+
+class Context:
+    """What the public API needs of whoever runs the operations. One per core.
+
+    `target` is the device that the kernel is for, `core` this core's number of `cores`.
+    Subclasses implement the methods that raise NotImplementedError.
+    """
+
+    def __init__(self, target: Target, core: int = 0, cores: int = 1) -> None:
+        self.target = target
+        self.core = core
+        self.cores = cores
+        self.accumulation = Accumulation()
+
+    # Operations
+
+    def record(
+        self,
+        row: type[Operation],
+        values: tuple[Any, ...],
+        location: Location,
+        name: str | None = None,
+    ) -> NkiInstruction:
+        """One operation, checked and resolved; `values` align with `row.field_names`."""
+        raise NotImplementedError
+
+    def accumulate(self, dst: Any, accumulate: Any, location: Location) -> Any:
+        """The `accumulate` flag of a matmul into the PSUM view `dst`; None is inferred."""
+        return self.accumulation.matmul(dst, accumulate, location)
+
+    def overwritten(self, dst: Any) -> None:
+        """Another instruction than a matmul writes to the PSUM view `dst`."""
+        self.accumulation.overwritten(dst)
+
+    # Storage
+
+    def allocate(
+        self,
+        shape: tuple[Any, ...],
+        dtype: str,
+        memory: Memory,
+        name: str,
+        address: tuple[int, int] | None,
+        location: Location,
+        data: Any = None,
+    ) -> NkiTensor:
+        """New storage, and the view of all of it. Arguments are checked; `data` (a NumPy array)
+        makes a constant."""
+        raise NotImplementedError
+
+    # Registers
+
+    def new_register(self, name: str, location: Location) -> VirtualRegister:
+        """A register that holds nothing yet."""
+        raise NotImplementedError
+
+    def register_alloc(self, value: Any, location: Location) -> VirtualRegister:
+        """A new register holding `value` (int, another register), or nothing yet with None."""
+        register = self.new_register("", location)
+        if value is not None:
+            self.record(RegisterMove, (register, value), location)
+        return register
+
+    def register_from_tensor(self, tensor: NkiTensor, location: Location) -> VirtualRegister:
+        """A new register with the one element of an SBUF tensor."""
+        register = self.new_register("", location)
+        self.record(RegisterLoad, (register, tensor), location)
+        return register
+
+    # Loops
+
+    def symbolic_range(
+        self, lower: Any, upper: Any, step: int, location: Location
+    ) -> Iterator[Any]:
+        """The loop of `nl.affine_range` over a launch symbol; yields index forms."""
+        raise NotImplementedError
+
+    def dynamic_range(
+        self, lower: Any, upper: Any, step: int, location: Location
+    ) -> Iterator[VirtualRegister]:
+        """The loop of `nl.dynamic_range`: bounds are ints, polynomials or registers."""
+        raise NotImplementedError
+
+    def while_condition(self, register: VirtualRegister, location: Location) -> bool:
+        """One evaluation of the condition of `while register:` at `location`."""
+        raise NotImplementedError
+
+    # Order
+
+    def enter_no_reorder(self, location: Location) -> None:
+        """Operations from here on keep their order, until the matching `exit_no_reorder`."""
+        raise NotImplementedError
+
+    def exit_no_reorder(self) -> None:
+        raise NotImplementedError
+
+
+CURRENT: ContextVar[Context | None] = ContextVar("nki_context", default=None)
+"""The context of the kernel that this thread of control is running, if any."""
+
+
+def current(operation: str = "this operation") -> Context:
+    """The running kernel's context; raises no-tracer outside kernels."""
+    context = CURRENT.get()
+    if context is None:
+        raise NeuronError("no-tracer", what=f"{operation} was called outside a kernel")
+    return context
+
+
+def caller(depth: int = 2) -> Location:
+    """The location of the frame `depth` levels above: 1 is the function that calls this one."""
+    frame = sys._getframe(depth)
+    return frame.f_code, frame.f_lasti
