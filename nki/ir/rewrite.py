@@ -1,0 +1,167 @@
+"""Copying IR with substitutions: what loop peeling and buffer rotation are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from isa.affine import Affine, Predicate, substitute
+from isa.enums import Memory
+from isa.operations.control import StorageBegin
+from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, While, walk
+
+
+class Cloner:
+    """Copies nodes with fresh tensors for those begun inside, and registers substituted.
+
+    `values` maps registers to index forms (in offsets) and, for registers that a body writes, to
+    fresh registers. `predicate` decides what becomes of an `accumulate` predicate.
+    """
+
+    def __init__(
+        self,
+        numbering: Numbering,
+        values: dict[Register, Any],
+        predicate: Callable[[Predicate], Any] = lambda predicate: predicate,
+        suffix: str = "",
+    ) -> None:
+        self.numbering = numbering
+        self.values = dict(values)
+        self.numbers = {register.number: value for register, value in values.items()}
+        self.predicate = predicate
+        self.suffix = suffix
+        self.tensors: dict[Tensor, Tensor] = {}
+        self.accesses: dict[int, Access] = {}
+        self.ops: dict[Op, Op] = {}
+
+    def nodes(self, nodes: Iterable[Node]) -> list[Node]:
+        """Copies of the nodes, in order. Tensors begun anywhere inside are fresh."""
+        nodes = list(nodes)
+        for node in walk(nodes):
+            if isinstance(node, Op) and node.row is StorageBegin:
+                tensor = node.values[0].storage
+                if tensor.memory in (Memory.sbuf, Memory.psum):
+                    self.tensors[tensor] = self.numbering.tensor(tensor, self.suffix)
+        return [self._node(node) for node in nodes]
+
+    def _node(self, node: Node) -> Node:
+        if isinstance(node, Op):
+            values = tuple(self._value(value) for value in node.values)
+            copy = Op(node.row, values, node.location, node.name)
+            self.ops[node] = copy
+            copy.after = tuple(self.ops.get(op, op) for op in node.after)
+            return copy
+        if isinstance(node, While):
+            return While(self._register(node.register), self._body(node.body), node.location)
+        variable = self.numbering.register(node.variable)
+        lower, upper = self._value(node.lower), self._value(node.upper)
+        form = Affine(0, ((variable, 1),))
+        self.values[node.variable] = form
+        self.numbers[node.variable.number] = form
+        body = self._body(node.body)
+        return Loop(variable, lower, upper, node.step, body, node.unroll, node.location)
+
+    def _body(self, nodes: list[Node]) -> list[Node]:
+        return [self._node(node) for node in nodes]
+
+    def _register(self, register: Register) -> Register:
+        value = self.values.get(register)
+        if isinstance(value, Affine) and len(value.terms) == 1 and value.terms[0][1] == 1:
+            return value.terms[0][0]
+        return value if isinstance(value, Register) else register
+
+    def _value(self, value: Any) -> Any:
+        if isinstance(value, Access):
+            return self.access(value)
+        if isinstance(value, Affine):
+            return substitute(value, self.numbers)
+        if isinstance(value, Register):
+            return self._register(value)
+        if isinstance(value, Predicate):
+            return self.predicate(value)
+        return value
+
+    def access(self, access: Access) -> Access:
+        """The view on the copied tensor, with its offset substituted; shared where unchanged."""
+        copy = self.accesses.get(id(access))
+        if copy is not None:
+            return copy
+        storage = self.tensors.get(access.storage, access.storage)
+        vector = None if access.vector_offset is None else self.access(access.vector_offset)
+        offset = substitute(access.offset, self.numbers)
+        if storage is access.storage and vector is access.vector_offset and offset is access.offset:
+            copy = access
+        else:
+            copy = Access(
+                storage,
+                access.dtype,
+                access.shape,
+                access.strides,
+                offset,
+                vector,
+                access.vector_stride,
+                access.vector_bound,
+            )
+        self.accesses[id(access)] = copy
+        return copy
+
+
+class Numbering:
+    """Fresh tensor and register numbers for one kernel; collects the tensors it makes."""
+
+    def __init__(self, tensors: list[Tensor], bodies: list[list[Node]]) -> None:
+        self.tensors = list(tensors)
+        self._tensor = max((t.number for t in tensors), default=-1) + 1
+        self._register = 1 + max((r.number for body in bodies for r in registers(body)), default=-1)
+
+    def tensor(self, tensor: Tensor, suffix: str) -> Tensor:
+        copy = Tensor(
+            self._tensor,
+            tensor.name + suffix,
+            tensor.memory,
+            tensor.dtype,
+            tensor.shape,
+            tensor.role,
+            tensor.address,
+            tensor.core,
+            tensor.location,
+            tensor.data,
+        )
+        self._tensor += 1
+        self.tensors.append(copy)
+        return copy
+
+    def register(self, register: Register | None = None, name: str = "") -> Register:
+        number = self._register
+        self._register += 1
+        if register is None:
+            return Register(number, name)
+        return Register(number, register.name, register.location, register.lower, register.upper)
+
+
+def registers(nodes: list[Node]) -> Iterable[Register]:
+    """Every register that a body mentions, with repetitions."""
+    for node in walk(nodes):
+        if isinstance(node, Loop):
+            yield node.variable
+            for bound in (node.lower, node.upper):
+                yield from form_registers(bound)
+        elif isinstance(node, While):
+            yield node.register
+        else:
+            for value in node.values:
+                yield from form_registers(value)
+
+
+def form_registers(value: Any) -> Iterable[Register]:
+    """The registers of one field value: a register, an index form, or an access."""
+    if isinstance(value, Register):
+        yield value
+    elif isinstance(value, Affine):
+        for register, _ in value.terms:
+            yield register
+    elif isinstance(value, Access):
+        if isinstance(value.offset, Affine):
+            yield from form_registers(value.offset)
+        if value.vector_offset is not None:
+            yield from form_registers(value.vector_offset)

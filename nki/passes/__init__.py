@@ -1,0 +1,1 @@
+"""Passes over the tile IR, in the order in which `nki.pipeline` runs them."""

@@ -1,0 +1,316 @@
+"""Give every on-chip tensor its place: live ranges in the author's order, oldest space first."""
+
+from __future__ import annotations
+
+from bisect import insort
+from dataclasses import dataclass
+from typing import Any
+
+from isa.dtypes import DTYPES
+from isa.enums import Memory
+from isa.errors import NeuronError
+from isa.operations.control import StorageBegin
+from isa.target import TARGETS, Target
+from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Tensor, While
+from nki.trace.locations import resolve
+
+ALIGNMENT = 16
+"""Bytes. SBUF needs 1 and PSUM 4 (SDK nki.language.tile_size); 16 keeps any dtype aligned."""
+
+
+@dataclass(frozen=True)
+class Allocate:
+    """Assign `address=(start partition, byte offset)` to every SBUF and PSUM tensor.
+
+    A tensor lives from its first to its last access; one that is allocated outside a loop and
+    used inside lives for the whole loop. `storage_begin` moves down to the first access. Space is
+    taken round robin, so that a new tensor gets the space that has been free for longest and
+    waits for nobody. Tensors with an address of the author's keep it.
+
+    Before:
+
+        storage %t1 "tile": sbuf float32[128, 512]
+
+    After:
+
+        storage %t1 "tile": sbuf float32[128, 512] address=(0, 2048)
+
+    Raises sbuf-overflow, psum-overflow (with what is live), address-overlap and
+    address-out-of-range.
+    """
+
+    name = "allocate"
+
+    def run(self, kernel: Kernel) -> Kernel:
+        target = TARGETS[kernel.target]
+        bodies = []
+        placed: dict[Tensor, tuple[int, int]] = {}
+        for body in kernel.bodies:
+            lives = LiveRanges()
+            bodies.append(lives.scan(body))
+            for memory in (Memory.sbuf, Memory.psum):
+                tensors = [life for life in lives.lives() if life.tensor.memory is memory]
+                placed.update(place(tensors, memory, target))
+        for tensor, address in placed.items():
+            tensor.address = address
+        return Kernel(
+            kernel.name,
+            kernel.target,
+            kernel.parameters,
+            kernel.parameter_names,
+            kernel.results,
+            bodies,
+            [t for t in kernel.tensors if not t.memory.on_chip or t in placed],
+            kernel.symbols,
+            kernel.guards,
+        )
+
+
+class Life:
+    """The live range of one tensor: item positions, inclusive; `size` in bytes a partition."""
+
+    __slots__ = ("first", "last", "size", "tensor")
+
+    def __init__(self, tensor: Tensor, first: int, last: int) -> None:
+        self.tensor = tensor
+        self.first = first
+        self.last = last
+        self.size = tensor.pitch * DTYPES[tensor.dtype].size
+
+
+class LiveRanges:
+    """Numbers the nodes of a body and finds the first and last access of every tensor."""
+
+    def __init__(self) -> None:
+        self._position = 0
+        self._lives: dict[Tensor, Life] = {}
+        self._begins: dict[Tensor, Op] = {}
+
+    def lives(self) -> list[Life]:
+        return list(self._lives.values())
+
+    def scan(self, nodes: list[Node]) -> list[Node]:
+        """The nodes with each storage_begin moved to just before the first use."""
+        begun: dict[Tensor, Op] = {}
+        result: list[Node] = []
+        for node in nodes:
+            if isinstance(node, Op):
+                if node.row is StorageBegin and node.values[0].storage.memory.on_chip:
+                    begun[node.values[0].storage] = node
+                    continue
+                self._position += 1
+                used = _tensors(node)
+                self._use(used, begun, self._position, self._position, result)
+                result.append(node)
+            else:
+                first = self._position + 1
+                body = self.scan(node.body)
+                used = _tensors_in(node.body)
+                self._use(used, begun, first, self._position, result)
+                result.append(_with_body(node, body))
+        return result
+
+    def _use(
+        self,
+        used: list[Tensor],
+        begun: dict[Tensor, Op],
+        first: int,
+        last: int,
+        result: list[Node],
+    ) -> None:
+        for tensor in used:
+            begin = begun.get(tensor)
+            if begin is None:
+                continue
+            life = self._lives.get(tensor)
+            if life is None:
+                self._lives[tensor] = Life(tensor, first, last)
+                result.append(begin)
+            else:
+                life.last = last
+
+
+def _tensors(op: Op) -> list[Tensor]:
+    tensors = []
+    for index, _, _ in op.row.operands:
+        value = op.values[index]
+        if isinstance(value, Access):
+            if value.storage.pitch:
+                tensors.append(value.storage)
+            if value.vector_offset is not None:
+                tensors.append(value.vector_offset.storage)
+    return tensors
+
+
+def _tensors_in(nodes: list[Node]) -> list[Tensor]:
+    found: dict[Tensor, None] = {}
+    for node in nodes:
+        if isinstance(node, Op):
+            if node.row is not StorageBegin:
+                found.update(dict.fromkeys(_tensors(node)))
+        else:
+            found.update(dict.fromkeys(_tensors_in(node.body)))
+    return list(found)
+
+
+def _with_body(node: Loop | While, body: list[Node]) -> Loop | While:
+    if isinstance(node, While):
+        return While(node.register, body, node.location)
+    return Loop(node.variable, node.lower, node.upper, node.step, body, node.unroll, node.location)
+
+
+def place(lives: list[Life], memory: Memory, target: Target) -> dict[Tensor, tuple[int, int]]:
+    """Addresses for the tensors of one memory; tries round robin, then lowest fit."""
+    capacity, bank = _geometry(memory, target)
+    fixed = [life for life in lives if life.tensor.address is not None]
+    _check_fixed(fixed, memory, capacity)
+    moving = [life for life in lives if life.tensor.address is None]
+    moving.sort(key=lambda life: life.first)
+    for rotate in (True, False):
+        placed = _place(moving, fixed, capacity, bank, rotate)
+        if not isinstance(placed, Life):
+            break
+    else:
+        _overflow(placed, lives, memory, capacity)
+    result = {life.tensor: (0, offset) for life, offset in placed.items()}
+    result.update({life.tensor: tuple(life.tensor.address) for life in fixed})
+    return result
+
+
+def _geometry(memory: Memory, target: Target) -> tuple[int, int]:
+    if memory is Memory.sbuf:
+        return target.sbuf_bytes_per_partition.value, 0
+    return target.psum_bytes_per_partition.value, target.psum_bank_bytes.value
+
+
+def _place(
+    moving: list[Life], fixed: list[Life], capacity: int, bank: int, rotate: bool
+) -> dict[Life, int] | Life:
+    """Offsets by one sweep over the positions, or the first tensor that does not fit."""
+    placed: dict[Life, int] = {}
+    live: list[tuple[int, int, int]] = []  # (offset, end, last position), by offset
+    expiry: list[tuple[int, int, int]] = []  # (last position, offset, end)
+    cursor = 0
+    for life in moving:
+        while expiry and expiry[0][0] < life.first:
+            last, offset, end = expiry.pop(0)
+            live.remove((offset, end, last))
+        taken = live
+        if fixed:
+            blocked = [
+                (other.tensor.address[1], other.tensor.address[1] + other.size, other.last)
+                for other in fixed
+                if other.tensor.address and other.first <= life.last and life.first <= other.last
+            ]
+            taken = sorted(live + blocked) if blocked else live
+        offset = _gap(taken, life.size, cursor if rotate else 0, capacity, bank, rotate)
+        if offset is None:
+            return life
+        placed[life] = offset
+        cursor = offset + max(life.size, 1)
+        insort(live, (offset, offset + life.size, life.last))
+        insort(expiry, (life.last, offset, offset + life.size))
+    return placed
+
+
+def _gap(
+    taken: list[tuple[int, int, int]],
+    size: int,
+    cursor: int,
+    capacity: int,
+    bank: int,
+    rotate: bool,
+) -> int | None:
+    """The first free offset at or after `cursor`, wrapping round; None if there is none.
+
+    PSUM tensors start a bank of their own while there is one, and never cross a bank's end
+    unless they are larger than a bank.
+    """
+    starts = [(cursor, capacity), (0, capacity)] if cursor else [(0, capacity)]
+    alignments = [bank, ALIGNMENT] if bank and rotate else [ALIGNMENT]
+    for alignment in alignments:
+        for low, high in starts:
+            offset = _fit(taken, size, low, high, alignment, bank)
+            if offset is not None:
+                return offset
+    return None
+
+
+def _fit(
+    taken: list[tuple[int, int, int]], size: int, low: int, high: int, alignment: int, bank: int
+) -> int | None:
+    offset = -(-low // alignment) * alignment
+    for start, end, _ in taken:
+        if end <= offset:
+            continue
+        candidate = _within_bank(offset, size, alignment, bank)
+        if candidate + size <= start and candidate + size <= high:
+            return candidate
+        offset = max(offset, -(-end // alignment) * alignment)
+    candidate = _within_bank(offset, size, alignment, bank)
+    return candidate if candidate + size <= high else None
+
+
+def _within_bank(offset: int, size: int, alignment: int, bank: int) -> int:
+    if bank and offset % bank and (offset % bank + size > bank):
+        return -(-offset // bank) * bank
+    return offset
+
+
+def _check_fixed(fixed: list[Life], memory: Memory, capacity: int) -> None:
+    for life in fixed:
+        assert life.tensor.address is not None
+        partition, offset = life.tensor.address
+        rows = life.tensor.shape[0]
+        if offset + life.size > capacity or partition + rows > 128 or min(partition, offset) < 0:
+            raise NeuronError(
+                "address-out-of-range",
+                f"{life.tensor.name} needs partitions {partition} to {partition + rows} and bytes "
+                f"{offset} to {offset + life.size} of {memory.value}, which has 128 partitions of "
+                f"{capacity} bytes",
+                location=resolve(life.tensor.location),
+            )
+    by_offset = sorted(fixed, key=lambda life: life.first)
+    for index, one in enumerate(by_offset):
+        for other in by_offset[index + 1 :]:
+            if other.first > one.last:
+                continue
+            (p0, b0), (p1, b1) = one.tensor.address, other.tensor.address  # type: ignore[misc]
+            apart = (
+                b0 + one.size <= b1
+                or b1 + other.size <= b0
+                or p0 + one.tensor.shape[0] <= p1
+                or p1 + other.tensor.shape[0] <= p0
+            )
+            if not apart:
+                raise NeuronError(
+                    "address-overlap",
+                    f"{one.tensor.name} at {one.tensor.address} and {other.tensor.name} at "
+                    f"{other.tensor.address} share bytes of {memory.value} while both are in use",
+                    location=resolve(other.tensor.location),
+                )
+
+
+def _overflow(life: Life, lives: list[Life], memory: Memory, capacity: int) -> Any:
+    """Raise the overflow error with the live set at the first position that does not fit."""
+    live = [other for other in lives if other.first <= life.first <= other.last]
+    total = sum(other.size for other in live)
+    rows = sorted(live, key=lambda other: -other.size)
+    notes = [f"live on {memory.value} here ({total} bytes a partition):"]
+    for other in rows[:12]:
+        place = resolve(other.tensor.location)
+        line = f" line {place.line}" if place is not None else ""
+        notes.append(
+            f"  {other.size:>8} B  {other.tensor.name} {other.tensor.dtype}"
+            f"{list(other.tensor.shape)}{line}"
+        )
+    if len(rows) > 12:
+        rest = sum(other.size for other in rows[12:])
+        notes.append(f"  {rest:>8} B  in {len(rows) - 12} smaller tensors")
+    raise NeuronError(
+        "sbuf-overflow" if memory is Memory.sbuf else "psum-overflow",
+        f"{life.tensor.name} needs {life.size} bytes a partition; with what is live that makes "
+        f"{total} of {capacity}",
+        location=resolve(life.tensor.location),
+        notes=tuple(notes),
+    )

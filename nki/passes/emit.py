@@ -1,0 +1,273 @@
+"""Steps with their semaphores become the streams of a program: addresses, registers, branches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isa.access import AccessPattern
+from isa.affine import Affine
+from isa.dtypes import DTYPES
+from isa.enums import SEQUENCERS, Condition, Engine, Memory
+from isa.machine.control import Branch, DrainQueue, Halt, LoopBegin, LoopEnd, Nop
+from isa.program import RegisterReference
+from isa.spec import Instruction
+from nki.ir.nodes import Access, Loop, Register, Tensor, While
+from nki.ir.rewrite import form_registers
+from nki.passes.steps import Region, Step, check_registers
+
+ENGINES = len(SEQUENCERS)
+
+
+class Addresses:
+    """Turns IR accesses into access patterns of one core; remembers them by identity."""
+
+    def __init__(self, tensor_index: dict[Tensor, int]) -> None:
+        self._index = tensor_index
+        self._patterns: dict[int, tuple[Access, AccessPattern]] = {}
+
+    def pattern(self, access: Access, registers: dict[Register, int]) -> AccessPattern:
+        """The physical access pattern; `registers` maps to the engine's register numbers."""
+        if isinstance(access.offset, Affine):
+            return self._build(access, registers)
+        found = self._patterns.get(id(access))
+        if found is None:
+            found = (access, self._build(access, registers))
+            self._patterns[id(access)] = found
+        return found[1]
+
+    def _build(self, access: Access, registers: dict[Register, int]) -> AccessPattern:
+        tensor = access.storage
+        size = DTYPES[access.dtype].size
+        offset = access.offset
+        terms: tuple[tuple[int, Any], ...] = ()
+        if isinstance(offset, Affine):
+            terms = tuple((registers[r], coefficient * size) for r, coefficient in offset.terms)
+            offset = offset.constant
+        if tensor.memory is Memory.sbuf or tensor.memory is Memory.psum:
+            assert tensor.address is not None
+            pitch = tensor.pitch * DTYPES[tensor.dtype].size // size
+            partition, free = divmod(offset, pitch) if pitch else (0, 0)
+            return AccessPattern(
+                tensor.memory,
+                access.dtype,
+                tensor.address[1] + free * size,
+                tuple(zip(access.strides[1:], access.shape[1:])),
+                tensor.address[0] + partition,
+                access.shape[0],
+                -1,
+                terms,
+            )
+        vector = access.vector_offset
+        return AccessPattern(
+            tensor.memory,
+            access.dtype,
+            offset * size,
+            tuple(zip(access.strides, access.shape)),
+            tensor=self._index[tensor],
+            registers=terms,
+            vector_offset=None if vector is None else self.pattern(vector, registers),
+            vector_stride=access.vector_stride,
+            vector_bound=access.vector_bound,
+        )
+
+
+class RegisterFile:
+    """Register numbers of one engine: a register is taken at its first mention and given back
+    after its last, or after the loop around it when it outlives an iteration."""
+
+    def __init__(self, engine: Engine, limit: int) -> None:
+        self.engine = engine
+        self.limit = limit
+        self.numbers: dict[Register, int] = {}
+        self._free: list[int] = []
+        self._used = 0
+
+    def take(self, register: Register, location: Any) -> int:
+        number = self.numbers.get(register)
+        if number is None:
+            if self._free:
+                number = self._free.pop()
+            else:
+                number = self._used
+                self._used += 1
+                check_registers(self._used, self.limit, self.engine, location)
+            self.numbers[register] = number
+        return number
+
+    def release(self, registers: list[Register]) -> None:
+        for register in registers:
+            number = self.numbers.pop(register, None)
+            if number is not None:
+                self._free.append(number)
+
+
+class Emitter:
+    """Writes the stream of one engine of one core."""
+
+    def __init__(
+        self,
+        engine: int,
+        addresses: Addresses,
+        limit: int,
+        locations: dict[Any, int],
+        has_registers: bool,
+    ) -> None:
+        self.has_registers = has_registers
+        self.engine = engine
+        self.name = SEQUENCERS[engine]
+        self.addresses = addresses
+        self.registers = RegisterFile(self.name, limit)
+        self.locations = locations
+        self.stream: list[Instruction] = []
+
+    def run(self, items: list[Step | Region]) -> list[Instruction]:
+        self._items(items)
+        self._append(Halt, ())
+        return self.stream
+
+    def _items(self, items: list[Step | Region]) -> None:
+        mine = [
+            item
+            for item in items
+            if (
+                item.engine == self.engine
+                if isinstance(item, Step)
+                else self.engine in item.engines
+            )
+        ]
+        held = set(self.registers.numbers)
+        last = _last_mentions(mine, held) if self.has_registers else {}
+        for index, item in enumerate(mine):
+            if isinstance(item, Step):
+                self._step(item)
+            else:
+                self._region(item)
+            if index in last:
+                self.registers.release(last[index])
+
+    def _append(
+        self,
+        row: Any,
+        values: tuple[Any, ...],
+        waits: Any = (),
+        updates: Any = (),
+        location: Any = None,
+    ) -> int:
+        number = self.locations.setdefault(location, len(self.locations))
+        self.stream.append(
+            Instruction(row, self.name, values, _merged(waits), _merged(updates), number)
+        )
+        return len(self.stream) - 1
+
+    def _step(self, step: Step) -> None:
+        instruction = step.instruction
+        values = tuple([self._value(value, instruction.location) for value in instruction.values])
+        if step.queue >= 0:
+            index = instruction.row.field_names.index("queue")
+            values = (*values[:index], step.queue - ENGINES, *values[index + 1 :])
+        self._append(
+            instruction.row, values, step.waits, step.updates, location=instruction.location
+        )
+
+    def _value(self, value: Any, location: Any) -> Any:
+        if isinstance(value, Access):
+            if isinstance(value.offset, Affine):
+                for register, _ in value.offset.terms:
+                    self.registers.take(register, location)
+            return self.addresses.pattern(value, self.registers.numbers)
+        if isinstance(value, Register):
+            return RegisterReference(self.registers.take(value, location))
+        if isinstance(value, Affine):
+            return self._scalar(value, location)
+        return value
+
+    def _scalar(self, value: Affine, location: Any) -> Any:
+        """A register for an index form used as a plain value; only `register + 0` occurs."""
+        (register, coefficient), *rest = value.terms
+        assert coefficient == 1 and not rest and value.constant == 0
+        return RegisterReference(self.registers.take(register, location))
+
+    def _region(self, region: Region) -> None:
+        node, engine = region.node, self.engine
+        enter, primes = region.enter_waits.get(engine, ()), region.primes.get(engine, ())
+        if enter or primes:
+            self._append(Nop, (), enter, primes, node.location)
+        if isinstance(node, Loop):
+            variable = self.registers.take(node.variable, node.location)
+            lower = self._value(node.lower, node.location)
+            upper = self._value(node.upper, node.location)
+            begin = self._append(
+                LoopBegin,
+                (RegisterReference(variable), lower, upper, node.step, 0),
+                location=node.location,
+            )
+            self._items(region.body)
+            self._append(LoopEnd, (begin,), location=node.location)
+            values = self.stream[begin].values
+            self.stream[begin].values = (*values[:-1], len(self.stream))
+            self.registers.release([node.variable])
+        else:
+            self._while(node, region)
+        self._leave(region, node.location)
+
+    def _while(self, node: While, region: Region) -> None:
+        condition = RegisterReference(self.registers.take(node.register, node.location))
+        head = self._append(Branch, (Condition.eq, condition, 0, 0), location=node.location)
+        self._items(region.body)
+        self._append(Branch, (Condition.always, 0, 0, head), location=node.location)
+        values = self.stream[head].values
+        self.stream[head].values = (*values[:-1], len(self.stream))
+
+    def _leave(self, region: Region, location: Any) -> None:
+        """Take the tokens that are left, drain queues, then tell the others."""
+        waits = region.exit_waits.get(self.engine, ())
+        drains = region.drains.get(self.engine, [])
+        updates = region.exit_updates.get(self.engine, ())
+        for index, queue in enumerate(drains):
+            final = index == len(drains) - 1
+            self._append(DrainQueue, (queue - ENGINES,), waits, updates if final else (), location)
+            waits = ()
+        if not drains and (waits or updates):
+            self._append(Nop, (), waits, updates, location)
+
+
+def _merged(pairs: Any) -> tuple[tuple[int, int], ...]:
+    """(semaphore, amount) pairs with the amounts of one semaphore added up."""
+    if not pairs:
+        return ()
+    total: dict[int, int] = {}
+    for semaphore, amount in pairs:
+        total[semaphore] = total.get(semaphore, 0) + amount
+    return tuple(sorted(total.items()))
+
+
+def _last_mentions(items: list[Step | Region], held: set[Register]) -> dict[int, list[Register]]:
+    """Registers by the index of the last item of this list that mentions them; those in `held`,
+    which an enclosing list defines, stay taken."""
+    last: dict[Register, int] = {}
+    for index, item in enumerate(items):
+        for register in _mentions(item):
+            last[register] = index
+    result: dict[int, list[Register]] = {}
+    for register, index in last.items():
+        if register in held:
+            continue
+        result.setdefault(index, []).append(register)
+    return result
+
+
+def _mentions(item: Step | Region) -> set[Register]:
+    if isinstance(item, Step):
+        return {r for value in item.instruction.values for r in form_registers(value)}
+    node = item.node
+    found: set[Register] = set()
+    if isinstance(node, While):
+        found.add(node.register)
+    else:
+        found.update(form_registers(node.lower))
+        found.update(form_registers(node.upper))
+    for inner in item.body:
+        found |= _mentions(inner)
+    if isinstance(node, Loop):
+        found.discard(node.variable)
+    return found

@@ -1,0 +1,224 @@
+"""Which elements an IR access touches, as boxes that can be compared over loop iterations.
+
+A `Box` has one (start, extent) pair a dimension of its tensor: rows and byte columns on chip, the
+tensor's own dimensions in HBM. Starts are index forms; a dimension that depends on a run-time
+value counts as whole.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isa.access import AccessPattern, overlaps
+from isa.affine import Affine, Polynomial, bounds
+from isa.affine.polynomial import collect, exact_quotient
+from isa.dtypes import DTYPES
+from isa.enums import Memory
+from nki.ir.nodes import Access, Loop, Register, Tensor
+
+Span = tuple[Any, Any] | None
+"""(start, extent), or None for all of the dimension."""
+
+
+class Box:
+    """Spans by dimension. `access` is the view itself when it is static and on chip: two boxes
+    that overlap are then told apart exactly where one of them (not `dense`) skips elements."""
+
+    __slots__ = ("access", "dense", "spans", "static")
+
+    def __init__(
+        self, spans: tuple[Span, ...], access: Access | None = None, dense: bool = True
+    ) -> None:
+        self.spans = spans
+        self.access = access
+        self.dense = dense
+        self.static = all(s is None or (type(s[0]) is int and type(s[1]) is int) for s in spans)
+
+    def widened(self, node: Any) -> Box:
+        """The box over all iterations of a loop (or of a `while`, whose registers change)."""
+        variable = node.variable if isinstance(node, Loop) else None
+        if self.static:
+            return self
+        return Box(tuple(_widen(span, variable, node) for span in self.spans))
+
+
+WHOLE = Box(())
+
+
+def _widen(span: Span, variable: Register | None, node: Any) -> Span:
+    if span is None or variable is None:
+        return span
+    start, extent = span
+    if not isinstance(start, Affine):
+        return span
+    coefficient = dict(start.terms).get(variable)
+    if coefficient is None:
+        return span
+    if isinstance(node.lower, Register) or isinstance(node.upper, Register):
+        return None
+    low, high = bounds(coefficient)
+    length = (node.upper - node.lower - 1) * coefficient
+    rest = start - Affine(0, ((variable, coefficient),))
+    if low is not None and low >= 0:
+        return rest + node.lower * coefficient, extent + length
+    if high is not None and high <= 0:
+        return rest + (node.upper - 1) * coefficient, extent - length
+    return None
+
+
+def box_of(access: Access, variables: frozenset[Register]) -> Box:
+    """The box of an access; `variables` are the enclosing loops' variables, whose terms stay."""
+    tensor = access.storage
+    if tensor.memory is Memory.sbuf or tensor.memory is Memory.psum:
+        return _on_chip(access, tensor, variables)
+    return _in_hbm(access, tensor, variables)
+
+
+def _known(form: Any, variables: frozenset[Register]) -> bool:
+    return not isinstance(form, Affine) or all(r in variables for r, _ in form.terms)
+
+
+def _on_chip(access: Access, tensor: Tensor, variables: frozenset[Register]) -> Box:
+    size = DTYPES[access.dtype].size
+    pitch = tensor.pitch * DTYPES[tensor.dtype].size // size
+    offset = access.offset
+    constant = offset if type(offset) is int else offset.constant
+    row, _ = divmod(constant, pitch)
+    start = offset - row * pitch
+    extent: Any = 1
+    dense = True
+    for stride, count in zip(access.strides[:0:-1], access.shape[:0:-1]):
+        if stride != extent and count != 1:
+            dense = False
+        extent = extent + (count - 1) * stride if stride else extent
+    rows = (row, access.shape[0])
+    if not _known(start, variables):
+        return Box((rows, None))
+    span = (start * size, extent * size)
+    if type(start) is not int or type(extent) is not int or type(rows[1]) is not int:
+        return Box((rows, span))
+    return Box((rows, span), access, dense)
+
+
+def _in_hbm(access: Access, tensor: Tensor, variables: frozenset[Register]) -> Box:
+    """Coordinates in the tensor's own dimensions, found by dividing offset and strides by the
+    tensor's row-major strides; whole where that does not come out."""
+    if access.dtype != tensor.dtype:
+        return WHOLE
+    shape = tensor.shape
+    strides: list[Any] = []
+    product: Any = 1
+    for count in reversed(shape):
+        strides.insert(0, product)
+        product = product * count
+    starts = _coordinates(access.offset, strides)
+    extents: list[Any] = [1] * len(shape)
+    first = 1 if access.vector_offset is not None else 0
+    for stride, count in list(zip(access.strides, access.shape))[first:]:
+        if stride == 0 or count == 1:
+            continue
+        for index, unit in enumerate(strides):
+            factor = exact_quotient(stride, unit)
+            if factor is not None and not (unit == 1 and index < len(strides) - 1):
+                extents[index] = extents[index] + (count - 1) * factor
+                break
+        else:
+            return WHOLE
+    spans: list[Span] = []
+    for index, (start, extent) in enumerate(zip(starts, extents)):
+        indirect = first and index == 0
+        spans.append((start, extent) if _known(start, variables) and not indirect else None)
+    # A pattern that runs over the end of a dimension continues in the next row.
+    for index in range(1, len(spans)):
+        span = spans[index]
+        if span is not None and not _fits(span, shape[index]):
+            return WHOLE
+    return Box(tuple(spans))
+
+
+def _fits(span: tuple[Any, Any], count: Any) -> bool:
+    if type(span[0]) is int and type(span[1]) is int and type(count) is int:
+        return span[0] >= 0 and span[0] + span[1] <= count
+    low, _ = bounds(span[0])
+    slack, _ = bounds(count - span[0] - span[1])
+    return low is not None and low >= 0 and slack is not None and slack >= 0
+
+
+def _coordinates(offset: Any, strides: list[Any]) -> list[Any]:
+    """Split a flat offset into one index form a dimension."""
+    result: list[Any] = [0] * len(strides)
+    constant, terms = (
+        (offset.constant, offset.terms) if isinstance(offset, Affine) else (offset, ())
+    )
+    for index, unit in enumerate(strides):
+        if type(constant) is int and type(unit) is int:
+            part, constant = divmod(constant, unit)
+        else:
+            part, constant = _split(constant, unit)
+        result[index] = result[index] + part
+    result[-1] = result[-1] + constant
+    for register, coefficient in terms:
+        for index, unit in enumerate(strides):
+            part = exact_quotient(coefficient, unit)
+            if part is not None:
+                result[index] = result[index] + Affine(0, ((register, part),))
+                break
+    return result
+
+
+def _split(form: Any, unit: Any) -> tuple[Any, Any]:
+    """(q, r) with form = q * unit + r, taking the monomials that `unit` divides."""
+    if not isinstance(form, Polynomial):
+        return 0, form
+    quotient: Any = 0
+    rest: Any = 0
+    for monomial, coefficient in form.terms:
+        part = collect({monomial: coefficient})
+        factor = exact_quotient(part, unit)
+        if factor is None:
+            rest = rest + part
+        else:
+            quotient = quotient + factor
+    return quotient, rest
+
+
+def may_overlap(one: Box, other: Box, shift: dict[Register, int] | None = None) -> bool:
+    """Whether two boxes may share an element; `other` is `shift` loop steps further on."""
+    if not one.spans or not other.spans:
+        return True
+    for left, right in zip(one.spans, other.spans):
+        if left is None or right is None:
+            continue
+        start0, extent0 = left
+        start1, extent1 = right
+        if shift and isinstance(start1, Affine):
+            for register, coefficient in start1.terms:
+                step = shift.get(register)
+                if step:
+                    start1 = start1 + coefficient * step
+        if type(start0) is int and type(start1) is int:
+            if type(extent0) is int and start0 + extent0 <= start1:
+                return False
+            if type(extent1) is int and start1 + extent1 <= start0:
+                return False
+            if type(extent0) is int and type(extent1) is int:
+                continue
+        distance = start1 - start0
+        if _at_least(distance, extent0) or _at_least(0 - distance, extent1):
+            return False
+    if one.access is None or other.access is None or (one.dense and other.dense):
+        return True
+    return overlaps(_pattern(one), _pattern(other))
+
+
+def _pattern(box: Box) -> AccessPattern:
+    access, (row, span) = box.access, box.spans
+    assert access is not None and row is not None and span is not None
+    dims = tuple(zip(access.strides[1:], access.shape[1:]))
+    memory = access.storage.memory
+    return AccessPattern(memory, access.dtype, span[0], dims, row[0], access.shape[0])
+
+
+def _at_least(value: Any, limit: Any) -> bool:
+    low, _ = bounds(value - limit)
+    return low is not None and low >= 0

@@ -1,0 +1,134 @@
+"""From tile IR with addresses to a program: expand, replicate control, synchronise, emit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isa.dtypes import DTYPES
+from isa.enums import SEQUENCERS, Engine, Memory
+from isa.operations.control import StorageBegin
+from isa.program import (
+    CoreProgram,
+    Program,
+    Queue,
+    SourceLocation,
+    StorageRecord,
+    TensorDeclaration,
+)
+from isa.target import TARGETS, Target
+from nki.ir.nodes import Access, Kernel, Node, Op, Tensor, walk
+from nki.passes.emit import Addresses, Emitter
+from nki.passes.steps import ENGINE_INDEX, Region, Step, assign_queues, expand
+from nki.passes.synchronise import Channels, Context, Level
+from nki.trace.locations import resolve
+
+_ROLES = {"input": "input", "output": "output", "inout": "inout", "constant": "constant"}
+
+
+def lower(kernel: Kernel) -> Program:
+    """The program of a kernel whose on-chip tensors all have addresses."""
+    target = TARGETS[kernel.target]
+    hbm = [tensor for tensor in kernel.tensors if not tensor.memory.on_chip]
+    index = {tensor: number for number, tensor in enumerate(hbm)}
+    tracked = _tracked(kernel)
+    locations: dict[Any, int] = {None: 0}
+    cores = [
+        _core(body, tracked, index, target, locations, number, kernel)
+        for number, body in enumerate(kernel.bodies)
+    ]
+    return Program(
+        kernel.name,
+        kernel.target,
+        cores,
+        [_declaration(tensor) for tensor in hbm],
+        [index[tensor] for tensor in kernel.parameters],
+        list(kernel.parameter_names),
+        [index[tensor] for tensor in kernel.results],
+        list(kernel.symbols),
+        list(kernel.guards),
+        [resolve(location) or _NOWHERE for location in locations],
+    )
+
+
+_NOWHERE = SourceLocation("", 0, 0, 0, "", "")
+
+
+def _core(
+    body: list[Node],
+    tracked: set[Tensor],
+    index: dict[Tensor, int],
+    target: Target,
+    locations: dict[Any, int],
+    number: int,
+    kernel: Kernel,
+) -> CoreProgram:
+    items = expand(body, target)
+    owners: list[Engine] = []
+    assign_queues(items, owners)
+    channels = Channels(target.semaphores.value)
+    context = Context([ENGINE_INDEX[owner] for owner in owners], tracked, channels)
+    Level(items, context).run()
+    addresses = Addresses(index)
+    has_registers = any(isinstance(item, Region) for item in items) or any(
+        item.instruction.row.control for item in items if isinstance(item, Step)
+    )
+    streams = {}
+    for engine in range(len(SEQUENCERS)):
+        emitter = Emitter(
+            engine, addresses, target.registers_per_engine.value, locations, has_registers
+        )
+        streams[SEQUENCERS[engine]] = emitter.run(items)
+    queues = [Queue(f"q{owner.name.capitalize()}IO0", owner) for owner in owners]
+    return CoreProgram(streams, queues, _storages(body, locations))
+
+
+def _tracked(kernel: Kernel) -> set[Tensor]:
+    """Tensors between whose accesses there can be a dependence: those that something writes."""
+    written: set[Tensor] = set()
+    for body in kernel.bodies:
+        for node in walk(body):
+            if isinstance(node, Op):
+                for position in node.row.writes:
+                    value = node.values[position]
+                    if isinstance(value, Access):
+                        written.add(value.storage)
+    return written
+
+
+def _storages(body: list[Node], locations: dict[Any, int]) -> list[StorageRecord]:
+    """The on-chip allocations of a body, in the order in which they begin."""
+    records = []
+    for node in walk(body):
+        if not (isinstance(node, Op) and node.row is StorageBegin):
+            continue
+        tensor = node.values[0].storage
+        if tensor.address is None:
+            continue
+        location = tensor.location if tensor.location is not None else node.location
+        records.append(
+            StorageRecord(
+                tensor.name,
+                tensor.memory.value,
+                tensor.dtype,
+                tuple(tensor.shape),
+                tensor.address[0],
+                tensor.shape[0],
+                tensor.address[1],
+                tensor.pitch * DTYPES[tensor.dtype].size,
+                locations.setdefault(location, len(locations)),
+            )
+        )
+    return records
+
+
+def _declaration(tensor: Tensor) -> TensorDeclaration:
+    data = None if tensor.data is None else tensor.data.tobytes()
+    core = None if tensor.memory is Memory.shared_hbm else tensor.core
+    return TensorDeclaration(
+        tensor.name,
+        tensor.dtype,
+        tuple(tensor.shape),
+        _ROLES.get(tensor.role, "internal"),
+        core,
+        data,
+    )

@@ -1,0 +1,263 @@
+"""The lowered form between tile IR and program: machine instructions in the author's order.
+
+A body becomes a list of `Step`s (one machine instruction on one engine) and `Region`s (a loop,
+with its steps). Control flow is replicated: a register operation becomes a step on every engine
+that needs the register, a region runs on every engine that has a step inside.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isa.enums import SEQUENCERS, Engine
+from isa.errors import NeuronError
+from isa.machine.control import RegisterAlu, RegisterLoad, RegisterMove, StorageBegin
+from isa.operations.control import StorageBegin as BeginOperation
+from isa.spec import Instruction
+from isa.target import Target
+from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, While
+from nki.ir.rewrite import form_registers
+from nki.trace.locations import resolve
+
+ENGINE_INDEX = {engine: index for index, engine in enumerate(SEQUENCERS)}
+REPLICATED = frozenset({RegisterMove, RegisterAlu, RegisterLoad})
+"""Rows whose effect, a register's value, every engine that uses the register needs."""
+
+
+class Step:
+    """One machine instruction on engine `engine` (an index into SEQUENCERS).
+
+    `queue` is the DMA queue's stream number, or -1. `accesses` are (access, writes) pairs.
+    `waits` and `updates` are (semaphore, amount) pairs, filled in by synchronisation.
+    """
+
+    __slots__ = ("accesses", "after", "engine", "instruction", "op", "queue", "updates", "waits")
+
+    def __init__(self, instruction: Instruction, engine: int, op: Op) -> None:
+        self.instruction = instruction
+        self.engine = engine
+        self.op = op
+        self.queue = -1
+        self.after = op.after
+        self.waits: list[tuple[int, int]] = []
+        self.updates: list[tuple[int, int]] = []
+        row = instruction.row
+        values = instruction.values
+        accesses = []
+        for index, _, operand in row.operands:
+            value = values[index]
+            if isinstance(value, Access):
+                accesses.append((value, operand.role.writes))
+                if value.vector_offset is not None:
+                    accesses.append((value.vector_offset, False))
+        self.accesses = accesses
+
+    def runs_on(self, engine: int) -> bool:
+        return self.engine == engine
+
+
+class Region:
+    """A loop: its node, its body, and what each engine does on the way in and out.
+
+    `enter_waits`, `primes`, `exit_waits`, `exit_updates` map an engine to (semaphore, amount)
+    lists, `drains` to queues whose transfers it waits for at the exit.
+    """
+
+    __slots__ = (
+        "body",
+        "drains",
+        "engines",
+        "enter_waits",
+        "exit_updates",
+        "exit_waits",
+        "node",
+        "primes",
+        "summary",
+    )
+
+    def __init__(self, node: Loop | While, body: list[Step | Region]) -> None:
+        self.node = node
+        self.body = body
+        self.engines: list[int] = []
+        self.enter_waits: dict[int, list[tuple[int, int]]] = {}
+        self.primes: dict[int, list[tuple[int, int]]] = {}
+        self.exit_waits: dict[int, list[tuple[int, int]]] = {}
+        self.exit_updates: dict[int, list[tuple[int, int]]] = {}
+        self.drains: dict[int, list[int]] = {}
+        self.summary: Any = None
+
+    def runs_on(self, engine: int) -> bool:
+        return engine in self.engines
+
+
+class _Replicated:
+    """A register operation before its engines are known."""
+
+    __slots__ = ("engines", "instruction", "op")
+
+    def __init__(self, instruction: Instruction, op: Op) -> None:
+        self.instruction = instruction
+        self.op = op
+        self.engines: set[int] = set()
+
+
+class _Begin:
+    """A storage marker before the engine of the first access is known."""
+
+    __slots__ = ("instruction", "op")
+
+    def __init__(self, instruction: Instruction, op: Op) -> None:
+        self.instruction = instruction
+        self.op = op
+
+
+def expand(nodes: list[Node], target: Target) -> list[Step | Region]:
+    """Machine instructions of a body, with control replicated to the engines that need it."""
+    tree = _expand(nodes, target, 0)
+    needs: dict[Register, set[int]] = {}
+    while _spread(tree, needs):
+        pass
+    return _place(tree)
+
+
+def _expand(nodes: list[Node], target: Target, depth: int) -> list[Any]:
+    tree: list[Any] = []
+    for node in nodes:
+        if not isinstance(node, Op):
+            tree.append(Region(node, _expand(node.body, target, depth + 1)))
+            continue
+        if depth == 0 and node.row is BeginOperation:
+            # HBM tensors hold nothing when the program starts: no marker is needed outside loops.
+            if not node.values[0].storage.memory.on_chip:
+                continue
+        for instruction in node.row.expand(node.values, target):
+            instruction.location = node.location
+            row = instruction.row
+            if row in REPLICATED:
+                tree.append(_Replicated(instruction, node))
+            elif row is StorageBegin:
+                tree.append(_Begin(instruction, node))
+            else:
+                tree.append(Step(instruction, ENGINE_INDEX[instruction.engine], node))
+    return tree
+
+
+def _spread(tree: list[Any], needs: dict[Register, set[int]]) -> bool:
+    """One round of propagating which engine needs which register; whether anything changed."""
+    changed = False
+    for item in tree:
+        if isinstance(item, Step):
+            for register in _registers(item.instruction):
+                changed |= _need(needs, register, {item.engine})
+        elif isinstance(item, _Replicated):
+            written = item.instruction.values[0]
+            wanted = needs.get(written, set())
+            if not wanted <= item.engines:
+                item.engines |= wanted
+                changed = True
+            for register in _registers(item.instruction):
+                changed |= _need(needs, register, item.engines)
+        elif isinstance(item, Region):
+            changed |= _spread(item.body, needs)
+            engines = _engines(item.body)
+            if set(item.engines) != engines:
+                item.engines = sorted(engines)
+                changed = True
+            for register in _control_registers(item.node):
+                changed |= _need(needs, register, engines)
+    return changed
+
+
+def _need(needs: dict[Register, set[int]], register: Register, engines: set[int]) -> bool:
+    known = needs.setdefault(register, set())
+    if engines <= known:
+        return False
+    known |= engines
+    return True
+
+
+def _engines(tree: list[Any]) -> set[int]:
+    engines: set[int] = set()
+    for item in tree:
+        if isinstance(item, Step):
+            engines.add(item.engine)
+        elif isinstance(item, _Replicated):
+            engines |= item.engines
+        elif isinstance(item, Region):
+            engines |= set(item.engines)
+    return engines
+
+
+def _registers(instruction: Instruction) -> list[Register]:
+    found: list[Register] = []
+    for value in instruction.values:
+        found.extend(form_registers(value))
+    return found
+
+
+def _control_registers(node: Loop | While) -> list[Register]:
+    if isinstance(node, While):
+        return [node.register]
+    return [*form_registers(node.lower), *form_registers(node.upper)]
+
+
+def _place(tree: list[Any]) -> list[Step | Region]:
+    """Steps for every replica, and for storage markers on the engine of the first access."""
+    result: list[Step | Region] = []
+    for index, item in enumerate(tree):
+        if isinstance(item, Step):
+            result.append(item)
+        elif isinstance(item, Region):
+            item.body = _place(item.body)
+            if item.engines:
+                result.append(item)
+        elif isinstance(item, _Begin):
+            engine = _first_engine(tree[index + 1 :], item.instruction.values[0].storage)
+            if engine is not None:
+                result.append(Step(item.instruction, engine, item.op))
+        else:
+            for engine in sorted(item.engines):
+                result.append(Step(item.instruction, engine, item.op))
+    return result
+
+
+def _first_engine(tree: list[Any], tensor: Tensor) -> int | None:
+    for item in tree:
+        if isinstance(item, Region):
+            engine = _first_engine(item.body, tensor)
+            if engine is not None:
+                return engine
+        elif isinstance(item, _Begin):
+            continue
+        else:
+            for value in item.instruction.values:
+                if isinstance(value, Access) and (
+                    value.storage is tensor
+                    or (value.vector_offset is not None and value.vector_offset.storage is tensor)
+                ):
+                    if isinstance(item, Step):
+                        return item.engine
+                    return min(item.engines, default=None)
+    return None
+
+
+def assign_queues(items: list[Step | Region], queues: list[Engine]) -> None:
+    """Give every DMA the queue of its engine; `queues` collects their owners in order."""
+    for item in items:
+        if isinstance(item, Region):
+            assign_queues(item.body, queues)
+        elif item.instruction.row.asynchronous:
+            owner = SEQUENCERS[item.engine]
+            if owner not in queues:
+                queues.append(owner)
+            item.queue = len(SEQUENCERS) + queues.index(owner)
+
+
+def check_registers(count: int, limit: int, engine: Engine, location: Any) -> None:
+    """Raise register-overflow when an engine would need more registers than it has."""
+    if count > limit:
+        raise NeuronError(
+            "register-overflow",
+            f"the {engine.name} engine would need {count} registers at once; it has {limit}",
+            location=resolve(location),
+        )

@@ -1,0 +1,618 @@
+"""Find which instruction must wait for which, and give each wait a semaphore.
+
+Streams are the five engines and the DMA queues; each completes in order. An instruction needs the
+latest conflicting event of every other stream. Vector clocks tell what an engine already knows;
+what is known, or implied by another wait, is not waited for: what remains is the transitive
+reduction. One semaphore serves one (loop depth, producer stream, consumer engine): a counting
+channel of tokens, first in, first out.
+
+A loop body is analysed as a sequence of iterations until the waits repeat. A wait for the iteration
+before gets its first token from the producer ahead of the loop (a prime), and the consumer takes
+the last one after it; so waits count relative to the iteration, whatever the trip count is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isa.affine import Affine, prove_nonnegative
+from isa.dtypes import DTYPES
+from isa.enums import SEQUENCERS, Memory
+from isa.errors import NeuronError
+from isa.machine.control import CoreBarrier, StorageBegin
+from nki.ir.nodes import Access, Loop, Op, Register, Tensor, While
+from nki.passes.footprint import WHOLE, Box, box_of, may_overlap
+from nki.passes.steps import Region, Step
+
+ENGINES = len(SEQUENCERS)
+MAX_ITERATIONS = 12
+Needs = dict[int, int]
+Edge = tuple[int, int, int, int, int]
+"""(consumer item, consumer engine, producer stream, producer's position in the body, distance)"""
+
+
+class Channels:
+    """Semaphore numbers of one core, handed out as channels come into use."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._numbers: dict[tuple[int, int, int], int] = {}
+
+    def semaphore(self, depth: int, producer: int, consumer: int) -> int:
+        key = (depth, producer, consumer)
+        if key not in self._numbers:
+            if len(self._numbers) == self.limit:
+                raise NeuronError(
+                    "semaphore-overflow",
+                    f"the kernel needs more than the {self.limit} semaphores of a core: it has "
+                    f"{depth + 1} levels of loops that use all engines",
+                )
+            self._numbers[key] = len(self._numbers)
+        return self._numbers[key]
+
+
+class TensorState:
+    """What has accessed a tensor at one level: records by box, and the last event by stream.
+
+    While all boxes are static, of one size and aligned to it (the tiles of a tensor), `tiles`
+    finds the one record that can overlap; `records` lists all.
+    """
+
+    __slots__ = ("extents", "last", "records", "tiles")
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.last: Needs = {}
+        self.extents: tuple[int, ...] | None = None
+        self.tiles: dict[tuple[int, ...], Record] | None = {}
+
+    def candidates(self, box: Box) -> list[Record]:
+        """The records that may overlap the box."""
+        tiles = self.tiles
+        if tiles is None or len(self.records) < 8:
+            return self.records
+        tile = _tile(box, self.extents)
+        if tile is None:
+            return self.records
+        found = tiles.get(tile)
+        return [found] if found is not None else []
+
+    def add(self, record: Record) -> None:
+        """Enter a record, keeping the tile index while the boxes are a grid."""
+        self.records.append(record)
+        if self.tiles is None:
+            return
+        box = record.box
+        if self.extents is None and box.static and box.spans and None not in box.spans:
+            self.extents = tuple(span[1] for span in box.spans if span is not None)
+        tile = _tile(box, self.extents)
+        if tile is None:
+            self.tiles = None
+        else:
+            self.tiles[tile] = record
+
+
+def _tile(box: Box, extents: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    if extents is None or not box.static or len(box.spans) != len(extents):
+        return None
+    result = []
+    for span, extent in zip(box.spans, extents):
+        if span is None or span[1] != extent or span[0] % extent:
+            return None
+        result.append(span[0] // extent)
+    return tuple(result)
+
+
+class Record:
+    """Accesses with one box: the last write's (stream, position), the reads since."""
+
+    __slots__ = ("box", "iteration", "reads", "write")
+
+    def __init__(self, box: Box, iteration: int) -> None:
+        self.box = box
+        self.iteration = iteration
+        self.write: tuple[int, int] | None = None
+        self.reads: Needs = {}
+
+
+class Event:
+    """An entry of a stream: the item, its iteration, and what is complete once it is."""
+
+    __slots__ = ("clock", "item", "iteration", "relative")
+
+    def __init__(self, item: int, iteration: int, relative: int, clock: list[int]) -> None:
+        self.item = item
+        self.iteration = iteration
+        self.relative = relative
+        self.clock = clock
+
+
+class Summary:
+    """What a region looks like from outside: accesses by (tensor, stream), and which streams each
+    engine knows to have finished it when it leaves."""
+
+    __slots__ = ("accesses", "known", "queues")
+
+    def __init__(self) -> None:
+        self.accesses: list[tuple[Tensor, Box, bool, int, bool]] = []
+        self.known: dict[int, set[int]] = {}
+        self.queues: dict[int, int] = {}
+
+
+class Context:
+    """Facts that hold for all levels of one core's body."""
+
+    def __init__(self, queue_owners: list[int], tracked: set[Tensor], channels: Channels) -> None:
+        self.streams = ENGINES + len(queue_owners)
+        self.owner = {ENGINES + i: owner for i, owner in enumerate(queue_owners)}
+        self.tracked = tracked
+        self.channels = channels
+        self.shared = [t for t in tracked if t.memory is Memory.shared_hbm]
+        self.boxes: dict[tuple[int, frozenset[Register]], tuple[Access, Box]] = {}
+        self.interned: dict[Any, Box] = {}
+
+    def box(self, access: Access, variables: frozenset[Register]) -> Box:
+        key = (id(access), variables)
+        found = self.boxes.get(key)
+        if found is None:
+            box = box_of(access, variables)
+            if box.static:
+                shape = None if box.dense else (access.shape, access.strides, access.dtype)
+                box = self.interned.setdefault((access.storage, box.spans, shape), box)
+            found = (access, box)
+            self.boxes[key] = found
+        return found[1]
+
+
+class Level:
+    """Analysis of one list of items: the body of the kernel (`node` None) or of a loop."""
+
+    def __init__(
+        self,
+        items: list[Step | Region],
+        context: Context,
+        depth: int = 0,
+        node: Loop | While | None = None,
+        variables: frozenset[Register] = frozenset(),
+    ) -> None:
+        self.items = items
+        self.context = context
+        self.depth = depth
+        self.node = node
+        self.variables = variables
+        streams = context.streams
+        self.counts = [0] * streams
+        self.base = [0] * streams
+        self.knowledge = [[0] * streams for _ in range(ENGINES)]
+        self.events: list[list[Event]] = [[] for _ in range(streams)]
+        self.tensors: dict[Tensor, TensorState] = {}
+        self.occupants: dict[Memory, list[tuple[int, int, int, int, Tensor]]] = {
+            Memory.sbuf: [],
+            Memory.psum: [],
+        }
+        self.edges: list[Edge] = []
+        self.carried: dict[tuple[int, int], int] = {}
+        self.iteration = 0
+        self.by_op: dict[Op, list[tuple[int, int]]] = {}
+        self.named = {op for item in items if isinstance(item, Step) for op in item.after}
+        self.finished: dict[tuple[int, int], set[int]] = {}
+        self.shift: dict[int, dict[Register, int]] = {}
+        for item in items:
+            if isinstance(item, Region):
+                inner = variables
+                if isinstance(item.node, Loop):
+                    inner = variables | {item.node.variable}
+                level = Level(item.body, context, depth + 1, item.node, inner)
+                level.run()
+                level.connect(item)
+                item.summary = level.summarise()
+
+    def run(self) -> None:
+        """Analyse, then write waits, updates, primes and drains into the items."""
+        previous: list[Edge] | None = None
+        once = self.node is None or _at_most_once(self.node)
+        while True:
+            self.edges = []
+            self.by_op.clear()
+            self.base = list(self.counts)
+            for number, item in enumerate(self.items):
+                if isinstance(item, Step):
+                    self._step(number, item)
+                else:
+                    self._region(number, item)
+            if once or self.edges == previous:
+                break
+            previous = self.edges
+            self.iteration += 1
+            if self.iteration == MAX_ITERATIONS:
+                raise AssertionError("semaphores of a loop do not settle")
+        self._apply()
+
+    # -- one item ---------------------------------------------------------------------------
+
+    def _step(self, number: int, step: Step) -> None:
+        engine = step.engine
+        needs: Needs = {}
+        touched: list[tuple[TensorState, Box, bool]] = []
+        row = step.instruction.row
+        if row is StorageBegin:
+            tensor = step.accesses[0][0].storage
+            self._begin(tensor, needs)
+            touched.append((self._state(tensor), WHOLE, True))
+        elif row is CoreBarrier:
+            for tensor in self.context.shared:
+                state = self._state(tensor)
+                self._conflicts(state, WHOLE, True, needs)
+                touched.append((state, WHOLE, True))
+        else:
+            for access, writes in step.accesses:
+                tensor = access.storage
+                if tensor not in self.context.tracked:
+                    continue
+                box = self.context.box(access, self.variables)
+                state = self._state(tensor)
+                self._conflicts(state, box, writes, needs)
+                touched.append((state, box, writes))
+        for op in step.after:
+            for stream, position in self.by_op.get(op, ()):
+                _raise_to(needs, stream, position)
+        self._wait(number, engine, needs)
+        position = self._advance(engine, number, self.knowledge[engine])
+        stream = engine
+        if step.queue >= 0:
+            stream = step.queue
+            clock = list(self.knowledge[engine])
+            if self.events[stream]:
+                _join(clock, self.events[stream][-1].clock)
+            position = self._advance(stream, number, clock)
+        if step.op in self.named:
+            self.by_op.setdefault(step.op, []).append((stream, position))
+        for state, box, writes in touched:
+            self._record(state, box, writes, stream, position)
+
+    def _region(self, number: int, region: Region) -> None:
+        summary: Summary = region.summary
+        needs: dict[int, Needs] = {engine: {} for engine in region.engines}
+        owner = self.context.owner
+        for tensor, box, writes, stream, begins in summary.accesses:
+            wanted = needs[owner.get(stream, stream)]
+            if begins:
+                self._begin(tensor, wanted)
+            else:
+                self._conflicts(self._state(tensor), box, writes, wanted)
+        entry: dict[int, list[int]] = {}
+        for engine in region.engines:
+            self._wait(number, engine, needs[engine])
+            entry[engine] = list(self.knowledge[engine])
+        positions: dict[int, int] = {}
+        for engine in region.engines:
+            positions[engine] = self.counts[engine] + 1
+        for stream in summary.queues:
+            positions[stream] = self.counts[stream] + 1
+        entered = _at_least_once(region.node)
+        for engine in region.engines:
+            knowledge = self.knowledge[engine]
+            for stream in summary.known.get(engine, ()):
+                # A loop that may not run teaches nothing about what came before it.
+                if entered:
+                    _join(knowledge, entry[owner.get(stream, stream)])
+                if entered or knowledge[stream] == positions[stream] - 1:
+                    knowledge[stream] = positions[stream]
+                else:
+                    self.finished.setdefault((stream, positions[stream]), set()).add(engine)
+        for stream in summary.queues:
+            clock = list(entry[owner[stream]])
+            if self.events[stream]:
+                _join(clock, self.events[stream][-1].clock)
+            self._advance(stream, number, clock)
+        for engine in region.engines:
+            self._advance(engine, number, self.knowledge[engine])
+        for tensor, box, writes, stream, _ in summary.accesses:
+            self._record(self._state(tensor), box, writes, stream, positions[stream])
+
+    def _advance(self, stream: int, item: int, clock: list[int]) -> int:
+        """A new event of a stream; returns its position (from 1)."""
+        self.counts[stream] += 1
+        position = self.counts[stream]
+        if stream < ENGINES:
+            clock[stream] = position
+            clock = list(clock)
+        else:
+            clock[stream] = position
+        relative = position - self.base[stream]
+        self.events[stream].append(Event(item, self.iteration, relative, clock))
+        return position
+
+    # -- dependences ------------------------------------------------------------------------
+
+    def _state(self, tensor: Tensor) -> TensorState:
+        state = self.tensors.get(tensor)
+        if state is None:
+            state = self.tensors[tensor] = TensorState()
+        return state
+
+    def _begin(self, tensor: Tensor, needs: Needs) -> None:
+        """A tensor takes its bytes: whatever used them before must be done."""
+        state = self.tensors.get(tensor)
+        if state is not None:
+            for stream, position in state.last.items():
+                _raise_to(needs, stream, position)
+        self.tensors[tensor] = TensorState()
+        if not tensor.memory.on_chip:
+            return
+        assert tensor.address is not None
+        partition, low = tensor.address
+        rows = partition + tensor.shape[0]
+        high = low + tensor.pitch * DTYPES[tensor.dtype].size
+        occupants = self.occupants[tensor.memory]
+        kept = []
+        for entry in occupants:
+            p0, p1, b0, b1, other = entry
+            if b1 <= low or high <= b0 or p1 <= partition or rows <= p0:
+                kept.append(entry)
+                continue
+            if other is not tensor:
+                for stream, position in self._state(other).last.items():
+                    _raise_to(needs, stream, position)
+            if not (partition <= p0 and p1 <= rows and low <= b0 and b1 <= high):
+                kept.append(entry)
+        kept.append((partition, rows, low, high, tensor))
+        self.occupants[tensor.memory] = kept
+
+    def _conflicts(self, state: TensorState, box: Box, writes: bool, needs: Needs) -> None:
+        for record in state.candidates(box):
+            if record.write is None and not writes:
+                continue
+            if record.box is not box or record.iteration != self.iteration:
+                if not may_overlap(record.box, box, self._shift(record.iteration)):
+                    continue
+            if record.write is not None:
+                _raise_to(needs, *record.write)
+            if writes:
+                for stream, position in record.reads.items():
+                    _raise_to(needs, stream, position)
+
+    def _shift(self, iteration: int) -> dict[Register, int] | None:
+        """How far the loop variable has moved since `iteration`."""
+        distance = self.iteration - iteration
+        if distance == 0 or not isinstance(self.node, Loop):
+            return None
+        shift = self.shift.get(distance)
+        if shift is None:
+            shift = {self.node.variable: distance * self.node.step}
+            self.shift[distance] = shift
+        return shift
+
+    def _record(
+        self, state: TensorState, box: Box, writes: bool, stream: int, position: int
+    ) -> None:
+        _raise_to(state.last, stream, position)
+        moving = not box.static
+        for record in state.candidates(box):
+            if record.box is box and (record.iteration == self.iteration or not moving):
+                break
+        else:
+            record = Record(box, self.iteration)
+            state.add(record)
+        record.iteration = self.iteration
+        if writes:
+            record.write = (stream, position)
+            record.reads = {}
+        else:
+            _raise_to(record.reads, stream, position)
+
+    # -- waits ------------------------------------------------------------------------------
+
+    def _wait(self, number: int, engine: int, needs: Needs) -> None:
+        """Wait for what the engine does not know yet, and learn what that implies."""
+        knowledge = self.knowledge[engine]
+        wanted: list[tuple[int, int]] = []
+        for stream, position in needs.items():
+            if stream == engine or knowledge[stream] >= position:
+                continue
+            if engine in self.finished.get((stream, position), ()):
+                continue
+            event = self.events[stream][position - 1]
+            if stream >= ENGINES and isinstance(self.items[event.item], Region):
+                stream, position = self._drain(stream, event, engine)
+                if stream == engine or knowledge[stream] >= position:
+                    continue
+            wanted.append((stream, position))
+        if len(wanted) > 1:
+            wanted = self._reduced(wanted)
+        for stream, position in wanted:
+            event = self.events[stream][position - 1]
+            distance = self.iteration - event.iteration
+            self.edges.append((number, engine, stream, event.relative, distance))
+            _join(knowledge, event.clock)
+
+    def _reduced(self, wanted: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Without those that another one implies."""
+        best: dict[int, int] = {}
+        for stream, position in wanted:
+            _raise_to(best, stream, position)
+        result = []
+        for stream, position in best.items():
+            implied = any(
+                self.events[other][at - 1].clock[stream] >= position
+                for other, at in best.items()
+                if other != stream
+            )
+            if not implied:
+                result.append((stream, position))
+        return result
+
+    def _drain(self, queue: int, event: Event, engine: int) -> tuple[int, int]:
+        """The owner's exit from the region, after it has drained the queue."""
+        region = self.items[event.item]
+        assert isinstance(region, Region)
+        owner = self.context.owner[queue]
+        drains = region.drains.setdefault(owner, [])
+        position = next(
+            index + 1
+            for index, candidate in enumerate(self.events[owner])
+            if candidate.item == event.item and candidate.iteration == event.iteration
+        )
+        if queue not in drains:
+            drains.append(queue)
+        queue_position = self.base_of(queue, event)
+        clock = self.events[owner][position - 1].clock
+        if clock[queue] < queue_position:
+            clock[queue] = queue_position
+        for other in range(ENGINES):
+            if self.knowledge[other][owner] >= position:
+                knowledge = self.knowledge[other]
+                knowledge[queue] = max(knowledge[queue], queue_position)
+        return owner, position
+
+    def base_of(self, stream: int, event: Event) -> int:
+        """The position of an event in its stream."""
+        return next(
+            index + 1 for index, candidate in enumerate(self.events[stream]) if candidate is event
+        )
+
+    # -- results ----------------------------------------------------------------------------
+
+    def _apply(self) -> None:
+        """Turn the settled waits into semaphore waits and updates."""
+        carried: dict[tuple[int, int], int] = {}
+        last = self.iteration
+        at: dict[tuple[int, int], int] = {}
+        for stream in range(self.context.streams):
+            for event in reversed(self.events[stream]):
+                if event.iteration != last:
+                    break
+                at[stream, event.relative] = event.item
+        for number, engine, stream, relative, distance in self.edges:
+            semaphore = self.context.channels.semaphore(self.depth, stream, engine)
+            consumer = self.items[number]
+            producer = self.items[at[stream, relative]]
+            if isinstance(consumer, Step):
+                consumer.waits.append((semaphore, 1))
+            else:
+                consumer.enter_waits.setdefault(engine, []).append((semaphore, 1))
+            if isinstance(producer, Step):
+                producer.updates.append((semaphore, 1))
+            else:
+                producer.exit_updates.setdefault(stream, []).append((semaphore, 1))
+            if distance:
+                key = (stream, engine)
+                carried[key] = carried.get(key, 0) + distance
+        self.carried = carried
+
+    def connect(self, region: Region) -> None:
+        """Primes ahead of the loop and the tokens to take behind it."""
+        owner = self.context.owner
+        for (stream, engine), count in self.carried.items():
+            semaphore = self.context.channels.semaphore(self.depth, stream, engine)
+            producer = owner.get(stream, stream)
+            region.primes.setdefault(producer, []).append((semaphore, count))
+            region.exit_waits.setdefault(engine, []).append((semaphore, count))
+
+    def summarise(self) -> Summary:
+        """What the enclosing level must know of this loop; see `Summary`."""
+        summary = Summary()
+        seen: set[Any] = set()
+        owner = self.context.owner
+        for item in self.items:
+            if isinstance(item, Region):
+                for access in item.summary.accesses:
+                    self._summarise_access(summary, seen, *access)
+                continue
+            stream = item.queue if item.queue >= 0 else item.engine
+            row = item.instruction.row
+            if row is StorageBegin:
+                tensor = item.accesses[0][0].storage
+                self._summarise_access(summary, seen, tensor, WHOLE, True, stream, True)
+            elif row is CoreBarrier:
+                for tensor in self.context.shared:
+                    self._summarise_access(summary, seen, tensor, WHOLE, True, stream, False)
+            else:
+                for access, writes in item.accesses:
+                    if access.storage in self.context.tracked:
+                        box = self.context.box(access, self.variables)
+                        self._summarise_access(
+                            summary, seen, access.storage, box, writes, stream, False
+                        )
+        for _, _, _, stream, _ in summary.accesses:
+            if stream in owner:
+                summary.queues[stream] = owner[stream]
+        self._exit_knowledge(summary)
+        return summary
+
+    def _summarise_access(
+        self,
+        summary: Summary,
+        seen: set[Any],
+        tensor: Tensor,
+        box: Box,
+        writes: bool,
+        stream: int,
+        begins: bool,
+    ) -> None:
+        box = box.widened(self.node)
+        key = (tensor, box if box.static and box.spans else id(box), writes, stream, begins)
+        if (tensor, WHOLE, True, stream) in seen and not begins:
+            return
+        if key in seen:
+            return
+        seen.add(key)
+        if begins:
+            seen.add((tensor, WHOLE, True, stream))
+        summary.accesses.append((tensor, box, writes, stream, begins))
+
+    def _exit_knowledge(self, summary: Summary) -> None:
+        """Which streams' part of the loop each engine knows to be over, once it has taken the
+        tokens that are left."""
+        last = self.iteration
+        position = {
+            (stream, event.relative): index + 1
+            for stream in range(self.context.streams)
+            for index, event in enumerate(self.events[stream])
+            if event.iteration == last
+        }
+        knowledge = [list(row) for row in self.knowledge]
+        for _, engine, stream, relative, distance in self.edges:
+            if distance:
+                event = self.events[stream][position[stream, relative] - 1]
+                _join(knowledge[engine], event.clock)
+        final = {}
+        for _, _, _, stream, _ in summary.accesses:
+            if self.counts[stream]:
+                final[stream] = self.counts[stream]
+        for engine in range(ENGINES):
+            summary.known[engine] = {
+                stream
+                for stream, count in final.items()
+                if stream != engine and knowledge[engine][stream] >= count
+            }
+
+
+def _at_most_once(node: Loop | While) -> bool:
+    if isinstance(node, While):
+        return False
+    if isinstance(node.lower, Register) or isinstance(node.upper, Register):
+        return False
+    if isinstance(node.lower, Affine) or isinstance(node.upper, Affine):
+        return False
+    return bool(prove_nonnegative(node.lower + node.step - node.upper))
+
+
+def _at_least_once(node: Loop | While) -> bool:
+    if isinstance(node, While):
+        return False
+    for bound in (node.lower, node.upper):
+        if isinstance(bound, (Register, Affine)):
+            return False
+    return bool(prove_nonnegative(node.upper - node.lower - 1))
+
+
+def _raise_to(needs: Needs, stream: int, position: int) -> None:
+    if needs.get(stream, 0) < position:
+        needs[stream] = position
+
+
+def _join(knowledge: list[int], clock: list[int]) -> None:
+    for stream, position in enumerate(clock):
+        if knowledge[stream] < position:
+            knowledge[stream] = position

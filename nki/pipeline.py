@@ -1,0 +1,70 @@
+"""The passes from a traced kernel to a program, in order, each of which can be looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from isa.errors import NeuronError
+from isa.program import Program
+from nki.ir.nodes import Kernel
+from nki.passes.allocate import Allocate
+from nki.passes.lower import lower
+from nki.passes.peel import PeelAccumulation
+from nki.passes.rotate import RotateBuffers
+
+
+class Pass(Protocol):
+    """A rewrite of the tile IR."""
+
+    @property
+    def name(self) -> str: ...
+
+    def run(self, kernel: Kernel) -> Kernel: ...
+
+
+PASSES: tuple[Pass, ...] = (PeelAccumulation(), RotateBuffers(), Allocate())
+STAGES = ("trace", *(p.name for p in PASSES), "program")
+"""What `nki ir --after` takes: the traced IR, each pass, and the finished program."""
+
+
+def optimise(kernel: Kernel, observe: Callable[[str, Any], None] = lambda *_: None) -> Kernel:
+    """Run all passes; `observe(stage, kernel)` sees every intermediate form."""
+    observe("trace", kernel)
+    for item in PASSES:
+        kernel = item.run(kernel)
+        observe(item.name, kernel)
+    return kernel
+
+
+def compile_kernel(
+    kernel: Kernel, observe: Callable[[str, Any], None] = lambda *_: None
+) -> Program:
+    """A traced kernel as a program."""
+    program = lower(optimise(kernel, observe))
+    observe("program", program)
+    return program
+
+
+def stage_text(kernel: Kernel, stage: str) -> str:
+    """The kernel after one stage as text: tile IR, or assembly for the program."""
+    if stage not in STAGES:
+        raise NeuronError(
+            "unknown-mode", f"there is no stage {stage!r}; stages are {', '.join(STAGES)}"
+        )
+    found: dict[str, str] = {}
+
+    def observe(name: str, form: Any) -> None:
+        if name != stage:
+            return
+        if isinstance(form, Program):
+            from isa.text import disassemble
+
+            found[name] = disassemble(form)
+        else:
+            from nki.ir.text import print_kernel
+
+            found[name] = print_kernel(form)
+
+    compile_kernel(kernel, observe)
+    return found[stage]

@@ -1,0 +1,33 @@
+"""The environment variables that this project reads; all of them are read here, at use."""
+
+from __future__ import annotations
+
+import os
+
+from isa.errors import NeuronError
+from isa.target import DEFAULT_TARGET, Target
+from isa.target import resolve as resolve_target
+
+
+def target(name: str | None = None) -> Target:
+    """The target to compile for: `name`, else NEURON_PLATFORM_TARGET_OVERRIDE, else trn3.
+
+    Raises unknown-target with the names that are accepted.
+    """
+    return resolve_target(name or os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE") or None)
+
+
+def traceback_wanted() -> bool:
+    """NKI_TRACEBACK=1: show this project's own frames when an error is reported."""
+    return os.environ.get("NKI_TRACEBACK", "") not in ("", "0")
+
+
+def checks_wanted() -> bool:
+    """NKI_CHECKS=0 turns the run-time checks (uninitialised data, races) off."""
+    value = os.environ.get("NKI_CHECKS", "1")
+    if value not in ("0", "1"):
+        raise NeuronError("value-not-allowed", f"NKI_CHECKS is {value!r}; it is 0 or 1")
+    return value == "1"
+
+
+__all__ = ["DEFAULT_TARGET", "checks_wanted", "target", "traceback_wanted"]
