@@ -1,0 +1,1 @@
+"""Checks of running and finished programs that real hardware cannot give."""

@@ -1,0 +1,159 @@
+"""Conversions at the ports of the engines: memory dtype to fp32 and back.
+
+Engines compute in fp32; what they read is widened, what they write is rounded to the dtype of the
+destination by the rules of `isa.dtypes`: to the nearest, ties to even; integers saturate and NaN
+becomes 0; fp8 beyond its largest value becomes infinity (NaN in float8_e4m3fn, which has no
+infinity). Callers silence NumPy's floating-point warnings (`simulator.oracle.quiet`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from isa.dtypes import DTYPES, DType, DTypeKind
+from isa.errors import NeuronError
+from simulator.views import bits, dtype_name, same_type, view_dtype
+
+Array = np.ndarray[Any, Any]
+
+_TF32_DROPPED = DTYPES["float32"].mantissa_bits - DTYPES["tfloat32"].mantissa_bits
+_TF32_MASK = np.uint32(0xFFFFFFFF ^ ((1 << _TF32_DROPPED) - 1))
+_TF32_HALF = np.uint32((1 << (_TF32_DROPPED - 1)) - 1)
+_QUIET_NAN = np.uint32(0x00400000)
+
+
+def round_tfloat32(values: Array) -> Array:
+    """fp32 values rounded to the 10 mantissa bits of tfloat32, still as fp32; NaN stays NaN."""
+    pattern = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    odd = (pattern >> np.uint32(_TF32_DROPPED)) & np.uint32(1)
+    rounded = (pattern + _TF32_HALF + odd) & _TF32_MASK
+    nan = np.isnan(values)
+    if nan.any():
+        rounded = np.where(nan, (pattern | _QUIET_NAN) & _TF32_MASK, rounded)
+    return rounded.view(np.float32)
+
+
+def load_fp32(view: Array) -> Array:
+    """The elements as fp32, same shape. Aliases `view` when they are float32 already."""
+    return _loader(dtype_name(view))(view)
+
+
+def store(view: Array, values: Array) -> None:
+    """Round fp32 `values` (as many elements, row-major) to the dtype of `view` and write them."""
+    if values.shape != view.shape:
+        values = values.reshape(view.shape)
+    _storer(dtype_name(view))(view, values)
+
+
+def store_integers(view: Array, values: Array) -> None:
+    """Write exact integers (an integer array): saturating into integers, else through fp32."""
+    row = DTYPES[dtype_name(view)]
+    if not row.is_integer:
+        store(view, values.astype(np.float32))
+        return
+    if values.shape != view.shape:
+        values = values.reshape(view.shape)
+    view[...] = np.clip(values, row.lowest, row.largest).astype(view.dtype)
+
+
+def store_number(view: Array, value: float | int) -> None:
+    """Write one number into every element, exactly where the dtype can hold it."""
+    row = DTYPES[dtype_name(view)]
+    if row.is_integer and isinstance(value, int):
+        view[...] = min(max(value, int(row.lowest)), int(row.largest))
+    elif row.is_packed:
+        if value != 0:
+            raise _unconvertible(row)
+        view[...] = 0
+    else:
+        element = np.empty((), view_dtype(row.name))
+        store(element, np.asarray(value, np.float32))
+        bits(view)[...] = bits(element)
+
+
+def convert(view: Array, source: Array) -> None:
+    """Copy `source` into `view`: bit for bit between equal dtypes, else through fp32."""
+    if same_type(view, source):
+        source = bits(source)
+        bits(view)[...] = source if source.shape == view.shape else source.reshape(view.shape)
+    else:
+        store(view, load_fp32(source))
+
+
+def _unconvertible(row: DType) -> NeuronError:
+    return NeuronError(
+        "dtype-not-allowed",
+        f"{row.name} elements have no value in fp32.",
+        why="Packed elements hold several numbers; they are copied whole, never converted.",
+        hint="Give both sides the same packed dtype, or view them as unsigned integers.",
+    )
+
+
+@cache
+def _loader(name: str) -> Callable[[Array], Array]:
+    row = DTYPES[name]
+    if row.is_packed:
+        raise _unconvertible(row)
+    if row.kind is DTypeKind.boolean:
+        return lambda view: (bits(view) != 0).astype(np.float32)
+    if row.is_float and row.size == 1:
+        table = np.arange(256, dtype=np.uint8).view(row.numpy).astype(np.float32)
+        return lambda view: table[bits(view)]
+    if name == view_dtype(name).name:
+        return _identity if row.numpy == np.float32 else _widen
+    return round_tfloat32
+
+
+def _identity(view: Array) -> Array:
+    return view
+
+
+def _widen(view: Array) -> Array:
+    return view.astype(np.float32)
+
+
+@cache
+def _storer(name: str) -> Callable[[Array, Array], None]:
+    row = DTYPES[name]
+    if row.is_packed:
+        raise _unconvertible(row)
+    if row.kind is DTypeKind.boolean:
+        return _store_bool
+    if row.is_integer:
+        return _integer_storer(row)
+    if name == view_dtype(name).name:
+        return _assign
+    return _store_tfloat32
+
+
+def _assign(view: Array, values: Array) -> None:
+    view[...] = values
+
+
+def _store_bool(view: Array, values: Array) -> None:
+    view[...] = values != 0
+
+
+def _store_tfloat32(view: Array, values: Array) -> None:
+    view[...] = round_tfloat32(values)
+
+
+def _integer_storer(row: DType) -> Callable[[Array, Array], None]:
+    # Bounds of 32 and more bits are not fp32 values, so those clip in a wider type.
+    working = np.float32 if row.size < 4 else np.float64
+    lowest, largest = working(row.lowest), working(row.largest)
+    if row.size == 8:
+        # The largest float64 below the bound; nothing above it is representable in fp32 either.
+        largest = np.nextafter(np.float64(row.largest), 0)
+    target = row.numpy
+
+    def store_integer(view: Array, values: Array) -> None:
+        clipped = np.clip(np.rint(values.astype(working)), lowest, largest)
+        clipped[np.isnan(clipped)] = 0
+        view[...] = clipped.astype(target)
+
+    return store_integer

@@ -1,0 +1,89 @@
+"""State of a simulated device: memories, tensors, registers and engine state of every core.
+
+Arenas are zero pages until touched. The partition pitch is padded by 64 bytes, because a pitch
+that is a power of two maps all partitions of a column to the same cache sets (6 to 7 times slower
+column operations).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isa.enums import SEQUENCERS, Engine
+
+if TYPE_CHECKING:
+    from isa.target import Target
+
+PITCH_PADDING = 64
+"""Bytes between the end of one partition and the start of the next in an arena."""
+
+
+class Arena:
+    """An on-chip memory: `partitions` rows of `partition_bytes`, `pitch` bytes apart."""
+
+    __slots__ = ("buffer", "partition_bytes", "partitions", "pitch")
+
+    def __init__(self, partitions: int, partition_bytes: int) -> None:
+        self.partitions = partitions
+        self.partition_bytes = partition_bytes
+        self.pitch = partition_bytes + PITCH_PADDING
+        self.buffer: np.ndarray[Any, Any] = np.zeros(partitions * self.pitch, np.uint8)
+
+
+class StationaryTile:
+    """A tile in the PE array: a copy in its own dtype, widened to fp32 when first multiplied."""
+
+    __slots__ = ("tile", "widened")
+
+    def __init__(self, tile: np.ndarray[Any, Any]) -> None:
+        self.tile = tile
+        self.widened: np.ndarray[Any, Any] | None = None
+
+
+class CoreState:
+    """What the kernels of `simulator.oracle` and the executors see of one core.
+
+    `stationary` holds the tiles [K, M] in the PE array by the (row, column) of their corner.
+    `accumulators` are the scalar engine's accumulate registers, one a partition. Before it calls
+    a kernel, an executor sets `engine` to the engine that runs the instruction and
+    `start_partition` to the first partition of the instruction's destination: that selects the
+    accumulate registers.
+    """
+
+    __slots__ = (
+        "accumulators",
+        "device",
+        "engine",
+        "number",
+        "psum",
+        "registers",
+        "sbuf",
+        "start_partition",
+        "stationary",
+    )
+
+    def __init__(self, target: Target, device: Device | None = None, number: int = 0) -> None:
+        partitions = int(target.partitions.value)
+        self.sbuf = Arena(partitions, int(target.sbuf_bytes_per_partition.value))
+        self.psum = Arena(partitions, int(target.psum_bytes_per_partition.value))
+        self.device = device if device is not None else Device(target, cores=0)
+        self.number = number
+        self.stationary: dict[tuple[int, int], StationaryTile] = {}
+        self.accumulators: np.ndarray[Any, Any] = np.zeros(partitions, np.float32)
+        count = int(target.registers_per_engine.value)
+        self.registers: dict[Engine, list[int]] = {e: [0] * count for e in SEQUENCERS}
+        self.engine = Engine.unknown
+        self.start_partition = 0
+
+
+class Device:
+    """Cores, and the HBM tensors of all of them: a tensor is its bytes, a uint8 array."""
+
+    __slots__ = ("cores", "target", "tensors")
+
+    def __init__(self, target: Target, cores: int = 1) -> None:
+        self.target = target
+        self.tensors: list[np.ndarray[Any, Any]] = []
+        self.cores = [CoreState(target, self, number) for number in range(cores)]

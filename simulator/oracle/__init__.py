@@ -1,0 +1,43 @@
+"""What every machine instruction computes, in plain NumPy: the reference semantics.
+
+`KERNELS[row name](state, *values)` executes one instruction. `values` align with the row's
+`field_names`; each operand is a view (`simulator.views`), a number where the row allows an
+immediate, or None; register-valued attributes have been read already. `state` is a
+`simulator.machine.CoreState`, in which the caller has set `engine` and, for rows with accumulate
+registers, `start_partition`. Operands may differ in shape when their elements per partition agree.
+
+Every executor calls these same functions, so they agree bit for bit. Callers hold `quiet()` around
+their calls: infinities and NaN are results here, not warnings. Control instructions belong to the
+executors, except what `control` offers for their memory side.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from simulator.oracle import (  # noqa: F401  (each registers its kernels)
+    dma,
+    elementwise,
+    gpsimd,
+    scalar,
+    tensor,
+    vector,
+)
+from simulator.oracle.control import fill_sentinel, load_register, store_register
+from simulator.oracle.table import KERNELS, Kernel
+
+__all__ = [
+    "KERNELS",
+    "Kernel",
+    "fill_sentinel",
+    "load_register",
+    "quiet",
+    "store_register",
+]
+
+
+def quiet() -> Any:
+    """Context in which NumPy reports no floating-point conditions."""
+    return np.errstate(all="ignore")

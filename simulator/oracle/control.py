@@ -1,0 +1,61 @@
+"""The memory side of control instructions: registers to and from memory, the sentinel fill."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from isa.dtypes import DTYPES
+from isa.errors import NeuronError
+from simulator.conversion import load_fp32, store_number
+from simulator.views import bits, dtype_name
+
+Array = np.ndarray[Any, Any]
+
+INTEGER_SENTINEL = 4
+"""Fill of uninitialised integers, as documented for the official simulator; floats are NaN."""
+
+
+def wrap32(value: int) -> int:
+    """The value of a 32-bit two's complement register that is set to `value`."""
+    return ((value + 0x80000000) & 0xFFFFFFFF) - 0x80000000
+
+
+def load_register(view: Array) -> int:
+    """The one element of a view as a register's value.
+
+    Raises NeuronError value-not-allowed when a float element holds no integer.
+    """
+    row = DTYPES[dtype_name(view)]
+    if row.is_integer or row.is_packed:
+        return wrap32(int(view.reshape(-1)[0]))
+    value = float(load_fp32(view).reshape(-1)[0])
+    if not value.is_integer():
+        raise NeuronError(
+            "value-not-allowed",
+            f"A register is loaded from {value!r} ({row.name}).",
+            why="Registers hold 32-bit integers.",
+            hint="Load registers from integers; round first, with nisa.tensor_copy into int32.",
+        )
+    return wrap32(int(value))
+
+
+def store_register(view: Array, value: int) -> None:
+    """The one element of a view = a register's value, converted to the view's dtype."""
+    if DTYPES[dtype_name(view)].is_integer:
+        view[...] = np.array(value, np.int64).astype(view.dtype)
+    else:
+        store_number(view, value)
+
+
+def fill_sentinel(view: Array) -> None:
+    """Make every element of a view what uninitialised memory reads as."""
+    row = DTYPES[dtype_name(view)]
+    if row.is_float:
+        pattern = np.full((), np.nan, np.float32).astype(row.numpy)
+        bits(view)[...] = bits(pattern)
+    elif row.is_integer:
+        view[...] = INTEGER_SENTINEL
+    else:
+        bits(view)[...] = INTEGER_SENTINEL

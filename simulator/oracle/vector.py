@@ -1,0 +1,48 @@
+"""Instructions of the vector engine beyond the element-wise ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from isa.alu import AluOperator
+from isa.machine import vector
+from simulator.conversion import load_fp32, store
+from simulator.elementwise import alu
+from simulator.machine import CoreState
+from simulator.oracle.elementwise import direct, finish, like
+from simulator.oracle.reduction import reduce_rows
+from simulator.oracle.table import kernel
+from simulator.views import bits
+
+Array = np.ndarray[Any, Any]
+
+
+@kernel(vector.TensorReduce)
+def tensor_reduce(
+    state: CoreState, dst: Array, data: Array, op: AluOperator, axes: int, negate: bool
+) -> None:
+    kept = data.shape[: data.ndim - axes]
+    if op.arithmetic:
+        rows = load_fp32(data).reshape(*kept, -1)
+        result = reduce_rows(op, rows, "float32")
+        store(dst, np.negative(result) if negate else result)
+        return
+    pattern = bits(data)
+    result = reduce_rows(op, pattern.reshape(*kept, -1), pattern.dtype.name)
+    target = bits(dst)
+    target[...] = like(result, dst.shape).astype(target.dtype)
+
+
+@kernel(vector.Reciprocal)
+def reciprocal(state: CoreState, dst: Array, data: Array) -> None:
+    x = load_fp32(data)
+    function = alu("reciprocal")
+    finish(dst, function(x, out=direct(dst, x.shape)))
+
+
+@kernel(vector.Transpose32)
+def transpose32(state: CoreState, dst: Array, data: Array) -> None:
+    turned = bits(data).reshape(data.shape[0], -1).T
+    bits(dst)[...] = turned.reshape(dst.shape)

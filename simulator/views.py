@@ -1,0 +1,282 @@
+"""NumPy views on simulated memory: what an instruction's operands are while it executes.
+
+A memory is a one-dimensional uint8 array. A view has the operand's dtype and shape
+([partitions, *free] on chip, all dimensions in HBM) and aliases the memory's bytes. The dtype of a
+view is the object that `view_dtype` returns, so that types which share a NumPy dtype (float32 and
+tfloat32, packed types and unsigned integers) stay apart: compare with `same_type`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isa.dtypes import DTYPES
+from isa.enums import Memory
+from isa.errors import NeuronError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from isa.access import AccessPattern
+    from simulator.machine import CoreState
+
+_TAG = "nki"
+
+
+@cache
+def view_dtype(name: str) -> np.dtype[Any]:
+    """NumPy dtype of a view on elements of dtype `name`, tagged where `numpy` is ambiguous."""
+    plain = DTYPES[name].numpy
+    if plain.name == name:
+        return plain
+    return np.dtype(plain, metadata={_TAG: name})
+
+
+@cache
+def _plain_name(dtype: np.dtype[Any]) -> str:
+    return dtype.name
+
+
+def dtype_name(view: np.ndarray[Any, Any]) -> str:
+    """Name of the dtype (a key of `isa.dtypes.DTYPES`) of a view's elements."""
+    metadata = view.dtype.metadata
+    return _plain_name(view.dtype) if metadata is None else metadata[_TAG]
+
+
+def same_type(left: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) -> bool:
+    """Whether two views hold elements of one dtype, so that a copy moves bits."""
+    return left.dtype is right.dtype or (
+        left.dtype == right.dtype and dtype_name(left) == dtype_name(right)
+    )
+
+
+_UNSIGNED = {size: np.dtype(f"uint{8 * size}") for size in (1, 2, 4, 8)}
+
+
+def bits(view: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The same elements as unsigned integers of the same size."""
+    return view.view(_UNSIGNED[view.dtype.itemsize])
+
+
+def strided(
+    buffer: np.ndarray[Any, Any],
+    dtype_name: str,
+    byte_offset: int,
+    shape: Sequence[int],
+    byte_strides: Sequence[int],
+) -> np.ndarray[Any, Any]:
+    """View on a uint8 array: element (i, j, ...) starts at `byte_offset + i * byte_strides[0] + …`.
+
+    Raises NeuronError out-of-bounds when any element lies outside `buffer`.
+    """
+    try:
+        return np.ndarray(shape, view_dtype(dtype_name), buffer, byte_offset, byte_strides)
+    except (ValueError, TypeError) as error:
+        if buffer.size == 0 and 0 in shape:
+            return np.empty(shape, view_dtype(dtype_name))
+        raise _outside(
+            "out-of-bounds", dtype_name, byte_offset, shape, byte_strides, buffer.size
+        ) from error
+
+
+def _outside(
+    code: str,
+    name: str,
+    offset: int,
+    shape: Sequence[int],
+    strides: Sequence[int],
+    limit: int,
+) -> NeuronError:
+    reach = [(n - 1) * s for n, s in zip(shape, strides)]
+    low = offset + sum(r for r in reach if r < 0)
+    high = offset + sum(r for r in reach if r > 0) + DTYPES[name].size
+    return NeuronError(
+        code,
+        f"A {name}{list(shape)} access covers bytes {low} to {high} of a range of {limit} bytes.",
+    )
+
+
+class Indirect:
+    """An operand whose rows are picked by indices: row i is `base[index[i]]`.
+
+    `base` is a view of shape [bound, *inner], `index` an integer array or view of one index a
+    row, read when the operand is used. With `skip`, rows whose index is outside 0 .. bound-1
+    take no part; else such an index raises NeuronError dynamic-out-of-bounds.
+    """
+
+    __slots__ = ("base", "index", "skip")
+
+    def __init__(
+        self, base: np.ndarray[Any, Any], index: np.ndarray[Any, Any], skip: bool = False
+    ) -> None:
+        self.base = base
+        self.index = index
+        self.skip = skip
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.base.dtype
+
+    @property
+    def size(self) -> int:
+        inner = 1
+        for count in self.base.shape[1:]:
+            inner *= count
+        return self.index.size * inner
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.index.size, *self.base.shape[1:])
+
+    def rows(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None]:
+        """The indices as int64 [n], and a mask of those inside (None when all are).
+
+        Raises NeuronError dynamic-out-of-bounds for an index outside unless `skip`.
+        """
+        index = self.index.reshape(-1).astype(np.int64)
+        bound = self.base.shape[0]
+        inside = (index >= 0) & (index < bound)
+        if inside.all():
+            return index, None
+        if not self.skip:
+            position = int(np.argmin(inside))
+            raise NeuronError(
+                "dynamic-out-of-bounds",
+                f"Index {position} of a gather or scatter is {index[position]}; "
+                f"the tensor has rows 0 to {bound - 1}.",
+            )
+        return index, inside
+
+    def gather(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None]:
+        """The rows [n, *inner] (copied) and the mask of valid ones; skipped rows are arbitrary."""
+        index, inside = self.rows()
+        if inside is None:
+            return self.base[index], None
+        if self.base.shape[0] == 0:
+            return np.zeros(self.shape, self.base.dtype), inside
+        return self.base[np.where(inside, index, 0)], inside
+
+    def scatter(self, values: np.ndarray[Any, Any]) -> int:
+        """Write rows [n, *inner] of the base's dtype; the last of equal indices stays. Returns
+        the number of rows written."""
+        index, inside = self.rows()
+        if inside is None:
+            self.base[index] = values
+            return index.size
+        self.base[index[inside]] = values[inside]
+        return int(np.count_nonzero(inside))
+
+
+class Window:
+    """An access pattern of a bound program placed in a core's memories.
+
+    `view(registers)` gives the NumPy view (or `Indirect`) for the values that the issuing
+    engine's registers hold; without register terms it is the same view every time.
+    `low`, `high` limit the bytes of one partition (on chip) or of the tensor (HBM) that the
+    access may cover; `reach` is how far it extends below and beyond its offset.
+    """
+
+    __slots__ = (
+        "buffer",
+        "dtype",
+        "index",
+        "limit",
+        "name",
+        "offset",
+        "origin",
+        "pattern",
+        "reach",
+        "registers",
+        "shape",
+        "skip",
+        "strides",
+    )
+
+    def __init__(self, state: CoreState, pattern: AccessPattern, skip: bool = False) -> None:
+        row = DTYPES[pattern.dtype]
+        size = row.size
+        dims = pattern.dims
+        shape = [int(count) for _, count in dims]
+        strides = [int(stride) * size for stride, _ in dims]
+        self.index: Window | None = None
+        if pattern.vector_offset is not None:
+            self.index = Window(state, pattern.vector_offset)
+            shape[0] = int(pattern.vector_bound)
+            strides[0] = int(pattern.vector_stride) * size
+        self.reach = _reach(shape, strides, size)
+        if pattern.memory.on_chip:
+            arena = state.sbuf if pattern.memory is Memory.sbuf else state.psum
+            last = pattern.start_partition + pattern.partitions
+            if pattern.start_partition < 0 or last > arena.partitions:
+                raise NeuronError(
+                    "address-out-of-range",
+                    f"Partitions {pattern.start_partition} to {last - 1} of {arena.partitions}.",
+                )
+            self.buffer = arena.buffer
+            self.origin = pattern.start_partition * arena.pitch
+            self.limit = arena.partition_bytes
+            shape.insert(0, int(pattern.partitions))
+            strides.insert(0, arena.pitch)
+        else:
+            self.buffer = state.device.tensors[pattern.tensor]
+            self.origin = 0
+            self.limit = self.buffer.size
+        self.name = pattern.dtype
+        self.dtype = view_dtype(pattern.dtype)
+        self.offset = int(pattern.offset)
+        self.shape = tuple(shape)
+        self.strides = tuple(strides)
+        self.registers = tuple((number, int(scale)) for number, scale in pattern.registers)
+        self.skip = skip
+        self.pattern = pattern
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether the view depends on registers."""
+        return bool(self.registers) or (self.index is not None and self.index.dynamic)
+
+    def view(self, registers: Sequence[int]) -> Any:
+        """The operand for these register values, or None when it is out of bounds and `skip`.
+
+        Raises NeuronError dynamic-out-of-bounds (with register terms) or out-of-bounds.
+        """
+        offset = self.offset
+        for number, scale in self.registers:
+            offset += registers[number] * scale
+        low, high = self.reach
+        if (offset + low < 0 or offset + high > self.limit) and 0 not in self.shape:
+            if self.skip and self.registers:
+                return None
+            code = "dynamic-out-of-bounds" if self.registers else "out-of-bounds"
+            strides = self.strides[1:] if self.pattern.memory.on_chip else self.strides
+            shape = self.shape[1:] if self.pattern.memory.on_chip else self.shape
+            raise _outside(code, self.name, offset, shape, strides, self.limit)
+        base: np.ndarray[Any, Any] = np.ndarray(
+            self.shape, self.dtype, self.buffer, self.origin + offset, self.strides
+        )
+        if self.index is None:
+            return base
+        return Indirect(base, self.index.view(registers), self.skip)
+
+
+def _reach(shape: Sequence[int], strides: Sequence[int], size: int) -> tuple[int, int]:
+    low = high = 0
+    for count, stride in zip(shape, strides):
+        if stride < 0:
+            low += (count - 1) * stride
+        else:
+            high += (count - 1) * stride
+    return low, high + size
+
+
+def view_pattern(
+    state: CoreState, pattern: AccessPattern, registers: Sequence[int], skip: bool = False
+) -> Any:
+    """View (or `Indirect`, or None when skipped) of a bound access pattern on a core's memories.
+
+    Raises NeuronError out-of-bounds, address-out-of-range or dynamic-out-of-bounds.
+    """
+    return Window(state, pattern, skip).view(registers)
