@@ -46,3 +46,17 @@ class Rule:
     name: str
     document: str
     check: Callable[[Call], Violation | None]
+
+
+def _any(*names: str | None) -> Rule:
+    return Rule("any", "", lambda call: None)
+
+
+same_elements = not_both_psum = binary_operator = bitvec_dtypes = column_operand = _any
+operators_of_one_type = operand_given = arithmetic_operator = same_dtype = _any
+reduction_operator = pattern_covers = comparison_operator = one_element = float32_columns = _any
+ACTIVATION_BIAS = ACTIVATION_REDUCE_OPERATOR = BARRIER_CORES = DMA_ELEMENTS = _any()
+DMA_ENGINE = DMA_HWDGE = DMA_PRIORITY = GPSIMD_NO_PSUM = MATMUL_CONTRACTION = _any()
+MATMUL_DTYPES = MATMUL_MODES = MATMUL_OUTPUT_SHAPE = MATMUL_TILE_LIMITS = _any()
+MEMSET_VALUE = REDUCE_AXES = REDUCE_RESULT = SCALAR_COPY_GENERATION = _any()
+TENSOR_SCALAR_ENGINE = TRANSPOSE_ENGINE = TRANSPOSE_SHAPE = _any()

@@ -1,0 +1,57 @@
+"""Index forms: integers, polynomials in launch symbols, and affine forms over registers.
+
+    int                     a known value; every form that is constant collapses to it
+    Polynomial              int coefficients over launch symbols, floor divisions, min and max
+    Affine                  Polynomial + sum of coefficient * register (or loop variable)
+    Predicate               a comparison of such a form with zero that is not decided yet
+
+`==` on a Polynomial is a bool: identical forms are equal, provably different ones are not, and for
+the rest the `DECIDE` handler (a tracer's; it may record a guard) is asked, or without one the
+answer is False. Code that must not ask uses `identical`. Comparisons of an Affine, and `<`, `<=`,
+`>`, `>=` of a Polynomial, give a bool where bounds decide them, else a `Predicate`; only its truth
+value asks. An Affine hashes by identity; `Affine.key` is its structure.
+"""
+
+from isa.affine.bounds import bounds, extremes, prove_nonnegative
+from isa.affine.linear import Affine, affine
+from isa.affine.polynomial import (
+    Derived,
+    Polynomial,
+    Symbol,
+    ceil_division,
+    maximum,
+    minimum,
+    polynomial,
+)
+from isa.affine.predicate import DECIDE, Predicate, compare, prove
+from isa.affine.solve import from_sympy, solve_shape
+from isa.affine.text import parse_form, parse_predicate
+from isa.affine.values import bind, evaluate, identical, substitute, symbols_of
+
+__all__ = [
+    "DECIDE",
+    "Affine",
+    "Derived",
+    "Polynomial",
+    "Predicate",
+    "Symbol",
+    "affine",
+    "bind",
+    "bounds",
+    "ceil_division",
+    "compare",
+    "evaluate",
+    "extremes",
+    "from_sympy",
+    "identical",
+    "maximum",
+    "minimum",
+    "parse_form",
+    "parse_predicate",
+    "polynomial",
+    "prove",
+    "prove_nonnegative",
+    "solve_shape",
+    "substitute",
+    "symbols_of",
+]
