@@ -1,0 +1,5 @@
+"""The tile IR: nodes, text form, structural comparison, verifier."""
+
+from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, walk
+
+__all__ = ["Access", "Kernel", "Loop", "Node", "Op", "Register", "Tensor", "While", "walk"]

@@ -1,0 +1,114 @@
+"""Structural equality of tile IR: same nodes, fields, numbers, names and source lines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from isa.affine import Affine, Polynomial, Predicate, identical
+from nki.ir.nodes import Access, Kernel, Loop, Op, Register, Tensor, While
+from nki.trace import locations
+
+
+def same(left: Kernel, right: Kernel) -> bool:
+    """Whether two kernels are equal but for the identity of their nodes.
+
+    Source locations compare by the lines that they stand for.
+    """
+    return difference(left, right) is None
+
+
+def difference(left: Kernel, right: Kernel) -> str | None:
+    """Where two kernels differ first, as a path such as `bodies[0][2].values[1].offset: 0, 1`,
+    or None when they are the same."""
+    return _Comparison().compare(left, right, "kernel")
+
+
+_SLOTS: dict[type, tuple[str, ...]] = {
+    Kernel: (
+        "name",
+        "target",
+        "symbols",
+        "guards",
+        "tensors",
+        "parameters",
+        "parameter_names",
+        "results",
+        "bodies",
+    ),
+    Tensor: ("number", "name", "memory", "dtype", "shape", "role", "address", "core", "data"),
+    Register: ("number", "name", "lower", "upper"),
+    Access: (
+        "storage",
+        "dtype",
+        "shape",
+        "strides",
+        "offset",
+        "vector_offset",
+        "vector_stride",
+        "vector_bound",
+    ),
+    Op: ("row", "values", "name", "after"),
+    Loop: ("variable", "lower", "upper", "step", "unroll", "body"),
+    While: ("register", "body"),
+    Predicate: ("form", "op"),
+}
+_LOCATED = (Tensor, Register, Op, Loop, While)
+
+
+class _Comparison:
+    """Walks two graphs at once. An object that was seen must meet the same partner again."""
+
+    def __init__(self) -> None:
+        self.partners: dict[int, Any] = {}
+
+    def compare(self, left: Any, right: Any, path: str) -> str | None:
+        kind = next((k for k in _SLOTS if isinstance(left, k)), None)
+        if kind is not None:
+            return self._nodes(kind, left, right, path)
+        if isinstance(left, (list, tuple)):
+            if type(left) is not type(right) or len(left) != len(right):
+                return f"{path}: {left!r}, {right!r}"
+            pairs = zip(left, right)
+            found = (self.compare(a, b, f"{path}[{i}]") for i, (a, b) in enumerate(pairs))
+            return next(filter(None, found), None)
+        if isinstance(left, np.ndarray):
+            equal = (
+                isinstance(right, np.ndarray)
+                and left.dtype == right.dtype
+                and left.shape == right.shape
+                and left.tobytes() == right.tobytes()
+            )
+        elif isinstance(left, float):
+            # Zeros of both signs differ, and NaN is itself.
+            equal = isinstance(right, float) and repr(float(left)) == repr(float(right))
+        elif isinstance(left, Affine):
+            if not identical(left, right):
+                return f"{path}: {left!r}, {right!r}"
+            variables = [[v for v, _ in side.terms] for side in (left, right)]
+            return self.compare(*variables, path)
+        elif isinstance(left, Polynomial):
+            equal = identical(left, right)
+        else:
+            equal = type(left) is type(right) and bool(left == right)
+        return None if equal else f"{path}: {left!r}, {right!r}"
+
+    def _nodes(self, kind: type, left: Any, right: Any, path: str) -> str | None:
+        if not isinstance(right, kind):
+            return f"{path}: {left!r}, {right!r}"
+        if id(left) in self.partners and kind not in (Access, Predicate):
+            same_partner = self.partners[id(left)] is right
+            return None if same_partner else f"{path}: {left!r}, {right!r} (another one before)"
+        self.partners[id(left)] = right
+        if kind in _LOCATED:
+            sides = [
+                None if n.location is None else locations.resolve(n.location) for n in (left, right)
+            ]
+            if sides[0] != sides[1]:
+                return f"{path}.location: {sides[0]!r}, {sides[1]!r}"
+        found = (
+            self.compare(getattr(left, slot), getattr(right, slot), f"{path}.{slot}")
+            for slot in _SLOTS[kind]
+        )
+        return next(filter(None, found), None)
