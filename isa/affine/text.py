@@ -102,7 +102,15 @@ def _term(monomial: Monomial, coefficient: int) -> str:
 
 
 def _is_factor(text: str) -> bool:
-    return bool(_SIMPLE.match(text)) or text.startswith(("min(", "max("))
+    """Whether text needs no parentheses as a factor: a product, or one call of min or max."""
+    if not text.startswith(("min(", "max(")):
+        return bool(_SIMPLE.match(text))
+    depth = 0
+    for position, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if character == ")" and depth == 0:
+            return position == len(text) - 1
+    return False
 
 
 def _division(dividend: Any, divisor: Any, operator: str) -> str:
