@@ -216,6 +216,7 @@ class Kernel:
         "name",
         "parameter_names",
         "parameters",
+        "placement",
         "results",
         "symbols",
         "target",
@@ -233,6 +234,7 @@ class Kernel:
         tensors: list[Tensor],
         symbols: list[Any] | None = None,
         guards: list[tuple[Any, str]] | None = None,
+        placement: dict[Tensor, tuple[int, int]] | None = None,
     ) -> None:
         self.name = name
         self.target = target
@@ -243,6 +245,27 @@ class Kernel:
         self.tensors = tensors
         self.symbols = symbols or []
         self.guards = guards or []
+        self.placement = placement
+
+    def with_bodies(
+        self,
+        bodies: list[list[Node]],
+        tensors: list[Tensor],
+        placement: dict[Tensor, tuple[int, int]] | None = None,
+    ) -> Kernel:
+        """The same kernel with other bodies."""
+        return Kernel(
+            self.name,
+            self.target,
+            self.parameters,
+            self.parameter_names,
+            self.results,
+            bodies,
+            tensors,
+            self.symbols,
+            self.guards,
+            placement,
+        )
 
 
 def walk(nodes: list[Node]) -> Iterator[Node]:

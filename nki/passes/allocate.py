@@ -20,7 +20,7 @@ ALIGNMENT = 16
 
 @dataclass(frozen=True)
 class Allocate:
-    """Assign `address=(start partition, byte offset)` to every SBUF and PSUM tensor.
+    """Give every SBUF and PSUM tensor a start partition and a byte offset (`Kernel.placement`).
 
     A tensor lives from its first to its last access; one that is allocated outside a loop and
     used inside lives for the whole loop. `storage_begin` moves down to the first access. Space is
@@ -33,7 +33,7 @@ class Allocate:
 
     After:
 
-        storage %t1 "tile": sbuf float32[128, 512] address=(0, 2048)
+        storage %t1 "tile": sbuf float32[128, 512] placed=(0, 2048)
 
     Raises sbuf-overflow, psum-overflow (with what is live), address-overlap and
     address-out-of-range.
@@ -51,19 +51,8 @@ class Allocate:
             for memory in (Memory.sbuf, Memory.psum):
                 tensors = [life for life in lives.lives() if life.tensor.memory is memory]
                 placed.update(place(tensors, memory, target))
-        for tensor, address in placed.items():
-            tensor.address = address
-        return Kernel(
-            kernel.name,
-            kernel.target,
-            kernel.parameters,
-            kernel.parameter_names,
-            kernel.results,
-            bodies,
-            [t for t in kernel.tensors if not t.memory.on_chip or t in placed],
-            kernel.symbols,
-            kernel.guards,
-        )
+        tensors = [t for t in kernel.tensors if not t.memory.on_chip or t in placed]
+        return kernel.with_bodies(bodies, tensors, placed)
 
 
 class Life:

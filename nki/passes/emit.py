@@ -21,8 +21,11 @@ ENGINES = len(SEQUENCERS)
 class Addresses:
     """Turns IR accesses into access patterns of one core; remembers them by identity."""
 
-    def __init__(self, tensor_index: dict[Tensor, int]) -> None:
+    def __init__(
+        self, tensor_index: dict[Tensor, int], placement: dict[Tensor, tuple[int, int]]
+    ) -> None:
         self._index = tensor_index
+        self._placement = placement
         self._patterns: dict[int, tuple[Access, AccessPattern]] = {}
 
     def pattern(self, access: Access, registers: dict[Register, int]) -> AccessPattern:
@@ -44,15 +47,15 @@ class Addresses:
             terms = tuple((registers[r], coefficient * size) for r, coefficient in offset.terms)
             offset = offset.constant
         if tensor.memory is Memory.sbuf or tensor.memory is Memory.psum:
-            assert tensor.address is not None
+            start, base = self._placement[tensor]
             pitch = tensor.pitch * DTYPES[tensor.dtype].size // size
             partition, free = divmod(offset, pitch) if pitch else (0, 0)
             return AccessPattern(
                 tensor.memory,
                 access.dtype,
-                tensor.address[1] + free * size,
+                base + free * size,
                 tuple(zip(access.strides[1:], access.shape[1:])),
-                tensor.address[0] + partition,
+                start + partition,
                 access.shape[0],
                 -1,
                 terms,

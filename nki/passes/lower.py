@@ -28,14 +28,12 @@ _ROLES = {"input": "input", "output": "output", "inout": "inout", "constant": "c
 def lower(kernel: Kernel) -> Program:
     """The program of a kernel whose on-chip tensors all have addresses."""
     target = TARGETS[kernel.target]
+    placement = kernel.placement or {}
     hbm = [tensor for tensor in kernel.tensors if not tensor.memory.on_chip]
     index = {tensor: number for number, tensor in enumerate(hbm)}
     tracked = _tracked(kernel)
     locations: dict[Any, int] = {None: 0}
-    cores = [
-        _core(body, tracked, index, target, locations, number, kernel)
-        for number, body in enumerate(kernel.bodies)
-    ]
+    cores = [_core(body, tracked, index, target, locations, placement) for body in kernel.bodies]
     return Program(
         kernel.name,
         kernel.target,
@@ -59,16 +57,15 @@ def _core(
     index: dict[Tensor, int],
     target: Target,
     locations: dict[Any, int],
-    number: int,
-    kernel: Kernel,
+    placement: dict[Tensor, tuple[int, int]],
 ) -> CoreProgram:
     items = expand(body, target)
     owners: list[Engine] = []
     assign_queues(items, owners)
     channels = Channels(target.semaphores.value)
-    context = Context([ENGINE_INDEX[owner] for owner in owners], tracked, channels)
+    context = Context([ENGINE_INDEX[owner] for owner in owners], tracked, placement, channels)
     Level(items, context).run()
-    addresses = Addresses(index)
+    addresses = Addresses(index, placement)
     has_registers = any(isinstance(item, Region) for item in items) or any(
         item.instruction.row.control for item in items if isinstance(item, Step)
     )
@@ -79,7 +76,7 @@ def _core(
         )
         streams[SEQUENCERS[engine]] = emitter.run(items)
     queues = [Queue(f"q{owner.name.capitalize()}IO0", owner) for owner in owners]
-    return CoreProgram(streams, queues, _storages(body, locations))
+    return CoreProgram(streams, queues, _storages(body, locations, placement))
 
 
 def _tracked(kernel: Kernel) -> set[Tensor]:
@@ -95,15 +92,18 @@ def _tracked(kernel: Kernel) -> set[Tensor]:
     return written
 
 
-def _storages(body: list[Node], locations: dict[Any, int]) -> list[StorageRecord]:
+def _storages(
+    body: list[Node], locations: dict[Any, int], placement: dict[Tensor, tuple[int, int]]
+) -> list[StorageRecord]:
     """The on-chip allocations of a body, in the order in which they begin."""
     records = []
     for node in walk(body):
         if not (isinstance(node, Op) and node.row is StorageBegin):
             continue
         tensor = node.values[0].storage
-        if tensor.address is None:
+        if tensor not in placement:
             continue
+        start, offset = placement[tensor]
         location = tensor.location if tensor.location is not None else node.location
         records.append(
             StorageRecord(
@@ -111,9 +111,9 @@ def _storages(body: list[Node], locations: dict[Any, int]) -> list[StorageRecord
                 tensor.memory.value,
                 tensor.dtype,
                 tuple(tensor.shape),
-                tensor.address[0],
+                start,
                 tensor.shape[0],
-                tensor.address[1],
+                offset,
                 tensor.pitch * DTYPES[tensor.dtype].size,
                 locations.setdefault(location, len(locations)),
             )

@@ -39,17 +39,7 @@ class RotateBuffers:
         bodies = [self._block(body, numbering) for body in kernel.bodies]
         if all(new is old for new, old in zip(bodies, kernel.bodies)):
             return kernel
-        return Kernel(
-            kernel.name,
-            kernel.target,
-            kernel.parameters,
-            kernel.parameter_names,
-            kernel.results,
-            bodies,
-            numbering.tensors,
-            kernel.symbols,
-            kernel.guards,
-        )
+        return kernel.with_bodies(bodies, numbering.tensors)
 
     def _block(self, nodes: list[Node], numbering: Numbering) -> list[Node]:
         result: list[Node] = []

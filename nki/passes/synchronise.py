@@ -142,7 +142,14 @@ class Summary:
 class Context:
     """Facts that hold for all levels of one core's body."""
 
-    def __init__(self, queue_owners: list[int], tracked: set[Tensor], channels: Channels) -> None:
+    def __init__(
+        self,
+        queue_owners: list[int],
+        tracked: set[Tensor],
+        placement: dict[Tensor, tuple[int, int]],
+        channels: Channels,
+    ) -> None:
+        self.placement = placement
         self.streams = ENGINES + len(queue_owners)
         self.owner = {ENGINES + i: owner for i, owner in enumerate(queue_owners)}
         self.tracked = tracked
@@ -340,8 +347,7 @@ class Level:
         self.tensors[tensor] = TensorState()
         if not tensor.memory.on_chip:
             return
-        assert tensor.address is not None
-        partition, low = tensor.address
+        partition, low = self.context.placement[tensor]
         rows = partition + tensor.shape[0]
         high = low + tensor.pitch * DTYPES[tensor.dtype].size
         occupants = self.occupants[tensor.memory]
