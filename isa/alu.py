@@ -213,8 +213,13 @@ _ALU_ROWS = (
     _bitvec("left_shift", 0x05, ShiftLeft(X, Y)),
     _bitvec("right_shift", 0x06, ShiftRight(X, Y)),
     _arithmetic("add", 0x10, X + Y, tensor_scalar_engines=_COMPUTE, reduces=True, identity=0.0),
-    # Not associative: a reduction is the first element minus the sum of the others.
-    _arithmetic("subtract", 0x11, X - Y, reduces=True),
+    _arithmetic(
+        "subtract",
+        0x11,
+        X - Y,
+        reduces=True,
+        assumed="a reduction is the first element minus the sum of the others",
+    ),
     _arithmetic(
         "multiply", 0x12, X * Y, tensor_scalar_engines=_COMPUTE, reduces=True, identity=1.0
     ),
