@@ -1,0 +1,52 @@
+"""The Neuron kernel interface: write `@nki.jit` kernels, compile, run and time them anywhere.
+
+import nki, nki.language as nl, nki.isa as nisa
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "jit": "nki.kernel",
+    "simulate": "nki.kernel",
+    "compile": "nki.kernel",
+    "profile": "nki.kernel",
+    "load": "nki.kernel",
+    "Kernel": "nki.kernel",
+    "CompiledKernel": "nki.kernel",
+    "TensorSpec": "nki.trace.call",
+    "symbol": "nki.trace.call",
+    "NeuronError": "isa.errors",
+}
+
+__all__ = [
+    "CompiledKernel",
+    "Kernel",
+    "NeuronError",
+    "TensorSpec",
+    "compile",
+    "jit",
+    "load",
+    "profile",
+    "simulate",
+    "symbol",
+]
+
+if TYPE_CHECKING:
+    from isa.errors import NeuronError
+    from nki.kernel import CompiledKernel, Kernel, compile, jit, load, profile, simulate
+    from nki.trace.call import TensorSpec, symbol
+
+
+def __getattr__(name: str) -> Any:
+    """Public names load their module at first use, so that `import nki` stays light."""
+    import importlib
+
+    if name not in _HOME:
+        raise AttributeError(f"module 'nki' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value

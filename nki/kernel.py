@@ -1,0 +1,313 @@
+"""Kernels: what `nki.jit` returns, and what it becomes once compiled."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isa.errors import NeuronError
+from isa.program import Program
+from nki import settings
+from nki.trace.call import TensorSpec, bind_arguments
+from nki.trace.context import CURRENT
+
+if TYPE_CHECKING:
+    from simulator.execute import RunResult
+    from simulator.profile import Profile
+
+    from nki.ir.nodes import Kernel as TracedKernel
+
+MODES = ("device", "reference", "eager")
+
+
+class Kernel:
+    """A kernel function: call it with arrays, or with `kernel[cores](...)` on several cores.
+
+    A call outside a kernel compiles for the arguments' shapes and runs the program on the
+    simulator (there is no device); inside another kernel it runs inline. Arrays are NumPy arrays;
+    results come back as one array or a tuple, as the kernel returns them, and inputs that the
+    kernel writes to are updated in place.
+
+    >>> import numpy as np, nki, nki.language as nl, nki.isa as nisa
+    >>> @nki.jit
+    ... def double(a):
+    ...     tile = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
+    ...     nisa.dma_copy(dst=tile, src=a)
+    ...     nisa.tensor_tensor(dst=tile, data1=tile, data2=tile, op=nl.add)
+    ...     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     nisa.dma_copy(dst=out, src=tile)
+    ...     return out
+    >>> double(np.ones((2, 3), np.float32))
+    array([[2., 2., 2.],
+           [2., 2., 2.]], dtype=float32)
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], cores: int = 1, target: str | None = None
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.cores = cores
+        self.target = target
+
+    def __getitem__(self, cores: int) -> Kernel:
+        """The kernel on `cores` physical cores (LNC) of one logical core: 1 or 2."""
+        if cores not in (1, 2):
+            raise NeuronError(
+                "value-not-allowed",
+                f"kernel[{cores!r}]: a logical core has 1 or 2 physical cores",
+                hint="Launch with kernel(...) or kernel[2](...).",
+            )
+        return Kernel(self.function, cores, self.target)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if CURRENT.get() is not None:
+            return self.function(*args, **kwargs)
+        return simulate(self)(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        lnc = f"[{self.cores}]" if self.cores != 1 else ""
+        return f"<nki kernel {self.__name__}{lnc}>"  # type: ignore[attr-defined]
+
+    def trace(self, *args: Any, target: str | None = None, **kwargs: Any) -> TracedKernel:
+        """The tile IR for arguments that are arrays, `TensorSpec`s, or compile-time values."""
+        from nki.trace.tracer import trace
+
+        arguments = bind_arguments(self.function, args, kwargs)
+        return trace(self.function, arguments, settings.target(target or self.target), self.cores)
+
+
+def as_kernel(kernel: Any) -> Kernel:
+    """The kernel itself, or a plain function wrapped as one."""
+    if isinstance(kernel, Kernel):
+        return kernel
+    if callable(kernel):
+        return Kernel(kernel)
+    raise NeuronError(
+        "value-not-allowed", f"{type(kernel).__name__} is no kernel: a function is needed"
+    )
+
+
+def jit(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """Make a kernel of a function: `@nki.jit`, `nki.jit(fn)`, or `@nki.jit(platform_target=...)`.
+
+    `platform_target` names the target to compile for. Options of the vendor's tools that have no
+    meaning here (`mode`, `debug_kernel`, `show_compiler_tb`, ...) are accepted and do nothing.
+
+    Source: SDK nki/api/nki/__init__.py.
+    """
+    if fn is None:
+        return functools.partial(jit, **options)
+    if isinstance(fn, Kernel):
+        return fn
+    return Kernel(fn, target=options.get("platform_target"))
+
+
+def compile(kernel: Any, *args: Any, target: str | None = None, **specs: Any) -> CompiledKernel:
+    """Compile a kernel for `TensorSpec`s (or arrays), by position or parameter name.
+
+    Shapes may hold launch symbols (`nki.symbol`); the result then runs for every size that its
+    guards admit. Other arguments are compile-time values.
+
+    >>> import nki, nki.language as nl, nki.isa as nisa, numpy as np
+    >>> @nki.jit
+    ... def copy(a):
+    ...     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     nisa.dma_copy(dst=out, src=a)
+    ...     return out
+    >>> compiled = nki.compile(copy, a=nki.TensorSpec((4, 8), nl.float32), target="trn2")
+    >>> compiled.target
+    'trn2'
+    >>> compiled(np.ones((4, 8), np.float32)).shape
+    (4, 8)
+    """
+    from nki.pipeline import compile_kernel
+
+    traced = as_kernel(kernel).trace(*args, target=target, **specs)
+    return CompiledKernel(compile_kernel(traced))
+
+
+class CompiledKernel:
+    """A program with the calling convention of its kernel's tensor parameters.
+
+    Call it with arrays in parameter order, or by parameter name. `program` is the
+    `isa.program.Program`; `save(path)` writes a container that `nki run` and `load` take.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    @property
+    def target(self) -> str:
+        """The name of the target that the program is for."""
+        return self.program.target
+
+    def __call__(self, *arrays: Any, **named: Any) -> Any:
+        inputs = self._inputs(arrays, named)
+        result = self._run(inputs)[1]
+        return _returned(result.outputs, result.inputs_after, inputs)
+
+    def profile(self, *arrays: Any, **named: Any) -> tuple[Any, Profile]:
+        """Run and time: (outputs as a call returns them, the profile)."""
+        inputs = self._inputs(arrays, named)
+        program, result = self._run(inputs)
+        from simulator.profile import profile
+        from simulator.timing import simulate as time
+
+        timeline = time(program, result.trace)
+        outputs = _returned(result.outputs, result.inputs_after, inputs)
+        return outputs, profile(program, timeline)
+
+    def save(self, path: Any) -> None:
+        """Write the program as a container; replaces the file as a whole or not at all."""
+        from isa.container import save
+
+        save(self.program, path)
+
+    def bind(self, shapes: list[tuple[int, ...]]) -> Program:
+        """The program for one set of input shapes; raises shape-mismatch or guard-refused."""
+        from isa.affine import solve_shape
+        from isa.binding import bind
+
+        program = self.program
+        declared = [program.tensors[index].shape for index in program.parameters]
+        return bind(program, solve_shape(declared, shapes))
+
+    def _inputs(self, arrays: tuple[Any, ...], named: dict[str, Any]) -> list[np.ndarray]:
+        names = self.program.parameter_names
+        unknown = [name for name in named if name not in names]
+        if unknown or len(arrays) + len(named) != len(names):
+            raise NeuronError(
+                "input-mismatch",
+                f"{self.program.name} takes the tensors {', '.join(names) or '(none)'}; it got "
+                f"{len(arrays)} by position and {', '.join(named) or 'none'} by name",
+            )
+        rest = dict(zip(names, arrays)) | named
+        return [_array(rest[name], name) for name in names]
+
+    def _run(self, inputs: list[np.ndarray]) -> tuple[Program, RunResult]:
+        from simulator.execute import run
+
+        self._check(inputs)
+        program = self.bind([array.shape for array in inputs])
+        return program, run(program, inputs, check=settings.checks_wanted())
+
+    def _check(self, inputs: list[np.ndarray]) -> None:
+        from isa.dtypes import normalise
+
+        for index, array in zip(self.program.parameters, inputs):
+            declaration = self.program.tensors[index]
+            if normalise(array.dtype) != declaration.dtype:
+                raise NeuronError(
+                    "input-mismatch",
+                    f"{declaration.name} is {declaration.dtype}, the array is {array.dtype}",
+                    hint=f"Convert the array to {declaration.dtype}.",
+                )
+
+
+def load(path: Any) -> CompiledKernel:
+    """A compiled kernel from a container file. Executes no code from it."""
+    from isa.container import load as load_program
+
+    return CompiledKernel(load_program(path))
+
+
+def simulate(kernel: Any, mode: str = "device") -> Callable[..., Any]:
+    """A callable that runs the kernel on this machine.
+
+    `mode`: "device" compiles and runs the program, "reference" runs the tile IR, "eager" runs
+    every operation as its line of Python executes (for `breakpoint()` and `print`). All three
+    give the same bits.
+
+    Source: SDK nki/api/nki/__init__.py (simulate); the modes are ours.
+    """
+    if mode not in MODES:
+        raise NeuronError("unknown-mode", f"mode {mode!r} is none of {', '.join(MODES)}")
+    return functools.partial(_RUNNERS[mode], as_kernel(kernel))
+
+
+def profile(kernel: Any) -> Callable[..., Any]:
+    """A callable that runs the kernel and returns (outputs, metrics).
+
+    >>> import numpy as np, nki
+    >>> from nki.examples import add  # doctest: +SKIP
+    >>> outputs, metrics = nki.profile(add)(a, b)  # doctest: +SKIP
+    >>> metrics.total_us  # doctest: +SKIP
+    """
+    return functools.partial(_profile, as_kernel(kernel))
+
+
+def _profile(kernel: Kernel, *args: Any, **kwargs: Any) -> tuple[Any, Profile]:
+    compiled = compile(kernel, *args, **kwargs)
+    return compiled.profile(*tensor_arguments(kernel, args, kwargs))
+
+
+def _run_device(kernel: Kernel, *args: Any, **kwargs: Any) -> Any:
+    return compile(kernel, *args, **kwargs)(*tensor_arguments(kernel, args, kwargs))
+
+
+def _run_reference(kernel: Kernel, *args: Any, **kwargs: Any) -> Any:
+    from nki.reference import run
+
+    traced = kernel.trace(*args, **kwargs)
+    inputs = tensor_arguments(kernel, args, kwargs)
+    result = run(traced, inputs, {}, check=settings.checks_wanted())
+    return _returned(result.outputs, result.inputs_after, inputs)
+
+
+def _run_eager(kernel: Kernel, *args: Any, **kwargs: Any) -> Any:
+    from nki.trace.eager import run_eager
+
+    arguments = bind_arguments(kernel.function, args, kwargs)
+    target = settings.target(kernel.target)
+    outputs, after = run_eager(kernel.function, arguments, target, kernel.cores)
+    return _returned(outputs, after, tensor_arguments(kernel, args, kwargs))
+
+
+_RUNNERS: dict[str, Callable[..., Any]] = {
+    "device": _run_device,
+    "reference": _run_reference,
+    "eager": _run_eager,
+}
+
+
+def tensor_arguments(
+    kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[np.ndarray]:
+    """The arguments that are arrays, in parameter order, nested containers included."""
+    from nki.trace.call import arrays_in
+
+    return [np.asarray(array) for array in arrays_in(bind_arguments(kernel.function, args, kwargs))]
+
+
+def _array(value: Any, name: str) -> np.ndarray:
+    if isinstance(value, np.ndarray):
+        return value
+    if hasattr(value, "__array__"):
+        return np.asarray(value)
+    raise NeuronError("not-a-tensor", f"{name} is a {type(value).__name__}, not an array")
+
+
+def _returned(outputs: list[np.ndarray], after: list[Any], inputs: list[np.ndarray]) -> Any:
+    """Update inputs that were written to; one array, or a tuple of several."""
+    for array, new in zip(inputs, after):
+        if new is not None and new is not array:
+            array[...] = new
+    if not outputs:
+        return None
+    return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+
+__all__ = [
+    "CompiledKernel",
+    "Kernel",
+    "TensorSpec",
+    "compile",
+    "jit",
+    "load",
+    "profile",
+    "simulate",
+]
