@@ -478,6 +478,13 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         "This project does not implement this feature.",
         "Use the alternative that the message names.",
     ),
+    "not-encodable": _entry(
+        507,
+        "Value that an instruction cannot hold",
+        "Every field of an instruction has a type and a width in the encoding.",
+        "This is a defect of the compiler, or of a program written by hand: look at the field "
+        "named in the message.",
+    ),
 }
 
 

@@ -1,0 +1,207 @@
+"""Binding: a program with launch symbols becomes a program of plain integers, for one launch.
+
+A compiled program may hold polynomials in launch symbols wherever it holds an integer. `bind`
+evaluates each of them once, after it has checked the sizes against what the program admits.
+Instructions without a symbol are shared with the original program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from isa.access import AccessPattern
+from isa.errors import NeuronError
+from isa.program import CoreProgram, Program, TensorDeclaration
+from isa.spec import Instruction
+
+
+def is_bound(program: Program) -> bool:
+    """Whether every field of `program` is a plain integer: it has no launch symbols left."""
+    return not program.symbols
+
+
+def bind(program: Program, values: Mapping[str, int]) -> Program:
+    """The program for one launch, in which launch symbol `name` is `values[name]`.
+
+    `program` stays as it is; a program without symbols is returned itself. Equal operands of the
+    result are one object. Raises NeuronError guard-refused when a symbol has no value, a value
+    belongs to no symbol, or a value breaks a symbol's range or one of the program's guards.
+    """
+    _check_names(program, values)
+    if is_bound(program):
+        return program
+    binding = {name: int(value) for name, value in values.items()}
+    _check_ranges(program, binding)
+    _check_guards(program, binding)
+    binder = _Binder(binding)
+    return replace(
+        program,
+        cores=[_bind_core(core, binder) for core in program.cores],
+        tensors=[_bind_tensor(tensor, binder) for tensor in program.tensors],
+        symbols=[],
+        guards=[],
+    )
+
+
+def _assignment(binding: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in sorted(binding.items()))
+
+
+def _check_names(program: Program, values: Mapping[str, int]) -> None:
+    names = [symbol.name for symbol in program.symbols]
+    missing = [name for name in names if name not in values]
+    unknown = sorted(set(values) - set(names))
+    if missing:
+        raise NeuronError(
+            "guard-refused",
+            f"{program.name}: no value for launch symbol {', '.join(missing)}",
+            why="Every launch symbol needs a value before the program can run.",
+            hint=f"Bind all of: {', '.join(names)}.",
+        )
+    if unknown:
+        raise NeuronError(
+            "guard-refused",
+            f"{program.name} has no launch symbol {', '.join(unknown)}",
+            why="Only the launch symbols of the program can be given values.",
+            hint=f"Its symbols: {', '.join(names) or 'none'}.",
+        )
+
+
+def _check_ranges(program: Program, binding: Mapping[str, int]) -> None:
+    for symbol in program.symbols:
+        if not symbol.admits(binding[symbol.name]):
+            raise NeuronError(
+                "guard-refused",
+                f"{program.name} does not admit {_assignment(binding)}: "
+                f"{symbol.name} must be {symbol.condition}",
+            )
+
+
+def _check_guards(program: Program, binding: Mapping[str, int]) -> None:
+    from isa.affine import evaluate
+
+    for polynomial, text in program.guards:
+        if evaluate(polynomial, binding) < 0:
+            raise NeuronError(
+                "guard-refused",
+                f"{program.name} does not admit {_assignment(binding)}: it needs {text}",
+            )
+
+
+def _bind_core(core: CoreProgram, binder: _Binder) -> CoreProgram:
+    streams = {
+        engine: [binder.instruction(instruction) for instruction in stream]
+        for engine, stream in core.streams.items()
+    }
+    return replace(core, streams=streams)
+
+
+def _bind_tensor(tensor: TensorDeclaration, binder: _Binder) -> TensorDeclaration:
+    if all(type(size) is int for size in tensor.shape):
+        return tensor
+    return replace(tensor, shape=tuple(binder.integer(size) for size in tensor.shape))
+
+
+class _Binder:
+    """Evaluates fields under one binding; remembers operands by identity and by value."""
+
+    def __init__(self, binding: Mapping[str, int]) -> None:
+        from isa.affine import Polynomial, evaluate
+
+        self._binding = binding
+        self._evaluate = evaluate
+        self._polynomial = Polynomial
+        self._integers: dict[int, int] = {}
+        self._by_identity: dict[int, AccessPattern] = {}
+        self._by_value: dict[tuple[Any, ...], AccessPattern] = {}
+
+    def integer(self, value: Any) -> Any:
+        """`value` itself, or what it evaluates to if it is a polynomial."""
+        if type(value) is not self._polynomial:
+            return value
+        known = self._integers.get(id(value))
+        if known is None:
+            known = self._integers[id(value)] = int(self._evaluate(value, self._binding))
+        return known
+
+    def instruction(self, instruction: Instruction) -> Instruction:
+        values = instruction.values
+        bound = tuple([v if type(v) in _PLAIN else self._value(v) for v in values])
+        for new, old in zip(bound, values):
+            if new is not old:
+                return Instruction(
+                    instruction.row,
+                    instruction.engine,
+                    bound,
+                    instruction.waits,
+                    instruction.updates,
+                    instruction.location,
+                )
+        return instruction
+
+    def _value(self, value: Any) -> Any:
+        if type(value) is AccessPattern:
+            known = self._by_identity.get(id(value))
+            if known is None:
+                known = self._by_identity[id(value)] = self._pattern(value)
+            return known
+        if type(value) is tuple:
+            bound = tuple([self._value(item) for item in value])
+            return value if all(new is old for new, old in zip(bound, value)) else bound
+        return self.integer(value)
+
+    def _pattern(self, pattern: AccessPattern) -> AccessPattern:
+        """The bound operand; `pattern` itself when it is bound already."""
+        offset = self.integer(pattern.offset)
+        dims = self._value(pattern.dims)
+        partitions = self.integer(pattern.partitions)
+        registers = self._value(pattern.registers)
+        vector = self._value(pattern.vector_offset)
+        stride = self.integer(pattern.vector_stride)
+        bound = self.integer(pattern.vector_bound)
+        # Every field, as AccessPattern's own hash leaves out those that may be symbolic.
+        key = (
+            pattern.memory,
+            pattern.dtype,
+            offset,
+            dims,
+            pattern.start_partition,
+            partitions,
+            pattern.tensor,
+            registers,
+            id(vector),
+            stride,
+            bound,
+        )
+        if (
+            offset is pattern.offset
+            and dims is pattern.dims
+            and partitions is pattern.partitions
+            and registers is pattern.registers
+            and vector is pattern.vector_offset
+            and stride is pattern.vector_stride
+            and bound is pattern.vector_bound
+        ):
+            self._by_value.setdefault(key, pattern)
+            return pattern
+        known = self._by_value.get(key)
+        if known is None:
+            known = self._by_value[key] = AccessPattern(
+                pattern.memory,
+                pattern.dtype,
+                offset,
+                dims,
+                pattern.start_partition,
+                partitions,
+                pattern.tensor,
+                registers,
+                vector,
+                stride,
+                bound,
+            )
+        return known
+
+
+_PLAIN = frozenset({int, float, bool, type(None)})
