@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from isa.enums import SEQUENCERS
 from isa.fields import SBUF_OR_HBM, SHARED_HBM, Attribute, Kind, Read, Update, Write
+from isa.machine import costs
 from isa.spec import MachineInstruction
 
 _API = "nki/api/nki.isa.rst#nki.isa."
@@ -15,6 +16,7 @@ class Nop(MachineInstruction):
 
     opcode = 0x01
     engines = SEQUENCERS
+    cost = costs.SEQUENCER
     control = True
 
 
@@ -23,6 +25,7 @@ class Halt(MachineInstruction):
 
     opcode = 0x02
     engines = SEQUENCERS
+    cost = costs.NOTHING
     control = True
 
 
@@ -31,6 +34,7 @@ class DrainQueue(MachineInstruction):
 
     opcode = 0x03
     engines = SEQUENCERS
+    cost = costs.SEQUENCER
     control = True
     queue = Attribute(kind=Kind.integer)
 
@@ -40,6 +44,7 @@ class RegisterMove(MachineInstruction):
 
     opcode = 0x04
     engines = SEQUENCERS
+    cost = costs.REGISTER_MOVE
     control = True
     document = _API + "register_move"
     dst = Attribute(kind=Kind.register)
@@ -51,6 +56,7 @@ class RegisterAlu(MachineInstruction):
 
     opcode = 0x05
     engines = SEQUENCERS
+    cost = costs.SEQUENCER
     control = True
     dst = Attribute(kind=Kind.register)
     op = Attribute(kind=Kind.register_operation)
@@ -63,6 +69,7 @@ class RegisterLoad(MachineInstruction):
 
     opcode = 0x06
     engines = SEQUENCERS
+    cost = costs.REGISTER_LOAD
     control = True
     document = _API + "register_load"
     dst = Attribute(kind=Kind.register)
@@ -74,6 +81,7 @@ class RegisterStore(MachineInstruction):
 
     opcode = 0x07
     engines = SEQUENCERS
+    cost = costs.SEQUENCER
     control = True
     document = _API + "register_store"
     dst = Write(SBUF_OR_HBM)
@@ -88,6 +96,7 @@ class LoopBegin(MachineInstruction):
 
     opcode = 0x08
     engines = SEQUENCERS
+    cost = costs.SEQUENCER
     control = True
     document = "nki/deep-dives/nki-dynamic-loops.rst#hardware-lowering"
     register = Attribute(kind=Kind.register)
@@ -102,6 +111,7 @@ class LoopEnd(MachineInstruction):
 
     opcode = 0x09
     engines = SEQUENCERS
+    cost = costs.SEQUENCER
     control = True
     document = "nki/deep-dives/nki-dynamic-loops.rst#hardware-lowering"
     begin = Attribute(kind=Kind.target)
@@ -112,6 +122,7 @@ class Branch(MachineInstruction):
 
     opcode = 0x0A
     engines = SEQUENCERS
+    cost = costs.SEQUENCER
     control = True
     condition = Attribute(kind=Kind.condition)
     left = Attribute(kind=Kind.value)
@@ -128,6 +139,7 @@ class CoreBarrier(MachineInstruction):
 
     opcode = 0x0B
     engines = SEQUENCERS
+    cost = costs.CORE_BARRIER
     control = True
     document = _API + "core_barrier"
     data = Update(SHARED_HBM)
@@ -139,5 +151,6 @@ class StorageBegin(MachineInstruction):
 
     opcode = 0x0C
     engines = SEQUENCERS
+    cost = costs.NOTHING
     control = True
     dst = Write()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from isa.enums import DgeMode, Engine, OobMode
 from isa.fields import SBUF_OR_HBM, Attribute, Kind, Read, Write
+from isa.machine import costs
 from isa.spec import MachineInstruction
 
 
@@ -21,6 +22,7 @@ class DmaCopy(MachineInstruction):
 
     opcode = 0x60
     engines = (Engine.sync, Engine.scalar, Engine.gpsimd, Engine.vector, Engine.tensor)
+    cost = costs.DMA_TRIGGER
     asynchronous = True
     document = "nki/api/nki.isa.rst#nki.isa.dma_copy"
     dst = Write(SBUF_OR_HBM, vector_offset=True)

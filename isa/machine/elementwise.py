@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from isa.enums import Engine
 from isa.fields import Attribute, Kind, Read, Update, Write
+from isa.machine import costs
 from isa.spec import MachineInstruction
 
 _API = "nki/api/nki.isa.rst#nki.isa."
@@ -18,6 +19,7 @@ class TensorTensor(MachineInstruction):
 
     opcode = 0x20
     engines = (Engine.vector, Engine.gpsimd)
+    cost = costs.TENSOR_TENSOR
     document = _API + "tensor_tensor"
     dst = Write()
     data1 = Read()
@@ -33,6 +35,7 @@ class TensorScalar(MachineInstruction):
 
     opcode = 0x21
     engines = (Engine.vector, Engine.scalar, Engine.gpsimd)
+    cost = costs.TENSOR_SCALAR
     document = _API + "tensor_scalar"
     dst = Write()
     data = Read()
@@ -49,6 +52,7 @@ class ScalarTensorTensor(MachineInstruction):
 
     opcode = 0x22
     engines = (Engine.vector,)
+    cost = costs.SCALAR_TENSOR_TENSOR
     document = _API + "scalar_tensor_tensor"
     dst = Write()
     data = Read()
@@ -65,6 +69,7 @@ class TensorCopy(MachineInstruction):
 
     opcode = 0x23
     engines = (Engine.vector, Engine.scalar, Engine.gpsimd)
+    cost = costs.TENSOR_COPY
     document = _API + "tensor_copy"
     dst = Write()
     src = Read()
@@ -75,6 +80,7 @@ class Memset(MachineInstruction):
 
     opcode = 0x24
     engines = (Engine.vector, Engine.gpsimd)
+    cost = costs.MEMSET
     document = _API + "memset"
     dst = Write()
     value = Attribute(kind=Kind.number)
@@ -85,6 +91,7 @@ class CopyPredicated(MachineInstruction):
 
     opcode = 0x25
     engines = (Engine.vector,)
+    cost = costs.COPY_PREDICATED
     document = _API + "tensor_copy_predicated"
     dst = Update()
     src = Read(immediate=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from isa.enums import Engine
 from isa.fields import SBUF, Attribute, Kind, Read, Write
+from isa.machine import costs
 from isa.spec import MachineInstruction
 
 _API = "nki/api/nki.isa.rst#nki.isa."
@@ -14,6 +15,7 @@ class Iota(MachineInstruction):
 
     opcode = 0x50
     engines = (Engine.gpsimd,)
+    cost = costs.GPSIMD_STREAM
     document = _API + "iota"
     dst = Write(SBUF)
     pattern = Attribute(kind=Kind.pattern)
@@ -26,6 +28,7 @@ class AffineSelect(MachineInstruction):
 
     opcode = 0x51
     engines = (Engine.gpsimd,)
+    cost = costs.GPSIMD_STREAM
     document = _API + "affine_select"
     dst = Write(SBUF)
     data = Read(SBUF)

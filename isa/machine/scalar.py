@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from isa.enums import Engine, ReduceCommand
 from isa.fields import Attribute, EngineState, Kind, Read, Write
+from isa.machine import costs
 from isa.spec import MachineInstruction
 
 ACCUMULATORS = "accumulators"
@@ -16,6 +17,7 @@ class Activate(MachineInstruction):
 
     opcode = 0x40
     engines = (Engine.scalar,)
+    cost = costs.ACTIVATE
     state = (EngineState(ACCUMULATORS), EngineState(TABLE))
     document = "nki/api/nki.isa.rst#nki.isa.activation"
     dst = Write()
@@ -31,6 +33,7 @@ class ActReadAccumulator(MachineInstruction):
 
     opcode = 0x41
     engines = (Engine.scalar,)
+    cost = costs.READ_ACCUMULATOR
     state = (EngineState(ACCUMULATORS, writes=False),)
     document = "nki/api/nki.isa.rst#nki.isa.activation_reduce"
     dst = Write(column=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from isa.enums import Engine
 from isa.fields import PSUM, SBUF, Attribute, EngineState, Kind, Read, Update, Write
+from isa.machine import costs
 from isa.spec import MachineInstruction
 
 STATIONARY = "stationary"
@@ -17,6 +18,7 @@ class LoadStationary(MachineInstruction):
 
     opcode = 0x10
     engines = (Engine.tensor,)
+    cost = costs.LOAD_STATIONARY
     state = (EngineState(STATIONARY, reads=False),)
     document = "nki/guides/architecture/trainium_inferentia2_arch.rst#tensor-engine"
     src = Read(SBUF, doc="[K <= 128 partitions, M <= 128]")
@@ -32,6 +34,7 @@ class MultiplyMoving(MachineInstruction):
 
     opcode = 0x11
     engines = (Engine.tensor,)
+    cost = costs.MULTIPLY_MOVING
     state = (EngineState(STATIONARY, writes=False),)
     document = "nki/api/nki.isa.rst#nki.isa.nc_matmul"
     dst = Update(PSUM, doc="[M, N]; read only when accumulating")
@@ -46,6 +49,7 @@ class TransposeStationary(MachineInstruction):
 
     opcode = 0x12
     engines = (Engine.tensor,)
+    cost = costs.TRANSPOSE_STATIONARY
     state = (EngineState(STATIONARY, writes=False),)
     document = "nki/api/nki.isa.rst#nki.isa.nc_transpose"
     dst = Write(PSUM, doc="[M, K], dtype of the loaded tile")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from isa.enums import Engine
 from isa.fields import Attribute, Kind, Read, Write
+from isa.machine import costs
 from isa.spec import MachineInstruction
 
 _API = "nki/api/nki.isa.rst#nki.isa."
@@ -17,6 +18,7 @@ class TensorReduce(MachineInstruction):
 
     opcode = 0x30
     engines = (Engine.vector,)
+    cost = costs.TENSOR_REDUCE
     document = _API + "tensor_reduce"
     dst = Write()
     data = Read()
@@ -30,6 +32,7 @@ class Reciprocal(MachineInstruction):
 
     opcode = 0x31
     engines = (Engine.vector,)
+    cost = costs.RECIPROCAL
     document = _API + "reciprocal"
     dst = Write()
     data = Read()
@@ -40,6 +43,7 @@ class Transpose32(MachineInstruction):
 
     opcode = 0x32
     engines = (Engine.vector,)
+    cost = costs.TRANSPOSE_32
     document = _API + "nc_transpose"
     dst = Write()
     data = Read()

@@ -1,0 +1,239 @@
+"""What an instruction costs: cycle formulas of machine rows, chosen by generation and operands.
+
+A row's `cost` is a `Cost`: an ordered list of `Case`s, of which the first whose condition holds
+gives the time that the instruction occupies its engine, and a second list for the time from its
+start until its result is visible. Formulas are text in terms of the quantities below;
+`Case.expression` is the same formula as a sympy expression, for algebra and documentation.
+
+Quantities of one instruction:
+
+    N            elements that stream through a partition, the most of any operand
+    P            partitions, the most of any operand
+    S            slow-down of a wide inner stride, 1 to 2
+    in_bytes, out_bytes   element size of the widest streamed source, destination
+    bits16       every streamed operand is bfloat16 or float16
+    contiguous   every streamed operand has an inner stride of one element
+    psum, psum_source     some operand, some source is in PSUM
+    columns      operands that are one element a partition, read from memory
+    x_dtype, x_on_chip    dtype of operand x, None when it is no tensor; where it is
+    generation   2, 3 or 4; vector, scalar, gpsimd, tensor, sync: which engine runs it
+    MIN_II, MIN_II_DYNAMIC, and every scalar figure of `isa.target.Target` by its name
+    attributes   by their names; an operator, function or enum member is its name as text
+
+A streamed operand is any operand except columns. Units are cycles of the engine, or ns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from isa.access import AccessPattern
+from isa.dtypes import DTYPES
+from isa.enums import Engine, Memory
+
+if TYPE_CHECKING:
+    import sympy
+
+    from isa.spec import Instruction
+    from isa.target import Target
+
+ALIASES = {"MIN_II": "minimum_interval_cycles", "MIN_II_DYNAMIC": "dynamic_interval_cycles"}
+"""Names that the documents give to figures of the target."""
+
+_FUNCTIONS: dict[str, Any] = {"Max": max, "Min": min, "ceiling": math.ceil, "floor": math.floor}
+_HALF_FLOATS = frozenset({"bfloat16", "float16"})
+
+# On trn2, reading every 16th element runs at full rate and every 24th at half, with a ramp between
+# (third-party measurement); the documents state a cliff at `wide_stride_bytes` for gen2.
+_RAMP_FROM = 16
+_RAMP_TO = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """`formula` holds for instructions for which the condition `when` does ("" is always).
+
+    `source` abbreviates as `isa.target.DOCUMENTS` does; `unit` is cycles of the engine, or ns.
+    """
+
+    formula: str
+    when: str = ""
+    source: str = ""
+    assumed: bool = False
+    unit: str = "cycles"
+
+    @property
+    def expression(self) -> sympy.Expr:
+        """The formula in sympy, over symbols of the quantities' names."""
+        return _expression(self.formula)
+
+
+@cache
+def _expression(formula: str) -> sympy.Expr:
+    import sympy
+
+    names = compile(formula, "cost", "eval").co_names
+    symbols = {n: sympy.Symbol(n, nonnegative=True) for n in names if n not in _FUNCTIONS}
+    return sympy.sympify(formula, locals=symbols)
+
+
+@cache
+def _evaluator(text: str) -> Callable[[dict[str, Any]], Any]:
+    # Formulas and conditions come from the tables of this package, never from a user's program.
+    code = compile(text, "cost", "eval")
+    return lambda names: eval(code, {"__builtins__": {}}, names)
+
+
+class Cost:
+    """Occupancy and completion of a machine row. See the module's description.
+
+    `cases`: time that the engine is occupied. `completion`: ns from the last element streamed
+    until the result is visible to other engines; empty means the engine's `completion_ns`.
+    """
+
+    __slots__ = ("_memory", "cases", "completion")
+
+    def __init__(self, *cases: Case, completion: tuple[Case, ...] = ()) -> None:
+        self.cases = cases
+        self.completion = completion
+        self._memory: dict[Any, tuple[float, float, Case]] = {}
+
+    def cycles(self, instruction: Instruction, target: Target) -> float:
+        """Cycles of its engine that `instruction` occupies it for, after its operands are there."""
+        return self._measured(instruction, target)[0] * target.clock_ghz(instruction.engine)
+
+    def interval_ns(self, instruction: Instruction, target: Target) -> float:
+        """The same in ns: the next independent instruction can start that much later."""
+        return self._measured(instruction, target)[0]
+
+    def completion_ns(self, instruction: Instruction, target: Target) -> float:
+        """Time from the start of `instruction` until its result is visible to other engines."""
+        return self._measured(instruction, target)[1]
+
+    def case(self, instruction: Instruction, target: Target) -> Case:
+        """The case that applies, with its formula and source."""
+        return self._measured(instruction, target)[2]
+
+    def _measured(self, instruction: Instruction, target: Target) -> tuple[float, float, Case]:
+        key = (target.name, *signature(instruction))
+        known = self._memory.get(key)
+        if known is None:
+            known = self._memory[key] = self._evaluate(instruction, target)
+        return known
+
+    def _evaluate(self, instruction: Instruction, target: Target) -> tuple[float, float, Case]:
+        names = quantities(instruction, target)
+        case = _first(self.cases, names)
+        formula = _evaluator(case.formula)
+        occupied = float(formula(names))
+        # What the issue floor adds passes while nothing streams: completion does not wait for it.
+        streamed = float(formula(names | {"MIN_II": 0, "MIN_II_DYNAMIC": 0}))
+        if case.unit == "cycles":
+            clock = target.clock_ghz(instruction.engine)
+            occupied /= clock
+            streamed /= clock
+        if self.completion:
+            drain = float(_evaluator(_first(self.completion, names).formula)(names))
+        else:
+            drain = target.completion_ns[instruction.engine].value
+        return occupied, streamed + drain, case
+
+
+def _first(cases: tuple[Case, ...], names: dict[str, Any]) -> Case:
+    for case in cases:
+        if not case.when or _evaluator(case.when)(names):
+            return case
+    raise ValueError(f"no cost case applies to {names}")
+
+
+def signature(instruction: Instruction) -> tuple[Any, ...]:
+    """What the cost of an instruction may depend on; equal signatures cost the same."""
+    found: list[Any] = [instruction.row.name, instruction.engine]
+    for value in instruction.values:
+        if isinstance(value, AccessPattern):
+            found.append((value.memory, value.dtype, value.partitions, value.dims))
+        else:
+            found.append(_atom(value))
+    return tuple(found)
+
+
+def _atom(value: Any) -> Any:
+    """An attribute as formulas see it: text for rows and enum members, else the value."""
+    return getattr(value, "name", value)
+
+
+def quantities(instruction: Instruction, target: Target) -> dict[str, Any]:
+    """Every name that formulas and conditions may use, for one instruction."""
+    row, values = instruction.row, instruction.values
+    names: dict[str, Any] = dict(_FUNCTIONS)
+    names |= _figures(target)
+    names |= {engine.name: engine is instruction.engine for engine in Engine}
+    names["completion"] = target.completion_ns[instruction.engine].value
+    for index, name, _ in row.attributes:
+        names[name] = _atom(values[index])
+    sources, results, columns = [], [], 0
+    for index, name, field in row.operands:
+        pattern = values[index]
+        is_pattern = isinstance(pattern, AccessPattern)
+        names[f"{name}_dtype"] = pattern.dtype if is_pattern else None
+        names[f"{name}_on_chip"] = is_pattern and pattern.memory.on_chip
+        if not is_pattern:
+            continue
+        if field.column and field.role.reads:
+            columns += 1
+            continue
+        if field.role.reads:
+            sources.append(pattern)
+        if field.role.writes:
+            results.append(pattern)
+    streamed = sources + results
+    on_chip = [p for p in streamed if p.memory.on_chip]
+    names |= {
+        "N": max((elements(p) for p in on_chip), default=1),
+        "P": max((p.partitions for p in on_chip), default=1),
+        "S": max((stride_factor(p, target) for p in on_chip), default=1.0),
+        "in_bytes": max((DTYPES[p.dtype].size for p in sources), default=0),
+        "out_bytes": max((DTYPES[p.dtype].size for p in results), default=0),
+        "bits16": bool(streamed) and all(p.dtype in _HALF_FLOATS for p in streamed),
+        "contiguous": all(inner_stride(p) == 1 for p in on_chip),
+        "psum": any(p.memory is Memory.psum for p in streamed),
+        "psum_source": any(p.memory is Memory.psum for p in sources),
+        "columns": columns,
+    }
+    return names
+
+
+@cache
+def _figures(target: Target) -> dict[str, Any]:
+    found = {name: f.value for name, f in target.figures().items() if "." not in name}
+    found |= {alias: found[name] for alias, name in ALIASES.items()}
+    found["generation"] = target.generation
+    return found
+
+
+def elements(pattern: AccessPattern) -> int:
+    """Elements of one partition (of the whole operand, in HBM)."""
+    return math.prod(count for _, count in pattern.dims)
+
+
+def inner_stride(pattern: AccessPattern) -> int:
+    """Stride in elements of the innermost dimension that has more than one element."""
+    for stride, count in reversed(pattern.dims):
+        if count > 1:
+            return abs(stride)
+    return 1
+
+
+def stride_factor(pattern: AccessPattern, target: Target) -> float:
+    """How many times longer an access takes because of its inner stride."""
+    stride = inner_stride(pattern)
+    factor = target.wide_stride_factor.value
+    if target.generation == 2:
+        wide = stride * DTYPES[pattern.dtype].size > target.wide_stride_bytes.value
+        return factor if wide else 1.0
+    ramp = (stride - _RAMP_FROM) / (_RAMP_TO - _RAMP_FROM)
+    return 1.0 + (factor - 1.0) * min(1.0, max(0.0, ramp))

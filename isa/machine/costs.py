@@ -1,0 +1,177 @@
+"""The costs of machine rows, with their sources (abbreviations: `isa.target.DOCUMENTS`).
+
+Where documents and measurements disagree, gen2 follows the documents, which describe it, and gen3
+the measurements, which are of trn2. gen4 takes over gen3's unless its own document says otherwise.
+"""
+
+from __future__ import annotations
+
+from isa.cost import Case, Cost
+
+_DOCUMENTED = "COSTS"
+_MEASURED = "MEASURED"
+_MODES = "ARCH3 (VectorE performance modes)"
+_MODES_4 = "ARCH4 (ScalarE performance mode)"
+_AS_VECTOR = "not published: as VectorE"
+_STREAM = "Max(MIN_II, N*S)"
+_FAST = "generation >= 3 and vector"
+
+_DONE = (Case("0"),)
+
+# Two or four elements a cycle on VectorE, from gen3 on.
+_QUADRUPLE = Case("Max(MIN_II, N/4)", f"{_FAST} and bits16 and not psum and contiguous", _MODES)
+_DOUBLE = Case("Max(MIN_II, N*S/2)", f"{_FAST} and bits16 and (not psum or contiguous)", _MODES)
+_DOUBLE_FP32 = Case(
+    "Max(MIN_II, N/2)", f"{_FAST} and in_bytes == 4 and not psum and contiguous", _MEASURED
+)
+_SCALAR_DOUBLE = Case("Max(MIN_II, N*S/2)", "generation >= 4 and scalar and bits16", _MODES_4)
+
+# Elementwise
+
+TENSOR_COPY = Cost(
+    _SCALAR_DOUBLE,
+    _QUADRUPLE,
+    _DOUBLE,
+    _DOUBLE_FP32,
+    Case(
+        "Max(MIN_II, 0.77*N)",
+        f"{_FAST} and in_bytes == 2 and out_bytes == 4 and not psum and contiguous",
+        _MEASURED,
+    ),
+    Case(_STREAM, source=_DOCUMENTED),
+)
+TENSOR_SCALAR = Cost(
+    _SCALAR_DOUBLE, _QUADRUPLE, _DOUBLE, _DOUBLE_FP32, Case(_STREAM, source=_DOCUMENTED)
+)
+TENSOR_TENSOR = Cost(
+    Case("Max(MIN_II, 2*N*S)", "gpsimd", _AS_VECTOR, assumed=True),
+    Case("Max(MIN_II, N*S/2)", "generation >= 3 and bits16 and not psum_source", _MODES),
+    Case(_STREAM, "generation >= 3", _MEASURED),
+    Case(_STREAM, "psum", _DOCUMENTED),
+    Case(
+        _STREAM,
+        "bits16 and contiguous and op in ('add', 'subtract', 'multiply')",
+        _DOCUMENTED,
+    ),
+    Case("Max(MIN_II, 2*N*S)", source=_DOCUMENTED),
+)
+SCALAR_TENSOR_TENSOR = Cost(
+    Case(_STREAM, "generation >= 3", "not published for gen3: as tensor_tensor", assumed=True),
+    Case(
+        _STREAM,
+        "bits16 and op0 == 'subtract' and op1 == 'multiply' and N % 2 == 0",
+        _DOCUMENTED,
+    ),
+    Case("Max(MIN_II, 2*N*S)", source=_DOCUMENTED),
+)
+MEMSET = Cost(
+    Case(_STREAM, "gpsimd", _AS_VECTOR, assumed=True),
+    Case("Max(MIN_II, 0.8*N*S)", "generation >= 3", _MEASURED),
+    Case("Max(MIN_II, N*S/2)", "value == 0 and out_bytes == 2", _DOCUMENTED),
+    Case(_STREAM, source=_DOCUMENTED),
+    completion=(Case("completion", "gpsimd"), Case("58", source=_MEASURED)),
+)
+COPY_PREDICATED = Cost(
+    Case("Max(MIN_II, 1.065*N*S)", "generation >= 3", _MEASURED),
+    Case(_STREAM, "psum_source", _DOCUMENTED),
+    Case("Max(MIN_II, 2*N*S)", source=_DOCUMENTED),
+)
+
+# Vector engine
+
+TENSOR_REDUCE = Cost(
+    Case("Max(MIN_II, N*S/2)", "bits16 and op in ('add', 'maximum')", _DOCUMENTED),
+    Case(_STREAM, source=_DOCUMENTED + ", " + _MEASURED),
+)
+RECIPROCAL = Cost(
+    Case("Max(MIN_II, 6*N)", "generation >= 3", _MEASURED),
+    Case("Max(MIN_II, 8*N)", source=_DOCUMENTED),
+)
+TRANSPOSE_32 = Cost(
+    Case("Max(89, N)", "generation >= 3", _MEASURED + " (93 ns an issue)"),
+    Case(_STREAM, source=_DOCUMENTED),
+    completion=(Case("140", source=_MEASURED + " (233 ns in all)"),),
+)
+
+# Scalar engine
+
+ACTIVATE = Cost(
+    Case(_STREAM, source=_DOCUMENTED),
+    completion=(
+        Case("202 + columns*activation_operand_ns", "op == 'copy'", _MEASURED),
+        Case("251", "psum_source", _MEASURED),
+        Case("activation_function_ns + Max(columns - 1, 0)*activation_operand_ns"),
+    ),
+)
+READ_ACCUMULATOR = Cost(
+    Case("accumulator_read_issue_ns", "generation >= 3", _MEASURED, unit="ns"),
+    Case("MIN_II", source=_DOCUMENTED + " (activation_reduce)"),
+    completion=(
+        Case("accumulator_read_ns - accumulator_read_issue_ns", "generation >= 3", _MEASURED),
+        Case("completion"),
+    ),
+)
+
+# GpSimd engine
+
+GPSIMD_STREAM = Cost(Case("gpsimd_startup_cycles + N*S", source=_DOCUMENTED))
+
+# Tensor engine. Loading fp32 is not among the fast loads: 168 ns between measured transposes of
+# 128 columns, of which the array streams for 107 ns while the next tile loads.
+
+LOAD_STATIONARY = Cost(
+    Case("Max(MIN_II, 3.15*N)", "in_bytes == 4", _MEASURED + " (nc_transpose fp32 issue)"),
+    Case("Max(MIN_II/2, N/load_stationary_columns_per_cycle)", source="ARCH2 (fast weight load)"),
+)
+MULTIPLY_MOVING = Cost(
+    Case("fp32_matmul_passes*Max(MIN_II, N)", "moving_dtype == 'float32'", _DOCUMENTED),
+    Case(_STREAM, source=_DOCUMENTED),
+    completion=(
+        Case("matmul_fp32_completion_ns", "moving_dtype == 'float32'", _MEASURED),
+        Case("completion", source=_MEASURED),
+    ),
+)
+TRANSPOSE_STATIONARY = Cost(
+    Case("2*Max(N, Min(MIN_II, P))", "out_bytes == 4 and generation >= 3", "ARCH3 (2x for fp32)"),
+    Case("fp32_matmul_passes*Max(N, Min(MIN_II, P))", "out_bytes == 4", _DOCUMENTED),
+    Case("Max(N, Min(MIN_II, P))", source=_DOCUMENTED),
+    completion=(
+        Case("270", "out_bytes == 4", _MEASURED + " (377 ns in all)"),
+        Case("completion", source=_MEASURED),
+    ),
+)
+
+# DMA: the time that the engine which starts a transfer is held; the transfer is the timing model's.
+
+DMA_TRIGGER = Cost(
+    Case("dma_trigger_hwdge_ns", "dge_mode == 'hwdge'", "DGE", unit="ns"),
+    Case("dma_trigger_swdge_ns", "dge_mode == 'swdge'", "DGE", unit="ns"),
+    Case("dma_trigger_static_ns", source="DGE", assumed=True, unit="ns"),
+    completion=_DONE,
+)
+
+# Sequencers
+
+NOTHING = Cost(Case("0", source="takes no time", unit="ns"), completion=_DONE)
+SEQUENCER = Cost(
+    Case("sequencer_move_ns", source=_MEASURED + " (move)", assumed=True, unit="ns"),
+    completion=_DONE,
+)
+REGISTER_MOVE = Cost(
+    Case("sequencer_move_ns", source=_MEASURED, unit="ns"),
+    completion=_DONE,
+)
+REGISTER_LOAD = Cost(
+    Case("MIN_II_DYNAMIC", "src_on_chip", "not published: as a dynamic copy", assumed=True),
+    Case(
+        "dma_load_dispatch_ns + dma_load_tail_ns + dma_load_notify_ns",
+        source="not published: as a DMA load",
+        assumed=True,
+        unit="ns",
+    ),
+    completion=_DONE,
+)
+CORE_BARRIER = Cost(
+    Case("core_barrier_ns", source="third-party (LNC2)", assumed=True, unit="ns"),
+    completion=_DONE,
+)
