@@ -1,0 +1,115 @@
+"""Proves that a finished program orders every two conflicting accesses.
+
+Two accesses conflict when they touch the same byte, one of them writes, and they belong to
+different streams (engines or DMA queues) or to two transfers of one queue, which may be in flight
+together. What orders them (SDK nki/guides/architecture/trainium_inferentia2_arch.rst, "Semaphores";
+`isa.spec.Instruction`):
+
+- an engine runs and completes its instructions in program order;
+- a transfer starts when its engine issues it; transfers of a queue complete in order;
+- a semaphore is a channel of units, the k-th consumed being the k-th produced: a wait comes after
+  the completion of the instruction or transfer that produced its last unit;
+- `DrainQueue` comes after the transfers that its engine has put on the queue;
+- a core barrier joins what its cores know.
+
+Vector clocks over all engines and queues follow one execution. Since every semaphore has one
+producer and one consumer, any execution gives the same order, so one is enough for all.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isa.enums import Engine
+from isa.program import Program
+from simulator.checks.order import Order
+from simulator.checks.race import Race, Site
+from simulator.checks.regions import OverlapCache
+from simulator.checks.unroll import Expansion, Node, Prepared, expand
+
+__all__ = ["Race", "Site", "check", "superfluous_waits"]
+
+FINDING_LIMIT = 1000
+"""Findings after which a check stops; a program with that many lacks its semaphores altogether."""
+
+DYNAMIC_ROUNDS = 3
+"""Rounds of data-dependent loops that are tried when counted loops run in full."""
+
+
+def check(
+    program: Program, iterations: int | None = 3, trace: Any = None, limit: int = FINDING_LIMIT
+) -> list[Race]:
+    """Every pair of conflicting accesses of a bound program that nothing orders; [] is a proof.
+
+    Counted loops are followed for at most `iterations` rounds (None: all). Loops and branches
+    that depend on data are followed for 0, 1, ... `iterations` rounds, the same everywhere;
+    with `trace` (the control trace of a run) also as they went. Pairs are reported once however
+    often they occur, at most `limit` of them.
+    """
+    analysis = Analysis(program)
+    return analysis.findings(iterations, trace, limit)
+
+
+def superfluous_waits(
+    program: Program, iterations: int | None = 3, trace: Any = None
+) -> list[tuple[int, Engine, int, tuple[int, int]]]:
+    """The waits that could each be taken away without a race: (core, engine, index, wait).
+
+    A wait that is taken away still takes its units, so that the semaphore stays balanced; it only
+    orders nothing. Each is tried alone: two superfluous waits may make up for each other. The
+    program must pass `check`.
+    """
+    analysis = Analysis(program)
+    found = []
+    for node in analysis.prepared.all_nodes():
+        for channel, amount in node.waits:
+            if not analysis.findings(iterations, trace, 1, (node, channel)):
+                _, semaphore = analysis.prepared.channels[channel]
+                found.append((node.core, node.engine, node.index, (semaphore, amount)))
+    return found
+
+
+class Analysis:
+    """A program prepared for checking, with its expansions, so that checks can be repeated."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.prepared = Prepared(program)
+        self.cache = OverlapCache(self.prepared.layout)
+        self.expansions: dict[Any, Expansion] = {}
+
+    def findings(
+        self,
+        iterations: int | None,
+        trace: Any,
+        limit: int,
+        ignored: tuple[Node, int] | None = None,
+    ) -> list[Race]:
+        """The findings of all expansions, the wait `ignored` (node, channel) ordering nothing."""
+        found: dict[Any, Race] = {}
+        most = DYNAMIC_ROUNDS if iterations is None else iterations
+        rounds = most
+        while rounds >= 0 and len(found) < limit:
+            expansion = self._expand(iterations, rounds)
+            order = self._follow(expansion, limit, ignored)
+            if order.stuck and expansion.capped:
+                # Loops that belong together may have different counts (a peeled round on one
+                # engine only): cut short alike, they no longer fit each other.
+                order = self._follow(self._expand(None, rounds), limit, ignored)
+            found = {**order.found, **found}
+            rounds = rounds - 1 if expansion.dynamic else -1
+        if trace is not None and len(found) < limit:
+            found = {**self._follow(self._expand(None, most, trace), limit, ignored).found, **found}
+        return list(found.values())[:limit]
+
+    def _follow(self, expansion: Expansion, limit: int, ignored: tuple[Node, int] | None) -> Order:
+        order = Order(self.prepared, self.cache, expansion.steps, limit, ignored)
+        order.follow()
+        return order
+
+    def _expand(self, iterations: int | None, rounds: int, trace: Any = None) -> Expansion:
+        key = (iterations, rounds, trace is not None)
+        expansion = self.expansions.get(key)
+        if expansion is None:
+            expansion = self.expansions[key] = expand(self.prepared, iterations, rounds, trace)
+        return expansion

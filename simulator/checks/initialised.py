@@ -1,0 +1,162 @@
+"""Tracking of uninitialised memory, next to the execution of a program.
+
+`Shadow` mirrors the memories that an executor registers and follows each instruction: what it reads
+uninitialised becomes a finding, what it writes becomes as good as what it read. A finding is
+harmless until it reaches an output: then `check_output` raises.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from isa.errors import NeuronError
+from isa.spec import MachineInstruction
+from simulator.checks.marks import CLEAN, EMPTY, TAINTED, UNWRITTEN, Space, Tracked
+from simulator.checks.propagation import Operands, Use, propagate
+from simulator.views import Indirect
+
+Array = np.ndarray[Any, Any]
+
+FINDINGS_KEPT = 32
+"""How many distinct reads of uninitialised data a run reports."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A read of uninitialised data: which operand of which instruction, and how many elements.
+
+    `location` is what the executor passed: a program's location index, or a tracer's location.
+    """
+
+    location: Any
+    row: str
+    operand: str
+    elements: int
+
+
+class Shadow:
+    """Marks of all memories of a device, and of the engine state of its cores.
+
+    An executor registers each buffer with `add`, then calls `begin` for each `StorageBegin` and
+    `follow` before each other instruction, with the same values that it passes to the kernel.
+    """
+
+    def __init__(self) -> None:
+        self.spaces: dict[int, Space] = {}
+        self.findings: list[Finding] = []
+        self.stationary: dict[tuple[int, int, int], Array] = {}
+        self.accumulators: dict[int, Array] = {}
+        self._seen: set[tuple[Any, str, str]] = set()
+
+    def reset(self) -> None:
+        """Forget findings and engine state; spaces are reset by whoever owns their buffers."""
+        self.findings = []
+        self.stationary.clear()
+        self.accumulators.clear()
+        self._seen.clear()
+
+    def add(self, buffer: Array, pitch: int = 0, initialised: bool = False) -> Space:
+        """Mirror a uint8 buffer: an arena of that partition pitch, or (0) one tensor.
+
+        The buffer must own its memory, and live as long as the shadow.
+        """
+        space = self.spaces[id(buffer)] = Space(buffer, pitch, initialised)
+        return space
+
+    def space_of(self, view: Array) -> Space:
+        """The space of the registered buffer that a view (made by `views.strided`) aliases."""
+        base: Any = view
+        while id(base) not in self.spaces:
+            base = base.base
+        return self.spaces[id(base)]
+
+    def begin(self, view: Array) -> None:
+        """An allocation begins at `view`."""
+        self.space_of(view).begin(view)
+
+    def track(self, row: type[MachineInstruction], values: tuple[Any, ...]) -> Operands:
+        """The operands of an instruction; None for fields that are no view."""
+        tracked: list[Tracked | None] = [None] * len(values)
+        for position, name, _ in row.operands:
+            value = values[position]
+            if isinstance(value, np.ndarray):
+                tracked[position] = Tracked(self.space_of(value), value, name)
+            elif isinstance(value, Indirect):
+                index = Tracked(self.space_of(value.index), value.index, f"{name} index")
+                tracked[position] = Tracked(self.space_of(value.base), value.base, name, index)
+        return tuple(tracked)
+
+    def follow(
+        self,
+        row: type[MachineInstruction],
+        state: Any,
+        values: tuple[Any, ...],
+        location: Any = None,
+        operands: Operands | None = None,
+    ) -> None:
+        """Account for one instruction that is about to execute; `state` as kernels take it.
+
+        `operands`: what `track` gave for these values, if the caller kept it.
+        """
+        propagate(Use(self, row, state, values, operands or self.track(row, values), location))
+
+    def found(self, use: Use, operand: Tracked, mask: Array) -> None:
+        """Record a read of uninitialised elements: those outside `mask`."""
+        key = (use.location, use.row.name, operand.name)
+        if key not in self._seen and len(self.findings) < FINDINGS_KEPT:
+            self._seen.add(key)
+            missing = mask.size - int(np.count_nonzero(mask))
+            self.findings.append(Finding(use.location, use.row.name, operand.name, missing))
+
+    def accumulator_marks(self, core: int, count: int) -> Array:
+        """Which accumulate registers of a core are initialised."""
+        marks = self.accumulators.get(core)
+        if marks is None:
+            marks = self.accumulators[core] = np.zeros(count, np.bool_)
+        return marks
+
+    def check_output(self, buffer: Array, name: str, itemsize: int, location: Any = None) -> None:
+        """Raise NeuronError unless every element of an output tensor is initialised.
+
+        uninitialised-output: some were written with uninitialised data; output-not-written: some
+        were never written. `location` becomes the error's: the kernel line of the first finding.
+        """
+        region = self.spaces[id(buffer)].whole
+        assert region is not None, "outputs are tensors, not arenas"
+        region.settle()
+        if region.state == CLEAN or region.nbytes == 0:
+            return
+        total = region.nbytes // itemsize
+        if region.state == EMPTY:
+            raise NeuronError(
+                "output-not-written", f"Output {name}: none of its {total} elements was written."
+            )
+        marks = region.marks().reshape(total, itemsize)
+        tainted = (marks == TAINTED).any(axis=1)
+        if not tainted.any():
+            missing = (marks == UNWRITTEN).any(axis=1)
+            raise NeuronError(
+                "output-not-written",
+                f"Output {name}: {int(np.count_nonzero(missing))} of its {total} elements were "
+                f"never written, the first of them element {int(np.argmax(missing))} in row-major "
+                "order.",
+            )
+        raise NeuronError(
+            "uninitialised-output",
+            f"Output {name}: {int(np.count_nonzero(tainted))} of its {total} elements depend on "
+            f"uninitialised data, the first of them element {int(np.argmax(tainted))} in "
+            f"row-major order.{self._first_read()}",
+            location=location,
+        )
+
+    def _first_read(self) -> str:
+        if not self.findings:
+            return ""
+        first = self.findings[0]
+        return (
+            f" The first read of uninitialised data was by {first.row}: {first.elements} elements "
+            f"of its operand {first.operand}."
+        )

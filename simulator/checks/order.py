@@ -1,0 +1,339 @@
+"""The order of events in an expanded program, by vector clocks."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from isa.enums import SEQUENCERS
+from simulator.checks.prepare import Action, Node, Prepared, Step
+from simulator.checks.race import Bounds, Race, Site
+from simulator.checks.regions import UNBOUNDED, OverlapCache, Region
+from simulator.checks.shadow import Record, Shadow
+
+
+class Event(NamedTuple):
+    """The completion of an instruction or transfer: number `epoch` of `stream`.
+
+    `engine` issued it as its instruction number `issued`; `known` are the events that came before
+    it on other streams; `total` counts the units of a channel up to and including its own.
+    """
+
+    stream: int
+    epoch: int
+    engine: int
+    issued: int
+    known: Sequence[int]
+    node: Node
+    total: int = 0
+
+
+class Order:
+    """Follows one execution of expanded streams.
+
+    Streams are numbered: the engines of core 0, of core 1, ..., then the queues. `known[e][s]` is
+    how many events of stream s engine e knows to have completed; its own it knows all. The lists
+    are shared between events and never changed. Findings are in `found`, one for each static pair.
+    """
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        cache: OverlapCache,
+        steps: list[list[Step]],
+        limit: int,
+        ignored: tuple[Node, int] | None,
+    ) -> None:
+        self.prepared = prepared
+        self.cache = cache
+        self.steps = steps
+        self.limit = limit
+        self.ignored_node, self.ignored_channel = ignored or (None, -1)
+        self.found: dict[Any, Race] = {}
+        self.stuck = False
+        engines, queues, channels = len(steps), len(prepared.queues), len(prepared.channels)
+        self.engines = engines
+        self.position = [0] * engines
+        self.known: list[list[int]] = [[0] * (engines + queues)] * engines
+        self.transfers = [0] * queues
+        self.feeders: list[Node | None] = [None] * queues
+        self.last_transfer: dict[tuple[int, int], Event] = {}
+        self.produced = [0] * channels
+        self.consumed = [0] * channels
+        self.events: list[deque[Event]] = [deque() for _ in range(channels)]
+        self.last_event: list[Event | None] = [None] * channels
+        self.consumers: list[Node | None] = [None] * channels
+        self.waiting: list[list[int]] = [[] for _ in range(channels)]
+        self.barriers = Barriers(steps)
+        self.shadows: dict[int, Shadow] = {}
+        self.ready = deque(range(engines))
+
+    def follow(self) -> None:
+        """Run every stream as far as it goes, or until enough has been found."""
+        ready = self.ready
+        while ready:
+            self._run(ready.popleft())
+            if len(self.found) >= self.limit:
+                return
+        blocked = [e for e in range(self.engines) if self.position[e] < len(self.steps[e])]
+        if blocked:
+            self.stuck = True
+            self._report_deadlock(blocked)
+
+    def _run(self, engine: int) -> None:
+        """Run one engine's stream until it has to wait or ends."""
+        steps = self.steps[engine]
+        met = self.barriers
+        for position in range(self.position[engine], len(steps)):
+            step = steps[position]
+            node = step.node
+            if node.waits and engine not in met.waiting and engine not in met.released:
+                if not self._take(engine, node):
+                    self.position[engine] = position
+                    return
+            action = node.action
+            if action is Action.transfer:
+                self._transfer(engine, position + 1, step)
+                continue
+            if action is Action.drain:
+                event = self.last_transfer.get((engine, node.queue))
+                if event is not None:
+                    self._join(engine, event)
+            elif action is Action.barrier and not self._meet(engine, position, node):
+                self.position[engine] = position
+                return
+            if step.regions:
+                self._access(step, engine, position + 1, engine)
+            if node.updates:
+                epoch = position + 1
+                self._put(Event(engine, epoch, engine, epoch, self.known[engine], node))
+        self.position[engine] = len(steps)
+
+    def _access(self, step: Step, stream: int, epoch: int, engine: int) -> None:
+        known = self.known[engine]
+        for region, write in step.regions:
+            shadow = self.shadows.get(region.memory)
+            if shadow is None:
+                on_chip = region.memory < self.prepared.layout.first_tensor
+                shadow = Shadow(on_chip, self.cache, self._report_race)
+                self.shadows[region.memory] = shadow
+            shadow.access(region, write, stream, epoch, engine, known, step)
+
+    def _transfer(self, engine: int, issued: int, step: Step) -> None:
+        """Issue a transfer. Only a later wait or drain tells when it has completed."""
+        node = step.node
+        queue = node.queue
+        number = self.transfers[queue] = self.transfers[queue] + 1
+        feeder = self.feeders[queue]
+        if feeder is None:
+            self.feeders[queue] = node
+        elif feeder.engine is not node.engine:
+            core, index = self.prepared.queues[queue]
+            self._report_shared(
+                "queue-shared",
+                feeder,
+                node,
+                f"queue {index} of core {core} is fed by two engines",
+            )
+        stream = self.engines + queue
+        if step.regions:
+            self._access(step, stream, number, engine)
+        event = Event(stream, number, engine, issued, self.known[engine], node)
+        self.last_transfer[engine, queue] = event
+        if node.updates:
+            self._put(event)
+
+    def _take(self, engine: int, node: Node) -> bool:
+        """Take the units that a node waits for; False, and none taken, when some are missing."""
+        produced, consumed = self.produced, self.consumed
+        for channel, amount in node.waits:
+            if produced[channel] - consumed[channel] < amount:
+                self.waiting[channel].append(engine)
+                return False
+        for channel, amount in node.waits:
+            if amount <= 0:
+                continue
+            last = consumed[channel] = consumed[channel] + amount
+            events = self.events[channel]
+            while events[0].total < last:
+                events.popleft()
+            consumer = self.consumers[channel]
+            if consumer is None:
+                self.consumers[channel] = node
+            elif consumer.engine is not node.engine:
+                self._report_shared(
+                    "semaphore-shared",
+                    consumer,
+                    node,
+                    f"{self._channel_name(channel)} is waited for by two engines",
+                )
+            if channel != self.ignored_channel or node is not self.ignored_node:
+                self._join(engine, events[0])
+        return True
+
+    def _join(self, engine: int, event: Event) -> None:
+        """`engine` learns that `event` has happened, and all that came before it."""
+        known = self.known[engine]
+        stream = event.stream
+        if stream == engine or known[stream] >= event.epoch:
+            return
+        joined = list(map(max, known, event.known))
+        source = event.engine
+        if joined[source] < event.issued:
+            joined[source] = event.issued
+        if joined[stream] < event.epoch:
+            joined[stream] = event.epoch
+        self.known[engine] = joined
+
+    def _put(self, event: Event) -> None:
+        """Add the units of a completed instruction or transfer to its channels."""
+        for channel, amount in event.node.updates:
+            if amount <= 0:
+                continue
+            last = self.last_event[channel]
+            if last is not None and last.stream != event.stream:
+                ordered = last.stream == event.engine or event.known[last.stream] >= last.epoch
+                if not ordered:
+                    self._report_shared(
+                        "semaphore-shared",
+                        last.node,
+                        event.node,
+                        f"{self._channel_name(channel)} is updated by two streams in no order",
+                    )
+            self.last_event[channel] = event
+            total = self.produced[channel] = self.produced[channel] + amount
+            self.events[channel].append(event._replace(total=total))
+            if self.waiting[channel]:
+                self.ready.extend(self.waiting[channel])
+                self.waiting[channel].clear()
+
+    def _meet(self, engine: int, position: int, node: Node) -> bool:
+        """Reach a core barrier; False as long as other cores are missing."""
+        barriers = self.barriers
+        if engine in barriers.released:
+            barriers.released.remove(engine)
+            return True
+        if engine in barriers.waiting:
+            return False
+        arrived = barriers.arrive(engine, position, node)
+        if arrived is None:
+            return False
+        joined = [max(column) for column in zip(*(self.known[e] for e in arrived))]
+        for other, reached in arrived.items():
+            joined[other] = max(joined[other], reached + 1)
+        for other in arrived:
+            self.known[other] = joined
+            if other != engine:
+                self.ready.append(other)
+        return True
+
+    def _report_race(self, old: Record, step: Step, region: Region, write: bool) -> None:
+        nodes = (old.step.node, step.node)
+        if nodes in self.found:
+            return
+        first = self._site(nodes[0], old.step.iteration, old.write)
+        second = self._site(nodes[1], step.iteration, write)
+        if _author_order(second) < _author_order(first):
+            first, second = second, first
+        kind = _KINDS[first.writes, second.writes]
+        self.found[nodes] = Race(
+            kind if first.core == second.core else "cross-core",
+            first,
+            second,
+            self.prepared.layout.describe(region.memory),
+            _common(old.row0, old.row1, region.row0, region.row1),
+            _common(old.column0, old.column1, region.column0, region.column1),
+        )
+
+    def _report_shared(self, kind: str, first: Node, second: Node, detail: str) -> None:
+        a, b = self._site(first, (), False), self._site(second, (), False)
+        self.found.setdefault(
+            (kind, detail), Race(kind, a, b, "", detail=f"{detail}: {a} and {b}")
+        )
+
+    def _report_deadlock(self, blocked: list[int]) -> None:
+        lines = []
+        sites = []
+        for engine in blocked:
+            step = self.steps[engine][self.position[engine]]
+            sites.append(self._site(step.node, step.iteration, False))
+            lacks = [
+                f"{amount} of {self._channel_name(channel)}, which holds "
+                f"{self.produced[channel] - self.consumed[channel]}"
+                for channel, amount in step.node.waits
+                if self.produced[channel] - self.consumed[channel] < amount
+            ]
+            lines.append(f"{sites[-1]} waits for " + (" and ".join(lacks) or "other cores"))
+        detail = "no engine can go on: " + "; ".join(lines)
+        self.found["deadlock"] = Race(
+            "deadlock", sites[0], sites[-1], "", detail=detail, code="deadlock"
+        )
+
+    def _channel_name(self, channel: int) -> str:
+        core, semaphore = self.prepared.channels[channel]
+        return f"semaphore {semaphore} of core {core}"
+
+    def _site(self, node: Node, iteration: tuple[int, ...], writes: bool) -> Site:
+        return Site(
+            node.core,
+            node.engine,
+            node.index,
+            iteration,
+            node.instruction.row.name,
+            self.prepared.queues[node.queue][1] if node.queue >= 0 else -1,
+            writes,
+            self.prepared.location(node),
+        )
+
+
+_KINDS = {(True, False): "RAW", (False, True): "WAR", (True, True): "WAW"}
+
+
+def _author_order(at: Site) -> tuple[Any, ...]:
+    """What tells which of two unordered accesses the author meant to come first."""
+    line = at.location.line if at.location else 0
+    return (at.iteration[:1], line, at.iteration)
+
+
+def _common(first: int, end: int, other_first: int, other_end: int) -> Bounds:
+    """The part that two ranges share."""
+    last = min(end, other_end)
+    return max(first, other_first), None if last == UNBOUNDED else last
+
+
+class Barriers:
+    """Which core barriers belong together: those of the same number on each of their cores.
+
+    A core's barriers normally run on one engine. Where several engines of a core have barriers,
+    the i-th such engine of a core meets the i-th of the others. `waiting` are the engines whose
+    barrier lacks others, `released` those that may go on from theirs.
+    """
+
+    def __init__(self, steps: list[list[Step]]) -> None:
+        self.waiting: set[int] = set()
+        self.released: set[int] = set()
+        self.rank: dict[int, int] = {}
+        self.numbers: dict[tuple[int, tuple[int, ...]], int] = {}
+        self.arrived: dict[tuple[tuple[int, ...], int, int], dict[int, int]] = {}
+        used: dict[int, int] = {}
+        for engine, stream in enumerate(steps):
+            if any(step.node.action is Action.barrier for step in stream):
+                core = engine // len(SEQUENCERS)
+                self.rank[engine] = used.get(core, 0)
+                used[core] = self.rank[engine] + 1
+
+    def arrive(self, engine: int, position: int, node: Node) -> dict[int, int] | None:
+        """Note that `engine` has come to a barrier; when the last comes, where they all stand."""
+        row = node.instruction.row
+        cores = tuple(sorted(node.instruction.values[row.field_names.index("cores")]))
+        number = self.numbers[engine, cores] = self.numbers.get((engine, cores), 0) + 1
+        arrived = self.arrived.setdefault((cores, self.rank[engine], number), {})
+        arrived[engine] = position
+        if len(arrived) < len(cores):
+            self.waiting.add(engine)
+            return None
+        others = arrived.keys() - {engine}
+        self.waiting -= others
+        self.released |= others
+        return arrived

@@ -1,0 +1,305 @@
+"""How initialisation marks pass through each machine instruction.
+
+The default serves element-wise rows: an output element is initialised when the elements that it is
+computed from are. Rows of other forms register a function, keyed on the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isa.enums import ReduceCommand
+from isa.machine import control, dma, elementwise, gpsimd, scalar, tensor, vector
+from isa.spec import MachineInstruction
+from simulator.checks.marks import Tracked
+from simulator.oracle.gpsimd import affine_mask
+from simulator.views import Indirect, bits
+
+if TYPE_CHECKING:
+    from simulator.checks.initialised import Shadow
+
+Array = np.ndarray[Any, Any]
+Mask = Array | None
+Operands = tuple[Tracked | None, ...]
+
+PROPAGATION: dict[str, Callable[[Use], None]] = {}
+"""By row name; rows that are not here are element-wise."""
+
+
+class Use:
+    """One execution of an instruction, as propagation sees it."""
+
+    __slots__ = ("location", "operands", "row", "shadow", "state", "values")
+
+    def __init__(
+        self,
+        shadow: Shadow,
+        row: type[MachineInstruction],
+        state: Any,
+        values: tuple[Any, ...],
+        operands: Operands,
+        location: Any,
+    ) -> None:
+        self.shadow = shadow
+        self.row = row
+        self.state = state
+        self.values = values
+        self.operands = operands
+        self.location = location
+
+    def operand(self, position: int) -> Tracked:
+        tracked = self.operands[position]
+        assert tracked is not None, "this field of the row is always a view"
+        return tracked
+
+    def read(self, operand: Tracked) -> Mask:
+        """Mask of the operand's initialised elements (None: all), recording a finding."""
+        mask = operand.mask()
+        if mask is not None:
+            self.shadow.found(self, operand, mask)
+        return mask
+
+
+def propagate(use: Use) -> None:
+    """Read the marks of the operands of an instruction and write those of its results."""
+    PROPAGATION.get(use.row.name, element_wise)(use)
+
+
+def propagates(
+    *rows: type[MachineInstruction],
+) -> Callable[[Callable[[Use], None]], Callable[[Use], None]]:
+    def register(function: Callable[[Use], None]) -> Callable[[Use], None]:
+        for row in rows:
+            PROPAGATION[row.name] = function
+        return function
+
+    return register
+
+
+def both(left: Mask, right: Mask) -> Mask:
+    """Initialised in both; None stands for everywhere."""
+    if left is None:
+        return right
+    return left if right is None else left & right
+
+
+def _spread(mask: Mask, shape: tuple[int, ...]) -> Mask:
+    """A mask over [P, *free] or a column [P, 1] as one over `shape`."""
+    if mask is None or mask.shape == shape:
+        return mask
+    size = 1
+    for count in shape:
+        size *= count
+    if mask.size == size:
+        return mask.reshape(shape)
+    column = mask.reshape((mask.shape[0],) + (1,) * (len(shape) - 1))
+    return np.broadcast_to(column, shape)
+
+
+def _combined(use: Use, shape: tuple[int, ...]) -> Mask:
+    """Marks of an element-wise function of all operands that are read."""
+    mask: Mask = None
+    for position in use.row.reads:
+        operand = use.operands[position]
+        if operand is not None:
+            mask = both(mask, _spread(use.read(operand), shape))
+    return mask
+
+
+def element_wise(use: Use) -> None:
+    for position in use.row.writes:
+        operand = use.operands[position]
+        if operand is not None:
+            operand.write(_combined(use, operand.view.shape))
+
+
+@propagates(vector.TensorReduce)
+def _tensor_reduce(use: Use) -> None:
+    dst, data, axes = use.operand(0), use.operand(1), use.values[3]
+    mask = use.read(data)
+    if mask is not None:
+        mask = mask.reshape(*mask.shape[: mask.ndim - axes], -1).all(axis=-1)
+    dst.write(mask)
+
+
+@propagates(vector.Transpose32)
+def _transpose32(use: Use) -> None:
+    mask = use.read(use.operand(1))
+    use.operand(0).write(None if mask is None else mask.reshape(mask.shape[0], -1).T)
+
+
+@propagates(elementwise.CopyPredicated)
+def _copy_predicated(use: Use) -> None:
+    dst, predicate = use.operand(0), use.operand(2)
+    src = use.operands[1]
+    shape = dst.view.shape
+    known = _spread(use.read(predicate), shape)
+    new = None if src is None else _spread(src.mask(), shape)
+    # The elements that stay are as good as they were; they are not read.
+    old = dst.mask()
+    if known is None and new is None and old is None:
+        return
+    chosen = bits(predicate.view).reshape(shape) != 0
+    if use.values[3]:
+        chosen = ~chosen
+    if new is not None and src is not None and not (new | ~chosen).all():
+        use.shadow.found(use, src, new | ~chosen)
+    everywhere = np.True_
+    result = np.where(
+        chosen, everywhere if new is None else new, everywhere if old is None else old
+    )
+    result = result if known is None else result & known
+    dst.write(None if result.all() else result)
+
+
+@propagates(gpsimd.AffineSelect)
+def _affine_select(use: Use) -> None:
+    dst, data = use.operand(0), use.operand(1)
+    mask = data.mask()
+    if mask is not None:
+        _, _, pattern, offset, multiplier, op, _ = use.values
+        shape = dst.view.shape
+        chosen = affine_mask(shape[0], pattern, offset, multiplier, op)
+        mask = mask.reshape(shape) | ~chosen.reshape(shape)
+        if mask.all():
+            mask = None
+        else:
+            use.shadow.found(use, data, mask)
+    dst.write(mask)
+
+
+@propagates(tensor.LoadStationary)
+def _load_stationary(use: Use) -> None:
+    src, row, column = use.operand(0), use.values[1], use.values[2]
+    mask = use.read(src)
+    key = (use.state.number, row, column)
+    if mask is None:
+        use.shadow.stationary.pop(key, None)
+    else:
+        use.shadow.stationary[key] = mask.reshape(mask.shape[0], -1)
+
+
+@propagates(tensor.MultiplyMoving)
+def _multiply_moving(use: Use) -> None:
+    dst, moving = use.operand(0), use.operand(1)
+    accumulate, row, column = use.values[2:5]
+    stationary = use.shadow.stationary.get((use.state.number, row, column))
+    streamed = use.read(moving)
+    held = use.read(dst) if accumulate else None
+    if stationary is None and streamed is None:
+        dst.write(held)
+        return
+    shape = dst.view.shape
+    mask = np.ones((shape[0], dst.view.size // max(shape[0], 1)), np.bool_)
+    if stationary is not None:
+        mask &= stationary.all(axis=0)[:, None]
+    if streamed is not None:
+        mask &= streamed.reshape(streamed.shape[0], -1).all(axis=0)[None, :]
+    dst.write(both(mask.reshape(shape), held))
+
+
+@propagates(tensor.TransposeStationary)
+def _transpose_stationary(use: Use) -> None:
+    mask = use.shadow.stationary.get((use.state.number, 0, 0))
+    use.operand(0).write(None if mask is None else mask.T)
+
+
+@propagates(scalar.Activate)
+def _activate(use: Use) -> None:
+    dst, command = use.operand(0), use.values[5]
+    shape = dst.view.shape
+    mask = _combined(use, shape)
+    dst.write(mask)
+    if command is ReduceCommand.idle:
+        return
+    start = use.state.start_partition
+    registers = use.shadow.accumulator_marks(use.state.number, len(use.state.accumulators))
+    rows = registers[start : start + shape[0]]
+    if command is not ReduceCommand.reduce:
+        rows[...] = True
+    if command is not ReduceCommand.reset and mask is not None:
+        rows &= mask.reshape(shape[0], -1).all(axis=1)
+
+
+@propagates(scalar.ActReadAccumulator)
+def _act_read_accumulator(use: Use) -> None:
+    dst = use.operand(0)
+    start = use.state.start_partition
+    registers = use.shadow.accumulator_marks(use.state.number, len(use.state.accumulators))
+    rows = registers[start : start + dst.view.shape[0]]
+    dst.write(None if rows.all() else rows.copy())
+
+
+@propagates(dma.DmaCopy)
+def _dma_copy(use: Use) -> None:
+    dst_value, src_value = use.values[0], use.values[1]
+    if dst_value is None or src_value is None:
+        return
+    dst, src = use.operand(0), use.operand(1)
+    for operand in (dst, src):
+        if operand.index is not None:
+            use.read(operand.index)
+    if not isinstance(dst_value, Indirect) and not isinstance(src_value, Indirect):
+        mask = use.read(src)
+        dst.write(None if mask is None else mask.reshape(dst.view.shape))
+        return
+    mask, moved = _gathered(use, src, src_value)
+    if isinstance(dst_value, Indirect):
+        _scatter(dst, dst_value, mask, moved)
+        return
+    shape = dst.view.shape
+    if moved is not None:
+        # Rows that were skipped keep their marks.
+        count = moved.size
+        old = dst.mask()
+        inner = dst.view.size // max(count, 1)
+        kept = np.ones((count, inner), np.bool_) if old is None else old.reshape(count, inner)
+        new = np.ones((count, inner), np.bool_) if mask is None else mask.reshape(count, inner)
+        merged = np.where(moved[:, None], new, kept)
+        dst.write(None if merged.all() else merged.reshape(shape))
+        return
+    dst.write(None if mask is None else mask.reshape(shape))
+
+
+def _gathered(use: Use, src: Tracked, value: Any) -> tuple[Mask, Mask]:
+    """Marks of the rows read, and which rows are moved at all (None: all)."""
+    if not isinstance(value, Indirect):
+        return use.read(src), None
+    base = src.mask()
+    index, inside = value.rows()
+    if base is None or not base.shape[0]:
+        return None, inside
+    rows = base[index if inside is None else np.where(inside, index, 0)]
+    if inside is not None:
+        rows[~inside] = True
+    if rows.all():
+        return None, inside
+    use.shadow.found(use, src, rows)
+    return rows, inside
+
+
+def _scatter(dst: Tracked, value: Indirect, mask: Mask, moved: Mask) -> None:
+    index, inside = value.rows()
+    moved = both(moved, inside)
+    rows = None if mask is None else mask.reshape(index.size, *value.base.shape[1:])
+    if moved is not None:
+        index, rows = index[moved], None if rows is None else rows[moved]
+    dst.write_rows(index, rows)
+
+
+@propagates(control.RegisterLoad)
+def _register_load(use: Use) -> None:
+    use.read(use.operand(1))
+
+
+@propagates(control.RegisterStore)
+def _register_store(use: Use) -> None:
+    use.operand(0).write(None)
+
+
+@propagates(control.CoreBarrier)
+def _core_barrier(use: Use) -> None:
+    """The tensor of a barrier is named, not accessed."""

@@ -1,0 +1,98 @@
+"""What the happens-before check finds, and how it tells it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from isa.enums import Engine
+from isa.errors import CATALOGUE, NeuronError
+from isa.program import SourceLocation
+
+Bounds = tuple[int, int | None]
+"""First and one-after-last of a range; None: up to the end of the memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One side of a race: an instruction, in one iteration of the loops around it.
+
+    `queue` is the DMA queue that moves its bytes, -1 when the engine itself does.
+    """
+
+    core: int
+    engine: Engine
+    index: int
+    iteration: tuple[int, ...]
+    instruction: str
+    queue: int
+    writes: bool
+    location: SourceLocation | None
+
+    def __str__(self) -> str:
+        rounds = f", iteration {', '.join(map(str, self.iteration))}" if self.iteration else ""
+        where = f"core {self.core} {self.engine.name}[{self.index}] {self.instruction}{rounds}"
+        line = f" ({self.location.file}:{self.location.line})" if self.location else ""
+        queue = f" on queue {self.queue}" if self.queue >= 0 else ""
+        return where + queue + line
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """A finding. `kind` is "RAW", "WAR", "WAW" (same core) or "cross-core" for unordered accesses;
+    "semaphore-shared" for a semaphore whose units have no one order; "queue-shared" for a queue
+    that several engines feed; "deadlock" for streams that can never go on.
+
+    `first` and `second` are the two instructions in the order of iterations and source lines. They
+    share bytes in rows (partitions, or rows of an HBM tensor's grid) and columns (bytes within);
+    a bound of None means up to the end.
+    """
+
+    kind: str
+    first: Site
+    second: Site
+    memory: str
+    rows: Bounds = (0, 0)
+    columns: Bounds = (0, 0)
+    detail: str = ""
+    code: str = "race"
+
+    def what(self) -> str:
+        """The fact, in one sentence."""
+        if self.detail:
+            return self.detail
+        first = "writes" if self.first.writes else "reads"
+        second = "writes" if self.second.writes else "reads"
+        return (
+            f"{self.kind}: {self.second} {second} {self.bytes()} of {self.memory}, which "
+            f"{self.first} {first}; nothing orders the two"
+        )
+
+    def bytes(self) -> str:
+        """The bytes that both touch, as text."""
+        columns = _span("bytes", self.columns)
+        if self.memory.startswith("HBM") and self.rows == (0, 1):
+            return columns
+        name = "rows" if self.memory.startswith("HBM") else "partitions"
+        return f"{_span(name, self.rows)}, {columns}"
+
+    def explain(self) -> str:
+        """What, where, why and the way out, as a text of several lines."""
+        entry = CATALOGUE[self.code]
+        lines = [f"[NKI{entry.number:04d} {self.code}] {self.what()}"]
+        for site in (self.first, self.second):
+            if site.location is not None:
+                lines.append(f"  at {site.location.file}:{site.location.line}")
+                lines.append(f"     {site.location.text.strip()}")
+        lines.append(f"  why: {entry.rule}")
+        lines.append(f"  try: {entry.hint}")
+        return "\n".join(lines)
+
+    def error(self) -> NeuronError:
+        """The finding as an error at the second instruction's line."""
+        return NeuronError(self.code, self.what(), location=self.second.location)
+
+
+def _span(name: str, bounds: Bounds) -> str:
+    """A range in words: "bytes 0..63"."""
+    first, end = bounds
+    return f"{name} {first}.." + ("" if end is None else str(end - 1))
