@@ -1,0 +1,127 @@
+"""The form of a rule, and what rules ask of operands.
+
+A rule looks at a `Call` (an operation's values by field name, plus the target) and returns None
+or a `Violation`. Rules see only memories, dtypes, shapes, start partitions and attributes, so
+their verdict can be remembered for all calls of the same signature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from isa.affine import bounds
+from isa.enums import Memory
+from isa.errors import NeuronError
+
+if TYPE_CHECKING:
+    from isa.target import Target
+
+ISA = "nki/api/nki.isa.rst#nki.isa."
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """What a rule found: an error code of the catalogue, and its texts.
+
+    Without `why` or `hint` the catalogue's are meant. `operand` is the field to point at.
+    """
+
+    code: str
+    what: str
+    why: str = ""
+    hint: str = ""
+    operand: str | None = None
+
+    def error(self, location: Any = None) -> NeuronError:
+        """The error to raise for it."""
+        return NeuronError(self.code, self.what, self.why, self.hint, location)
+
+
+class Call:
+    """One use of an operation, as rules see it: `call.dst`, `call.op`, `call.target`."""
+
+    def __init__(self, names: tuple[str, ...], values: tuple[Any, ...], target: Target) -> None:
+        self.__dict__.update(zip(names, values))
+        self.names = names
+        self.values = values
+        self.target = target
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(name)
+
+    def field(self, name: str | None, default: Any = None) -> Any:
+        """The value of a field, or the default where the operation has no such field."""
+        return default if name is None else self.__dict__.get(name, default)
+
+    def tensors(self) -> list[tuple[str, Any]]:
+        """The tensor operands that were given, with their names."""
+        return [(n, v) for n, v in zip(self.names, self.values) if is_tensor(v)]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A named constraint. `document` is the page and section that states it."""
+
+    name: str
+    document: str
+    check: Callable[[Call], Violation | None]
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether an operand's value is a tensor access, not a number or None."""
+    return hasattr(value, "storage")
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is an int or float (bool and numpy scalars included)."""
+    return isinstance(value, (int, float)) or (
+        hasattr(value, "dtype") and hasattr(value, "item") and getattr(value, "ndim", 1) == 0
+    )
+
+
+def partitions(access: Any) -> Any:
+    """Partition count of an on-chip access."""
+    return access.shape[0] if access.shape else 1
+
+
+def free_elements(access: Any) -> Any:
+    """Elements per partition of an on-chip access."""
+    return product(access.shape[1:])
+
+
+def elements(access: Any) -> Any:
+    """All elements of an access."""
+    return product(access.shape)
+
+
+def product(sizes: Any) -> Any:
+    count: Any = 1
+    for size in sizes:
+        count = count * size
+    return count
+
+
+def at_most(size: Any, limit: int) -> bool:
+    """Whether a size is at most the limit for every value of the launch symbols."""
+    high = bounds(size)[1]
+    return high is not None and high <= limit
+
+
+def largest(size: Any) -> str:
+    """A size for a message: `M, up to 8192` where it depends on symbols."""
+    high = bounds(size)[1]
+    return str(size) if isinstance(size, int) else f"{size} (up to {high or 'any size'})"
+
+
+def in_psum(access: Any) -> bool:
+    return is_tensor(access) and access.storage.memory is Memory.psum
+
+
+def shape_text(access: Any) -> str:
+    return f"[{', '.join(str(s) for s in access.shape)}]"
+
+
+def plural(count: Any, noun: str) -> str:
+    return f"{count} {noun}" if isinstance(count, int) and count == 1 else f"{count} {noun}s"

@@ -1,0 +1,223 @@
+"""Rules of the tensor engine, and of transposes on either engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isa.dtypes import DTYPES
+from isa.enums import Engine, MatmulPerfMode, Memory
+from isa.rules.form import (
+    ISA,
+    Call,
+    Rule,
+    Violation,
+    at_most,
+    free_elements,
+    largest,
+    partitions,
+    shape_text,
+)
+from isa.rules.generic import generation_violation
+
+_MATMUL = ISA + "nc_matmul"
+_TRANSPOSE = ISA + "nc_transpose"
+_ARRAY = 128
+_VECTOR_BLOCK = 32
+_SINGLE_PRECISION = ("float32", "tfloat32")
+_TILE_GENERATIONS = {32: (3, 4), 64: (2, 3, 4), 128: (2, 3, 4)}
+
+
+def _contraction(call: Call) -> Violation | None:
+    k1, k2 = partitions(call.stationary), partitions(call.moving)
+    if k1 == k2:
+        return None
+    return Violation(
+        "contraction-mismatch",
+        f"stationary {shape_text(call.stationary)} has K = {k1}, moving "
+        f"{shape_text(call.moving)} has K = {k2}",
+        operand="moving",
+    )
+
+
+MATMUL_CONTRACTION = Rule("matmul_contraction", _MATMUL, _contraction)
+
+
+def _output_shape(call: Call) -> Violation | None:
+    m, n = free_elements(call.stationary), free_elements(call.moving)
+    if partitions(call.dst) == m and free_elements(call.dst) == n:
+        return None
+    return Violation(
+        "shape-mismatch",
+        f"dst has shape {shape_text(call.dst)}, stationary {shape_text(call.stationary)} and "
+        f"moving {shape_text(call.moving)} give [{m}, {n}]",
+        why="stationary [K, M] and moving [K, N] give dst [M, N].",
+        operand="dst",
+    )
+
+
+MATMUL_OUTPUT_SHAPE = Rule("matmul_output_shape", _MATMUL, _output_shape)
+
+
+def _tile_limits(call: Call) -> Violation | None:
+    rows, columns = call.tile_size if len(call.tile_size) == 2 else (_ARRAY, _ARRAY)
+    bfloat16 = call.dst.dtype == "bfloat16"
+    figure = call.target.moving_free_max_bfloat16 if bfloat16 else call.target.moving_free_max
+    m_limit = min(columns, call.target.stationary_free_max.value)
+    for name, meaning, size, limit in (
+        ("stationary", "partitions (K)", partitions(call.stationary), rows),
+        ("stationary", "free elements (M)", free_elements(call.stationary), m_limit),
+        ("moving", "free elements (N)", free_elements(call.moving), figure.value),
+    ):
+        if not at_most(size, limit):
+            return Violation(
+                "tile-limit",
+                f"{name} has {largest(size)} {meaning}, the limit on {call.target.name} is {limit}",
+                why="The array holds a stationary tile of 128 x 128 (or of tile_size), and the "
+                f"result of one instruction fits PSUM: {figure.value} moving columns.",
+                operand=name,
+            )
+    return None
+
+
+MATMUL_TILE_LIMITS = Rule("matmul_tile_limits", _MATMUL, _tile_limits)
+
+
+def _dtypes(call: Call) -> Violation | None:
+    left, right, target = call.stationary.dtype, call.moving.dtype, call.target
+    if (left in _SINGLE_PRECISION) != (right in _SINGLE_PRECISION):
+        return Violation(
+            "dtype-not-allowed",
+            f"stationary is {left}, moving is {right}",
+            why="float32 and tfloat32 pair only with each other.",
+            operand="moving",
+        )
+    if {left, right} == {"float8_e4m3", "float8_e4m3fn"}:
+        return Violation(
+            "dtype-not-allowed",
+            f"stationary is {left}, moving is {right}",
+            why="The two 4-bit-exponent float8 formats cannot meet in one multiplication.",
+            operand="moving",
+        )
+    for name, dtype in (("stationary", left), ("moving", right)):
+        if dtype == "float8_e4m3fn" and target.generation < 4:
+            return generation_violation(f"{name} of type {dtype}", (4,), target)
+    allowed = ("float32", "bfloat16") if target.generation >= 4 else ("float32",)
+    if call.dst.dtype in allowed:
+        return None
+    return Violation(
+        "dtype-not-allowed",
+        f"dst is {call.dst.dtype}, on {target.name} it must be {' or '.join(allowed)}",
+        why="PSUM accumulates in float32; from gen4 on the result may be written as bfloat16.",
+        hint="Allocate dst as nl.float32 and cast when copying it out of PSUM.",
+        operand="dst",
+    )
+
+
+MATMUL_DTYPES = Rule("matmul_dtypes", _MATMUL, _dtypes)
+
+
+def _modes(call: Call) -> Violation | None:
+    if call.perf_mode is not MatmulPerfMode.none:
+        if call.target.generation < 3:
+            return generation_violation("perf_mode=double_row", (3, 4), call.target)
+        return Violation(
+            "not-supported",
+            f"perf_mode={call.perf_mode.name}",
+            hint="Leave perf_mode out.",
+            operand="perf_mode",
+        )
+    if call.is_transpose:
+        return Violation(
+            "not-supported",
+            "is_transpose=True",
+            hint="Use nisa.nc_transpose, which moves the bits unchanged.",
+            operand="is_transpose",
+        )
+    return _tiling(call)
+
+
+def _tiling(call: Call) -> Violation | None:
+    position, size = tuple(call.tile_position), tuple(call.tile_size)
+    if not position and not size:
+        return None
+    if len(position) != 2 or len(size) != 2:
+        return Violation(
+            "value-not-allowed",
+            f"tile_position is {position}, tile_size is {size}",
+            why="Tiling needs both: tile_position (row, column) and tile_size (rows, columns).",
+            operand="tile_position" if len(position) != 2 else "tile_size",
+        )
+    for axis, start, extent in zip(("row", "column"), position, size):
+        generations = _TILE_GENERATIONS.get(extent)
+        if generations is None or not 0 <= start <= _ARRAY - extent or start % extent:
+            return Violation(
+                "value-not-allowed",
+                f"{axis} tile of {extent} at {start}",
+                why="A tile of the array has 32, 64 or 128 rows and columns and starts at a "
+                "multiple of its size, inside 128 x 128.",
+                operand="tile_position",
+            )
+        if call.target.generation not in generations:
+            return generation_violation(f"a {axis} tile of {extent}", generations, call.target)
+    return None
+
+
+MATMUL_MODES = Rule("matmul_modes", _MATMUL, _modes)
+
+
+def _transpose_shape(call: Call) -> Violation | None:
+    rows, columns = free_elements(call.data), partitions(call.data)
+    if partitions(call.dst) == rows and free_elements(call.dst) == columns:
+        return None
+    return Violation(
+        "shape-mismatch",
+        f"dst has shape {shape_text(call.dst)}, the transpose of data {shape_text(call.data)} is "
+        f"[{rows}, {columns}]",
+        why="Partitions of data become free elements of dst, and the other way round.",
+        operand="dst",
+    )
+
+
+TRANSPOSE_SHAPE = Rule("transpose_shape", _TRANSPOSE, _transpose_shape)
+
+
+def transpose_engine(dst: Any, data: Any) -> Engine:
+    """The engine for a transpose that names none: the tensor engine from SBUF to PSUM, which it is
+    wired for; else the vector engine."""
+    from_sbuf = data.storage.memory is Memory.sbuf
+    return Engine.tensor if from_sbuf and dst.storage.memory is Memory.psum else Engine.vector
+
+
+def _transpose_engine(call: Call) -> Violation | None:
+    dst, data = call.dst, call.data
+    engine = call.engine
+    if engine is Engine.unknown:
+        engine = transpose_engine(dst, data)
+    if engine is Engine.tensor:
+        for name, tensor, memory in (("data", data, Memory.sbuf), ("dst", dst, Memory.psum)):
+            if tensor.storage.memory is not memory:
+                return Violation(
+                    "wrong-memory",
+                    f"{name} ({tensor.storage.name}) is in {tensor.storage.memory.value}, on the "
+                    f"tensor engine it must be in {memory.value}",
+                    why="The tensor engine reads SBUF and writes PSUM.",
+                    operand=name,
+                )
+    limit = _ARRAY if engine is Engine.tensor else _VECTOR_BLOCK
+    for meaning, size in (("partitions", partitions(data)), ("free elements", free_elements(data))):
+        if not at_most(size, limit):
+            return Violation(
+                "tile-limit",
+                f"data has {largest(size)} {meaning}, the {engine.name} engine transposes at most "
+                f"{limit} x {limit}",
+                why="The tensor engine transposes tiles of up to 128 x 128 from SBUF to PSUM, the "
+                "vector engine of up to 32 x 32.",
+                hint="Transpose from SBUF into PSUM, or in smaller tiles.",
+                operand="data",
+            )
+    if engine is Engine.tensor and DTYPES[data.dtype].size > 4:
+        return Violation("dtype-not-allowed", f"data is {data.dtype}", operand="data")
+    return None
+
+
+TRANSPOSE_ENGINE = Rule("transpose_engine", _TRANSPOSE, _transpose_engine)

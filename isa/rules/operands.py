@@ -1,0 +1,514 @@
+"""Rules on the shapes, memories, dtypes and operators of element-wise and reducing operations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isa.alu import ALU
+from isa.dtypes import DTYPES, DTypeKind
+from isa.enums import Engine, ReduceCommand
+from isa.rules.form import (
+    ISA,
+    Call,
+    Rule,
+    Violation,
+    elements,
+    free_elements,
+    in_psum,
+    is_number,
+    is_tensor,
+    partitions,
+    plural,
+    product,
+    shape_text,
+)
+from isa.rules.generic import generation_violation
+
+_ALU_TABLE = "nki/api/nki.api.shared.rst#supported-math-operators-for-nki-isa"
+_ENGINES = "nki/guides/architecture/trainium_inferentia2_arch.rst#neuroncore-v2-compute-engines"
+
+
+def _tensors(call: Call, names: tuple[str, ...]) -> list[tuple[str, Any]]:
+    given = [(name, call.field(name)) for name in names]
+    return [(name, value) for name, value in given if is_tensor(value)]
+
+
+def same_elements(*names: str) -> Rule:
+    """The operands have the same partitions and the same number of elements in each; numbers and
+    operands that were not given are left out."""
+
+    def check(call: Call) -> Violation | None:
+        tensors = _tensors(call, names)
+        first, reference = tensors[0]
+        for name, tensor in tensors[1:]:
+            a, b = partitions(reference), partitions(tensor)
+            if a != b:
+                return Violation(
+                    "shape-mismatch",
+                    f"{first} has {plural(a, 'partition')}, {name} has {b} "
+                    f"({shape_text(reference)} and {shape_text(tensor)})",
+                    operand=name,
+                )
+            a, b = free_elements(reference), free_elements(tensor)
+            if a != b:
+                return Violation(
+                    "shape-mismatch",
+                    f"{first} has {plural(a, 'element')} per partition, {name} has {b} "
+                    f"({shape_text(reference)} and {shape_text(tensor)})",
+                    operand=name,
+                )
+        return None
+
+    return Rule("same_elements", ISA + "tensor_tensor", check)
+
+
+def column_operand(data: str, operand: str) -> Rule:
+    """A tensor operand has one element in each of data's partitions."""
+
+    def check(call: Call) -> Violation | None:
+        tensor = call.field(operand)
+        if not is_tensor(tensor):
+            return None
+        rows = partitions(getattr(call, data))
+        if partitions(tensor) == rows and free_elements(tensor) == 1:
+            return None
+        return Violation(
+            "shape-mismatch",
+            f"{operand} has shape {shape_text(tensor)}, expected [{rows}, 1]",
+            why=f"{operand} is one element a partition of {data}, broadcast along the rest.",
+            hint=f"Slice one column, for example {operand}[:, 0:1], or use nisa.tensor_tensor "
+            "for a whole tile.",
+            operand=operand,
+        )
+
+    return Rule("column_operand", ISA + "tensor_scalar", check)
+
+
+def same_dtype(*names: str) -> Rule:
+    """The tensors among the operands have one dtype."""
+
+    def check(call: Call) -> Violation | None:
+        tensors = _tensors(call, names)
+        first, reference = tensors[0]
+        for name, tensor in tensors[1:]:
+            if tensor.dtype != reference.dtype:
+                return Violation(
+                    "dtype-not-allowed",
+                    f"{first} is {reference.dtype}, {name} is {tensor.dtype}",
+                    why=f"{first} and {name} must have the same data type here.",
+                    operand=name,
+                )
+        return None
+
+    return Rule("same_dtype", ISA + "nc_transpose", check)
+
+
+def one_element(name: str) -> Rule:
+    """The operand has exactly one element."""
+
+    def check(call: Call) -> Violation | None:
+        tensor = getattr(call, name)
+        if elements(tensor) == 1:
+            return None
+        return Violation(
+            "shape-mismatch",
+            f"{name} has shape {shape_text(tensor)}, expected one element",
+            why="A register holds one 32-bit value.",
+            hint=f"Slice one element, for example {name}[0:1, 0:1].",
+            operand=name,
+        )
+
+    return Rule("one_element", ISA + "register_load", check)
+
+
+def not_both_psum(left: str, right: str) -> Rule:
+    """At most one of two inputs is in PSUM."""
+
+    def check(call: Call) -> Violation | None:
+        if in_psum(call.field(left)) and in_psum(call.field(right)):
+            return Violation(
+                "wrong-memory",
+                f"{left} and {right} are both in psum",
+                why="The vector engine reads at most one of its two input tiles from PSUM.",
+                hint="Copy one of them to SBUF with nisa.tensor_copy.",
+                operand=right,
+            )
+        return None
+
+    return Rule("not_both_psum", ISA + "tensor_tensor", check)
+
+
+def _operator(
+    name: str, property_name: str, wanted: bool | int, expected: str, document: str
+) -> Rule:
+    def check(call: Call) -> Violation | None:
+        op = call.field(name)
+        if op is None or getattr(op, property_name) == wanted:
+            return None
+        accepted = ", ".join(o.name for o in ALU.values() if getattr(o, property_name) == wanted)
+        return Violation(
+            "operator-not-allowed",
+            f"{name} is {op.name}, expected {expected}",
+            why=f"{name} must be {expected}: {accepted}.",
+            operand=name,
+        )
+
+    return Rule(f"{property_name}_operator", document, check)
+
+
+def arithmetic_operator(name: str) -> Rule:
+    """The operator computes in fp32; no bit-vector operator."""
+    expected = "an arithmetic operator"
+    return _operator(name, "arithmetic", True, expected, ISA + "scalar_tensor_tensor")
+
+
+def comparison_operator(name: str) -> Rule:
+    """The operator is a comparison."""
+    return _operator(name, "comparison", True, "a comparison", ISA + "affine_select")
+
+
+def reduction_operator(name: str) -> Rule:
+    """The operator can reduce; `negate` needs an arithmetic one."""
+    base = _operator(name, "reduces", True, "an operator that reduces", _ALU_TABLE)
+
+    def check(call: Call) -> Violation | None:
+        violation = base.check(call)
+        if violation is None and call.field("negate") and not call.field(name).arithmetic:
+            return Violation(
+                "operator-not-allowed",
+                f"negate=True with {name}={call.field(name).name}",
+                why="Only results of arithmetic operators can be negated.",
+                operand="negate",
+            )
+        return violation
+
+    return Rule("reduction_operator", ISA + "tensor_reduce", check)
+
+
+def binary_operator(name: str) -> Rule:
+    """The operator takes two inputs, and the engine that was asked for runs it."""
+    base = _operator(name, "arity", 2, "an operator of two inputs", _ALU_TABLE)
+
+    def check(call: Call) -> Violation | None:
+        violation = base.check(call)
+        if violation is not None:
+            return violation
+        op, engine = call.field(name), call.field("engine", Engine.unknown)
+        if engine is Engine.unknown or engine in op.engines:
+            return None
+        return _engine_violation(op, engine, op.engines)
+
+    return Rule("binary_operator", ISA + "tensor_tensor", check)
+
+
+def operators_of_one_type(first: str, second: str) -> Rule:
+    """Both operators are arithmetic, or both are bit-vector operators."""
+
+    def check(call: Call) -> Violation | None:
+        one, two = call.field(first), call.field(second)
+        if one is None or two is None or one.arithmetic == two.arithmetic:
+            return None
+        kinds = {True: "arithmetic", False: "bit-vector"}
+        return Violation(
+            "operator-not-allowed",
+            f"{first}={one.name} is {kinds[one.arithmetic]}, {second}={two.name} is "
+            f"{kinds[two.arithmetic]}",
+            why="The two operators of one instruction are both arithmetic or both bit-vector.",
+            hint="Use two instructions.",
+            operand=second,
+        )
+
+    return Rule("operators_of_one_type", ISA + "tensor_scalar", check)
+
+
+def operand_given(op: str, operand: str) -> Rule:
+    """A binary operator has its operand, a unary or absent one has none (or the number 0)."""
+
+    def check(call: Call) -> Violation | None:
+        operator, value = call.field(op), call.field(operand)
+        if operator is not None and operator.arity == 2:
+            if value is None:
+                return Violation(
+                    "missing-argument",
+                    f"{op}={operator.name} needs {operand}",
+                    why="An operator of two inputs takes its second one from the operand.",
+                    operand=operand,
+                )
+            return None
+        if value is None or (operator is not None and is_number(value) and value == 0):
+            return None
+        reason = f"{op} is None" if operator is None else f"{op}={operator.name} is unary"
+        return Violation(
+            "value-not-allowed",
+            f"{operand} is given, but {reason}",
+            why=f"{operand} is the second input of {op}.",
+            hint=f"Leave {operand} out, or choose a binary operator for {op}.",
+            operand=operand,
+        )
+
+    return Rule("operand_given", ISA + "tensor_scalar", check)
+
+
+def bitvec_dtypes(op: str, *names: str) -> Rule:
+    """With a bit-vector operator, the tensors are integers."""
+
+    def check(call: Call) -> Violation | None:
+        operator = call.field(op)
+        if operator is None or operator.arithmetic:
+            return None
+        for name in names:
+            tensor = call.field(name)
+            if is_tensor(tensor) and not DTYPES[tensor.dtype].is_integer:
+                return Violation(
+                    "dtype-not-allowed",
+                    f"{name} is {tensor.dtype}, {op}={operator.name} needs an integer type",
+                    why="Bit-vector operators work on bit patterns of integers, without casts.",
+                    hint="View the tensor as an integer type of the same size.",
+                    operand=name,
+                )
+        return None
+
+    return Rule("bitvec_dtypes", ISA + "tensor_tensor", check)
+
+
+def float32_columns(op: str | None, *names: str) -> Rule:
+    """Column operands are float32 with arithmetic, integers with bit-vector operators."""
+
+    def check(call: Call) -> Violation | None:
+        operator = call.field(op)
+        arithmetic = operator is None or operator.arithmetic
+        for name in names:
+            value = call.field(name)
+            if is_tensor(value):
+                dtype = value.dtype
+                accepted = dtype == "float32" if arithmetic else DTYPES[dtype].is_integer
+                shown = dtype
+            else:
+                accepted = arithmetic or value is None or isinstance(value, int)
+                shown = repr(value)
+            if not accepted:
+                expected = "float32" if arithmetic else "an integer"
+                return Violation(
+                    "dtype-not-allowed",
+                    f"{name} is {shown}, expected {expected}",
+                    why="Engines take column operands in fp32 for arithmetic, as integers for "
+                    "bit-vector operators.",
+                    operand=name,
+                )
+        return None
+
+    return Rule("float32_columns", ISA + "tensor_scalar", check)
+
+
+def pattern_covers(pattern: str, dst: str) -> Rule:
+    """An iota pattern has up to four [step, count] pairs that cover dst's free elements."""
+
+    def check(call: Call) -> Violation | None:
+        pairs, tensor = getattr(call, pattern), getattr(call, dst)
+        if not 1 <= len(pairs) <= 4:
+            return Violation(
+                "value-not-allowed",
+                f"{pattern} has {len(pairs)} [step, count] pairs, expected 1 to 4",
+                operand=pattern,
+            )
+        count = product(pair[1] for pair in pairs)
+        if count == free_elements(tensor):
+            return None
+        return Violation(
+            "shape-mismatch",
+            f"{pattern} covers {plural(count, 'element')} per partition, {dst} "
+            f"{shape_text(tensor)} has {free_elements(tensor)}",
+            why="The counts of a pattern multiply to the elements of a partition.",
+            operand=pattern,
+        )
+
+    return Rule("pattern_covers", ISA + "iota", check)
+
+
+def _engine_violation(op: Any, engine: Engine, engines: Any) -> Violation:
+    allowed = " or ".join(e.name for e in Engine if e in engines)
+    return Violation(
+        "engine-not-allowed",
+        f"operator {op.name} does not run on the {engine.name} engine, only on {allowed}",
+        operand="engine",
+    )
+
+
+def _gpsimd_no_psum(call: Call) -> Violation | None:
+    engine = call.field("engine")
+    operators = [op for name in ("op", "op0", "op1") if (op := call.field(name)) is not None]
+    forced = engine is Engine.unknown and any(
+        Engine.vector not in (op.tensor_scalar_engines if "op0" in call.names else op.engines)
+        for op in operators
+    )
+    if engine is not Engine.gpsimd and not forced:
+        return None
+    for name, tensor in call.tensors():
+        if in_psum(tensor):
+            names = ", ".join(op.name for op in operators)
+            reason = f" (which {names} needs)" if forced else ""
+            return Violation(
+                "engine-not-allowed",
+                f"{name} ({tensor.storage.name}) is in psum, which the gpsimd engine{reason} "
+                "cannot access",
+                hint="Copy the tile to SBUF first, or let another engine run the operation.",
+                operand=name,
+            )
+    return None
+
+
+GPSIMD_NO_PSUM = Rule("gpsimd_no_psum", _ENGINES, _gpsimd_no_psum)
+
+
+def _tensor_scalar_engine(call: Call) -> Violation | None:
+    engine, pair = call.engine, (call.op0, call.op1)
+    if engine is Engine.unknown:
+        return None
+    for op in pair:
+        if op is not None and engine not in op.tensor_scalar_engines:
+            return _engine_violation(op, engine, op.tensor_scalar_engines)
+    multiply, add = ALU["multiply"], ALU["add"]
+    if engine is Engine.scalar and pair not in ((multiply, add), (multiply, None), (add, None)):
+        names = ", ".join("None" if op is None else op.name for op in pair)
+        return Violation(
+            "engine-not-allowed",
+            f"the scalar engine does not run tensor_scalar with the operators {names}",
+            why="On the scalar engine: multiply, add, or multiply followed by add.",
+            operand="engine",
+        )
+    return None
+
+
+TENSOR_SCALAR_ENGINE = Rule("tensor_scalar_engine", ISA + "tensor_scalar", _tensor_scalar_engine)
+
+
+def _scalar_copy_generation(call: Call) -> Violation | None:
+    if call.engine is Engine.scalar and call.target.generation < 3:
+        return generation_violation(
+            "tensor_copy on the scalar engine",
+            (3, 4),
+            call.target,
+            "Use nisa.activation with op=nl.copy, or the vector engine.",
+        )
+    return None
+
+
+SCALAR_COPY_GENERATION = Rule(
+    "scalar_copy_generation", ISA + "tensor_copy", _scalar_copy_generation
+)
+
+
+def _reduce_axes(call: Call) -> Violation | None:
+    rank = len(call.data.shape)
+    axes = sorted(a + rank if a < 0 else a for a in call.axis)
+    if not axes or axes[0] < 1 or axes != list(range(rank - len(axes), rank)):
+        return Violation(
+            "value-not-allowed",
+            f"axis is {tuple(call.axis)} for data {shape_text(call.data)}",
+            why="The reduced axes are the last free dimensions, without gaps, and never the "
+            "partition dimension.",
+            hint="Reorder the view's dimensions, or transpose the tile with nisa.nc_transpose.",
+            operand="axis",
+        )
+    rows, kept = partitions(call.data), product(call.data.shape[1 : axes[0]])
+    if partitions(call.dst) == rows and free_elements(call.dst) == kept:
+        return None
+    return Violation(
+        "shape-mismatch",
+        f"dst has shape {shape_text(call.dst)}, reducing data {shape_text(call.data)} over axis "
+        f"{tuple(call.axis)} gives {rows} x {kept}",
+        operand="dst",
+    )
+
+
+REDUCE_AXES = Rule("reduce_axes", ISA + "tensor_reduce", _reduce_axes)
+
+
+def _activation_bias(call: Call) -> Violation | None:
+    bias, target = call.bias, call.target
+    if bias is None:
+        return None
+    if target.generation not in call.op.bias_generations:
+        return generation_violation(
+            f"bias with activation {call.op.name}", call.op.bias_generations, target
+        )
+    if is_tensor(bias):
+        if bias.dtype == "tfloat32":
+            return Violation(
+                "dtype-not-allowed",
+                "bias is tfloat32",
+                why="A bias column has any data type but tfloat32.",
+                operand="bias",
+            )
+        return None
+    if target.generation < 3:
+        return generation_violation(
+            f"the number bias={bias}",
+            (3, 4),
+            target,
+            "Fill a [partitions, 1] tensor with nisa.memset and pass it as bias.",
+        )
+    return None
+
+
+ACTIVATION_BIAS = Rule("activation_bias", ISA + "activation", _activation_bias)
+
+
+def _reduce_result(call: Call) -> Violation | None:
+    command = call.field("reduce_cmd")
+    if command is ReduceCommand.load_reduce:
+        return Violation(
+            "value-not-allowed",
+            "reduce_cmd is load_reduce",
+            why="The scalar engine's accumulate registers start from zero or go on from what "
+            "they hold.",
+            hint="Use reset_reduce, reduce, reset or idle.",
+            operand="reduce_cmd",
+        )
+    return column_operand("data", "reduce_res").check(call)
+
+
+REDUCE_RESULT = Rule("reduce_result", ISA + "activation", _reduce_result)
+
+
+def _activation_reduce_operator(call: Call) -> Violation | None:
+    op = call.reduce_op
+    if op is None or op is ALU["add"]:
+        return None
+    return Violation(
+        "operator-not-allowed",
+        f"reduce_op is {op.name}, expected add",
+        why="The scalar engine's accumulate registers add.",
+        hint="Write the activation's result and reduce it with nisa.tensor_reduce.",
+        operand="reduce_op",
+    )
+
+
+ACTIVATION_REDUCE_OPERATOR = Rule(
+    "activation_reduce_operator", ISA + "activation", _activation_reduce_operator
+)
+
+
+def _memset_value(call: Call) -> Violation | None:
+    value, dtype = call.value, DTYPES[call.dst.dtype]
+    if dtype.is_float:
+        return None
+    if dtype.is_packed:
+        accepted, expected = value == 0, "0"
+    elif dtype.kind is DTypeKind.boolean:
+        accepted, expected = value in (0, 1), "True or False"
+    else:
+        accepted = value == value and abs(value) < 1 << 64 and int(value) == value
+        accepted = accepted and dtype.lowest <= value <= dtype.largest
+        expected = f"an integer from {int(dtype.lowest)} to {int(dtype.largest)}"
+    if accepted:
+        return None
+    return Violation(
+        "value-not-allowed",
+        f"value is {value!r}, expected {expected} for {dtype.name}",
+        why="memset writes a constant that the destination's data type represents.",
+        operand="value",
+    )
+
+
+MEMSET_VALUE = Rule("memset_value", ISA + "memset", _memset_value)

@@ -1,0 +1,52 @@
+"""The error catalogue is complete, unique and worded for a user."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from isa.errors import CATALOGUE, NeuronError
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_numbers_and_slugs_are_unique():
+    numbers = [entry.number for entry in CATALOGUE.values()]
+    assert len(set(numbers)) == len(numbers)
+    titles = [entry.title for entry in CATALOGUE.values()]
+    assert len(set(titles)) == len(titles)
+    assert all(re.fullmatch(r"[a-z]+(-[a-z]+)*", code) for code in CATALOGUE)
+
+
+@pytest.mark.parametrize("code", CATALOGUE)
+def test_entries_state_rule_and_way_out(code):
+    entry = CATALOGUE[code]
+    assert entry.title[0].isupper() or entry.title.startswith(("range", "break"))
+    assert not entry.title.endswith(".") and len(entry.title) < 80
+    for text in (entry.rule, entry.hint):
+        assert text.endswith(".") and "  " not in text
+        assert 10 < len(text) < 400
+    assert not entry.document or entry.document.startswith("nki/")
+    assert 101 <= entry.number <= 699
+
+
+def test_codes_raised_anywhere_exist():
+    raised = set()
+    for package in ("isa", "simulator", "nki"):
+        for path in (ROOT / package).rglob("*.py"):
+            text = path.read_text()
+            raised |= set(re.findall(r"\b(?:NeuronError|Violation)\(\s*\"([^\"]+)\"", text))
+    assert raised and raised <= set(CATALOGUE), raised - set(CATALOGUE)
+
+
+def test_error_falls_back_to_the_catalogue():
+    error = NeuronError("partition-limit", "dst has 256 partitions, the limit is 128")
+    assert str(error) == "[NKI0101 partition-limit] dst has 256 partitions, the limit is 128"
+    assert error.why == CATALOGUE["partition-limit"].rule
+    assert error.hint == CATALOGUE["partition-limit"].hint
+    own = NeuronError("partition-limit", "what", why="why", hint="hint", notes=("a",))
+    assert (own.why, own.hint, own.notes, own.location) == ("why", "hint", ("a",), None)
+    with pytest.raises(KeyError):
+        NeuronError("no-such-code", "what")
