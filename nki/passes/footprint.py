@@ -57,12 +57,15 @@ def _widen(span: Span, variable: Register | None, node: Any) -> Span:
     if isinstance(node.lower, Register) or isinstance(node.upper, Register):
         return None
     low, high = bounds(coefficient)
-    length = (node.upper - node.lower - 1) * coefficient
+    # The last value is upper - step where the steps come out even, else at most upper - 1.
+    distance = node.upper - node.lower
+    final = node.step if exact_quotient(distance, node.step) is not None else 1
+    length = (distance - final) * coefficient
     rest = start - Affine(0, ((variable, coefficient),))
     if low is not None and low >= 0:
         return rest + node.lower * coefficient, extent + length
     if high is not None and high <= 0:
-        return rest + (node.upper - 1) * coefficient, extent - length
+        return rest + (node.upper - final) * coefficient, extent - length
     return None
 
 
