@@ -18,6 +18,9 @@ producer and one consumer, any execution gives the same order, so one is enough 
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from isa.enums import Engine
@@ -46,8 +49,8 @@ def check(
     with `trace` (the control trace of a run) also as they went. Pairs are reported once however
     often they occur, at most `limit` of them.
     """
-    analysis = Analysis(program)
-    return analysis.findings(iterations, trace, limit)
+    with _collection_paused():
+        return Analysis(program).findings(iterations, trace, limit)
 
 
 def superfluous_waits(
@@ -67,6 +70,19 @@ def superfluous_waits(
                 _, semaphore = analysis.prepared.channels[channel]
                 found.append((node.core, node.engine, node.index, (semaphore, amount)))
     return found
+
+
+@contextmanager
+def _collection_paused() -> Iterator[None]:
+    """No garbage collection meanwhile: a check builds many small objects without cycles, and
+    looking through them again and again would take as long as the check."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class Analysis:

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from isa.enums import SEQUENCERS
 from simulator.checks.prepare import Action, Node, Prepared, Step
 from simulator.checks.race import Bounds, Race, Site
 from simulator.checks.regions import UNBOUNDED, OverlapCache, Region
@@ -49,7 +48,8 @@ class Order:
         self.cache = cache
         self.steps = steps
         self.limit = limit
-        self.ignored_node, self.ignored_channel = ignored or (None, -1)
+        self.ignored_node = ignored[0] if ignored else None
+        self.ignored_channel = ignored[1] if ignored else -1
         self.found: dict[Any, Race] = {}
         self.stuck = False
         engines, queues, channels = len(steps), len(prepared.queues), len(prepared.channels)
@@ -65,7 +65,7 @@ class Order:
         self.last_event: list[Event | None] = [None] * channels
         self.consumers: list[Node | None] = [None] * channels
         self.waiting: list[list[int]] = [[] for _ in range(channels)]
-        self.barriers = Barriers(steps)
+        self.barriers = Barriers()
         self.shadows: dict[int, Shadow] = {}
         self.ready = deque(range(engines))
 
@@ -216,6 +216,15 @@ class Order:
             return True
         if engine in barriers.waiting:
             return False
+        last = barriers.last.get(node.core)
+        if last is not None and last[0] != engine and self.known[engine][last[0]] < last[1]:
+            self._report_shared(
+                "barrier-shared",
+                last[2],
+                node,
+                f"core {node.core} reaches two core barriers in no order",
+            )
+        barriers.last[node.core] = (engine, position + 1, node)
         arrived = barriers.arrive(engine, position, node)
         if arrived is None:
             return False
@@ -248,9 +257,7 @@ class Order:
 
     def _report_shared(self, kind: str, first: Node, second: Node, detail: str) -> None:
         a, b = self._site(first, (), False), self._site(second, (), False)
-        self.found.setdefault(
-            (kind, detail), Race(kind, a, b, "", detail=f"{detail}: {a} and {b}")
-        )
+        self.found.setdefault((kind, detail), Race(kind, a, b, "", detail=f"{detail}: {a} and {b}"))
 
     def _report_deadlock(self, blocked: list[int]) -> None:
         lines = []
@@ -305,30 +312,23 @@ def _common(first: int, end: int, other_first: int, other_end: int) -> Bounds:
 class Barriers:
     """Which core barriers belong together: those of the same number on each of their cores.
 
-    A core's barriers normally run on one engine. Where several engines of a core have barriers,
-    the i-th such engine of a core meets the i-th of the others. `waiting` are the engines whose
-    barrier lacks others, `released` those that may go on from theirs.
+    `waiting` are the engines whose barrier lacks other cores, `released` those that may go on
+    from theirs; `last` is a core's latest barrier, as (engine, its epoch, node).
     """
 
-    def __init__(self, steps: list[list[Step]]) -> None:
+    def __init__(self) -> None:
         self.waiting: set[int] = set()
         self.released: set[int] = set()
-        self.rank: dict[int, int] = {}
+        self.last: dict[int, tuple[int, int, Node]] = {}
         self.numbers: dict[tuple[int, tuple[int, ...]], int] = {}
-        self.arrived: dict[tuple[tuple[int, ...], int, int], dict[int, int]] = {}
-        used: dict[int, int] = {}
-        for engine, stream in enumerate(steps):
-            if any(step.node.action is Action.barrier for step in stream):
-                core = engine // len(SEQUENCERS)
-                self.rank[engine] = used.get(core, 0)
-                used[core] = self.rank[engine] + 1
+        self.arrived: dict[tuple[tuple[int, ...], int], dict[int, int]] = {}
 
     def arrive(self, engine: int, position: int, node: Node) -> dict[int, int] | None:
         """Note that `engine` has come to a barrier; when the last comes, where they all stand."""
         row = node.instruction.row
         cores = tuple(sorted(node.instruction.values[row.field_names.index("cores")]))
-        number = self.numbers[engine, cores] = self.numbers.get((engine, cores), 0) + 1
-        arrived = self.arrived.setdefault((cores, self.rank[engine], number), {})
+        number = self.numbers[node.core, cores] = self.numbers.get((node.core, cores), 0) + 1
+        arrived = self.arrived.setdefault((cores, number), {})
         arrived[engine] = position
         if len(arrived) < len(cores):
             self.waiting.add(engine)

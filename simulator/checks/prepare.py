@@ -36,8 +36,9 @@ class Node:
     """An instruction of a program, prepared: where it stands and what it touches.
 
     `waits` and `updates` are (channel, amount) pairs, `queue` is a number among the queues of the
-    whole program (`Prepared`), -1 without one. `accesses` are the operands in memories that the
-    program writes; `regions` their bytes once known, for a node without registers.
+    whole program (`Prepared`), -1 without one. `accesses` are (operand, memory, written) for the
+    memories that the program writes; `regions` their bytes once known, without registers.
+    `recorded`: a control trace tells how many rows it moved.
     """
 
     __slots__ = (
@@ -49,6 +50,7 @@ class Node:
         "index",
         "instruction",
         "queue",
+        "recorded",
         "regions",
         "updates",
         "waits",
@@ -64,8 +66,9 @@ class Node:
         self.queue = -1
         self.waits: tuple[tuple[int, int], ...] = ()
         self.updates: tuple[tuple[int, int], ...] = ()
-        self.accesses: tuple[tuple[AccessPattern, bool], ...] = ()
+        self.accesses: Sequence[tuple[AccessPattern, int, bool]] = ()
         self.dynamic = False
+        self.recorded = False
         self.regions: tuple[Access, ...] | None = None
 
 
@@ -74,9 +77,7 @@ class Step:
 
     __slots__ = ("iteration", "node", "regions")
 
-    def __init__(
-        self, node: Node, iteration: tuple[int, ...], regions: tuple[Access, ...]
-    ) -> None:
+    def __init__(self, node: Node, iteration: tuple[int, ...], regions: tuple[Access, ...]) -> None:
         self.node = node
         self.iteration = iteration
         self.regions = regions
@@ -90,34 +91,84 @@ class Prepared:
     """
 
     def __init__(self, program: Program) -> None:
-        channels: dict[tuple[int, int], int] = {}
-        queues: dict[tuple[int, int], int] = {}
+        self.locations = program.locations
+        self.layout = Layout(program)
         self.nodes: list[list[list[Node]]] = []
-        touched: list[tuple[Node, list[tuple[AccessPattern, bool]]]] = []
+        self._channels: dict[tuple[int, int], int] = {}
+        self._queues: dict[tuple[int, int], int] = {}
+        self._operands: dict[type[MachineInstruction], tuple[tuple[int, bool], ...]] = {}
+        self._written: set[int] = set()
+        touching: list[Node] = []
         for core, body in enumerate(program.cores):
             streams = []
             for engine in SEQUENCERS:
                 stream = []
                 for index, instruction in enumerate(body.streams.get(engine, ())):
-                    node = Node(core, engine, index, instruction)
-                    if instruction.waits:
-                        node.waits = _amounts(core, instruction.waits, channels)
-                    if instruction.updates:
-                        node.updates = _amounts(core, instruction.updates, channels)
-                    if node.action is Action.transfer or node.action is Action.drain:
-                        position = instruction.row.field_names.index("queue")
-                        queue = (core, instruction.values[position])
-                        node.queue = queues.setdefault(queue, len(queues))
-                    accesses = _accesses(instruction)
-                    if accesses:
-                        touched.append((node, accesses))
+                    node = self._node(core, engine, index, instruction)
+                    if node.accesses:
+                        touching.append(node)
                     stream.append(node)
                 streams.append(stream)
             self.nodes.append(streams)
-        self.channels = list(channels)
-        self.queues = list(queues)
-        self.locations = program.locations
-        self.layout = _checked_accesses(program, touched)
+        self.channels = list(self._channels)
+        self.queues = list(self._queues)
+        self._drop_constants(touching)
+
+    def _node(self, core: int, engine: Engine, index: int, instruction: Instruction) -> Node:
+        node = Node(core, engine, index, instruction)
+        if instruction.waits:
+            node.waits = self._amounts(core, instruction.waits)
+        if instruction.updates:
+            node.updates = self._amounts(core, instruction.updates)
+        row, values = instruction.row, instruction.values
+        if node.action is Action.transfer or node.action is Action.drain:
+            queue = (core, values[row.field_names.index("queue")])
+            node.queue = self._queues.setdefault(queue, len(self._queues))
+        operands = self._operands.get(row)
+        if operands is None:
+            operands = self._operands[row] = _operands(row)
+        if operands:
+            accesses = []
+            for position, write in operands:
+                pattern = values[position]
+                if isinstance(pattern, AccessPattern):
+                    memory = self.layout.memory(core, pattern)
+                    if write:
+                        self._written.add(memory)
+                    accesses.append((pattern, memory, write))
+                    index_pattern = pattern.vector_offset
+                    if pattern.registers or index_pattern is not None:
+                        node.recorded = node.action is Action.transfer
+                    if index_pattern is not None:
+                        memory = self.layout.memory(core, index_pattern)
+                        accesses.append((index_pattern, memory, False))
+            node.accesses = accesses
+        return node
+
+    def _amounts(self, core: int, pairs: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+        """Semaphore amounts by channel number, each channel at most once."""
+        channels = self._channels
+        total: dict[int, int] = {}
+        for semaphore, amount in pairs:
+            channel = channels.setdefault((core, semaphore), len(channels))
+            total[channel] = total.get(channel, 0) + amount
+        return tuple(total.items())
+
+    def _drop_constants(self, touching: list[Node]) -> None:
+        """Leave out accesses to memories that are written nowhere: they cannot race. The others
+        decide the pitch of their tensors."""
+        written, first_tensor = self._written, self.layout.first_tensor
+        for node in touching:
+            accesses = node.accesses
+            for _, memory, _ in accesses:
+                if memory not in written:
+                    accesses = node.accesses = [a for a in accesses if a[1] in written]
+                    break
+            for pattern, memory, _ in accesses:
+                if memory >= first_tensor:
+                    self.layout.sample(pattern)
+                if pattern.registers:
+                    node.dynamic = True
 
     def all_nodes(self) -> Iterator[Node]:
         """Every node, core by core and engine by engine, in stream order."""
@@ -132,49 +183,12 @@ class Prepared:
         return self.locations[index] if known else None
 
 
-def _amounts(
-    core: int, pairs: Sequence[tuple[int, int]], channels: dict[tuple[int, int], int]
-) -> tuple[tuple[int, int], ...]:
-    """Semaphore amounts by channel number, each channel at most once."""
-    total: dict[int, int] = {}
-    for semaphore, amount in pairs:
-        channel = channels.setdefault((core, semaphore), len(channels))
-        total[channel] = total.get(channel, 0) + amount
-    return tuple(total.items())
-
-
 _SYNCHRONISING = frozenset({control.CoreBarrier})
 """Rows whose operand names what they order; they move no data."""
 
 
-def _accesses(instruction: Instruction) -> list[tuple[AccessPattern, bool]]:
-    """The operands of an instruction, and whether each is written."""
-    row = instruction.row
-    accesses: list[tuple[AccessPattern, bool]] = []
+def _operands(row: type[MachineInstruction]) -> tuple[tuple[int, bool], ...]:
+    """Where the operands of a row stand among its values, and whether they are written."""
     if row in _SYNCHRONISING:
-        return accesses
-    values = instruction.values
-    for position, _, operand in row.operands:
-        pattern = values[position]
-        if isinstance(pattern, AccessPattern):
-            accesses.append((pattern, operand.role.writes))
-            if pattern.vector_offset is not None:
-                accesses.append((pattern.vector_offset, False))
-    return accesses
-
-
-def _checked_accesses(
-    program: Program, touched: list[tuple[Node, list[tuple[AccessPattern, bool]]]]
-) -> Layout:
-    """Give each node its accesses to memories that are written somewhere; others cannot race."""
-    written: set[int] = set()
-    numbers = Layout(program, ())
-    for node, accesses in touched:
-        written.update(numbers.memory(node.core, p) for p, write in accesses if write)
-    in_hbm = []
-    for node, accesses in touched:
-        kept = tuple(a for a in accesses if numbers.memory(node.core, a[0]) in written)
-        node.accesses = kept
-        node.dynamic = any(pattern.registers for pattern, _ in kept)
-        in_hbm += [pattern for pattern, _ in kept if pattern.tensor >= 0]
-    return Layout(program, in_hbm)
+        return ()
+    return tuple((position, operand.role.writes) for position, _, operand in row.operands)

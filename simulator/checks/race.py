@@ -40,7 +40,8 @@ class Site:
 class Race:
     """A finding. `kind` is "RAW", "WAR", "WAW" (same core) or "cross-core" for unordered accesses;
     "semaphore-shared" for a semaphore whose units have no one order; "queue-shared" for a queue
-    that several engines feed; "deadlock" for streams that can never go on.
+    that several engines feed; "barrier-shared" for core barriers of one core without an order;
+    "deadlock" for streams that can never go on.
 
     `first` and `second` are the two instructions in the order of iterations and source lines. They
     share bytes in rows (partitions, or rows of an HBM tensor's grid) and columns (bytes within);

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from isa.access import AccessPattern, overlaps
+from isa.access import AccessPattern
 from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.program import Program
@@ -52,18 +52,28 @@ class Layout:
     """Numbers the memories of a program and turns operands into regions.
 
     Memory `2 * core` is the SBUF of a core, `2 * core + 1` its PSUM, then follow the HBM tensors.
-    `patterns` are those that touch HBM tensors; they decide each tensor's pitch.
+    A tensor's pitch follows from the patterns that were given to `sample` before the first use.
     """
 
-    def __init__(self, program: Program, patterns: Iterable[AccessPattern]) -> None:
+    def __init__(self, program: Program) -> None:
         self.program = program
         self.first_tensor = 2 * len(program.cores)
-        samples: dict[int, list[AccessPattern]] = {}
-        for pattern in patterns:
-            sample = samples.setdefault(pattern.tensor, [])
-            if len(sample) < _PITCH_SAMPLES:
-                sample.append(pattern)
-        self.pitches = {tensor: _best_pitch(sample) for tensor, sample in samples.items()}
+        self._samples: dict[int, list[AccessPattern]] = {}
+        self._pitches: dict[int, int] = {}
+        self._regions: dict[tuple[int, int], Region | None] = {}
+
+    def sample(self, pattern: AccessPattern) -> None:
+        """Let an HBM pattern take part in the choice of its tensor's pitch."""
+        samples = self._samples.setdefault(pattern.tensor, [])
+        if len(samples) < _PITCH_SAMPLES:
+            samples.append(pattern)
+
+    def pitch(self, tensor: int) -> int:
+        """Bytes of a row of an HBM tensor."""
+        pitch = self._pitches.get(tensor)
+        if pitch is None:
+            pitch = self._pitches[tensor] = _best_pitch(self._samples.get(tensor, []))
+        return pitch
 
     def memory(self, core: int, pattern: AccessPattern) -> int:
         """The number of the memory that `pattern` touches when `core` runs it."""
@@ -78,14 +88,24 @@ class Layout:
         return f"{'PSUM' if memory % 2 else 'SBUF'} of core {memory // 2}"
 
     def region(
-        self, core: int, pattern: AccessPattern, registers: Mapping[int, int]
+        self, memory: int, pattern: AccessPattern, registers: Mapping[int, int]
     ) -> Region | None:
-        """The bytes that `pattern` touches; None when there are none.
+        """The bytes of `memory` that `pattern` touches; None when there are none.
 
         A register without a known value makes it every byte of the tensor (of the partitions, on
         chip); a vector offset makes it every row that may be indexed.
         """
-        memory = self.memory(core, pattern)
+        if pattern.registers:
+            return self._region(memory, pattern, registers)
+        # Programs share patterns between instructions, and keep them alive.
+        key = (memory, id(pattern))
+        if key not in self._regions:
+            self._regions[key] = self._region(memory, pattern, registers)
+        return self._regions[key]
+
+    def _region(
+        self, memory: int, pattern: AccessPattern, registers: Mapping[int, int]
+    ) -> Region | None:
         offset = pattern.offset
         dims = pattern.dims
         if pattern.vector_offset is not None and dims:
@@ -103,10 +123,12 @@ class Layout:
         if empty or row0 >= row1:
             return None
         if pattern.tensor < 0:
-            end = start + run + sum(step * (count - 1) for step, count in steps)
+            end = start + run
+            for step, count in steps:
+                end += step * (count - 1)
             exact = not steps
         else:
-            pitch = self.pitches.get(pattern.tensor, UNBOUNDED)
+            pitch = self.pitch(pattern.tensor)
             row0, row1, start, end, exact = _rows(start, run, steps, pitch)
         if exact:
             return Region(memory, row0, row1, start, end)
@@ -141,6 +163,8 @@ class OverlapCache:
         key = (a.dims, a.dtype, b.dims, b.dtype, b.offset - a.offset)
         outcome = self.outcomes.get(key)
         if outcome is None:
+            from isa.access import overlaps
+
             outcome = self.outcomes[key] = overlaps(_one_row(a), _one_row(b))
         return outcome
 
@@ -154,7 +178,7 @@ class OverlapCache:
                 return None
             return AccessPattern(Memory.sbuf, "uint8", box.column0, ((1, columns),))
         tensor = box.memory - self.layout.first_tensor
-        pitch = self.layout.pitches.get(tensor, UNBOUNDED)
+        pitch = self.layout.pitch(tensor)
         rows = box.row1 - box.row0
         return AccessPattern(
             Memory.private_hbm,

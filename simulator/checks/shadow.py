@@ -147,7 +147,7 @@ class Shadow:
 
     def _near(self, region: Region) -> list[list[Record]]:
         """The cells of every level that the region's box touches."""
-        near = []
+        near: list[list[Record]] = []
         for (row_shift, column_shift), cells in self.levels.items():
             first_row = region.row0 >> row_shift
             last_row = (region.row1 - 1) >> row_shift

@@ -35,9 +35,7 @@ class Expansion:
     capped: bool
 
 
-def expand(
-    prepared: Prepared, iterations: int | None, rounds: int, trace: Any = None
-) -> Expansion:
+def expand(prepared: Prepared, iterations: int | None, rounds: int, trace: Any = None) -> Expansion:
     """Expand every stream; `rounds` is the assumed count of loops that depend on data."""
     steps = []
     dynamic = capped = False
@@ -114,6 +112,8 @@ class Unroller:
             row = node.instruction.row
             handler = handlers.get(row)
             if handler is None:
+                if node.recorded:
+                    self._event()
                 steps.append(Step(node, self.iteration, regions))
                 position += 1
                 continue
@@ -130,8 +130,8 @@ class Unroller:
 
     def _regions(self, node: Node, layout: Layout) -> tuple[Access, ...]:
         regions = []
-        for pattern, write in node.accesses:
-            region = layout.region(node.core, pattern, self.registers)
+        for pattern, memory, write in node.accesses:
+            region = layout.region(memory, pattern, self.registers)
             if region is not None:
                 regions.append((region, write))
         if not node.dynamic:

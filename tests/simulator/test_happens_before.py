@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from isa.access import AccessPattern
 from isa.enums import SEQUENCERS, Condition, DgeMode, Engine, Memory, OobMode, RegisterOperation
 from isa.machine import control, dma, elementwise
@@ -53,7 +54,9 @@ class Builder:
         updates = tuple((u, 1) if isinstance(u, int) else u for u in updates)
         stream = self.streams[core][engine]
         line = len(self.locations)
-        self.locations.append(SourceLocation("kernel.py", line, 4, 20, "kernel", f"    line {line}"))
+        self.locations.append(
+            SourceLocation("kernel.py", line, 4, 20, "kernel", f"    line {line}")
+        )
         stream.append(Instruction(row, engine, tuple(values), waits, updates, line))
         return len(stream) - 1
 
@@ -379,9 +382,7 @@ def test_a_drained_queue_has_completed():
 
 def test_indices_of_a_scatter_are_read_by_the_transfer():
     index = AccessPattern(Memory.sbuf, "int32", 256, ((1, 1),), 0, 128)
-    rows = hbm(
-        0, 0, (64, 128), (1, 64), vector_offset=index, vector_stride=64, vector_bound=512
-    )
+    rows = hbm(0, 0, (64, 128), (1, 64), vector_offset=index, vector_stride=64, vector_bound=512)
     b = Builder()
     b.dma(SYNC, rows, sbuf(0), updates=[0])
     b.fill(VECTOR, sbuf(256, 4), waits=[0])
@@ -390,9 +391,7 @@ def test_indices_of_a_scatter_are_read_by_the_transfer():
 
 def test_a_scatter_may_touch_every_row():
     index = AccessPattern(Memory.sbuf, "int32", 256, ((1, 1),), 0, 128)
-    rows = hbm(
-        0, 0, (64, 128), (1, 32), vector_offset=index, vector_stride=64, vector_bound=512
-    )
+    rows = hbm(0, 0, (64, 128), (1, 32), vector_offset=index, vector_stride=64, vector_bound=512)
     for offset, found in ((500 * 64, ["WAW"]), (500 * 64 + 32, []), (512 * 64, [])):
         b = Builder()
         b.dma(SYNC, rows, sbuf(0, 32), queue=0)
@@ -464,8 +463,12 @@ def exchange(barrier: bool, shared: bool = True) -> Program:
         b.dma(SYNC, half, sbuf(0, 32), queue=0, updates=[0], core=core)
         if barrier:
             b.add(
-                GPSIMD, control.CoreBarrier, (hbm(0, 0, (1, 8192)), (0, 1)),
-                waits=[0], updates=[1], core=core,
+                GPSIMD,
+                control.CoreBarrier,
+                (hbm(0, 0, (1, 8192)), (0, 1)),
+                waits=[0],
+                updates=[1],
+                core=core,
             )
         else:
             b.nop(GPSIMD, waits=[0], updates=[1], core=core)
@@ -517,6 +520,16 @@ def test_barriers_meet_by_number():
             b.dma(GPSIMD, tile, sbuf(0, 64, 0, 1), core=0)
     b.dma(GPSIMD, sbuf(0, 64, 0, 1), tile, core=1)
     assert kinds(b.program()) == ["cross-core"]
+
+
+def test_barriers_of_one_core_have_an_order():
+    barrier = (hbm(0, 0, (1, 8)), (0, 1))
+    for ordered in (True, False):
+        b = Builder(cores=2, tensors=1)
+        for core in (0, 1):
+            b.add(GPSIMD, control.CoreBarrier, barrier, updates=[0] if ordered else [], core=core)
+            b.add(VECTOR, control.CoreBarrier, barrier, waits=[0] if ordered else [], core=core)
+        assert kinds(b.program()) == ([] if ordered else ["barrier-shared"])
 
 
 # -- loops -----------------------------------------------------------------------------------
@@ -761,9 +774,7 @@ def patterns(draw):
     dims = tuple(
         (draw(st.integers(-3, 4)), draw(st.integers(1, 3))) for _ in range(draw(st.integers(1, 2)))
     )
-    return sbuf(
-        draw(st.integers(20, 26)), 0, first, draw(st.integers(1, 3 - first)), dims=dims
-    )
+    return sbuf(draw(st.integers(20, 26)), 0, first, draw(st.integers(1, 3 - first)), dims=dims)
 
 
 @st.composite
