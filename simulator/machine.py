@@ -71,9 +71,17 @@ class CoreState:
         self.device = device if device is not None else Device(target, cores=0)
         self.number = number
         self.stationary: dict[tuple[int, int], StationaryTile] = {}
-        self.accumulators: np.ndarray[Any, Any] = np.zeros(partitions, np.float32)
+        self.accumulators: np.ndarray[Any, Any] = np.empty(partitions, np.float32)
         count = int(target.registers_per_engine.value)
         self.registers: dict[Engine, list[int]] = {e: [0] * count for e in SEQUENCERS}
+        self.reset()
+
+    def reset(self) -> None:
+        """Engine state as at the start of a program: registers 0, accumulators hold nothing."""
+        self.stationary.clear()
+        self.accumulators.fill(np.nan)
+        for registers in self.registers.values():
+            registers[:] = [0] * len(registers)
         self.engine = Engine.unknown
         self.start_partition = 0
 

@@ -199,8 +199,10 @@ class Tracked:
         if region.state == DEAD or region is self.space.rest:
             view = self.view
             region = self.region = self.space.find(view)
+            # Scattered rows, or one element written many times, do not cover the region.
             distinct = all(s or n <= 1 for n, s in zip(view.shape, view.strides))
-            self.full = region if view.nbytes == region.nbytes and distinct else None
+            whole = self.index is None and distinct and view.nbytes == region.nbytes
+            self.full = region if whole else None
         return region
 
     def mask(self) -> Array | None:

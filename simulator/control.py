@@ -1,0 +1,196 @@
+"""Actions of control instructions: registers, loops, branches, barriers, storage markers.
+
+`CONTROL[row name](preparation, index, instruction)` makes the action of one instruction.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from isa.enums import Condition, RegisterOperation
+from isa.errors import NeuronError
+from isa.machine import control
+from isa.program import RegisterReference
+from isa.spec import Instruction, MachineInstruction
+from simulator.oracle import fill_sentinel, load_register, store_register
+from simulator.oracle.control import wrap32
+from simulator.prepare import Preparation
+from simulator.streams import BLOCKED, HALTED, Action
+
+Maker = Callable[[Preparation, int, Instruction], Action]
+
+CONTROL: dict[str, Maker] = {}
+"""How to make the action of every control row."""
+
+CONDITIONS: dict[Condition, Callable[[int, int], bool]] = {
+    Condition.always: lambda left, right: True,
+    Condition.eq: operator.eq,
+    Condition.ne: operator.ne,
+    Condition.lt: operator.lt,
+    Condition.le: operator.le,
+    Condition.gt: operator.gt,
+    Condition.ge: operator.ge,
+}
+
+REGISTER_OPERATIONS: dict[RegisterOperation, Callable[[int, int], int]] = {
+    RegisterOperation.add: operator.add,
+    RegisterOperation.subtract: operator.sub,
+    RegisterOperation.multiply: operator.mul,
+    RegisterOperation.minimum: min,
+    RegisterOperation.maximum: max,
+}
+
+
+def _makes(*rows: type[MachineInstruction]) -> Callable[[Maker], Maker]:
+    def register(maker: Maker) -> Maker:
+        for row in rows:
+            CONTROL[row.name] = maker
+        return maker
+
+    return register
+
+
+def _getter(preparation: Preparation, value: int | RegisterReference) -> Callable[[], int]:
+    """A function that gives a value attribute: a number, or what its register holds."""
+    if isinstance(value, RegisterReference):
+        return partial(operator.getitem, preparation.registers, value.number)
+    return partial(int, value)
+
+
+def _nothing() -> None:
+    """Transfers have completed when the next instruction runs, so that draining is no work."""
+
+
+@_makes(control.Nop, control.DrainQueue)
+def _nop(preparation: Preparation, index: int, instruction: Instruction) -> Action:
+    return _nothing
+
+
+@_makes(control.Halt)
+def _halt(preparation: Preparation, index: int, instruction: Instruction) -> Action:
+    return partial(int, HALTED)
+
+
+@_makes(control.RegisterMove)
+def _register_move(preparation: Preparation, index: int, instruction: Instruction) -> Action:
+    dst, src = instruction.values
+    registers, number, get = preparation.registers, dst.number, _getter(preparation, src)
+
+    def move() -> None:
+        registers[number] = wrap32(get())
+
+    return move
+
+
+@_makes(control.RegisterAlu)
+def _register_alu(preparation: Preparation, index: int, instruction: Instruction) -> Action:
+    dst, op, left, right = instruction.values
+    registers, number = preparation.registers, dst.number
+    function = REGISTER_OPERATIONS[op]
+    get_left, get_right = _getter(preparation, left), _getter(preparation, right)
+
+    def compute() -> None:
+        registers[number] = wrap32(function(get_left(), get_right()))
+
+    return compute
+
+
+@_makes(control.RegisterLoad)
+def _register_load(preparation: Preparation, index: int, instruction: Instruction) -> Action:
+    registers, number = preparation.registers, instruction.values[0].number
+
+    def load(dst: Any, src: Any) -> None:
+        registers[number] = load_register(src)
+
+    return preparation.call(instruction, preparation.operands(instruction), load)
+
+
+@_makes(control.RegisterStore)
+def _register_store(preparation: Preparation, index: int, instruction: Instruction) -> Action:
+    return preparation.call(instruction, preparation.operands(instruction), store_register)
+
+
+@_makes(control.LoopBegin)
+def _loop_begin(preparation: Preparation, index: int, instruction: Instruction) -> Action:
+    register, lower, upper, step, leave = instruction.values
+    if step <= 0:
+        raise NeuronError("value-not-allowed", f"A loop has step {step}; steps are positive.")
+    registers, number = preparation.registers, register.number
+    get_lower, get_upper = _getter(preparation, lower), _getter(preparation, upper)
+    events, bound = preparation.stream.events, preparation.loop_bound(index)
+
+    def begin() -> int | None:
+        first, last = get_lower(), get_upper()
+        # The bound is read once: what the body does to its register does not matter.
+        bound[0] = last
+        registers[number] = first
+        events.append(max(0, -((first - last) // step)))
+        return leave if first >= last else None
+
+    return begin
+
+
+@_makes(control.LoopEnd)
+def _loop_end(preparation: Preparation, index: int, instruction: Instruction) -> Action:
+    (begin,) = instruction.values
+    register, _, _, step, _ = preparation.stream.instructions[begin].values
+    registers, number = preparation.registers, register.number
+    bound, again = preparation.loop_bound(begin), begin + 1
+
+    def end() -> int | None:
+        value = registers[number] = registers[number] + step
+        return again if value < bound[0] else None
+
+    return end
+
+
+@_makes(control.Branch)
+def _branch(preparation: Preparation, index: int, instruction: Instruction) -> Action:
+    condition, left, right, target = instruction.values
+    holds = CONDITIONS[condition]
+    get_left, get_right = _getter(preparation, left), _getter(preparation, right)
+    events = preparation.stream.events
+
+    def branch() -> int | None:
+        if holds(get_left(), get_right()):
+            events.append(1)
+            return target
+        events.append(0)
+        return None
+
+    return branch
+
+
+@_makes(control.CoreBarrier)
+def _core_barrier(preparation: Preparation, index: int, instruction: Instruction) -> Action:
+    cores = tuple(sorted(int(core) for core in instruction.values[1]))
+    barriers, core, stream = preparation.barriers, preparation.state.number, preparation.stream
+    sequence = [0]
+
+    def meet() -> int | None:
+        if not stream.issued:
+            sequence[0] = barriers.arrive(core, cores)
+        return None if barriers.passed(cores, sequence[0]) else BLOCKED
+
+    return meet
+
+
+@_makes(control.StorageBegin)
+def _storage_begin(preparation: Preparation, index: int, instruction: Instruction) -> Action:
+    operands, shadow = preparation.operands(instruction), preparation.shadow
+    values = operands.values
+
+    def begin() -> None:
+        if operands.dynamic:
+            operands.refresh()
+        view = values[0]
+        if shadow is not None:
+            space.begin(view)
+        fill_sentinel(view)
+
+    if shadow is not None:
+        space = shadow.spaces[id(operands.windows[0][1].buffer)]
+    return begin

@@ -1,0 +1,272 @@
+"""Functional execution of a bound program, in one deterministic linearisation of its streams.
+
+Cores and engines come in a fixed order; each stream runs until it waits for a semaphore or a
+barrier. A DMA transfer happens when it is triggered, and updates its semaphores at once: in a
+program that passed the happens-before check no order can be told from another. What the program
+decided on the way (trip counts, branches, rows moved) is left in a `ControlTrace` for timing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from isa.dtypes import DTYPES
+from isa.enums import SEQUENCERS, Engine
+from isa.errors import NeuronError
+from isa.program import Program, TensorDeclaration
+from isa.target import resolve
+from simulator.checks.initialised import Finding, Shadow
+from simulator.machine import Device
+from simulator.oracle import fill_sentinel, quiet
+from simulator.prepare import Barriers, Preparation, ViewCache
+from simulator.streams import DEFAULT_LOOP_LIMIT, Stream
+from simulator.views import strided
+
+Array = np.ndarray[Any, Any]
+
+_RETURNED = frozenset({"output", "inout"})
+
+
+@dataclass(slots=True)
+class ControlTrace:
+    """What a run decided: for each core, the event values of each engine in stream order.
+
+    LoopBegin leaves its trip count, Branch 1 (taken) or 0, DmaCopy with a register term or a
+    vector offset the number of rows it moved (rows that were skipped excluded).
+    """
+
+    cores: list[dict[Engine, list[int]]]
+
+
+@dataclass(slots=True)
+class RunResult:
+    """Outputs in return order, the parameters as the run left them, control trace, findings."""
+
+    outputs: list[Array]
+    inputs_after: list[Array]
+    trace: ControlTrace
+    findings: list[Finding] = field(default_factory=list)
+
+
+def run(
+    program: Program,
+    inputs: Sequence[Array],
+    check: bool = True,
+    loop_limit: int = DEFAULT_LOOP_LIMIT,
+) -> RunResult:
+    """Execute a bound program on arrays, one per parameter, in call order; they are not changed.
+
+    `check`: follow uninitialised data, and refuse outputs that depend on it or were not written.
+    `loop_limit`: instructions that one engine may execute in loops. Raises NeuronError
+    input-mismatch, dynamic-out-of-bounds, out-of-bounds, deadlock, loop-limit,
+    uninitialised-output, output-not-written.
+    """
+    return LoadedProgram(program, check).run(inputs, loop_limit)
+
+
+class LoadedProgram:
+    """A bound program on a device of its own, ready to run any number of times.
+
+    Loading allocates the memories and prepares every instruction. Raises NeuronError for operands
+    outside their memory.
+    """
+
+    def __init__(self, program: Program, check: bool = True) -> None:
+        if program.symbols:
+            names = ", ".join(symbol.name for symbol in program.symbols)
+            raise NeuronError(
+                "guard-refused",
+                f"{program.name} has launch symbols without values: {names}.",
+                why="Only a bound program can run.",
+                hint="Bind it first: isa.binding.bind(program, {...}).",
+            )
+        self.program = program
+        self.device = Device(resolve(program.target), len(program.cores))
+        self.device.tensors = [_buffer(tensor) for tensor in program.tensors]
+        self.shadow = Shadow() if check else None
+        if self.shadow is not None:
+            for buffer in self.device.tensors:
+                self.shadow.add(buffer)
+            for core in self.device.cores:
+                self.shadow.add(core.sbuf.buffer, core.sbuf.pitch)
+                self.shadow.add(core.psum.buffer, core.psum.pitch)
+        self.barriers = Barriers()
+        self.cores = [self._load_core(number) for number in range(len(program.cores))]
+
+    def _load_core(self, number: int) -> list[Stream]:
+        core, state = self.program.cores[number], self.device.cores[number]
+        semaphores = [0] * int(self.device.target.semaphores.value)
+        views: ViewCache = {}
+        streams = []
+        for engine in SEQUENCERS:
+            instructions = core.streams.get(engine)
+            if not instructions:
+                continue
+            stream = Stream(engine, instructions, state, semaphores)
+            try:
+                Preparation(stream, self.barriers, views, self.shadow).run()
+            except NeuronError as error:
+                raise self._located(error, stream) from None
+            streams.append(stream)
+        return streams
+
+    def _located(self, error: NeuronError, stream: Stream) -> NeuronError:
+        """The error, with the kernel line of the instruction that the stream is at."""
+        if error.location is None:
+            error.location = self._location(stream.instructions[stream.pc].location)
+        return error
+
+    def _location(self, index: Any) -> Any:
+        locations = self.program.locations
+        return locations[index] if isinstance(index, int) and index < len(locations) else None
+
+    def run(self, inputs: Sequence[Array], loop_limit: int = DEFAULT_LOOP_LIMIT) -> RunResult:
+        """Execute once; see `run`."""
+        self._start(inputs, loop_limit)
+        with quiet():
+            self._execute()
+        self._check_semaphores()
+        self._check_outputs()
+        return RunResult(
+            outputs=[self._read(index) for index in self.program.results],
+            inputs_after=[self._read(index) for index in self.program.parameters],
+            trace=ControlTrace(
+                [{s.engine: list(s.events) for s in streams} for streams in self.cores]
+            ),
+            findings=list(self.shadow.findings) if self.shadow is not None else [],
+        )
+
+    def _start(self, inputs: Sequence[Array], loop_limit: int) -> None:
+        program = self.program
+        if len(inputs) != len(program.parameters):
+            raise NeuronError(
+                "input-mismatch",
+                f"{program.name} takes {len(program.parameters)} tensors, not {len(inputs)}.",
+            )
+        given = {}
+        for index, name, array in zip(program.parameters, program.parameter_names, inputs):
+            given[index] = _input_bytes(program.tensors[index], name, array)
+        for index, tensor in enumerate(program.tensors):
+            buffer = self.device.tensors[index]
+            if index in given:
+                buffer[...] = given[index]
+            elif tensor.data is None:
+                fill_sentinel(self._view(index))
+            if self.shadow is not None:
+                known = index in given or tensor.data is not None
+                self.shadow.spaces[id(buffer)].reset(initialised=known)
+        for core in self.device.cores:
+            core.reset()
+            if self.shadow is not None:
+                self.shadow.spaces[id(core.sbuf.buffer)].reset()
+                self.shadow.spaces[id(core.psum.buffer)].reset()
+        if self.shadow is not None:
+            self.shadow.reset()
+        self.barriers.restart()
+        for streams in self.cores:
+            for stream in streams:
+                stream.restart(loop_limit)
+                stream.semaphores[:] = [0] * len(stream.semaphores)
+
+    def _view(self, index: int) -> Array:
+        """An HBM tensor's elements as the simulator's views have them."""
+        tensor = self.program.tensors[index]
+        strides = []
+        step = DTYPES[tensor.dtype].size
+        for count in reversed(tensor.shape):
+            strides.append(step)
+            step *= max(count, 1)
+        return strided(
+            self.device.tensors[index], tensor.dtype, 0, tensor.shape, tuple(reversed(strides))
+        )
+
+    def _read(self, index: int) -> Array:
+        """A copy of an HBM tensor in its plain NumPy dtype."""
+        tensor = self.program.tensors[index]
+        flat = self.device.tensors[index].copy().view(DTYPES[tensor.dtype].numpy)
+        return flat.reshape(tensor.shape)
+
+    def _execute(self) -> None:
+        streams = [stream for core in self.cores for stream in core]
+        progress = True
+        while progress:
+            progress = False
+            for stream in streams:
+                try:
+                    progress |= stream.advance()
+                except NeuronError as error:
+                    raise self._located(error, stream) from None
+        waiting = [
+            (number, stream)
+            for number, core in enumerate(self.cores)
+            for stream in core
+            if not stream.halted
+        ]
+        if waiting:
+            first = waiting[0][1]
+            lines = tuple(f"core {number}, {stream.waiting_for()}" for number, stream in waiting)
+            raise NeuronError(
+                "deadlock",
+                f"{len(waiting)} engines wait for each other: " + "; ".join(lines) + ".",
+                location=self._location(first.instructions[first.pc].location),
+                notes=lines,
+            )
+
+    def _check_semaphores(self) -> None:
+        for number, core in enumerate(self.cores):
+            left = {i: v for i, v in enumerate(core[0].semaphores) if v} if core else {}
+            if left:
+                values = ", ".join(f"S[{index}]={value}" for index, value in left.items())
+                raise NeuronError(
+                    "deadlock",
+                    f"Semaphores are unbalanced when core {number} has ended: {values}.",
+                    why="Every update of a semaphore is taken off by a wait, so that all are 0 at "
+                    "the end.",
+                )
+
+    def _check_outputs(self) -> None:
+        if self.shadow is None:
+            return
+        location = None
+        if self.shadow.findings:
+            location = self._location(self.shadow.findings[0].location)
+        for index, tensor in enumerate(self.program.tensors):
+            if tensor.role in _RETURNED or index in self.program.results:
+                self.shadow.check_output(
+                    self.device.tensors[index],
+                    tensor.name,
+                    DTYPES[tensor.dtype].size,
+                    location,
+                )
+
+
+def _buffer(tensor: TensorDeclaration) -> Array:
+    size = DTYPES[tensor.dtype].size
+    for count in tensor.shape:
+        size *= count
+    if tensor.data is None:
+        return np.zeros(size, np.uint8)
+    data = np.frombuffer(tensor.data, np.uint8).copy()
+    if data.size != size:
+        raise NeuronError(
+            "input-mismatch",
+            f"Constant {tensor.name} of {size} bytes comes with {data.size} bytes of data.",
+        )
+    return data
+
+
+def _input_bytes(tensor: TensorDeclaration, name: str, array: Array) -> Array:
+    """The bytes of an argument; raises NeuronError input-mismatch."""
+    array = np.asarray(array)
+    wanted = DTYPES[tensor.dtype].numpy
+    if tuple(array.shape) != tuple(tensor.shape) or array.dtype != wanted:
+        raise NeuronError(
+            "input-mismatch",
+            f"Parameter {name} is {tensor.dtype}{list(tensor.shape)}; "
+            f"the argument is {array.dtype.name}{list(array.shape)}.",
+        )
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

@@ -1,0 +1,270 @@
+"""Instructions made ready to run: operands resolved, kernels bound, checks attached.
+
+Operands that do not depend on registers become NumPy views when the instruction is prepared, so
+that loops and repeated runs build nothing again; the others are resolved each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from isa.access import AccessPattern
+from isa.enums import OobMode
+from isa.errors import NeuronError
+from isa.fields import Kind
+from isa.machine.scalar import ACCUMULATORS
+from isa.program import RegisterReference
+from isa.spec import Instruction, MachineInstruction
+from simulator.checks.marks import CLEAN, DEAD, Tracked
+from simulator.oracle import KERNELS
+from simulator.streams import HALTED, Action, Stream
+from simulator.views import Indirect, Window
+
+if TYPE_CHECKING:
+    from simulator.checks.initialised import Shadow
+    from simulator.machine import CoreState
+
+Call = Callable[[], Any]
+ViewCache = dict[tuple[int, bool], Any]
+
+
+class Barriers:
+    """Barriers of all cores: how many each core has reached, by the set of cores that meet."""
+
+    def __init__(self) -> None:
+        self._reached: dict[tuple[int, ...], dict[int, int]] = {}
+
+    def restart(self) -> None:
+        self._reached.clear()
+
+    def arrive(self, core: int, cores: tuple[int, ...]) -> int:
+        """Core `core` reaches its next barrier with `cores`; the barrier's sequence number."""
+        counts = self._reached.setdefault(cores, {})
+        counts[core] = counts.get(core, 0) + 1
+        return counts[core]
+
+    def passed(self, cores: tuple[int, ...], sequence: int) -> bool:
+        """Whether every core of `cores` has reached its barrier of this number."""
+        counts = self._reached[cores]
+        return all(counts.get(core, 0) >= sequence for core in cores)
+
+
+class Operands:
+    """Values of one instruction as its kernel takes them; `refresh` keeps the list current."""
+
+    __slots__ = ("dynamic", "numbers", "recorded", "registers", "skips", "values", "windows")
+
+    def __init__(
+        self,
+        instruction: Instruction,
+        state: CoreState,
+        registers: list[int],
+        views: ViewCache,
+    ) -> None:
+        row = instruction.row
+        self.registers = registers
+        self.values: list[Any] = list(instruction.values)
+        self.numbers: list[tuple[int, int]] = []
+        self.windows: list[tuple[int, Window]] = []
+        self.recorded = False
+        self.skips = False
+        for position, _, attribute in row.attributes:
+            value = self.values[position]
+            if attribute.kind is Kind.value and isinstance(value, RegisterReference):
+                self.numbers.append((position, value.number))
+            elif attribute.kind is Kind.oob_mode:
+                self.skips = value is OobMode.skip
+        for position, _, _ in row.operands:
+            pattern = self.values[position]
+            if isinstance(pattern, AccessPattern):
+                self._place(position, pattern, state, views)
+        self.dynamic = bool(self.numbers or any(w.dynamic for _, w in self.windows))
+
+    def _place(
+        self, position: int, pattern: AccessPattern, state: CoreState, views: ViewCache
+    ) -> None:
+        window = Window(state, pattern, self.skips)
+        self.windows.append((position, window))
+        if window.dynamic:
+            self.recorded = True
+            self.values[position] = None
+            return
+        self.recorded |= window.index is not None
+        key = (id(pattern), self.skips)
+        if key not in views:
+            views[key] = window.view(())
+        self.values[position] = views[key]
+
+    def refresh(self) -> None:
+        """Resolve what depends on registers. Raises NeuronError dynamic-out-of-bounds."""
+        for position, number in self.numbers:
+            self.values[position] = self.registers[number]
+        for position, window in self.windows:
+            if window.dynamic:
+                self.values[position] = window.view(self.registers)
+
+    def track(self, shadow: Shadow, row: type[MachineInstruction]) -> tuple[Tracked | None, ...]:
+        """The shadow side of the operands."""
+        tracked: list[Tracked | None] = [None] * len(self.values)
+        for position, window in self.windows:
+            view = self.values[position]
+            index = None
+            if window.index is not None:
+                indices = view.index if isinstance(view, Indirect) else None
+                space = shadow.spaces[id(window.index.buffer)]
+                index = Tracked(space, indices, row.field_names[position] + " index")
+                view = view.base if isinstance(view, Indirect) else None
+            space = shadow.spaces[id(window.buffer)]
+            tracked[position] = Tracked(space, view, row.field_names[position], index)
+        return tuple(tracked)
+
+    def rebind(self, tracked: tuple[Tracked | None, ...]) -> None:
+        """Tell the shadow side where the operands are after `refresh`."""
+        for position, window in self.windows:
+            operand, view = tracked[position], self.values[position]
+            if operand is None or not window.dynamic or view is None:
+                continue
+            if isinstance(view, Indirect):
+                assert operand.index is not None
+                operand.index.rebind(view.index)
+                view = view.base
+            operand.rebind(view)
+
+
+class Preparation:
+    """Turns the instructions of one stream into its steps.
+
+    `views` are the core's views by (identity of the pattern, skipping), shared by its streams.
+    """
+
+    def __init__(
+        self, stream: Stream, barriers: Barriers, views: ViewCache, shadow: Shadow | None
+    ) -> None:
+        self.stream = stream
+        self.state = stream.state
+        self.registers = stream.registers
+        self.barriers = barriers
+        self.shadow = shadow
+        self._views = views
+        self._bounds: dict[int, list[int]] = {}
+
+    def run(self) -> None:
+        """Fill `stream.steps`. Raises NeuronError for an operand outside its memory; the stream's
+        `pc` is then that of the instruction."""
+        steps = self.stream.steps
+        for index, instruction in enumerate(self.stream.instructions):
+            try:
+                action = self._action(index, instruction)
+            except NeuronError:
+                self.stream.pc = index
+                raise
+            steps.append((instruction.waits, action, instruction.updates))
+        # A stream that ends without Halt halts there.
+        steps.append(((), partial(int, HALTED), ()))
+
+    def _action(self, index: int, instruction: Instruction) -> Action:
+        from simulator.control import CONTROL
+
+        control = CONTROL.get(instruction.row.name)
+        if control is not None:
+            return control(self, index, instruction)
+        return self._computing(instruction)
+
+    def loop_bound(self, begin: int) -> list[int]:
+        """Cell in which the LoopBegin at `begin` leaves its upper bound for its LoopEnd."""
+        return self._bounds.setdefault(begin, [0])
+
+    def operands(self, instruction: Instruction) -> Operands:
+        """The instruction's values, its access patterns resolved."""
+        return Operands(instruction, self.state, self.registers, self._views)
+
+    def _computing(self, instruction: Instruction) -> Action:
+        """Action of a row that has a kernel."""
+        row = instruction.row
+        operands = self.operands(instruction)
+        call = self.call(instruction, operands, partial(KERNELS[row.name], self.state))
+        if any(effect.name == ACCUMULATORS for effect in row.state):
+            destination = instruction.values[row.writes[0]]
+            call = _at_partition(call, self.state, destination.start_partition)
+        if row.asynchronous:
+            # The number of rows moved is an event when it is known only now.
+            return _recording(call, self.stream.events) if operands.recorded else _silent(call)
+        return call
+
+    def call(
+        self, instruction: Instruction, operands: Operands, function: Callable[..., Any]
+    ) -> Call:
+        """A call of `function(*values)` with the current operands, preceded by the checks."""
+        values = operands.values
+        shadow = self.shadow
+        if shadow is None:
+            if not operands.dynamic:
+                return partial(function, *values)
+            return _refreshing(operands, function)
+        row, location, state = instruction.row, instruction.location, self.state
+        dynamic = operands.dynamic
+        tracked = operands.track(shadow, row)
+        reads = [t for i in row.reads if (t := tracked[i]) is not None]
+        reads += [t.index for t in tracked if t is not None and t.index is not None]
+        writes = [t for i in row.writes if (t := tracked[i]) is not None]
+        # Engine state has marks too, and what is skipped is not written.
+        always = bool(row.state) or operands.skips
+
+        def checked() -> Any:
+            if dynamic:
+                operands.refresh()
+                operands.rebind(tracked)
+            if always or not _clean(reads, writes):
+                shadow.follow(row, state, values, location, tracked)
+            return function(*values)
+
+        return checked
+
+
+def _clean(reads: list[Tracked], writes: list[Tracked]) -> bool:
+    """Whether initialised data goes to initialised memory or fills an allocation of its own, which
+    then is initialised too: nothing else to follow."""
+    for operand in reads:
+        if operand.region.state:
+            return False
+    for operand in writes:
+        region = operand.region
+        if region.state:
+            if region.state == DEAD or operand.full is not region:
+                return False
+            region.state = CLEAN
+    return True
+
+
+def _refreshing(operands: Operands, function: Callable[..., Any]) -> Call:
+    values = operands.values
+
+    def call() -> Any:
+        operands.refresh()
+        return function(*values)
+
+    return call
+
+
+def _at_partition(function: Call, state: CoreState, partition: int) -> Call:
+    def call() -> Any:
+        state.start_partition = partition
+        return function()
+
+    return call
+
+
+def _recording(function: Call, events: list[int]) -> Action:
+    def call() -> None:
+        events.append(function())
+
+    return call
+
+
+def _silent(function: Call) -> Action:
+    def call() -> None:
+        function()
+
+    return call

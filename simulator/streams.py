@@ -1,0 +1,148 @@
+"""One engine's instruction stream while it runs: program counter, registers, semaphores, events.
+
+An instruction is ready to run as a step: its waits, an action, its updates. An action is a callable
+without arguments that executes the instruction and returns None (go on with the next), the index
+of the instruction to go to, or `BLOCKED` or `HALTED`. `simulator.prepare` makes the steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from isa.enums import Engine
+from isa.errors import NeuronError
+from isa.spec import Instruction
+
+if TYPE_CHECKING:
+    from simulator.machine import CoreState
+
+Action = Callable[[], int | None]
+Amounts = tuple[tuple[int, int], ...]
+
+BLOCKED = -1
+HALTED = -2
+
+DEFAULT_LOOP_LIMIT = 10**9
+"""Instructions that one stream may execute in loops before a run counts as runaway."""
+
+
+class Barriers:
+    """Barriers of all cores: how many each core has reached, by the set of cores that meet."""
+
+    def __init__(self) -> None:
+        self.reached: dict[tuple[int, ...], dict[int, int]] = {}
+
+    def arrive(self, core: int, cores: tuple[int, ...]) -> int:
+        """Core `core` reaches its next barrier with `cores`; the barrier's sequence number."""
+        counts = self.reached.setdefault(cores, {})
+        counts[core] = counts.get(core, 0) + 1
+        return counts[core]
+
+    def passed(self, cores: tuple[int, ...], sequence: int) -> bool:
+        counts = self.reached[cores]
+        return all(counts.get(core, 0) >= sequence for core in cores)
+
+
+class Stream:
+    """One engine's instructions on one core, and where it stands in them.
+
+    `events` is the engine's part of the control trace. `semaphores` are shared by the streams of a
+    core.
+    """
+
+    __slots__ = (
+        "budget",
+        "engine",
+        "events",
+        "halted",
+        "instructions",
+        "issued",
+        "pc",
+        "registers",
+        "semaphores",
+        "state",
+        "steps",
+    )
+
+    def __init__(
+        self,
+        engine: Engine,
+        instructions: list[Instruction],
+        state: CoreState,
+        semaphores: list[int],
+    ) -> None:
+        self.engine = engine
+        self.instructions = instructions
+        self.state = state
+        self.semaphores = semaphores
+        self.registers = state.registers[engine]
+        self.events: list[int] = []
+        self.steps: list[tuple[Amounts, Action, Amounts]] = []
+        self.restart(DEFAULT_LOOP_LIMIT)
+
+    def restart(self, budget: int) -> None:
+        """Back to the first instruction, with nothing recorded."""
+        self.pc = 0
+        self.issued = False
+        self.halted = not self.instructions
+        self.budget = budget
+        self.events.clear()
+
+    def advance(self) -> bool:
+        """Run until the stream blocks or halts; whether it executed anything."""
+        if self.halted:
+            return False
+        steps, semaphores = self.steps, self.semaphores
+        self.state.engine = self.engine
+        pc = start = self.pc
+        moved = False
+        try:
+            while True:
+                waits, action, updates = steps[pc]
+                if waits and not self.issued:
+                    for semaphore, amount in waits:
+                        if semaphores[semaphore] < amount:
+                            return moved or pc != start
+                    for semaphore, amount in waits:
+                        semaphores[semaphore] -= amount
+                target = action()
+                if target is None:
+                    pc += 1
+                elif target >= 0:
+                    if target <= pc:
+                        moved = True
+                        self.budget -= pc - target + 1
+                        if self.budget < 0:
+                            raise _runaway(self)
+                    pc = target
+                elif target == BLOCKED:
+                    self.issued = True
+                    return moved or pc != start
+                else:
+                    self.halted = True
+                    return True
+                self.issued = False
+                for semaphore, amount in updates:
+                    semaphores[semaphore] += amount
+        finally:
+            self.pc = pc
+
+    def waiting_for(self) -> str:
+        """What blocks this stream, for messages."""
+        instruction = self.instructions[self.pc]
+        name = f"{self.engine.name}: {instruction.row.name} (instruction {self.pc})"
+        if self.issued:
+            return f"{name} waits for the other cores"
+        missing = [
+            f"S[{semaphore}]>={amount} (is {self.semaphores[semaphore]})"
+            for semaphore, amount in instruction.waits
+            if self.semaphores[semaphore] < amount
+        ]
+        return f"{name} waits for {', '.join(missing)}"
+
+
+def _runaway(stream: Stream) -> NeuronError:
+    return NeuronError(
+        "loop-limit", f"The {stream.engine.name} engine executed too many instructions in loops."
+    )
