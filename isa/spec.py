@@ -29,6 +29,8 @@ class Row:
     attributes: ClassVar[tuple[tuple[int, str, Attribute], ...]] = ()
     reads: ClassVar[tuple[int, ...]] = ()
     writes: ClassVar[tuple[int, ...]] = ()
+    accesses: ClassVar[tuple[tuple[int, bool], ...]] = ()
+    """(index, whether it is written) of every operand."""
     document: ClassVar[str] = ""
     engines: ClassVar[tuple[Engine, ...]] = ()
     state: ClassVar[tuple[EngineState, ...]] = ()
@@ -45,6 +47,7 @@ class Row:
         cls.attributes = tuple((i, n, f) for i, (n, f) in numbered if isinstance(f, Attribute))
         cls.reads = tuple(i for i, _, f in cls.operands if f.role.reads)
         cls.writes = tuple(i for i, _, f in cls.operands if f.role.writes)
+        cls.accesses = tuple((i, f.role.writes) for i, _, f in cls.operands)
 
 
 class Operation(Row):

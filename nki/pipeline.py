@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from isa.errors import NeuronError
@@ -41,9 +43,23 @@ def compile_kernel(
     kernel: Kernel, observe: Callable[[str, Any], None] = lambda *_: None
 ) -> Program:
     """A traced kernel as a program."""
-    program = lower(optimise(kernel, observe))
+    with collection_paused():
+        program = lower(optimise(kernel, observe))
     observe("program", program)
     return program
+
+
+@contextmanager
+def collection_paused() -> Iterator[None]:
+    """No cyclic garbage collection inside: compiling makes many small objects that all live, and
+    collections that walk them would double its time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def stage_text(kernel: Kernel, stage: str) -> str:

@@ -247,6 +247,10 @@ class Kernel:
         self.guards = guards or []
         self.placement = placement
 
+    @property
+    def has_loops(self) -> bool:
+        return any(not isinstance(node, Op) for body in self.bodies for node in body)
+
     def with_bodies(
         self,
         bodies: list[list[Node]],

@@ -153,15 +153,15 @@ def registers(nodes: list[Node]) -> Iterable[Register]:
                 yield from form_registers(value)
 
 
-def form_registers(value: Any) -> Iterable[Register]:
+def form_registers(value: Any) -> tuple[Register, ...]:
     """The registers of one field value: a register, an index form, or an access."""
+    if isinstance(value, Access):
+        if type(value.offset) is int and value.vector_offset is None:
+            return ()
+        vector = () if value.vector_offset is None else form_registers(value.vector_offset)
+        return (*form_registers(value.offset), *vector)
     if isinstance(value, Register):
-        yield value
-    elif isinstance(value, Affine):
-        for register, _ in value.terms:
-            yield register
-    elif isinstance(value, Access):
-        if isinstance(value.offset, Affine):
-            yield from form_registers(value.offset)
-        if value.vector_offset is not None:
-            yield from form_registers(value.vector_offset)
+        return (value,)
+    if isinstance(value, Affine):
+        return tuple(register for register, _ in value.terms)
+    return ()

@@ -16,6 +16,8 @@ from nki.ir.rewrite import form_registers
 from nki.passes.steps import Region, Step, check_registers
 
 ENGINES = len(SEQUENCERS)
+_RESOLVED = (Access, Register, Affine)
+"""Types of field values that the emitter replaces; all others go into the program as they are."""
 
 
 class Addresses:
@@ -164,7 +166,13 @@ class Emitter:
 
     def _step(self, step: Step) -> None:
         instruction = step.instruction
-        values = tuple([self._value(value, instruction.location) for value in instruction.values])
+        location = instruction.location
+        values = tuple(
+            [
+                self._value(value, location) if isinstance(value, _RESOLVED) else value
+                for value in instruction.values
+            ]
+        )
         if step.queue >= 0:
             index = instruction.row.field_names.index("queue")
             values = (*values[:index], step.queue - ENGINES, *values[index + 1 :])

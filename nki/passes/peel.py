@@ -32,6 +32,8 @@ class PeelAccumulation:
     name = "peel"
 
     def run(self, kernel: Kernel) -> Kernel:
+        if not kernel.has_loops:
+            return kernel
         numbering = Numbering(kernel.tensors, kernel.bodies)
         bodies = [self._block(body, numbering) for body in kernel.bodies]
         if all(new is old for new, old in zip(bodies, kernel.bodies)):

@@ -35,6 +35,8 @@ class RotateBuffers:
     name = "rotate"
 
     def run(self, kernel: Kernel) -> Kernel:
+        if not kernel.has_loops:
+            return kernel
         numbering = Numbering(kernel.tensors, kernel.bodies)
         bodies = [self._block(body, numbering) for body in kernel.bodies]
         if all(new is old for new, old in zip(bodies, kernel.bodies)):

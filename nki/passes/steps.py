@@ -7,13 +7,15 @@ that needs the register, a region runs on every engine that has a step inside.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from isa.enums import SEQUENCERS, Engine
 from isa.errors import NeuronError
+from isa.fields import Kind, Operand
 from isa.machine.control import RegisterAlu, RegisterLoad, RegisterMove, StorageBegin
 from isa.operations.control import StorageBegin as BeginOperation
-from isa.spec import Instruction
+from isa.spec import Instruction, MachineInstruction
 from isa.target import Target
 from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, While
 from nki.ir.rewrite import form_registers
@@ -41,13 +43,12 @@ class Step:
         self.after = op.after
         self.waits: list[tuple[int, int]] = []
         self.updates: list[tuple[int, int]] = []
-        row = instruction.row
         values = instruction.values
         accesses = []
-        for index, _, operand in row.operands:
+        for index, writes in instruction.row.accesses:
             value = values[index]
             if isinstance(value, Access):
-                accesses.append((value, operand.role.writes))
+                accesses.append((value, writes))
                 if value.vector_offset is not None:
                     accesses.append((value.vector_offset, False))
         self.accesses = accesses
@@ -190,9 +191,23 @@ def _engines(tree: list[Any]) -> set[int]:
 
 def _registers(instruction: Instruction) -> list[Register]:
     found: list[Register] = []
-    for value in instruction.values:
-        found.extend(form_registers(value))
+    values = instruction.values
+    for index in _register_fields(instruction.row):
+        value = values[index]
+        if value is not None and type(value) is not int:
+            found.extend(form_registers(value))
     return found
+
+
+@cache
+def _register_fields(row: type[MachineInstruction]) -> tuple[int, ...]:
+    """Indices of the fields whose values can mention a register."""
+    kinds = (Kind.register, Kind.value)
+    return tuple(
+        index
+        for index, field in enumerate(row.fields.values())
+        if isinstance(field, Operand) or field.kind in kinds
+    )
 
 
 def _control_registers(node: Loop | While) -> list[Register]:
@@ -212,7 +227,7 @@ def _place(tree: list[Any]) -> list[Step | Region]:
             if item.engines:
                 result.append(item)
         elif isinstance(item, _Begin):
-            engine = _first_engine(tree[index + 1 :], item.instruction.values[0].storage)
+            engine = _first_engine(tree, index + 1, item.instruction.values[0].storage)
             if engine is not None:
                 result.append(Step(item.instruction, engine, item.op))
         else:
@@ -221,10 +236,11 @@ def _place(tree: list[Any]) -> list[Step | Region]:
     return result
 
 
-def _first_engine(tree: list[Any], tensor: Tensor) -> int | None:
-    for item in tree:
+def _first_engine(tree: list[Any], start: int, tensor: Tensor) -> int | None:
+    for index in range(start, len(tree)):
+        item = tree[index]
         if isinstance(item, Region):
-            engine = _first_engine(item.body, tensor)
+            engine = _first_engine(item.body, 0, tensor)
             if engine is not None:
                 return engine
         elif isinstance(item, _Begin):

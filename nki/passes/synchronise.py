@@ -13,6 +13,7 @@ the last one after it; so waits count relative to the iteration, whatever the tr
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Any
 
 from isa.affine import Affine, prove_nonnegative
@@ -101,6 +102,43 @@ def _tile(box: Box, extents: tuple[int, ...] | None) -> tuple[int, ...] | None:
             return None
         result.append(span[0] // extent)
     return tuple(result)
+
+
+class Occupants:
+    """The last tensor at every byte of one memory, as intervals sorted by start."""
+
+    __slots__ = ("entries", "starts", "widest")
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+        self.entries: list[tuple[int, int, int, Tensor]] = []  # (end, partitions from, to, tensor)
+        self.widest = 0
+
+    def replace(
+        self, low: int, high: int, partition: int, rows: int, tensor: Tensor
+    ) -> list[tuple[int, int, Tensor]]:
+        """Enter a tensor; returns what had bytes in [low, high), forgetting what it covers."""
+        starts, entries = self.starts, self.entries
+        first = bisect_left(starts, low - self.widest)
+        last = bisect_left(starts, high)
+        found = []
+        kept_starts, kept_entries = [], []
+        for index in range(first, last):
+            end, p0, p1, other = entries[index]
+            if end > low:
+                found.append((p0, p1, other))
+                covered = starts[index] >= low and end <= high and partition <= p0 and p1 <= rows
+                if covered:
+                    continue
+            kept_starts.append(starts[index])
+            kept_entries.append(entries[index])
+        starts[first:last] = kept_starts
+        entries[first:last] = kept_entries
+        at = bisect_left(starts, low)
+        starts.insert(at, low)
+        entries.insert(at, (high, partition, rows, tensor))
+        self.widest = max(self.widest, high - low)
+        return found
 
 
 class Record:
@@ -193,10 +231,7 @@ class Level:
         self.knowledge = [[0] * streams for _ in range(ENGINES)]
         self.events: list[list[Event]] = [[] for _ in range(streams)]
         self.tensors: dict[Tensor, TensorState] = {}
-        self.occupants: dict[Memory, list[tuple[int, int, int, int, Tensor]]] = {
-            Memory.sbuf: [],
-            Memory.psum: [],
-        }
+        self.occupants = {Memory.sbuf: Occupants(), Memory.psum: Occupants()}
         self.edges: list[Edge] = []
         self.carried: dict[tuple[int, int], int] = {}
         self.iteration = 0
@@ -351,19 +386,10 @@ class Level:
         rows = partition + tensor.shape[0]
         high = low + tensor.pitch * DTYPES[tensor.dtype].size
         occupants = self.occupants[tensor.memory]
-        kept = []
-        for entry in occupants:
-            p0, p1, b0, b1, other = entry
-            if b1 <= low or high <= b0 or p1 <= partition or rows <= p0:
-                kept.append(entry)
-                continue
-            if other is not tensor:
+        for p0, p1, other in occupants.replace(low, high, partition, rows, tensor):
+            if other is not tensor and p0 < rows and partition < p1:
                 for stream, position in self._state(other).last.items():
                     _raise_to(needs, stream, position)
-            if not (partition <= p0 and p1 <= rows and low <= b0 and b1 <= high):
-                kept.append(entry)
-        kept.append((partition, rows, low, high, tensor))
-        self.occupants[tensor.memory] = kept
 
     def _conflicts(self, state: TensorState, box: Box, writes: bool, needs: Needs) -> None:
         for record in state.candidates(box):
