@@ -154,6 +154,8 @@ class _Binder:
 
     def _pattern(self, pattern: AccessPattern) -> AccessPattern:
         """The bound operand; `pattern` itself when it is bound already."""
+        if _is_plain(pattern):
+            return pattern
         offset = self.integer(pattern.offset)
         dims = self._value(pattern.dims)
         partitions = self.integer(pattern.partitions)
@@ -175,17 +177,6 @@ class _Binder:
             stride,
             bound,
         )
-        if (
-            offset is pattern.offset
-            and dims is pattern.dims
-            and partitions is pattern.partitions
-            and registers is pattern.registers
-            and vector is pattern.vector_offset
-            and stride is pattern.vector_stride
-            and bound is pattern.vector_bound
-        ):
-            self._by_value.setdefault(key, pattern)
-            return pattern
         known = self._by_value.get(key)
         if known is None:
             known = self._by_value[key] = AccessPattern(
@@ -202,6 +193,24 @@ class _Binder:
                 bound,
             )
         return known
+
+
+def _is_plain(pattern: AccessPattern) -> bool:
+    """Whether every field holds a plain integer already."""
+    if type(pattern.offset) is not int or type(pattern.partitions) is not int:
+        return False
+    for first, second in pattern.dims:
+        if type(first) is not int or type(second) is not int:
+            return False
+    for _, scale in pattern.registers:
+        if type(scale) is not int:
+            return False
+    vector = pattern.vector_offset
+    return (
+        type(pattern.vector_stride) is int
+        and type(pattern.vector_bound) is int
+        and (vector is None or _is_plain(vector))
+    )
 
 
 _PLAIN = frozenset({int, float, bool, type(None)})

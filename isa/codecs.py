@@ -18,10 +18,13 @@ from isa.alu import ACTIVATIONS_BY_CODE, ALU_BY_CODE
 from isa.fields import ENUM_KINDS, Attribute, Field, Kind, Operand
 from isa.operand_table import REGISTERS, Entry, OperandReader, OperandWriter
 from isa.program import RegisterReference
-from isa.spec import MachineInstruction
 
 Encode = Callable[[Any, OperandWriter], int]
 Decode = Callable[[int, OperandReader], Any]
+
+RowClass = Any
+"""`type[MachineInstruction]` as an argument of cached functions: type checkers take a class whose
+instances define no hash for unhashable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ class Layout:
 
 
 @cache
-def layout(row: type[MachineInstruction]) -> Layout:
+def layout(row: RowClass) -> Layout:
     """How the fields of `row` are written. `target` is the position of a branch target, if any."""
     codecs = [codec(field) for field in row.fields.values()]
     targets = [i for i, _, field in row.attributes if field.kind is Kind.target]

@@ -20,13 +20,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import cache, lru_cache
+from hashlib import sha256
 from struct import Struct
 from struct import error as StructError
 
-from isa.codecs import codec, layout
-from isa.enums import Engine
+from isa.alu import ACTIVATIONS, ALU
+from isa.codecs import RowClass, codec, layout
+from isa.dtypes import DTYPES
+from isa.enums import Engine, Memory
 from isa.errors import NeuronError
+from isa.fields import ENUM_KINDS, Operand
 from isa.machine import MACHINE_INSTRUCTIONS
 from isa.operand_table import OperandReader, OperandWriter, Relocation, Symbols
 from isa.spec import Instruction, MachineInstruction
@@ -138,10 +143,11 @@ def decode_stream(
 def _bad_target(instructions: Sequence[Instruction]) -> str | None:
     """The first branch that leaves the stream, in words. The end of the stream is a target."""
     for position, instruction in enumerate(instructions):
-        target = layout(instruction.row).target
+        row: RowClass = instruction.row
+        target = layout(row).target
         if target is not None and not 0 <= instruction.values[target] <= len(instructions):
             return (
-                f"instruction {position}, {instruction.row.name}: target "
+                f"instruction {position}, {row.name}: target "
                 f"{instruction.values[target]} in a stream of {len(instructions)}"
             )
     return None
@@ -174,7 +180,8 @@ def _decode_all(stream: EncodedStream, symbols: Symbols) -> list[Instruction]:
 
 
 def _encode_slots(instruction: Instruction, operands: OperandWriter) -> bytes:
-    row, values = instruction.row, instruction.values
+    row: RowClass = instruction.row
+    values = instruction.values
     form = layout(row)
     if len(values) != len(form.encoders) or instruction.engine not in row.engines:
         raise ValueError
@@ -199,7 +206,7 @@ def _decode_slots(
 ) -> int:
     """Append the instruction at `position`; the position of the next one."""
     opcode, engine_code, extra, waits, updates, zero, location = _HEADER.unpack_from(data, position)
-    row = _rows()[opcode]
+    row: RowClass = _rows()[opcode]
     form = layout(row)
     slot, size, slots = _slot_struct(row, waits + updates)
     end = position + slots * SLOT
@@ -226,7 +233,7 @@ def _decode_slots(
 
 
 @cache
-def _slot_struct(row: type[MachineInstruction], semaphores: int) -> tuple[Struct, int, int]:
+def _slot_struct(row: RowClass, semaphores: int) -> tuple[Struct, int, int]:
     """Struct of an instruction with so many semaphore words, padded; bytes used; slots."""
     body = f"{_HEADER.format}{layout(row).format[1:]}{semaphores}I"
     size = Struct(body).size
@@ -237,6 +244,34 @@ def _slot_struct(row: type[MachineInstruction], semaphores: int) -> tuple[Struct
 @cache
 def _rows() -> dict[int, type[MachineInstruction]]:
     return {row.opcode: row for row in MACHINE_INSTRUCTIONS.values()}
+
+
+@cache
+def table_digest() -> str:
+    """Eight hexadecimal digits that change with anything an encoded stream depends on.
+
+    Covers opcodes, fields, operators, functions, dtypes and enumerations: streams written with
+    other tables would decode into other instructions.
+    """
+    rows = [
+        [row.opcode, row.name, [engine.value for engine in row.engines], _field_names(row)]
+        for _, row in sorted(_rows().items())
+    ]
+    enumerations: list[type[Enum]] = [*ENUM_KINDS.values(), Memory]
+    codes = {
+        "activations": {row.name: row.code for row in ACTIVATIONS.values()},
+        "alu": {row.name: row.code for row in ALU.values()},
+        "dtypes": {row.name: row.code for row in DTYPES.values()},
+        "enumerations": [list(members.__members__) for members in enumerations],
+    }
+    return sha256(json.dumps([rows, codes], sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _field_names(row: type[MachineInstruction]) -> list[list[str]]:
+    return [
+        [name, "operand" if isinstance(field, Operand) else field.kind.name]
+        for name, field in row.fields.items()
+    ]
 
 
 @lru_cache(4096)

@@ -228,7 +228,7 @@ class OperandReader:
             header = _HEADER.unpack_from(data, position)
             end = position + _HEADER.size + 8 * header[6]
             content = data[position:end]
-            words = _header_and_words(header[6]).unpack(content)[9:]
+            words: Sequence[Any] = _header_and_words(header[6]).unpack(content)[9:]
             entry = len(self.values) - 1
             key: Any = content
             if pending:
@@ -269,7 +269,7 @@ class OperandReader:
         self.vectors.append(header[8] if header[0] == Entry.pattern else 0)
 
     def _pattern(self, header: tuple[int, ...], words: Sequence[Any], _: bytes) -> AccessPattern:
-        _, memory, dtype, start, dims, registers, count, tensor, vector = header
+        memory, dtype, start, dims, registers, count, tensor, vector = header[1:]
         first_register = _PATTERN_WORDS + 2 * dims
         if count != first_register + 2 * registers:
             raise ValueError("access pattern of wrong size")

@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
+from isa.codecs import RowClass
 from isa.enums import Engine
 from isa.errors import NeuronError
 from isa.machine import MACHINE_INSTRUCTIONS
@@ -41,7 +42,7 @@ from isa.program import (
     StorageRecord,
     TensorDeclaration,
 )
-from isa.spec import Instruction, MachineInstruction
+from isa.spec import Instruction
 from isa.value_text import Cursor, FieldText, field_text, print_integer, print_integers
 
 
@@ -109,7 +110,7 @@ def print_instruction(instruction: Instruction) -> str:
     >>> print_instruction(Instruction(DrainQueue, Engine.sync, (2,), waits=((4, 16),), location=3))
     'DrainQueue $S[4]-=16 queue=2 #3'
     """
-    row = instruction.row
+    row: RowClass = instruction.row
     parts = [row.name]
     parts += [f"$S[{semaphore}]-={amount}" for semaphore, amount in instruction.waits]
     parts += [
@@ -122,7 +123,7 @@ def print_instruction(instruction: Instruction) -> str:
 
 
 @cache
-def _texts(row: type[MachineInstruction]) -> tuple[tuple[str, FieldText], ...]:
+def _texts(row: RowClass) -> tuple[tuple[str, FieldText], ...]:
     return tuple((name, field_text(field)) for name, field in row.fields.items())
 
 

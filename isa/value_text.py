@@ -6,7 +6,8 @@
     gather      operand{rows=<operand> stride=<elements> bound=<rows>}
     number      16, 0x10, 1.0, -inf, nan, or a polynomial in launch symbols in parentheses
     others      R3 (register), @12 (instruction), [1,2][128,4] (steps, counts; innermost first),
-                [0,1] (integers), true, false, absent (no value), or the name of a row or enumeration member
+                [0,1] (integers), true, false, absent (no value), or the name of a table row or
+                of a member of an enumeration
 
 For example `float32@sbuf[p0+128]+0x5600[1,512][512,4]` and `bfloat16@shared_hbm[t2]+0[1][(M)]`.
 """
@@ -34,9 +35,9 @@ from isa.program import RegisterReference
 class Cursor:
     """A position in one line of text. `symbols` are the launch symbols declared so far."""
 
-    def __init__(self, line: str, number: int, symbols: Mapping[str, Any]) -> None:
+    def __init__(self, line: str, line_number: int, symbols: Mapping[str, Any]) -> None:
         self.line = line
-        self.number = number
+        self.line_number = line_number
         self.symbols = symbols
         self.position = 0
 
@@ -45,7 +46,7 @@ class Cursor:
         at = self.position
         return NeuronError(
             "assembler-syntax",
-            f"line {self.number}, column {at + 1}: {what}",
+            f"line {self.line_number}, column {at + 1}: {what}",
             notes=(self.line, " " * at + "^"),
         )
 
@@ -338,13 +339,22 @@ _KINDS: dict[Kind, FieldText] = {
         for kind, members in ENUM_KINDS.items()
     },
 }
-_OPERAND_TEXT = FieldText(_print_operand_field, _read_operand_or_number)
+_TENSOR_TEXT = FieldText(_print_operand_field, read_operand)
+_TENSOR_OR_NUMBER_TEXT = FieldText(_print_operand_field, _read_operand_or_number)
+_HAVE_NONE = (Kind.accumulate, Kind.priority)
 
 
 @cache
 def field_text(field: Field) -> FieldText:
     """How values of `field` are printed and read."""
-    form = _OPERAND_TEXT if isinstance(field, Operand) else _KINDS[field.kind]
+    optional = field.optional
+    if isinstance(field, Operand):
+        form = _TENSOR_OR_NUMBER_TEXT if field.immediate else _TENSOR_TEXT
+    else:
+        form = _KINDS[field.kind]
+        optional = optional or field.kind in _HAVE_NONE
+    if not optional:
+        return form
 
     def print_optional(value: Any) -> str:
         return "absent" if value is None else form.print(value)

@@ -1,0 +1,273 @@
+"""A program as named files, and the deterministic tar archive that holds them.
+
+Names are the documented ones of the vendor's archive where there is one (`info.json`,
+`kernel_debug_info.json`, `sgNN/def.json` with `dma_queue`, `Activation.json`, `DVE.json`); contents
+are ours.
+
+    info.json                  format, target, name, metadata of the writer
+    graph.json                 tensors, parameters, results, launch symbols, guards
+    kernel_debug_info.json     source map: what an instruction's source location stands for
+    constants/NNNN.bin         bytes of a constant tensor
+    sgNN/def.json              core NN: engines, DMA queues, on-chip allocations
+    sgNN/<ENGINE>.json         one stream: number of instructions, file names, relocations
+    sgNN/<ENGINE>.bin          its instruction slots (`isa.encoding`)
+    sgNN/<ENGINE>.operands.bin its operand table (`isa.operand_table`)
+
+JSON is written with sorted keys and without spaces; no file depends on time, user or machine.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, fields
+from typing import Any
+
+from isa.encoding import EncodedStream, Symbols, decode_stream, encode_stream, table_digest
+from isa.enums import Engine
+from isa.errors import NeuronError
+from isa.operand_table import Relocation
+from isa.program import (
+    CoreProgram,
+    Program,
+    Queue,
+    SourceLocation,
+    StorageRecord,
+    TensorDeclaration,
+)
+
+Files = dict[str, bytes]
+
+ENGINE_FILES: Mapping[Engine, str] = {
+    Engine.tensor: "PE",
+    Engine.scalar: "Activation",
+    Engine.gpsimd: "Pool",
+    Engine.vector: "DVE",
+    Engine.sync: "SP",
+}
+"""Hardware names of the engines, as in public profiles; they name a stream's files."""
+
+_ENGINES = Engine.__members__
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a container holds: the program, and what its writer noted beside it."""
+
+    program: Program
+    metadata: dict[str, Any]
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def program_files(program: Program, metadata: Mapping[str, Any]) -> Files:
+    """The files of a program. Raises NeuronError not-encodable."""
+    try:
+        info = {
+            "metadata": dict(metadata),
+            "name": program.name,
+            "target": program.target,
+            "tool_version": f"isa {table_digest()}",
+        }
+        files = {
+            "info.json": _json(info),
+            "graph.json": _json(_graph(program)),
+            "kernel_debug_info.json": _json(
+                {"locations": [astuple(location) for location in program.locations]}
+            ),
+        }
+    except (TypeError, ValueError) as error:
+        raise NeuronError("not-encodable", f"{program.name} or its metadata: {error}") from error
+    for number, tensor in enumerate(program.tensors):
+        if tensor.data is not None:
+            files[_constant_name(number)] = tensor.data
+    for number, core in enumerate(program.cores):
+        _add_core(files, f"sg{number:02d}/", core)
+    return files
+
+
+def _constant_name(tensor: int) -> str:
+    return f"constants/{tensor:04d}.bin"
+
+
+def _write_form(value: Any) -> int | str:
+    """An int, or a polynomial as text."""
+    return value if type(value) is int else str(value)
+
+
+def _graph(program: Program) -> dict[str, Any]:
+    return {
+        "guards": [[_write_form(polynomial), text] for polynomial, text in program.guards],
+        "parameter_names": program.parameter_names,
+        "parameters": program.parameters,
+        "results": program.results,
+        "symbols": [[s.name, s.maximum, s.minimum, s.multiple_of] for s in program.symbols],
+        "tensors": [
+            {
+                "constant": tensor.data is not None,
+                "core": tensor.core,
+                "dtype": tensor.dtype,
+                "name": tensor.name,
+                "role": tensor.role,
+                "shape": [_write_form(size) for size in tensor.shape],
+            }
+            for tensor in program.tensors
+        ],
+    }
+
+
+def _add_core(files: Files, folder: str, core: CoreProgram) -> None:
+    definition = {
+        "dma_queue": [{"name": q.name, "owner": q.engine.name} for q in core.queues],
+        "engines": [engine.name for engine in core.streams],
+        "storages": [astuple(storage) for storage in core.storages],
+    }
+    files[f"{folder}def.json"] = _json(definition)
+    for engine, instructions in core.streams.items():
+        if engine not in ENGINE_FILES:
+            raise NeuronError("not-encodable", f"{engine.name} runs no stream of its own")
+        name = f"{folder}{ENGINE_FILES[engine]}"
+        stream = encode_stream(instructions, engine)
+        description = {
+            "instructions": stream.count,
+            "relocations": [astuple(relocation) for relocation in stream.relocations],
+        }
+        files[f"{name}.json"] = _json(description)
+        files[f"{name}.bin"] = stream.slots
+        files[f"{name}.operands.bin"] = stream.operands
+
+
+def read_files(files: Files) -> Contents:
+    """The program that `program_files` wrote.
+
+    Raises NeuronError, or one of `isa.encoding.MALFORMED`, on any other files.
+    """
+    remaining = dict(files)
+    info = json.loads(remaining.pop("info.json"))
+    graph = json.loads(remaining.pop("graph.json"))
+    debug = json.loads(remaining.pop("kernel_debug_info.json"))
+    symbols = _read_symbols(graph["symbols"])
+    tensors = [
+        _read_tensor(number, row, symbols, remaining) for number, row in enumerate(graph["tensors"])
+    ]
+    cores: list[CoreProgram] = []
+    while (folder := f"sg{len(cores):02d}/") + "def.json" in remaining:
+        cores.append(_read_core(remaining, folder, symbols))
+    if remaining:
+        raise ValueError(f"unexpected files: {', '.join(sorted(remaining))}")
+    program = Program(
+        _text(info["name"]),
+        _text(info["target"]),
+        cores,
+        tensors,
+        [_index(number, tensors) for number in graph["parameters"]],
+        [_text(name) for name in graph["parameter_names"]],
+        [_index(number, tensors) for number in graph["results"]],
+        list(symbols.values()),
+        [(_read_form(form, symbols), _text(text)) for form, text in graph["guards"]],
+        [SourceLocation(*_row(row, SourceLocation)) for row in debug["locations"]],
+    )
+    return Contents(program, dict(info["metadata"]))
+
+
+def _read_symbols(rows: list[list[Any]]) -> dict[str, Any]:
+    if not rows:
+        return {}
+    from isa.affine import Symbol
+
+    return {row[0]: Symbol(*row) for row in rows}
+
+
+def _read_form(value: Any, symbols: Symbols) -> Any:
+    if type(value) is int:
+        return value
+    from isa.affine import parse_form
+
+    return parse_form(_text(value), symbols, {})
+
+
+def _read_tensor(
+    number: int, row: dict[str, Any], symbols: Symbols, files: Files
+) -> TensorDeclaration:
+    return TensorDeclaration(
+        _text(row["name"]),
+        _text(row["dtype"]),
+        tuple(_read_form(size, symbols) for size in row["shape"]),
+        _text(row["role"]),
+        row["core"],
+        files.pop(_constant_name(number)) if row["constant"] else None,
+    )
+
+
+def _read_core(files: Files, folder: str, symbols: Symbols) -> CoreProgram:
+    definition = json.loads(files.pop(f"{folder}def.json"))
+    streams = {}
+    for name in definition["engines"]:
+        engine = _ENGINES[name]
+        file = f"{folder}{ENGINE_FILES[engine]}"
+        description = json.loads(files.pop(f"{file}.json"))
+        stream = EncodedStream(
+            description["instructions"],
+            files.pop(f"{file}.bin"),
+            files.pop(f"{file}.operands.bin"),
+            tuple(Relocation(*row) for row in description["relocations"]),
+        )
+        streams[engine] = decode_stream(stream, engine, symbols)
+    return CoreProgram(
+        streams,
+        [Queue(_text(row["name"]), _ENGINES[row["owner"]]) for row in definition["dma_queue"]],
+        [_read_storage(row) for row in definition["storages"]],
+    )
+
+
+def _read_storage(row: list[Any]) -> StorageRecord:
+    record = StorageRecord(*_row(row, StorageRecord))
+    record.shape = tuple(record.shape)
+    return record
+
+
+def _row(row: list[Any], record: type) -> list[Any]:
+    if len(row) != len(fields(record)):
+        raise ValueError(f"{record.__name__} with {len(row)} values")
+    return row
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise ValueError(f"{value!r} is not text")
+    return value
+
+
+def _index(number: Any, items: list[Any]) -> int:
+    if type(number) is not int or not 0 <= number < len(items):
+        raise ValueError(f"there is no tensor {number!r}")
+    return number
+
+
+def pack_archive(files: Files) -> bytes:
+    """The files as a tar archive (POSIX ustar), in name order, owned by nobody at time 0."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for name in sorted(files):
+            member = tarfile.TarInfo(name)
+            member.size = len(files[name])
+            member.mode = 0o644
+            member.mtime = member.uid = member.gid = 0
+            archive.addfile(member, io.BytesIO(files[name]))
+    return buffer.getvalue()
+
+
+def unpack_archive(data: bytes) -> Files:
+    """The files of an archive, in memory. Raises ValueError or tarfile.TarError."""
+    files: Files = {}
+    with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
+        for member in archive:
+            content = archive.extractfile(member) if member.isreg() else None
+            if content is None or member.name in files:
+                raise ValueError(f"unexpected archive member {member.name!r}")
+            files[member.name] = content.read()
+    return files
