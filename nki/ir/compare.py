@@ -22,7 +22,12 @@ def same(left: Kernel, right: Kernel) -> bool:
 def difference(left: Kernel, right: Kernel) -> str | None:
     """Where two kernels differ first, as a path such as `bodies[0][2].values[1].offset: 0, 1`,
     or None when they are the same."""
-    return _Comparison().compare(left, right, "kernel")
+    comparison = _Comparison()
+    found = comparison.compare(left, right, "kernel")
+    if found is not None:
+        return found
+    places = [[(k.placement or {}).get(t) for t in k.tensors] for k in (left, right)]
+    return comparison.compare(*places, "kernel.placement")
 
 
 _SLOTS: dict[type, tuple[str, ...]] = {

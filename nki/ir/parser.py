@@ -6,7 +6,7 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from isa import affine
@@ -221,16 +221,23 @@ class Parser:
         if line.take("core="):
             tensor.core = line.integer()
         if line.take("address="):
-            line.need("(")
-            partition = line.integer()
-            line.need(",")
-            tensor.address = partition, line.integer()
-            line.need(")")
+            tensor.address = self._place(line)
+        if line.take("place="):
+            kernel.placement = kernel.placement or {}
+            kernel.placement[tensor] = self._place(line)
         if line.take("data="):
             tensor.data = self._data(line, tensor)
         self._location(line, tensor)
         self.tensors[number] = tensor
         kernel.tensors.append(tensor)
+
+    def _place(self, line: Line) -> tuple[int, int]:
+        line.need("(")
+        partition = line.integer()
+        line.need(",")
+        offset = line.integer()
+        line.need(")")
+        return partition, offset
 
     def _data(self, line: Line, tensor: Tensor) -> Any:
         import numpy as np
@@ -471,7 +478,9 @@ class Parser:
         return access
 
     def value(self, line: Line, field: Field) -> Any:
-        if line.take("none"):
+        # Enumerations may have a member of that name.
+        named = isinstance(field, Attribute) and "none" in _members(field.kind)
+        if not named and line.take("none"):
             return None
         if isinstance(field, Attribute):
             return _KINDS[field.kind](self, line)
@@ -517,8 +526,12 @@ class Parser:
             line.fail(f"a condition ({error})", column)
 
 
+def _members(kind: Kind) -> Mapping[str, Any]:
+    return ENUM_KINDS[kind].__members__ if kind in ENUM_KINDS else {}
+
+
 def _enum_reader(kind: Kind) -> Callable[[Parser, Line], Any]:
-    members = ENUM_KINDS[kind].__members__
+    members = _members(kind)
     return lambda parser, line: line.choice(members, f"a {kind.value}")
 
 

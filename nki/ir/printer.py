@@ -89,7 +89,7 @@ class Printer:
         for form, text in kernel.guards:
             add(f"guard {_bracketed(form)} {quote(text)}")
         for tensor in kernel.tensors:
-            add(self._tensor(tensor))
+            add(self._tensor(tensor, (kernel.placement or {}).get(tensor)))
         for tensor, name in zip(kernel.parameters, kernel.parameter_names, strict=True):
             add(f"input %t{tensor.number} {quote(name)}")
         for tensor in kernel.results:
@@ -146,7 +146,7 @@ class Printer:
             words.append(f"after=({edges})")
         return " ".join(words) + self._location(op.location)
 
-    def _tensor(self, tensor: Tensor) -> str:
+    def _tensor(self, tensor: Tensor, place: tuple[int, int] | None) -> str:
         shape = ", ".join(map(_inner, tensor.shape))
         text = (
             f"tensor %t{tensor.number} {quote(tensor.name)}: "
@@ -158,6 +158,8 @@ class Printer:
             text += f" core={tensor.core}"
         if tensor.address is not None:
             text += f" address=({tensor.address[0]}, {tensor.address[1]})"
+        if place is not None:
+            text += f" place=({place[0]}, {place[1]})"
         if tensor.data is not None:
             text += f" data={base64.b64encode(tensor.data.tobytes()).decode('ascii')}"
         return text + self._location(tensor.location)

@@ -9,7 +9,7 @@ tensor    = 'tensor' %tN STRING ':' MEMORY DTYPE '[' FORM, ... ']' ['role=' NAME
 input     = 'input' %tN STRING
 result    = 'result' %tN
 core      = 'core' INT ':'  register*  block
-register  = 'register' %rN STRING ['in' FORM 'to' FORM] ['loc=' INT]
+register  = 'register' %rN STRING ['from' FORM] ['to' FORM] ['loc=' INT]
 block     = node, ...                                           (indented by two more spaces)
 node      = op | loop | while
 op        = ['!' INT ':'] OPERATION field=VALUE ... ['name=' STRING] ['after=(' !INT, ... ')']

@@ -30,8 +30,8 @@ def verify(kernel: Kernel) -> None:
       memories and dtypes that the row allows; `accumulate` is resolved;
     - accesses stay inside their tensor where that can be decided, and keep dimension 0 on the
       partitions on chip;
-    - a tensor begins before it is used (parameters and constants have begun), and is used in the
-      block where it begins; a core uses only its own tensors and shared ones;
+    - an on-chip tensor begins before it is used, and is used in the block where it begins; a core
+      uses only its own tensors and shared ones;
     - registers are written before they are read; loop variables are used inside their loop and
       written nowhere; the body of a `while` writes its register;
     - `after` edges name operations further up.
@@ -85,7 +85,7 @@ class _Verifier:
         for tensor in source.results:
             self.need(tensor in self.known, f"result {tensor!r} is not among the tensors")
             self.need(not tensor.memory.on_chip, f"result {tensor!r} is not in HBM")
-        initial = {t for t in source.tensors if t.role in ("input", "inout", "constant")}
+        initial = {tensor for tensor in source.tensors if not tensor.memory.on_chip}
         for core, body in enumerate(source.bodies):
             self.core = core
             self.begun = set(initial)

@@ -30,7 +30,7 @@ tensor %t0 "a": shared_hbm float32[M, 512] role=input
 tensor %t1 "n": shared_hbm int32[1, 1] role=input
 tensor %t2 "out": shared_hbm float32[M, 512] role=output
 tensor %t3 "tile": sbuf float32[128, 512] core=0 address=(0, 1024) loc=0
-tensor %t4 "rows": sbuf int32[128, 1] core=0
+tensor %t4 "rows": sbuf int32[128, 1] core=0 place=(32, 16)
 tensor %t5 "sum": psum float32[128, 512] core=0
 tensor %t6 "one": shared_hbm uint8[2, 2] role=constant data=AQIDBA==
 input %t0 "x"
@@ -69,6 +69,7 @@ def test_parsed_kernel_has_the_values_of_the_text() -> None:
     kernel = parse_kernel(TEXT)
     assert [t.name for t in kernel.tensors] == ["a", "n", "out", "tile", "rows", "sum", "one"]
     assert kernel.tensors[3].address == (0, 1024)
+    assert kernel.placement == {kernel.tensors[4]: (32, 16)}
     assert kernel.tensors[6].data.tolist() == [[1, 2], [3, 4]]
     assert kernel.parameter_names == ["x", 'count "n"']
     assert kernel.results == [kernel.tensors[2]]
@@ -358,6 +359,7 @@ def test_random_kernels_survive_the_round_trip(data: st.DataObject) -> None:
         lambda k: setattr(k.tensors[3], "address", None),
         lambda k: setattr(k.bodies[0][0], "location", None),
         lambda k: setattr(k, "guards", []),
+        lambda k: setattr(k, "placement", None),
         lambda k: k.results.append(k.tensors[0]),
     ],
 )

@@ -1,0 +1,369 @@
+"""One operation of the tile IR at a time: storages, views of them, and the machine kernels.
+
+The reference executor and the eager mode share this. An operation expands into machine
+instructions, and each runs the kernel of `simulator.oracle` that the device mode runs as well, so
+that all modes agree bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from isa.affine import Affine, Polynomial, Predicate, evaluate
+from isa.dtypes import DTYPES
+from isa.enums import OobMode, RegisterOperation
+from isa.errors import NeuronError
+from isa.machine import control
+from isa.spec import Instruction, MachineInstruction
+from isa.target import Target
+from nki.ir.nodes import Access, Op, Register, Tensor
+from nki.trace import locations
+from simulator.checks.initialised import Shadow
+from simulator.control import REGISTER_OPERATIONS
+from simulator.machine import CoreState
+from simulator.oracle import KERNELS, fill_sentinel, load_register, store_register
+from simulator.oracle.control import wrap32
+from simulator.views import Indirect, strided, view_dtype
+
+Registers = Mapping[int, int]
+Resolver = Callable[[Registers], Any]
+"""Gives the value of a field for the registers' values."""
+
+
+class Storage:
+    """The bytes of one tensor: on chip `rows` partitions of `row_bytes`, in HBM one row.
+
+    It starts without data. `shadow`, where there is one, mirrors it.
+    """
+
+    __slots__ = ("buffer", "row_bytes", "rows", "shadow", "shape", "tensor")
+
+    def __init__(self, tensor: Tensor, shape: tuple[int, ...], shadow: Shadow | None) -> None:
+        self.tensor = tensor
+        self.shape = shape
+        total = DTYPES[tensor.dtype].size
+        for count in shape:
+            total *= count
+        self.rows = shape[0] if tensor.memory.on_chip else 1
+        self.row_bytes = total // max(self.rows, 1)
+        self.buffer: np.ndarray[Any, Any] = np.empty(total, np.uint8)
+        self.shadow = shadow
+        if shadow is not None:
+            shadow.add(self.buffer)
+        fill_sentinel(self.array())
+
+    def __del__(self) -> None:
+        if self.shadow is not None:
+            self.shadow.spaces.pop(id(self.buffer), None)
+
+    def array(self) -> np.ndarray[Any, Any]:
+        """All of it as an array of the tensor's dtype and shape, aliasing the bytes."""
+        return np.ndarray(self.shape, view_dtype(self.tensor.dtype), self.buffer)
+
+    def begin(self) -> None:
+        """The allocation starts afresh: it holds nothing."""
+        view = self.array()
+        fill_sentinel(view)
+        if self.shadow is not None:
+            self.shadow.begin(view)
+
+    def assign(self, data: np.ndarray[Any, Any]) -> None:
+        """Make it hold an array of the same dtype and shape."""
+        self.buffer[...] = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        if self.shadow is not None:
+            self.shadow.spaces[id(self.buffer)].reset(initialised=True)
+
+
+class View:
+    """An access placed in its storage. `fixed` is its NumPy view unless registers decide it."""
+
+    __slots__ = (
+        "access",
+        "fixed",
+        "high",
+        "index",
+        "low",
+        "offset",
+        "shape",
+        "skip",
+        "storage",
+        "strides",
+        "terms",
+    )
+
+    def __init__(
+        self,
+        access: Access,
+        storage_of: Callable[[Tensor], Storage],
+        binding: Mapping[str, int],
+        skip: bool = False,
+    ) -> None:
+        size = DTYPES[access.dtype].size
+        self.access = access
+        self.storage = storage_of(access.storage)
+        shape = [evaluate(count, binding) for count in access.shape]
+        strides = [evaluate(stride, binding) * size for stride in access.strides]
+        self.index: View | None = None
+        if access.vector_offset is not None:
+            self.index = View(access.vector_offset, storage_of, binding)
+            shape[0] = evaluate(access.vector_bound, binding)
+            strides[0] = evaluate(access.vector_stride, binding) * size
+        self.shape = tuple(shape)
+        self.strides = tuple(strides)
+        self.skip = skip
+        self.terms: tuple[tuple[int, int], ...] = ()
+        offset = access.offset
+        if isinstance(offset, Affine):
+            self.terms = tuple((r.number, evaluate(c, binding) * size) for r, c in offset.terms)
+            offset = offset.constant
+        self.offset = evaluate(offset, binding) * size
+        # How far the access reaches from its start within one row of the storage.
+        self.low, self.high = 0, size
+        rows = 1 if access.storage.memory.on_chip else 0
+        for count, stride in zip(shape[rows:], strides[rows:]):
+            if stride < 0:
+                self.low += (count - 1) * stride
+            else:
+                self.high += (count - 1) * stride
+        self.fixed: Any = None
+        if not self.terms and (self.index is None or self.index.fixed is not None):
+            self.fixed = self.resolve({})
+
+    def resolve(self, registers: Registers) -> Any:
+        """The operand: a view, an `Indirect`, or None where it is out of bounds and skipped.
+
+        Raises NeuronError out-of-bounds, or dynamic-out-of-bounds where registers take part.
+        """
+        if self.fixed is not None:
+            return self.fixed
+        offset = self.offset
+        for number, scale in self.terms:
+            offset += registers[number] * scale
+        if not self._inside(offset):
+            if self.skip and self.terms:
+                return None
+            raise self._outside(offset)
+        view = strided(self.storage.buffer, self.access.dtype, offset, self.shape, self.strides)
+        if self.index is None:
+            return view
+        return Indirect(view, self.index.resolve(registers), self.skip)
+
+    def _inside(self, offset: int) -> bool:
+        if 0 in self.shape:
+            return True
+        storage = self.storage
+        if not storage.tensor.memory.on_chip:
+            return offset + self.low >= 0 and offset + self.high <= storage.row_bytes
+        row, column = divmod(offset, storage.row_bytes)
+        return (
+            row >= 0
+            and row + self.shape[0] <= storage.rows
+            and column + self.low >= 0
+            and column + self.high <= storage.row_bytes
+        )
+
+    def _outside(self, offset: int) -> NeuronError:
+        size = DTYPES[self.access.dtype].size
+        storage = self.storage
+        return NeuronError(
+            "dynamic-out-of-bounds" if self.terms else "out-of-bounds",
+            f"{self.access.dtype}{list(self.shape)} at element {offset // size} with strides "
+            f"{[stride // size for stride in self.strides]} leaves {storage.tensor.name!r}, which "
+            f"is {storage.tensor.dtype}{list(storage.shape)}",
+        )
+
+
+class Step:
+    """A machine instruction that is ready to run: its arguments, and what registers decide."""
+
+    __slots__ = ("arguments", "dynamic", "engine", "kernel", "operands", "row", "start")
+
+    def __init__(
+        self,
+        row: type[MachineInstruction],
+        engine: Any,
+        arguments: tuple[Any, ...],
+        dynamic: tuple[tuple[int, Resolver], ...],
+        start: int,
+    ) -> None:
+        self.row = row
+        self.engine = engine
+        self.arguments = arguments
+        self.dynamic = dynamic
+        self.start = start
+        self.kernel = KERNELS.get(row.name)
+        self.operands: Any = None
+
+
+class Interpreter:
+    """Executes operations on one core. `registers` holds values by register number.
+
+    `storage_of` gives the storage of a tensor, `binding` the values of launch symbols, `placement`
+    the on-chip places that the allocator chose, if it ran. With a `shadow`, reads of data that was
+    never written are found.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        storage_of: Callable[[Tensor], Storage],
+        core: int = 0,
+        binding: Mapping[str, int] | None = None,
+        shadow: Shadow | None = None,
+        placement: Mapping[Tensor, tuple[int, int]] | None = None,
+    ) -> None:
+        self.target = target
+        self.storage_of = storage_of
+        self.binding = binding or {}
+        self.shadow = shadow
+        self.placement = placement or {}
+        self.state = CoreState(target, number=core)
+        self.registers: dict[int, int] = {}
+
+    def plan(self, op: Op) -> list[Step]:
+        """The machine instructions of an operation. Callers hold `simulator.oracle.quiet()`."""
+        try:
+            values = op.row.resolve(op.values, self.target)
+            return [self._step(i) for i in op.row.expand(values, self.target)]
+        except NeuronError as error:
+            raise located(error, op) from None
+
+    def execute(self, op: Op, plan: list[Step] | None = None) -> None:
+        """Run an operation; `plan` is what `plan(op)` gave, if the caller kept it."""
+        state, registers, shadow = self.state, self.registers, self.shadow
+        if plan is None:
+            plan = self.plan(op)
+        try:
+            for step in plan:
+                arguments = step.arguments
+                if step.dynamic:
+                    changed = list(arguments)
+                    for position, resolve in step.dynamic:
+                        changed[position] = resolve(registers)
+                    arguments = tuple(changed)
+                state.engine = step.engine
+                state.start_partition = step.start
+                if shadow is not None:
+                    self._follow(shadow, step, arguments, op)
+                if step.kernel is not None:
+                    step.kernel(state, *arguments)
+                else:
+                    _CONTROL[step.row](self, *arguments)
+        except NeuronError as error:
+            raise located(error, op) from None
+
+    def _follow(self, shadow: Shadow, step: Step, arguments: tuple[Any, ...], op: Op) -> None:
+        if step.row in _UNTRACKED:
+            return
+        operands = step.operands
+        if operands is None:
+            operands = shadow.track(step.row, arguments)
+            if not step.dynamic:
+                step.operands = operands
+        shadow.follow(step.row, self.state, arguments, op.location, operands)
+
+    def _step(self, instruction: Instruction) -> Step:
+        row, values = instruction.row, instruction.values
+        arguments: list[Any] = list(values)
+        dynamic: list[tuple[int, Resolver]] = []
+        skip = any(value is OobMode.skip for value in values)
+        start = None
+        for position, value in enumerate(values):
+            if isinstance(value, Access):
+                view = View(value, self.storage_of, self.binding, skip)
+                arguments[position] = view.fixed
+                if view.fixed is None:
+                    dynamic.append((position, view.resolve))
+                if start is None and position in row.writes:
+                    start = self._start_partition(view)
+            elif isinstance(value, Register):
+                if position not in _written(row):
+                    dynamic.append((position, _reader(value)))
+            elif isinstance(value, Affine):
+                dynamic.append((position, self._form(value)))
+            elif isinstance(value, Predicate):
+                dynamic.append((position, self._predicate(value)))
+            elif isinstance(value, (Polynomial, tuple)):
+                arguments[position] = self._bound(value)
+        return Step(row, instruction.engine, tuple(arguments), tuple(dynamic), start or 0)
+
+    def _start_partition(self, view: View) -> int:
+        tensor = view.access.storage
+        if not tensor.memory.on_chip or not view.storage.row_bytes:
+            return 0
+        first, _ = self.placement.get(tensor) or tensor.address or (0, 0)
+        return first + view.offset // view.storage.row_bytes
+
+    def _form(self, form: Affine) -> Resolver:
+        return lambda registers: evaluate(form, self.binding, registers)
+
+    def _predicate(self, predicate: Predicate) -> Resolver:
+        return lambda registers: predicate.evaluate(self.binding, registers)
+
+    def _bound(self, value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(self._bound, value))
+        return evaluate(value, self.binding) if isinstance(value, Polynomial) else value
+
+
+def located(error: NeuronError, op: Op) -> NeuronError:
+    """The error with the operation's source line, unless it has one."""
+    if error.location is None:
+        error.location = locations.resolve(op.location)
+    return error
+
+
+def _written(row: type[MachineInstruction]) -> tuple[int, ...]:
+    from isa.fields import Kind
+
+    return tuple(i for i, _, attribute in row.attributes if attribute.kind is Kind.register)
+
+
+def _reader(register: Register) -> Resolver:
+    number = register.number
+    return lambda registers: registers[number]
+
+
+# Control instructions: executors run them themselves.
+
+
+def _register_move(interpreter: Interpreter, dst: Register, src: int) -> None:
+    interpreter.registers[dst.number] = wrap32(src)
+
+
+def _register_load(interpreter: Interpreter, dst: Register, src: Any) -> None:
+    interpreter.registers[dst.number] = load_register(src)
+
+
+def _register_store(interpreter: Interpreter, dst: Any, src: int) -> None:
+    store_register(dst, src)
+
+
+def _register_alu(
+    interpreter: Interpreter, dst: Register, op: RegisterOperation, left: int, right: int
+) -> None:
+    interpreter.registers[dst.number] = wrap32(REGISTER_OPERATIONS[op](left, right))
+
+
+def _storage_begin(interpreter: Interpreter, dst: Any) -> None:
+    fill_sentinel(dst)
+    if interpreter.shadow is not None:
+        interpreter.shadow.begin(dst)
+
+
+def _core_barrier(interpreter: Interpreter, data: Any, cores: tuple[int, ...]) -> None:
+    """Whoever steps the cores makes them wait."""
+
+
+_CONTROL: dict[type[MachineInstruction], Callable[..., None]] = {
+    control.RegisterMove: _register_move,
+    control.RegisterAlu: _register_alu,
+    control.RegisterLoad: _register_load,
+    control.RegisterStore: _register_store,
+    control.StorageBegin: _storage_begin,
+    control.CoreBarrier: _core_barrier,
+}
+_UNTRACKED = frozenset({control.StorageBegin, control.RegisterMove, control.RegisterAlu})
