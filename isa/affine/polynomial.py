@@ -98,7 +98,7 @@ class Symbol:
 def _symbol(name: str, maximum: int | None, minimum: int, multiple_of: int) -> Symbol:
     if not name.isidentifier() or name in ("min", "max"):
         raise NeuronError("value-not-allowed", f"{name!r} is not a name for a launch symbol")
-    if multiple_of < 1 or minimum < 0:
+    if multiple_of < 1 or minimum < 1:
         raise NeuronError(
             "value-not-allowed",
             f"symbol {name}: multiple_of={multiple_of} and min={minimum} must be positive",
@@ -296,6 +296,23 @@ class Polynomial:
 
     __int__ = __index__
 
+    def __float__(self) -> float:
+        raise NeuronError("symbol-index", f"`{self}` is needed as a plain number here")
+
+    def __truediv__(self, other: Any) -> Any:
+        raise _fraction(f"{self} / {other}")
+
+    def __rtruediv__(self, other: Any) -> Any:
+        raise _fraction(f"{other} / {self}")
+
+    def __pow__(self, exponent: Any) -> Any:
+        if not isinstance(exponent, int) or exponent < 0:
+            return NotImplemented
+        result: Any = 1
+        for _ in range(exponent):
+            result = self * result
+        return result
+
     @property
     def sympy(self) -> Any:
         """The same expression in sympy."""
@@ -324,6 +341,15 @@ def _polynomial(terms: tuple[tuple[Monomial, int], ...]) -> Polynomial:
     form._bounds = None
     form._sympy = None
     return form
+
+
+def _fraction(text: str) -> NeuronError:
+    return NeuronError(
+        "symbol-index",
+        f"`{text}` is a fraction",
+        why="Sizes and offsets are integers, also where their values are not known yet.",
+        hint="Divide with `//`, or with `-(-a // b)` to round up.",
+    )
 
 
 def polynomial(symbol: Symbol) -> Polynomial:

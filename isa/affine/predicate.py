@@ -23,6 +23,15 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 }
 _NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 
+_GUARDS: dict[str, Callable[[Any], Any]] = {
+    "<": lambda form: -form - 1,
+    "<=": lambda form: -form,
+    ">": lambda form: form - 1,
+    ">=": lambda form: form,
+    "==": lambda form: -(form * form),
+    "!=": lambda form: form * form - 1,
+}
+
 DECIDE: ContextVar[Callable[[Predicate], bool] | None] = ContextVar("DECIDE", default=None)
 """Decides predicates on launch symbols that bounds leave open; set while a kernel is traced. It may
 record a guard that makes its answer true for every admitted size."""
@@ -61,6 +70,11 @@ class Predicate:
     def negate(self) -> Predicate:
         """The predicate that holds where this one does not."""
         return Predicate(self.form, _NEGATED[self.op])
+
+    @property
+    def guard(self) -> Any:
+        """A form that is at least 0 exactly where the predicate holds."""
+        return _GUARDS[self.op](self.form)
 
     def evaluate(
         self, binding: Mapping[str, int], registers: Mapping[int, int] | None = None

@@ -156,6 +156,8 @@ def parse_form(text: str, symbols: Mapping[str, Symbol], registers: Mapping[str,
 
     `registers` maps printed names ("%r3") to variables. Raises ir-syntax.
     """
+    if text.isdigit():
+        return int(text)
     parser = _Parser(text, symbols, registers)
     form = parser.form()
     parser.finish()

@@ -36,7 +36,9 @@ def check_call(row: type[Operation], values: tuple[Any, ...], target: Target) ->
     """The first violation of one use of an operation, or None.
 
     `values` align with `row.field_names`: accesses (`nki.ir.nodes.Access`-like), numbers, None,
-    attribute values. Field declarations are checked first, then the row's rules in order.
+    attribute values. Field declarations are checked first, then the row's rules in order. Sizes
+    that depend on launch symbols may put comparisons to `isa.affine.DECIDE`, so a verdict on them
+    is good for one trace only.
     """
     if target.generation not in row.generations:
         return generation_violation(row.name, row.generations, target)

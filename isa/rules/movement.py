@@ -91,11 +91,17 @@ DMA_HWDGE = Rule("dma_hwdge", _DGE, _dma_hwdge)
 
 
 def _dma_engine(call: Call) -> Violation | None:
-    if call.engine is Engine.unknown or call.dge_mode is DgeMode.hwdge:
+    """Also holds of resolved calls, where the host's descriptors go with the sync engine or, like
+    those of the GpSimd engine, with that one."""
+    engine, mode = call.engine, call.dge_mode
+    if engine is Engine.unknown or mode is DgeMode.hwdge:
+        return None
+    resolved = {DgeMode.none: (Engine.sync, Engine.gpsimd), DgeMode.swdge: (Engine.gpsimd,)}
+    if engine in resolved.get(mode, ()):
         return None
     return Violation(
         "engine-not-allowed",
-        f"engine={call.engine.name} with dge_mode={call.dge_mode.name}",
+        f"engine={engine.name} with dge_mode={mode.name}",
         why="The engine that starts a transfer can be chosen with dge_mode.hwdge only.",
         hint="Pass dge_mode=nisa.dge_mode.hwdge as well, or leave engine out.",
         operand="engine",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 from isa.alu import ALU
@@ -284,7 +285,7 @@ def float32_columns(op: str | None, *names: str) -> Rule:
                 accepted = dtype == "float32" if arithmetic else DTYPES[dtype].is_integer
                 shown = dtype
             else:
-                accepted = arithmetic or value is None or isinstance(value, int)
+                accepted = arithmetic or value is None or isinstance(value, Integral)
                 shown = repr(value)
             if not accepted:
                 expected = "float32" if arithmetic else "an integer"

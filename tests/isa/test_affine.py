@@ -28,6 +28,7 @@ from isa.affine import (
     parse_form,
     parse_predicate,
     polynomial,
+    prove,
     prove_nonnegative,
     solve_shape,
     substitute,
@@ -302,6 +303,27 @@ def test_symbol_branches_ask_the_handler():
     finally:
         DECIDE.reset(token)
     assert asked[:2] == ["M > 512", "M == 512"]
+
+
+@pytest.mark.parametrize("op", ["<", "<=", ">", ">=", "==", "!="])
+@given(expressions(depth=2), bindings)
+@settings(max_examples=60, deadline=None)
+def test_guards_and_negations(op, expression, binding):
+    form, value = expression
+    predicate = Predicate(form, op)
+    holds = eval(f"{value(binding)} {op} 0")
+    assert predicate.evaluate(binding) is holds
+    assert predicate.negate().evaluate(binding) is not holds
+    assert (evaluate(predicate.guard, binding) >= 0) is holds
+    verdict = prove(form, op)
+    assert verdict is None or verdict is holds
+
+
+def test_fractions_are_refused():
+    for use in (lambda: M / 128, lambda: 1 / M, lambda: float(M)):
+        with pytest.raises(NeuronError, match="symbol-index"):
+            use()
+    assert identical(M**2, M * M) and M**0 == 1
 
 
 def test_symbols_are_no_integers():

@@ -11,7 +11,7 @@ from isa.alu import ACTIVATIONS, ALU
 from isa.enums import DgeMode, Engine, MatmulPerfMode, Memory, ReduceCommand
 from isa.errors import CATALOGUE
 from isa.operations import OPERATIONS
-from isa.rules import check_call, dge_mode, transpose_engine
+from isa.rules import Call, check_call, dge_mode, transpose_engine
 from isa.spec import defaults
 from isa.target import resolve
 
@@ -120,6 +120,12 @@ SELECT = {
 )
 def test_legal_calls(name, given):
     accepted(name, **given)
+    # What a row resolves for itself breaks none of its rules.
+    row, target = OPERATIONS[name], resolve("trn2")
+    values = dict.fromkeys(row.field_names) | defaults(row) | given
+    resolved = row.resolve(tuple(values[n] for n in row.field_names), target)
+    call = Call(row.field_names, resolved, target)
+    assert [rule.check(call) for rule in row.rules] == [None] * len(row.rules)
 
 
 @pytest.mark.parametrize(
@@ -250,6 +256,8 @@ def test_legal_calls(name, given):
          COPY | {"dge_mode": DgeMode.hwdge, "src": tile(128, 64, memory=HBM, dtype="bfloat16")}),
         ("dma_copy", "engine-not-allowed", "engine=scalar with dge_mode=unknown",
          COPY | {"engine": Engine.scalar}),
+        ("dma_copy", "engine-not-allowed", "engine=sync with dge_mode=swdge",
+         COPY | {"engine": Engine.sync, "dge_mode": DgeMode.swdge}),
         ("core_barrier", "value-not-allowed", "cores is (0, 1, 2)", BARRIER | {"cores": (0, 1, 2)}),
         ("core_barrier", "wrong-memory", "must be in shared_hbm",
          BARRIER | {"data": tile(8, 4, memory=HBM)}),
