@@ -21,7 +21,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isa.enums import Engine
 from isa.program import Program
@@ -29,6 +29,9 @@ from simulator.checks.order import Order
 from simulator.checks.race import Race, Site
 from simulator.checks.regions import OverlapCache
 from simulator.checks.unroll import Expansion, Node, Prepared, expand
+
+if TYPE_CHECKING:
+    from simulator.execute import ControlTrace
 
 __all__ = ["Race", "Site", "check", "superfluous_waits"]
 
@@ -40,7 +43,10 @@ DYNAMIC_ROUNDS = 3
 
 
 def check(
-    program: Program, iterations: int | None = 3, trace: Any = None, limit: int = FINDING_LIMIT
+    program: Program,
+    iterations: int | None = 3,
+    trace: ControlTrace | None = None,
+    limit: int = FINDING_LIMIT,
 ) -> list[Race]:
     """Every pair of conflicting accesses of a bound program that nothing orders; [] is a proof.
 
@@ -54,7 +60,7 @@ def check(
 
 
 def superfluous_waits(
-    program: Program, iterations: int | None = 3, trace: Any = None
+    program: Program, iterations: int | None = 3, trace: ControlTrace | None = None
 ) -> list[tuple[int, Engine, int, tuple[int, int]]]:
     """The waits that could each be taken away without a race: (core, engine, index, wait).
 
@@ -97,7 +103,7 @@ class Analysis:
     def findings(
         self,
         iterations: int | None,
-        trace: Any,
+        trace: ControlTrace | None,
         limit: int,
         ignored: tuple[Node, int] | None = None,
     ) -> list[Race]:
@@ -123,7 +129,9 @@ class Analysis:
         order.follow()
         return order
 
-    def _expand(self, iterations: int | None, rounds: int, trace: Any = None) -> Expansion:
+    def _expand(
+        self, iterations: int | None, rounds: int, trace: ControlTrace | None = None
+    ) -> Expansion:
         key = (iterations, rounds, trace is not None)
         expansion = self.expansions.get(key)
         if expansion is None:

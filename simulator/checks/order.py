@@ -6,9 +6,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from isa.access import UNBOUNDED
 from simulator.checks.prepare import Action, Node, Prepared, Step
 from simulator.checks.race import Bounds, Race, Site
-from simulator.checks.regions import UNBOUNDED, OverlapCache, Region
+from simulator.checks.regions import OverlapCache, Region
 from simulator.checks.shadow import Record, Shadow
 
 
@@ -306,7 +307,7 @@ def _author_order(at: Site) -> tuple[Any, ...]:
 def _common(first: int, end: int, other_first: int, other_end: int) -> Bounds:
     """The part that two ranges share."""
     last = min(end, other_end)
-    return max(first, other_first), None if last == UNBOUNDED else last
+    return max(first, other_first), None if last >= UNBOUNDED else last
 
 
 class Barriers:

@@ -2,34 +2,29 @@
 
 A memory is a grid of rows and columns: a row is a partition (on chip) or a pitch of the HBM
 tensor, a column a byte within it. Most operands fill a box of that grid exactly; the others carry
-their access pattern, and two boxes that meet are then compared by `isa.access.overlaps`.
+their footprint, and two boxes that meet are then compared by `isa.access.overlaps`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from isa.access import AccessPattern
-from isa.dtypes import DTYPES
+from isa.access import UNBOUNDED, AccessPattern, Footprint, footprint, overlaps
 from isa.enums import Memory
 from isa.program import Program
 
-UNBOUNDED = 1 << 40
-"""Columns of a memory whose extent does not matter (beyond any partition or tensor)."""
-
 _PITCH_SAMPLES = 64
-
-Dims = list[tuple[int, int]]
+"""Operands of a tensor that are looked at to choose its pitch."""
 
 
 class Region:
     """Bytes of one memory: rows `row0 .. row1`, columns `column0 .. column1`.
 
-    `pattern` is None when the region is the whole box; else the exact bytes are those of the
-    pattern (its registers resolved), and the box is their hull.
+    `touched` is None when the region is the whole box; else it says which bytes of the box, their
+    hull, are meant. A column bound of `isa.access.UNBOUNDED` or more means up to the end.
     """
 
-    __slots__ = ("column0", "column1", "memory", "pattern", "row0", "row1")
+    __slots__ = ("column0", "column1", "memory", "row0", "row1", "touched")
 
     def __init__(
         self,
@@ -38,14 +33,14 @@ class Region:
         row1: int,
         column0: int,
         column1: int,
-        pattern: AccessPattern | None = None,
+        touched: Footprint | None = None,
     ) -> None:
         self.memory = memory
         self.row0 = row0
         self.row1 = row1
         self.column0 = column0
         self.column1 = column1
-        self.pattern = pattern
+        self.touched = touched
 
 
 class Layout:
@@ -90,60 +85,32 @@ class Layout:
     def region(
         self, memory: int, pattern: AccessPattern, registers: Mapping[int, int]
     ) -> Region | None:
-        """The bytes of `memory` that `pattern` touches; None when there are none.
+        """The bytes of `memory` that `pattern` may touch; None when there are none.
 
-        A register without a known value makes it every byte of the tensor (of the partitions, on
-        chip); a vector offset makes it every row that may be indexed.
+        A register without a value in `registers` makes it every byte of the tensor (of the
+        partitions, on chip); a vector offset makes it every row that may be indexed.
         """
         if pattern.registers:
-            return self._region(memory, pattern, registers)
+            return self._region(memory, footprint(pattern, registers))
         # Programs share patterns between instructions, and keep them alive.
         key = (memory, id(pattern))
         if key not in self._regions:
-            self._regions[key] = self._region(memory, pattern, registers)
+            self._regions[key] = self._region(memory, footprint(pattern))
         return self._regions[key]
 
-    def _region(
-        self, memory: int, pattern: AccessPattern, registers: Mapping[int, int]
-    ) -> Region | None:
-        offset = pattern.offset
-        dims = pattern.dims
-        if pattern.vector_offset is not None and dims:
-            dims = ((pattern.vector_stride, pattern.vector_bound), *dims[1:])
-        row0, row1 = pattern.start_partition, pattern.start_partition + pattern.partitions
-        for register, scale in pattern.registers:
-            value = registers.get(register)
-            if value is None:
-                if pattern.tensor >= 0:
-                    return Region(memory, 0, UNBOUNDED, 0, UNBOUNDED)
-                return Region(memory, row0, row1, 0, UNBOUNDED)
-            offset += value * scale
-        size = DTYPES[pattern.dtype].size
-        start, run, steps, empty = _runs(offset, dims, size)
-        if empty or row0 >= row1:
+    def _region(self, memory: int, touched: Footprint) -> Region | None:
+        if not touched.width:
             return None
-        if pattern.tensor < 0:
-            end = start + run
-            for step, count in steps:
-                end += step * (count - 1)
-            exact = not steps
+        if touched.tensor >= 0 and touched.width >= UNBOUNDED:
+            return Region(memory, 0, UNBOUNDED, 0, UNBOUNDED)
+        if touched.tensor >= 0:
+            row0, row1, column0, column1, exact = _rows(touched, self.pitch(touched.tensor))
         else:
-            pitch = self.pitch(pattern.tensor)
-            row0, row1, start, end, exact = _rows(start, run, steps, pitch)
-        if exact:
-            return Region(memory, row0, row1, start, end)
-        resolved = pattern
-        if pattern.registers or pattern.vector_offset is not None:
-            resolved = AccessPattern(
-                pattern.memory,
-                pattern.dtype,
-                offset,
-                dims,
-                pattern.start_partition,
-                pattern.partitions,
-                pattern.tensor,
-            )
-        return Region(memory, row0, row1, start, end, resolved)
+            row0 = touched.start_partition
+            row1 = row0 + touched.partitions
+            column0, column1 = touched.start, touched.end
+            exact = touched.contiguous
+        return Region(memory, row0, row1, column0, column1, None if exact else touched)
 
 
 class OverlapCache:
@@ -155,95 +122,51 @@ class OverlapCache:
 
     def meet(self, left: Region, right: Region) -> bool:
         """Whether two regions of one memory, whose boxes meet, share a byte."""
-        a = left.pattern or self._box_pattern(left, right)
-        b = right.pattern or self._box_pattern(right, left)
-        if a is None or b is None:
-            return True
-        # Partitions meet as the boxes do, so only offsets within a partition matter.
-        key = (a.dims, a.dtype, b.dims, b.dtype, b.offset - a.offset)
+        a = left.touched or self._whole(left)
+        b = right.touched or self._whole(right)
+        # Partitions meet as the boxes do, so only what lies within a partition matters.
+        key = (a.dims, a.width, b.dims, b.width, b.start - a.start)
         outcome = self.outcomes.get(key)
         if outcome is None:
-            from isa.access import overlaps
-
-            outcome = self.outcomes[key] = overlaps(_one_row(a), _one_row(b))
+            outcome = self.outcomes[key] = overlaps(a, b)
         return outcome
 
-    def _box_pattern(self, box: Region, other: Region) -> AccessPattern | None:
-        """The box as bytes of one partition or of a tensor; None when it is without bound."""
-        if box.column1 == UNBOUNDED and box.row1 == UNBOUNDED:
-            return None
+    def _whole(self, box: Region) -> Footprint:
+        """The footprint of a region that is its whole box."""
         columns = box.column1 - box.column0
         if box.memory < self.layout.first_tensor:
-            if box.column1 == UNBOUNDED:
-                return None
-            return AccessPattern(Memory.sbuf, "uint8", box.column0, ((1, columns),))
+            memory = Memory.psum if box.memory % 2 else Memory.sbuf
+            rows = box.row1 - box.row0
+            return Footprint(memory, -1, box.row0, rows, box.column0, (), columns)
         tensor = box.memory - self.layout.first_tensor
         pitch = self.layout.pitch(tensor)
-        rows = box.row1 - box.row0
-        return AccessPattern(
-            Memory.private_hbm,
-            "uint8",
-            box.row0 * pitch + box.column0,
-            ((pitch, rows), (1, columns)),
-            tensor=tensor,
-        )
+        if box.column1 >= UNBOUNDED:
+            return Footprint(Memory.shared_hbm, tensor, 0, 1, 0, (), UNBOUNDED)
+        dims = () if box.row1 - box.row0 == 1 else ((pitch, box.row1 - box.row0),)
+        start = box.row0 * pitch + box.column0
+        return Footprint(Memory.shared_hbm, tensor, 0, 1, start, dims, columns)
 
 
-def _one_row(pattern: AccessPattern) -> AccessPattern:
-    """The pattern within one partition of one address space."""
-    return AccessPattern(Memory.sbuf, pattern.dtype, pattern.offset, pattern.dims)
-
-
-def _runs(offset: int, dims: Iterable[tuple[int, int]], size: int) -> tuple[int, int, Dims, bool]:
-    """Normal form of a pattern: (first byte, bytes of a run, [(byte step, count)], empty).
-
-    Runs are the longest gap-free stretches that the innermost dimensions form; the remaining
-    steps are positive and ascending.
-    """
-    steps: Dims = []
-    for stride, count in dims:
-        if count <= 0:
-            return 0, 0, [], True
-        if count == 1 or stride == 0:
-            continue
-        step = stride * size
-        if step < 0:
-            offset += step * (count - 1)
-            step = -step
-        steps.append((step, count))
-    run = size
-    if len(steps) > 1:
-        steps.sort()
-    taken = 0
-    for step, count in steps:
-        if step > run:
-            break
-        run += step * (count - 1)
-        taken += 1
-    return offset, run, steps[taken:], False
-
-
-def _rows(start: int, run: int, steps: Dims, pitch: int) -> tuple[int, int, int, int, bool]:
-    """A linear pattern on a grid of rows of `pitch` bytes: (row0, row1, column0, column1, exact).
-
-    Exact when its bytes are the whole box.
-    """
+def _rows(touched: Footprint, pitch: int) -> tuple[int, int, int, int, bool]:
+    """A footprint in HBM on a grid of rows of `pitch` bytes: (row0, row1, column0, column1,
+    whether its bytes are the whole box)."""
+    start, width = touched.start, touched.width
     row, column = divmod(start, pitch)
     rows = 1
     exact = True
-    if column + run <= pitch:
-        end = column + run
+    if column + width <= pitch:
+        end = column + width
     else:
-        exact = column == 0 and run % pitch == 0
-        rows = (column + run - 1) // pitch + 1
+        exact = column == 0 and width % pitch == 0
+        rows = (column + width - 1) // pitch + 1
         column, end = 0, pitch
-    for step, count in steps:
-        down, right = divmod(step, pitch)
+    for stride, count in reversed(touched.dims):
+        down, right = divmod(stride, pitch)
         if right:
-            reach = start + run + sum(s * (c - 1) for s, c in steps)
-            if (reach - 1) // pitch == row:
-                return row, row + 1, column, reach - row * pitch, False
-            return row, (reach - 1) // pitch + 1, 0, pitch, False
+            last = (touched.end - 1) // pitch
+            if last == row:
+                return row, row + 1, start - row * pitch, touched.end - row * pitch, False
+            return row, last + 1, 0, pitch, False
         exact = exact and down <= rows
         rows += down * (count - 1)
     return row, row + rows, column, end, exact
@@ -251,19 +174,16 @@ def _rows(start: int, run: int, steps: Dims, pitch: int) -> tuple[int, int, int,
 
 def _best_pitch(patterns: list[AccessPattern]) -> int:
     """The row length of a tensor for which most of its patterns are exact boxes."""
-    normal = []
+    # Registers move a pattern and leave its shape: all at zero they tell as much.
+    static = [footprint(p, {number: 0 for number, _ in p.registers}) for p in patterns]
     candidates = {UNBOUNDED}
-    for pattern in patterns:
-        start, run, steps, empty = _runs(pattern.offset, pattern.dims, DTYPES[pattern.dtype].size)
-        if empty:
-            continue
-        normal.append((start, run, steps))
-        candidates.update(step for step, _ in steps)
-        candidates.add(run)
-    best, best_score = UNBOUNDED, -1.0
+    for touched in static:
+        candidates.update(stride for stride, _ in touched.dims)
+        if touched.width:
+            candidates.add(touched.width)
+    best, best_score = UNBOUNDED, -1
     for pitch in sorted(candidates, reverse=True):
-        boxes = [_rows(start, run, steps, pitch) for start, run, steps in normal]
-        score = float(sum(exact for *_, exact in boxes))
+        score = sum(_rows(touched, pitch)[4] for touched in static)
         if score > best_score:
             best, best_score = pitch, score
     return best

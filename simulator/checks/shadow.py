@@ -84,7 +84,7 @@ class Shadow:
         self.mark = mark = self.mark + 1
         row0, row1 = region.row0, region.row1
         column0, column1 = region.column0, region.column1
-        pattern = region.pattern
+        touched = region.touched
         reused = False
         for records in self._near(region):
             stale = False
@@ -105,7 +105,7 @@ class Shadow:
                 ordered = source == engine or known[source] >= old.epoch
                 conflict = write or old.write
                 if conflict and not ordered and old.step is not step:
-                    if (pattern is None and old.region.pattern is None) or self.cache.meet(
+                    if (touched is None and old.region.touched is None) or self.cache.meet(
                         old.region, region
                     ):
                         self.report(old, step, region, write)
@@ -115,7 +115,7 @@ class Shadow:
                     continue
                 if old.write and not write:
                     continue
-                if pattern is not None and pattern != old.region.pattern:
+                if touched is not None and touched != old.region.touched:
                     continue
                 if (
                     row0 <= old.row0
@@ -128,7 +128,7 @@ class Shadow:
                         and old.row1 == row1
                         and old.column0 == column0
                         and old.column1 == column1
-                        and pattern is old.region.pattern
+                        and touched is old.region.touched
                     ):
                         # The usual case: the same tile again. Its record moves on.
                         reused = True

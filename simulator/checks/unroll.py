@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isa.enums import SEQUENCERS, Condition, RegisterOperation
 from isa.errors import NeuronError
@@ -18,6 +18,9 @@ from isa.program import RegisterReference
 from isa.spec import MachineInstruction
 from simulator.checks.prepare import Access, Node, Prepared, Step
 from simulator.checks.regions import Layout
+
+if TYPE_CHECKING:
+    from simulator.execute import ControlTrace
 
 STEP_LIMIT = 4_000_000
 """Instructions a stream may expand to; more is an endless loop, or not worth proving this way."""
@@ -35,13 +38,15 @@ class Expansion:
     capped: bool
 
 
-def expand(prepared: Prepared, iterations: int | None, rounds: int, trace: Any = None) -> Expansion:
+def expand(
+    prepared: Prepared, iterations: int | None, rounds: int, trace: ControlTrace | None = None
+) -> Expansion:
     """Expand every stream; `rounds` is the assumed count of loops that depend on data."""
     steps = []
     dynamic = capped = False
     for core, streams in enumerate(prepared.nodes):
         for engine, nodes in zip(SEQUENCERS, streams):
-            events = None if trace is None else trace.events(core, engine)
+            events = None if trace is None else trace.cores[core].get(engine, ())
             unroller = Unroller(nodes, prepared.layout, iterations, rounds, events)
             steps.append(unroller.run())
             dynamic |= unroller.dynamic
