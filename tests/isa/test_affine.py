@@ -178,12 +178,13 @@ def test_ceiling_has_one_form():
         (N - 128 * (N // 128) + 3, "N%128 + 3"),
         (-(N // 7), "-(N//7)"),
         (M * N - N + 1, "M*N - N + 1"),
-        (minimum(N, 128), "min(128, N)"),
+        (minimum(N, 128), "min(N, 128)"),
+        (2 * minimum(N, 128) * (N % 7), "2*N*min(N, 128) - 14*(N//7)*min(N, 128)"),
         ((N + 127) // 128, "(N + 127)//128"),
     ],
 )
 def test_text(form, text):
-    assert str(form).replace("min(N, 128)", "min(128, N)") == text
+    assert str(form) == text
 
 
 def test_remainder_bounds_are_tight():
@@ -298,11 +299,11 @@ def test_symbol_branches_ask_the_handler():
     try:
         assert M > 512
         assert M == 512
-        assert min(M, 512) in (M, 512)
-        assert M == M and asked == ["M > 512", "M == 512", "M > 512", "M == 512"][: len(asked)]
+        assert M == M and M != N // 2000
+        assert min(M, 512) == 512
     finally:
         DECIDE.reset(token)
-    assert asked[:2] == ["M > 512", "M == 512"]
+    assert asked == ["M > 512", "M == 512", "M > 512"]
 
 
 @pytest.mark.parametrize("op", ["<", "<=", ">", ">=", "==", "!="])
@@ -335,9 +336,8 @@ def test_symbols_are_no_integers():
 
 def test_symbols_are_interned_and_checked():
     assert Symbol("M", 8192, multiple_of=128) is SYMBOLS["M"]
-    assert Symbol("M", 8200, multiple_of=128) is SYMBOLS["M"] or (
-        Symbol("M", 8200, multiple_of=128) == SYMBOLS["M"]
-    )
+    assert Symbol("M", 8200, multiple_of=128) == SYMBOLS["M"]  # the same values
+    assert Symbol("M", 8192) != SYMBOLS["M"]
     assert SYMBOLS["M"].minimum == 128
     for arguments in (("M", 100, None, 128), ("1x", 4), ("max", 4), ("M", 4, None, 0)):
         with pytest.raises(NeuronError, match="value-not-allowed"):
