@@ -12,8 +12,9 @@ together. What orders them (SDK nki/guides/architecture/trainium_inferentia2_arc
 - `DrainQueue` comes after the transfers that its engine has put on the queue;
 - a core barrier joins what its cores know.
 
-Vector clocks over all engines and queues follow one execution. Since every semaphore has one
-producer and one consumer, any execution gives the same order, so one is enough for all.
+Vector clocks over all engines and queues follow one execution. Where the units of every semaphore
+have one order of production and one consumer, which is checked too, any execution gives the same
+order, so one is enough for all.
 """
 
 from __future__ import annotations
@@ -48,12 +49,14 @@ def check(
     trace: ControlTrace | None = None,
     limit: int = FINDING_LIMIT,
 ) -> list[Race]:
-    """Every pair of conflicting accesses of a bound program that nothing orders; [] is a proof.
+    """Every pair of conflicting accesses of a bound program that nothing orders.
 
-    Counted loops are followed for at most `iterations` rounds (None: all). Loops and branches
-    that depend on data are followed for 0, 1, ... `iterations` rounds, the same everywhere;
-    with `trace` (the control trace of a run) also as they went. Pairs are reported once however
-    often they occur, at most `limit` of them.
+    An empty result is a proof for the rounds that were followed: counted loops run at most
+    `iterations` rounds (None: all); loops and branches that depend on data run 0, 1, ...
+    `iterations` rounds, the same everywhere, and with `trace` (the control trace of a run) also
+    as they went. Accesses whose offsets were loaded may touch all of their tensor. A pair is
+    reported once however often it occurs, at most `limit` pairs. Raises NeuronError loop-limit
+    for streams that do not end.
     """
     with _collection_paused():
         return Analysis(program).findings(iterations, trace, limit)

@@ -247,14 +247,27 @@ class Order:
         if _author_order(second) < _author_order(first):
             first, second = second, first
         kind = _KINDS[first.writes, second.writes]
+        partitions, shared_bytes = self._shared_bytes(old, region)
         self.found[nodes] = Race(
             kind if first.core == second.core else "cross-core",
             first,
             second,
             self.prepared.layout.describe(region.memory),
-            _common(old.row0, old.row1, region.row0, region.row1),
-            _common(old.column0, old.column1, region.column0, region.column1),
+            partitions,
+            shared_bytes,
         )
+
+    def _shared_bytes(self, old: Record, region: Region) -> tuple[Bounds | None, Bounds]:
+        """Partitions and bytes in which two accesses meet, or None and bytes of the tensor."""
+        layout = self.prepared.layout
+        row0, row1 = max(old.row0, region.row0), min(old.row1, region.row1)
+        first, end = max(old.column0, region.column0), min(old.column1, region.column1)
+        if region.memory < layout.first_tensor:
+            return (row0, row1), (first, None if end >= UNBOUNDED else end)
+        if row1 >= UNBOUNDED or end >= UNBOUNDED:
+            return None, (0, None)
+        pitch = layout.pitch(region.memory - layout.first_tensor)
+        return None, (row0 * pitch + first, (row1 - 1) * pitch + end)
 
     def _report_shared(self, kind: str, first: Node, second: Node, detail: str) -> None:
         a, b = self._site(first, (), False), self._site(second, (), False)
@@ -302,12 +315,6 @@ def _author_order(at: Site) -> tuple[Any, ...]:
     """What tells which of two unordered accesses the author meant to come first."""
     line = at.location.line if at.location else 0
     return (at.iteration[:1], line, at.iteration)
-
-
-def _common(first: int, end: int, other_first: int, other_end: int) -> Bounds:
-    """The part that two ranges share."""
-    last = min(end, other_end)
-    return max(first, other_first), None if last >= UNBOUNDED else last
 
 
 class Barriers:

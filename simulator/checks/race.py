@@ -43,17 +43,17 @@ class Race:
     that several engines feed; "barrier-shared" for core barriers of one core without an order;
     "deadlock" for streams that can never go on.
 
-    `first` and `second` are the two instructions in the order of iterations and source lines. They
-    share bytes in rows (partitions, or rows of an HBM tensor's grid) and columns (bytes within);
-    a bound of None means up to the end.
+    `first` and `second` are the two instructions in the order of iterations and source lines. What
+    they share lies in `partitions` (None in HBM) and, within a partition or the tensor, in
+    `bytes`; an upper bound of None means up to the end.
     """
 
     kind: str
     first: Site
     second: Site
     memory: str
-    rows: Bounds = (0, 0)
-    columns: Bounds = (0, 0)
+    partitions: Bounds | None = None
+    bytes: Bounds = (0, 0)
     detail: str = ""
     code: str = "race"
 
@@ -64,17 +64,16 @@ class Race:
         first = "writes" if self.first.writes else "reads"
         second = "writes" if self.second.writes else "reads"
         return (
-            f"{self.kind}: {self.second} {second} {self.bytes()} of {self.memory}, which "
+            f"{self.kind}: {self.second} {second} {self.where()} of {self.memory}, which "
             f"{self.first} {first}; nothing orders the two"
         )
 
-    def bytes(self) -> str:
+    def where(self) -> str:
         """The bytes that both touch, as text."""
-        columns = _span("bytes", self.columns)
-        if self.memory.startswith("HBM") and self.rows == (0, 1):
-            return columns
-        name = "rows" if self.memory.startswith("HBM") else "partitions"
-        return f"{_span(name, self.rows)}, {columns}"
+        within = _span("bytes", self.bytes)
+        if self.partitions is None:
+            return within
+        return f"{_span('partitions', self.partitions)}, {within}"
 
     def explain(self) -> str:
         """What, where, why and the way out, as a text of several lines."""

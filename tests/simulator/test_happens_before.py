@@ -425,12 +425,21 @@ def test_a_race_explains_itself():
     b.copy(SCALAR, sbuf(128, 32), sbuf(32, 32))
     (race,) = check(b.program())
     assert isinstance(race, Race) and race.code == "race"
-    assert race.rows == (32, 64) and race.columns == (32, 64)
+    assert race.partitions == (32, 64) and race.bytes == (32, 64)
     text = race.explain()
     for part in ("race", "vector[0] Memset", "scalar[0] TensorCopy", "partitions 32..63"):
         assert part in text
     assert "kernel.py:0" in text and "line 1" in text and "SBUF of core 0" in text
     assert race.error().code == "race" and race.error().location.line == 1
+
+
+def test_a_race_in_hbm_tells_bytes_of_the_tensor():
+    b = Builder()
+    b.dma(SYNC, hbm(1, 1024, (128, 4), (1, 64)), sbuf(0, 64, 0, 4), queue=0)
+    b.dma(GPSIMD, hbm(1, 1040, (128, 2), (1, 64)), sbuf(64, 64, 0, 2), queue=1)
+    (race,) = check(b.program())
+    assert race.memory == "HBM tensor 't1'" and race.partitions is None
+    assert race.bytes == (1040, 1024 + 128 + 64)
 
 
 def test_the_limit_bounds_the_findings():
