@@ -100,7 +100,7 @@ class Cost:
     def __init__(self, *cases: Case, completion: tuple[Case, ...] = ()) -> None:
         self.cases = cases
         self.completion = completion
-        self._memory: dict[Any, tuple[float, float, Case]] = {}
+        self._memory: dict[Any, tuple[float, float, float, Case]] = {}
 
     def cycles(self, instruction: Instruction, target: Target) -> float:
         """Cycles of its engine that `instruction` occupies it for, after its operands are there."""
@@ -114,18 +114,22 @@ class Cost:
         """Time from the start of `instruction` until its result is visible to other engines."""
         return self._measured(instruction, target)[1]
 
-    def case(self, instruction: Instruction, target: Target) -> Case:
-        """The case that applies, with its formula and source."""
+    def drain_ns(self, instruction: Instruction, target: Target) -> float:
+        """Time from an element's entry into the engine until its result is visible."""
         return self._measured(instruction, target)[2]
 
-    def _measured(self, instruction: Instruction, target: Target) -> tuple[float, float, Case]:
+    def case(self, instruction: Instruction, target: Target) -> Case:
+        """The case that applies, with its formula and source."""
+        return self._measured(instruction, target)[3]
+
+    def _measured(self, instruction: Instruction, target: Target) -> tuple[float, float, float, Case]:
         key = (target.name, *signature(instruction))
         known = self._memory.get(key)
         if known is None:
             known = self._memory[key] = self._evaluate(instruction, target)
         return known
 
-    def _evaluate(self, instruction: Instruction, target: Target) -> tuple[float, float, Case]:
+    def _evaluate(self, instruction: Instruction, target: Target) -> tuple[float, float, float, Case]:
         names = quantities(instruction, target)
         case = _first(self.cases, names)
         formula = _evaluator(case.formula)
@@ -140,7 +144,7 @@ class Cost:
             drain = float(_evaluator(_first(self.completion, names).formula)(names))
         else:
             drain = target.completion_ns[instruction.engine].value
-        return occupied, streamed + drain, case
+        return occupied, streamed + drain, drain, case
 
 
 def _first(cases: tuple[Case, ...], names: dict[str, Any]) -> Case:
