@@ -1,0 +1,121 @@
+"""What a timed run leaves: spans of every engine and queue, and totals."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from isa.enums import Engine
+
+Span = tuple[float, float, int, int]
+"""Start and end in ns, index of the instruction in its stream, iteration of its innermost loop."""
+
+
+class Spans:
+    """Many spans in little memory, in order of time."""
+
+    __slots__ = ("end", "index", "iteration", "start")
+
+    def __init__(self) -> None:
+        self.start = array("d")
+        self.end = array("d")
+        self.index = array("l")
+        self.iteration = array("l")
+
+    def add(self, start: float, end: float, index: int, iteration: int) -> None:
+        self.start.append(start)
+        self.end.append(end)
+        self.index.append(index)
+        self.iteration.append(iteration)
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def __iter__(self) -> Iterator[Span]:
+        return zip(self.start, self.end, self.index, self.iteration)
+
+
+@dataclass(slots=True)
+class Lane:
+    """A track: an engine, or a DMA queue of an engine (`queue` its index in the core, else -1).
+
+    Spans of a queue are its transfers; indices name the triggers in the stream of `engine`. A
+    transfer that overlaps the one before it on its queue is cut to begin at that one's end.
+    """
+
+    name: str
+    engine: Engine
+    queue: int = -1
+    spans: Spans | None = None
+
+
+@dataclass(slots=True)
+class EngineTime:
+    """One engine of one core. Times in ns.
+
+    `active`: some instruction executes, from its start to its completion: what profilers call
+    active. `busy`: the data path is occupied. `sequencer`: control instructions and DMA triggers,
+    which run beside the data path. `waited`: held up by a semaphore, by number. `executed`: how
+    often each instruction of its stream ran; `by_instruction`: what they occupied. `finished`: when its last instruction completed.
+    """
+
+    active: float = 0.0
+    busy: float = 0.0
+    sequencer: float = 0.0
+    finished: float = 0.0
+    waited: dict[int, float] = field(default_factory=dict)
+    executed: list[int] = field(default_factory=list)
+    by_instruction: list[float] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class CoreTimeline:
+    """One core. `dma_active` is the time in which at least one DMA engine moves bytes, `dma_work`
+    what all of them spend together; `bytes` are by direction ("hbm->sbuf"). `throttled` is the time
+    that the TensorE limit cost, `table_load_ns` that of activation-table loads."""
+
+    engines: dict[Engine, EngineTime] = field(default_factory=dict)
+    lanes: list[Lane] = field(default_factory=list)
+    dma_active: float = 0.0
+    dma_work: float = 0.0
+    dma_work_by_instruction: dict[tuple[Engine, int], float] = field(default_factory=dict)
+    bytes: dict[str, int] = field(default_factory=dict)
+    hbm_read_bytes: int = 0
+    hbm_write_bytes: int = 0
+    transfers: int = 0
+    descriptors: int = 0
+    flops: float = 0.0
+    transpose_flops: float = 0.0
+    throttled: float = 0.0
+    table_loads: int = 0
+    table_load_ns: float = 0.0
+    barrier_ns: float = 0.0
+
+
+@dataclass(slots=True)
+class Timeline:
+    """Result of `simulate`. Times in ns from the start of the first instruction.
+
+    `total_ns`: until the last instruction and transfer have completed. `overhead_ns`: fixed cost of
+    starting and stopping a kernel on the device, not part of `total_ns`.
+    """
+
+    target: str
+    total_ns: float
+    overhead_ns: float
+    cores: list[CoreTimeline]
+
+    @property
+    def instructions(self) -> int:
+        """Instructions executed, over all engines of all cores."""
+        return sum(sum(e.executed) for core in self.cores for e in core.engines.values())
+
+    def active_ns(self, engine: Engine) -> float:
+        """Active time of an engine, on the core where it is longest."""
+        return max((c.engines[engine].active for c in self.cores if engine in c.engines), default=0)
+
+    @property
+    def dma_active_ns(self) -> float:
+        """Time with a DMA engine at work, on the core where it is longest."""
+        return max((core.dma_active for core in self.cores), default=0.0)
