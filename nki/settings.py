@@ -17,6 +17,13 @@ def target(name: str | None = None) -> Target:
     return resolve_target(name or os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE") or None)
 
 
+def target_source() -> str:
+    """Where `target()` comes from, in words."""
+    if os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE"):
+        return "NEURON_PLATFORM_TARGET_OVERRIDE"
+    return "the documented default"
+
+
 def traceback_wanted() -> bool:
     """NKI_TRACEBACK=1: show this project's own frames when an error is reported."""
     return os.environ.get("NKI_TRACEBACK", "") not in ("", "0")
@@ -30,4 +37,4 @@ def checks_wanted() -> bool:
     return value == "1"
 
 
-__all__ = ["DEFAULT_TARGET", "checks_wanted", "target", "traceback_wanted"]
+__all__ = ["DEFAULT_TARGET", "checks_wanted", "target", "target_source", "traceback_wanted"]

@@ -1,0 +1,58 @@
+"""`nki compile`: compile a kernel to a container."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from nki.cli import options
+from nki.cli.exit_codes import OK
+from nki.report import Report
+
+
+@click.command("compile")
+@click.argument("kernel", metavar="FILE:KERNEL")
+@options.shapes
+@options.symbols
+@options.arguments
+@options.target
+@options.cores
+@click.option("-o", "--output", metavar="FILE.neff", help="Where to write the container.")
+@options.presented
+@click.pass_context
+def compile_command(
+    context: click.Context,
+    kernel: str,
+    inputs: tuple[str, ...],
+    symbols: tuple[str, ...],
+    arguments: tuple[str, ...],
+    target: str | None,
+    cores: int,
+    output: str | None,
+) -> int:
+    """Compile a kernel; show instructions, memory use and guards; write a container.
+
+    Example:
+
+    \b
+      nki compile rows.py:scaled_rows --input 'a=(M,512):bfloat16' \\
+          --symbol M:multiple_of=128,max=8192 --target trn2 -o rows.neff
+    """
+    from nki.cli.output_files import check_writable
+    from nki.cli.program_facts import program_data, program_sections
+    from nki.cli.specialise import specialise
+    from nki.kernel import CompiledKernel
+    from nki.pipeline import compile_kernel
+
+    check_writable(output)
+    traced = specialise(kernel, inputs, symbols, arguments, target, cores)
+    compiled = CompiledKernel(compile_kernel(traced))
+    data = program_data(compiled.program) | {"file": output, "bytes": None}
+    sections = program_sections(data)
+    if output is not None:
+        compiled.save(output)
+        data["bytes"] = os.path.getsize(output)
+        sections.append(f"wrote {output}, {data['bytes']:,} bytes")
+    options.show(context, Report(data, sections))
+    return OK.number

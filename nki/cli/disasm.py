@@ -1,0 +1,60 @@
+"""`nki disasm`: the instructions of a container."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from nki.cli import options
+from nki.cli.exit_codes import OK
+from nki.report import Report
+
+if TYPE_CHECKING:
+    from isa.enums import Engine
+    from isa.program import Program
+
+
+@click.command("disasm")
+@click.argument("container", metavar="FILE.neff")
+@click.option(
+    "--engine",
+    metavar="NAME",
+    help="One stream only: tensor, scalar, gpsimd, vector or sync.",
+)
+@options.presented
+@click.pass_context
+def disasm_command(context: click.Context, container: str, engine: str | None) -> int:
+    """Print a container as assembler text, which assembles to the same program again."""
+    from isa.container import load
+    from isa.text import disassemble
+    from nki.cli.kernel_files import read_reference
+
+    chosen = None if engine is None else _engine(engine)
+    program = load(read_reference(container).file)
+    if chosen is None:
+        text = disassemble(program).rstrip("\n")
+    else:
+        text = "\n".join(_stream_lines(program, chosen))
+    data = {"file": container, "target": program.target, "engine": engine, "text": text}
+    options.show(context, Report(data, [text]))
+    return OK.number
+
+
+def _engine(name: str) -> Engine:
+    from isa.enums import SEQUENCERS
+
+    known = {engine.name: engine for engine in SEQUENCERS}
+    if name not in known:
+        raise click.BadParameter(f"{name!r} is none of {', '.join(known)}", param_hint="--engine")
+    return known[name]
+
+
+def _stream_lines(program: Program, engine: Engine) -> Iterator[str]:
+    from isa.text import print_instruction
+
+    for number, core in enumerate(program.cores):
+        yield f"; core {number}, {engine.name}"
+        for index, instruction in enumerate(core.streams.get(engine, [])):
+            yield f"  {index:>4}: {print_instruction(instruction)}"

@@ -1,0 +1,71 @@
+"""`nki errors`: the error catalogue."""
+
+from __future__ import annotations
+
+import difflib
+import textwrap
+
+import click
+
+from nki.cli import options
+from nki.cli.exit_codes import OK
+from nki.report import Report, Table
+
+
+@click.command("errors")
+@click.argument("code", required=False)
+@options.presented
+@click.pass_context
+def errors_command(context: click.Context, code: str | None) -> int:
+    """List the error catalogue, or explain one CODE (wrong-memory, NKI0102 or 102)."""
+    from isa.errors import CATALOGUE
+    from nki.cli.exit_codes import exit_code_of
+
+    entries = {
+        key: {
+            "code": key,
+            "number": entry.number,
+            "title": entry.title,
+            "why": entry.rule,
+            "hint": entry.hint,
+            "source": entry.document,
+            "exit_code": exit_code_of(key, entry.number).number,
+        }
+        for key, entry in sorted(CATALOGUE.items(), key=lambda item: item[1].number)
+    }
+    if code is None:
+        rows = [(f"NKI{e['number']:04d}", e["code"], e["title"]) for e in entries.values()]
+        table = Table.of("", ("number", "code", "title"), rows)
+        options.show(context, Report({"errors": list(entries.values())}, [table]))
+        return OK.number
+    found = entries[_slug(code, {key: entry["number"] for key, entry in entries.items()})]
+    options.show(context, Report({"errors": [found]}, [_explained(found)]))
+    return OK.number
+
+
+def _slug(text: str, numbers: dict[str, int]) -> str:
+    """The code that a code or number means."""
+    if text in numbers:
+        return text
+    digits = text.upper().removeprefix("NKI")
+    if digits.isdigit():
+        for slug, number in numbers.items():
+            if number == int(digits):
+                return slug
+    close = difflib.get_close_matches(text, numbers, n=3, cutoff=0.4)
+    hint = f"; similar: {', '.join(close)}" if close else ""
+    raise click.BadParameter(f"there is no error {text!r}{hint}", param_hint="CODE")
+
+
+def _explained(entry: dict[str, object]) -> str:
+    lines = [f"NKI{entry['number']:04d} {entry['code']}: {entry['title']}"]
+    for label, key in (
+        ("why", "why"),
+        ("try", "hint"),
+        ("source", "source"),
+        ("exit", "exit_code"),
+    ):
+        if entry[key]:
+            text = textwrap.wrap(str(entry[key]), 88)
+            lines += [f"{label if not n else '':>8}  {line}" for n, line in enumerate(text)]
+    return "\n".join(lines)

@@ -1,0 +1,53 @@
+"""`nki ir`: the kernel after any stage of the compiler, as text."""
+
+from __future__ import annotations
+
+import click
+
+from nki.cli import options
+from nki.cli.exit_codes import OK
+from nki.report import Report
+
+
+@click.command("ir")
+@click.argument("kernel", metavar="FILE:KERNEL")
+@options.shapes
+@options.symbols
+@options.arguments
+@options.target
+@options.cores
+@click.option(
+    "--after",
+    "stage",
+    default="trace",
+    show_default=True,
+    metavar="STAGE",
+    help="trace, a pass, or program (assembler text). An unknown name lists them.",
+)
+@options.presented
+@click.pass_context
+def ir_command(
+    context: click.Context,
+    kernel: str,
+    inputs: tuple[str, ...],
+    symbols: tuple[str, ...],
+    arguments: tuple[str, ...],
+    target: str | None,
+    cores: int,
+    stage: str,
+) -> int:
+    """Print a kernel's tile IR after tracing or after a pass.
+
+    Example:
+
+    \b
+      nki ir softmax.py:softmax --input 'a=(256,512):float32' --after allocate
+    """
+    from nki.cli.specialise import specialise
+    from nki.pipeline import stage_text
+
+    traced = specialise(kernel, inputs, symbols, arguments, target, cores)
+    text = stage_text(traced, stage)
+    data = {"kernel": traced.name, "target": traced.target, "stage": stage, "text": text}
+    options.show(context, Report(data, [text.rstrip("\n")]))
+    return OK.number

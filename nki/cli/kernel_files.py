@@ -1,0 +1,128 @@
+"""FILE:KERNEL on the command line: import a file by its path and find a kernel in it."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from isa.errors import NeuronError
+from nki.kernel import Kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """`FILE:KERNEL`, or a container (`k.neff`) when `kernel` is None and `file` no Python file."""
+
+    file: str
+    kernel: str | None
+
+    @property
+    def is_container(self) -> bool:
+        return self.kernel is None and not self.file.endswith(".py")
+
+
+def read_reference(text: str) -> Reference:
+    """The parts of `FILE:KERNEL` or `FILE`. Raises file-not-found when there is no such file."""
+    file, colon, kernel = text.rpartition(":")
+    reference = Reference(file, kernel) if colon else Reference(text, None)
+    if colon and os.path.isfile(text):
+        reference = Reference(text, None)
+    if not os.path.isfile(reference.file):
+        found = "is a folder" if os.path.isdir(reference.file) else "does not exist"
+        raise NeuronError("file-not-found", f"{reference.file or text!r} {found}")
+    return reference
+
+
+def load_kernel(reference: Reference, target: str | None, cores: int) -> Kernel:
+    """The kernel that a reference names, for `target` (None: its own) on `cores` cores.
+
+    A plain function is taken as a kernel. Without a name, the file's only kernel is meant. Raises
+    unknown-kernel, with the names of the file's kernels, and whatever the file itself raises.
+    """
+    module = load_module(reference.file)
+    name = reference.kernel
+    if name is None:
+        name = _only_kernel(module, reference.file)
+    found = _find(module, name, reference.file)
+    if isinstance(found, Kernel):
+        return Kernel(found.function, cores, target or found.target)
+    return Kernel(found, cores, target)
+
+
+def load_function(text: str, kernel_file: str) -> Callable[..., Any]:
+    """`FUNCTION` in the kernel's file, or `FILE:FUNCTION`. Raises as `load_kernel` does."""
+    file, colon, name = text.rpartition(":")
+    if colon:
+        read_reference(text)
+    else:
+        file = kernel_file
+    found = _find(load_module(file), name, file)
+    return found.function if isinstance(found, Kernel) else found
+
+
+def load_module(file: str) -> ModuleType:
+    """The module that a Python file defines, imported once a process.
+
+    It gets a private name, so that it hides no other module; its folder joins the end of
+    `sys.path`, so that it can import its neighbours.
+    """
+    path = os.path.abspath(file)
+    name = f"_nki_file_{zlib.crc32(path.encode()):08x}"
+    if name in sys.modules:
+        return sys.modules[name]
+    folder = os.path.dirname(path)
+    if folder not in sys.path:
+        sys.path.append(folder)
+    try:
+        with open(path, encoding="utf-8") as source:
+            code = compile(source.read(), file, "exec", dont_inherit=True)
+    except (OSError, UnicodeDecodeError) as error:
+        raise NeuronError("file-not-found", f"{file} cannot be read: {error}") from error
+    module = ModuleType(name)
+    module.__file__ = path
+    sys.modules[name] = module  # dataclasses and pickle look a class's module up
+    try:
+        exec(code, module.__dict__)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def kernel_names(module: ModuleType) -> list[str]:
+    """The kernels at the top level of a module, in the order of the file."""
+    return [name for name, value in vars(module).items() if isinstance(value, Kernel)]
+
+
+def _only_kernel(module: ModuleType, file: str) -> str:
+    names = kernel_names(module)
+    if len(names) == 1:
+        return names[0]
+    raise NeuronError(
+        "unknown-kernel",
+        f"{file} names no kernel, and the file holds {', '.join(names) or 'none'}",
+        hint=f"Write {file}:{names[0]}." if names else "",
+    )
+
+
+def _find(module: ModuleType, name: str, file: str) -> Any:
+    found = vars(module).get(name)
+    if callable(found):
+        return found
+    names = kernel_names(module)
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    ordered = close + [other for other in names if other not in close]
+    what = f"{file} has no kernel {name!r}"
+    if name in vars(module):
+        what = f"{name} in {file} is a {type(found).__name__}, not a function"
+    raise NeuronError(
+        "unknown-kernel",
+        f"{what}; its kernels are {', '.join(ordered)}" if ordered else f"{what}, and no kernels",
+        hint=f"Did you mean {file}:{close[0]}?" if close else "",
+    )

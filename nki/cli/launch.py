@@ -1,0 +1,135 @@
+"""What `nki run` and `nki profile` start: a kernel or a container, with its inputs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from isa.dtypes import normalise
+from isa.errors import NeuronError
+from nki.cli.input_specs import (
+    InputSpec,
+    make_array,
+    match_parameters,
+    read_arguments,
+    read_inputs,
+)
+from nki.cli.kernel_files import Reference, load_kernel, read_reference
+from nki.kernel import CompiledKernel, Kernel, compile, load
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(slots=True)
+class Launch:
+    """One launch: `kernel` or `compiled` is set. `tensors` and `values` are by parameter name."""
+
+    name: str
+    reference: Reference
+    kernel: Kernel | None
+    compiled: CompiledKernel | None
+    specs: dict[str, InputSpec]
+    tensors: dict[str, Array]
+    values: dict[str, Any]
+
+    def compile(self) -> CompiledKernel:
+        """The program for these inputs."""
+        if self.compiled is None:
+            assert self.kernel is not None
+            self.compiled = compile(self.kernel, **self.tensors, **self.values)
+        return self.compiled
+
+    def inputs_data(self) -> list[dict[str, Any]]:
+        """The inputs as `--json` shows them."""
+        return [
+            {
+                "name": name,
+                "shape": list(array.shape),
+                "dtype": normalise(array.dtype),
+                "source": self.specs[name].text.partition("=")[2],
+            }
+            for name, array in self.tensors.items()
+        ]
+
+
+def prepare(
+    reference_text: str,
+    inputs: Sequence[str],
+    arguments: Sequence[str],
+    seed: int,
+    target: str | None,
+    cores: int,
+) -> Launch:
+    """Read a kernel or container and make its inputs. Raises the errors of the command line."""
+    from nki.settings import target as resolve_target
+
+    reference = read_reference(reference_text)
+    specs, values = read_inputs(inputs, {}), read_arguments(arguments)
+    kernel = compiled = None
+    if reference.is_container:
+        compiled = load(reference.file)
+        _refuse_choices(compiled, reference.file, values, target, cores)
+        name = compiled.program.name
+        parameters = dict.fromkeys(compiled.program.parameter_names, True)
+    else:
+        resolve_target(target)
+        kernel = load_kernel(reference, target, cores)
+        name = kernel.function.__name__
+        parameters = required_parameters(kernel)
+    match_parameters(specs, values, parameters, name)
+    ordered = [parameter for parameter in parameters if parameter in specs]
+    tensors = {parameter: make_array(specs[parameter], seed) for parameter in ordered}
+    return Launch(name, reference, kernel, compiled, specs, tensors, values)
+
+
+def required_parameters(kernel: Kernel) -> dict[str, bool]:
+    """The parameters of a kernel in order, and whether a launch must give each."""
+    return {
+        name: parameter.default is parameter.empty
+        for name, parameter in inspect.signature(kernel.function).parameters.items()
+        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    }
+
+
+def _refuse_choices(
+    compiled: CompiledKernel, file: str, values: dict[str, Any], target: str | None, cores: int
+) -> None:
+    """A container is for one target, number of cores and set of compile-time arguments."""
+    from isa.target import resolve
+
+    program = compiled.program
+    if values:
+        raise NeuronError(
+            "unknown-input",
+            f"--arg {next(iter(values))}: {file} is compiled, its compile-time arguments are fixed",
+            hint="Give --arg to nki compile.",
+        )
+    if target is not None and resolve(target).name != program.target:
+        raise NeuronError("unknown-target", f"{file} is for {program.target}, not for {target}")
+    if cores not in (1, len(program.cores)):
+        raise NeuronError("value-not-allowed", f"{file} is for {len(program.cores)} core, --lnc 2")
+
+
+def as_tuple(returned: Any) -> tuple[Any, ...]:
+    """What a kernel or NumPy function returned as a tuple of arrays."""
+    if returned is None:
+        return ()
+    return tuple(returned) if isinstance(returned, (tuple, list)) else (returned,)
+
+
+def changed_tensors(launch: Launch, before: dict[str, Array]) -> dict[str, Array]:
+    """Inputs that the run changed, by name; bytes are compared, so NaN equals itself."""
+    return {
+        name: array
+        for name, array in launch.tensors.items()
+        if array.tobytes() != before[name].tobytes()
+    }
+
+
+def copies(tensors: dict[str, Array]) -> dict[str, Array]:
+    """Copies of the inputs, for what must see them as they were."""
+    return {name: array.copy() for name, array in tensors.items()}

@@ -1,0 +1,97 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from nki.cli.failure import Presentation
+from nki.report import Report, print_report
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_JSON = click.option(
+    "--json",
+    is_flag=True,
+    expose_value=False,
+    help="Print JSON with stable keys, errors included, for programs.",
+)
+_TRACEBACK = click.option(
+    "--traceback",
+    is_flag=True,
+    expose_value=False,
+    help="When something fails, show the frames of nki itself too.",
+)
+
+
+def presented(command: Command) -> Command:
+    """Add --json and --traceback. `nki.cli.application.run` reads them before click does, so
+    that mistakes in the command line itself follow them too."""
+    return _JSON(_TRACEBACK(command))
+
+
+def show(context: click.Context, report: Report) -> None:
+    """Print what a command found, as --json says."""
+    presentation: Presentation = context.obj
+    print_report(report, presentation.as_json)
+
+
+target = click.option(
+    "--target",
+    metavar="NAME",
+    help="What to compile for: trn1, trn2 or trn3 (and their other names). Default: "
+    "NEURON_PLATFORM_TARGET_OVERRIDE, else trn3.",
+)
+cores = click.option(
+    "--lnc",
+    "cores",
+    type=click.IntRange(1, 2),
+    default=1,
+    show_default=True,
+    help="Physical cores of the logical core that the kernel runs on.",
+)
+inputs = click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="NAME=SPEC",
+    help="One tensor: a=normal(1024,1024):bfloat16 (also uniform, zeros, ones, arange), "
+    "a=[[1,2],[3,4]]:int32, or a=@file.npy. Once for every tensor parameter.",
+)
+shapes = click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="NAME=SPEC",
+    help="One tensor's shape and dtype: a=(M,512):bfloat16; sizes are numbers or --symbol "
+    "names. Once for every tensor parameter.",
+)
+symbols = click.option(
+    "--symbol",
+    "symbols",
+    multiple=True,
+    metavar="NAME:LIMITS",
+    help="A launch symbol for shapes: M:multiple_of=128,max=8192 (min= as well).",
+)
+arguments = click.option(
+    "--arg",
+    "arguments",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A compile-time argument: a number, true, false, none, or text.",
+)
+seed = click.option("--seed", type=int, default=0, show_default=True, help="Seed of random inputs.")
+expect = click.option(
+    "--expect",
+    metavar="FUNCTION",
+    help="A NumPy function that is called on the same inputs and must give the same outputs: "
+    "its name in the kernel's file, or FILE:FUNCTION.",
+)
+tolerance = click.option(
+    "--tolerance",
+    type=click.FloatRange(min=0.0),
+    metavar="NUMBER",
+    help="Relative tolerance of --expect. Default: by the dtype of the output.",
+)

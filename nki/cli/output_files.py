@@ -1,0 +1,73 @@
+"""Files that commands write: checked before the work, replaced as a whole after it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+from isa.errors import NeuronError
+
+
+def check_writable(path: str | None) -> None:
+    """Raise not-writable unless a file can be created or replaced at `path` (None: no file)."""
+    if path is None:
+        return
+    folder = os.path.dirname(os.path.abspath(path))
+    if os.path.isdir(path):
+        raise NeuronError("not-writable", f"{path} is a folder")
+    if not os.path.isdir(folder):
+        raise NeuronError("not-writable", f"{path}: there is no folder {folder}")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise NeuronError("not-writable", f"{path}: the folder {folder} is not writable")
+
+
+def check_folder_writable(path: str | None) -> None:
+    """Raise not-writable unless `path` is a writable folder or can be created (None: no folder)."""
+    if path is None:
+        return
+    if not os.path.isdir(path):
+        if os.path.exists(path):
+            raise NeuronError("not-writable", f"{path} is not a folder")
+        check_writable(path)
+    elif not os.access(path, os.W_OK | os.X_OK):
+        raise NeuronError("not-writable", f"the folder {path} is not writable")
+
+
+def write_file(path: str, write: Callable[[BinaryIO], Any]) -> None:
+    """Create or replace a file with what `write` writes: the whole of it, or nothing."""
+    folder = os.path.dirname(os.path.abspath(path))
+    temporary = ""
+    try:
+        descriptor, temporary = tempfile.mkstemp(prefix=".nki-", dir=folder)
+        with os.fdopen(descriptor, "wb") as stream:
+            write(stream)
+        os.chmod(temporary, 0o666 & ~_file_mask())
+        os.replace(temporary, path)
+    except BaseException as error:
+        if temporary and os.path.exists(temporary):
+            os.unlink(temporary)
+        if isinstance(error, OSError):
+            raise NeuronError("not-writable", f"{path}: {error.strerror}") from error
+        raise
+
+
+def _file_mask() -> int:
+    """The process's umask, which can only be read by setting it."""
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
+
+
+def save_arrays(folder: str, arrays: dict[str, Any]) -> list[str]:
+    """Write every array as `<name>.npy` into a folder, created if needed; the paths."""
+    import numpy as np
+
+    os.makedirs(folder, exist_ok=True)
+    paths = []
+    for name, array in arrays.items():
+        path = os.path.join(folder, f"{name}.npy")
+        write_file(path, lambda stream, array=array: np.save(stream, array, allow_pickle=False))
+        paths.append(path)
+    return paths

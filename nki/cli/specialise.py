@@ -1,0 +1,59 @@
+"""What `nki compile` and `nki ir` start from: a kernel traced for the shapes on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from isa.errors import NeuronError
+from nki.cli.input_specs import (
+    InputSpec,
+    make_tensor_spec,
+    match_parameters,
+    read_arguments,
+    read_inputs,
+    read_symbols,
+)
+from nki.cli.kernel_files import load_kernel, read_reference
+from nki.cli.launch import required_parameters
+from nki.settings import target as resolve_target
+
+if TYPE_CHECKING:
+    from nki.ir.nodes import Kernel as TracedKernel
+
+
+def specialise(
+    reference_text: str,
+    inputs: Sequence[str],
+    symbols: Sequence[str],
+    arguments: Sequence[str],
+    target: str | None,
+    cores: int,
+) -> TracedKernel:
+    """Trace FILE:KERNEL for tensor specs. Raises the errors of the command line and of tracing."""
+    reference = read_reference(reference_text)
+    if reference.is_container:
+        raise NeuronError(
+            "unknown-kernel",
+            f"{reference.file} is compiled already",
+            hint="Name the kernel's Python file, FILE:KERNEL.",
+        )
+    known = read_symbols(symbols)
+    specs, values = read_inputs(inputs, known), read_arguments(arguments)
+    _refuse_unused(known, specs.values())
+    resolve_target(target)
+    kernel = load_kernel(reference, target, cores)
+    match_parameters(specs, values, required_parameters(kernel), kernel.function.__name__)
+    tensors = {name: make_tensor_spec(spec) for name, spec in specs.items()}
+    return kernel.trace(**tensors, **values)
+
+
+def _refuse_unused(symbols: Mapping[str, Any], specs: Iterable[InputSpec]) -> None:
+    used = {str(size) for spec in specs for size in spec.shape or ()}
+    for name in symbols:
+        if name not in used:
+            raise NeuronError(
+                "bad-input-spec",
+                f"--symbol {name} is in the shape of no --input",
+                hint=f"Use it: --input 'a=({name},512):float32'.",
+            )

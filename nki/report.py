@@ -1,0 +1,178 @@
+"""What commands print: tables and facts, as rich tables in a terminal, as plain text elsewhere.
+
+A `Report` carries the same content twice: `sections` for people, `data` for programs (`--json`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TextIO
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under column headings. Columns whose heading starts with ">" are right-aligned."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    @staticmethod
+    def of(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
+        """A table of anything that `str` turns into text."""
+        return Table(title, tuple(columns), tuple(tuple(str(c) for c in row) for row in rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Names with values, one a line."""
+
+    title: str
+    items: tuple[tuple[str, str], ...]
+
+    @staticmethod
+    def of(title: str, **items: Any) -> Facts:
+        """Facts by keyword, underscores in names becoming spaces; None values are left out."""
+        pairs = ((n.replace("_", " "), str(v)) for n, v in items.items() if v is not None)
+        return Facts(title, tuple(pairs))
+
+
+Section = Table | Facts | str
+"""A part of a report; a string is printed as it is."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What a command found. `data` has stable keys and values that JSON can hold."""
+
+    data: dict[str, Any]
+    sections: list[Section] = field(default_factory=list)
+
+
+def print_report(report: Report, as_json: bool, stream: TextIO | None = None) -> None:
+    """Print to `stream` (default: stdout): JSON, rich in a terminal, or plain text."""
+    stream = sys.stdout if stream is None else stream
+    if as_json:
+        stream.write(json_text(report.data))
+    elif stream.isatty():
+        _print_rich(report.sections, stream)
+    else:
+        stream.write(plain_text(report.sections))
+
+
+def json_text(data: Any) -> str:
+    """JSON with a stable order and layout; NumPy numbers become plain ones.
+
+    JSON has no infinities and no NaN: they are the strings "inf", "-inf" and "nan".
+    """
+    return json.dumps(_jsonable(data), indent=2, allow_nan=False) + "\n"
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _jsonable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_jsonable(item) for item in value]
+    if isinstance(value, (str, bool)) or value is None:
+        return value
+    if hasattr(value, "tolist"):
+        return _jsonable(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    return value if isinstance(value, int) else str(value)
+
+
+def plain_text(sections: Sequence[Section]) -> str:
+    """The sections as aligned text, separated by empty lines, without trailing spaces."""
+    texts = []
+    for section in sections:
+        lines = [section] if isinstance(section, str) else _plain_lines(section)
+        texts.append("\n".join(line.rstrip() for line in lines) + "\n")
+    return "\n".join(texts)
+
+
+def _plain_lines(section: Table | Facts) -> list[str]:
+    lines = [section.title] if section.title else []
+    if isinstance(section, Facts):
+        width = max((len(name) for name, _ in section.items), default=0)
+        indent = "\n" + " " * (width + 4)
+        return lines + [
+            f"  {name:<{width}}  {value.replace(chr(10), indent)}" for name, value in section.items
+        ]
+    right = [column.startswith(">") for column in section.columns]
+    headings = [column.removeprefix(">") for column in section.columns]
+    rows = [headings, *section.rows]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(headings))]
+    for row in rows:
+        cells = (
+            cell.rjust(width) if is_right else cell.ljust(width)
+            for cell, width, is_right in zip(row, widths, right)
+        )
+        lines.append("  " + "  ".join(cells))
+    return lines
+
+
+def _print_rich(sections: Sequence[Section], stream: TextIO) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(file=stream, highlight=False)
+    for number, section in enumerate(sections):
+        if number:
+            console.print()
+        if isinstance(section, str):
+            console.print(Text(section), soft_wrap=True)
+        else:
+            console.print(_rich_table(section))
+
+
+def _rich_table(section: Table | Facts) -> Any:
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    table = RichTable(
+        title=Text(section.title, style="bold") if section.title else None,
+        title_justify="left",
+        box=box.SIMPLE_HEAD if isinstance(section, Table) else None,
+        show_header=isinstance(section, Table),
+        pad_edge=False,
+        padding=(0, 1),
+    )
+    if isinstance(section, Facts):
+        table.add_column(style="cyan", no_wrap=True)
+        table.add_column(overflow="fold")
+        for name, value in section.items:
+            table.add_row(Text("  " + name), Text(value))
+        return table
+    for column in section.columns:
+        is_right = column.startswith(">")
+        table.add_column(column.removeprefix(">"), justify="right" if is_right else "left")
+    for row in section.rows:
+        table.add_row(*[Text(cell) for cell in row])
+    return table
+
+
+def count(number: int, noun: str, plural: str = "") -> str:
+    """A number with its noun: `1 kernel`, `2 kernels`, `4,096 bytes`.
+
+    >>> count(4096, "byte")
+    '4,096 bytes'
+    """
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+__all__ = [
+    "Facts",
+    "Report",
+    "Section",
+    "Table",
+    "count",
+    "json_text",
+    "plain_text",
+    "print_report",
+]
