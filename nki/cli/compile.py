@@ -31,7 +31,9 @@ def compile_command(
     cores: int,
     output: str | None,
 ) -> int:
-    """Compile a kernel; show instructions, memory use and guards; write a container.
+    """Compile a kernel to a container.
+
+    Shows the instructions of every engine, memory use, launch symbols and guards.
 
     Example:
 

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 @options.presented
 @click.pass_context
 def disasm_command(context: click.Context, container: str, engine: str | None) -> int:
-    """Print a container as assembler text, which assembles to the same program again."""
+    """Print the instructions of a container.
+
+    The text assembles to the same program again.
+    """
     from isa.container import load
     from isa.text import disassemble
     from nki.cli.kernel_files import read_reference

@@ -25,21 +25,8 @@ DISTRIBUTION = "opennki"
 PACKAGES = ("nki", "isa", "simulator")
 LIBRARIES = ("numpy", "ml_dtypes", "sympy", "click", "rich")
 _VENDOR = ("neuronx-cc", "neuronxcc", "nki", "neuronx-cc-stubs")
-_FEATURES = [
-    "sse4_2",
-    "avx",
-    "avx2",
-    "fma",
-    "f16c",
-    "avx512f",
-    "avx512bw",
-    "avx512_bf16",
-    "avx512_fp16",
-    "amx_bf16",
-    "asimd",
-    "bf16",
-    "sve",
-]
+_X86_FEATURES = ("sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512_bf16")
+_FEATURES = (*_X86_FEATURES, "avx512_fp16", "amx_bf16", "asimd", "bf16", "sve")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +44,10 @@ class Problem:
 @options.presented
 @click.pass_context
 def doctor_command(context: click.Context) -> int:
-    """Check the installation: which packages are imported, what shadows them, the environment.
+    """Check the installation and the environment.
 
-    Ends with exit code 1 when another package hides one of ours.
+    Shows which packages are imported and from where. Ends with exit code 1 when another package
+    hides one of ours.
     """
     places = {name: _location(name) for name in PACKAGES}
     problems = find_problems(places, Path.cwd())
@@ -108,11 +96,9 @@ def find_problems(places: dict[str, Path | None], here: Path) -> list[Problem]:
 
 
 def _way_out(name: str) -> str:
-    owners = [
-        d for d in importlib.metadata.packages_distributions().get(name, []) if d != DISTRIBUTION
-    ]
+    owners = set(importlib.metadata.packages_distributions().get(name, [])) - {DISTRIBUTION}
     if owners:
-        return f"Uninstall {', '.join(sorted(set(owners)))}, or use separate environments."
+        return f"Uninstall {', '.join(sorted(owners))}, or use separate environments."
     return "Remove it from PYTHONPATH or rename it; `python -P` leaves the current folder out."
 
 

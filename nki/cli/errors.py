@@ -17,7 +17,10 @@ from nki.report import Report, Table
 @options.presented
 @click.pass_context
 def errors_command(context: click.Context, code: str | None) -> int:
-    """List the error catalogue, or explain one CODE (wrong-memory, NKI0102 or 102)."""
+    """Show the error catalogue, or one error.
+
+    CODE is the error's code or number: wrong-memory, NKI0102 or 102.
+    """
     from isa.errors import CATALOGUE
     from nki.cli.exit_codes import exit_code_of
 
@@ -59,12 +62,8 @@ def _slug(text: str, numbers: dict[str, int]) -> str:
 
 def _explained(entry: dict[str, object]) -> str:
     lines = [f"NKI{entry['number']:04d} {entry['code']}: {entry['title']}"]
-    for label, key in (
-        ("why", "why"),
-        ("try", "hint"),
-        ("source", "source"),
-        ("exit", "exit_code"),
-    ):
+    labels = {"why": "why", "hint": "try", "source": "source", "exit_code": "exit"}
+    for key, label in labels.items():
         if entry[key]:
             text = textwrap.wrap(str(entry[key]), 88)
             lines += [f"{label if not n else '':>8}  {line}" for n, line in enumerate(text)]

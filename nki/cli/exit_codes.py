@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass
 
 
@@ -73,5 +74,10 @@ def exit_code_of(code: str, number: int) -> ExitCode:
 
 
 def exit_code_table() -> str:
-    """The table as plain text, one line a code."""
-    return "\n".join(f"{row.number:>4}  {row.name:<12}  {row.meaning}" for row in EXIT_CODES)
+    """The table as plain text, 80 columns wide."""
+    lines = []
+    for row in EXIT_CODES:
+        first, *rest = textwrap.wrap(row.meaning, 56)
+        lines.append(f"{row.number:>4}  {row.name:<12}  {first}")
+        lines += [" " * 20 + line for line in rest]
+    return "\n".join(lines)

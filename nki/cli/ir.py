@@ -36,7 +36,7 @@ def ir_command(
     cores: int,
     stage: str,
 ) -> int:
-    """Print a kernel's tile IR after tracing or after a pass.
+    """Print a kernel after a stage of the compiler.
 
     Example:
 

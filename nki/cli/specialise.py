@@ -1,4 +1,4 @@
-"""What `nki compile` and `nki ir` start from: a kernel traced for the shapes on the command line."""
+"""What `nki compile` and `nki ir` start from: a kernel traced for given shapes."""
 
 from __future__ import annotations
 
