@@ -15,6 +15,7 @@ from isa.errors import NeuronError
 from isa.machine import control
 from isa.program import RegisterReference
 from isa.spec import Instruction, MachineInstruction
+from simulator.checks.marks import DEAD, EMPTY, Region
 from simulator.oracle import fill_sentinel, load_register, store_register
 from simulator.oracle.control import wrap32
 from simulator.prepare import Preparation
@@ -56,7 +57,7 @@ def _makes(*rows: type[MachineInstruction]) -> Callable[[Maker], Maker]:
 def _getter(preparation: Preparation, value: int | RegisterReference) -> Callable[[], int]:
     """A function that gives a value attribute: a number, or what its register holds."""
     if isinstance(value, RegisterReference):
-        return partial(operator.getitem, preparation.registers, value.number)
+        return partial(preparation.registers.__getitem__, value.number)
     return partial(int, value)
 
 
@@ -183,14 +184,23 @@ def _storage_begin(preparation: Preparation, index: int, instruction: Instructio
     operands, shadow = preparation.operands(instruction), preparation.shadow
     values = operands.values
 
-    def begin() -> None:
+    def fill() -> None:
         if operands.dynamic:
             operands.refresh()
-        view = values[0]
-        if shadow is not None:
-            space.begin(view)
-        fill_sentinel(view)
+        fill_sentinel(values[0])
 
-    if shadow is not None:
-        space = shadow.spaces[id(operands.windows[0][1].buffer)]
+    if shadow is None:
+        return fill
+    space = shadow.spaces[id(operands.windows[0][1].buffer)]
+
+    region: Region | None = None
+
+    def begin() -> None:
+        nonlocal region
+        fill()
+        if region is not None and region.state != DEAD and not operands.dynamic:
+            region.state = EMPTY
+        else:
+            region = space.begin(values[0])
+
     return begin

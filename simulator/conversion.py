@@ -143,17 +143,19 @@ def _store_tfloat32(view: Array, values: Array) -> None:
 
 
 def _integer_storer(row: DType) -> Callable[[Array, Array], None]:
-    # Bounds of 32 and more bits are not fp32 values, so those clip in a wider type.
+    # Bounds of 32 and more bits are no fp32 values, so those compare in double.
     working = np.float32 if row.size < 4 else np.float64
-    lowest, largest = working(row.lowest), working(row.largest)
-    if row.size == 8:
-        # The largest float64 below the bound; nothing above it is representable in fp32 either.
-        largest = np.nextafter(np.float64(row.largest), 0)
     target = row.numpy
+    # The largest 64-bit integers are no doubles either: what reaches the bound is set afterwards.
+    beyond = working(row.largest) if row.size == 8 else None
+    lowest = working(row.lowest)
+    largest = working(row.largest) if beyond is None else np.nextafter(beyond, working(0))
 
     def store_integer(view: Array, values: Array) -> None:
-        clipped = np.clip(np.rint(values.astype(working)), lowest, largest)
-        clipped[np.isnan(clipped)] = 0
-        view[...] = clipped.astype(target)
+        wide = values.astype(working)
+        clipped = np.clip(np.rint(wide), lowest, largest)
+        view[...] = np.where(np.isnan(clipped), working(0), clipped).astype(target)
+        if beyond is not None:
+            np.copyto(view, target.type(row.largest), where=wide >= beyond)
 
     return store_integer

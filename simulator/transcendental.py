@@ -55,7 +55,7 @@ def _erfc_polynomial() -> tuple[Array, float, float]:
     scale = 2.0 / (last + 1.0)
     shift = scale - 1.0
 
-    def scaled_erfc(u: Array) -> Array:
+    def scaled_erfc(u: Any) -> Any:
         t = (u - shift) / scale
         x = _ERFC_POLE * (1.0 + t) / (1.0 - t)
         return np.array([math.erfc(v) * math.exp(v * v) for v in x])

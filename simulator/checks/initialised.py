@@ -7,6 +7,7 @@ harmless until it reaches an output: then `check_output` raises.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,7 +78,7 @@ class Shadow:
         """An allocation begins at `view`."""
         self.space_of(view).begin(view)
 
-    def track(self, row: type[MachineInstruction], values: tuple[Any, ...]) -> Operands:
+    def track(self, row: type[MachineInstruction], values: Sequence[Any]) -> Operands:
         """The operands of an instruction; None for fields that are no view."""
         tracked: list[Tracked | None] = [None] * len(values)
         for position, name, _ in row.operands:
@@ -93,7 +94,7 @@ class Shadow:
         self,
         row: type[MachineInstruction],
         state: Any,
-        values: tuple[Any, ...],
+        values: Sequence[Any],
         location: Any = None,
         operands: Operands | None = None,
     ) -> None:

@@ -123,15 +123,18 @@ class Space:
                 high += (count - 1) * stride
         return partition, last, low, high
 
-    def begin(self, view: Array) -> None:
-        """An allocation begins where `view` lies: it is empty, what overlapped it is gone."""
+    def begin(self, view: Array) -> Region | None:
+        """An allocation begins where `view` lies: it is empty, what overlapped it is gone.
+
+        Returns the region that is empty now, None when it is part of a tensor.
+        """
         if self.whole is not None:
-            if view.nbytes == self.whole.nbytes:
-                self.whole.state = EMPTY
-            else:
+            if view.nbytes != self.whole.nbytes:
                 self.whole.spell_out()
                 self.marks_of(view)[...] = 0
-            return
+                return None
+            self.whole.state = EMPTY
+            return self.whole
         box = self._box(view)
         region = self.regions.get(box)
         if region is None:
@@ -141,6 +144,7 @@ class Space:
                 if other.state != DEAD and _overlap(other.box, box):
                     other.state = DEAD
         region.state = EMPTY
+        return region
 
     def find(self, view: Array) -> Region:
         """The living region that holds all of `view`, else `rest`, with marks that are valid."""
@@ -178,7 +182,7 @@ class Tracked:
 
     __slots__ = ("full", "index", "name", "region", "space", "view")
 
-    def __init__(self, space: Space, view: Array, name: str, index: Tracked | None = None) -> None:
+    def __init__(self, space: Space, view: Any, name: str, index: Tracked | None = None) -> None:
         self.space = space
         self.view = view
         self.name = name

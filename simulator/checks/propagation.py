@@ -6,7 +6,7 @@ computed from are. Rows of other forms register a function, keyed on the row.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,7 +39,7 @@ class Use:
         shadow: Shadow,
         row: type[MachineInstruction],
         state: Any,
-        values: tuple[Any, ...],
+        values: Sequence[Any],
         operands: Operands,
         location: Any,
     ) -> None:
@@ -86,6 +86,10 @@ def both(left: Mask, right: Mask) -> Mask:
     return left if right is None else left & right
 
 
+def _every(mask: Array, axis: int) -> Array:
+    return np.logical_and.reduce(mask, axis=axis)
+
+
 def _spread(mask: Mask, shape: tuple[int, ...]) -> Mask:
     """A mask over [P, *free] or a column [P, 1] as one over `shape`."""
     if mask is None or mask.shape == shape:
@@ -121,7 +125,7 @@ def _tensor_reduce(use: Use) -> None:
     dst, data, axes = use.operand(0), use.operand(1), use.values[3]
     mask = use.read(data)
     if mask is not None:
-        mask = mask.reshape(*mask.shape[: mask.ndim - axes], -1).all(axis=-1)
+        mask = _every(mask.reshape(*mask.shape[: mask.ndim - axes], -1), -1)
     dst.write(mask)
 
 
@@ -195,9 +199,9 @@ def _multiply_moving(use: Use) -> None:
     shape = dst.view.shape
     mask = np.ones((shape[0], dst.view.size // max(shape[0], 1)), np.bool_)
     if stationary is not None:
-        mask &= stationary.all(axis=0)[:, None]
+        mask &= _every(stationary, 0)[:, None]
     if streamed is not None:
-        mask &= streamed.reshape(streamed.shape[0], -1).all(axis=0)[None, :]
+        mask &= _every(streamed.reshape(streamed.shape[0], -1), 0)[None, :]
     dst.write(both(mask.reshape(shape), held))
 
 
@@ -221,7 +225,7 @@ def _activate(use: Use) -> None:
     if command is not ReduceCommand.reduce:
         rows[...] = True
     if command is not ReduceCommand.reset and mask is not None:
-        rows &= mask.reshape(shape[0], -1).all(axis=1)
+        rows &= _every(mask.reshape(shape[0], -1), 1)
 
 
 @propagates(scalar.ActReadAccumulator)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -49,13 +50,15 @@ def store_register(view: Array, value: int) -> None:
         store_number(view, value)
 
 
+@cache
+def _sentinel(name: str) -> Any:
+    """Bit pattern of uninitialised elements of a dtype."""
+    row = DTYPES[name]
+    if row.is_float:
+        return bits(np.full((), np.nan, np.float32).astype(row.numpy))[()]
+    return np.dtype(f"uint{row.bits}").type(INTEGER_SENTINEL)
+
+
 def fill_sentinel(view: Array) -> None:
     """Make every element of a view what uninitialised memory reads as."""
-    row = DTYPES[dtype_name(view)]
-    if row.is_float:
-        pattern = np.full((), np.nan, np.float32).astype(row.numpy)
-        bits(view)[...] = bits(pattern)
-    elif row.is_integer:
-        view[...] = INTEGER_SENTINEL
-    else:
-        bits(view)[...] = INTEGER_SENTINEL
+    bits(view)[...] = _sentinel(dtype_name(view))

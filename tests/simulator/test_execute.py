@@ -178,7 +178,7 @@ def test_loop_bounds_from_registers_may_be_empty() -> None:
         ran = run(program, [np.full((1, 1), upper, np.float32)])
         assert ran.outputs[0][0] == 100 + sum(range(2, upper, 3))
         assert ran.trace.cores[0][E.gpsimd] == [len(range(2, upper, 3))]
-    with pytest.raises(NeuronError, match="register is loaded from 2.5") as caught:
+    with pytest.raises(NeuronError, match=r"register is loaded from 2\.5") as caught:
         run(program, [np.full((1, 1), 2.5, np.float32)])
     assert caught.value.location.line == 1
 
@@ -193,7 +193,7 @@ def gather_program(skip: bool, scatter: bool) -> Builder:
     b.results.append(out)
     positions, tile = sbuf("int32", 0, count, 1), sbuf("float32", 64, count, columns)
     b.dma(E.gpsimd, positions, hbm(index, "int32", contiguous((count, 1))))
-    indirect = dict(vector_offset=positions, vector_stride=columns, vector_bound=rows)
+    indirect = {"vector_offset": positions, "vector_stride": columns, "vector_bound": rows}
     dims = contiguous((count, columns))
     if scatter:
         b.dma(E.gpsimd, tile, hbm(table, "float32", dims))
@@ -226,7 +226,7 @@ def test_indices_outside_are_an_error_or_skipped(scatter: bool) -> None:
     table = np.arange(60, dtype=np.float32).reshape(10, 6)
     index = np.array([[7], [-1], [10], [2]], np.int32)
     start = -np.ones((10 if scatter else 4, 6), np.float32)
-    with pytest.raises(NeuronError, match="Index 1 .* is -1") as caught:
+    with pytest.raises(NeuronError, match=r"Index 1 .* is -1") as caught:
         run(gather_program(False, scatter).finish(), [table, index, start])
     assert caught.value.code == "dynamic-out-of-bounds"
     assert caught.value.location is not None

@@ -1,0 +1,73 @@
+"""Tiles in a padded arena for tests of kernels: views that are never contiguous."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from isa.dtypes import DTYPES
+from isa.enums import Engine
+from simulator.conversion import store
+from simulator.views import strided
+
+Array = np.ndarray[Any, Any]
+
+FLOATS = ("float32", "bfloat16", "float16", "float8_e4m3", "float8_e5m2", "float8_e4m3fn")
+INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32")
+
+
+class State:
+    """What kernels need of a core's state."""
+
+    def __init__(self, engine: Engine = Engine.vector) -> None:
+        self.engine = engine
+        self.number = 0
+        self.start_partition = 0
+        self.stationary: dict[Any, Any] = {}
+        self.accumulators = np.full(128, np.nan, np.float32)
+
+
+def empty(dtype: str, *shape: int) -> Array:
+    """A view of this shape in an arena of its own, with gaps after rows, on an odd pitch."""
+    size = DTYPES[dtype].size
+    strides = [size]
+    for count in reversed(shape[2:]):
+        strides.insert(0, strides[0] * count + size)
+    pitch = strides[0] * (shape[1] if len(shape) > 1 else 1) + 3 * size
+    if len(shape) > 1:
+        strides.insert(0, pitch)
+    else:
+        strides = [pitch]
+    buffer = np.full(shape[0] * pitch, 0xA5, np.uint8)
+    return strided(buffer, dtype, 0, shape, strides)
+
+
+def tile(rng: np.random.Generator, dtype: str, *shape: int, scale: float = 4.0) -> Array:
+    """Random values: floats around 0 of the given scale, integers over their whole range."""
+    view = empty(dtype, *shape)
+    row = DTYPES[dtype]
+    if row.is_float:
+        store(view, (rng.standard_normal(shape) * scale).astype(np.float32))
+    else:
+        low, high = int(row.lowest), int(row.largest)
+        view[...] = rng.integers(low, high, shape, endpoint=True, dtype=np.int64).astype(row.numpy)
+    return view
+
+
+def wide(view: Array) -> Array:
+    """The exact values as float64."""
+    return np.asarray(view).astype(np.float64)
+
+
+def rounded32(values: Array) -> Array:
+    """float64 results of one +, -, * or / on fp32 values, rounded to fp32.
+
+    Rounding twice gives the correctly rounded result there, as 53 >= 2 * 24 + 2.
+    """
+    return values.astype(np.float32)
+
+
+def same_bits(left: Array, right: Array) -> bool:
+    """Equal shapes and equal bytes."""
+    return left.shape == right.shape and left.tobytes() == right.tobytes()
