@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 ALIASES = {"MIN_II": "minimum_interval_cycles", "MIN_II_DYNAMIC": "dynamic_interval_cycles"}
 """Names that the documents give to figures of the target."""
 
+Measured = tuple[float, float, float, "Case"]
+"""Of one signature: ns occupied, ns until complete, ns to drain, and the case that applied."""
+
 _FUNCTIONS: dict[str, Any] = {"Max": max, "Min": min, "ceiling": math.ceil, "floor": math.floor}
 _HALF_FLOATS = frozenset({"bfloat16", "float16"})
 
@@ -100,7 +103,7 @@ class Cost:
     def __init__(self, *cases: Case, completion: tuple[Case, ...] = ()) -> None:
         self.cases = cases
         self.completion = completion
-        self._memory: dict[Any, tuple[float, float, float, Case]] = {}
+        self._memory: dict[Any, Measured] = {}
 
     def cycles(self, instruction: Instruction, target: Target) -> float:
         """Cycles of its engine that `instruction` occupies it for, after its operands are there."""
@@ -122,14 +125,14 @@ class Cost:
         """The case that applies, with its formula and source."""
         return self._measured(instruction, target)[3]
 
-    def _measured(self, instruction: Instruction, target: Target) -> tuple[float, float, float, Case]:
+    def _measured(self, instruction: Instruction, target: Target) -> Measured:
         key = (target.name, *signature(instruction))
         known = self._memory.get(key)
         if known is None:
             known = self._memory[key] = self._evaluate(instruction, target)
         return known
 
-    def _evaluate(self, instruction: Instruction, target: Target) -> tuple[float, float, float, Case]:
+    def _evaluate(self, instruction: Instruction, target: Target) -> Measured:
         names = quantities(instruction, target)
         case = _first(self.cases, names)
         formula = _evaluator(case.formula)

@@ -39,6 +39,7 @@ TENSOR_COPY = Cost(
         _MEASURED,
     ),
     Case(_STREAM, source=_DOCUMENTED),
+    completion=(Case("165", "scalar and psum_source", _MEASURED), Case("completion")),
 )
 TENSOR_SCALAR = Cost(
     _SCALAR_DOUBLE, _QUADRUPLE, _DOUBLE, _DOUBLE_FP32, Case(_STREAM, source=_DOCUMENTED)

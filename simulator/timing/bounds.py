@@ -49,13 +49,11 @@ def _dma_rate(target: Target) -> float:
 def _work(plan: StreamPlan, executed: list[int]) -> float:
     """The longer of what the data path and what the sequencer has to do."""
     data_path = sequencer = 0.0
-    for (kind, _, _, interval, _, extra), times in zip(plan.code, executed):
-        if kind in (p.COMPUTE, p.COMPUTE_EXTRA, p.MULTIPLY) or (
-            kind == p.DMA and extra.on_engine
-        ):
-            data_path += interval * times
-        elif kind != p.LOAD_TILE:
-            sequencer += interval * times
+    for code, times in zip(plan.code, executed):
+        if p.on_data_path(code):
+            data_path += code[3] * times
+        elif code[0] != p.LOAD_TILE:
+            sequencer += code[3] * times
     return max(data_path, sequencer)
 
 

@@ -119,7 +119,7 @@ def plan_transfer(instruction: Instruction, target: Target) -> Transfer:
 
 
 def place(pattern: AccessPattern) -> str:
-    """"sbuf", "psum" or "hbm"."""
+    """The name of the memory that `pattern` is in: sbuf, psum or hbm."""
     return pattern.memory.value if pattern.memory.on_chip else "hbm"
 
 

@@ -189,9 +189,7 @@ def _pattern_boxes(pattern: AccessPattern) -> list[Box]:
 
 def _overlap(a: list[Box], b: list[Box]) -> bool:
     return any(
-        m is n and p < s and r < q and x < v and u < y
-        for m, p, q, x, y in a
-        for n, r, s, u, v in b
+        m is n and p < s and r < q and x < v and u < y for m, p, q, x, y in a for n, r, s, u, v in b
     )
 
 
@@ -308,6 +306,14 @@ def _finish(plan: StreamPlan) -> None:
             extra.results or extra.firsts or extra.noted or extra.ports or extra.table
         ):
             plan.code[index] = (COMPUTE_EXTRA, *costs, extra)
+
+
+def on_data_path(code: Code) -> bool:
+    """Whether a planned instruction occupies its engine's data path in the open.
+
+    Tile loads of the tensor engine usually hide behind the multiplication before."""
+    kind, extra = code[0], code[5]
+    return kind in (COMPUTE, COMPUTE_EXTRA, MULTIPLY) or (kind == DMA and extra.on_engine)
 
 
 TRANSPOSES: frozenset[type[MachineInstruction]] = frozenset({tensor.TransposeStationary})

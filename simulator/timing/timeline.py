@@ -57,7 +57,8 @@ class EngineTime:
     `active`: some instruction executes, from its start to its completion: what profilers call
     active. `busy`: the data path is occupied. `sequencer`: control instructions and DMA triggers,
     which run beside the data path. `waited`: held up by a semaphore, by number. `executed`: how
-    often each instruction of its stream ran; `by_instruction`: what they occupied. `finished`: when its last instruction completed.
+    often each instruction of its stream ran, `by_instruction`: what they occupied in all.
+    `finished`: when its last instruction completed.
     """
 
     active: float = 0.0

@@ -26,9 +26,7 @@ def psum(free, dtype="float32", partitions=128, offset=0):
 
 
 def hbm(rows, columns, pitch, dtype="float32", tensor=0):
-    return AccessPattern(
-        Memory.shared_hbm, dtype, 0, ((pitch, rows), (1, columns)), tensor=tensor
-    )
+    return AccessPattern(Memory.shared_hbm, dtype, 0, ((pitch, rows), (1, columns)), tensor=tensor)
 
 
 class Builder:
@@ -169,9 +167,7 @@ def _evict(b, tiles):
     b.end(dve)
     b.add(control.Nop, pool, updates=[(FREE_OUT, 2)])
     b.loop(pool, tiles)
-    b.load(
-        hbm(128, 512, 8192), sbuf(512), [(OUT, 1)], [(FREE_OUT, 1)], DgeMode.none, pool, line=5
-    )
+    b.load(hbm(128, 512, 8192), sbuf(512), [(OUT, 1)], [(FREE_OUT, 1)], DgeMode.none, pool, line=5)
     b.end(pool)
 
 

@@ -1,0 +1,224 @@
+"""Instruction costs against the documented formulas and against measurements on trn2."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from isa.access import AccessPattern
+from isa.alu import ACTIVATIONS, ALU
+from isa.cost import quantities
+from isa.enums import DgeMode, Engine, Memory, OobMode, ReduceCommand
+from isa.machine import control, dma, elementwise, gpsimd, scalar, tensor, vector
+from isa.spec import MACHINE_INSTRUCTIONS, Instruction
+from isa.target import TARGETS
+
+V, A, G, PE = Engine.vector, Engine.scalar, Engine.gpsimd, Engine.tensor
+BF16, FP32 = "bfloat16", "float32"
+MEASUREMENTS = Path(__file__).parents[3] / "shared" / "facts" / "trn2_primitive_timings.csv"
+
+
+def at(memory, n, dtype=FP32, stride=1, partitions=128):
+    return AccessPattern(memory, dtype, 0, ((stride, n),), 0, partitions)
+
+
+def sbuf(n, dtype=FP32, stride=1, partitions=128):
+    return at(Memory.sbuf, n, dtype, stride, partitions)
+
+
+def psum(n, dtype=FP32):
+    return at(Memory.psum, n, dtype)
+
+
+def use(row, engine, *values):
+    return Instruction(row, engine, values)
+
+
+def cycles(instruction, target):
+    return round(instruction.row.cost.cycles(instruction, TARGETS[target]), 6)
+
+
+def add(a, b, c, engine=V):
+    return use(elementwise.TensorTensor, engine, a, b, c, ALU["add"])
+
+
+def activate(dst, src, function="exp", bias=None):
+    return use(scalar.Activate, A, dst, src, ACTIVATIONS[function], bias, 1.0, ReduceCommand.idle)
+
+
+def multiply(n, dtype):
+    return use(tensor.MultiplyMoving, PE, psum(n), sbuf(n, dtype), True, 0, 0)
+
+
+# (instruction, cycles on gen2, on gen3) as documented: `nki.isa` costs of release 2.26, and
+# the performance modes of the NeuronCore-v3 architecture page.
+DOCUMENTED = {
+    "copy bf16 contiguous": (
+        use(elementwise.TensorCopy, V, sbuf(512, BF16), sbuf(512, BF16)), 512, 128
+    ),
+    "copy bf16 strided": (
+        use(elementwise.TensorCopy, V, sbuf(512, BF16, 2), sbuf(512, BF16)), 512, 256
+    ),
+    "copy bf16 from psum": (
+        use(elementwise.TensorCopy, V, sbuf(512, BF16), psum(512, BF16)), 512, 256
+    ),
+    "copy fp32 from psum": (use(elementwise.TensorCopy, V, sbuf(512), psum(512)), 512, 512),
+    "copy on scalar": (use(elementwise.TensorCopy, A, sbuf(512), sbuf(512)), 512, 512),
+    "tiny copy": (use(elementwise.TensorCopy, V, sbuf(3), sbuf(3)), 64, 64),
+    "add fp32": (add(sbuf(512), sbuf(512), sbuf(512)), 1024, 512),
+    "add fp32 psum": (add(sbuf(512), psum(512), sbuf(512)), 512, 512),
+    "add bf16": (add(sbuf(512, BF16), sbuf(512, BF16), sbuf(512, BF16)), 512, 256),
+    "reduce fp32": (
+        use(vector.TensorReduce, V, sbuf(1), sbuf(512), ALU["add"], 1, False), 512, 512
+    ),
+    "reduce bf16": (
+        use(vector.TensorReduce, V, sbuf(1, BF16), sbuf(512, BF16), ALU["add"], 1, False), 256, 256
+    ),
+    "reciprocal": (use(vector.Reciprocal, V, sbuf(512), sbuf(512)), 4096, 3072),
+    "zero bf16": (use(elementwise.Memset, V, sbuf(512, BF16), 0), 256, 409.6),
+    "predicated copy": (
+        use(elementwise.CopyPredicated, V, sbuf(512), sbuf(512), sbuf(512), False), 1024, 545.28
+    ),
+    "exp": (activate(sbuf(512), sbuf(512)), 512, 512),
+    "short exp": (activate(sbuf(8), sbuf(8)), 64, 64),
+    "iota": (use(gpsimd.Iota, G, sbuf(100, "int32"), ((1, 100),), 0, 1), 250, 250),
+    "matmul bf16": (multiply(512, BF16), 512, 512),
+    "matmul fp32": (multiply(512, FP32), 2048, 2048),
+    "short matmul": (multiply(8, BF16), 64, 64),
+    "load stationary": (use(tensor.LoadStationary, PE, sbuf(128, BF16), 0, 0), 32, 32),
+    "transpose bf16": (use(tensor.TransposeStationary, PE, psum(128, BF16)), 128, 128),
+    "transpose fp32": (use(tensor.TransposeStationary, PE, psum(128)), 512, 256),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_documented_cycles(name):
+    instruction, gen2, gen3 = DOCUMENTED[name]
+    assert cycles(instruction, "trn1") == gen2
+    assert cycles(instruction, "trn2") == gen3
+
+
+def test_cost_does_not_depend_on_partitions():
+    few, many = sbuf(512, partitions=4), sbuf(512)
+    for target in TARGETS:
+        assert cycles(activate(few, few), target) == cycles(activate(many, many), target)
+
+
+def test_wide_strides_halve_the_rate():
+    def copy(stride):
+        return use(elementwise.TensorCopy, A, sbuf(512), sbuf(512, stride=stride))
+
+    assert [cycles(copy(s), "trn1") for s in (1, 4, 5)] == [512, 512, 1024]
+    assert [cycles(copy(s), "trn2") for s in (1, 16, 20, 24, 64)] == [512, 512, 768, 1024, 1024]
+
+
+def test_dma_trigger_depends_on_who_writes_descriptors():
+    source = AccessPattern(Memory.shared_hbm, FP32, 0, ((512, 128), (1, 512)), tensor=0)
+    times = {
+        mode: dma.DmaCopy.cost.interval_ns(
+            use(dma.DmaCopy, Engine.sync, sbuf(512), source, 0, mode, OobMode.error),
+            TARGETS["trn2"],
+        )
+        for mode in (DgeMode.none, DgeMode.hwdge, DgeMode.swdge)
+    }
+    assert times[DgeMode.none] < times[DgeMode.hwdge] == 600 < times[DgeMode.swdge]
+
+
+def test_every_row_has_a_cost_and_every_case_a_source():
+    for row in MACHINE_INSTRUCTIONS.values():
+        assert row.cost is not None, row.name
+        assert all(case.source for case in row.cost.cases), row.name
+
+
+def test_sympy_form_agrees_with_the_evaluated_formula():
+    """The algebraic form of a formula is another evaluator of it."""
+    for name, (instruction, *_) in DOCUMENTED.items():
+        for target in TARGETS.values():
+            cost = instruction.row.cost
+            case = cost.case(instruction, target)
+            names = quantities(instruction, target)
+            expression = case.expression
+            value = expression.subs({s: names[s.name] for s in expression.free_symbols})
+            assert float(value) == pytest.approx(cost.cycles(instruction, target), rel=1e-12), (
+                name,
+                target,
+            )
+
+
+def test_equal_signatures_are_evaluated_once():
+    cost = elementwise.TensorCopy.cost
+    first = use(elementwise.TensorCopy, V, sbuf(77), sbuf(77))
+    cost.cycles(first, TARGETS["trn2"])
+    size = len(cost._memory)
+    elsewhere = AccessPattern(Memory.sbuf, FP32, 4096, ((1, 77),), 0, 128)
+    cost.cycles(use(elementwise.TensorCopy, V, elsewhere, elsewhere), TARGETS["trn2"])
+    assert len(cost._memory) == size
+
+
+def test_control_instructions_complete_at_once():
+    nop = use(control.Nop, Engine.sync)
+    target = TARGETS["trn2"]
+    assert nop.row.cost.completion_ns(nop, target) == nop.row.cost.interval_ns(nop, target)
+
+
+# Measured laws: time from start to completion of isolated instructions on trn2.
+
+
+def _measured_instruction(row, n):
+    name, engine, dtypes = row["op"], row["engine"], row["in_dtype"].split("+")
+    kinds = {"fp32": FP32, "bf16": BF16, "-": FP32}
+    places = [Memory(m.lower()) for m in row["src_mem"].split("+") if m != "-"]
+    dst = at(Memory(row["dst_mem"].lower()), n, kinds[row["out_dtype"]])
+    sources = [
+        at(places[min(i, len(places) - 1)], n, kinds[d]) for i, d in enumerate(dtypes) if places
+    ]
+    on = {"VectorE": V, "ScalarE": A, "GpSimdE": G}[engine]
+    one = at(dst.memory, 1, dst.dtype)
+    builders = {
+        "tensor_copy": lambda: use(elementwise.TensorCopy, on, dst, sources[0]),
+        "tensor_tensor": lambda: add(dst, sources[0], sources[-1]),
+        "tensor_reduce": lambda: use(
+            vector.TensorReduce, on, one, sources[0], ALU["add"], 1, False
+        ),
+        "reciprocal": lambda: use(vector.Reciprocal, on, dst, sources[0]),
+        "memset": lambda: use(elementwise.Memset, on, dst, 0),
+        "predicated copy": lambda: use(
+            elementwise.CopyPredicated, on, dst, sources[0], sources[0], False
+        ),
+        "activation": lambda: activate(dst, sources[0], row["func"].split("/")[0], sbuf_bias(row)),
+        "affine_select": lambda: use(
+            gpsimd.AffineSelect, on, dst, sources[0], ((1, n),), 0, 1, ALU["equal"], 0.0
+        ),
+    }
+    build = builders.get(name)
+    return None if build is None else build()
+
+
+def sbuf_bias(row):
+    return None if row["func"] == "copy" else sbuf(1)
+
+
+def test_measured_laws_on_trn2():
+    """Every measured law that these instructions cover, within 10 % over its range of sizes."""
+    if not MEASUREMENTS.exists():
+        pytest.skip(f"{MEASUREMENTS} with the measured laws is not there")
+    checked, errors = 0, []
+    for row in csv.DictReader(MEASUREMENTS.open()):
+        try:
+            startup, slope = float(row["startup_ns"]), float(row["per_element_ns"])
+            smallest, largest = int(row["min_elems"]), int(row["max_elems"])
+        except ValueError:
+            continue
+        for n in (max(smallest, 64), largest):
+            instruction = _measured_instruction(row, n)
+            if instruction is None or row["func"] == "silu":
+                continue
+            checked += 1
+            predicted = instruction.row.cost.completion_ns(instruction, TARGETS["trn2"])
+            measured = startup + slope * n
+            if abs(predicted / measured - 1) > 0.10:
+                errors.append((row["op"], row["func"], row["src_mem"], n, predicted, measured))
+    assert checked >= 50
+    assert not errors
