@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from isa.affine import Affine, Polynomial, Predicate, bounds, prove_nonnegative, symbols_of
 from isa.alu import Activation, AluOperator
 from isa.dtypes import DTYPES
-from isa.enums import Memory
+from isa.enums import Engine, Memory
 from isa.errors import NeuronError
 from isa.fields import ENUM_KINDS, Attribute, Kind, Operand
 from isa.operations.control import StorageBegin
@@ -49,6 +49,7 @@ class _Verifier:
         self.variables: set[Register] = set()
         self.numbers: dict[int, Register] = {}
         self.seen: set[Op] = set()
+        self.engines: tuple[Engine, ...] = ()
         self.location: Any = None
         self.node = ""
 
@@ -168,6 +169,7 @@ class _Verifier:
         for other in op.after:
             self.need(other in self.seen, f"comes after {other.row.name}, which is not above it")
         self.seen.add(op)
+        self.engines = row.engines
         begins = row is StorageBegin
         if begins:
             access = op.values[0]
@@ -214,7 +216,9 @@ class _Verifier:
             return
         self.need(_KINDS[field.kind](value), f"{value!r} is no {field.kind.value}")
         if field.choices is not None:
-            self.need(value in field.choices, f"{value} is not one of the choices")
+            # A resolved engine may be one that the author cannot ask for.
+            allowed = value in field.choices or value in self.engines
+            self.need(allowed, f"{value} is not one of the choices")
         if isinstance(value, Predicate):
             self.value(value.form)
         elif field.kind is not Kind.register:

@@ -17,10 +17,12 @@ from typing import Any
 
 from isa.program import SourceLocation
 
-_PACKAGES = tuple(
-    os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), package, "")
-    for package in ("isa", "nki", "simulator")
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
+_PACKAGES = (
+    *(os.path.join(_ROOT, package, "") for package in ("isa", "nki", "simulator")),
+    "<nki.isa.",
 )
+_COMPOUND = (ast.BoolOp, ast.UnaryOp, ast.Compare, ast.IfExp)
 _STORES = ("STORE_FAST", "STORE_NAME", "STORE_GLOBAL", "STORE_DEREF", "STORE_ATTR")
 
 
@@ -60,7 +62,7 @@ def _positions(code: CodeType) -> list[tuple[int | None, int | None, int | None,
 def author_location(frame: FrameType | None = None) -> tuple[CodeType, int] | None:
     """The innermost call that was not made by this project's own packages."""
     frame = sys._getframe(1) if frame is None else frame
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGES):
+    while frame is not None and is_own_file(frame.f_code.co_filename):
         frame = frame.f_back
     return None if frame is None else (frame.f_code, frame.f_lasti)
 
@@ -71,16 +73,16 @@ def error_location(error: BaseException) -> tuple[CodeType, int] | None:
     traceback = error.__traceback__
     while traceback is not None:
         code = traceback.tb_frame.f_code
-        if not code.co_filename.startswith(_PACKAGES):
+        if not is_own_file(code.co_filename):
             found = code, traceback.tb_lasti
         traceback = traceback.tb_next
     return found
 
 
-def variable_name(location: tuple[CodeType, int]) -> str:
-    """The Python variable that the call at a location is assigned to, or "tensor"."""
+def variable_name(location: tuple[CodeType, int], default: str) -> str:
+    """The Python variable that the call at a location is assigned to (or iterated into)."""
     code, offset = location
-    return _assigned_names(code).get(offset, "tensor")
+    return _assigned_names(code).get(offset, default)
 
 
 @cache
@@ -88,14 +90,21 @@ def _assigned_names(code: CodeType) -> dict[int, str]:
     """Variable name by offset of the call whose result it gets."""
     names: dict[int, str] = {}
     instructions = [i for i in dis.get_instructions(code) if i.opname != "CACHE"]
-    for call, store in zip(instructions, instructions[1:]):
+    for index, call in enumerate(instructions[:-1]):
         if not call.opname.startswith("CALL"):
             continue
+        following = instructions[index + 1 : index + 4]
+        store = following[0]
+        if [i.opname for i in following[:2]] == ["GET_ITER", "FOR_ITER"]:
+            store = following[-1]
         if store.opname.startswith(_STORES):
-            name = store.argval
-            names[call.offset] = name[0] if isinstance(name, tuple) else name
+            name = store.argval[0] if isinstance(store.argval, tuple) else store.argval
         elif store.opname == "RETURN_VALUE" and code.co_name.isidentifier():
-            names[call.offset] = code.co_name
+            name = code.co_name
+        else:
+            continue
+        # A frame that is calling stands anywhere between the call and what follows it.
+        names.update(dict.fromkeys(range(call.offset, following[0].offset, 2), name))
     return names
 
 
@@ -104,12 +113,42 @@ def is_while_condition(location: tuple[CodeType, int]) -> bool:
     return _is_while_condition(*location)
 
 
+def while_exit(location: tuple[CodeType, int]) -> SourceLocation | None:
+    """The `break` or `return` that may leave the `while` whose condition is at a location."""
+    code, offset = location
+    loop = (_while_loops(code.co_filename) or {}).get(_position(code, offset))
+    statement = None if loop is None else _exit_of(loop.body)
+    if statement is None:
+        return None
+    text = linecache.getline(code.co_filename, statement.lineno).rstrip("\n")
+    start, end = statement.col_offset, statement.end_col_offset or 0
+    return SourceLocation(code.co_filename, statement.lineno, start, end, code.co_name, text)
+
+
+def _exit_of(body: list[ast.stmt]) -> ast.stmt | None:
+    """The first statement that leaves the loop around `body`."""
+    for statement in body:
+        if isinstance(statement, (ast.Break, ast.Return)):
+            return statement
+        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            continue
+        inner = isinstance(statement, (ast.For, ast.While))
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            for child in getattr(statement, name, []):
+                block = [child] if isinstance(child, ast.stmt) else child.body
+                found = _exit_of(block)
+                leaves = name == "body" and inner and isinstance(found, ast.Break)
+                if found is not None and not leaves:
+                    return found
+    return None
+
+
 @cache
 def _is_while_condition(code: CodeType, offset: int) -> bool:
     position = _position(code, offset)
-    conditions = _while_conditions(code.co_filename)
-    if conditions is not None:
-        return position in conditions
+    loops = _while_loops(code.co_filename)
+    if loops is not None:
+        return position in loops
     # Without source: the compiler repeats the condition of a loop at the loop's end.
     jumps = [
         i
@@ -120,8 +159,9 @@ def _is_while_condition(code: CodeType, offset: int) -> bool:
 
 
 @cache
-def _while_conditions(filename: str) -> frozenset[tuple[int, int, int, int]] | None:
-    """Positions of the conditions of all `while` statements of a file; None without source."""
+def _while_loops(filename: str) -> dict[tuple[int, int, int, int], ast.While] | None:
+    """The `while` statements of a file by the positions that the jumps of their conditions have,
+    where the condition is one value; None without source."""
     lines = linecache.getlines(filename)
     try:
         tree = ast.parse("".join(lines)) if lines else None
@@ -129,13 +169,21 @@ def _while_conditions(filename: str) -> frozenset[tuple[int, int, int, int]] | N
         tree = None
     if tree is None:
         return None
-    return frozenset(
-        (
-            node.test.lineno,
-            node.test.end_lineno or node.test.lineno,
-            node.test.col_offset,
-            node.test.end_col_offset or 0,
-        )
-        for node in ast.walk(tree)
-        if isinstance(node, ast.While)
-    )
+    loops = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.While) and not isinstance(node.test, _COMPOUND):
+            # Python 3.11 puts the jump at the whole statement, later versions at the condition.
+            for part in (node, node.test):
+                end_line, end_column = part.end_lineno or part.lineno, part.end_col_offset or 0
+                loops[part.lineno, end_line, part.col_offset, end_column] = node
+    return loops
+
+
+def same_statement(left: tuple[CodeType, int], right: tuple[CodeType, int]) -> bool:
+    """Whether two locations are copies of the same expression."""
+    return left == right or (left[0] is right[0] and _position(*left) == _position(*right))
+
+
+def is_own_file(filename: str) -> bool:
+    """Whether a file belongs to this project's packages (generated functions included)."""
+    return filename.startswith(_PACKAGES)

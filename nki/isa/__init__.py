@@ -1,0 +1,72 @@
+"""`nki.isa`: one function per public row of the operation table, and the names they take."""
+
+from __future__ import annotations
+
+from isa.enums import DgeMode as dge_mode
+from isa.enums import Engine as engine
+from isa.enums import MatmulPerfMode as matmul_perf_mode
+from isa.enums import NcVersion as nc_version
+from isa.enums import OobMode as oob_mode
+from isa.enums import ReduceCommand as reduce_cmd
+from isa.errors import NeuronError
+from isa.operations import OPERATIONS
+from nki import settings
+from nki.isa.calls import function
+from nki.trace.context import CURRENT, NkiInstruction, caller, current
+from nki.trace.registers import VirtualRegister
+
+tensor_engine = engine.tensor
+vector_engine = engine.vector
+scalar_engine = engine.scalar
+gpsimd_engine = engine.gpsimd
+unknown_engine = engine.unknown
+
+
+def get_nc_version() -> nc_version:
+    """The NeuronCore generation of the running kernel's target, else of the default target."""
+    context = CURRENT.get()
+    target = settings.target() if context is None else context.target
+    return nc_version(target.generation)
+
+
+def register_alloc(x: int | None = None) -> VirtualRegister:
+    """A new register, holding the integer `x` if given.
+
+    Source: SDK nki/api/nki.isa.rst#nki.isa.register_alloc
+    """
+    if x is not None and not isinstance(x, VirtualRegister):
+        try:
+            x = x.__index__()
+        except AttributeError:
+            raise NeuronError(
+                "value-not-allowed",
+                what=f"register_alloc({x!r})",
+                why="A register begins with an integer, or with nothing.",
+                hint="Load a tensor's element with nisa.register_load.",
+            ) from None
+    return current("nisa.register_alloc").register_alloc(x, caller())
+
+
+FUNCTIONS = {row.name: function(row) for row in OPERATIONS.values() if row.public}
+"""The functions of this module that come from the operation table."""
+
+globals().update(FUNCTIONS)
+
+__all__ = [
+    "NkiInstruction",
+    "VirtualRegister",
+    "dge_mode",
+    "engine",
+    "get_nc_version",
+    "gpsimd_engine",
+    "matmul_perf_mode",
+    "nc_version",
+    "oob_mode",
+    "reduce_cmd",
+    "register_alloc",
+    "scalar_engine",
+    "tensor_engine",
+    "unknown_engine",
+    "vector_engine",
+    *FUNCTIONS,
+]

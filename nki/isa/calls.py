@@ -1,0 +1,482 @@
+"""From a call of a public function to a checked operation.
+
+`function(row)` generates the public function of a row of the operation table. A call whose
+signature (target; memory, dtype, shape and start of every operand; attributes) was seen before
+takes a few lookups; any other goes through `emit`, which normalises, checks and resolves.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from isa.affine import Affine, Polynomial, Predicate
+from isa.alu import Activation, AluOperator
+from isa.enums import SEQUENCERS, Memory
+from isa.errors import NeuronError
+from isa.fields import ENUM_KINDS, REQUIRED, Attribute, Field, Kind, Operand
+from isa.rules import Call, Violation, check_call
+from isa.spec import Operation
+from nki.ir.nodes import Access, Register
+from nki.language.operators import Operator
+from nki.language.tensor import NkiTensor
+from nki.trace.context import CURRENT, Context, Location
+from nki.trace.locations import resolve
+from nki.trace.registers import VirtualRegister
+
+_MOST_SIGNATURES = 1 << 14
+"""Entries of a row's memory of checked signatures before it starts afresh."""
+
+Signatures = dict[Any, tuple[Any, ...]]
+
+
+class _Missing:
+    """Default of a required parameter, so that we report it and not Python."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "..."
+
+
+MISSING = _Missing()
+
+
+def emit(
+    context: Context,
+    row: type[Operation],
+    arguments: dict[str, Any],
+    location: Location,
+    name: str | None = None,
+) -> Any:
+    """One operation on behalf of the caller at `location`; absent arguments have defaults."""
+    values = tuple(
+        arguments.get(field_name, MISSING if field.default is REQUIRED else field.default)
+        for field_name, field in row.fields.items()
+    )
+    normal, _ = check(context, row, values, location)
+    return record(context, row, normal, location, name)
+
+
+def record(
+    context: Context,
+    row: type[Operation],
+    values: tuple[Any, ...],
+    location: Location,
+    name: str | None,
+) -> Any:
+    """Hand a checked operation to the context, with its PSUM accumulation decided."""
+    accumulating = [i for i, _, a in row.attributes if a.kind is Kind.accumulate]
+    for index in row.writes:
+        operand = values[index]
+        if isinstance(operand, Access) and operand.storage.memory is Memory.psum:
+            if accumulating:
+                position = accumulating[0]
+                flag = context.accumulate(operand, values[position], location)
+                values = (*values[:position], flag, *values[position + 1 :])
+            else:
+                context.overwritten(operand)
+    return context.record(row, values, location, name)
+
+
+def check(
+    context: Context, row: type[Operation], values: tuple[Any, ...], location: Location
+) -> tuple[tuple[Any, ...], bool]:
+    """Normalised, checked and resolved values, and whether the verdict may be remembered.
+
+    Raises the NeuronError of the first rule that is broken, with the caller's line.
+    """
+    for field_name, value in zip(row.field_names, values):
+        if value is MISSING:
+            raise NeuronError(
+                "missing-argument",
+                what=f"nisa.{row.name}() needs {field_name}",
+                location=resolve(location),
+            )
+    normal = tuple(
+        _normalise(field_name, field, value)
+        for (field_name, field), value in zip(row.fields.items(), values)
+    )
+    violation = check_call(row, normal, context.target)
+    if violation is None:
+        resolved = row.resolve(normal, context.target)
+        if resolved is not normal:
+            violation = _broken_rule(Call(row.field_names, resolved, context.target), row)
+        normal = resolved
+    if violation is not None:
+        error = violation.error(resolve(location))
+        raise error
+    plain = all(
+        new is old
+        for old, new, field in zip(values, normal, row.fields.values())
+        if _passes_through(field)
+    )
+    return normal, plain
+
+
+def _broken_rule(call: Call, row: type[Operation]) -> Violation | None:
+    for rule in row.rules:
+        violation = rule.check(call)
+        if violation is not None:
+            return violation
+    return None
+
+
+# Values
+
+
+def _normalise(name: str, field: Field, value: Any) -> Any:
+    """A value in the form in which the tile IR keeps it; what does not fit stays as it is, and
+    the check reports it."""
+    if isinstance(field, Operand):
+        return _number(value) if field.immediate else value
+    if value is None:
+        return None
+    function = _NORMALISE.get(field.kind)
+    return value if function is None else function(name, value)
+
+
+def _number(value: Any) -> Any:
+    """Python's int or float for a NumPy scalar."""
+    if value.__class__ in (int, float, NkiTensor) or value is None:
+        return value
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+        return value.item()
+    return value
+
+
+def _as_number(name: str, value: Any) -> Any:
+    return _number(value)
+
+
+def _as_integer(name: str, value: Any) -> Any:
+    value = _number(value)
+    if isinstance(value, bool):
+        return int(value)
+    return value
+
+
+def _as_flag(name: str, value: Any) -> Any:
+    value = _number(value)
+    if value.__class__ is int and value in (0, 1):
+        return bool(value)
+    return value
+
+
+def _as_accumulate(name: str, value: Any) -> Any:
+    return value if isinstance(value, Predicate) else _as_flag(name, value)
+
+
+def _as_value(name: str, value: Any) -> Any:
+    return value if isinstance(value, (Register, Polynomial, Affine)) else _as_integer(name, value)
+
+
+def _as_alu(name: str, value: Any) -> Any:
+    if isinstance(value, Operator) and value.alu is not None:
+        return value.alu
+    if isinstance(value, AluOperator):
+        return value
+    raise NeuronError(
+        "operator-not-allowed",
+        what=f"{name} is {value!r}, which is no operator of the vector engine",
+    )
+
+
+def _as_activation(name: str, value: Any) -> Any:
+    if isinstance(value, Operator) and value.activation is not None:
+        return value.activation
+    if isinstance(value, Activation):
+        return value
+    raise NeuronError(
+        "operator-not-allowed",
+        what=f"{name} is {value!r}, which is no activation function",
+    )
+
+
+def _as_integers(name: str, value: Any) -> Any:
+    if isinstance(value, (tuple, list)):
+        return tuple(_as_integer(name, item) for item in value)
+    value = _as_integer(name, value)
+    return (value,) if isinstance(value, (int, Polynomial)) else value
+
+
+def _as_pattern(name: str, value: Any) -> Any:
+    if isinstance(value, (tuple, list)) and all(isinstance(p, (tuple, list)) for p in value):
+        return tuple(tuple(_as_integer(name, item) for item in pair) for pair in value)
+    return value
+
+
+def _as_register(name: str, value: Any) -> Any:
+    if isinstance(value, VirtualRegister):
+        if not value.frozen:
+            return value
+        raise NeuronError(
+            "value-not-allowed",
+            what=f"{name} is the variable of a loop",
+            why="A loop variable cannot be written: it would be unclear whether the loop goes on "
+            "from the new value (SDK nki-language-guide.rst, Dynamic Control Flow).",
+            hint="Copy it into a register of your own with nisa.register_move.",
+        )
+    raise NeuronError(
+        "value-not-allowed",
+        what=f"{name} is {value!r}, not a register",
+        why="The destination is a register.",
+        hint="Make one with nisa.register_alloc().",
+    )
+
+
+_NORMALISE: dict[Kind, Callable[[str, Any], Any]] = {
+    Kind.flag: _as_flag,
+    Kind.integer: _as_integer,
+    Kind.float32: _as_number,
+    Kind.number: _as_number,
+    Kind.alu: _as_alu,
+    Kind.activation: _as_activation,
+    Kind.pattern: _as_pattern,
+    Kind.integers: _as_integers,
+    Kind.register: _as_register,
+    Kind.value: _as_value,
+    Kind.accumulate: _as_accumulate,
+    Kind.priority: _as_integer,
+}
+
+_BY_CLASS = frozenset({Kind.float32, Kind.value, Kind.accumulate})
+"""Kinds whose check depends on the value's class only; the value itself goes into the operation."""
+
+_BY_VALUE = frozenset({Kind.number, Kind.integer})
+"""Kinds whose check depends on class and value; the value goes into the operation unchanged, so
+that 0.0 and -0.0, which are equal keys, stay what they are."""
+
+_PASS_THROUGH = _BY_CLASS | _BY_VALUE | {Kind.register}
+
+
+def _passes_through(field: Field) -> bool:
+    return isinstance(field, Operand) or field.kind in _PASS_THROUGH
+
+
+# Generated functions
+
+
+def has_name(row: type[Operation]) -> bool:
+    """Whether the public function takes `name`. Register operations of the sequencers do not."""
+    by_engine = any(a.kind is Kind.engine for _, _, a in row.attributes)
+    return row.engines != SEQUENCERS or by_engine
+
+
+def function(row: type[Operation]) -> Callable[..., Any]:
+    """The public function of a row: parameters are its fields in order, then `name`."""
+    namespace: dict[str, Any] = {
+        "_current": CURRENT.get,
+        "_frame": sys._getframe,
+        "_Tensor": NkiTensor,
+        "_psum": Memory.psum,
+        "_row": row,
+        "_signatures": {},
+        "_first": _first_of_signature,
+        "_missing": MISSING,
+    }
+    source = _source(row, namespace)
+    exec(compile(source, f"<nki.isa.{row.name}>", "exec"), namespace)
+    result: Callable[..., Any] = namespace[row.name]
+    result.__module__ = "nki.isa"
+    result.__qualname__ = row.name
+    result.__doc__ = _document(row)
+    result.__signature__ = _signature(row)  # type: ignore[attr-defined]
+    return result
+
+
+def _source(row: type[Operation], namespace: dict[str, Any]) -> str:
+    """Python source of the public function; defaults go into `namespace`."""
+    parameters, key, values, overwrites = [], [], [], []
+    entry = 0
+    matmul = ""
+    for name, field in row.fields.items():
+        default = "_missing"
+        if field.default is not REQUIRED:
+            default = f"_default_{name}"
+            namespace[default] = field.default
+        parameters.append(f"{name}={default}")
+        values.append(name)
+        if isinstance(field, Operand):
+            tensor = (
+                f"{name}.storage.memory, {name}.dtype, {name}.shape, {name}.first, "
+                f"{name}.offset.__class__, {name}.vector_offset"
+            )
+            if field.optional or field.immediate:
+                tensor = f"({tensor}) if {name}.__class__ is _Tensor else {name}.__class__"
+            key.append(tensor)
+            if field.role.writes and Memory.psum in field.memories:
+                overwrites.append((name, field.optional))
+        elif field.kind is Kind.accumulate:
+            key.append(f"{name}.__class__")
+            matmul = name
+        elif field.kind is Kind.register:
+            key.append(f"{name}.__class__, {name}.frozen")
+        elif field.kind in _BY_CLASS:
+            key.append(f"{name}.__class__")
+        elif field.kind in _BY_VALUE:
+            key.append(f"{name}.__class__, {name}")
+        else:
+            key.append(name)
+            values[-1] = f"_entry[{entry}]"
+            entry += 1
+    parameters += ["name=None"] if has_name(row) else []
+    arguments = ", ".join(row.field_names)
+    name = "name" if has_name(row) else "None"
+    lines = [
+        f"def {row.name}({', '.join(parameters)}, *_extra, **_unknown):",
+        "    _context = _current()",
+        "    _caller = _frame(1)",
+        "    _location = (_caller.f_code, _caller.f_lasti)",
+        "    try:",
+        f"        _entry = _signatures[_context.target, {', '.join(key)}]",
+        "    except (KeyError, TypeError, AttributeError):",
+        "        _entry = None",
+        "    if _entry is None or _extra or _unknown:",
+        f"        return _first(_row, _signatures, _context, ({arguments},), _location, {name},"
+        " _extra, _unknown)",
+    ]
+    for operand, optional in overwrites:
+        given = f"{operand} is not None and " if optional else ""
+        lines.append(f"    if {given}{operand}.storage.memory is _psum:")
+        if matmul:
+            lines.append(f"        {matmul} = _context.accumulate({operand}, {matmul}, _location)")
+        else:
+            lines.append(f"        _context.overwritten({operand})")
+    lines.append(f"    return _context.record(_row, ({', '.join(values)},), _location, {name})")
+    return "\n".join(lines) + "\n"
+
+
+def _first_of_signature(
+    row: type[Operation],
+    signatures: Signatures,
+    context: Context | None,
+    values: tuple[Any, ...],
+    location: Location,
+    name: str | None,
+    extra: tuple[Any, ...],
+    unknown: dict[str, Any],
+) -> Any:
+    """A call whose signature was not seen yet, or that is wrong."""
+    if context is None:
+        raise NeuronError(
+            "no-tracer",
+            what=f"nisa.{row.name}() was called outside a kernel",
+            location=resolve(location),
+        )
+    if extra or unknown:
+        raise _unknown_argument(row, extra, unknown, location)
+    normal, plain = check(context, row, values, location)
+    if plain and not any(
+        isinstance(value, NkiTensor) and value.vector_offset is not None for value in values
+    ):
+        if len(signatures) >= _MOST_SIGNATURES:
+            signatures.clear()
+        key = _key(row, context, values)
+        with suppress(TypeError):  # a list among the attributes: checked again at every call
+            signatures[key] = tuple(
+                value
+                for field, value in zip(row.fields.values(), normal)
+                if not _passes_through(field)
+            )
+    return record(context, row, normal, location, name)
+
+
+def _key(row: type[Operation], context: Context, values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The key that the generated function looks up."""
+    key: list[Any] = [context.target]
+    for field, value in zip(row.fields.values(), values):
+        if isinstance(field, Operand):
+            if value.__class__ is not NkiTensor:
+                key.append(value.__class__)
+                continue
+            parts = (
+                value.storage.memory,
+                value.dtype,
+                value.shape,
+                value.first,
+                value.offset.__class__,
+                value.vector_offset,
+            )
+            if field.optional or field.immediate:
+                key.append(parts)
+            else:
+                key.extend(parts)
+        elif field.kind is Kind.register:
+            key += [value.__class__, value.frozen]
+        elif field.kind in _BY_CLASS:
+            key.append(value.__class__)
+        elif field.kind in _BY_VALUE:
+            key += [value.__class__, value]
+        else:
+            key.append(value)
+    return tuple(key)
+
+
+def _unknown_argument(
+    row: type[Operation], extra: tuple[Any, ...], unknown: dict[str, Any], location: Location
+) -> NeuronError:
+    names = [*row.field_names, *(["name"] if has_name(row) else [])]
+    listed = f"nisa.{row.name}({', '.join(names)})"
+    if unknown:
+        first = next(iter(unknown))
+        close = difflib.get_close_matches(first, names, 1)
+        what = f"nisa.{row.name}() has no argument {first!r}"
+        hint = f"Did you mean {close[0]!r}? " if close else ""
+    else:
+        what = f"nisa.{row.name}() takes {len(names)} arguments, {len(names) + len(extra)} given"
+        hint = ""
+    return NeuronError(
+        "unknown-argument", what=what, hint=f"{hint}It is {listed}.", location=resolve(location)
+    )
+
+
+# Documentation
+
+
+def _signature(row: type[Operation]) -> inspect.Signature:
+    parameters = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            default=inspect.Parameter.empty if field.default is REQUIRED else field.default,
+        )
+        for name, field in row.fields.items()
+    ]
+    if has_name(row):
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        parameters.append(inspect.Parameter("name", kind, default=None))
+    return inspect.Signature(parameters)
+
+
+def _document(row: type[Operation]) -> str:
+    lines = [inspect.cleandoc(row.__doc__ or row.name), ""]
+    for name, field in row.fields.items():
+        lines.append(f"{name}: {_field_text(field)}")
+    if row.document:
+        lines += ["", f"Source: SDK {row.document}"]
+    return "\n".join(lines)
+
+
+def _field_text(field: Field) -> str:
+    if isinstance(field, Operand):
+        memories = " or ".join(m.value for m in Memory if m in field.memories)
+        kind = f"[partitions, 1] in {memories}" if field.column else f"tensor in {memories}"
+        if field.immediate:
+            kind = f"number, or {kind}"
+        text = f"{kind}, {field.role.value}"
+    else:
+        text = _attribute_text(field)
+    return f"{text}; {field.doc}" if field.doc else text
+
+
+def _attribute_text(field: Attribute) -> str:
+    enumeration = ENUM_KINDS.get(field.kind)
+    if enumeration is None:
+        return field.kind.value
+    names = [m.name for m in (field.choices or enumeration)]
+    return f"{field.kind.value}: {', '.join(names)}"

@@ -1,0 +1,125 @@
+"""`nki.language`: tensors, memories, data types, loops, and the operators of `op=` arguments."""
+
+from isa.enums import Memory as MemoryRegion
+from nki.language.allocation import (
+    empty_like,
+    full,
+    is_hbm,
+    is_on_chip,
+    is_psum,
+    is_sbuf,
+    load,
+    ndarray,
+    ones,
+    shared_constant,
+    store,
+    zeros,
+    zeros_like,
+)
+from nki.language.indexing import ds
+from nki.language.operators import OPERATORS
+from nki.language.program import no_reorder, num_programs, program_id, program_ndim
+from nki.language.ranges import (
+    affine_range,
+    dynamic_range,
+    fori_loop,
+    sequential_range,
+    static_range,
+    while_loop,
+)
+from nki.language.tensor import NkiTensor
+from nki.language.tile_size import tile_size
+
+DType = str
+
+bool_ = "bool"
+int8 = "int8"
+int16 = "int16"
+int32 = "int32"
+uint8 = "uint8"
+uint16 = "uint16"
+uint32 = "uint32"
+float16 = "float16"
+float32 = "float32"
+bfloat16 = "bfloat16"
+tfloat32 = "tfloat32"
+float8_e4m3 = "float8_e4m3"
+float8_e4m3fn = "float8_e4m3fn"
+float8_e5m2 = "float8_e5m2"
+float8_e8m0fnu = "float8_e8m0fnu"
+float8_e5m2_x4 = "float8_e5m2_x4"
+float8_e4m3fn_x4 = "float8_e4m3fn_x4"
+float4_e2m1fn_x4 = "float4_e2m1fn_x4"
+
+sbuf = MemoryRegion.sbuf
+psum = MemoryRegion.psum
+private_hbm = MemoryRegion.private_hbm
+shared_hbm = MemoryRegion.shared_hbm
+hbm = private_hbm
+
+
+class NKIObject:
+    """Base of the classes that kernels use for configuration."""
+
+    def __init__(self, **kwargs: object) -> None:
+        for name, value in kwargs.items():
+            setattr(self, name, value)
+
+
+globals().update(OPERATORS)
+
+__all__ = [
+    "DType",
+    "MemoryRegion",
+    "NKIObject",
+    "NkiTensor",
+    "affine_range",
+    "bfloat16",
+    "bool_",
+    "ds",
+    "dynamic_range",
+    "empty_like",
+    "float16",
+    "float32",
+    "float4_e2m1fn_x4",
+    "float8_e4m3",
+    "float8_e4m3fn",
+    "float8_e4m3fn_x4",
+    "float8_e5m2",
+    "float8_e5m2_x4",
+    "float8_e8m0fnu",
+    "fori_loop",
+    "full",
+    "hbm",
+    "int16",
+    "int32",
+    "int8",
+    "is_hbm",
+    "is_on_chip",
+    "is_psum",
+    "is_sbuf",
+    "load",
+    "ndarray",
+    "no_reorder",
+    "num_programs",
+    "ones",
+    "private_hbm",
+    "program_id",
+    "program_ndim",
+    "psum",
+    "sbuf",
+    "sequential_range",
+    "shared_constant",
+    "shared_hbm",
+    "static_range",
+    "store",
+    "tfloat32",
+    "tile_size",
+    "uint16",
+    "uint32",
+    "uint8",
+    "while_loop",
+    "zeros",
+    "zeros_like",
+    *OPERATORS,
+]

@@ -1,0 +1,257 @@
+"""New tensors: `ndarray` and its initialised forms, constants, loads and stores."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from isa.affine import Affine, Polynomial, bounds
+from isa.dtypes import DTYPES, DTypeKind, normalise
+from isa.enums import Memory
+from isa.errors import NeuronError
+from isa.operations.dma import DmaCopy
+from isa.operations.vector import Memset
+from nki.language.indexing import index_form
+from nki.language.tensor import NkiTensor
+from nki.trace.context import Context, Location, caller, current
+
+_MEMORIES = frozenset(Memory)
+
+
+def ndarray(
+    shape: Sequence[Any],
+    dtype: Any,
+    buffer: Memory = Memory.sbuf,
+    name: str = "",
+    address: tuple[int, int] | None = None,
+) -> NkiTensor:
+    """A new tensor, uninitialised, in one of the device's memories.
+
+    On chip (`nl.sbuf`, `nl.psum`) dimension 0 is the partition dimension, of at most 128. A size
+    that depends on a launch symbol takes the storage of its maximum there. Without `name` the
+    tensor is called as the variable it is assigned to. `address` fixes an on-chip tensor at
+    (start partition, byte offset in the partition).
+    """
+    return allocate(current("nl.ndarray"), shape, dtype, buffer, name, address, caller())
+
+
+def allocate(
+    context: Context,
+    shape: Sequence[Any],
+    dtype: Any,
+    buffer: Any,
+    name: str,
+    address: Any,
+    location: Location,
+) -> NkiTensor:
+    """`ndarray` on behalf of the caller at `location`."""
+    sizes = _sizes(shape)
+    if dtype.__class__ is not str or dtype not in DTYPES:
+        dtype = normalise(dtype)
+    if buffer.__class__ is not Memory:
+        raise NeuronError(
+            "value-not-allowed",
+            what=f"buffer={buffer!r}",
+            why="A buffer is a memory region.",
+            hint="Use nl.sbuf, nl.psum, nl.hbm, nl.private_hbm or nl.shared_hbm.",
+        )
+    if not buffer.on_chip:
+        if address is not None:
+            raise NeuronError(
+                "value-not-allowed",
+                what=f"address={address!r} for a tensor in {buffer.value}",
+                why="Only tensors in SBUF and PSUM can be placed by address.",
+                hint="Leave address out.",
+            )
+        return context.allocate(sizes, dtype, buffer, name, None, location)
+    storage_shape = sizes
+    for size in sizes:
+        if size.__class__ is not int:
+            storage_shape = tuple(_greatest(size) for size in sizes)
+            break
+    partitions = context.target.partitions.value
+    if storage_shape[0] > partitions:
+        raise NeuronError(
+            "partition-limit",
+            what=f"shape {list(sizes)} in {buffer.value} has {storage_shape[0]} partitions, the "
+            f"memory has {partitions}",
+        )
+    if address is not None:
+        address = _address(address, storage_shape[0], partitions)
+    tensor = context.allocate(storage_shape, dtype, buffer, name, address, location)
+    if storage_shape is sizes:
+        return tensor
+    view = tensor[tuple(slice(0, size) for size in sizes)]
+    return view if len(view.shape) == len(sizes) else tensor
+
+
+def _sizes(shape: Any) -> tuple[Any, ...]:
+    """A shape as a tuple of ints and polynomials, all at least 1."""
+    sizes = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    for size in sizes:
+        if size.__class__ is not int or size < 1:
+            sizes = tuple(index_form(size, "a size") for size in sizes)
+            break
+    if not sizes:
+        raise NeuronError(
+            "value-not-allowed",
+            what="shape () has no dimensions",
+            why="A tensor has at least one dimension.",
+            hint="Use shape (1, 1) for a single element.",
+        )
+    for size in sizes:
+        if (size.__class__ is int and size < 1) or isinstance(size, Affine):
+            raise NeuronError(
+                "value-not-allowed",
+                what=f"shape {list(sizes)} has size {size}",
+                why="Sizes are at least 1, and the same in every iteration of a rolled loop.",
+                hint="Allocate the largest size and take a view of it.",
+            )
+    return sizes
+
+
+def _greatest(size: Any) -> int:
+    """What an on-chip dimension reserves: the size, or the most that a symbolic one can be."""
+    high = bounds(size)[1] if isinstance(size, Polynomial) else size
+    if high is None:
+        raise NeuronError(
+            "value-not-allowed",
+            what=f"an on-chip tensor has size {size}, which has no upper limit",
+            why="On-chip storage is reserved for the largest size.",
+            hint='Give the symbol a maximum: nki.symbol("M", max=...).',
+        )
+    return high
+
+
+def _address(address: Any, partitions: int, limit: int) -> tuple[int, int]:
+    try:
+        start, offset = (index_form(part, "address") for part in address)
+    except (TypeError, ValueError):
+        start = offset = -1
+    if start.__class__ is not int or offset.__class__ is not int or start < 0 or offset < 0:
+        raise NeuronError(
+            "value-not-allowed",
+            what=f"address={address!r}",
+            why="An address is (start partition, byte offset in the partition).",
+            hint="For example address=(0, 4096).",
+        )
+    if start + partitions > limit:
+        raise NeuronError(
+            "partition-limit",
+            what=f"{partitions} partitions from partition {start} on, of {limit}",
+        )
+    return start, offset
+
+
+def zeros(
+    shape: Sequence[Any], dtype: Any, buffer: Memory = Memory.sbuf, name: str = ""
+) -> NkiTensor:
+    """A new on-chip tensor filled with zeros."""
+    return _filled(shape, 0, dtype, buffer, name, caller())
+
+
+def ones(
+    shape: Sequence[Any], dtype: Any, buffer: Memory = Memory.sbuf, name: str = ""
+) -> NkiTensor:
+    """A new on-chip tensor filled with ones."""
+    return _filled(shape, 1, dtype, buffer, name, caller())
+
+
+def full(
+    shape: Sequence[Any],
+    fill_value: Any,
+    dtype: Any,
+    buffer: Memory = Memory.sbuf,
+    name: str = "",
+) -> NkiTensor:
+    """A new on-chip tensor filled with one value."""
+    return _filled(shape, fill_value, dtype, buffer, name, caller())
+
+
+def _filled(
+    shape: Any, value: Any, dtype: Any, buffer: Any, name: str, location: Location
+) -> NkiTensor:
+    from nki.isa.calls import emit
+
+    context = current("a nki.language allocation")
+    tensor = allocate(context, shape, dtype, buffer, name, None, location)
+    if DTYPES[tensor.dtype].kind is DTypeKind.float:
+        value = float(value)
+    emit(context, Memset, {"dst": tensor, "value": value}, location)
+    return tensor
+
+
+def zeros_like(
+    x: NkiTensor, dtype: Any = None, buffer: Memory | None = None, name: str = ""
+) -> NkiTensor:
+    """Zeros in the shape (and, unless given, dtype and memory) of another tensor."""
+    return _filled(x.shape, 0, dtype or x.dtype, buffer or x.buffer, name, caller())
+
+
+def empty_like(
+    x: NkiTensor, dtype: Any = None, buffer: Memory | None = None, name: str = ""
+) -> NkiTensor:
+    """A new uninitialised tensor in the shape of another."""
+    context = current("nl.empty_like")
+    return allocate(context, x.shape, dtype or x.dtype, buffer or x.buffer, name, None, caller())
+
+
+def load(src: NkiTensor, dtype: Any = None) -> NkiTensor:
+    """A new SBUF tensor with the values of an HBM tensor, converted to `dtype` if given."""
+    from nki.isa.calls import emit
+
+    context = current("nl.load")
+    location = caller()
+    _need_tensor("src", src)
+    tile = allocate(context, src.shape, dtype or src.dtype, Memory.sbuf, "", None, location)
+    emit(context, DmaCopy, {"dst": tile, "src": src}, location)
+    return tile
+
+
+def store(dst: NkiTensor, value: NkiTensor) -> None:
+    """Write an on-chip tensor to HBM."""
+    from nki.isa.calls import emit
+
+    _need_tensor("dst", dst)
+    _need_tensor("value", value)
+    emit(current("nl.store"), DmaCopy, {"dst": dst, "src": value}, caller())
+
+
+def _need_tensor(name: str, value: Any) -> None:
+    if not isinstance(value, NkiTensor):
+        raise NeuronError("not-a-tensor", what=f"{name} is {type(value).__name__}, not a tensor")
+
+
+def shared_constant(constant: Any) -> NkiTensor:
+    """A tensor in shared HBM that holds constant data: a NumPy array, or a path to a .npy file."""
+    import numpy as np
+
+    context = current("nl.shared_constant")
+    location = caller()
+    if isinstance(constant, (str, os.PathLike)):
+        constant = np.load(constant, allow_pickle=False)
+    data = np.ascontiguousarray(constant)
+    dtype = normalise(data.dtype)
+    shape = data.shape or (1,)
+    return context.allocate(shape, dtype, Memory.shared_hbm, "", None, location, data)
+
+
+def is_hbm(buffer: Memory) -> bool:
+    """Whether a memory region is in HBM."""
+    return buffer in _MEMORIES and not buffer.on_chip
+
+
+def is_on_chip(buffer: Memory) -> bool:
+    """Whether a memory region is SBUF or PSUM."""
+    return buffer in _MEMORIES and buffer.on_chip
+
+
+def is_sbuf(buffer: Memory) -> bool:
+    """Whether a memory region is SBUF."""
+    return buffer is Memory.sbuf
+
+
+def is_psum(buffer: Memory) -> bool:
+    """Whether a memory region is PSUM."""
+    return buffer is Memory.psum

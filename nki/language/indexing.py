@@ -1,0 +1,169 @@
+"""Index expressions: what `t[key]` selects in each dimension, with its bounds checked.
+
+Slices clamp to the tensor as in Python; `nl.ds`, integers and the named views do not. Indices may
+be ints, forms over launch symbols and loop variables, and registers. What depends on a register
+whose range is unknown is checked when the kernel runs.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from isa.affine import Affine, Polynomial, affine, bounds, ceil_division, minimum, prove
+from isa.errors import NeuronError
+from nki.ir.nodes import Register
+
+
+class DynamicSlice:
+    """`nl.ds(start, size)`: `size` elements from `start`, which may be a register."""
+
+    __slots__ = ("size", "start")
+
+    def __init__(self, start: Any, size: Any) -> None:
+        self.start = start
+        self.size = size
+
+    def __repr__(self) -> str:
+        return f"ds({self.start}, {self.size})"
+
+
+def ds(start: Any, size: Any) -> DynamicSlice:
+    """A slice of `size` elements that begins at `start`: an int, a loop variable or a register."""
+    return DynamicSlice(start, size)
+
+
+def index_form(value: Any, what: str) -> Any:
+    """`value` as an index form: int, Polynomial or Affine."""
+    if type(value) is int or isinstance(value, (Polynomial, Affine)):
+        return value
+    if isinstance(value, Register):
+        return affine(value)
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise NeuronError(
+            "value-not-allowed",
+            what=f"{what} is {value!r}, which is no integer",
+            why="Indices are integers, slices, nl.ds(start, size), `...`, loop variables and "
+            "registers.",
+            hint="Convert the index to an integer; a tensor as an index goes to NkiTensor.select "
+            "or to ap(scalar_offset=...).",
+        ) from None
+
+
+def at_least(form: Any, limit: Any) -> bool | None:
+    """Whether form >= limit for all sizes and iterations: proven, refuted (for all), or open."""
+    return prove(form - limit, ">=")
+
+
+def has_range(form: Any) -> bool:
+    """Whether the values of a form are limited by what is known while tracing."""
+    low, high = bounds(form)
+    return low is not None and high is not None
+
+
+def require(form: Any, message: str) -> None:
+    """form >= 0, or out-of-bounds; a condition on launch symbols alone may become a guard.
+
+    Forms over registers of unknown range pass: the running kernel checks them.
+    """
+    verdict = prove(form, ">=")
+    if verdict is None:
+        if isinstance(form, Polynomial):
+            verdict = bool(form >= 0)
+        else:
+            verdict = not has_range(form)
+    if not verdict:
+        raise NeuronError("out-of-bounds", what=message)
+
+
+def element(index: Any, size: Any, dimension: int) -> Any:
+    """The position of one element, negative ones counted from the end."""
+    position = index_form(index, f"the index of dimension {dimension}")
+    if at_least(position, 0) is False:
+        position = position + size
+    message = f"index {index} is outside dimension {dimension} of size {size}"
+    require(position, message)
+    require(size - 1 - position, message)
+    return position
+
+
+def window(start: Any, count: Any, size: Any, dimension: int) -> tuple[Any, Any]:
+    """Start and size of `nl.ds(start, count)`."""
+    begin = index_form(start, f"the start of dimension {dimension}")
+    length = index_form(count, f"the size of the slice of dimension {dimension}")
+    if isinstance(length, Affine) or at_least(length, 1) is False:
+        raise NeuronError(
+            "out-of-bounds",
+            what=f"nl.ds({start}, {count}) of dimension {dimension}: the size must be at least 1 "
+            "and the same in every iteration",
+        )
+    message = (
+        f"nl.ds({start}, {count}) reaches outside dimension {dimension} of size {size}: elements "
+        f"{begin} to {begin + length - 1}"
+    )
+    require(begin, message)
+    require(size - begin - length, message)
+    return begin, length
+
+
+def span(part: slice, size: Any, dimension: int) -> tuple[Any, Any, int]:
+    """Start, size and step of a Python slice."""
+    step = 1 if part.step is None else index_form(part.step, "the step of a slice")
+    if type(step) is not int or step < 1:
+        raise NeuronError(
+            "view-not-allowed",
+            what=f"the slice of dimension {dimension} has step {step}",
+            why="Slices go forward with a step that is known while tracing.",
+            hint="Use a positive integer step; NkiTensor.ap expresses other patterns.",
+        )
+    begin = 0 if part.start is None else _clamp(part.start, size, dimension)
+    end = size if part.stop is None else _clamp(part.stop, size, dimension)
+    length = end - begin
+    if isinstance(length, Affine):
+        raise NeuronError(
+            "view-not-allowed",
+            what=f"the slice {begin}:{end} of dimension {dimension} has {length} elements, a "
+            "number that changes from one iteration to the next",
+            why="The shape of a view is the same in every iteration of a rolled loop.",
+            hint="Use a size that does not depend on the loop variable: nl.ds(start, size).",
+        )
+    if at_least(length, 1) is False:
+        first = "" if part.start is None else part.start
+        last = "" if part.stop is None else part.stop
+        raise NeuronError(
+            "out-of-bounds",
+            what=f"slice {first}:{last} of dimension {dimension}, whose size is {size}, has no "
+            "elements",
+        )
+    return begin, length if step == 1 else ceil_division(length, step), step
+
+
+def _clamp(value: Any, size: Any, dimension: int) -> Any:
+    """A slice bound as Python takes it: from the end when negative, and not past either end."""
+    form = index_form(value, f"a slice bound of dimension {dimension}")
+    if at_least(form, 0) is False:
+        form = form + size
+        if at_least(form, 0) is False:
+            return 0
+    excess = form - size
+    verdict = prove(excess, "<=")
+    if verdict is True:
+        return form
+    if verdict is False:
+        return size
+    if not isinstance(excess, Affine):
+        return minimum(form, size)
+    if has_range(excess):
+        high = bounds(excess)[1]
+        raise NeuronError(
+            "out-of-bounds",
+            what=f"slice bound {form} of dimension {dimension} lies inside the size {size} in some "
+            f"iterations and {high} past it in others",
+            why="A rolled loop has one body: its views have one shape.",
+            hint="Let the loop run over whole tiles, nl.affine_range(size // tile), or over "
+            "nl.affine_range((size + tile - 1) // tile), whose last iteration is a body of its "
+            "own.",
+        )
+    return form

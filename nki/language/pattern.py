@@ -1,0 +1,133 @@
+"""Parts of explicit access patterns: dtype units, partition steps, reach inside the storage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from isa.affine import Affine, bounds, identical
+from isa.affine.polynomial import exact_quotient
+from isa.dtypes import DTYPES
+from isa.errors import NeuronError
+from nki.ir.nodes import Access
+from nki.language import layout
+from nki.language.indexing import require
+
+
+class DtypeScale:
+    """Conversion of element counts from one dtype's units to another's."""
+
+    __slots__ = ("new", "new_size", "old_size")
+
+    def __init__(self, old: str, new: Any) -> None:
+        self.new = str(new)
+        if self.new not in DTYPES:
+            raise NeuronError(
+                "dtype-not-allowed",
+                what=f"{new!r} is not a data type",
+                why="Data types are those of nki.language.",
+                hint=f"Use one of {', '.join(sorted(DTYPES))}.",
+            )
+        self.old_size = DTYPES[old].size
+        self.new_size = DTYPES[self.new].size
+
+    def form(self, value: Any, what: str) -> Any:
+        """`value` elements of the old dtype in elements of the new one, which must be exact."""
+        if self.old_size == self.new_size:
+            return value
+        scaled = value * self.old_size
+        if isinstance(scaled, Affine):
+            quotient = None
+            parts = [scaled.constant, *(c for _, c in scaled.terms)]
+            if all(exact_quotient(part, self.new_size) is not None for part in parts):
+                quotient = scaled // self.new_size
+        else:
+            quotient = exact_quotient(scaled, self.new_size)
+        if quotient is None:
+            raise NeuronError(
+                "view-not-allowed",
+                what=f"the {what}, {value} elements of {self.old_size} bytes, is no whole number "
+                f"of {self.new} elements of {self.new_size} bytes",
+                why="A reinterpreted view begins and steps at whole elements of the new dtype.",
+                hint="Align the view to the new element size.",
+            )
+        return quotient
+
+
+def constant_part(form: Any) -> Any:
+    """A form without its variables."""
+    return form.constant if isinstance(form, Affine) else form
+
+
+def reach(shape: Sequence[Any], strides: Sequence[Any]) -> Any:
+    """Distance from the first to the last element."""
+    total: Any = 0
+    for count, stride in zip(shape, strides):
+        total = total + (count - 1) * stride
+    return total
+
+
+def check_pattern(
+    view: Access, pattern: Any, shape: tuple[Any, ...], strides: tuple[Any, ...], pitch: Any
+) -> None:
+    """Counts, strides and the partition step of an `ap` pattern."""
+    for stride, count in zip(strides, shape):
+        if bounds(stride)[0] is None or bounds(stride)[0] < 0 or bounds(count)[1] == 0:
+            raise NeuronError(
+                "view-not-allowed",
+                what=f"the pair [{stride}, {count}] of {pattern}",
+                why="Strides are at least 0 and counts at least 1.",
+                hint="Reverse the order of elements with a copy.",
+            )
+    if not shape:
+        raise NeuronError("view-not-allowed", what="an empty pattern", hint="Give [stride, count].")
+    if pitch and not identical(strides[0], pitch) and not identical(shape[0], 1):
+        raise NeuronError(
+            "view-not-allowed",
+            what=f"the partition step is {strides[0]}, but {view.storage.name!r} has {pitch} "
+            "elements a partition",
+            why="An instruction reads consecutive partitions (SDK nki-aps.rst, "
+            '"Restriction on SBUF/PSUM Tensors").',
+            hint=f"Make the first pair [{pitch}, partitions].",
+        )
+
+
+def check_reach(
+    view: Access,
+    shape: tuple[Any, ...],
+    strides: tuple[Any, ...],
+    free: Any,
+    pitch: Any,
+    first: int,
+    scale: DtypeScale,
+    rows_by_index: bool,
+) -> None:
+    """An `ap` pattern stays inside its storage (on chip: inside each partition)."""
+    kept = 1 if pitch or rows_by_index else 0
+    last = free + reach(shape[kept:], strides[kept:])
+    storage = view.storage
+    if pitch:
+        limit = pitch
+        require(
+            storage.shape[0] - first - shape[0],
+            f"partitions {first} to {first + shape[0] - 1} of {view.storage.name!r}, which has "
+            f"{storage.shape[0]}",
+        )
+    else:
+        limit = DtypeScale(storage.dtype, scale.new).form(layout.product(storage.shape), "size")
+    message = f"elements {free} to {last} of {view.storage.name!r}, which has {limit}"
+    require(free, message)
+    require(limit - 1 - last, message + (" a partition" if pitch else ""))
+
+
+def known_partition(start: Any) -> int:
+    """A start partition, which must be known while tracing."""
+    if type(start) is not int:
+        raise NeuronError(
+            "view-not-allowed",
+            what=f"the start partition is {start}, which changes from one iteration or size to the "
+            "next",
+            why="The start partition of an instruction is fixed when it is compiled.",
+            hint="Index a free dimension, unroll the loop over ints, or use a tensor in HBM.",
+        )
+    return start

@@ -1,0 +1,56 @@
+"""The launch grid, and regions whose operations keep their order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from isa.errors import NeuronError
+from nki.trace.context import current
+from nki.trace.locations import author_location
+
+
+def program_id(axis: int = 0) -> int:
+    """This core's number along an axis of the launch grid (there is one axis)."""
+    _check_axis(axis)
+    return current("nl.program_id").core
+
+
+def num_programs(axes: Any = 0) -> int:
+    """How many cores run the kernel."""
+    for axis in axes if isinstance(axes, (tuple, list)) else (axes,):
+        _check_axis(axis)
+    return current("nl.num_programs").cores
+
+
+def program_ndim() -> int:
+    """Dimensions of the launch grid: 1, or 0 without one."""
+    return 1 if current("nl.program_ndim").cores > 1 else 0
+
+
+def _check_axis(axis: Any) -> None:
+    if axis not in (0, -1, None):
+        raise NeuronError(
+            "value-not-allowed",
+            what=f"axis {axis} of the launch grid",
+            why="A launch grid has one axis: kernel[cores](...).",
+            hint="Use axis 0.",
+        )
+
+
+@contextmanager
+def no_reorder() -> Iterator[None]:
+    """Operations inside `with nl.no_reorder():` run in the order they are written.
+
+    Loops that stay rolled are not allowed inside (SDK nki-dynamic-loops.rst, "Interaction with
+    no_reorder"); put the block inside the loop body.
+    """
+    context = current("nl.no_reorder")
+    location = author_location()
+    assert location is not None
+    context.enter_no_reorder(location)
+    try:
+        yield
+    finally:
+        context.exit_no_reorder()

@@ -1,0 +1,125 @@
+"""Loops: over ints they unroll; over launch symbols and registers they stay rolled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from isa.affine import Affine, Polynomial
+from isa.errors import NeuronError
+from isa.operations.control import RegisterMove
+from nki.ir.nodes import Register
+from nki.language.indexing import index_form
+from nki.trace.context import Location, caller, current
+
+
+def affine_range(start: Any, stop: Any = None, step: int = 1) -> Iterable[Any]:
+    """start, start + step, ... below stop, as Python's `range`.
+
+    Over ints the loop unrolls while tracing. A bound that depends on a launch symbol keeps it
+    rolled: the body is traced for one general iteration, and for a last partial one when the
+    number of iterations is rounded up, as in `affine_range((M + 127) // 128)`.
+    """
+    return _range(start, stop, step, caller())
+
+
+def sequential_range(start: Any, stop: Any = None, step: int = 1) -> Iterable[Any]:
+    """The same as `affine_range`; iterations are in order either way."""
+    return _range(start, stop, step, caller())
+
+
+def static_range(start: Any, stop: Any = None, step: int = 1) -> Iterable[Any]:
+    """The same as `affine_range`."""
+    return _range(start, stop, step, caller())
+
+
+def _range(start: Any, stop: Any, step: Any, location: Location) -> Iterable[Any]:
+    lower, upper = (0, start) if stop is None else (start, stop)
+    if lower.__class__ is int and upper.__class__ is int and step.__class__ is int:
+        return range(lower, upper, step)
+    bounds = [index_form(bound, "a loop bound") for bound in (lower, upper, step)]
+    if all(bound.__class__ is int for bound in bounds):
+        return range(*bounds)
+    if any(_has_register(bound) for bound in (lower, upper)):
+        raise NeuronError(
+            "register-arithmetic",
+            what="a register bounds a loop that unrolls while tracing",
+            why="The number of iterations is unknown before the kernel runs.",
+            hint="Use nl.dynamic_range, which stays a loop on the device.",
+        )
+    _check_step(bounds[2])
+    return current("a loop over a launch symbol").symbolic_range(
+        bounds[0], bounds[1], bounds[2], location
+    )
+
+
+def _has_register(bound: Any) -> bool:
+    """Whether the bound's value exists at run time only; loop variables of known range count too,
+    since a rolled loop's trip count may not change from one outer iteration to the next."""
+    return isinstance(bound, (Register, Affine))
+
+
+def _check_step(step: Any) -> None:
+    if step.__class__ is not int or step < 1:
+        raise NeuronError(
+            "value-not-allowed",
+            what=f"a rolled loop with step {step!r}",
+            why="The step of a loop on the device is a positive integer that is known while "
+            "tracing (SDK nki-dynamic-loops.rst, Parameter Constraints).",
+            hint="Use a positive int as step.",
+        )
+
+
+def dynamic_range(start: Any, stop: Any = None, step: int = 1) -> Iterable[Any]:
+    """A loop on the device over start, start + step, ... below stop.
+
+    Bounds are ints, launch symbols or registers, read once, when the loop begins. The loop
+    variable is a register: use it as `scalar_offset`, or as the start of `nl.ds`.
+    """
+    return _dynamic(start, stop, step, caller())
+
+
+def _dynamic(start: Any, stop: Any, step: Any, location: Location) -> Iterable[Any]:
+    lower, upper = (0, start) if stop is None else (start, stop)
+    _check_step(step)
+    return current("nl.dynamic_range").dynamic_range(_bound(lower), _bound(upper), step, location)
+
+
+def _bound(value: Any) -> Any:
+    if isinstance(value, (Register, Polynomial)) or value.__class__ is int:
+        return value
+    return index_form(value, "a loop bound")
+
+
+def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any], Any], step: int = 1) -> None:
+    """`for i in nl.dynamic_range(lower, upper, step): body_fun(i)`."""
+    for index in _dynamic(lower, upper, step, caller()):
+        body_fun(index)
+
+
+def while_loop(init: Any, body_fun: Callable[[Any], Any]) -> None:
+    """r = init; while r != 0: r = body_fun(r), on the device, with r a register.
+
+    `body_fun` gets the condition register and returns the next one.
+    """
+    context = current("nl.while_loop")
+    location = caller()
+    if not isinstance(init, Register):
+        raise NeuronError(
+            "value-not-allowed",
+            what=f"the condition of while_loop is {init!r}",
+            why="The condition is a register.",
+            hint="Make one with nisa.register_alloc.",
+        )
+    condition = context.register_alloc(init, location)
+    while context.while_condition(condition, location):
+        following = body_fun(condition)
+        if not isinstance(following, Register):
+            raise NeuronError(
+                "value-not-allowed",
+                what=f"the body of while_loop returned {following!r}",
+                why="The body returns the register that holds the next condition.",
+                hint="Return the register after nisa.register_load or nisa.register_move.",
+            )
+        if following is not condition:
+            context.record(RegisterMove, (condition, following), location)

@@ -1,0 +1,438 @@
+"""`NkiTensor`: a view of storage in SBUF, PSUM or HBM.
+
+Views are arithmetic on shape, strides and offset while tracing; they cost nothing on the device
+(SDK nki/get-started/nki-language-guide.rst, "Tensor Values"; nki/deep-dives/nki-aps.rst).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from isa.affine import affine, identical
+from isa.enums import Memory
+from isa.errors import NeuronError
+from nki.ir.nodes import Register
+from nki.language import layout
+from nki.language.indexing import DynamicSlice, element, index_form, require, span, window
+from nki.language.pattern import (
+    DtypeScale,
+    check_pattern,
+    check_reach,
+    constant_part,
+    known_partition,
+    reach,
+)
+from nki.language.views import ShapeViews
+from nki.trace.context import current
+from nki.trace.locations import author_location
+
+_new = object.__new__
+
+
+class NkiTensor(ShapeViews):
+    """A strided view of a tensor in one of the device's memories.
+
+    Element (i0, i1, ...) is storage element `offset + sum(i * stride)`, counted in elements of
+    `dtype`. In SBUF and PSUM dimension 0 is the partition dimension, and views keep at least two
+    dimensions. Sizes may be polynomials in launch symbols; offsets may also hold loop variables
+    and registers. Views share storage and copy nothing. Made by `nl.ndarray` and by the methods
+    here.
+
+    `first` is the start partition (0 in HBM), counted from that of the storage's address if it
+    has one. `indirect` is None for a view whose position is
+    known, else the dimension that a run-time index moves, or -1 when that dimension is gone.
+    """
+
+    __slots__ = ()
+
+    # Attributes
+
+    @property
+    def name(self) -> str:
+        """The name given to `nl.ndarray`, or that of the variable it was assigned to."""
+        return self.storage.name
+
+    @property
+    def buffer(self) -> Memory:
+        """The memory: `nl.sbuf`, `nl.psum`, `nl.private_hbm` or `nl.shared_hbm`."""
+        return self.storage.memory
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> Any:
+        """Number of elements."""
+        return layout.product(self.shape)
+
+    @property
+    def on_chip(self) -> bool:
+        """Whether the storage is in SBUF or PSUM."""
+        return self.storage.memory.on_chip
+
+    def is_contiguous(self) -> bool:
+        """Whether elements lie densely in row-major order; on chip, within each partition."""
+        if self.on_chip:
+            return layout.is_dense(self.shape[1:], self.strides[1:])
+        return layout.is_dense(self.shape, self.strides)
+
+    def is_indirect(self) -> bool:
+        """Whether a run-time index moves the view."""
+        return self.indirect is not None
+
+    def get_pattern(self) -> list[list[Any]]:
+        """[[stride, count], ...], one pair a dimension: what `ap` takes."""
+        return [list(pair) for pair in zip(self.strides, self.shape)]
+
+    # Indexing
+
+    def __getitem__(self, key: Any) -> NkiTensor:
+        """The view that ints, slices, `...` and `nl.ds` select, NumPy style.
+
+        Slices clamp to the tensor as in Python; an empty slice and an index outside are
+        out-of-bounds errors. On chip an int keeps dimension 0 with size 1 and at least two
+        dimensions remain; in HBM an int removes its dimension and at least one remains.
+        """
+        if key.__class__ is not tuple:
+            key = (key,)
+        shape = self.shape
+        strides = self.strides
+        if len(key) != len(shape) or self.indirect is not None:
+            return self._index(key)
+        offset = self.offset
+        sizes = []
+        for part, size, stride in zip(key, shape, strides):
+            if part.__class__ is not slice:
+                return self._index(key)
+            start = part.start
+            stop = part.stop
+            if start is None:
+                start = 0
+            elif start.__class__ is not int:
+                return self._index(key)
+            if part.step is not None or size.__class__ is not int:
+                return self._index(key)
+            if stop is None or (stop.__class__ is int and stop > size):
+                stop = size
+            if stop.__class__ is not int or not 0 <= start < stop:
+                return self._index(key)
+            if start:
+                offset = offset + start * stride
+            sizes.append(stop - start)
+        view: NkiTensor = _new(NkiTensor)
+        storage = self.storage
+        view.storage = storage
+        view.dtype = self.dtype
+        view.shape = tuple(sizes)
+        view.strides = strides
+        view.offset = offset
+        if storage.pitch:
+            view.first = self.first + (key[0].start or 0)
+        else:
+            view.first = 0
+        view.indirect = view.vector_offset = None
+        view.vector_stride = view.vector_bound = 0
+        return view
+
+    def _index(self, key: tuple[Any, ...]) -> NkiTensor:
+        """`__getitem__` for every kind of key."""
+        parts = self._full_key(key)
+        on_chip = self.on_chip
+        shape: list[Any] = []
+        strides: list[Any] = []
+        offset, first, indirect = self.offset, self.first, self.indirect
+        removed: Any = None
+        for dimension, (part, size, stride) in enumerate(zip(parts, self.shape, self.strides)):
+            step, keep = 1, True
+            if isinstance(part, slice):
+                if part == slice(None):
+                    shape.append(size)
+                    strides.append(stride)
+                    continue
+                start, length, step = span(part, size, dimension)
+            elif isinstance(part, DynamicSlice):
+                start, length = window(part.start, part.size, size, dimension)
+            else:
+                start, length = element(part, size, dimension), 1
+                keep = on_chip and dimension == 0
+            if self.indirect == dimension:
+                raise NeuronError(
+                    "indirect",
+                    what=f"dimension {dimension} is moved by a run-time index and cannot be "
+                    "indexed again",
+                )
+            if on_chip and dimension == 0:
+                first += known_partition(start)
+                if step != 1:
+                    raise NeuronError(
+                        "view-not-allowed",
+                        what=f"the partition dimension is sliced with step {step}",
+                        why="An instruction reads consecutive partitions (SDK nki-aps.rst, "
+                        '"Restriction on SBUF/PSUM Tensors").',
+                        hint="Take consecutive partitions, or copy with nisa.dma_copy.",
+                    )
+            if isinstance(getattr(part, "start", part), Register) and indirect is None:
+                indirect = -1
+            offset = offset + start * stride
+            if keep:
+                shape.append(length)
+                strides.append(stride * step)
+            else:
+                removed = stride
+                if indirect is not None and indirect > dimension:
+                    indirect -= 1
+        if len(shape) < min(2 if on_chip else 1, len(self.shape)):
+            shape.append(1)
+            strides.append(removed)
+        return self._with(tuple(shape), tuple(strides), offset, first, indirect)
+
+    def _full_key(self, key: tuple[Any, ...]) -> list[Any]:
+        """The key with `...` and missing dimensions filled in."""
+        ellipses = [i for i, part in enumerate(key) if part is Ellipsis]
+        given = len(key) - len(ellipses)
+        if len(ellipses) > 1 or given > len(self.shape):
+            raise NeuronError(
+                "view-not-allowed",
+                what=f"{given} indices and {len(ellipses)} `...` for a tensor of "
+                f"{len(self.shape)} dimensions, {list(self.shape)}",
+                why="A key has at most one index a dimension and one `...`.",
+                hint="Remove an index.",
+            )
+        fill = [slice(None)] * (len(self.shape) - given)
+        position = ellipses[0] if ellipses else len(key)
+        return [*key[:position], *fill, *key[position + len(ellipses) :]]
+
+    def __setitem__(self, key: Any, value: Any) -> NoReturn:
+        raise NeuronError(
+            "not-supported",
+            what=f"assignment to elements of {self.name!r}",
+            why="Python statements run while tracing; only nki.isa operations move data.",
+            hint="Write nisa.dma_copy(dst=t[...], src=...) to or from HBM, nisa.tensor_copy on "
+            "chip, or nisa.memset for a constant.",
+        )
+
+    def slice(self, dim: int, start: Any, end: Any, step: int = 1) -> NkiTensor:
+        """Elements start, start + step, ... below `end` of one dimension, all inside it."""
+        dim = self._dimension(dim)
+        require(
+            self.shape[dim] - index_form(end, "end"),
+            f"slice {start}:{end} of dimension {dim} of size {self.shape[dim]}",
+        )
+        require(index_form(start, "start"), f"slice {start}:{end} of dimension {dim}")
+        key = [slice(None)] * len(self.shape)
+        key[dim] = slice(start, end, step)
+        return self._index(tuple(key))
+
+    def select(self, dim: int, index: Any) -> NkiTensor:
+        """One element of a dimension, which goes away (dimension 0 stays with size 1 on chip).
+
+        `index` is an int, a loop variable, a register, or an SBUF tensor of one element that
+        holds the index at run time (then not of dimension 0 on chip, and once per view).
+        """
+        dim = self._dimension(dim)
+        if not isinstance(index, (NkiTensor, Register)):
+            key: list[Any] = [slice(None)] * len(self.shape)
+            key[dim] = index
+            return self._index(tuple(key))
+        if dim == 0 and self.on_chip:
+            raise NeuronError(
+                "view-not-allowed",
+                what="the partition dimension is selected by a run-time index",
+                why="The start partition of an instruction is fixed when it is compiled.",
+                hint="Select from a tensor in HBM, or from a free dimension.",
+            )
+        offset = self.offset + self._scalar_index(index) * self.strides[dim]
+        shape = self.shape[:dim] + self.shape[dim + 1 :]
+        strides = self.strides[:dim] + self.strides[dim + 1 :]
+        if len(shape) < min(2 if self.on_chip else 1, len(self.shape)):
+            shape, strides = (*shape, 1), (*strides, self.strides[dim])
+        return self._with(shape, strides, offset, self.first, -1)
+
+    def vector_select(self, dim: int, vector_offset: NkiTensor) -> NkiTensor:
+        """Rows of an HBM tensor by run-time index: row i is row `vector_offset[i]` of dimension 0.
+
+        `vector_offset` is [rows, 1] int32 or uint32 in SBUF.
+        """
+        if dim != 0:
+            raise NeuronError("indirect", what=f"vector_select of dimension {dim}, not 0")
+        rows = self._vector_index(vector_offset)
+        view = self._with((rows, *self.shape[1:]), self.strides, self.offset, 0, 0)
+        view.vector_offset = vector_offset
+        view.vector_stride = self.strides[0]
+        view.vector_bound = self.shape[0]
+        return view
+
+    def ap(
+        self,
+        pattern: Sequence[Sequence[Any]],
+        offset: Any = None,
+        scalar_offset: Any = None,
+        vector_offset: NkiTensor | None = None,
+        indirect_dim: int = 0,
+        dtype: str | None = None,
+    ) -> NkiTensor:
+        """A view of the storage with the given [[stride, count], ...], in elements of `dtype`.
+
+        `offset` is added to this view's own offset (the API page's reading; on a new tensor all
+        readings agree). `scalar_offset` (a register, or a one-element SBUF tensor) moves the start
+        by that many steps of dimension `indirect_dim` of this view; `vector_offset` ([rows, 1] in
+        SBUF; HBM views only) gives an index of dimension 0 per row. On chip the first pair's
+        stride is the storage's elements per partition.
+        """
+        scale = DtypeScale(self.dtype, self.dtype if dtype is None else dtype)
+        pairs = [(index_form(s, "stride"), index_form(c, "count")) for s, c in pattern]
+        strides = tuple(stride for stride, _ in pairs)
+        shape = tuple(count for _, count in pairs)
+        start = scale.form(self.offset, "offset") + (0 if offset is None else offset)
+        storage = self.storage
+        pitch = DtypeScale(storage.dtype, scale.new).form(storage.pitch, "partition size")
+        check_pattern(self, pattern, shape, strides, pitch)
+        begin, first, free = 0, 0, start
+        if pitch:
+            begin = known_partition(constant_part(start) // pitch)
+            free = start - begin * pitch
+            first = begin + (0 if storage.address is None else storage.address[0])
+        check_reach(self, shape, strides, free, pitch, begin, scale, vector_offset is not None)
+        if scalar_offset is None and vector_offset is None:
+            indirect = None if self.indirect is None else -1
+            return NkiTensor(storage, scale.new, shape, strides, start, first, indirect)
+        if scalar_offset is not None and vector_offset is not None:
+            raise NeuronError(
+                "indirect",
+                what="both scalar_offset and vector_offset are given",
+                hint="Pass one of them.",
+            )
+        dimension = self._dimension(indirect_dim)
+        step = scale.form(self.strides[dimension], "stride")
+        if scalar_offset is not None:
+            if pitch and dimension == 0:
+                raise NeuronError(
+                    "view-not-allowed",
+                    what="scalar_offset moves the partition dimension (indirect_dim=0 on chip)",
+                    why="The start partition of an instruction is fixed when it is compiled.",
+                    hint="Use a free dimension, or a tensor in HBM.",
+                )
+            moved = start + self._scalar_index(scalar_offset) * step
+            return NkiTensor(storage, scale.new, shape, strides, moved, first, dimension)
+        if dimension != 0:
+            raise NeuronError("indirect", what=f"vector_offset with indirect_dim={indirect_dim}")
+        assert vector_offset is not None
+        rows = self._vector_index(vector_offset)
+        if not identical(shape[0], rows):
+            raise NeuronError(
+                "indirect",
+                what=f"the pattern has {shape[0]} rows and vector_offset {rows} indices",
+                hint="Give the first pair of the pattern as many rows as there are indices.",
+            )
+        total = scale.form(layout.product(storage.shape), "size")
+        bound = (total - 1 - start - reach(shape[1:], strides[1:])) // step + 1
+        return NkiTensor(
+            self.storage, scale.new, shape, strides, start, 0, 0, vector_offset, step, bound
+        )
+
+    # Other dtypes
+
+    def view(self, dtype: str) -> NkiTensor:
+        """The same bytes as another dtype; the last dimension, dense in memory, scales."""
+        scale = DtypeScale(self.dtype, dtype)
+        if scale.old_size == scale.new_size:
+            return self._as(scale.new, self.shape, self.strides, self.offset)
+        if self.is_indirect():
+            raise NeuronError("indirect", what=f"view({dtype}) of an indirect view")
+        last = len(self.shape) - 1
+        if not identical(self.strides[last], 1) and not identical(self.shape[last], 1):
+            raise NeuronError(
+                "view-not-allowed",
+                what=f"view({dtype}) where the last dimension has stride {self.strides[last]}",
+                why="The last dimension must be dense in memory, since its bytes are regrouped.",
+                hint="Take the view before slicing or permuting.",
+            )
+        sizes = (*self.shape[:last], scale.form(self.shape[last], "last dimension"))
+        strides = (*(scale.form(s, "stride") for s in self.strides[:last]), 1)
+        return self._as(scale.new, sizes, strides, scale.form(self.offset, "offset"))
+
+    reinterpret_cast = view
+
+    # What is not NKI
+
+    def __iter__(self) -> NoReturn:
+        raise NeuronError(
+            "not-supported",
+            what=f"iteration over {self.name!r}",
+            hint="Iterate over indices: for i in range(t.shape[0]): t[i] ...",
+        )
+
+    def _operator(self, *_: Any) -> NoReturn:
+        raise NeuronError(
+            "not-supported",
+            what=f"a Python operator on tensor {self.name!r}",
+            why="Only nki.isa operations compute on the device.",
+            hint="Write nisa.tensor_tensor(dst, a, b, op=nl.add), or nisa.tensor_scalar with a "
+            "number.",
+        )
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _operator
+    __rtruediv__ = __floordiv__ = __mod__ = __pow__ = __matmul__ = __neg__ = __invert__ = _operator
+    __and__ = __or__ = __xor__ = __lshift__ = __rshift__ = _operator
+    __lt__ = __le__ = __gt__ = __ge__ = _operator
+
+    def __repr__(self) -> str:
+        return (
+            f"NkiTensor({self.name!r}, shape={self.shape}, dtype={self.dtype}, "
+            f"buffer={self.buffer.value}, strides={self.strides}, offset={self.offset})"
+        )
+
+    # Parts of views
+
+    def _as(
+        self, dtype: str, shape: tuple[Any, ...], strides: tuple[Any, ...], offset: Any
+    ) -> NkiTensor:
+        view = self._with(shape, strides, offset, self.first, self.indirect)
+        view.dtype = dtype
+        return view
+
+    def _scalar_index(self, index: Any) -> Any:
+        """A run-time index as an index form; loads it into a register when it is a tensor."""
+        if self.is_indirect():
+            raise NeuronError("indirect", what="a run-time index on a view that already has one")
+        if isinstance(index, Register):
+            return affine(index)
+        if isinstance(index, NkiTensor):
+            if index.buffer is not Memory.sbuf or not identical(index.size, 1):
+                raise NeuronError(
+                    "indirect",
+                    what=f"the index is {index!r}",
+                    why="A run-time index is one element in SBUF, or a register.",
+                    hint="Copy it into an SBUF tensor of shape (1, 1) first.",
+                )
+            context = current("a run-time index")
+            return affine(context.register_from_tensor(index, author_location()))
+        return index_form(index, "scalar_offset")
+
+    def _vector_index(self, vector_offset: Any) -> Any:
+        """The number of rows that a vector of run-time indices selects."""
+        if self.is_indirect():
+            raise NeuronError("indirect", what="a run-time index on a view that already has one")
+        if self.on_chip:
+            raise NeuronError(
+                "indirect",
+                what=f"row indices on a tensor in {self.buffer.value}",
+                why="Per-row indices address rows in HBM.",
+                hint="Keep the indexed tensor in HBM.",
+            )
+        if (
+            not isinstance(vector_offset, NkiTensor)
+            or vector_offset.buffer is not Memory.sbuf
+            or vector_offset.dtype not in ("int32", "uint32")
+            or not identical(layout.product(vector_offset.shape[1:]), 1)
+        ):
+            raise NeuronError(
+                "indirect",
+                what=f"vector_offset is {vector_offset!r}",
+                why="Row indices are an SBUF tensor of shape (rows, 1) in int32 or uint32.",
+                hint="Copy or convert the indices into such a tensor.",
+            )
+        return vector_offset.shape[0]

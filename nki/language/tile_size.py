@@ -1,0 +1,94 @@
+"""`nl.tile_size`: the limits of tiles on the current target.
+
+Names are those of SDK nki/api/nki.language.tile_size.rst; values come from `isa.target`.
+"""
+
+from __future__ import annotations
+
+from isa.target import Target
+from nki import settings
+from nki.trace.context import CURRENT
+
+_FP32_BYTES = 4
+
+
+class TileSize:
+    """Limits of tiles on the target of the running kernel, else on the default target."""
+
+    @property
+    def _target(self) -> Target:
+        context = CURRENT.get()
+        return settings.target() if context is None else context.target
+
+    @property
+    def pmax(self) -> int:
+        """Most partitions of a tile."""
+        return self._target.partitions.value
+
+    @property
+    def psum_fmax(self) -> int:
+        """Most fp32 elements per partition of a PSUM bank; `psum_bank_fmax` says so."""
+        return self.psum_bank_fmax
+
+    @property
+    def psum_bank_fmax(self) -> int:
+        """Most fp32 elements per partition of a PSUM bank."""
+        return self.psum_bank_fmax_bytes // _FP32_BYTES
+
+    @property
+    def psum_bank_fmax_bytes(self) -> int:
+        """Bytes per partition of a PSUM bank."""
+        return self._target.psum_bank_bytes.value
+
+    @property
+    def psum_num_banks(self) -> int:
+        """PSUM banks per partition."""
+        return self._target.psum_banks.value
+
+    @property
+    def gemm_stationary_fmax(self) -> int:
+        """Most free elements of the stationary matrix of a matmul."""
+        return self._target.stationary_free_max.value
+
+    @property
+    def gemm_moving_fmax(self) -> int:
+        """Most free elements of the moving matrix of a matmul."""
+        return self._target.moving_free_max.value
+
+    @property
+    def bn_stats_fmax(self) -> int:
+        """Most free elements of bn_stats."""
+        return self._target.batch_norm_free_max.value
+
+    @property
+    def psum_min_align(self) -> int:
+        """Alignment of free offsets in PSUM, in bytes."""
+        return self._target.psum_alignment.value
+
+    @property
+    def sbuf_min_align(self) -> int:
+        """Alignment of free offsets in SBUF, in bytes."""
+        return self._target.sbuf_alignment.value
+
+    @property
+    def sbuf_fmax_bytes(self) -> int:
+        """Bytes of SBUF per partition."""
+        return self._target.sbuf_bytes_per_partition.value
+
+    @property
+    def sbuf_fmax(self) -> int:
+        """fp32 elements of SBUF per partition."""
+        return self.sbuf_fmax_bytes // _FP32_BYTES
+
+    @property
+    def sbuf_size_bytes(self) -> int:
+        """Bytes of SBUF in all partitions."""
+        return self.sbuf_fmax_bytes * self.pmax
+
+    @property
+    def total_available_sbuf_size(self) -> int:
+        """Bytes of SBUF per partition, despite the name; `sbuf_fmax_bytes` says so."""
+        return self.sbuf_fmax_bytes
+
+
+tile_size = TileSize()

@@ -1,0 +1,204 @@
+"""The arguments of a kernel: which are tensors, what is known of them, how they nest."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import difflib
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from isa.affine import Polynomial, Symbol, polynomial
+from isa.affine import symbols_of as symbols_of_form
+from isa.dtypes import normalise
+from isa.errors import NeuronError
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """A tensor argument without its data: shape (ints, or forms over `symbol`s), dtype, name.
+
+    Raises dtype-not-allowed and value-not-allowed.
+
+    >>> TensorSpec((128, 512), "float32").dtype
+    'float32'
+    """
+
+    shape: tuple[Any, ...]
+    dtype: str
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        shape = self.shape if isinstance(self.shape, (tuple, list)) else (self.shape,)
+        sizes = []
+        for size in shape:
+            if not isinstance(size, Polynomial):
+                try:
+                    size = size.__index__()
+                except AttributeError:
+                    size = -1
+                if size < 0:
+                    raise NeuronError(
+                        "value-not-allowed",
+                        what=f"shape {tuple(shape)} of a tensor specification",
+                        why="Sizes are integers of at least 0, or forms over nki.symbol.",
+                        hint='For example nki.TensorSpec((nki.symbol("M", max=8192), 512), '
+                        "nl.float32).",
+                    )
+            sizes.append(size)
+        object.__setattr__(self, "shape", tuple(sizes))
+        object.__setattr__(self, "dtype", normalise(self.dtype))
+
+
+def symbol(
+    name: str,
+    max: int | None = None,
+    *,
+    min: int | None = None,
+    multiple_of: int = 1,
+) -> Polynomial:
+    """A launch symbol: a size that is known when a compiled kernel is launched.
+
+    Its values are the multiples of `multiple_of` from `min` (default: `multiple_of`) to `max`. Use
+    it in the shape of a `TensorSpec`; equal arguments give the same symbol.
+
+    >>> str(symbol("M", max=8192, multiple_of=128) // 128 * 64)
+    'M//2'
+    """
+    return polynomial(Symbol(name, max, min, multiple_of))
+
+
+def bind_arguments(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """The arguments by parameter name, defaults included. Raises missing- and unknown-argument."""
+    signature = inspect.signature(function)
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as problem:
+        names = list(signature.parameters)
+        unknown = [name for name in kwargs if name not in names]
+        code = "missing-argument" if "missing" in str(problem) else "unknown-argument"
+        hint = f"It is {function.__name__}{signature}."
+        close = difflib.get_close_matches(unknown[0], names, 1) if unknown else []
+        if close:
+            hint = f"Did you mean {close[0]!r}? {hint}"
+        raise NeuronError(
+            code, what=f"{function.__name__}(): {problem}", why="", hint=hint
+        ) from None
+    bound.apply_defaults()
+    return dict(bound.arguments)
+
+
+def is_array(value: Any) -> bool:
+    """Whether an argument is an array (NumPy, or of a library that converts to it)."""
+    if isinstance(value, np.ndarray):
+        return True
+    return (
+        hasattr(value, "__array__")
+        and hasattr(value, "shape")
+        and hasattr(value, "dtype")
+        and not isinstance(value, (np.generic, type))
+    )
+
+
+def map_tensors(value: Any, name: str, function: Callable[[Any, str], Any]) -> Any:
+    """`value` with every array and `TensorSpec` in it replaced by function(it, its name).
+
+    Walks tuples, lists, dicts, dataclasses and `nl.NKIObject`s; containers without tensors are
+    returned as they are. Names are parameter names with indices: "weights[0]", "config.bias".
+    """
+    if isinstance(value, TensorSpec):
+        return function(value, value.name or name)
+    if is_array(value):
+        return function(value, name)
+    if isinstance(value, (tuple, list)):
+        items = [map_tensors(item, f"{name}[{i}]", function) for i, item in enumerate(value)]
+        if all(new is old for new, old in zip(items, value)):
+            return value
+        if hasattr(value, "_fields"):
+            return type(value)(*items)
+        return tuple(items) if isinstance(value, tuple) else items
+    if isinstance(value, dict):
+        entries = {k: map_tensors(v, f"{name}[{k!r}]", function) for k, v in value.items()}
+        return value if all(entries[k] is v for k, v in value.items()) else entries
+    fields = _fields(value)
+    if not fields:
+        return value
+    changed = {
+        field: new
+        for field, old in fields.items()
+        if (new := map_tensors(old, f"{name}.{field}", function)) is not old
+    }
+    if not changed:
+        return value
+    result = copy.copy(value)
+    for field, new in changed.items():
+        object.__setattr__(result, field, new)
+    return result
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """The attributes of a configuration object; none for anything else."""
+    from nki.language import NKIObject
+
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    return dict(vars(value)) if isinstance(value, NKIObject) and hasattr(value, "__dict__") else {}
+
+
+def arrays_in(arguments: dict[str, Any]) -> list[Any]:
+    """The arrays among the arguments, in parameter order, those in containers included."""
+    return [value for value, _ in tensors_in(arguments) if not isinstance(value, TensorSpec)]
+
+
+def tensors_in(arguments: dict[str, Any]) -> list[tuple[Any, str]]:
+    """Every array and `TensorSpec` with its name, in parameter order."""
+    found: list[tuple[Any, str]] = []
+
+    def keep(value: Any, name: str) -> Any:
+        found.append((value, name))
+        return value
+
+    for name, value in arguments.items():
+        map_tensors(value, name, keep)
+    return found
+
+
+def spec_of(value: Any, name: str) -> TensorSpec:
+    """The specification of an array, or the given one."""
+    if isinstance(value, TensorSpec):
+        return dataclasses.replace(value, name=name)
+    return TensorSpec(tuple(value.shape), normalise(value.dtype), name)
+
+
+def symbols_in(specs: list[TensorSpec]) -> list[Symbol]:
+    """Launch symbols of the shapes, by name. Raises value-not-allowed for two of one name."""
+    found: dict[str, Symbol] = {}
+    for item in _symbols(specs):
+        if found.setdefault(item.name, item) != item:
+            raise NeuronError(
+                "value-not-allowed",
+                what=f"two launch symbols are called {item.name}: {found[item.name].condition}; "
+                f"and {item.condition}",
+                why="A symbol is its name.",
+                hint="Make the symbol once and use it in every shape, or rename one.",
+            )
+    return [found[name] for name in sorted(found)]
+
+
+def _symbols(specs: list[TensorSpec]) -> Iterator[Symbol]:
+    for spec in specs:
+        for size in spec.shape:
+            yield from sorted(symbols_of_form(size), key=lambda s: s.key)
+
+
+def call_arguments(
+    function: Callable[..., Any], arguments: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments from a dict by parameter name."""
+    bound = inspect.BoundArguments(inspect.signature(function), arguments)  # type: ignore[arg-type]
+    return bound.args, bound.kwargs

@@ -1,0 +1,468 @@
+"""Eager mode: every operation computes as its line of Python executes.
+
+`breakpoint()`, `print(tensor)` and Python exceptions work in the middle of a kernel. The operations
+run through the same interpreter as in the reference, so the results are the same bits.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextvars import copy_context
+from typing import Any
+
+import numpy as np
+
+from isa.dtypes import DTYPES
+from isa.enums import Memory
+from isa.errors import NeuronError
+from isa.operations.control import CoreBarrier
+from isa.spec import Operation
+from isa.target import Target
+from nki.interpreter import Interpreter, Storage, View
+from nki.ir.nodes import Access, Op, Register, Tensor
+from nki.language.layout import dense_strides
+from nki.language.tensor import NkiTensor
+from nki.reference import check_output, plain_copy, step_cores
+from nki.trace.call import TensorSpec, call_arguments, map_tensors, spec_of
+from nki.trace.context import CURRENT, Context, Location, NkiInstruction
+from nki.trace.locations import (
+    error_location,
+    resolve,
+    same_statement,
+    variable_name,
+    while_exit,
+)
+from nki.trace.registers import VirtualRegister
+from nki.trace.results import SharedTensors, results_of
+from simulator.checks.initialised import Shadow
+from simulator.oracle import quiet
+
+Array = np.ndarray[Any, Any]
+
+
+class EagerTensor(Tensor):
+    """A tensor with its contents, which go when the last view of it does.
+
+    `twin` has the same description without contents: what bookkeeping may keep for longer.
+    """
+
+    __slots__ = ("contents", "twin", "written")
+
+    def __init__(self, description: Tensor, shadow: Shadow | None) -> None:
+        for slot in Tensor.__slots__:
+            setattr(self, slot, getattr(description, slot))
+        self.twin = description
+        self.written = False
+        self.contents = Storage(self, self.shape, shadow)
+
+
+def run_eager(
+    function: Callable[..., Any],
+    arguments: dict[str, Any],
+    target: Target,
+    cores: int = 1,
+    check: bool = True,
+) -> tuple[list[Array], list[Array]]:
+    """Run a kernel function on arrays: (outputs in return order, the array arguments afterwards).
+
+    `arguments` are by parameter name. One core runs in the calling thread. Several cores take
+    turns: each runs until it reaches a barrier or ends, in order of their numbers. With `check`,
+    outputs that depend on data that was never written are errors. Exceptions of the kernel come
+    out unchanged; NeuronErrors get the kernel's line.
+    """
+    return _Launch(function, arguments, target, cores, check).run()
+
+
+class EagerContext(Context):
+    """Executes the operations of one core. `array(tensor)` gives the data behind a view."""
+
+    def __init__(self, launch: _Launch, core: int, barrier: Callable[[Op], None]) -> None:
+        super().__init__(launch.target, core, launch.cores)
+        self.launch = launch
+        self.barrier = barrier
+        self.interpreter = Interpreter(
+            launch.target, lambda tensor: tensor.contents, core, shadow=launch.shadow
+        )
+        self._loops: list[_OpenLoop] = []
+        self._ordered = 0
+        self._register = 0
+
+    # Operations
+
+    def record(
+        self,
+        row: type[Operation],
+        values: tuple[Any, ...],
+        location: Location,
+        name: str | None = None,
+    ) -> NkiInstruction:
+        op = NkiInstruction(row, values, location, name)
+        with quiet():
+            self.interpreter.execute(op)
+        for position in row.writes:
+            if values[position] is not None:
+                values[position].storage.written = True
+        if row is CoreBarrier:
+            self.barrier(op)
+        return op
+
+    def accumulate(self, dst: Any, accumulate: Any, location: Location) -> Any:
+        return self.accumulation.matmul(_described(dst), accumulate, location)
+
+    def overwritten(self, dst: Any) -> None:
+        self.accumulation.overwritten(_described(dst))
+
+    def array(self, tensor: Access) -> Array:
+        """A copy of what a view holds now.
+
+        Raises NeuronError dynamic-out-of-bounds when a register moves the view out of its tensor.
+        """
+        view = View(tensor, lambda storage: storage.contents, {})
+        elements = view.resolve(self.interpreter.registers)
+        if not isinstance(elements, np.ndarray):
+            elements, _ = elements.gather()
+        return elements.astype(DTYPES[tensor.dtype].numpy)
+
+    # Storage
+
+    def allocate(
+        self,
+        shape: tuple[Any, ...],
+        dtype: str,
+        memory: Memory,
+        name: str,
+        address: tuple[int, int] | None,
+        location: Location,
+        data: Any = None,
+    ) -> NkiTensor:
+        launch = self.launch
+        if memory is Memory.shared_hbm:
+            storage = launch.shared.pair(self.core, name, shape, dtype, location, data)
+            if storage is None:
+                storage = launch.tensor(name, memory, dtype, shape, None, None, location, data)
+                launch.shared.add(name, storage)
+        else:
+            core = self.core
+            storage = launch.tensor(name, memory, dtype, shape, address, core, location, data)
+        first = 0 if address is None else address[0]
+        return NkiTensor(storage, dtype, shape, dense_strides(shape), 0, first)
+
+    # Registers
+
+    def new_register(self, name: str, location: Location) -> VirtualRegister:
+        self._register += 1
+        name = name or variable_name(location, "register")
+        return VirtualRegister(self._register, name, location)
+
+    def _value(self, bound: Any) -> int:
+        if isinstance(bound, Register):
+            return self.interpreter.registers[bound.number]
+        return int(bound)
+
+    # Loops
+
+    def symbolic_range(
+        self, lower: Any, upper: Any, step: int, location: Location
+    ) -> Iterator[Any]:
+        """Sizes are integers here, so that the loop is Python's."""
+        yield from range(lower, upper, step)
+
+    def dynamic_range(
+        self, lower: Any, upper: Any, step: int, location: Location
+    ) -> Iterator[VirtualRegister]:
+        self._no_order("nl.dynamic_range", location)
+        values = range(self._value(lower), self._value(upper), step)
+        low = None if isinstance(lower, Register) else values.start
+        high = None
+        if low is not None and not isinstance(upper, Register):
+            high = low + step * (len(values) - 1)
+        loop = _OpenLoop(location, None)
+        self._loops.append(loop)
+        for value in values:
+            self._register += 1
+            name = variable_name(location, "i")
+            variable = VirtualRegister(self._register, name, location, low, high, True)
+            self.interpreter.registers[variable.number] = value
+            yield variable
+            self._expect(loop)
+        self._loops.pop()
+
+    def while_condition(self, register: VirtualRegister, location: Location) -> bool:
+        loop = self._loops[-1] if self._loops else None
+        if loop is None or loop.register is None or not same_statement(loop.location, location):
+            self._open_while(register, location)
+        elif loop.register is not register:
+            raise NeuronError(
+                "loop-carried-state",
+                what=f"the condition is register {loop.register.name!r} in one iteration and "
+                f"{register.name!r} in the next",
+                hint="Write the new condition into the same register with nisa.register_load or "
+                "nisa.register_move.",
+                location=resolve(location),
+            )
+        holds = self.interpreter.registers[register.number] != 0
+        if not holds:
+            self._loops.pop()
+        return holds
+
+    def _open_while(self, register: VirtualRegister, location: Location) -> None:
+        self._no_order("a `while` on a register", location)
+        for loop in self._loops:
+            if loop.register is not None and same_statement(loop.location, location):
+                raise _left(self._loops[-1])
+        leaves = while_exit(location)
+        if leaves is not None:
+            raise NeuronError(
+                "loop-break",
+                what=f"`{leaves.text.strip()}` leaves `while {register.name}`",
+                location=leaves,
+            )
+        self._loops.append(_OpenLoop(location, register))
+
+    def _expect(self, loop: _OpenLoop) -> None:
+        if self._loops[-1] is not loop:
+            raise _left(self._loops[-1])
+
+    def _no_order(self, what: str, location: Location) -> None:
+        if self._ordered:
+            raise NeuronError(
+                "not-supported",
+                what=f"{what} inside nl.no_reorder()",
+                why="Rolled loops are not supported inside no_reorder.",
+                hint="Put the no_reorder block inside the loop body.",
+                location=resolve(location),
+            )
+
+    def finish(self) -> None:
+        """The kernel function returned: no loop of the device may be open."""
+        if self._loops:
+            raise _left(self._loops[-1])
+
+    # Order
+
+    def enter_no_reorder(self, location: Location) -> None:
+        self._ordered += 1
+
+    def exit_no_reorder(self) -> None:
+        self._ordered -= 1
+
+
+class _OpenLoop:
+    """A loop of the device that is running; `register` is a `while`'s condition."""
+
+    __slots__ = ("location", "register")
+
+    def __init__(self, location: Location, register: Register | None) -> None:
+        self.location = location
+        self.register = register
+
+
+def _left(loop: _OpenLoop) -> NeuronError:
+    what = "a `while` on a register" if loop.register is not None else "a rolled loop"
+    return NeuronError(
+        "loop-break",
+        what=f"{what} was left by `break`, `return` or an exception",
+        location=resolve(loop.location),
+    )
+
+
+def _described(view: Access) -> Access:
+    """The view without its data, for state that outlives the tensor."""
+    return Access(view.storage.twin, view.dtype, view.shape, view.strides, view.offset)
+
+
+# Launch
+
+
+class _Launch:
+    """One run of a kernel function: its parameters, what its cores share, its results."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        arguments: dict[str, Any],
+        target: Target,
+        cores: int,
+        check: bool,
+    ) -> None:
+        self.function = getattr(function, "__wrapped__", function)
+        self.arguments = arguments
+        self.target = target
+        self.cores = cores
+        self.shadow = Shadow() if check else None
+        self.shared = SharedTensors()
+        self.tensors = 0
+        self.arrays: list[Array] = []
+        self.parameters: list[EagerTensor] = []
+        self.results: list[list[Tensor]] = [[] for _ in range(cores)]
+
+    def run(self) -> tuple[list[Array], list[Array]]:
+        for name, value in self.arguments.items():
+            map_tensors(value, name, self._parameter)
+        if self.cores == 1:
+            self._run_core(0, _no_partner)
+        else:
+            self._run_threads()
+        results = self.shared.agreed(self.results)
+        returned = [*results, *(t for t in self.parameters if t.written and t not in results)]
+        if self.shadow is not None:
+            for tensor in returned:
+                check_output(self.shadow, tensor.contents)
+        after = [
+            plain_copy(tensor.contents) if tensor.written else array
+            for tensor, array in zip(self.parameters, self.arrays)
+        ]
+        return [plain_copy(tensor.contents) for tensor in results], after
+
+    def tensor(
+        self,
+        name: str,
+        memory: Memory,
+        dtype: str,
+        shape: tuple[int, ...],
+        address: tuple[int, int] | None,
+        core: int | None,
+        location: Any,
+        data: Any = None,
+        role: str = "local",
+    ) -> EagerTensor:
+        """A new tensor; it holds `data`, or nothing."""
+        if location is not None:
+            name = name or variable_name(location, "tensor")
+        tensor = EagerTensor(
+            Tensor(self.tensors, name, memory, dtype, shape, role, address, core, location, data),
+            self.shadow,
+        )
+        self.tensors += 1
+        if data is not None:
+            tensor.contents.assign(data)
+        return tensor
+
+    def _parameter(self, value: Any, name: str) -> Any:
+        """Make the tensor of an array argument."""
+        if isinstance(value, TensorSpec):
+            raise NeuronError(
+                "not-a-tensor",
+                what=f"{name} is a TensorSpec, which has no data",
+                why="Eager mode computes with values.",
+                hint="Pass an array.",
+            )
+        array = np.asarray(value)
+        spec = spec_of(array, name)
+        memory, core = (Memory.private_hbm, 0) if self.cores == 1 else (Memory.shared_hbm, None)
+        tensor = self.tensor(name, memory, spec.dtype, spec.shape, None, core, None, role="input")
+        tensor.contents.assign(array)
+        self.arrays.append(array)
+        self.parameters.append(tensor)
+        return value
+
+    def _run_core(self, core: int, barrier: Callable[[Op], None]) -> None:
+        """Call the kernel function as one core."""
+        remaining = iter(self.parameters)
+
+        def view(value: Any, name: str) -> NkiTensor:
+            tensor = next(remaining)
+            return NkiTensor(tensor, tensor.dtype, tensor.shape, dense_strides(tensor.shape))
+
+        given = {name: map_tensors(value, name, view) for name, value in self.arguments.items()}
+        args, kwargs = call_arguments(self.function, given)
+        context = EagerContext(self, core, barrier)
+        token = CURRENT.set(context)
+        try:
+            returned = self.function(*args, **kwargs)
+            context.finish()
+            self.results[core] = results_of(returned)
+            self.shared.finish(core)
+        except NeuronError as error:
+            if error.location is None:
+                error.location = resolve(error_location(error))
+            raise
+        finally:
+            CURRENT.reset(token)
+
+    def _run_threads(self) -> None:
+        threads = [
+            _CoreThread(lambda barrier, core=core: self._run_core(core, barrier), core)
+            for core in range(self.cores)
+        ]
+        try:
+            step_cores(threads)
+        finally:
+            for thread in threads:
+                thread.stop()
+
+
+def _no_partner(op: Op) -> None:
+    """A barrier of a kernel that runs on one core."""
+    cores = op.values[CoreBarrier.field_names.index("cores")]
+    if any(core != 0 for core in cores):
+        raise NeuronError(
+            "deadlock",
+            f"The kernel runs on one core and waits at a core_barrier for cores {list(cores)}.",
+            why="Every core that a barrier names must reach it.",
+            hint="Launch the kernel on two cores, kernel[2](...), or leave the barrier out.",
+            location=resolve(op.location),
+        )
+
+
+class _Stopped(BaseException):
+    """Unwinds a core that another core's failure leaves waiting."""
+
+
+class _CoreThread(Iterator[Op]):
+    """A core in a thread of its own that runs only while `next` waits for it.
+
+    Gives the barriers that the core reaches; it goes on behind one at the `next` after it.
+    """
+
+    def __init__(self, run: Callable[[Callable[[Op], None]], None], core: int) -> None:
+        self._run = run
+        self._go = threading.Semaphore(0)
+        self._arrived = threading.Semaphore(0)
+        self._barrier: Op | None = None
+        self._error: BaseException | None = None
+        self._stopping = False
+        context = copy_context()
+        self._thread = threading.Thread(
+            target=lambda: context.run(self._main), name=f"core {core}", daemon=True
+        )
+
+    def __next__(self) -> Op:
+        if self._thread.ident is None:
+            self._thread.start()
+        self._barrier = None
+        self._go.release()
+        self._arrived.acquire()
+        if self._error is not None:
+            raise self._error
+        if self._barrier is None:
+            raise StopIteration
+        return self._barrier
+
+    def stop(self) -> None:
+        """End the thread, wherever it is."""
+        if self._thread.is_alive():
+            self._stopping = True
+            self._go.release()
+            self._thread.join()
+
+    def _main(self) -> None:
+        self._go.acquire()
+        try:
+            if not self._stopping:
+                self._run(self._wait)
+        except _Stopped:
+            pass
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._arrived.release()
+
+    def _wait(self, op: Op) -> None:
+        """At a barrier: hand over, and go on when it is this core's turn again."""
+        self._barrier = op
+        self._arrived.release()
+        self._go.acquire()
+        if self._stopping:
+            raise _Stopped

@@ -1,0 +1,63 @@
+"""Guards: what a kernel assumed of its launch symbols while it was traced."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from isa.affine import Predicate, evaluate, symbols_of
+from isa.errors import NeuronError
+from nki.trace.locations import author_location, resolve
+
+_UNLIMITED = 1 << 20
+"""The size at which a symbol without maximum is decided."""
+
+
+class Guards:
+    """Decides branches on launch symbols as they go at the largest sizes, and keeps the condition.
+
+    `conditions` are (form, text) pairs: a launch is refused unless every form is at least zero.
+    """
+
+    def __init__(self) -> None:
+        self.conditions: list[tuple[Any, str]] = []
+        self._seen: set[Any] = set()
+
+    def decide(self, predicate: Predicate) -> bool:
+        """The truth value at the largest sizes; a guard makes it hold for every launch."""
+        form = predicate.form
+        largest = {s.name: _largest(s) for s in symbols_of(form)}
+        holds = predicate.evaluate(largest)
+        kept = predicate if holds else predicate.negate()
+        value = evaluate(form, largest)
+        location = resolve(author_location())
+        place = "" if location is None else f" ({os.path.basename(location.file)}:{location.line})"
+        for condition in _nonnegative(kept, value):
+            if condition not in self._seen:
+                self._seen.add(condition)
+                self.conditions.append((condition, f"{kept}{place}"))
+        return holds
+
+
+def _largest(symbol: Any) -> int:
+    if symbol.maximum is not None:
+        return int(symbol.maximum)
+    return int(max(symbol.minimum, _UNLIMITED // symbol.multiple_of * symbol.multiple_of))
+
+
+def _nonnegative(predicate: Predicate, value: int) -> tuple[Any, ...]:
+    """Forms that are all at least zero where the predicate holds; `value` is its form's at the
+    largest sizes. A difference from zero becomes the sign that it has there."""
+    form, op = predicate.form, predicate.op
+    if op == "!=":
+        op = ">" if value > 0 else "<"
+    forms = {
+        ">=": (form,),
+        ">": (form - 1,),
+        "<=": (-form,),
+        "<": (-form - 1,),
+        "==": (form, -form),
+    }
+    if op not in forms:
+        raise NeuronError("symbol-branch", what=f"`{predicate}` is no comparison")
+    return forms[op]

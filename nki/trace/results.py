@@ -1,0 +1,150 @@
+"""What the cores of a kernel share: HBM tensors made by each, and the results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from isa.affine import identical
+from isa.errors import NeuronError
+from nki.ir.nodes import Tensor
+from nki.language.tensor import NkiTensor
+from nki.trace.context import Location
+from nki.trace.locations import resolve
+
+
+class SharedTensors:
+    """The shared HBM tensors of a kernel: every core's n-th one is the same tensor, and those
+    with a name pair by name (SDK nki/get-started/about/lnc.rst)."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, Tensor] = {}
+        self._unnamed: list[Tensor] = []
+        self._taken: set[Tensor] = set()
+        self._position = 0
+
+    def pair(
+        self,
+        core: int,
+        name: str,
+        shape: tuple[Any, ...],
+        dtype: str,
+        location: Location,
+        data: Any,
+    ) -> Tensor | None:
+        """The tensor that an earlier core made at this place; None on the first core."""
+        if core == 0:
+            return None
+        if name:
+            tensor = self._named.get(name)
+        else:
+            found = self._unnamed[self._position : self._position + 1]
+            tensor = found[0] if found else None
+            self._position += 1
+        what = (
+            f"core {core} makes shared tensor {name!r}"
+            if name
+            else f"core {core}'s next shared tensor"
+        )
+        if tensor is None:
+            raise _mismatch(f"{what} {dtype}{list(shape)} has no partner on core 0", location)
+        self._taken.add(tensor)
+        if tensor.dtype != dtype or not _same_shape(tensor.shape, shape):
+            raise _mismatch(
+                f"{what} is {dtype}{list(shape)}, core 0 has {tensor.name!r} "
+                f"{tensor.dtype}{list(tensor.shape)}",
+                location,
+            )
+        if (data is None) != (tensor.data is None) or (
+            data is not None and not np.array_equal(data, tensor.data)
+        ):
+            raise _mismatch(f"{what} holds other data than core 0's {tensor.name!r}", location)
+        return tensor
+
+    def add(self, name: str, tensor: Tensor) -> None:
+        """A tensor of the first core; a name may be used once."""
+        if not name:
+            self._unnamed.append(tensor)
+        elif self._named.setdefault(name, tensor) is not tensor:
+            raise NeuronError(
+                "value-not-allowed",
+                what=f"two shared HBM tensors are named {name!r}",
+                why="The cores of a kernel pair shared tensors by name.",
+                hint="Give them different names, or none.",
+            )
+
+    def finish(self, core: int) -> None:
+        """A core's trace ended: it must have made every shared tensor."""
+        if core > 0:
+            missing = [t for t in (*self._named.values(), *self._unnamed) if t not in self._taken]
+            if missing:
+                raise _mismatch(
+                    f"core {core} does not make {missing[0].name!r}, which core 0 makes",
+                    missing[0].location,
+                )
+        self._taken = set()
+        self._position = 0
+
+    def agreed(self, results: list[list[Tensor]]) -> list[Tensor]:
+        """The results, which all cores return alike."""
+        first = results[0]
+        for core, other in enumerate(results[1:], 1):
+            same = len(first) == len(other) and all(a is b for a, b in zip(first, other))
+            if not same:
+                raise _mismatch(
+                    f"core 0 returns {_names(first)}, core {core} returns {_names(other)}", None
+                )
+        return first
+
+
+def results_of(returned: Any) -> list[Tensor]:
+    """The tensors that a kernel function returned, in order. Raises output-not-hbm."""
+    if returned is None:
+        return []
+    items = returned if isinstance(returned, (tuple, list)) else (returned,)
+    return [_result(item) for item in items]
+
+
+def _result(item: Any) -> Tensor:
+    if not isinstance(item, NkiTensor):
+        raise NeuronError(
+            "output-not-hbm",
+            what=f"the kernel returns {item!r}",
+            why="A kernel returns tensors in HBM: one, or a tuple or list of them.",
+            hint="Copy the result into nl.ndarray(..., buffer=nl.shared_hbm) and return that.",
+        )
+    storage = item.storage
+    if storage.memory.on_chip:
+        raise NeuronError(
+            "output-not-hbm",
+            what=f"the kernel returns {storage.name!r}, which is in {storage.memory.value}",
+        )
+    whole = (
+        item.dtype == storage.dtype
+        and _same_shape(item.shape, storage.shape)
+        and identical(item.offset, 0)
+        and not item.is_indirect()
+        and item.is_contiguous()
+    )
+    if not whole:
+        raise NeuronError(
+            "output-not-hbm",
+            what=f"the kernel returns a view of {storage.name!r}: shape {list(item.shape)} of "
+            f"{list(storage.shape)}",
+            why="A result is a whole tensor in HBM.",
+            hint="Allocate the result in the shape to return, and write views of it.",
+        )
+    return storage
+
+
+def _same_shape(left: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
+    return len(left) == len(right) and all(identical(a, b) for a, b in zip(left, right))
+
+
+def _names(tensors: list[Tensor]) -> str:
+    return ", ".join(repr(t.name) for t in tensors) or "nothing"
+
+
+def _mismatch(what: str, location: Any) -> NeuronError:
+    return NeuronError("core-mismatch", what=what, location=resolve(location))

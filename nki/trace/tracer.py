@@ -1,0 +1,483 @@
+"""Running a kernel function to record its tile IR."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+from isa.affine import DECIDE, affine, ceil_division, prove
+from isa.enums import Memory
+from isa.errors import NeuronError
+from isa.fields import HBM
+from isa.operations.control import RegisterMove, StorageBegin
+from isa.spec import Operation
+from isa.target import Target
+from nki.ir.nodes import Kernel, Loop, Node, Op, Register, Tensor, While, walk
+from nki.language.layout import dense_strides
+from nki.language.tensor import NkiTensor
+from nki.trace.call import call_arguments, map_tensors, spec_of, symbols_in, tensors_in
+from nki.trace.context import CURRENT, Context, Location, NkiInstruction
+from nki.trace.guards import Guards
+from nki.trace.locations import (
+    error_location,
+    resolve,
+    same_statement,
+    variable_name,
+    while_exit,
+)
+from nki.trace.loops import Body, Comparison, Scopes, registers_written, whole_trips
+from nki.trace.registers import VirtualRegister
+from nki.trace.results import SharedTensors, results_of
+
+_new = object.__new__
+
+
+class Frame:
+    """A rolled loop that is being traced: its bodies so far, and what to return to."""
+
+    __slots__ = ("bodies", "location", "outer", "register")
+
+    def __init__(self, outer: list[Node], location: Location, register: Any = None) -> None:
+        self.outer = outer
+        self.location = location
+        self.register = register
+        self.bodies: list[Body] = []
+
+
+class Tracer(Context):
+    """Records the operations of one core into `nodes`, the block being traced.
+
+    `tensors` are all tensors of the kernel so far, in order of their numbers; `shared` pairs the
+    cores' shared HBM tensors.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        core: int,
+        cores: int,
+        tensors: list[Tensor],
+        shared: SharedTensors,
+        first_tensor: int,
+    ) -> None:
+        super().__init__(target, core, cores)
+        self.nodes: list[Node] = []
+        self.tensors = tensors
+        self.shared = shared
+        self.rolled = False
+        self._frames: list[Frame] = []
+        self._tensor = first_tensor
+        self._register = 0
+        self._names: dict[str, int] = {}
+        self._named: list[str] = []
+        self._ordered = 0
+        self._previous: NkiInstruction | None = None
+
+    # Operations
+
+    def record(
+        self,
+        row: type[Operation],
+        values: tuple[Any, ...],
+        location: Location,
+        name: str | None = None,
+    ) -> NkiInstruction:
+        op: NkiInstruction = _new(NkiInstruction)
+        op.row = row
+        op.values = values
+        op.location = location
+        op.name = name
+        if self._ordered:
+            op.after = () if self._previous is None else (self._previous,)
+            self._previous = op
+        else:
+            op.after = ()
+        self.nodes.append(op)
+        return op
+
+    # Storage
+
+    def allocate(
+        self,
+        shape: tuple[Any, ...],
+        dtype: str,
+        memory: Memory,
+        name: str,
+        address: tuple[int, int] | None,
+        location: Location,
+        data: Any = None,
+    ) -> NkiTensor:
+        if memory is Memory.shared_hbm:
+            storage = self._shared(shape, dtype, name, location, data)
+        else:
+            label = self._label(name or variable_name(location, "tensor"))
+            storage = Tensor(
+                self._tensor, label, memory, dtype, shape, "local", address, self.core, location
+            )
+            self._tensor += 1
+            self.tensors.append(storage)
+        first = 0 if address is None else address[0]
+        view = NkiTensor(storage, dtype, shape, dense_strides(shape), 0, first)
+        if memory is not Memory.shared_hbm:
+            op: NkiInstruction = _new(NkiInstruction)
+            op.row = StorageBegin
+            op.values = (view,)
+            op.location = location
+            op.name = None
+            op.after = ()
+            self.nodes.append(op)
+        return view
+
+    def _shared(
+        self, shape: tuple[Any, ...], dtype: str, name: str, location: Location, data: Any
+    ) -> Tensor:
+        """The shared HBM tensor that every core gets from its call at this place."""
+        if self._frames:
+            raise NeuronError(
+                "not-supported",
+                what="a shared HBM tensor is made in the body of a rolled loop",
+                why="Cores share one tensor for all iterations.",
+                hint="Make it before the loop, or use nl.private_hbm.",
+            )
+        paired = self.shared.pair(self.core, name, shape, dtype, location, data)
+        if paired is not None:
+            return paired
+        label = self._label(name or variable_name(location, "tensor"))
+        role = "local" if data is None else "constant"
+        storage = Tensor(
+            self._tensor,
+            label,
+            Memory.shared_hbm,
+            dtype,
+            shape,
+            role,
+            location=location,
+            data=data,
+        )
+        self._tensor += 1
+        self.tensors.append(storage)
+        self.shared.add(name, storage)
+        return storage
+
+    def _label(self, name: str) -> str:
+        """A name that no other tensor of this core has."""
+        count = self._names.get(name, 0)
+        self._names[name] = count + 1
+        self._named.append(name)
+        return f"{name}.{count}" if count else name
+
+    # Registers
+
+    def new_register(self, name: str, location: Location) -> VirtualRegister:
+        register = VirtualRegister(
+            self._register, name or variable_name(location, "register"), location
+        )
+        self._register += 1
+        return register
+
+    def _variable(self, location: Location, lower: Any, upper: Any) -> VirtualRegister:
+        """The variable of a loop, with its inclusive bounds (None: known at run time only)."""
+        name = variable_name(location, "i")
+        variable = VirtualRegister(self._register, name, location, lower, upper, True)
+        self._register += 1
+        return variable
+
+    # Loops
+
+    def symbolic_range(
+        self, lower: Any, upper: Any, step: int, location: Location
+    ) -> Iterator[Any]:
+        """Two traces of a general iteration, then one of the last partial iteration if any."""
+        self._no_order("a loop over a launch symbol", location)
+        trips = ceil_division(upper - lower, step)
+        whole = whole_trips(trips)
+        middle = upper if whole is trips else lower + step * whole
+        accumulates = False
+        if prove(whole, "<=") is not True:
+            frame = self._open(location)
+            for _ in range(2):
+                variable = self._variable(location, lower, lower + step * (whole - 1))
+                self._begin(frame, variable)
+                yield affine(variable)
+                self._expect(frame)
+            nodes, accumulates = self._close(frame, lower)
+            variable = frame.bodies[0].variable
+            assert variable is not None
+            self.nodes.append(Loop(variable, lower, middle, step, nodes, True, location))
+        if whole is trips:
+            return
+        if accumulates and not (whole >= 1):
+            # The last tile accumulates onto the whole ones: there must be one.
+            raise NeuronError("guard-refused", what=f"{whole} >= 1 does not hold")
+        frame = self._open(location)
+        variable = self._variable(location, middle, middle)
+        self._begin(frame, variable)
+        yield middle
+        self._expect(frame)
+        self._frames.pop()
+        self.nodes = frame.outer
+        body = frame.bodies[0].nodes
+        self.nodes.append(Loop(variable, middle, upper, step, body, False, location))
+
+    def dynamic_range(
+        self, lower: Any, upper: Any, step: int, location: Location
+    ) -> Iterator[VirtualRegister]:
+        self._no_order("nl.dynamic_range", location)
+        frame = self._open(location)
+        bottom = None if isinstance(lower, Register) else lower
+        top = None
+        if bottom is not None and not isinstance(upper, Register):
+            top = lower + step * (ceil_division(upper - lower, step) - 1)
+        for _ in range(2):
+            variable = self._variable(location, bottom, top)
+            self._begin(frame, variable)
+            yield variable
+            self._expect(frame)
+        written = set(registers_written(frame.bodies[0].nodes))
+        copies: list[Node] = []
+        lower = self._own_bound(lower, written, copies, location)
+        upper = self._own_bound(upper, written, copies, location)
+        nodes, _ = self._close(frame, lower)
+        self.nodes.extend(copies)
+        kept = frame.bodies[0].variable
+        assert kept is not None
+        self.nodes.append(Loop(kept, lower, upper, step, nodes, False, location))
+
+    def _own_bound(
+        self, bound: Any, written: set[Register], copies: list[Node], location: Location
+    ) -> Any:
+        """A loop bound that the body does not write: bounds are read once."""
+        if not isinstance(bound, Register) or bound not in written:
+            return bound
+        copy = self.new_register(f"{bound.name}_bound", location)
+        copies.append(NkiInstruction(RegisterMove, (copy, bound), location))
+        return copy
+
+    def while_condition(self, register: VirtualRegister, location: Location) -> bool:
+        frame = self._frames[-1] if self._frames else None
+        if frame is None or frame.register is None or not same_statement(frame.location, location):
+            self._open_while(register, location)
+            return True
+        if frame.register is not register:
+            raise NeuronError(
+                "loop-carried-state",
+                what=f"the condition is register {frame.register.name!r} in the first iteration "
+                f"and {register.name!r} in the next",
+                hint="Write the new condition into the same register with nisa.register_load or "
+                "nisa.register_move.",
+                location=resolve(location),
+            )
+        if len(frame.bodies) == 1:
+            self._begin(frame, None)
+            return True
+        nodes, _ = self._close(frame, None)
+        if register not in set(registers_written(nodes)):
+            raise NeuronError(
+                "value-not-allowed",
+                what=f"the body of `while {register.name}` never writes {register.name!r}",
+                why="A loop whose condition never changes does not end.",
+                hint="Update the register in the body with nisa.register_load.",
+                location=resolve(location),
+            )
+        self.nodes.append(While(register, nodes, frame.location))
+        return False
+
+    def _open_while(self, register: VirtualRegister, location: Location) -> None:
+        self._no_order("a `while` on a register", location)
+        for frame in self._frames:
+            if frame.register is not None and same_statement(frame.location, location):
+                raise _left(self._frames[-1])
+        leaves = while_exit(location)
+        if leaves is not None:
+            raise NeuronError(
+                "loop-break",
+                what=f"`{leaves.text.strip()}` leaves `while {register.name}`",
+                location=leaves,
+            )
+        frame = self._open(location, register)
+        self._begin(frame, None)
+
+    def _no_order(self, what: str, location: Location) -> None:
+        if self._ordered:
+            raise NeuronError(
+                "not-supported",
+                what=f"{what} inside nl.no_reorder()",
+                why="Rolled loops are not supported inside no_reorder (SDK nki-dynamic-loops.rst, "
+                '"Interaction with no_reorder").',
+                hint="Put the no_reorder block inside the loop body.",
+                location=resolve(location),
+            )
+
+    def _open(self, location: Location, register: Any = None) -> Frame:
+        self.rolled = True
+        frame = Frame(self.nodes, location, register)
+        self._frames.append(frame)
+        return frame
+
+    def _begin(self, frame: Frame, variable: Register | None) -> None:
+        """Trace another copy of the loop's body."""
+        number = self._register if variable is None else variable.number
+        body = Body(self._tensor, number, variable)
+        frame.bodies.append(body)
+        self.nodes = body.nodes
+
+    def _expect(self, frame: Frame) -> None:
+        """The loop whose iteration ends must be the innermost one."""
+        if self._frames[-1] is not frame:
+            raise _left(self._frames[-1])
+
+    def _close(self, frame: Frame, start: Any) -> tuple[list[Node], bool]:
+        """The loop's one body, and whether accumulations start in its first iteration."""
+        self._expect(frame)
+        first, second = frame.bodies
+        comparison = Comparison(first, second, start)
+        nodes = comparison.merge()
+        dropped = self._tensor - second.tensor
+        if dropped:
+            del self.tensors[-dropped:]
+            for name in self._named[-dropped:]:
+                self._names[name] -= 1
+            del self._named[-dropped:]
+        self._tensor, self._register = second.tensor, second.register
+        self._frames.pop()
+        self.nodes = frame.outer
+        return nodes, comparison.accumulates
+
+    def finish(self) -> None:
+        """The kernel function returned: no loop may be open, nothing used outside its loop."""
+        if self._frames:
+            raise _left(self._frames[-1])
+        if self.rolled:
+            known = {t for t in self.tensors if t.memory is Memory.shared_hbm or t.role != "local"}
+            Scopes(known).check(self.nodes, StorageBegin)
+        _mark_written(self.nodes)
+
+    # Order
+
+    def enter_no_reorder(self, location: Location) -> None:
+        self._ordered += 1
+
+    def exit_no_reorder(self) -> None:
+        self._ordered -= 1
+        if not self._ordered:
+            self._previous = None
+
+
+def _left(frame: Frame) -> NeuronError:
+    what = "a `while` on a register" if frame.register is not None else "a rolled loop"
+    return NeuronError(
+        "loop-break",
+        what=f"{what} was left by `break`, `return` or an exception",
+        location=resolve(frame.location),
+    )
+
+
+@cache
+def _hbm_writes(row: type[Operation]) -> tuple[int, ...]:
+    """Positions of the operands that a row may write in HBM."""
+    return tuple(
+        i for i, _, operand in row.operands if operand.role.writes and operand.memories & HBM
+    )
+
+
+def _mark_written(nodes: list[Node]) -> None:
+    """Inputs that operations write to become "inout"."""
+    for node in walk(nodes):
+        if not isinstance(node, Op):
+            continue
+        for index in _hbm_writes(node.row):
+            storage = node.values[index].storage
+            if storage.role == "input":
+                storage.role = "inout"
+
+
+def trace(
+    function: Callable[..., Any],
+    arguments: dict[str, Any],
+    target: Target,
+    cores: int = 1,
+) -> Kernel:
+    """The tile IR of a kernel function for these arguments, one body per core.
+
+    `arguments` are by parameter name: arrays and `TensorSpec`s become HBM tensors (shared HBM with
+    several cores), everything else is passed through. Raises NeuronError with the kernel's line.
+    """
+    function = getattr(function, "__wrapped__", function)
+    memory = Memory.shared_hbm if cores > 1 else Memory.private_hbm
+    specs = [spec_of(value, name) for value, name in tensors_in(arguments)]
+    names = _distinct([spec.name for spec in specs])
+    symbols = symbols_in(specs)
+    owner = 0 if cores == 1 else None
+    parameters = [
+        Tensor(number, name, memory, spec.dtype, spec.shape, "input", core=owner)
+        for number, (name, spec) in enumerate(zip(names, specs))
+    ]
+    tensors = list(parameters)
+    guards = Guards()
+    shared = SharedTensors()
+    bodies, results = [], []
+    for core in range(cores):
+        tracer = Tracer(target, core, cores, tensors, shared, len(tensors))
+        returned = _run(function, _views(arguments, parameters), tracer, guards)
+        shared.finish(core)
+        results.append(results_of(returned))
+        bodies.append(tracer.nodes)
+    kernel_results = shared.agreed(results)
+    for tensor in kernel_results:
+        if tensor.role == "local":
+            tensor.role = "output"
+        elif tensor.role == "input":
+            tensor.role = "inout"
+    return Kernel(
+        function.__name__,
+        target.name,
+        parameters,
+        names,
+        kernel_results,
+        bodies,
+        tensors,
+        list(symbols),
+        guards.conditions,
+    )
+
+
+def _run(
+    function: Callable[..., Any], arguments: dict[str, Any], tracer: Tracer, guards: Guards
+) -> Any:
+    """Call the kernel function with the tracer as context; errors get the kernel's line."""
+    args, kwargs = call_arguments(function, arguments)
+    context, decide = CURRENT.set(tracer), DECIDE.set(guards.decide)
+    try:
+        returned = function(*args, **kwargs)
+        tracer.finish()
+        return returned
+    except NeuronError as error:
+        if error.location is None:
+            error.location = resolve(error_location(error))
+        raise
+    finally:
+        CURRENT.reset(context)
+        DECIDE.reset(decide)
+
+
+def _views(arguments: dict[str, Any], parameters: list[Tensor]) -> dict[str, Any]:
+    """The arguments with every array and specification replaced by a view of its parameter."""
+    remaining = iter(parameters)
+
+    def view(value: Any, name: str) -> NkiTensor:
+        tensor = next(remaining)
+        return NkiTensor(tensor, tensor.dtype, tensor.shape, dense_strides(tensor.shape))
+
+    return {name: map_tensors(value, name, view) for name, value in arguments.items()}
+
+
+def _distinct(names: list[str]) -> list[str]:
+    """Parameter names, those that occur twice with a number."""
+    seen: dict[str, int] = {}
+    result = []
+    for name in names:
+        count = seen.get(name, 0)
+        seen[name] = count + 1
+        result.append(f"{name}.{count}" if count else name)
+    return result
