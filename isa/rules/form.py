@@ -7,7 +7,7 @@ their verdict can be remembered for all calls of the same signature.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -62,11 +62,13 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A named constraint. `document` is the page and section that states it."""
+    """A named constraint. `document` is the page and section that states it, `text` the constraint
+    in a sentence, in terms of the row's fields."""
 
     name: str
     document: str
     check: Callable[[Call], Violation | None]
+    text: str
 
 
 def is_tensor(value: Any) -> bool:
@@ -121,6 +123,12 @@ def in_psum(access: Any) -> bool:
 
 def shape_text(access: Any) -> str:
     return f"[{', '.join(str(s) for s in access.shape)}]"
+
+
+def listed(names: Sequence[str], last: str = "and") -> str:
+    """Field names for a sentence: `dst, data1 and data2`."""
+    *others, final = names
+    return f"{', '.join(others)} {last} {final}" if others else final
 
 
 def plural(count: Any, noun: str) -> str:

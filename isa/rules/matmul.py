@@ -39,7 +39,12 @@ def _contraction(call: Call) -> Violation | None:
     )
 
 
-MATMUL_CONTRACTION = Rule("matmul_contraction", _MATMUL, _contraction)
+MATMUL_CONTRACTION = Rule(
+    "matmul_contraction",
+    _MATMUL,
+    _contraction,
+    "stationary and moving have the same partitions, K.",
+)
 
 
 def _output_shape(call: Call) -> Violation | None:
@@ -55,7 +60,12 @@ def _output_shape(call: Call) -> Violation | None:
     )
 
 
-MATMUL_OUTPUT_SHAPE = Rule("matmul_output_shape", _MATMUL, _output_shape)
+MATMUL_OUTPUT_SHAPE = Rule(
+    "matmul_output_shape",
+    _MATMUL,
+    _output_shape,
+    "stationary [K, M] and moving [K, N] give dst [M, N].",
+)
 
 
 def _tile_limits(call: Call) -> Violation | None:
@@ -79,7 +89,12 @@ def _tile_limits(call: Call) -> Violation | None:
     return None
 
 
-MATMUL_TILE_LIMITS = Rule("matmul_tile_limits", _MATMUL, _tile_limits)
+MATMUL_TILE_LIMITS = Rule(
+    "matmul_tile_limits",
+    _MATMUL,
+    _tile_limits,
+    "K and M are at most 128 (or tile_size), N at most the target's moving_free_max.",
+)
 
 
 def _dtypes(call: Call) -> Violation | None:
@@ -113,7 +128,13 @@ def _dtypes(call: Call) -> Violation | None:
     )
 
 
-MATMUL_DTYPES = Rule("matmul_dtypes", _MATMUL, _dtypes)
+MATMUL_DTYPES = Rule(
+    "matmul_dtypes",
+    _MATMUL,
+    _dtypes,
+    "float32 and tfloat32 pair only with each other, float8_e4m3 not with float8_e4m3fn (gen4); "
+    "dst is float32, or bfloat16 from gen4 on.",
+)
 
 
 def _modes(call: Call) -> Violation | None:
@@ -162,7 +183,13 @@ def _tiling(call: Call) -> Violation | None:
     return None
 
 
-MATMUL_MODES = Rule("matmul_modes", _MATMUL, _modes)
+MATMUL_MODES = Rule(
+    "matmul_modes",
+    _MATMUL,
+    _modes,
+    "tile_position and tile_size come together: tiles of 32 (gen3 and later), 64 or 128 rows and "
+    "columns at multiples of their size. perf_mode and is_transpose are not supported.",
+)
 
 
 def _transpose_shape(call: Call) -> Violation | None:
@@ -178,7 +205,12 @@ def _transpose_shape(call: Call) -> Violation | None:
     )
 
 
-TRANSPOSE_SHAPE = Rule("transpose_shape", _TRANSPOSE, _transpose_shape)
+TRANSPOSE_SHAPE = Rule(
+    "transpose_shape",
+    _TRANSPOSE,
+    _transpose_shape,
+    "data [P, F] gives dst [F, P].",
+)
 
 
 def transpose_engine(dst: Any, data: Any) -> Engine:
@@ -220,4 +252,10 @@ def _transpose_engine(call: Call) -> Violation | None:
     return None
 
 
-TRANSPOSE_ENGINE = Rule("transpose_engine", _TRANSPOSE, _transpose_engine)
+TRANSPOSE_ENGINE = Rule(
+    "transpose_engine",
+    _TRANSPOSE,
+    _transpose_engine,
+    "The tensor engine transposes up to 128 x 128 from SBUF to PSUM, the vector engine up to "
+    "32 x 32.",
+)

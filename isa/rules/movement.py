@@ -45,7 +45,13 @@ def _dma_elements(call: Call) -> Violation | None:
     )
 
 
-DMA_ELEMENTS = Rule("dma_elements", _COPY, _dma_elements)
+DMA_ELEMENTS = Rule(
+    "dma_elements",
+    _COPY,
+    _dma_elements,
+    "dst and src have the same number of elements; at most one carries row indices; packed types "
+    "are not converted.",
+)
 
 
 def _dma_priority(call: Call) -> Violation | None:
@@ -56,7 +62,7 @@ def _dma_priority(call: Call) -> Violation | None:
     return None
 
 
-DMA_PRIORITY = Rule("dma_priority", _COPY, _dma_priority)
+DMA_PRIORITY = Rule("dma_priority", _COPY, _dma_priority, "priority needs gen4.")
 
 
 def _dma_hwdge(call: Call) -> Violation | None:
@@ -87,7 +93,12 @@ def _dma_hwdge(call: Call) -> Violation | None:
     return None
 
 
-DMA_HWDGE = Rule("dma_hwdge", _DGE, _dma_hwdge)
+DMA_HWDGE = Rule(
+    "dma_hwdge",
+    _DGE,
+    _dma_hwdge,
+    "dge_mode=hwdge needs gen3 or later and one dtype; row indices need swdge.",
+)
 
 
 def _dma_engine(call: Call) -> Violation | None:
@@ -108,7 +119,7 @@ def _dma_engine(call: Call) -> Violation | None:
     )
 
 
-DMA_ENGINE = Rule("dma_engine", _COPY, _dma_engine)
+DMA_ENGINE = Rule("dma_engine", _COPY, _dma_engine, "engine is chosen with dge_mode=hwdge only.")
 
 
 def dge_mode(dst: Any, src: Any, target: Target) -> DgeMode:
@@ -135,4 +146,4 @@ def _barrier_cores(call: Call) -> Violation | None:
     )
 
 
-BARRIER_CORES = Rule("barrier_cores", ISA + "core_barrier", _barrier_cores)
+BARRIER_CORES = Rule("barrier_cores", ISA + "core_barrier", _barrier_cores, "cores is (0, 1).")

@@ -18,6 +18,7 @@ from isa.rules.form import (
     in_psum,
     is_number,
     is_tensor,
+    listed,
     partitions,
     plural,
     product,
@@ -60,7 +61,8 @@ def same_elements(*names: str) -> Rule:
                 )
         return None
 
-    return Rule("same_elements", ISA + "tensor_tensor", check)
+    text = f"{listed(names)} have the same partitions and the same elements in each."
+    return Rule("same_elements", ISA + "tensor_tensor", check, text)
 
 
 def column_operand(data: str, operand: str) -> Rule:
@@ -82,7 +84,8 @@ def column_operand(data: str, operand: str) -> Rule:
             operand=operand,
         )
 
-    return Rule("column_operand", ISA + "tensor_scalar", check)
+    text = f"A tensor {operand} has shape [P, 1] for the P partitions of {data}."
+    return Rule("column_operand", ISA + "tensor_scalar", check, text)
 
 
 def same_dtype(*names: str) -> Rule:
@@ -101,7 +104,7 @@ def same_dtype(*names: str) -> Rule:
                 )
         return None
 
-    return Rule("same_dtype", ISA + "nc_transpose", check)
+    return Rule("same_dtype", ISA + "nc_transpose", check, f"{listed(names)} have one dtype.")
 
 
 def one_element(name: str) -> Rule:
@@ -119,7 +122,7 @@ def one_element(name: str) -> Rule:
             operand=name,
         )
 
-    return Rule("one_element", ISA + "register_load", check)
+    return Rule("one_element", ISA + "register_load", check, f"{name} has exactly one element.")
 
 
 def not_both_psum(left: str, right: str) -> Rule:
@@ -136,7 +139,8 @@ def not_both_psum(left: str, right: str) -> Rule:
             )
         return None
 
-    return Rule("not_both_psum", ISA + "tensor_tensor", check)
+    text = f"At most one of {left} and {right} is in PSUM."
+    return Rule("not_both_psum", ISA + "tensor_tensor", check, text)
 
 
 def _operator(
@@ -154,7 +158,7 @@ def _operator(
             operand=name,
         )
 
-    return Rule(f"{property_name}_operator", document, check)
+    return Rule(f"{property_name}_operator", document, check, f"{name} is {expected}.")
 
 
 def arithmetic_operator(name: str) -> Rule:
@@ -183,7 +187,8 @@ def reduction_operator(name: str) -> Rule:
             )
         return violation
 
-    return Rule("reduction_operator", ISA + "tensor_reduce", check)
+    text = f"{name} is an operator that reduces; negate needs an arithmetic one."
+    return Rule("reduction_operator", ISA + "tensor_reduce", check, text)
 
 
 def binary_operator(name: str) -> Rule:
@@ -199,7 +204,8 @@ def binary_operator(name: str) -> Rule:
             return None
         return _engine_violation(op, engine, op.engines)
 
-    return Rule("binary_operator", ISA + "tensor_tensor", check)
+    text = f"{name} takes two inputs and runs on the engine that is asked for."
+    return Rule("binary_operator", ISA + "tensor_tensor", check, text)
 
 
 def operators_of_one_type(first: str, second: str) -> Rule:
@@ -219,7 +225,8 @@ def operators_of_one_type(first: str, second: str) -> Rule:
             operand=second,
         )
 
-    return Rule("operators_of_one_type", ISA + "tensor_scalar", check)
+    text = f"{first} and {second} are both arithmetic or both bit-vector operators."
+    return Rule("operators_of_one_type", ISA + "tensor_scalar", check, text)
 
 
 def operand_given(op: str, operand: str) -> Rule:
@@ -247,7 +254,8 @@ def operand_given(op: str, operand: str) -> Rule:
             operand=operand,
         )
 
-    return Rule("operand_given", ISA + "tensor_scalar", check)
+    text = f"{operand} is given if {op} takes two inputs, and left out (or 0) otherwise."
+    return Rule("operand_given", ISA + "tensor_scalar", check, text)
 
 
 def bitvec_dtypes(op: str, *names: str) -> Rule:
@@ -269,7 +277,8 @@ def bitvec_dtypes(op: str, *names: str) -> Rule:
                 )
         return None
 
-    return Rule("bitvec_dtypes", ISA + "tensor_tensor", check)
+    text = f"With a bit-vector {op}, {listed(names)} are integers."
+    return Rule("bitvec_dtypes", ISA + "tensor_tensor", check, text)
 
 
 def float32_columns(op: str | None, *names: str) -> Rule:
@@ -298,7 +307,9 @@ def float32_columns(op: str | None, *names: str) -> Rule:
                 )
         return None
 
-    return Rule("float32_columns", ISA + "tensor_scalar", check)
+    text = f"A tensor in place of {listed(names, 'or')} is float32"
+    text += "." if op is None else f"; with a bit-vector {op}, tensors and numbers are integers."
+    return Rule("float32_columns", ISA + "tensor_scalar", check, text)
 
 
 def pattern_covers(pattern: str, dst: str) -> Rule:
@@ -323,7 +334,9 @@ def pattern_covers(pattern: str, dst: str) -> Rule:
             operand=pattern,
         )
 
-    return Rule("pattern_covers", ISA + "iota", check)
+    text = f"{pattern} has 1 to 4 [step, count] pairs; the counts multiply to the elements of a "
+    text += f"partition of {dst}."
+    return Rule("pattern_covers", ISA + "iota", check, text)
 
 
 def _engine_violation(op: Any, engine: Engine, engines: Any) -> Violation:
@@ -358,7 +371,12 @@ def _gpsimd_no_psum(call: Call) -> Violation | None:
     return None
 
 
-GPSIMD_NO_PSUM = Rule("gpsimd_no_psum", _ENGINES, _gpsimd_no_psum)
+GPSIMD_NO_PSUM = Rule(
+    "gpsimd_no_psum",
+    _ENGINES,
+    _gpsimd_no_psum,
+    "On the gpsimd engine, asked for or needed by the operator, no tensor is in PSUM.",
+)
 
 
 def _tensor_scalar_engine(call: Call) -> Violation | None:
@@ -380,7 +398,13 @@ def _tensor_scalar_engine(call: Call) -> Violation | None:
     return None
 
 
-TENSOR_SCALAR_ENGINE = Rule("tensor_scalar_engine", ISA + "tensor_scalar", _tensor_scalar_engine)
+TENSOR_SCALAR_ENGINE = Rule(
+    "tensor_scalar_engine",
+    ISA + "tensor_scalar",
+    _tensor_scalar_engine,
+    "The engine that is asked for runs the operators; the scalar engine runs multiply, add, and "
+    "multiply followed by add.",
+)
 
 
 def _scalar_copy_generation(call: Call) -> Violation | None:
@@ -395,7 +419,10 @@ def _scalar_copy_generation(call: Call) -> Violation | None:
 
 
 SCALAR_COPY_GENERATION = Rule(
-    "scalar_copy_generation", ISA + "tensor_copy", _scalar_copy_generation
+    "scalar_copy_generation",
+    ISA + "tensor_copy",
+    _scalar_copy_generation,
+    "engine=scalar needs gen3 or later.",
 )
 
 
@@ -422,7 +449,12 @@ def _reduce_axes(call: Call) -> Violation | None:
     )
 
 
-REDUCE_AXES = Rule("reduce_axes", ISA + "tensor_reduce", _reduce_axes)
+REDUCE_AXES = Rule(
+    "reduce_axes",
+    ISA + "tensor_reduce",
+    _reduce_axes,
+    "axis names the last free dimensions of data; dst has one element for each that is left.",
+)
 
 
 def _activation_bias(call: Call) -> Violation | None:
@@ -452,7 +484,13 @@ def _activation_bias(call: Call) -> Violation | None:
     return None
 
 
-ACTIVATION_BIAS = Rule("activation_bias", ISA + "activation", _activation_bias)
+ACTIVATION_BIAS = Rule(
+    "activation_bias",
+    ISA + "activation",
+    _activation_bias,
+    "bias goes with the functions that take one on the target; it is not tfloat32, and a number "
+    "only from gen3 on.",
+)
 
 
 def _reduce_result(call: Call) -> Violation | None:
@@ -469,7 +507,12 @@ def _reduce_result(call: Call) -> Violation | None:
     return column_operand("data", "reduce_res").check(call)
 
 
-REDUCE_RESULT = Rule("reduce_result", ISA + "activation", _reduce_result)
+REDUCE_RESULT = Rule(
+    "reduce_result",
+    ISA + "activation",
+    _reduce_result,
+    "reduce_res has shape [P, 1]; reduce_cmd is not load_reduce.",
+)
 
 
 def _activation_reduce_operator(call: Call) -> Violation | None:
@@ -486,7 +529,10 @@ def _activation_reduce_operator(call: Call) -> Violation | None:
 
 
 ACTIVATION_REDUCE_OPERATOR = Rule(
-    "activation_reduce_operator", ISA + "activation", _activation_reduce_operator
+    "activation_reduce_operator",
+    ISA + "activation",
+    _activation_reduce_operator,
+    "reduce_op is add.",
 )
 
 
@@ -512,4 +558,6 @@ def _memset_value(call: Call) -> Violation | None:
     )
 
 
-MEMSET_VALUE = Rule("memset_value", ISA + "memset", _memset_value)
+MEMSET_VALUE = Rule(
+    "memset_value", ISA + "memset", _memset_value, "dst's dtype represents value exactly."
+)
