@@ -176,6 +176,18 @@ class View:
         )
 
 
+class _Registers(dict[int, int]):
+    """Register values by number."""
+
+    def __missing__(self, number: int) -> int:
+        raise NeuronError(
+            "value-not-allowed",
+            f"Register %r{number} is read before it holds a value.",
+            why="A register holds nothing until an instruction writes it.",
+            hint="Give it a value with nisa.register_load or nisa.register_move first.",
+        )
+
+
 class Step:
     """A machine instruction that is ready to run: its arguments, and what registers decide."""
 
@@ -221,7 +233,7 @@ class Interpreter:
         self.shadow = shadow
         self.placement = placement or {}
         self.state = CoreState(target, number=core)
-        self.registers: dict[int, int] = {}
+        self.registers: dict[int, int] = _Registers()
 
     def plan(self, op: Op) -> list[Step]:
         """The machine instructions of an operation. Callers hold `simulator.oracle.quiet()`."""

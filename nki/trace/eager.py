@@ -373,7 +373,8 @@ class _Launch:
             returned = self.function(*args, **kwargs)
             context.finish()
             self.results[core] = results_of(returned)
-            self.shared.finish(core)
+            if core > 0:  # `finish` also starts the next core's count: this is the last one
+                self.shared.finish(core)
         except NeuronError as error:
             if error.location is None:
                 error.location = resolve(error_location(error))
