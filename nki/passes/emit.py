@@ -167,6 +167,11 @@ class Emitter:
     def _step(self, step: Step) -> None:
         instruction = step.instruction
         location = instruction.location
+        waits = step.waits
+        for begin, _ in step.begins:
+            pattern = self.addresses.pattern(begin.values[0], self.registers.numbers)
+            self._append(begin.row, (pattern,), waits, location=begin.location)
+            waits = ()
         values = tuple(
             [
                 self._value(value, location) if isinstance(value, _RESOLVED) else value
@@ -176,9 +181,7 @@ class Emitter:
         if step.queue >= 0:
             index = instruction.row.field_names.index("queue")
             values = (*values[:index], step.queue - ENGINES, *values[index + 1 :])
-        self._append(
-            instruction.row, values, step.waits, step.updates, location=instruction.location
-        )
+        self._append(instruction.row, values, waits, step.updates, location=location)
 
     def _value(self, value: Any, location: Any) -> Any:
         if isinstance(value, Access):

@@ -34,6 +34,13 @@ class Box:
         self.dense = dense
         self.static = all(s is None or (type(s[0]) is int and type(s[1]) is int) for s in spans)
 
+    def covers(self, tensor: Tensor) -> bool:
+        """Whether the box is all of an on-chip tensor."""
+        if not (self.static and self.dense and len(self.spans) == 2):
+            return False
+        size = tensor.pitch * DTYPES[tensor.dtype].size
+        return self.spans == ((0, tensor.shape[0]), (0, size))
+
     def widened(self, node: Any) -> Box:
         """The box over all iterations of a loop (or of a `while`, whose registers change)."""
         variable = node.variable if isinstance(node, Loop) else None

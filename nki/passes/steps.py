@@ -30,16 +30,28 @@ class Step:
     """One machine instruction on engine `engine` (an index into SEQUENCERS).
 
     `queue` is the DMA queue's stream number, or -1. `accesses` are (access, writes) pairs.
+    `begins` are the storage markers that come just before it: (instruction, tensor) pairs.
     `waits` and `updates` are (semaphore, amount) pairs, filled in by synchronisation.
     """
 
-    __slots__ = ("accesses", "after", "engine", "instruction", "op", "queue", "updates", "waits")
+    __slots__ = (
+        "accesses",
+        "after",
+        "begins",
+        "engine",
+        "instruction",
+        "op",
+        "queue",
+        "updates",
+        "waits",
+    )
 
     def __init__(self, instruction: Instruction, engine: int, op: Op) -> None:
         self.instruction = instruction
         self.engine = engine
         self.op = op
         self.queue = -1
+        self.begins: tuple[tuple[Instruction, Tensor], ...] = ()
         self.after = op.after
         self.waits: list[tuple[int, int]] = []
         self.updates: list[tuple[int, int]] = []
@@ -105,11 +117,12 @@ class _Replicated:
 class _Begin:
     """A storage marker before the engine of the first access is known."""
 
-    __slots__ = ("instruction", "op")
+    __slots__ = ("instruction", "op", "tensor")
 
     def __init__(self, instruction: Instruction, op: Op) -> None:
         self.instruction = instruction
         self.op = op
+        self.tensor: Tensor = instruction.values[0].storage
 
 
 def expand(nodes: list[Node], target: Target) -> list[Step | Region]:
@@ -217,23 +230,46 @@ def _control_registers(node: Loop | While) -> list[Register]:
 
 
 def _place(tree: list[Any]) -> list[Step | Region]:
-    """Steps for every replica, and for storage markers on the engine of the first access."""
+    """Steps for every replica; storage markers go to the step that first touches the tensor, or,
+    where that is inside a region, become steps of their own on its engine."""
     result: list[Step | Region] = []
+    begun: list[_Begin] = []
     for index, item in enumerate(tree):
         if isinstance(item, Step):
+            if begun:
+                tensors = [access.storage for access, _ in item.accesses]
+                mine = [begin for begin in begun if begin.tensor in tensors]
+                if mine:
+                    item.begins = tuple((begin.instruction, begin.tensor) for begin in mine)
+                    begun = [begin for begin in begun if begin not in mine]
             result.append(item)
+        elif isinstance(item, _Begin):
+            if _starts_in_step(tree, index + 1, item.tensor):
+                begun.append(item)
+                continue
+            engine = _first_engine(tree, index + 1, item.tensor)
+            if engine is not None:
+                result.append(Step(item.instruction, engine, item.op))
         elif isinstance(item, Region):
             item.body = _place(item.body)
             if item.engines:
                 result.append(item)
-        elif isinstance(item, _Begin):
-            engine = _first_engine(tree, index + 1, item.instruction.values[0].storage)
-            if engine is not None:
-                result.append(Step(item.instruction, engine, item.op))
         else:
             for engine in sorted(item.engines):
                 result.append(Step(item.instruction, engine, item.op))
     return result
+
+
+def _starts_in_step(tree: list[Any], start: int, tensor: Tensor) -> bool:
+    """Whether the first touch of a tensor is by a step of this list, and no loop comes before."""
+    for index in range(start, len(tree)):
+        item = tree[index]
+        if isinstance(item, Step):
+            if any(access.storage is tensor for access, _ in item.accesses):
+                return True
+        elif isinstance(item, (Region, _Replicated)):
+            return False
+    return False
 
 
 def _first_engine(tree: list[Any], start: int, tensor: Tensor) -> int | None:

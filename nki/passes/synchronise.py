@@ -70,7 +70,7 @@ class TensorState:
     def candidates(self, box: Box) -> list[Record]:
         """The records that may overlap the box."""
         tiles = self.tiles
-        if tiles is None or len(self.records) < 8:
+        if tiles is None:
             return self.records
         tile = _tile(box, self.extents)
         if tile is None:
@@ -193,20 +193,14 @@ class Context:
         self.tracked = tracked
         self.channels = channels
         self.shared = [t for t in tracked if t.memory is Memory.shared_hbm]
-        self.boxes: dict[tuple[int, frozenset[Register]], tuple[Access, Box]] = {}
         self.interned: dict[Any, Box] = {}
 
     def box(self, access: Access, variables: frozenset[Register]) -> Box:
-        key = (id(access), variables)
-        found = self.boxes.get(key)
-        if found is None:
-            box = box_of(access, variables)
-            if box.static:
-                shape = None if box.dense else (access.shape, access.strides, access.dtype)
-                box = self.interned.setdefault((access.storage, box.spans, shape), box)
-            found = (access, box)
-            self.boxes[key] = found
-        return found[1]
+        box = box_of(access, variables)
+        if box.static:
+            shape = None if box.dense else (access.shape, access.strides, access.dtype)
+            box = self.interned.setdefault((access.storage, box.spans, shape), box)
+        return box
 
 
 class Level:
@@ -235,6 +229,7 @@ class Level:
         self.edges: list[Edge] = []
         self.carried: dict[tuple[int, int], int] = {}
         self.iteration = 0
+        self.boxes: dict[int, tuple[Access, Box]] = {}
         self.by_op: dict[Op, list[tuple[int, int]]] = {}
         self.named = {op for item in items if isinstance(item, Step) for op in item.after}
         self.finished: dict[tuple[int, int], set[int]] = {}
@@ -277,6 +272,10 @@ class Level:
         needs: Needs = {}
         touched: list[tuple[TensorState, Box, bool]] = []
         row = step.instruction.row
+        tensors = self.tensors
+        begun: list[Tensor] = [tensor for _, tensor in step.begins]
+        for tensor in begun:
+            self._begin(tensor, needs)
         if row is StorageBegin:
             tensor = step.accesses[0][0].storage
             self._begin(tensor, needs)
@@ -287,23 +286,32 @@ class Level:
                 self._conflicts(state, WHOLE, True, needs)
                 touched.append((state, WHOLE, True))
         else:
+            tracked, boxes = self.context.tracked, self.boxes
             for access, writes in step.accesses:
                 tensor = access.storage
-                if tensor not in self.context.tracked:
+                if tensor not in tracked:
                     continue
-                box = self.context.box(access, self.variables)
-                state = self._state(tensor)
-                self._conflicts(state, box, writes, needs)
+                known = boxes.get(id(access))
+                box = known[1] if known is not None else self._box(access)
+                state = tensors.get(tensor)
+                if state is None:
+                    state = tensors[tensor] = TensorState()
+                elif state.records:
+                    self._conflicts(state, box, writes, needs)
                 touched.append((state, box, writes))
         for op in step.after:
             for stream, position in self.by_op.get(op, ()):
                 _raise_to(needs, stream, position)
-        self._wait(number, engine, needs)
-        position = self._advance(engine, number, self.knowledge[engine])
+        knowledge = self.knowledge[engine]
+        if needs:
+            self._wait(number, engine, needs, knowledge)
+        position = self._advance(engine, number, knowledge)
+        for tensor in begun:
+            self._record_begin(tensor, touched, engine, position)
         stream = engine
         if step.queue >= 0:
             stream = step.queue
-            clock = list(self.knowledge[engine])
+            clock = list(knowledge)
             if self.events[stream]:
                 _join(clock, self.events[stream][-1].clock)
             position = self._advance(stream, number, clock)
@@ -311,6 +319,26 @@ class Level:
             self.by_op.setdefault(step.op, []).append((stream, position))
         for state, box, writes in touched:
             self._record(state, box, writes, stream, position)
+
+    def _box(self, access: Access) -> Box:
+        box = self.context.box(access, self.variables)
+        self.boxes[id(access)] = (access, box)
+        return box
+
+    def _record_begin(
+        self,
+        tensor: Tensor,
+        touched: list[tuple[TensorState, Box, bool]],
+        engine: int,
+        position: int,
+    ) -> None:
+        """The marker of a tensor, as a write of all of it; needless when the step itself writes
+        all of it."""
+        state = self._state(tensor)
+        for other, box, writes in touched:
+            if other is state and writes and box.covers(tensor):
+                return
+        self._record(state, WHOLE, True, engine, position)
 
     def _region(self, number: int, region: Region) -> None:
         summary: Summary = region.summary
@@ -324,7 +352,7 @@ class Level:
                 self._conflicts(self._state(tensor), box, writes, wanted)
         entry: dict[int, list[int]] = {}
         for engine in region.engines:
-            self._wait(number, engine, needs[engine])
+            self._wait(number, engine, needs[engine], self.knowledge[engine])
             entry[engine] = list(self.knowledge[engine])
         positions: dict[int, int] = {}
         for engine in region.engines:
@@ -392,17 +420,25 @@ class Level:
                     _raise_to(needs, stream, position)
 
     def _conflicts(self, state: TensorState, box: Box, writes: bool, needs: Needs) -> None:
-        for record in state.candidates(box):
-            if record.write is None and not writes:
+        records = state.records
+        if len(records) > 8:
+            records = state.candidates(box)
+        iteration = self.iteration
+        for record in records:
+            write = record.write
+            if write is None and not writes:
                 continue
-            if record.box is not box or record.iteration != self.iteration:
+            if record.box is not box or record.iteration != iteration:
                 if not may_overlap(record.box, box, self._shift(record.iteration)):
                     continue
-            if record.write is not None:
-                _raise_to(needs, *record.write)
+            if write is not None:
+                stream, position = write
+                if needs.get(stream, 0) < position:
+                    needs[stream] = position
             if writes:
                 for stream, position in record.reads.items():
-                    _raise_to(needs, stream, position)
+                    if needs.get(stream, 0) < position:
+                        needs[stream] = position
 
     def _shift(self, iteration: int) -> dict[Register, int] | None:
         """How far the loop variable has moved since `iteration`."""
@@ -418,26 +454,32 @@ class Level:
     def _record(
         self, state: TensorState, box: Box, writes: bool, stream: int, position: int
     ) -> None:
-        _raise_to(state.last, stream, position)
-        moving = not box.static
-        for record in state.candidates(box):
-            if record.box is box and (record.iteration == self.iteration or not moving):
+        last = state.last
+        if last.get(stream, 0) < position:
+            last[stream] = position
+        records = state.records
+        if len(records) > 8:
+            records = state.candidates(box)
+        iteration = self.iteration
+        for record in records:
+            if record.box is box and (record.iteration == iteration or box.static):
                 break
         else:
-            record = Record(box, self.iteration)
+            record = Record(box, iteration)
             state.add(record)
-        record.iteration = self.iteration
+        record.iteration = iteration
         if writes:
             record.write = (stream, position)
             record.reads = {}
         else:
-            _raise_to(record.reads, stream, position)
+            reads = record.reads
+            if reads.get(stream, 0) < position:
+                reads[stream] = position
 
     # -- waits ------------------------------------------------------------------------------
 
-    def _wait(self, number: int, engine: int, needs: Needs) -> None:
+    def _wait(self, number: int, engine: int, needs: Needs, knowledge: list[int]) -> None:
         """Wait for what the engine does not know yet, and learn what that implies."""
-        knowledge = self.knowledge[engine]
         wanted: list[tuple[int, int]] = []
         for stream, position in needs.items():
             if stream == engine or knowledge[stream] >= position:
@@ -553,6 +595,8 @@ class Level:
                 continue
             stream = item.queue if item.queue >= 0 else item.engine
             row = item.instruction.row
+            for _, tensor in item.begins:
+                self._summarise_access(summary, seen, tensor, WHOLE, True, item.engine, True)
             if row is StorageBegin:
                 tensor = item.accesses[0][0].storage
                 self._summarise_access(summary, seen, tensor, WHOLE, True, stream, True)
@@ -562,7 +606,7 @@ class Level:
             else:
                 for access, writes in item.accesses:
                     if access.storage in self.context.tracked:
-                        box = self.context.box(access, self.variables)
+                        box = self._box(access)
                         self._summarise_access(
                             summary, seen, access.storage, box, writes, stream, False
                         )
