@@ -25,9 +25,9 @@ def is_bound(program: Program) -> bool:
 def bind(program: Program, values: Mapping[str, int]) -> Program:
     """The program for one launch, in which launch symbol `name` is `values[name]`.
 
-    `program` stays as it is; a program without symbols is returned itself. Equal operands of the
-    result are one object. Raises NeuronError guard-refused when a symbol has no value, a value
-    belongs to no symbol, or a value breaks a symbol's range or one of the program's guards.
+    `program` stays as it is; a program without symbols is returned itself. Operands that were
+    symbolic and become equal are one object. Raises NeuronError guard-refused when a symbol has no
+    value, a value belongs to no symbol, or a value breaks a symbol's range or one of the guards.
     """
     _check_names(program, values)
     if is_bound(program):

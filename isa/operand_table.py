@@ -232,7 +232,10 @@ class OperandReader:
             entry = len(self.values) - 1
             key: Any = content
             if pending:
-                symbolic = {i: f for i in range(len(words)) if (f := pending.pop((entry, i), None))}
+                symbolic = {}
+                for word in range(len(words)):
+                    if (entry, word) in pending:
+                        symbolic[word] = pending.pop((entry, word))
                 if symbolic:
                     key = content, tuple((i, texts[entry, i]) for i in symbolic)
                     words = _with_polynomials(words, symbolic, header[0])

@@ -25,6 +25,7 @@ subtract 1) where those print `$S[4]>=1`; an update is `$S[7]+=16@complete`.
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -340,25 +341,33 @@ def read_instruction(cursor: Cursor, engine: Engine) -> Instruction:
     if engine not in row.engines:
         cursor.position = start
         raise cursor.error(f"{row.name} does not run on {engine.name}")
-    waits = _semaphores(cursor, "-=", "")
+    waits = _semaphores(cursor, _WAIT, "")
     values = []
     for name, text in _texts(row):
         cursor.skip()
         cursor.expect(f"{name}=")
         values.append(text.read(cursor))
-    updates = _semaphores(cursor, "+=", "@complete")
+    updates = _semaphores(cursor, _UPDATE, "@complete")
     cursor.skip()
     location = cursor.plain_integer("a source location") if cursor.accept("#") else 0
     return Instruction(row, engine, tuple(values), waits, updates, location)
 
 
 def _semaphores(cursor: Cursor, operator: str, end: str) -> tuple[tuple[int, int], ...]:
+    """Waits or updates, as the operator says, up to what is neither of this kind."""
     pairs = []
     cursor.skip()
-    while cursor.accept("$S["):
-        semaphore = cursor.plain_integer("the number of a semaphore")
-        cursor.expect("]" + operator)
+    while found := _SEMAPHORE.match(cursor.line, cursor.position):
+        if operator == _WAIT and found[2] == _UPDATE:
+            break  # of a row without fields, whose updates follow its waits
+        cursor.position = found.end(1)
+        cursor.expect(operator)
+        semaphore = int(found[1][3:-1])
         pairs.append((semaphore, cursor.plain_integer("an amount")))
         cursor.expect(end)
         cursor.skip()
     return tuple(pairs)
+
+
+_WAIT, _UPDATE = "-=", "+="
+_SEMAPHORE = re.compile(r"(\$S\[[0-9]{1,9}\])([-+]=|)")

@@ -1,0 +1,212 @@
+"""Hypothesis strategies for instructions and programs, generated from the instruction table.
+
+Nothing here knows any particular instruction: values follow the declarations of the fields.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from hypothesis import strategies as st
+
+from isa.access import AccessPattern
+from isa.affine import Symbol, ceil_division, minimum, polynomial
+from isa.alu import ACTIVATIONS, ALU
+from isa.dtypes import DTYPES
+from isa.enums import SEQUENCERS, Memory
+from isa.fields import ENUM_KINDS, Field, Kind, Operand
+from isa.machine import MACHINE_INSTRUCTIONS
+from isa.program import (
+    CoreProgram,
+    Program,
+    Queue,
+    RegisterReference,
+    SourceLocation,
+    StorageRecord,
+    TensorDeclaration,
+)
+from isa.spec import Instruction
+
+ROWS = sorted(MACHINE_INSTRUCTIONS.values(), key=lambda row: row.opcode)
+SYMBOLS = {
+    "M": Symbol("M", 8192, multiple_of=128),
+    "rows": Symbol("rows", None, minimum=1),
+}
+_M, _ROWS = (polynomial(symbol) for symbol in SYMBOLS.values())
+
+POLYNOMIALS = st.sampled_from(
+    [
+        _M,
+        4 * _M * _ROWS + 12,
+        _M // 256,
+        -3 * _M + 1,
+        minimum(_M, _ROWS),
+        _ROWS % 7,
+        ceil_division(_ROWS, 128) * 128,
+        _ROWS * _ROWS,
+    ]
+)
+WORDS = st.one_of(
+    st.integers(-300, 70000), st.integers(-(2**63), 2**63 - 1), st.sampled_from([0, 1, 2**40])
+)
+FLOATS = st.one_of(
+    st.floats(allow_nan=False),
+    st.sampled_from([0.0, -0.0, 1.0, math.inf, -math.inf, 5e-324, 0.1]),
+)
+REGISTERS = st.builds(RegisterReference, st.integers(0, 63))
+TEXTS = st.text(max_size=12)
+
+
+def numbers(symbolic: bool) -> st.SearchStrategy[Any]:
+    """Integers, and polynomials where asked for."""
+    return st.one_of(WORDS, POLYNOMIALS) if symbolic else WORDS
+
+
+def patterns(
+    memories: list[Memory], dtypes: list[str], symbolic: bool, vector: bool = False
+) -> st.SearchStrategy[AccessPattern]:
+    word = numbers(symbolic)
+    pairs = st.tuples(word, word)
+    nothing = st.just(0)
+    return st.builds(
+        AccessPattern,
+        memory=st.sampled_from(memories),
+        dtype=st.sampled_from(dtypes),
+        offset=word,
+        dims=st.lists(pairs, max_size=5).map(tuple),
+        start_partition=st.integers(0, 127),
+        partitions=word,
+        tensor=st.integers(-1, 1000),
+        registers=st.lists(st.tuples(st.integers(0, 63), word), max_size=2).map(tuple),
+        vector_offset=(
+            st.none() | patterns([Memory.sbuf], ["int32"], symbolic) if vector else st.none()
+        ),
+        vector_stride=word if vector else nothing,
+        vector_bound=word if vector else nothing,
+    )
+
+
+def values(field: Field, symbolic: bool, targets: int) -> st.SearchStrategy[Any]:
+    """Values of one field; branch targets are at most `targets`."""
+    if isinstance(field, Operand):
+        memories = sorted(field.memories, key=lambda memory: memory.value)
+        choice: st.SearchStrategy[Any] = patterns(
+            memories, sorted(field.dtypes or DTYPES), symbolic, field.vector_offset
+        )
+        if field.immediate:
+            choice |= FLOATS | WORDS
+    elif field.kind in ENUM_KINDS:
+        choice = st.sampled_from(list(ENUM_KINDS[field.kind]))
+    else:
+        choice = _attribute_values(symbolic, targets)[field.kind]
+    return st.none() | choice if field.optional else choice
+
+
+def _attribute_values(symbolic: bool, targets: int) -> dict[Kind, st.SearchStrategy[Any]]:
+    word = numbers(symbolic)
+    return {
+        Kind.flag: st.booleans(),
+        Kind.integer: word,
+        Kind.float32: FLOATS,
+        Kind.alu: st.sampled_from(list(ALU.values())),
+        Kind.activation: st.sampled_from(list(ACTIVATIONS.values())),
+        Kind.pattern: st.lists(st.tuples(word, word), min_size=1, max_size=4).map(tuple),
+        Kind.integers: st.lists(st.integers(0, 7), max_size=4).map(tuple),
+        Kind.register: REGISTERS,
+        Kind.value: word | REGISTERS,
+        Kind.target: st.integers(0, targets),
+        Kind.accumulate: st.sampled_from([None, False, True]),
+        Kind.number: WORDS | FLOATS,
+        Kind.priority: st.sampled_from([None, 0, 1, 2, 3]),
+    }
+
+
+SEMAPHORES = st.lists(st.tuples(st.integers(0, 255), st.integers(0, 2**24 - 1)), max_size=12).map(
+    tuple
+)
+
+
+def instructions(
+    rows: list[Any], symbolic: bool = False, engine: Any = None, targets: int = 0
+) -> st.SearchStrategy[Instruction]:
+    """Instructions of `rows`, on `engine` or on any engine that the row allows."""
+
+    def of(row: Any) -> st.SearchStrategy[Instruction]:
+        return st.builds(
+            Instruction,
+            st.just(row),
+            st.sampled_from(row.engines) if engine is None else st.just(engine),
+            st.tuples(*[values(field, symbolic, targets) for field in row.fields.values()]),
+            SEMAPHORES,
+            SEMAPHORES,
+            st.integers(0, 2**31 - 1),
+        )
+
+    return st.sampled_from(rows).flatmap(of)
+
+
+def streams(engine: Any, symbolic: bool) -> st.SearchStrategy[list[Instruction]]:
+    rows = [row for row in ROWS if engine in row.engines]
+    return st.lists(instructions(rows, symbolic, engine), max_size=3)
+
+
+def cores(symbolic: bool) -> st.SearchStrategy[CoreProgram]:
+    small = st.integers(0, 2**20)
+    return st.builds(
+        CoreProgram,
+        st.fixed_dictionaries({}, optional={e: streams(e, symbolic) for e in SEQUENCERS}),
+        st.lists(st.builds(Queue, TEXTS, st.sampled_from(SEQUENCERS)), max_size=2),
+        st.lists(
+            st.builds(
+                StorageRecord,
+                TEXTS,
+                st.sampled_from(["sbuf", "psum"]),
+                st.sampled_from(list(DTYPES)),
+                st.lists(small, max_size=3).map(tuple),
+                *[small] * 5,
+            ),
+            max_size=2,
+        ),
+    )
+
+
+@st.composite
+def programs(draw: Any, symbolic: bool | None = None) -> Program:
+    """Programs whose every list may be empty; the instructions make no sense together."""
+    with_symbols = draw(st.booleans()) if symbolic is None else symbolic
+    tensors = draw(
+        st.lists(
+            st.builds(
+                TensorDeclaration,
+                TEXTS,
+                st.sampled_from(list(DTYPES)),
+                st.lists(numbers(with_symbols), max_size=3).map(tuple),
+                st.sampled_from(["input", "output", "inout", "internal", "constant"]),
+                st.sampled_from([None, 0, 1]),
+                st.none() | st.binary(max_size=9),
+            ),
+            min_size=1,
+            max_size=3,
+        )
+    )
+    tensor = st.integers(0, len(tensors) - 1)
+    parameters = draw(st.lists(tensor, max_size=3))
+    name = st.lists(TEXTS, min_size=len(parameters), max_size=len(parameters))
+    small = st.integers(0, 999)
+    return Program(
+        draw(TEXTS),
+        draw(st.sampled_from(["trn1", "trn2", "trn3"])),
+        draw(st.lists(cores(with_symbols), max_size=2)),
+        tensors,
+        parameters,
+        draw(name),
+        draw(st.lists(tensor, max_size=2)),
+        list(SYMBOLS.values()) if with_symbols else [],
+        draw(st.lists(st.tuples(POLYNOMIALS, TEXTS), max_size=2)) if with_symbols else [],
+        draw(
+            st.lists(
+                st.builds(SourceLocation, TEXTS, small, small, small, TEXTS, TEXTS), max_size=2
+            )
+        ),
+    )

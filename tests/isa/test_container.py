@@ -1,0 +1,334 @@
+"""The container: header, determinism, refusal of damage, all or nothing on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import struct
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from program_strategies import programs
+
+from isa.access import AccessPattern
+from isa.affine import Symbol, polynomial
+from isa.alu import ALU
+from isa.archive import pack_archive, unpack_archive
+from isa.container import (
+    HEADER_SIZE,
+    OPEN_ENCODING,
+    load,
+    load_contents,
+    read,
+    read_contents,
+    read_header,
+    save,
+    write,
+)
+from isa.enums import Engine, Memory
+from isa.errors import NeuronError
+from isa.machine.control import Halt, LoopBegin, LoopEnd
+from isa.machine.elementwise import TensorTensor
+from isa.program import (
+    CoreProgram,
+    Program,
+    Queue,
+    RegisterReference,
+    SourceLocation,
+    StorageRecord,
+    TensorDeclaration,
+)
+from isa.spec import Instruction
+
+OFFICIAL = struct.Struct("<5Q128sI32s16s256sI64sQI468s")
+"""The documented header (neuron-runtime/explore/work-with-neff-files.rst)."""
+
+QUICK = settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
+
+
+def sample() -> Program:
+    symbol = Symbol("M", 8192, multiple_of=128)
+    size = polynomial(symbol)
+    tiles = [
+        AccessPattern(Memory.sbuf, "float32", offset, ((1, 512),), 0, 128)
+        for offset in (0, 2048, size * 4)
+    ]
+    stream = [
+        Instruction(LoopBegin, Engine.vector, (RegisterReference(0), 0, size // 128, 1, 3)),
+        Instruction(TensorTensor, Engine.vector, (*tiles, ALU["add"]), ((3, 1),), ((4, 1),), 0),
+        Instruction(LoopEnd, Engine.vector, (0,)),
+        Instruction(Halt, Engine.vector, ()),
+    ]
+    return Program(
+        "matmul",
+        "trn2",
+        [
+            CoreProgram(
+                {Engine.vector: stream},
+                [Queue("qSyncIO0", Engine.sync)],
+                [StorageRecord("tile", "sbuf", "float32", (128, 512), 0, 128, 0, 2048, 0)],
+            ),
+            CoreProgram({Engine.sync: [Instruction(Halt, Engine.sync, ())]}, []),
+        ],
+        [
+            TensorDeclaration("a", "float32", (size, 512), "input"),
+            TensorDeclaration("table", "uint8", (3,), "constant", 0, b"\x00\xff\x80"),
+        ],
+        [0],
+        ["a"],
+        [0],
+        [symbol],
+        [(size - 256, "M >= 256")],
+        [SourceLocation("kernel.py", 12, 4, 37, "matmul", "nisa.tensor_tensor(...)")],
+    )
+
+
+def sealed(data: bytes, **fields: object) -> bytes:
+    """`data` as an archive under a header whose checksums are right."""
+    names = ("pkg", "header_size", "data_size", "major", "minor", "build", "tpb", "hash", "uuid")
+    names += ("name", "requested", "per_node", "features", "lnc", "pad")
+    header = dict(zip(names, OFFICIAL.unpack_from(write(sample()))))
+    header |= {"data_size": len(data), "hash": hashlib.sha256(data).digest(), "pad": b""}
+    header |= fields
+    unsigned = OFFICIAL.pack(*header.values())
+    header["pad"] = hashlib.sha256(unsigned).digest()
+    return OFFICIAL.pack(*header.values()) + data
+
+
+def refused(data: bytes) -> str:
+    with pytest.raises(NeuronError) as caught:
+        read(data)
+    return caught.value.code
+
+
+@QUICK
+@given(programs())
+def test_read_inverts_write(program):
+    data = write(program)
+    again = read(data)
+    assert again == program
+    assert write(again) == data
+
+
+def test_the_header_has_the_documented_layout():
+    data = write(sample())
+    fields = OFFICIAL.unpack_from(data)
+    assert OFFICIAL.size == HEADER_SIZE == fields[1] == 1024
+    assert fields[0] == 1
+    assert fields[2] == len(data) - 1024
+    assert fields[3:5] == (2, 0)
+    assert fields[5].startswith(b"opennki ")
+    assert fields[6] == 2
+    assert fields[7] == hashlib.sha256(data[1024:]).digest()
+    assert fields[9].rstrip(b"\0") == b"matmul"
+    assert (fields[10], fields[11][0], fields[12], fields[13]) == (2, 2, OPEN_ENCODING, 2)
+    header = read_header(data)
+    assert (header.name, header.num_tpb, header.hash) == ("matmul", 2, fields[7])
+
+
+def test_the_archive_is_a_plain_tar_with_documented_names():
+    with tarfile.open(fileobj=io.BytesIO(write(sample())[1024:])) as archive:
+        members = {member.name: member for member in archive}
+        graph = json.load(archive.extractfile("graph.json"))
+    assert list(members) == sorted(members)
+    assert {"info.json", "kernel_debug_info.json", "sg00/def.json", "sg01/SP.bin"} <= set(members)
+    assert {"sg00/DVE.json", "sg00/DVE.bin", "constants/0001.bin"} <= set(members)
+    assert {(m.mtime, m.uid, m.gid, m.uname, m.mode) for m in members.values()} == {
+        (0, 0, 0, "", 0o644)
+    }
+    assert graph["guards"] == [["M - 256", "M >= 256"]]
+    assert graph["tensors"][0]["shape"] == ["M", 512]
+
+
+def test_metadata_travels_with_the_program(tmp_path):
+    note = {"source": "matmul.py", "options": [1, None, {"x": 0.5}]}
+    save(sample(), tmp_path / "k.neff", note)
+    contents = load_contents(tmp_path / "k.neff")
+    assert contents.metadata == note
+    assert contents.program == sample()
+    with pytest.raises(NeuronError) as caught:
+        write(sample(), {"x": {1, 2}})
+    assert caught.value.code == "not-encodable"
+
+
+def test_two_processes_write_the_same_bytes():
+    script = (
+        "import sys; sys.path[:0] = sys.argv[1:]; import hashlib, test_container as t;"
+        "print(hashlib.sha256(t.write(t.sample(), {'b': 1, 'a': 2})).hexdigest())"
+    )
+    root = Path(__file__).resolve().parents[2]
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", script, str(root), str(Path(__file__).parent)],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    digests.add(hashlib.sha256(write(sample(), {"a": 2, "b": 1})).hexdigest() + "\n")
+    assert len(digests) == 1
+
+
+def _flipped(data: bytes, bit: int) -> bytes:
+    return data[: bit // 8] + bytes([data[bit // 8] ^ 1 << bit % 8]) + data[bit // 8 + 1 :]
+
+
+def test_every_flipped_bit_of_the_header_is_refused():
+    data = write(sample())
+    for bit in range(8 * HEADER_SIZE):
+        assert refused(_flipped(data, bit)) == "container-corrupt"
+
+
+def test_flipped_bits_of_the_archive_are_refused():
+    """Every bit of the first kilobytes and of the end, a prime stride between them."""
+    data = write(sample())
+    first, last = 8 * HEADER_SIZE, 8 * len(data)
+    bits = {*range(first, first + 8 * 600), *range(first, last, 31), *range(last - 8 * 64, last)}
+    for bit in sorted(bits):
+        assert refused(_flipped(data, bit)) == "container-corrupt"
+
+
+def test_every_truncation_is_refused():
+    data = write(sample())
+    for length in [
+        *range(0, 1100, 7),
+        1023,
+        1024,
+        1025,
+        *range(1100, len(data), 997),
+        len(data) - 1,
+    ]:
+        assert refused(data[:length]) == "container-truncated"
+    assert refused(data + b"\0") == "container-corrupt"
+
+
+def test_other_files_are_refused():
+    vendor = OFFICIAL.pack(2, 1024, 3, 2, 0, b"2.21.0", 1, b"", b"", b"net", 1, b"", 0x1FF, 1, b"")
+    assert refused(vendor + b"\x1f\x8b\x08") == "container-vendor"
+    with pytest.raises(NeuronError, match=r"NEFF of version 2\.0, built by '2\.21\.0'.*0x1ff"):
+        read(vendor)
+    assert refused(b"#!/bin/sh\n") == "container-corrupt"
+    assert refused(b"\x7fELF" + bytes(2000)) == "container-corrupt"
+
+
+def test_another_version_is_refused_and_both_are_named():
+    archive = write(sample())[1024:]
+    assert read(sealed(archive)) == sample()
+    other = sealed(archive, build=b"opennki format 2 isa 00000000")
+    assert refused(other) == "container-version"
+    with pytest.raises(
+        NeuronError, match=r"`opennki format 2 isa 00000000`.*`opennki format 1 isa"
+    ):
+        read(other)
+    assert refused(sealed(archive, features=OPEN_ENCODING | 2)) == "container-version"
+
+
+def _with_member(archive: tarfile.TarFile, member: tarfile.TarInfo, data: bytes = b"") -> None:
+    member.size = len(data)
+    archive.addfile(member, io.BytesIO(data))
+
+
+@pytest.mark.parametrize(
+    "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE, tarfile.CHRTYPE]
+)
+def test_archives_with_anything_but_files_are_refused(kind):
+    buffer = io.BytesIO(write(sample())[1024:])
+    with tarfile.open(fileobj=buffer, mode="a") as archive:
+        member = tarfile.TarInfo("sg00/extra")
+        member.type, member.linkname = kind, "/etc/passwd"
+        _with_member(archive, member)
+    assert refused(sealed(buffer.getvalue())) == "container-corrupt"
+
+
+@pytest.mark.parametrize("name", ["extra.bin", "../escape", "info.json"])
+def test_unexpected_and_repeated_files_are_refused(name):
+    buffer = io.BytesIO(write(sample())[1024:])
+    with tarfile.open(fileobj=buffer, mode="a") as archive:
+        _with_member(archive, tarfile.TarInfo(name), b"{}")
+    assert refused(sealed(buffer.getvalue())) == "container-corrupt"
+
+
+FILES = unpack_archive(write(sample())[1024:])
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_a_missing_or_emptied_file_is_refused(name):
+    without = {key: data for key, data in FILES.items() if key != name}
+    assert refused(sealed(pack_archive(without))) == "container-corrupt"
+    if not name.startswith("constants/") and FILES[name]:
+        assert refused(sealed(pack_archive({**FILES, name: b""}))) == "container-corrupt"
+
+
+@settings(QUICK, max_examples=250)
+@given(
+    st.sampled_from(sorted(FILES)),
+    st.integers(0, 10**6),
+    st.integers(0, 4),
+    st.sampled_from([b"", b"null", b"[]", b"{}", b'"M"', b"-1", b"0.5", b"[[", b"\xff", b"1e999"]),
+)
+def test_well_sealed_nonsense_never_crashes(name, position, removed, inserted):
+    """Also a file with right checksums is read as data that may be wrong anywhere."""
+    content = FILES[name]
+    at = position % (len(content) + 1)
+    changed = {**FILES, name: content[:at] + inserted + content[at + removed :]}
+    try:
+        read_contents(sealed(pack_archive(changed)))
+    except NeuronError as error:
+        assert error.code == "container-corrupt"
+
+
+def test_deeply_nested_json_is_refused():
+    changed = {**FILES, "info.json": b"[" * 100_000}
+    assert refused(sealed(pack_archive(changed))) == "container-corrupt"
+
+
+def test_save_replaces_the_whole_file_or_nothing(tmp_path, monkeypatch):
+    path = tmp_path / "k.neff"
+    path.write_bytes(b"old")
+    bad = sample()
+    bad.cores[0].streams[Engine.vector][0].values = ()
+    with pytest.raises(NeuronError, match="LoopBegin"):
+        save(bad, path)
+    assert path.read_bytes() == b"old"
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(NeuronError, match="No space left") as caught:
+            save(sample(), path)
+    assert caught.value.code == "not-writable"
+    assert [p.name for p in tmp_path.iterdir()] == ["k.neff"]
+    assert path.read_bytes() == b"old"
+    save(sample(), path)
+    assert load(path) == sample()
+    assert [p.name for p in tmp_path.iterdir()] == ["k.neff"]
+
+
+def test_paths_that_cannot_be_used(tmp_path):
+    for path in (tmp_path / "missing" / "k.neff", tmp_path):
+        with pytest.raises(NeuronError) as caught:
+            save(sample(), path)
+        assert caught.value.code == "not-writable"
+        with pytest.raises(NeuronError) as caught:
+            load(path)
+        assert caught.value.code == "file-not-found"
+    save(sample(), os.devnull)
+    assert not Path(os.devnull).is_file()
+
+
+def test_save_follows_a_link(tmp_path):
+    target, link = tmp_path / "target.neff", tmp_path / "link.neff"
+    link.symlink_to(target)
+    save(sample(), link)
+    assert link.is_symlink() and load(target) == sample()
