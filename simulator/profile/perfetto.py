@@ -1,0 +1,242 @@
+"""A timeline as a trace-event file, which ui.perfetto.dev opens.
+
+The format is Chrome's JSON: a process a core, a thread a lane, complete events ("X") with times in
+microseconds, counters ("C"). SDK names of tracks are kept where there are any.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from isa.access import AccessPattern
+from isa.errors import NeuronError
+from isa.program import Program, StorageRecord
+from isa.spec import Instruction
+from isa.target import resolve
+from simulator.timing.dma import plan_transfer
+from simulator.timing.stream import TABLE_LOAD
+from simulator.timing.timeline import CoreTimeline, Lane, Timeline
+
+COUNTER_POINTS = 4000
+"""Points of a counter at the most; a longer run has longer steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What `write_perfetto` has written."""
+
+    path: str
+    slices: int
+    tracks: int
+
+
+def write_perfetto(path: str | os.PathLike[str], program: Program, timeline: Timeline) -> Written:
+    """Write the spans of `timeline` to `path`; gzipped when the name ends in .gz.
+
+    Every executed instruction and every transfer is a slice, with the kernel's line, operands and
+    semaphores. The file appears complete or not at all. Raises NeuronError not-writable when it
+    cannot be written, missing-argument when the timeline has no spans.
+    """
+    if timeline.cores and not any(lane.spans for core in timeline.cores for lane in core.lanes):
+        raise NeuronError(
+            "missing-argument",
+            "The timeline has no spans to write.",
+            why="A trace needs the start and end of every instruction.",
+            hint="Time the program with simulate(program, keep_spans=True).",
+        )
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        with _open(temporary, zipped=target.suffix == ".gz") as file:
+            slices, tracks = _write(file, program, timeline)
+        temporary.replace(target)
+    except OSError as error:
+        raise NeuronError(
+            "not-writable", f"{target} could not be written: {error.strerror}."
+        ) from None
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+    return Written(str(target), slices, tracks)
+
+
+def _open(path: Path, zipped: bool) -> IO[str]:
+    if zipped:
+        return gzip.open(path, "wt", encoding="utf-8", compresslevel=3)
+    return open(path, "w", encoding="utf-8")
+
+
+def _write(file: IO[str], program: Program, timeline: Timeline) -> tuple[int, int]:
+    slices = tracks = 0
+    file.write('{"displayTimeUnit":"ns","otherData":')
+    file.write(
+        json.dumps(
+            {
+                "kernel": program.name,
+                "target": timeline.target,
+                "total_ns": timeline.total_ns,
+                "overhead_ns": timeline.overhead_ns,
+                "is_simulation": True,
+            }
+        )
+    )
+    file.write(',"traceEvents":[\n')
+    separator = ""
+    for number, core in enumerate(timeline.cores):
+        for event in _core_events(number, program, timeline):
+            file.write(separator + event)
+            separator = ",\n"
+        for track, lane in enumerate(core.lanes, start=1):
+            if not lane.spans:
+                continue
+            tracks += 1
+            file.write(separator + _thread(number, track, lane))
+            separator = ",\n"
+            for event in _slices(program, number, core, track, lane):
+                file.write(separator + event)
+            slices += len(lane.spans)
+    file.write("\n]}\n")
+    return slices, tracks
+
+
+def _core_events(number: int, program: Program, timeline: Timeline) -> Iterator[str]:
+    name = f"core {number} ({timeline.target}, {program.name})"
+    yield json.dumps({"ph": "M", "pid": number, "name": "process_name", "args": {"name": name}})
+    core = timeline.cores[number]
+    for time, rate in _bandwidth(program, number, core, timeline.total_ns):
+        yield (
+            f'{{"ph":"C","pid":{number},"ts":{time / 1e3:.4f},"name":"DMA bandwidth (GB/s)",'
+            f'"args":{{"GB/s":{rate:.2f}}}}}'
+        )
+
+
+def _thread(pid: int, track: int, lane: Lane) -> str:
+    metadata = {"ph": "M", "pid": pid, "tid": track}
+    name = lane.name if lane.queue < 0 else f"queue {lane.name}"
+    order = _track_order(lane)
+    return (
+        json.dumps({**metadata, "name": "thread_name", "args": {"name": name}})
+        + ",\n"
+        + json.dumps({**metadata, "name": "thread_sort_index", "args": {"sort_index": order}})
+    )
+
+
+def _track_order(lane: Lane) -> int:
+    """Engines first, each with its side lanes below, then queues."""
+    if lane.queue >= 0:
+        return 1000 + lane.queue
+    return lane.engine.value * 10 + (lane.name != lane.engine.name)
+
+
+def _slices(
+    program: Program, number: int, core: CoreTimeline, track: int, lane: Lane
+) -> Iterator[str]:
+    stream = program.cores[number].streams[lane.engine]
+    assert lane.spans is not None
+    described: dict[int, tuple[str, str]] = {}
+    category = "dma" if lane.queue >= 0 else lane.engine.name
+    for start, end, index, iteration in lane.spans:
+        known = described.get(index)
+        if known is None:
+            known = described[index] = _description(program, number, stream, index)
+        name, arguments = known
+        yield (
+            f'{{"ph":"X","pid":{number},"tid":{track},"ts":{start / 1e3:.4f},'
+            f'"dur":{(end - start) / 1e3:.4f},"name":{name},"cat":"{category}",'
+            f'"args":{{"iteration":{iteration}{arguments}}}}}'
+        )
+
+
+def _description(
+    program: Program, number: int, stream: list[Instruction], index: int
+) -> tuple[str, str]:
+    """Name of a slice and the rest of its arguments, as JSON."""
+    if index == TABLE_LOAD:
+        return '"ACT_TABLE_LOAD"', ""
+    instruction = stream[index]
+    row = instruction.row
+    arguments: dict[str, Any] = {"index": index}
+    if isinstance(instruction.location, int) and instruction.location < len(program.locations):
+        place = program.locations[instruction.location]
+        arguments["source"] = f"{place.file}:{place.line}"
+        arguments["text"] = place.text.strip()
+    for name, value in zip(row.field_names, instruction.values):
+        if isinstance(value, AccessPattern):
+            arguments[name] = describe_operand(value, program, number)
+        elif value is not None and not row.control:
+            arguments[name] = str(getattr(value, "name", value))
+    for name, pairs in (("waits", instruction.waits), ("updates", instruction.updates)):
+        if pairs:
+            arguments[name] = ", ".join(f"S[{semaphore}] {amount}" for semaphore, amount in pairs)
+    text = json.dumps(arguments)
+    return json.dumps(row.name), "," + text[1:-1]
+
+
+def describe_operand(pattern: AccessPattern, program: Program, core: int) -> str:
+    """An operand by the name of its tensor, with shape and dtype: "tile[128, 512] float32"."""
+    counts = [count for _, count in pattern.dims]
+    if not pattern.memory.on_chip:
+        name = program.tensors[pattern.tensor].name if pattern.tensor >= 0 else "?"
+        return f"{name}{counts} {pattern.dtype}"
+    name = _storage_name(pattern, program.cores[core].storages)
+    shape = [pattern.partitions, *counts]
+    return f"{name}{shape} {pattern.dtype} in {pattern.memory.value}"
+
+
+def _storage_name(pattern: AccessPattern, storages: list[StorageRecord]) -> str:
+    """Names of the allocations that cover the first byte of an operand; more than one may have
+    lived there, one after the other."""
+    offset = pattern.offset if isinstance(pattern.offset, int) else 0
+    names = [
+        record.name
+        for record in storages
+        if record.memory == pattern.memory.value
+        and record.offset <= offset < record.offset + record.bytes_per_partition
+        and record.start_partition
+        <= pattern.start_partition
+        < record.start_partition + record.partitions
+    ]
+    return "|".join(dict.fromkeys(names)) or f"@{offset}"
+
+
+def _bandwidth(
+    program: Program, number: int, core: CoreTimeline, total: float
+) -> list[tuple[float, float]]:
+    """(time, bytes per ns from then on) of a core's transfers, in steps of equal length."""
+    if total <= 0:
+        return []
+    target = resolve(program.target)
+    steps = COUNTER_POINTS
+    moved = np.zeros(steps + 1)
+    width = total / steps
+    for lane in core.lanes:
+        if lane.queue < 0 or not lane.spans:
+            continue
+        stream = program.cores[number].streams[lane.engine]
+        start = np.frombuffer(lane.spans.start, np.float64)
+        end = np.maximum(np.frombuffer(lane.spans.end, np.float64), start + 1e-3)
+        index = np.frombuffer(lane.spans.index, f"i{lane.spans.index.itemsize}")
+        sizes = {i: plan_transfer(stream[i], target).bytes for i in np.unique(index).tolist()}
+        size = np.array([sizes[i] for i in index.tolist()], np.float64)
+        edges = np.concatenate([start, end])
+        slopes = np.concatenate([size / (end - start), -size / (end - start)])
+        order = np.argsort(edges, kind="stable")
+        edges, rates = edges[order], np.cumsum(slopes[order])
+        # Bytes moved until each step's end, from the area under the rate.
+        area = np.concatenate([[0.0], np.cumsum(rates[:-1] * np.diff(edges))])
+        grid = np.arange(steps + 1) * width
+        done = np.interp(grid, edges, area, left=0.0, right=area[-1])
+        moved += done
+    rates = np.maximum(np.diff(moved), 0.0) / width
+    changes = np.flatnonzero(np.diff(rates, prepend=-1.0) != 0.0)
+    points = [(float(i * width), float(rates[i])) for i in changes]
+    return [*points, (total, 0.0)]

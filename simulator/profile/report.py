@@ -1,0 +1,364 @@
+"""The numbers of a profile, taken from a program and its timeline."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from isa.cost import Case
+from isa.enums import SEQUENCERS, Engine, Memory
+from isa.machine import tensor
+from isa.program import Program
+from isa.target import Target, resolve
+from simulator.profile import bound, table
+from simulator.timing.plan import flops as instruction_flops
+from simulator.timing.timeline import Timeline
+
+NAMES = {
+    Engine.tensor: "TensorE",
+    Engine.vector: "VectorE",
+    Engine.scalar: "ScalarE",
+    Engine.gpsimd: "GpSimdE",
+    Engine.sync: "SyncE",
+}
+"""Names of the engines in the documents."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineProfile:
+    """One engine. Times are of the core where it is active longest; percentages are of `total_ns`.
+
+    `active`: executing, drain included, as profilers count it. `busy`: its data path is occupied,
+    in ns and in cycles of its clock. `sequencer`: control instructions and DMA triggers.
+    """
+
+    name: str
+    clock_ghz: float
+    instructions: int
+    active_ns: float
+    active_percent: float
+    busy_ns: float
+    busy_cycles: float
+    busy_percent: float
+    sequencer_ns: float
+    sequencer_percent: float
+    waited_ns: float
+    waits_for: str
+
+
+@dataclass(frozen=True, slots=True)
+class DmaProfile:
+    """The DMA engines of all cores. `active`: at least one of a core's engines moves bytes."""
+
+    active_ns: float
+    active_percent: float
+    bytes: dict[str, int]
+    hbm_read_bytes: int
+    hbm_write_bytes: int
+    transfers: int
+    descriptors: int
+    bytes_per_descriptor: float
+    bytes_per_ns: float
+    peak_bytes_per_ns: float
+    busy_percent: float
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryProfile:
+    """An on-chip memory: the highest byte of a partition that any allocation reaches."""
+
+    name: str
+    peak_bytes_per_partition: int
+    bytes_per_partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class LineProfile:
+    """A line of the kernel's source: what its instructions occupy, by engine, in ns.
+
+    `dma` is the time of its transfers as if all DMA engines shared each evenly.
+    """
+
+    file: str
+    line: int
+    text: str
+    total_ns: float
+    by_engine: dict[str, float]
+    executed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A profile of one run. `total_ns` as in `Timeline`; `device_ns` adds the kernel's fixed cost.
+
+    `mfu_percent`: floating-point work of matrix multiplications against `peak_tflops`, the peak of
+    their data type on the cores used. `arithmetic_intensity` is flop per byte of HBM traffic,
+    `balance` the intensity from which the target is compute-bound. `bound` names what limits, and
+    `reason` says why. `lower_bounds_ns` are times that no schedule of this work undercuts.
+    `provenance` says what no measurement backs.
+    """
+
+    kernel: str
+    target: str
+    cores: int
+    total_ns: float
+    overhead_ns: float
+    instructions: int
+    engines: list[EngineProfile]
+    dma: DmaProfile
+    flops: float
+    transpose_flops: float
+    matmul_dtype: str
+    peak_tflops: float
+    mfu_percent: float
+    arithmetic_intensity: float
+    balance: float
+    bound: str
+    reason: str
+    lower_bounds_ns: dict[str, float]
+    throttled_ns: float
+    table_loads: int
+    table_load_ns: float
+    memories: list[MemoryProfile]
+    lines: list[LineProfile] = field(default_factory=list)
+    provenance: list[str] = field(default_factory=list)
+
+    @property
+    def device_ns(self) -> float:
+        return self.total_ns + self.overhead_ns
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain data for JSON."""
+        return {**dataclasses.asdict(self), "device_ns": self.device_ns}
+
+    def text(self, lines: int = 10) -> str:
+        """A plain table, with the `lines` hottest lines of the source."""
+        return table.render(self, lines)
+
+
+def profile(program: Program, timeline: Timeline) -> Profile:
+    """The profile of a bound program that `simulate` has timed."""
+    target = resolve(timeline.target)
+    total = timeline.total_ns
+    cores = len(timeline.cores)
+    engines = [
+        engine_profile
+        for engine in SEQUENCERS
+        if (engine_profile := _engine(engine, program, timeline, target)) is not None
+    ]
+    dma = _dma(timeline, target)
+    dtype = _matmul_dtype(program, timeline)
+    peak = _peak_tflops(target, dtype) * cores
+    flops = sum(c.flops for c in timeline.cores)
+    traffic = dma.hbm_read_bytes + dma.hbm_write_bytes
+    hbm_rate = target.hbm_bytes_per_ns_per_device.value
+    rate = min(dma.peak_bytes_per_ns, hbm_rate)
+    bounds = bound.lower_bounds(timeline, target)
+    verdict = bound.find(engines, dma, timeline, bounds)
+    return Profile(
+        kernel=program.name,
+        target=target.name,
+        cores=cores,
+        total_ns=total,
+        overhead_ns=timeline.overhead_ns,
+        instructions=timeline.instructions,
+        engines=engines,
+        dma=dma,
+        flops=flops,
+        transpose_flops=sum(c.transpose_flops for c in timeline.cores),
+        matmul_dtype=dtype,
+        peak_tflops=peak,
+        mfu_percent=_percent(flops / (peak * 1e3), total),
+        arithmetic_intensity=flops / traffic if traffic else 0.0,
+        balance=peak * 1e3 / rate,
+        bound=verdict.bound,
+        reason=verdict.reason,
+        lower_bounds_ns=bounds,
+        throttled_ns=max((c.throttled for c in timeline.cores), default=0.0),
+        table_loads=sum(c.table_loads for c in timeline.cores),
+        table_load_ns=max((c.table_load_ns for c in timeline.cores), default=0.0),
+        memories=_memories(program, target),
+        lines=_lines(program, timeline, target),
+        provenance=_provenance(program, timeline, target),
+    )
+
+
+def _percent(part: float, whole: float) -> float:
+    return 100.0 * part / whole if whole else 0.0
+
+
+def _engine(
+    engine: Engine, program: Program, timeline: Timeline, target: Target
+) -> EngineProfile | None:
+    found = [
+        (core.engines[engine].active, number)
+        for number, core in enumerate(timeline.cores)
+        if engine in core.engines
+    ]
+    if not found:
+        return None
+    _, number = max(found)
+    time = timeline.cores[number].engines[engine]
+    clock = target.clock_ghz(engine)
+    waits = max(time.waited, key=time.waited.__getitem__, default=None)
+    return EngineProfile(
+        name=NAMES[engine],
+        clock_ghz=clock,
+        instructions=sum(sum(c.engines[engine].executed) for c in timeline.cores),
+        active_ns=time.active,
+        active_percent=_percent(time.active, timeline.total_ns),
+        busy_ns=time.busy,
+        busy_cycles=time.busy * clock,
+        busy_percent=_percent(time.busy, timeline.total_ns),
+        sequencer_ns=time.sequencer,
+        sequencer_percent=_percent(time.sequencer, timeline.total_ns),
+        waited_ns=sum(time.waited.values()),
+        waits_for="" if waits is None else _producer(program, number, waits),
+    )
+
+
+def _producer(program: Program, core: int, semaphore: int) -> str:
+    """What gives units of a semaphore: an engine, or a queue of one."""
+    streams, queues = program.cores[core].streams, program.cores[core].queues
+    for engine, stream in streams.items():
+        for instruction in stream:
+            row = instruction.row
+            if not any(number == semaphore for number, _ in instruction.updates):
+                continue
+            if row.asynchronous:
+                return f"queue {queues[instruction.values[row.field_names.index('queue')]].name}"
+            return NAMES[engine]
+    return ""
+
+
+def _dma(timeline: Timeline, target: Target) -> DmaProfile:
+    cores = timeline.cores
+    moved: dict[str, int] = {}
+    for core in cores:
+        for direction, size in core.bytes.items():
+            moved[direction] = moved.get(direction, 0) + size
+    total, size = timeline.total_ns, sum(moved.values())
+    descriptors = sum(c.descriptors for c in cores)
+    capacity = total * target.dma_engines.value * len(cores)
+    return DmaProfile(
+        active_ns=timeline.dma_active_ns,
+        active_percent=_percent(timeline.dma_active_ns, total),
+        bytes=moved,
+        hbm_read_bytes=sum(c.hbm_read_bytes for c in cores),
+        hbm_write_bytes=sum(c.hbm_write_bytes for c in cores),
+        transfers=sum(c.transfers for c in cores),
+        descriptors=descriptors,
+        bytes_per_descriptor=size / descriptors if descriptors else 0.0,
+        bytes_per_ns=size / total if total else 0.0,
+        peak_bytes_per_ns=target.dma_bytes_per_ns * len(cores),
+        busy_percent=_percent(sum(c.dma_work for c in cores), capacity),
+    )
+
+
+def _matmul_dtype(program: Program, timeline: Timeline) -> str:
+    """The dtype in which most matrix multiplication is done; "" when there is none."""
+    work: dict[str, float] = {}
+    for core, times in zip(program.cores, timeline.cores):
+        time = times.engines.get(Engine.tensor)
+        stream = core.streams.get(Engine.tensor, [])
+        for index, instruction in enumerate(stream if time is not None else []):
+            if instruction.row is tensor.MultiplyMoving and time is not None:
+                moving = instruction.values[instruction.row.field_names.index("moving")]
+                flops = instruction_flops(instruction) * time.executed[index]
+                work[moving.dtype] = work.get(moving.dtype, 0.0) + flops
+    return max(work, key=work.__getitem__, default="")
+
+
+def _peak_tflops(target: Target, dtype: str) -> float:
+    """Peak of a core for a dtype; the bfloat16 peak for every dtype that has none of its own."""
+    peaks = target.peak_tflops
+    best = max((key for key in peaks if dtype.startswith(key)), key=len, default="bfloat16")
+    return peaks[best].value
+
+
+def _memories(program: Program, target: Target) -> list[MemoryProfile]:
+    capacities = {
+        Memory.sbuf: target.sbuf_bytes_per_partition.value,
+        Memory.psum: target.psum_bytes_per_partition.value,
+    }
+    found = []
+    for memory, capacity in capacities.items():
+        reach = [
+            record.offset + record.bytes_per_partition
+            for core in program.cores
+            for record in core.storages
+            if record.memory == memory.value
+        ]
+        found.append(MemoryProfile(memory.value, max(reach, default=0), capacity))
+    return found
+
+
+def _lines(program: Program, timeline: Timeline, target: Target) -> list[LineProfile]:
+    times: dict[int, dict[str, float]] = {}
+    executed: dict[int, int] = {}
+    for core, measured in zip(program.cores, timeline.cores):
+        for engine, time in measured.engines.items():
+            stream = core.streams[engine]
+            for index, instruction in enumerate(stream):
+                key = instruction.location
+                entry = times.setdefault(key, {})
+                name = NAMES[engine]
+                entry[name] = entry.get(name, 0.0) + time.by_instruction[index]
+                executed[key] = executed.get(key, 0) + time.executed[index]
+        for (engine, index), work in measured.dma_work_by_instruction.items():
+            entry = times.setdefault(core.streams[engine][index].location, {})
+            entry["DMA"] = entry.get("DMA", 0.0) + work / target.dma_engines.value
+    merged: dict[tuple[str, int, str], tuple[dict[str, float], int]] = {}
+    for key, entry in times.items():
+        if not isinstance(key, int) or key >= len(program.locations):
+            continue
+        place = program.locations[key]
+        where = (place.file, place.line, place.text.strip())
+        sums, count = merged.get(where, ({}, 0))
+        for name, ns in entry.items():
+            if ns:
+                sums[name] = sums.get(name, 0.0) + ns
+        merged[where] = (sums, count + executed.get(key, 0))
+    lines = [
+        LineProfile(file, line, text, sum(sums.values()), sums, count)
+        for (file, line, text), (sums, count) in merged.items()
+        if sums
+    ]
+    return sorted(lines, key=lambda found: (-found.total_ns, found.file, found.line))
+
+
+# What no published measurement backs.
+
+
+def _provenance(program: Program, timeline: Timeline, target: Target) -> list[str]:
+    notes = []
+    if target.generation != 3:
+        notes.append(
+            f"{target.name}: clocks, bandwidths and cycle formulas are documented; latencies and "
+            "DMA overheads are those measured on trn2, since none are published for it."
+        )
+    if target.generation == 4:
+        notes.append(f"{target.name}: no published kernel time could be compared with.")
+    if len(timeline.cores) > 1:
+        notes.append("Several cores: their sharing of HBM and their barriers are not validated.")
+    if any(core.barrier_ns for core in timeline.cores):
+        notes.append("Core barriers: their 2 us are a third party's estimate.")
+    notes += [f"{row}: {case.source}." for row, case in sorted(_assumed(program, timeline, target))]
+    return notes
+
+
+def _assumed(program: Program, timeline: Timeline, target: Target) -> Iterable[tuple[str, Case]]:
+    """Compute instructions that ran with a cost that no source states."""
+    found: dict[str, Case] = {}
+    for core, measured in zip(program.cores, timeline.cores):
+        for engine, time in measured.engines.items():
+            for index, instruction in enumerate(core.streams[engine]):
+                row = instruction.row
+                if row.control or not time.executed[index] or row.cost is None:
+                    continue
+                case = row.cost.case(instruction, target)
+                if case.assumed and not row.asynchronous:
+                    found[f"{row.name} on {NAMES[engine]}"] = case
+    return found.items()
