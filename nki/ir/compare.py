@@ -26,8 +26,11 @@ def difference(left: Kernel, right: Kernel) -> str | None:
     found = comparison.compare(left, right, "kernel")
     if found is not None:
         return found
-    places = [[(k.placement or {}).get(t) for t in k.tensors] for k in (left, right)]
-    return comparison.compare(*places, "kernel.placement")
+    return comparison.compare(_places(left), _places(right), "kernel.placement")
+
+
+def _places(kernel: Kernel) -> list[Any]:
+    return [(kernel.placement or {}).get(tensor) for tensor in kernel.tensors]
 
 
 _SLOTS: dict[type, tuple[str, ...]] = {
@@ -91,15 +94,14 @@ class _Comparison:
         elif isinstance(left, Affine):
             if not identical(left, right):
                 return f"{path}: {left!r}, {right!r}"
-            variables = [[v for v, _ in side.terms] for side in (left, right)]
-            return self.compare(*variables, path)
+            return self.compare(_variables(left), _variables(right), path)
         elif isinstance(left, Polynomial):
             equal = identical(left, right)
         else:
             equal = type(left) is type(right) and bool(left == right)
         return None if equal else f"{path}: {left!r}, {right!r}"
 
-    def _nodes(self, kind: type, left: Any, right: Any, path: str) -> str | None:
+    def _nodes(self, kind: Any, left: Any, right: Any, path: str) -> str | None:
         if not isinstance(right, kind):
             return f"{path}: {left!r}, {right!r}"
         if id(left) in self.partners and kind not in (Access, Predicate):
@@ -107,13 +109,15 @@ class _Comparison:
             return None if same_partner else f"{path}: {left!r}, {right!r} (another one before)"
         self.partners[id(left)] = right
         if kind in _LOCATED:
-            sides = [
-                None if n.location is None else locations.resolve(n.location) for n in (left, right)
-            ]
-            if sides[0] != sides[1]:
-                return f"{path}.location: {sides[0]!r}, {sides[1]!r}"
+            lines = locations.resolve(left.location), locations.resolve(right.location)
+            if lines[0] != lines[1]:
+                return f"{path}.location: {lines[0]!r}, {lines[1]!r}"
         found = (
             self.compare(getattr(left, slot), getattr(right, slot), f"{path}.{slot}")
             for slot in _SLOTS[kind]
         )
         return next(filter(None, found), None)
+
+
+def _variables(form: Affine) -> list[Any]:
+    return [variable for variable, _ in form.terms]

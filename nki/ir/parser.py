@@ -370,7 +370,7 @@ class Parser:
         return op
 
     def _after(self, line: Line) -> tuple[Op, ...]:
-        ops = []
+        ops: list[Op] = []
         line.need("(")
         while not line.take(")"):
             if ops:

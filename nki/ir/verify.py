@@ -114,7 +114,7 @@ class _Verifier:
                 self.need(tensor.core is None, "shared HBM that belongs to one core")
         for count in tensor.shape:
             self.need(type(count) is int or isinstance(count, Polynomial), f"dimension {count!r}")
-            self.need(bounds(count)[0] is None or bounds(count)[0] >= 0, f"dimension {count}")
+            self.need(prove_nonnegative(count) is not False, f"dimension {count}")
         self.need((tensor.role == "constant") == (tensor.data is not None), "constants have data")
         if tensor.data is not None:
             self.need(tensor.data.shape == tensor.shape, f"data of shape {tensor.data.shape}")
@@ -323,7 +323,7 @@ def _reach(offset: Any, shape: list[Any], strides: list[Any]) -> tuple[Any, Any]
     low = high = offset
     for count, stride in zip(shape, strides):
         step = (count - 1) * stride
-        if bounds(stride)[0] is not None and bounds(stride)[0] >= 0:
+        if prove_nonnegative(stride):
             high = high + step
         else:
             low = low + step

@@ -96,6 +96,10 @@ class Context:
         makes a constant."""
         raise NotImplementedError
 
+    def preview(self, tensor: NkiTensor) -> str:
+        """What `print` of a view says of its data: nothing, unless it has some now."""
+        return ""
+
     # Registers
 
     def new_register(self, name: str, location: Location) -> VirtualRegister:

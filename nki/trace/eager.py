@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import copy_context
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,7 @@ class EagerTensor(Tensor):
             setattr(self, slot, getattr(description, slot))
         self.twin = description
         self.written = False
-        self.contents = Storage(self, self.shape, shadow)
+        self.contents = Storage(description, self.shape, shadow)
 
 
 def run_eager(
@@ -81,9 +82,7 @@ class EagerContext(Context):
         super().__init__(launch.target, core, launch.cores)
         self.launch = launch
         self.barrier = barrier
-        self.interpreter = Interpreter(
-            launch.target, lambda tensor: tensor.contents, core, shadow=launch.shadow
-        )
+        self.interpreter = Interpreter(launch.target, _contents, core, shadow=launch.shadow)
         self._loops: list[_OpenLoop] = []
         self._ordered = 0
         self._register = 0
@@ -118,11 +117,17 @@ class EagerContext(Context):
 
         Raises NeuronError dynamic-out-of-bounds when a register moves the view out of its tensor.
         """
-        view = View(tensor, lambda storage: storage.contents, {})
+        view = View(tensor, _contents, {})
         elements = view.resolve(self.interpreter.registers)
         if not isinstance(elements, np.ndarray):
             elements, _ = elements.gather()
         return elements.astype(DTYPES[tensor.dtype].numpy)
+
+    def preview(self, tensor: NkiTensor) -> str:
+        try:
+            return f"\n{self.array(tensor)}"
+        except NeuronError as error:
+            return f"\n({error.what})"
 
     # Storage
 
@@ -267,9 +272,14 @@ def _left(loop: _OpenLoop) -> NeuronError:
     )
 
 
+def _contents(tensor: Any) -> Storage:
+    return tensor.contents
+
+
 def _described(view: Access) -> Access:
     """The view without its data, for state that outlives the tensor."""
-    return Access(view.storage.twin, view.dtype, view.shape, view.strides, view.offset)
+    storage: Any = view.storage
+    return Access(storage.twin, view.dtype, view.shape, view.strides, view.offset)
 
 
 # Launch
@@ -305,15 +315,15 @@ class _Launch:
         else:
             self._run_threads()
         results = self.shared.agreed(self.results)
-        returned = [*results, *(t for t in self.parameters if t.written and t not in results)]
+        changed = [t for t in self.parameters if t.written and t not in results]
         if self.shadow is not None:
-            for tensor in returned:
-                check_output(self.shadow, tensor.contents)
+            for tensor in (*results, *changed):
+                check_output(self.shadow, _contents(tensor))
         after = [
             plain_copy(tensor.contents) if tensor.written else array
             for tensor, array in zip(self.parameters, self.arrays)
         ]
-        return [plain_copy(tensor.contents) for tensor in results], after
+        return [plain_copy(_contents(tensor)) for tensor in results], after
 
     def tensor(
         self,
@@ -373,8 +383,7 @@ class _Launch:
             returned = self.function(*args, **kwargs)
             context.finish()
             self.results[core] = results_of(returned)
-            if core > 0:  # `finish` also starts the next core's count: this is the last one
-                self.shared.finish(core)
+            self.shared.finish(core)
         except NeuronError as error:
             if error.location is None:
                 error.location = resolve(error_location(error))
@@ -383,10 +392,7 @@ class _Launch:
             CURRENT.reset(token)
 
     def _run_threads(self) -> None:
-        threads = [
-            _CoreThread(lambda barrier, core=core: self._run_core(core, barrier), core)
-            for core in range(self.cores)
-        ]
+        threads = [_CoreThread(partial(self._run_core, core), core) for core in range(self.cores)]
         try:
             step_cores(threads)
         finally:
