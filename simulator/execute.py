@@ -22,7 +22,7 @@ from isa.target import resolve
 from simulator.checks.initialised import Finding, Shadow
 from simulator.machine import Device
 from simulator.oracle import fill_sentinel, quiet
-from simulator.prepare import Barriers, Preparation, ViewCache
+from simulator.prepare import Barriers, Preparation, WindowCache
 from simulator.streams import DEFAULT_LOOP_LIMIT, Stream
 from simulator.views import strided
 
@@ -100,7 +100,7 @@ class LoadedProgram:
     def _load_core(self, number: int) -> list[Stream]:
         core, state = self.program.cores[number], self.device.cores[number]
         semaphores = [0] * int(self.device.target.semaphores.value)
-        views: ViewCache = {}
+        windows: WindowCache = {}
         streams = []
         for engine in SEQUENCERS:
             instructions = core.streams.get(engine)
@@ -108,7 +108,7 @@ class LoadedProgram:
                 continue
             stream = Stream(engine, instructions, state, semaphores)
             try:
-                Preparation(stream, self.barriers, views, self.shadow).run()
+                Preparation(stream, self.barriers, windows, self.shadow).run()
             except NeuronError as error:
                 raise self._located(error, stream) from None
             streams.append(stream)

@@ -33,7 +33,8 @@ class Arena:
 
 
 class StationaryTile:
-    """A tile in the PE array: a copy in its own dtype, widened to fp32 when first multiplied."""
+    """A tile in the PE array: a copy in its own dtype, and what `simulator.matmul` multiplies,
+    made when it is first needed."""
 
     __slots__ = ("tile", "widened")
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from simulator.machine import CoreState
 
 Call = Callable[[], Any]
-ViewCache = dict[tuple[int, bool], Any]
+WindowCache = dict[tuple[Any, ...], Window]
 
 
 class Barriers:
@@ -51,6 +51,23 @@ class Barriers:
         return all(counts.get(core, 0) >= sequence for core in cores)
 
 
+def _identity(pattern: AccessPattern, skip: bool) -> tuple[Any, ...]:
+    """Equal for patterns that look at the same elements."""
+    if pattern.vector_offset is not None:
+        return id(pattern), skip
+    return (
+        pattern.memory.value,
+        pattern.tensor,
+        pattern.dtype,
+        pattern.start_partition,
+        pattern.partitions,
+        pattern.offset,
+        pattern.dims,
+        pattern.registers,
+        skip,
+    )
+
+
 class Operands:
     """Values of one instruction as its kernel takes them; `refresh` keeps the list current."""
 
@@ -61,7 +78,7 @@ class Operands:
         instruction: Instruction,
         state: CoreState,
         registers: list[int],
-        views: ViewCache,
+        windows: WindowCache,
     ) -> None:
         row = instruction.row
         self.registers = registers
@@ -70,32 +87,33 @@ class Operands:
         self.windows: list[tuple[int, Window]] = []
         self.recorded = False
         self.skips = False
+        self.dynamic = False
         for position, _, attribute in row.attributes:
             value = self.values[position]
             if attribute.kind is Kind.value and isinstance(value, RegisterReference):
                 self.numbers.append((position, value.number))
+                self.dynamic = True
             elif attribute.kind is Kind.oob_mode:
                 self.skips = value is OobMode.skip
         for position, _, _ in row.operands:
             pattern = self.values[position]
             if isinstance(pattern, AccessPattern):
-                self._place(position, pattern, state, views)
-        self.dynamic = bool(self.numbers or any(w.dynamic for _, w in self.windows))
+                self._place(position, pattern, state, windows)
 
     def _place(
-        self, position: int, pattern: AccessPattern, state: CoreState, views: ViewCache
+        self, position: int, pattern: AccessPattern, state: CoreState, windows: WindowCache
     ) -> None:
-        window = Window(state, pattern, self.skips)
+        key = _identity(pattern, self.skips)
+        window = windows.get(key)
+        if window is None:
+            window = windows[key] = Window(state, pattern, self.skips)
         self.windows.append((position, window))
         if window.dynamic:
-            self.recorded = True
+            self.dynamic = self.recorded = True
             self.values[position] = None
             return
         self.recorded |= window.index is not None
-        key = (id(pattern), self.skips)
-        if key not in views:
-            views[key] = window.view(())
-        self.values[position] = views[key]
+        self.values[position] = window.view(())
 
     def refresh(self) -> None:
         """Resolve what depends on registers. Raises NeuronError dynamic-out-of-bounds."""
@@ -136,18 +154,18 @@ class Operands:
 class Preparation:
     """Turns the instructions of one stream into its steps.
 
-    `views` are the core's views by (identity of the pattern, skipping), shared by its streams.
+    `windows` are those of the core by what they look at, shared by its streams.
     """
 
     def __init__(
-        self, stream: Stream, barriers: Barriers, views: ViewCache, shadow: Shadow | None
+        self, stream: Stream, barriers: Barriers, windows: WindowCache, shadow: Shadow | None
     ) -> None:
         self.stream = stream
         self.state = stream.state
         self.registers = stream.registers
         self.barriers = barriers
         self.shadow = shadow
-        self._views = views
+        self._windows = windows
         self._bounds: dict[int, list[int]] = {}
 
     def run(self) -> None:
@@ -178,7 +196,7 @@ class Preparation:
 
     def operands(self, instruction: Instruction) -> Operands:
         """The instruction's values, its access patterns resolved."""
-        return Operands(instruction, self.state, self.registers, self._views)
+        return Operands(instruction, self.state, self.registers, self._windows)
 
     def _computing(self, instruction: Instruction) -> Action:
         """Action of a row that has a kernel."""

@@ -174,21 +174,24 @@ class Window:
     """An access pattern of a bound program placed in a core's memories.
 
     `view(registers)` gives the NumPy view (or `Indirect`) for the values that the issuing
-    engine's registers hold; without register terms it is the same view every time.
-    `low`, `high` limit the bytes of one partition (on chip) or of the tensor (HBM) that the
-    access may cover; `reach` is how far it extends below and beyond its offset.
+    engine's registers hold; unless `dynamic` it is the same object every time. `low` and `high`
+    say how far the access extends from its offset, in a partition (on chip) or tensor (HBM) of
+    `limit` bytes.
     """
 
     __slots__ = (
         "buffer",
         "dtype",
+        "dynamic",
+        "fixed",
+        "high",
         "index",
         "limit",
+        "low",
         "name",
         "offset",
+        "on_chip",
         "origin",
-        "pattern",
-        "reach",
         "registers",
         "shape",
         "skip",
@@ -196,18 +199,25 @@ class Window:
     )
 
     def __init__(self, state: CoreState, pattern: AccessPattern, skip: bool = False) -> None:
-        row = DTYPES[pattern.dtype]
-        size = row.size
+        size = DTYPES[pattern.dtype].size
         dims = pattern.dims
-        shape = [int(count) for _, count in dims]
-        strides = [int(stride) * size for stride, _ in dims]
         self.index: Window | None = None
         if pattern.vector_offset is not None:
             self.index = Window(state, pattern.vector_offset)
-            shape[0] = int(pattern.vector_bound)
-            strides[0] = int(pattern.vector_stride) * size
-        self.reach = _reach(shape, strides, size)
-        if pattern.memory.on_chip:
+            dims = ((pattern.vector_stride, pattern.vector_bound), *dims[1:])
+        shape, strides = [], []
+        low, high = 0, size
+        for stride, count in dims:
+            stride *= size
+            shape.append(count)
+            strides.append(stride)
+            if stride < 0:
+                low += (count - 1) * stride
+            else:
+                high += (count - 1) * stride
+        self.low, self.high = low, high
+        self.on_chip = pattern.memory.on_chip
+        if self.on_chip:
             arena = state.sbuf if pattern.memory is Memory.sbuf else state.psum
             last = pattern.start_partition + pattern.partitions
             if pattern.start_partition < 0 or last > arena.partitions:
@@ -218,7 +228,7 @@ class Window:
             self.buffer = arena.buffer
             self.origin = pattern.start_partition * arena.pitch
             self.limit = arena.partition_bytes
-            shape.insert(0, int(pattern.partitions))
+            shape.insert(0, pattern.partitions)
             strides.insert(0, arena.pitch)
         else:
             self.buffer = state.device.tensors[pattern.tensor]
@@ -226,50 +236,49 @@ class Window:
             self.limit = self.buffer.size
         self.name = pattern.dtype
         self.dtype = view_dtype(pattern.dtype)
-        self.offset = int(pattern.offset)
+        self.offset = pattern.offset
         self.shape = tuple(shape)
         self.strides = tuple(strides)
-        self.registers = tuple((number, int(scale)) for number, scale in pattern.registers)
+        self.registers = pattern.registers
         self.skip = skip
-        self.pattern = pattern
-
-    @property
-    def dynamic(self) -> bool:
-        """Whether the view depends on registers."""
-        return bool(self.registers) or (self.index is not None and self.index.dynamic)
+        self.dynamic = bool(self.registers) or (self.index is not None and self.index.dynamic)
+        self.fixed: Any = None
 
     def view(self, registers: Sequence[int]) -> Any:
         """The operand for these register values, or None when it is out of bounds and `skip`.
 
         Raises NeuronError dynamic-out-of-bounds (with register terms) or out-of-bounds.
         """
+        if self.fixed is not None:
+            return self.fixed
         offset = self.offset
         for number, scale in self.registers:
             offset += registers[number] * scale
-        low, high = self.reach
-        if (offset + low < 0 or offset + high > self.limit) and 0 not in self.shape:
-            if self.skip and self.registers:
-                return None
-            code = "dynamic-out-of-bounds" if self.registers else "out-of-bounds"
-            strides = self.strides[1:] if self.pattern.memory.on_chip else self.strides
-            shape = self.shape[1:] if self.pattern.memory.on_chip else self.shape
-            raise _outside(code, self.name, offset, shape, strides, self.limit)
-        base: np.ndarray[Any, Any] = np.ndarray(
+        if offset + self.low < 0 or offset + self.high > self.limit:
+            if 0 not in self.shape:
+                if self.skip and self.registers:
+                    return None
+                raise self._outside(offset)
+            offset = 0
+        view: Any = np.ndarray(
             self.shape, self.dtype, self.buffer, self.origin + offset, self.strides
         )
-        if self.index is None:
-            return base
-        return Indirect(base, self.index.view(registers), self.skip)
+        if self.index is not None:
+            view = Indirect(view, self.index.view(registers), self.skip)
+        if not self.dynamic:
+            self.fixed = view
+        return view
 
-
-def _reach(shape: Sequence[int], strides: Sequence[int], size: int) -> tuple[int, int]:
-    low = high = 0
-    for count, stride in zip(shape, strides):
-        if stride < 0:
-            low += (count - 1) * stride
-        else:
-            high += (count - 1) * stride
-    return low, high + size
+    def _outside(self, offset: int) -> NeuronError:
+        free = slice(1, None) if self.on_chip else slice(None)
+        return _outside(
+            "dynamic-out-of-bounds" if self.registers else "out-of-bounds",
+            self.name,
+            offset,
+            self.shape[free],
+            self.strides[free],
+            self.limit,
+        )
 
 
 def view_pattern(

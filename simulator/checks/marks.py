@@ -26,9 +26,22 @@ _HALF = {s: t.type(int.from_bytes(bytes([TAINTED] * s), "little")) for s, t in _
 
 
 class Region:
-    """Bytes that are allocated together: a box [partitions, bytes] of an arena, or a tensor."""
+    """Bytes that are allocated together: a box [partitions, bytes] of an arena, or a tensor.
 
-    __slots__ = ("box", "nbytes", "shape", "space", "start", "state", "strides", "unsettled")
+    `rivals` are the other regions of the arena that share bytes with it: one of them lives.
+    """
+
+    __slots__ = (
+        "box",
+        "nbytes",
+        "rivals",
+        "shape",
+        "space",
+        "start",
+        "state",
+        "strides",
+        "unsettled",
+    )
 
     def __init__(self, space: Space, box: Box, state: int = EMPTY) -> None:
         first, last, low, high = box
@@ -40,6 +53,7 @@ class Region:
         self.nbytes = self.shape[0] * self.shape[1]
         self.state = state
         self.unsettled = False
+        self.rivals: list[Region] = []
 
     def marks(self) -> Array:
         """The region's marks; meaningful when its state is MIXED."""
@@ -81,7 +95,9 @@ class Space:
         self.arena = pitch > 0
         self.pitch = pitch or max(self.size, 1)
         self._marks: Array | None = None
-        self.regions: dict[Box, Region] = {}
+        self._regions: dict[Box, Region] = {}
+        self._in_order: list[Region] = []
+        self._boxes: Array = np.zeros((16, 4), np.int64)
         self.whole: Region | None = None
         if not self.arena:
             self.whole = Region(self, (0, 1, 0, self.size), CLEAN if initialised else EMPTY)
@@ -101,7 +117,7 @@ class Space:
 
     def reset(self, initialised: bool = False) -> None:
         """As at the start of a run: no regions, or the tensor's region initialised or empty."""
-        for region in self.regions.values():
+        for region in self._in_order:
             region.state = DEAD
         if self.whole is not None:
             self.whole.state = CLEAN if initialised else EMPTY
@@ -136,35 +152,48 @@ class Space:
             self.whole.state = EMPTY
             return self.whole
         box = self._box(view)
-        region = self.regions.get(box)
-        if region is None:
-            region = self.regions[box] = Region(self, box, DEAD)
+        region = self._regions.get(box) or self._enter(box)
         if region.state == DEAD:
-            for other in self.regions.values():
-                if other.state != DEAD and _overlap(other.box, box):
-                    other.state = DEAD
+            for other in region.rivals:
+                other.state = DEAD
         region.state = EMPTY
         return region
+
+    def _enter(self, box: Box) -> Region:
+        """A new region; it knows its rivals, and they know it."""
+        region = Region(self, box, DEAD)
+        region.rivals = self._touching(box)
+        for other in region.rivals:
+            other.rivals.append(region)
+        count = len(self._in_order)
+        if count == len(self._boxes):
+            self._boxes = np.concatenate([self._boxes, np.zeros_like(self._boxes)])
+        self._boxes[count] = box
+        self._in_order.append(region)
+        self._regions[box] = region
+        return region
+
+    def _touching(self, box: Box) -> list[Region]:
+        """The regions, dead ones too, that share bytes with a box."""
+        first, last, low, high = self._boxes[: len(self._in_order)].T
+        shared = (first < box[1]) & (box[0] < last) & (low < box[3]) & (box[2] < high)
+        return [self._in_order[i] for i in np.flatnonzero(shared)]
 
     def find(self, view: Array) -> Region:
         """The living region that holds all of `view`, else `rest`, with marks that are valid."""
         if self.whole is not None:
             return self.whole
         box = self._box(view)
-        region = self.regions.get(box)
+        region = self._regions.get(box)
         if region is not None and region.state != DEAD:
             return region
-        for region in self.regions.values():
-            if region.state != DEAD and _within(box, region.box):
-                return region
-        for region in self.regions.values():
-            if region.state != DEAD and _overlap(box, region.box):
-                region.spell_out()
+        living = [other for other in self._touching(box) if other.state != DEAD]
+        for other in living:
+            if _within(box, other.box):
+                return other
+        for other in living:
+            other.spell_out()
         return self.rest
-
-
-def _overlap(a: Box, b: Box) -> bool:
-    return a[0] < b[1] and b[0] < a[1] and a[2] < b[3] and b[2] < a[3]
 
 
 def _within(inner: Box, outer: Box) -> bool:

@@ -10,6 +10,7 @@ from isa.errors import NeuronError
 from isa.machine import tensor
 from simulator.conversion import convert, load_fp32, store
 from simulator.machine import CoreState, StationaryTile
+from simulator.matmul import ROWS, padded, product
 from simulator.oracle.table import kernel
 from simulator.views import bits, same_type
 
@@ -37,14 +38,14 @@ def multiply_moving(
     state: CoreState, dst: Array, moving: Array, accumulate: bool, row: int, column: int
 ) -> None:
     loaded = _loaded(state, row, column)
+    tile = loaded.tile
     if loaded.widened is None:
-        loaded.widened = np.ascontiguousarray(load_fp32(loaded.tile))
-    # Contiguous operands, so that the order of summation cannot depend on the tile's layout.
-    streamed = np.ascontiguousarray(load_fp32(moving)).reshape(moving.shape[0], -1)
-    product = np.matmul(loaded.widened.T, streamed).reshape(dst.shape)
+        loaded.widened = padded(load_fp32(tile), ROWS)
+    streamed = load_fp32(moving).reshape(moving.shape[0], -1)
+    result = product(loaded.widened, tile.shape[1], streamed).reshape(dst.shape)
     if accumulate:
-        product += load_fp32(dst)
-    store(dst, product)
+        result = result + load_fp32(dst)
+    store(dst, result)
 
 
 @kernel(tensor.TransposeStationary)

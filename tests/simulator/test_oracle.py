@@ -363,6 +363,26 @@ def test_matmul(seed: int, k: int, m: int, n: int, left: str, right: str) -> Non
     assert same_bits(np.array(dst), once + once)
 
 
+@settings(max_examples=30, deadline=None)
+@given(SEEDS, st.integers(1, 128), st.integers(1, 40), st.integers(1, 80), st.integers(0, 79))
+def test_matmul_results_depend_on_their_row_and_column_only(
+    seed: int, k: int, m: int, n: int, column: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    stationary, moving = tile(rng, "float32", k, m), tile(rng, "float32", k, n)
+    column %= n
+
+    def multiply(left: Array, right: Array) -> Array:
+        dst, state = empty("float32", left.shape[1], right.shape[1]), State(Engine.tensor)
+        run("LoadStationary", left, 0, 0, state=state)
+        run("MultiplyMoving", dst, right, False, 0, 0, state=state)
+        return np.array(dst)
+
+    whole = multiply(stationary, moving)
+    part = multiply(stationary[:, m // 2 :], moving[:, column:])
+    assert same_bits(part, whole[m // 2 :, column:].copy())
+
+
 def test_matmul_into_bfloat16_rounds_after_the_addition() -> None:
     stationary, moving, dst = (
         empty("float32", 1, 1),
