@@ -5,11 +5,19 @@ The catalogue itself is `isa.errors.CATALOGUE`, so that every layer can raise fr
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from types import TracebackType
+from typing import ParamSpec, TypeVar
 
 from isa.errors import CATALOGUE, CatalogueEntry, NeuronError
 from isa.program import SourceLocation
-from nki.trace.locations import resolve
+from nki.settings import traceback_wanted
+from nki.trace.context import CURRENT
+from nki.trace.locations import is_own_file, resolve
+
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
 
 __all__ = [
     "CATALOGUE",
@@ -18,6 +26,7 @@ __all__ = [
     "catalogue_page",
     "explain",
     "snippet",
+    "user_frames",
     "without_own_frames",
 ]
 
@@ -58,8 +67,6 @@ def snippet(place: SourceLocation) -> list[str]:
 
 def without_own_frames(error: BaseException) -> BaseException:
     """The error with its traceback ending at the user's last frame."""
-    from nki.trace.locations import is_own_file
-
     frames: list[TracebackType] = []
     traceback = error.__traceback__
     while traceback is not None:
@@ -70,6 +77,64 @@ def without_own_frames(error: BaseException) -> BaseException:
     for frame in reversed(frames):
         result = TracebackType(result, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
     return error.with_traceback(result)
+
+
+def user_frames(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+    """Decorates a public entry point: a `NeuronError` leaves it without frames of this project, so
+    that the last line of an uncaught error's traceback is the user's, and with the rest of the
+    explanation (where, why, try) below its message. NKI_TRACEBACK=1 keeps all frames.
+
+    Other exceptions pass unchanged: the kernel's own, or defects of ours, whose frames tell where.
+    """
+
+    @functools.wraps(function)
+    def entry(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
+        with _USER_FRAMES:
+            return function(*args, **kwargs)
+
+    return entry
+
+
+class _UserFrames:
+    """What `user_frames` wraps around a call.
+
+    Python adds the frame of a `raise` to the traceback, but not that of a `with` whose `__exit__`
+    lets the exception go on; so the traceback set here is what the caller gets.
+    """
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: object
+    ) -> None:
+        if not isinstance(error, NeuronError) or CURRENT.get() is not None:
+            return  # a kernel called inside a kernel: the outer one's launch ends it
+        annotate(error)
+        if traceback_wanted():
+            return
+        without_own_frames(error)
+        if _is_own_chain(error.__cause__ or error.__context__):
+            error.__cause__ = None
+            error.__suppress_context__ = True
+
+
+_USER_FRAMES = _UserFrames()
+
+
+def _is_own_chain(error: BaseException | None) -> bool:
+    """Whether an exception that led to another was caught by this project's code."""
+    start = None if error is None else error.__traceback__
+    return start is not None and is_own_file(start.tb_frame.f_code.co_filename)
+
+
+def annotate(error: NeuronError) -> None:
+    """Let Python print where, why and try below the error's message (once)."""
+    notes = explain(error).splitlines()[2:]
+    if notes and not hasattr(error, "__notes__"):
+        error.add_note("\n".join(notes))
 
 
 def catalogue_page() -> str:

@@ -11,14 +11,14 @@ import numpy as np
 from isa.errors import NeuronError
 from isa.program import Program
 from nki import settings
+from nki.errors import user_frames
 from nki.trace.call import TensorSpec, bind_arguments
 from nki.trace.context import CURRENT
 
 if TYPE_CHECKING:
+    from nki.ir.nodes import Kernel as TracedKernel
     from simulator.execute import RunResult
     from simulator.profile import Profile
-
-    from nki.ir.nodes import Kernel as TracedKernel
 
 MODES = ("device", "reference", "eager")
 
@@ -53,6 +53,7 @@ class Kernel:
         self.cores = cores
         self.target = target
 
+    @user_frames
     def __getitem__(self, cores: int) -> Kernel:
         """The kernel on `cores` physical cores (LNC) of one logical core: 1 or 2."""
         if cores not in (1, 2):
@@ -63,6 +64,7 @@ class Kernel:
             )
         return Kernel(self.function, cores, self.target)
 
+    @user_frames
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if CURRENT.get() is not None:
             return self.function(*args, **kwargs)
@@ -72,6 +74,7 @@ class Kernel:
         lnc = f"[{self.cores}]" if self.cores != 1 else ""
         return f"<nki kernel {self.__name__}{lnc}>"  # type: ignore[attr-defined]
 
+    @user_frames
     def trace(self, *args: Any, target: str | None = None, **kwargs: Any) -> TracedKernel:
         """The tile IR for arguments that are arrays, `TensorSpec`s, or compile-time values."""
         from nki.trace.tracer import trace
@@ -91,6 +94,7 @@ def as_kernel(kernel: Any) -> Kernel:
     )
 
 
+@user_frames
 def jit(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     """Make a kernel of a function: `@nki.jit`, `nki.jit(fn)`, or `@nki.jit(platform_target=...)`.
 
@@ -106,7 +110,8 @@ def jit(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     return Kernel(fn, target=options.get("platform_target"))
 
 
-def compile(kernel: Any, *args: Any, target: str | None = None, **specs: Any) -> CompiledKernel:
+@user_frames
+def compile(kernel: Any, /, *args: Any, target: str | None = None, **specs: Any) -> CompiledKernel:
     """Compile a kernel for `TensorSpec`s (or arrays), by position or parameter name.
 
     Shapes may hold launch symbols (`nki.symbol`); the result then runs for every size that its
@@ -124,10 +129,19 @@ def compile(kernel: Any, *args: Any, target: str | None = None, **specs: Any) ->
     >>> compiled(np.ones((4, 8), np.float32)).shape
     (4, 8)
     """
+    return compile_traced(as_kernel(kernel).trace(*args, target=target, **specs))
+
+
+def compile_traced(traced: TracedKernel) -> CompiledKernel:
+    """Lower traced tile IR and, unless NKI_CHECKS=0, prove that the program has no race."""
     from nki.pipeline import compile_kernel
 
-    traced = as_kernel(kernel).trace(*args, target=target, **specs)
-    return CompiledKernel(compile_kernel(traced))
+    program = compile_kernel(traced)
+    if settings.checks_wanted():
+        from nki.verification import verify_program
+
+        verify_program(program)
+    return CompiledKernel(program)
 
 
 class CompiledKernel:
@@ -145,11 +159,13 @@ class CompiledKernel:
         """The name of the target that the program is for."""
         return self.program.target
 
+    @user_frames
     def __call__(self, *arrays: Any, **named: Any) -> Any:
         inputs = self._inputs(arrays, named)
         result = self._run(inputs)[1]
         return _returned(result.outputs, result.inputs_after, inputs)
 
+    @user_frames
     def profile(self, *arrays: Any, **named: Any) -> tuple[Any, Profile]:
         """Run and time: (outputs as a call returns them, the profile)."""
         inputs = self._inputs(arrays, named)
@@ -161,12 +177,14 @@ class CompiledKernel:
         outputs = _returned(result.outputs, result.inputs_after, inputs)
         return outputs, profile(program, timeline)
 
+    @user_frames
     def save(self, path: Any) -> None:
         """Write the program as a container; replaces the file as a whole or not at all."""
         from isa.container import save
 
         save(self.program, path)
 
+    @user_frames
     def bind(self, shapes: list[tuple[int, ...]]) -> Program:
         """The program for one set of input shapes; raises shape-mismatch or guard-refused."""
         from isa.affine import solve_shape
@@ -208,6 +226,7 @@ class CompiledKernel:
                 )
 
 
+@user_frames
 def load(path: Any) -> CompiledKernel:
     """A compiled kernel from a container file. Executes no code from it."""
     from isa.container import load as load_program
@@ -215,6 +234,7 @@ def load(path: Any) -> CompiledKernel:
     return CompiledKernel(load_program(path))
 
 
+@user_frames
 def simulate(kernel: Any, mode: str = "device") -> Callable[..., Any]:
     """A callable that runs the kernel on this machine.
 
@@ -229,6 +249,7 @@ def simulate(kernel: Any, mode: str = "device") -> Callable[..., Any]:
     return functools.partial(_RUNNERS[mode], as_kernel(kernel))
 
 
+@user_frames
 def profile(kernel: Any) -> Callable[..., Any]:
     """A callable that runs the kernel and returns (outputs, metrics).
 
@@ -240,16 +261,19 @@ def profile(kernel: Any) -> Callable[..., Any]:
     return functools.partial(_profile, as_kernel(kernel))
 
 
-def _profile(kernel: Kernel, *args: Any, **kwargs: Any) -> tuple[Any, Profile]:
+@user_frames
+def _profile(kernel: Kernel, /, *args: Any, **kwargs: Any) -> tuple[Any, Profile]:
     compiled = compile(kernel, *args, **kwargs)
     return compiled.profile(*tensor_arguments(kernel, args, kwargs))
 
 
-def _run_device(kernel: Kernel, *args: Any, **kwargs: Any) -> Any:
+@user_frames
+def _run_device(kernel: Kernel, /, *args: Any, **kwargs: Any) -> Any:
     return compile(kernel, *args, **kwargs)(*tensor_arguments(kernel, args, kwargs))
 
 
-def _run_reference(kernel: Kernel, *args: Any, **kwargs: Any) -> Any:
+@user_frames
+def _run_reference(kernel: Kernel, /, *args: Any, **kwargs: Any) -> Any:
     from nki.reference import run
 
     traced = kernel.trace(*args, **kwargs)
@@ -258,12 +282,14 @@ def _run_reference(kernel: Kernel, *args: Any, **kwargs: Any) -> Any:
     return _returned(result.outputs, result.inputs_after, inputs)
 
 
-def _run_eager(kernel: Kernel, *args: Any, **kwargs: Any) -> Any:
+@user_frames
+def _run_eager(kernel: Kernel, /, *args: Any, **kwargs: Any) -> Any:
     from nki.trace.eager import run_eager
 
     arguments = bind_arguments(kernel.function, args, kwargs)
     target = settings.target(kernel.target)
-    outputs, after = run_eager(kernel.function, arguments, target, kernel.cores)
+    checked = settings.checks_wanted()
+    outputs, after = run_eager(kernel.function, arguments, target, kernel.cores, checked)
     return _returned(outputs, after, tensor_arguments(kernel, args, kwargs))
 
 

@@ -44,12 +44,11 @@ def compile_command(
     from nki.cli.output_files import check_writable
     from nki.cli.program_facts import program_data, program_sections
     from nki.cli.specialise import specialise
-    from nki.kernel import CompiledKernel
-    from nki.pipeline import compile_kernel
+    from nki.kernel import compile_traced
 
     check_writable(output)
     traced = specialise(kernel, inputs, symbols, arguments, target, cores)
-    compiled = CompiledKernel(compile_kernel(traced))
+    compiled = compile_traced(traced)
     data = program_data(compiled.program) | {"file": output, "bytes": None}
     sections = program_sections(data)
     if output is not None:
