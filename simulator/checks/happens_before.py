@@ -67,17 +67,20 @@ def superfluous_waits(
 ) -> list[tuple[int, Engine, int, tuple[int, int]]]:
     """The waits that could each be taken away without a race: (core, engine, index, wait).
 
-    A wait that is taken away still takes its units, so that the semaphore stays balanced; it only
-    orders nothing. Each is tried alone: two superfluous waits may make up for each other. The
-    program must pass `check`.
+    A wait goes together with the units it takes: those are no longer produced either. A wait whose
+    units have no instruction to themselves (it takes what a loop leaves over, say) has to stay,
+    as have waits that never run here. Each is tried alone: of two superfluous waits that make up
+    for each other only one can go. The program must pass `check`. For a program with launch
+    symbols, what is superfluous for every size is superfluous.
     """
-    analysis = Analysis(program)
     found = []
-    for node in analysis.prepared.all_nodes():
-        for channel, amount in node.waits:
-            if not analysis.findings(iterations, trace, 1, (node, channel)):
-                _, semaphore = analysis.prepared.channels[channel]
-                found.append((node.core, node.engine, node.index, (semaphore, amount)))
+    with _collection_paused():
+        analysis = Analysis(program)
+        for node in analysis.prepared.all_nodes():
+            for channel, amount in node.waits:
+                if analysis.superfluous(node, channel, iterations, trace):
+                    _, semaphore = analysis.prepared.channels[channel]
+                    found.append((node.core, node.engine, node.index, (semaphore, amount)))
     return found
 
 
@@ -112,20 +115,60 @@ class Analysis:
     ) -> list[Race]:
         """The findings of all expansions, the wait `ignored` (node, channel) ordering nothing."""
         found: dict[Any, Race] = {}
+        for order in self._orders(iterations, trace, limit, ignored):
+            found = {**order.found, **found}
+            if len(found) >= limit:
+                break
+        return list(found.values())[:limit]
+
+    def superfluous(
+        self, node: Node, channel: int, iterations: int | None, trace: ControlTrace | None
+    ) -> bool:
+        """Whether a program that passes also passes without one wait and its units."""
+        suppliers: dict[Node, int] = {}
+        for order in self._orders(iterations, trace, 1, (node, channel)):
+            if order.found:
+                return False
+            for units in order.suppliers:
+                if units != (suppliers := suppliers or units):
+                    return False
+        if not suppliers:
+            return False
+        changed = {other: other.updates for other in suppliers}
+        waits = node.waits
+        try:
+            node.waits = tuple(wait for wait in waits if wait[0] != channel)
+            for other, units in suppliers.items():
+                other.updates = tuple(
+                    (c, amount - units if c == channel else amount) for c, amount in other.updates
+                )
+            return not self.findings(iterations, trace, 1)
+        finally:
+            node.waits = waits
+            for other, updates in changed.items():
+                other.updates = updates
+
+    def _orders(
+        self,
+        iterations: int | None,
+        trace: ControlTrace | None,
+        limit: int,
+        ignored: tuple[Node, int] | None,
+    ) -> Iterator[Order]:
+        """An execution for every number of rounds that has to be tried, and that of the trace."""
         most = DYNAMIC_ROUNDS if iterations is None else iterations
-        rounds = most
-        while rounds >= 0 and len(found) < limit:
+        for rounds in range(most, -1, -1):
             expansion = self._expand(iterations, rounds)
             order = self._follow(expansion, limit, ignored)
             if order.stuck and expansion.capped:
                 # Loops that belong together may have different counts (a peeled round on one
                 # engine only): cut short alike, they no longer fit each other.
                 order = self._follow(self._expand(None, rounds), limit, ignored)
-            found = {**order.found, **found}
-            rounds = rounds - 1 if expansion.dynamic else -1
-        if trace is not None and len(found) < limit:
-            found = {**self._follow(self._expand(None, most, trace), limit, ignored).found, **found}
-        return list(found.values())[:limit]
+            yield order
+            if not expansion.dynamic:
+                break
+        if trace is not None:
+            yield self._follow(self._expand(None, most, trace), limit, ignored)
 
     def _follow(self, expansion: Expansion, limit: int, ignored: tuple[Node, int] | None) -> Order:
         order = Order(self.prepared, self.cache, expansion.steps, limit, ignored)

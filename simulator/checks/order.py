@@ -35,6 +35,9 @@ class Order:
     Streams are numbered: the engines of core 0, of core 1, ..., then the queues. `known[e][s]` is
     how many events of stream s engine e knows to have completed; its own it knows all. The lists
     are shared between events and never changed. Findings are in `found`, one for each static pair.
+
+    The wait `ignored` (node, channel) takes its units and orders nothing; `suppliers` tells, for
+    each of its executions, which nodes produced how many of them.
     """
 
     def __init__(
@@ -51,6 +54,7 @@ class Order:
         self.limit = limit
         self.ignored_node = ignored[0] if ignored else None
         self.ignored_channel = ignored[1] if ignored else -1
+        self.suppliers: list[dict[Node, int]] = []
         self.found: dict[Any, Race] = {}
         self.stuck = False
         engines, queues, channels = len(steps), len(prepared.queues), len(prepared.channels)
@@ -155,8 +159,12 @@ class Order:
         for channel, amount in node.waits:
             if amount <= 0:
                 continue
-            last = consumed[channel] = consumed[channel] + amount
+            first = consumed[channel]
+            last = consumed[channel] = first + amount
             events = self.events[channel]
+            ignored = node is self.ignored_node and channel == self.ignored_channel
+            if ignored:
+                self.suppliers.append(_suppliers(events, first, last))
             while events[0].total < last:
                 events.popleft()
             consumer = self.consumers[channel]
@@ -169,7 +177,7 @@ class Order:
                     node,
                     f"{self._channel_name(channel)} is waited for by two engines",
                 )
-            if channel != self.ignored_channel or node is not self.ignored_node:
+            if not ignored:
                 self._join(engine, events[0])
         return True
 
@@ -309,6 +317,19 @@ class Order:
 
 
 _KINDS = {(True, False): "RAW", (False, True): "WAR", (True, True): "WAW"}
+
+
+def _suppliers(events: deque[Event], first: int, last: int) -> dict[Node, int]:
+    """Who produced the units of a channel after `first` and up to `last`."""
+    units: dict[Node, int] = {}
+    for event in events:
+        upto = min(event.total, last)
+        if upto > first:
+            units[event.node] = units.get(event.node, 0) + upto - first
+            first = upto
+        if event.total >= last:
+            break
+    return units
 
 
 def _author_order(at: Site) -> tuple[Any, ...]:

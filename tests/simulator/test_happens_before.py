@@ -460,3 +460,21 @@ def test_superfluous_waits_are_found():
     b.streams[0][GPSIMD][-1].waits = ((1, 1), (2, 1))
     assert check(b.program()) == []
     assert superfluous_waits(b.program()) == [(0, GPSIMD, 0, (1, 1))]
+
+
+def test_a_wait_in_the_middle_of_a_channel_goes_with_its_unit():
+    b = Builder()
+    for i in range(3):
+        b.fill(VECTOR, sbuf(64 * i), updates=[0])
+    b.copy(SCALAR, sbuf(512), sbuf(0), waits=[0])
+    b.copy(SCALAR, sbuf(576), sbuf(0), waits=[0])
+    b.copy(SCALAR, sbuf(640), sbuf(128), waits=[0])
+    assert check(b.program()) == []
+    assert superfluous_waits(b.program()) == [(0, SCALAR, 1, (0, 1))]
+
+
+def test_waits_that_never_run_are_not_called_superfluous():
+    b = Builder()
+    b.loop(VECTOR, 0, 4, 4, lambda: b.nop(VECTOR, updates=[0]))
+    b.loop(SCALAR, 0, 4, 4, lambda: b.nop(SCALAR, waits=[0]))
+    assert superfluous_waits(b.program()) == []

@@ -59,9 +59,21 @@ def test_double_buffer():
         assert check(without(program, 0, engine, index, "updates"))
 
 
-def test_the_waits_of_a_double_buffer_are_all_needed_inside_the_loop():
-    # What is left at the end orders nothing here: no instruction follows.
-    assert superfluous_waits(double_buffer()) == [(0, SYNC, 4, (1, 2))]
+def test_the_waits_of_a_double_buffer_are_all_needed():
+    # Nor can the wait behind it go: what it takes is left over by the loop.
+    assert superfluous_waits(double_buffer()) == []
+
+
+def test_a_wait_that_a_prime_implies_is_superfluous():
+    b = Builder()
+    b.copy(VECTOR, sbuf(64), sbuf(0), updates=[2])
+    b.nop(VECTOR, updates=[1])
+    b.nop(SCALAR, waits=[2])
+    b.loop(SCALAR, 0, 0, 5, lambda: b.fill(SCALAR, sbuf(0), waits=[1], updates=[0]))
+    b.nop(SCALAR, waits=[1])
+    b.loop(VECTOR, 0, 0, 5, lambda: b.copy(VECTOR, sbuf(64), sbuf(0), waits=[0], updates=[1]))
+    assert check(b.program()) == []
+    assert superfluous_waits(b.program()) == [(0, SCALAR, 0, (2, 1))]
 
 
 def test_a_third_prime_lets_a_buffer_be_overwritten():
