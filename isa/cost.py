@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 ALIASES = {"MIN_II": "minimum_interval_cycles", "MIN_II_DYNAMIC": "dynamic_interval_cycles"}
 """Names that the documents give to figures of the target."""
 
-Measured = tuple[float, float, float, "Case"]
-"""Of one signature: ns occupied, ns until complete, ns to drain, and the case that applied."""
+Measured = tuple[float, float, float, float, "Case"]
+"""Of one signature: ns occupied, ns until complete, ns to drain, cycles, the case that applied."""
 
 _FUNCTIONS: dict[str, Any] = {"Max": max, "Min": min, "ceiling": math.ceil, "floor": math.floor}
 _HALF_FLOATS = frozenset({"bfloat16", "float16"})
@@ -107,7 +107,7 @@ class Cost:
 
     def cycles(self, instruction: Instruction, target: Target) -> float:
         """Cycles of its engine that `instruction` occupies it for, after its operands are there."""
-        return self._measured(instruction, target)[0] * target.clock_ghz(instruction.engine)
+        return self._measured(instruction, target)[3]
 
     def interval_ns(self, instruction: Instruction, target: Target) -> float:
         """The same in ns: the next independent instruction can start that much later."""
@@ -123,7 +123,7 @@ class Cost:
 
     def case(self, instruction: Instruction, target: Target) -> Case:
         """The case that applies, with its formula and source."""
-        return self._measured(instruction, target)[3]
+        return self._measured(instruction, target)[4]
 
     def _measured(self, instruction: Instruction, target: Target) -> Measured:
         key = (target.name, *signature(instruction))
@@ -139,15 +139,16 @@ class Cost:
         occupied = float(formula(names))
         # What the issue floor adds passes while nothing streams: completion does not wait for it.
         streamed = float(formula(names | {"MIN_II": 0, "MIN_II_DYNAMIC": 0}))
+        clock = target.clock_ghz(instruction.engine)
         if case.unit == "cycles":
-            clock = target.clock_ghz(instruction.engine)
-            occupied /= clock
-            streamed /= clock
+            cycles, occupied, streamed = occupied, occupied / clock, streamed / clock
+        else:
+            cycles = occupied * clock
         if self.completion:
             drain = float(_evaluator(_first(self.completion, names).formula)(names))
         else:
             drain = target.completion_ns[instruction.engine].value
-        return occupied, streamed + drain, drain, case
+        return occupied, streamed + drain, drain, cycles, case
 
 
 def _first(cases: tuple[Case, ...], names: dict[str, Any]) -> Case:

@@ -121,7 +121,7 @@ def _plan_stream(engine: Engine, stream: list[Instruction], target: Target) -> S
         interval = cost.interval_ns(instruction, target)
         completion = cost.completion_ns(instruction, target)
         kind = _kind(row)
-        extra = _extra(kind, instruction, interval, target)
+        extra = _extra(kind, instruction, target)
         code.append((kind, instruction.waits, instruction.updates, interval, completion, extra))
     plan = StreamPlan(engine, stream, code)
     if engine is not Engine.tensor:
@@ -139,7 +139,7 @@ def _kind(row: type[MachineInstruction]) -> int:
     return CONTROL if row.control else COMPUTE
 
 
-def _extra(kind: int, instruction: Instruction, interval: float, target: Target) -> Any:
+def _extra(kind: int, instruction: Instruction, target: Target) -> Any:
     row, values = instruction.row, instruction.values
     if kind == DMA:
         on_engine = instruction.engine is Engine.gpsimd and DgeMode.swdge in values
@@ -150,7 +150,7 @@ def _extra(kind: int, instruction: Instruction, interval: float, target: Target)
     return Compute(
         row.cost.drain_ns(instruction, target),
         _table(instruction),
-        _ports(instruction, interval, target),
+        _ports(instruction, target),
     )
 
 
@@ -251,7 +251,7 @@ def _needs_last(consumer: Instruction, producer: Instruction) -> bool:
 # bus that it shares with GpSimd.
 
 
-def _ports(instruction: Instruction, interval: float, target: Target) -> int:
+def _ports(instruction: Instruction, target: Target) -> int:
     engine = instruction.engine
     touched = boxes(instruction, reads=True) + boxes(instruction, reads=False)
     in_sbuf = any(box[0] is Memory.sbuf for box in touched)
@@ -267,7 +267,8 @@ def _ports(instruction: Instruction, interval: float, target: Target) -> int:
         return banks
     if engine is Engine.gpsimd:
         return SHARED_PORT if in_sbuf else 0
-    fast = interval * target.clock_ghz(engine) < _most_elements(instruction)
+    assert instruction.row.cost is not None
+    fast = 2 * instruction.row.cost.cycles(instruction, target) <= _most_elements(instruction)
     shares = in_sbuf if target.generation == 2 else in_sbuf and fast
     return banks | (SHARED_PORT if shares else 0)
 
