@@ -129,8 +129,9 @@ class Analysis:
         for order in self._orders(iterations, trace, 1, (node, channel)):
             if order.found:
                 return False
-            for units in order.suppliers:
-                if units != (suppliers := suppliers or units):
+            for taken in order.suppliers:
+                suppliers = suppliers or taken
+                if taken != suppliers:
                     return False
         if not suppliers:
             return False
