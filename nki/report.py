@@ -58,10 +58,15 @@ def print_report(report: Report, as_json: bool, stream: TextIO | None = None) ->
     stream = sys.stdout if stream is None else stream
     if as_json:
         stream.write(json_text(report.data))
-    elif stream.isatty():
+    elif is_terminal(stream):
         _print_rich(report.sections, stream)
     else:
         stream.write(plain_text(report.sections))
+
+
+def is_terminal(stream: TextIO | None = None) -> bool:
+    """Whether a stream (default: stdout) is a terminal, for which reports are rich tables."""
+    return (sys.stdout if stream is None else stream).isatty()
 
 
 def json_text(data: Any) -> str:
@@ -157,21 +162,12 @@ def _rich_table(section: Table | Facts) -> Any:
     return table
 
 
-def count(number: int, noun: str, plural: str = "") -> str:
-    """A number with its noun: `1 kernel`, `2 kernels`, `4,096 bytes`.
-
-    >>> count(4096, "byte")
-    '4,096 bytes'
-    """
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
-
-
 __all__ = [
     "Facts",
     "Report",
     "Section",
     "Table",
-    "count",
+    "is_terminal",
     "json_text",
     "plain_text",
     "print_report",

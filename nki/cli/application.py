@@ -16,13 +16,17 @@ from nki.cli.errors import errors_command
 from nki.cli.exit_codes import CLOSED, INTERRUPTED, OK, USAGE, exit_code_table
 from nki.cli.failure import Presentation, report_failure, report_usage
 from nki.cli.ir import ir_command
+from nki.cli.isa import isa_command
+from nki.cli.profile import profile_command
 from nki.cli.run import run_command
 
 COMMANDS = (
     run_command,
     compile_command,
+    profile_command,
     ir_command,
     disasm_command,
+    isa_command,
     errors_command,
     doctor_command,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from isa.dtypes import normalise
 from isa.errors import NeuronError
+from isa.program import Program
 from nki.cli.input_specs import (
     InputSpec,
     make_array,
@@ -18,8 +19,10 @@ from nki.cli.input_specs import (
     read_arguments,
     read_inputs,
 )
-from nki.cli.kernel_files import Reference, load_kernel, read_reference
+from nki.cli.kernel_files import Reference, load_function, load_kernel, read_reference
 from nki.kernel import CompiledKernel, Kernel, compile, load
+from nki.settings import checks_wanted
+from nki.settings import target as resolve_target
 
 Array = np.ndarray[Any, Any]
 
@@ -35,13 +38,21 @@ class Launch:
     specs: dict[str, InputSpec]
     tensors: dict[str, Array]
     values: dict[str, Any]
+    checked: bool
 
-    def compile(self) -> CompiledKernel:
-        """The program for these inputs."""
+    def call(self) -> inspect.BoundArguments:
+        """The arguments of the kernel's call."""
+        assert self.kernel is not None
+        return inspect.signature(self.kernel.function).bind(**self.tensors, **self.values)
+
+    def bound_program(self) -> tuple[Program, list[Array]]:
+        """The program for these inputs, compiled if need be, and the inputs in its order."""
         if self.compiled is None:
-            assert self.kernel is not None
-            self.compiled = compile(self.kernel, **self.tensors, **self.values)
-        return self.compiled
+            call = self.call()
+            self.compiled = compile(self.kernel, *call.args, **call.kwargs)
+        names = self.compiled.program.parameter_names
+        arrays = [self.tensors[name] for name in names]
+        return self.compiled.bind([array.shape for array in arrays]), arrays
 
     def inputs_data(self) -> list[dict[str, Any]]:
         """The inputs as `--json` shows them."""
@@ -65,8 +76,6 @@ def prepare(
     cores: int,
 ) -> Launch:
     """Read a kernel or container and make its inputs. Raises the errors of the command line."""
-    from nki.settings import target as resolve_target
-
     reference = read_reference(reference_text)
     specs, values = read_inputs(inputs, {}), read_arguments(arguments)
     kernel = compiled = None
@@ -83,7 +92,7 @@ def prepare(
     match_parameters(specs, values, parameters, name)
     ordered = [parameter for parameter in parameters if parameter in specs]
     tensors = {parameter: make_array(specs[parameter], seed) for parameter in ordered}
-    return Launch(name, reference, kernel, compiled, specs, tensors, values)
+    return Launch(name, reference, kernel, compiled, specs, tensors, values, checks_wanted())
 
 
 def required_parameters(kernel: Kernel) -> dict[str, bool]:
@@ -112,6 +121,19 @@ def _refuse_choices(
         raise NeuronError("unknown-target", f"{file} is for {program.target}, not for {target}")
     if cores not in (1, len(program.cores)):
         raise NeuronError("value-not-allowed", f"{file} is for {len(program.cores)} core, --lnc 2")
+
+
+def load_expected(launch: Launch, expect: str | None) -> Callable[..., Any] | None:
+    """The function of --expect, which may be in the kernel's own file."""
+    if expect is None:
+        return None
+    if launch.compiled is not None and ":" not in expect:
+        raise NeuronError(
+            "unknown-kernel",
+            f"--expect {expect}: a container holds no Python functions",
+            hint=f"Name the file too: --expect FILE.py:{expect}.",
+        )
+    return load_function(expect, launch.reference.file)
 
 
 def as_tuple(returned: Any) -> tuple[Any, ...]:

@@ -48,6 +48,7 @@ cores = click.option(
     "--lnc",
     "cores",
     type=click.IntRange(1, 2),
+    metavar="CORES",
     default=1,
     show_default=True,
     help="Physical cores of the logical core that the kernel runs on.",
@@ -82,7 +83,14 @@ arguments = click.option(
     metavar="NAME=VALUE",
     help="A compile-time argument: a number, true, false, none, or text.",
 )
-seed = click.option("--seed", type=int, default=0, show_default=True, help="Seed of random inputs.")
+seed = click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    metavar="NUMBER",
+    default=0,
+    show_default=True,
+    help="Seed of random inputs.",
+)
 expect = click.option(
     "--expect",
     metavar="FUNCTION",

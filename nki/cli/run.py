@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -64,8 +65,7 @@ def run_command(
       nki run softmax.py:softmax --input 'a=normal(256,512):float32' --expect softmax_numpy
       nki run k.neff --input 'a=@a.npy' --save-outputs results
     """
-    from nki.cli.kernel_files import load_function
-    from nki.cli.launch import as_tuple, changed_tensors, copies, prepare
+    from nki.cli.launch import as_tuple, changed_tensors, copies, load_expected, prepare
     from nki.cli.output_files import check_folder_writable, save_arrays
     from nki.kernel import MODES, simulate
 
@@ -75,16 +75,17 @@ def run_command(
 
         raise NeuronError("unknown-mode", f"mode {mode!r} is none of {', '.join(MODES)}")
     launch = prepare(kernel, inputs, arguments, seed, target, cores)
-    function = load_function(expect, launch.reference.file) if expect else None
+    function = load_expected(launch, expect)
     before = copies(launch.tensors)
     if launch.compiled is not None:
         _only_device(mode, launch)
-        returned = launch.compiled(**launch.tensors)
+        returned = launch.compiled(*launch.tensors.values())
     else:
-        returned = simulate(launch.kernel, mode)(**launch.tensors, **launch.values)
+        call = launch.call()
+        returned = simulate(launch.kernel, mode)(*call.args, **call.kwargs)
     outputs = as_tuple(returned)
     updated = changed_tensors(launch, before)
-    comparisons = _compare(function, launch, before, outputs, updated, tolerance)
+    comparisons = compare_outputs(function, launch, before, outputs, updated, tolerance)
     named = {f"output{number}": output for number, output in enumerate(outputs)} | updated
     saved = save_arrays(folder, named) if folder is not None else []
     options.show(context, _report(launch, mode, seed, named, comparisons, saved))
@@ -103,7 +104,7 @@ def _only_device(mode: str, launch: Launch) -> None:
         )
 
 
-def _compare(
+def compare_outputs(
     function: Any,
     launch: Launch,
     before: dict[str, Any],
@@ -190,7 +191,6 @@ def describe_array(name: str, array: Any) -> dict[str, Any]:
         "dtype": normalise(array.dtype),
         **summary,
         "first": values.reshape(-1)[:_FIRST].tolist(),
-        "more": values.size > _FIRST,
     }
 
 
@@ -202,7 +202,7 @@ def outputs_table(outputs: list[dict[str, Any]]) -> Table:
             o["shape"],
             o["dtype"],
             *(_number(o[key]) for key in ("minimum", "maximum", "mean")),
-            " ".join(_number(value) for value in o["first"]) + " ..." * o["more"],
+            " ".join(map(_number, o["first"])) + " ..." * (math.prod(o["shape"]) > _FIRST),
         )
         for o in outputs
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +46,8 @@ def specialise(
     kernel = load_kernel(reference, target, cores)
     match_parameters(specs, values, required_parameters(kernel), kernel.function.__name__)
     tensors = {name: make_tensor_spec(spec) for name, spec in specs.items()}
-    return kernel.trace(**tensors, **values)
+    call = inspect.signature(kernel.function).bind(**tensors, **values)
+    return kernel.trace(*call.args, **call.kwargs)
 
 
 def _refuse_unused(symbols: Mapping[str, Any], specs: Iterable[InputSpec]) -> None:

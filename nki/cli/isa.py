@@ -1,0 +1,49 @@
+"""`nki isa`: the reference page of an operation or machine instruction."""
+
+from __future__ import annotations
+
+import difflib
+
+import click
+
+from nki.cli import options
+from nki.cli.exit_codes import OK
+from nki.report import Report, Table
+
+
+@click.command("isa")
+@click.argument("name", required=False)
+@options.presented
+@click.pass_context
+def isa_command(context: click.Context, name: str | None) -> int:
+    """Show operations and machine instructions.
+
+    With NAME the reference page of one: nc_matmul (operation), MultiplyMoving (instruction).
+    """
+    from isa.machine import MACHINE_INSTRUCTIONS
+    from isa.operations import OPERATIONS
+    from nki.pages.machine import machine_page
+    from nki.pages.operations import instructions_of, operation_page, used_by
+
+    operations = {n: row for n, row in sorted(OPERATIONS.items()) if row.public}
+    if name is None:
+        expansions = {n: instructions_of(row) for n, row in operations.items()}
+        rows = [(n, ", ".join(found)) for n, found in expansions.items()]
+        table = Table.of("", ("operation", "machine instructions"), rows)
+        options.show(context, Report({"operations": expansions}, [table]))
+    elif name in operations:
+        _show_page(context, name, operation_page(operations[name]))
+    elif name in MACHINE_INSTRUCTIONS:
+        _show_page(context, name, machine_page(MACHINE_INSTRUCTIONS[name], used_by().get(name, [])))
+    else:
+        close = difflib.get_close_matches(name, [*operations, *MACHINE_INSTRUCTIONS], n=3)
+        hint = f"; similar: {', '.join(close)}" if close else ""
+        raise click.BadParameter(
+            f"there is no operation or machine instruction {name!r}{hint}", param_hint="NAME"
+        )
+    return OK.number
+
+
+def _show_page(context: click.Context, name: str, text: str) -> None:
+    _, _, body = text.partition("\n\n")
+    options.show(context, Report({"name": name, "markdown": body}, [body.rstrip("\n")]))

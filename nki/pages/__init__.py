@@ -1,0 +1,63 @@
+"""The reference pages under `docs/`, generated from the tables.
+
+`pages()` gives every generated page; `python -m nki.pages` compares them with the files,
+`python -m nki.pages --update` rewrites the files.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def pages() -> dict[str, str]:
+    """Every generated page: path below `docs/`, and its Markdown. The same on every machine."""
+    from nki.errors import catalogue_page
+    from nki.pages.command_line import command_line_page
+    from nki.pages.index import index_page
+    from nki.pages.machine import machine_pages
+    from nki.pages.operations import operation_pages
+    from nki.pages.tables import table_pages
+
+    found = {
+        "errors.md": catalogue_page(),
+        "command-line.md": command_line_page(),
+        **operation_pages(),
+        **machine_pages(),
+        **table_pages(),
+    }
+    return {"index.md": index_page(found), **found}
+
+
+def difference(folder: Path) -> list[str]:
+    """What tells the files in a `docs` folder from the generated pages; empty when nothing does.
+
+    Files below `reference/` that no page belongs to count, other files do not.
+    """
+    found = []
+    wanted = pages()
+    for path, text in wanted.items():
+        file = folder / path
+        if not file.is_file():
+            found.append(f"{path} is missing")
+        elif file.read_text(encoding="utf-8") != text:
+            found.append(f"{path} differs")
+    for file in sorted(folder.glob("reference/**/*.md")):
+        path = file.relative_to(folder).as_posix()
+        if path not in wanted:
+            found.append(f"{path} belongs to no table row")
+    return found
+
+
+def update(folder: Path) -> None:
+    """Write every page, and delete those below `reference/` that no table row is left for."""
+    wanted = pages()
+    for file in folder.glob("reference/**/*.md"):
+        if file.relative_to(folder).as_posix() not in wanted:
+            file.unlink()
+    for path, text in wanted.items():
+        file = folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+
+
+__all__ = ["difference", "pages", "update"]
