@@ -111,6 +111,7 @@ def _graph(program: Program) -> dict[str, Any]:
                 "constant": tensor.data is not None,
                 "core": tensor.core,
                 "dtype": tensor.dtype,
+                "location": tensor.location,
                 "name": tensor.name,
                 "role": tensor.role,
                 "shape": [_write_form(size) for size in tensor.shape],
@@ -200,6 +201,7 @@ def _read_tensor(
         _text(row["role"]),
         row["core"],
         files.pop(_constant_name(number)) if row["constant"] else None,
+        row["location"],
     )
 
 

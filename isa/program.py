@@ -29,7 +29,8 @@ class TensorDeclaration:
 
     `role`: "input", "output", "inout" (an input that the kernel updates), "internal" or
     "constant" (then `data` holds its bytes). `core` is None for shared HBM, else the core that
-    owns it. `shape` entries are ints or polynomials; layout is row-major.
+    owns it. `shape` entries are ints or polynomials; layout is row-major. `location` indexes the
+    program's source map: the line that made the tensor.
     """
 
     name: str
@@ -38,6 +39,7 @@ class TensorDeclaration:
     role: str
     core: int | None = None
     data: bytes | None = None
+    location: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,9 +98,10 @@ def _lines(program: Program) -> Iterator[str]:
 def _tensor_line(number: int, tensor: TensorDeclaration) -> str:
     core = "" if tensor.core is None else f" core={tensor.core}"
     data = "" if tensor.data is None else f' data="{b64encode(tensor.data).decode()}"'
+    location = f" location={tensor.location}" if tensor.location else ""
     return (
         f".tensor t{number} {_quoted(tensor.name)} {tensor.dtype}{print_integers(tensor.shape)} "
-        f"{tensor.role}{core}{data}"
+        f"{tensor.role}{core}{location}{data}"
     )
 
 
@@ -222,8 +223,9 @@ class _Reader:
         cursor.expect(" ")
         role = cursor.word("a role")
         core = cursor.plain_integer() if cursor.accept(" core=") else None
+        location = cursor.plain_integer() if cursor.accept(" location=") else 0
         data = b64decode(cursor.string(), validate=True) if cursor.accept(" data=") else None
-        tensors.append(TensorDeclaration(name, dtype, shape, role, core, data))
+        tensors.append(TensorDeclaration(name, dtype, shape, role, core, data, location))
 
     def _parameters(self, cursor: Cursor) -> None:
         program = self._the_program()

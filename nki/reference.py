@@ -135,6 +135,7 @@ def check_output(shadow: Shadow, storage: Storage) -> None:
         storage.tensor.name,
         DTYPES[storage.tensor.dtype].size,
         locations.resolve(first),
+        locations.resolve(storage.tensor.location),
     )
 
 

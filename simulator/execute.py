@@ -241,6 +241,7 @@ class LoadedProgram:
                     tensor.name,
                     DTYPES[tensor.dtype].size,
                     location,
+                    self._location(tensor.location),
                 )
 
 

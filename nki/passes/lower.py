@@ -38,7 +38,7 @@ def lower(kernel: Kernel) -> Program:
         kernel.name,
         kernel.target,
         cores,
-        [_declaration(tensor) for tensor in hbm],
+        [_declaration(tensor, locations) for tensor in hbm],
         [index[tensor] for tensor in kernel.parameters],
         list(kernel.parameter_names),
         [index[tensor] for tensor in kernel.results],
@@ -121,7 +121,7 @@ def _storages(
     return records
 
 
-def _declaration(tensor: Tensor) -> TensorDeclaration:
+def _declaration(tensor: Tensor, locations: dict[Any, int]) -> TensorDeclaration:
     data = None if tensor.data is None else tensor.data.tobytes()
     core = None if tensor.memory is Memory.shared_hbm else tensor.core
     return TensorDeclaration(
@@ -131,4 +131,5 @@ def _declaration(tensor: Tensor) -> TensorDeclaration:
         _ROLES.get(tensor.role, "internal"),
         core,
         data,
+        locations.setdefault(tensor.location, len(locations)),
     )

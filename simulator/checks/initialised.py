@@ -119,11 +119,14 @@ class Shadow:
             marks = self.accumulators[core] = np.zeros(count, np.bool_)
         return marks
 
-    def check_output(self, buffer: Array, name: str, itemsize: int, location: Any = None) -> None:
+    def check_output(
+        self, buffer: Array, name: str, itemsize: int, location: Any = None, made: Any = None
+    ) -> None:
         """Raise NeuronError unless every element of an output tensor is initialised.
 
         uninitialised-output: some were written with uninitialised data; output-not-written: some
-        were never written. `location` becomes the error's: the kernel line of the first finding.
+        were never written. The error's kernel line is `location`, that of the first finding, or
+        `made`, the line that made the tensor.
         """
         region = self.spaces[id(buffer)].whole
         assert region is not None, "outputs are tensors, not arenas"
@@ -133,7 +136,9 @@ class Shadow:
         total = region.nbytes // itemsize
         if region.state == EMPTY:
             raise NeuronError(
-                "output-not-written", f"Output {name}: none of its {total} elements was written."
+                "output-not-written",
+                f"Output {name}: none of its {total} elements was written.",
+                location=made,
             )
         marks = region.marks().reshape(total, itemsize)
         tainted = (marks == TAINTED).any(axis=1)
@@ -144,13 +149,14 @@ class Shadow:
                 f"Output {name}: {int(np.count_nonzero(missing))} of its {total} elements were "
                 f"never written, the first of them element {int(np.argmax(missing))} in row-major "
                 "order.",
+                location=made,
             )
         raise NeuronError(
             "uninitialised-output",
             f"Output {name}: {int(np.count_nonzero(tainted))} of its {total} elements depend on "
             f"uninitialised data, the first of them element {int(np.argmax(tainted))} in "
             f"row-major order.{self._first_read()}",
-            location=location,
+            location=location or made,
         )
 
     def _first_read(self) -> str:

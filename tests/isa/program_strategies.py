@@ -185,6 +185,7 @@ def programs(draw: Any, symbolic: bool | None = None) -> Program:
                 st.sampled_from(["input", "output", "inout", "internal", "constant"]),
                 st.sampled_from([None, 0, 1]),
                 st.none() | st.binary(max_size=9),
+                st.integers(0, 999),
             ),
             min_size=1,
             max_size=3,
