@@ -8,14 +8,17 @@ that all modes agree bit for bit.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from isa.affine import Affine, Polynomial, Predicate, evaluate
+from isa.alu import Activation, AluOperator
 from isa.dtypes import DTYPES
 from isa.enums import OobMode, RegisterOperation
 from isa.errors import NeuronError
+from isa.fields import ENUM_KINDS, Kind
 from isa.machine import control
 from isa.spec import Instruction, MachineInstruction
 from isa.target import Target
@@ -32,6 +35,9 @@ Registers = Mapping[int, int]
 Resolver = Callable[[Registers], Any]
 """Gives the value of a field for the registers' values."""
 
+_VIEWS_KEPT = 4096
+"""Views of one tensor that are remembered for the next operation on the same elements."""
+
 
 class Storage:
     """The bytes of one tensor: on chip `rows` partitions of `row_bytes`, in HBM one row.
@@ -39,9 +45,10 @@ class Storage:
     It starts without data. `shadow`, where there is one, mirrors it.
     """
 
-    __slots__ = ("buffer", "row_bytes", "rows", "shadow", "shape", "tensor")
+    __slots__ = ("buffer", "row_bytes", "rows", "shadow", "shape", "tensor", "views")
 
     def __init__(self, tensor: Tensor, shape: tuple[int, ...], shadow: Shadow | None) -> None:
+        self.views: dict[tuple[Any, ...], Any] = {}
         self.tensor = tensor
         self.shape = shape
         total = DTYPES[tensor.dtype].size
@@ -279,20 +286,25 @@ class Interpreter:
 
     def _step(self, instruction: Instruction) -> Step:
         row, values = instruction.row, instruction.values
+        written, mode = _layout(row)  # type: ignore[arg-type]
         arguments: list[Any] = list(values)
         dynamic: list[tuple[int, Resolver]] = []
-        skip = any(value is OobMode.skip for value in values)
-        start = None
+        start = -1
         for position, value in enumerate(values):
+            if type(value) in _PLAIN:
+                continue
             if isinstance(value, Access):
-                view = View(value, self.storage_of, self.binding, skip)
-                arguments[position] = view.fixed
-                if view.fixed is None:
-                    dynamic.append((position, view.resolve))
-                if start is None and position in row.writes:
-                    start = self._start_partition(view)
+                arguments[position] = fixed = self._fixed(value)
+                if fixed is None:
+                    skip = mode >= 0 and values[mode] is OobMode.skip
+                    view = View(value, self.storage_of, self.binding, skip)
+                    arguments[position] = view.fixed
+                    if view.fixed is None:
+                        dynamic.append((position, view.resolve))
+                if start < 0 and position in row.writes:
+                    start = self._start_partition(value)
             elif isinstance(value, Register):
-                if position not in _written(row):
+                if position not in written:
                     dynamic.append((position, _reader(value)))
             elif isinstance(value, Affine):
                 dynamic.append((position, self._form(value)))
@@ -300,14 +312,31 @@ class Interpreter:
                 dynamic.append((position, self._predicate(value)))
             elif isinstance(value, (Polynomial, tuple)):
                 arguments[position] = self._bound(value)
-        return Step(row, instruction.engine, tuple(arguments), tuple(dynamic), start or 0)
+        return Step(row, instruction.engine, tuple(arguments), tuple(dynamic), max(start, 0))
 
-    def _start_partition(self, view: View) -> int:
-        tensor = view.access.storage
-        if not tensor.memory.on_chip or not view.storage.row_bytes:
+    def _fixed(self, access: Access) -> Any:
+        """The view of an access that neither registers nor row indices move, else None."""
+        offset = access.offset
+        if type(offset) is not int or access.vector_offset is not None:
+            return None
+        views = self.storage_of(access.storage).views
+        key = offset, access.shape, access.strides, access.dtype
+        view = views.get(key)
+        if view is None:
+            if len(views) >= _VIEWS_KEPT:
+                views.clear()
+            view = views[key] = View(access, self.storage_of, self.binding).fixed
+        return view
+
+    def _start_partition(self, access: Access) -> int:
+        tensor, offset = access.storage, access.offset
+        if not tensor.memory.on_chip:
             return 0
         first, _ = self.placement.get(tensor) or tensor.address or (0, 0)
-        return first + view.offset // view.storage.row_bytes
+        if isinstance(offset, Affine):
+            offset = offset.constant
+        pitch = tensor.pitch * DTYPES[tensor.dtype].size // DTYPES[access.dtype].size
+        return first + (evaluate(offset, self.binding) // pitch if offset and pitch else 0)
 
     def _form(self, form: Affine) -> Resolver:
         return lambda registers: evaluate(form, self.binding, registers)
@@ -328,10 +357,16 @@ def located(error: NeuronError, op: Op) -> NeuronError:
     return error
 
 
-def _written(row: type[MachineInstruction]) -> tuple[int, ...]:
-    from isa.fields import Kind
+_PLAIN = frozenset({int, float, bool, type(None), AluOperator, Activation, *ENUM_KINDS.values()})
+"""Types of values that mean the same whatever registers and symbols hold."""
 
-    return tuple(i for i, _, attribute in row.attributes if attribute.kind is Kind.register)
+
+@cache
+def _layout(row: type[MachineInstruction]) -> tuple[frozenset[int], int]:
+    """Positions of the registers that a row writes, and of its out-of-bounds mode (or -1)."""
+    kinds = {position: attribute.kind for position, _, attribute in row.attributes}
+    written = frozenset(position for position, kind in kinds.items() if kind is Kind.register)
+    return written, next((p for p, kind in kinds.items() if kind is Kind.oob_mode), -1)
 
 
 def _reader(register: Register) -> Resolver:
