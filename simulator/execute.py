@@ -41,6 +41,10 @@ class ControlTrace:
 
     cores: list[dict[Engine, list[int]]]
 
+    def events(self, core: int, engine: Engine) -> list[int]:
+        """The event values of one stream; none where the core has no such stream."""
+        return self.cores[core].get(engine, [])
+
 
 @dataclass(slots=True)
 class RunResult:
