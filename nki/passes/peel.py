@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from isa.affine import Affine, Predicate, maximum, minimum, prove_nonnegative
+from isa.affine import (
+    Affine,
+    Predicate,
+    maximum,
+    minimum,
+    prove,
+    prove_nonnegative,
+    substitute,
+)
 from isa.enums import RegisterOperation
+from isa.errors import NeuronError
 from isa.operations.control import RegisterAlu
 from nki.ir.nodes import Kernel, Loop, Node, Op, Register, While
 from nki.ir.rewrite import Cloner, Numbering
+from nki.trace.locations import resolve
 
 
 @dataclass(frozen=True)
@@ -70,47 +82,72 @@ class PeelAccumulation:
         return result if changed else nodes
 
 
-def _predicates(nodes: list[Node], variable: Register) -> Any:
-    """The accumulate predicates of a body (not of loops inside it) on a loop's variable."""
+def _predicates(nodes: list[Node], variable: Register) -> Iterator[Predicate]:
+    """The accumulate predicates in a body, loops inside included, on a loop's variable."""
     for node in nodes:
         if isinstance(node, Op):
             for value in node.values:
-                if isinstance(value, Predicate) and any(
-                    register is variable for register, _ in _terms(value)
-                ):
+                if isinstance(value, Predicate) and _depends(value, variable):
                     yield value
         else:
             yield from _predicates(node.body, variable)
 
 
-def _terms(predicate: Predicate) -> tuple[tuple[Register, Any], ...]:
+def _depends(predicate: Predicate, variable: Register) -> bool:
     form = predicate.form
-    return form.terms if isinstance(form, Affine) else ()
+    return isinstance(form, Affine) and any(r.number == variable.number for r, _ in form.terms)
 
 
 def _peel(node: Loop, body: list[Node], numbering: Numbering) -> list[Node]:
     """The first iteration as a loop of at most one trip, and the rest as another loop."""
-
-    def decided(variable: Register, value: bool) -> Any:
-        def decide(predicate: Predicate) -> Any:
-            mine = any(register is variable for register, _ in _terms(predicate))
-            return value if mine else predicate
-
-        return decide
-
     nodes: list[Node] = []
     middle = _next(node.lower, node.step, node.upper, numbering, nodes, node.location)
-    for lower, upper, value in ((node.lower, middle, False), (middle, node.upper, True)):
+    pieces = ((node.lower, middle, _in_first), (middle, node.upper, _in_others))
+    for lower, upper, decide in pieces:
         variable = numbering.register(node.variable)
         cloner = Cloner(
             numbering,
             {node.variable: Affine(0, ((variable, 1),))},
-            decided(node.variable, value),
+            partial(decide, node),
         )
-        unroll = node.unroll and value
+        unroll = node.unroll and decide is _in_others
         copy = cloner.nodes(body)
         nodes.append(Loop(variable, lower, upper, node.step, copy, unroll, node.location))
     return nodes
+
+
+def _in_first(node: Loop, predicate: Predicate) -> Any:
+    """What is left of a predicate where the loop's variable has its first value."""
+    if not _depends(predicate, node.variable):
+        return predicate
+    form = substitute(predicate.form, {node.variable.number: _form(node.lower)})
+    verdict = prove(form, predicate.op)
+    return Predicate(form, predicate.op) if verdict is None else verdict
+
+
+def _in_others(node: Loop, predicate: Predicate) -> Any:
+    """True, for a predicate that grows with the variable and holds from the second value on."""
+    if not _depends(predicate, node.variable):
+        return predicate
+    coefficient = next(c for r, c in predicate.form.terms if r.number == node.variable.number)
+    second = substitute(predicate.form, {node.variable.number: _form(node.lower) + node.step})
+    grows = prove(coefficient, ">") and predicate.op in _GROWING
+    if not grows or not prove(second, _GROWING[predicate.op]):
+        raise NeuronError(
+            "not-supported",
+            f"accumulate=({predicate}) is not false in the first iteration of a loop and true in "
+            "the others",
+            hint="Pass accumulate=(i > first) with the loop's variable, or leave it out.",
+            location=resolve(node.location),
+        )
+    return True
+
+
+_GROWING = {">": ">", ">=": ">=", "!=": ">"}
+
+
+def _form(bound: Any) -> Any:
+    return Affine(0, ((bound, 1),)) if isinstance(bound, Register) else bound
 
 
 def _next(

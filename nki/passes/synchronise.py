@@ -142,14 +142,15 @@ class Occupants:
 
 
 class Record:
-    """Accesses with one box: the last write's (stream, position), the reads since."""
+    """Accesses with one box: the last writes by stream, and the reads since. There are several
+    last writes where the later ones are in loops that may not run."""
 
-    __slots__ = ("box", "iteration", "reads", "write")
+    __slots__ = ("box", "iteration", "reads", "writes")
 
     def __init__(self, box: Box, iteration: int) -> None:
         self.box = box
         self.iteration = iteration
-        self.write: tuple[int, int] | None = None
+        self.writes: Needs = {}
         self.reads: Needs = {}
 
 
@@ -344,10 +345,17 @@ class Level:
         summary: Summary = region.summary
         needs: dict[int, Needs] = {engine: {} for engine in region.engines}
         owner = self.context.owner
+        entered = _at_least_once(region.node)
         for tensor, box, writes, stream, begins in summary.accesses:
             wanted = needs[owner.get(stream, stream)]
             if begins:
-                self._begin(tensor, wanted)
+                before: Needs = {}
+                self._begin(tensor, before)
+                for other, position in before.items():
+                    _raise_to(wanted, other, position)
+                    if not entered:
+                        # The tensor may never begin: what used its bytes counts on.
+                        _raise_to(self._state(tensor).last, other, position)
             else:
                 self._conflicts(self._state(tensor), box, writes, wanted)
         entry: dict[int, list[int]] = {}
@@ -359,7 +367,6 @@ class Level:
             positions[engine] = self.counts[engine] + 1
         for stream in summary.queues:
             positions[stream] = self.counts[stream] + 1
-        entered = _at_least_once(region.node)
         for engine in region.engines:
             knowledge = self.knowledge[engine]
             for stream in summary.known.get(engine, ()):
@@ -378,7 +385,7 @@ class Level:
         for engine in region.engines:
             self._advance(engine, number, self.knowledge[engine])
         for tensor, box, writes, stream, _ in summary.accesses:
-            self._record(self._state(tensor), box, writes, stream, positions[stream])
+            self._record(self._state(tensor), box, writes, stream, positions[stream], entered)
 
     def _advance(self, stream: int, item: int, clock: list[int]) -> int:
         """A new event of a stream; returns its position (from 1)."""
@@ -425,14 +432,12 @@ class Level:
             records = state.candidates(box)
         iteration = self.iteration
         for record in records:
-            write = record.write
-            if write is None and not writes:
+            if not record.writes and not writes:
                 continue
             if record.box is not box or record.iteration != iteration:
                 if not may_overlap(record.box, box, self._shift(record.iteration)):
                     continue
-            if write is not None:
-                stream, position = write
+            for stream, position in record.writes.items():
                 if needs.get(stream, 0) < position:
                     needs[stream] = position
             if writes:
@@ -452,8 +457,15 @@ class Level:
         return shift
 
     def _record(
-        self, state: TensorState, box: Box, writes: bool, stream: int, position: int
+        self,
+        state: TensorState,
+        box: Box,
+        writes: bool,
+        stream: int,
+        position: int,
+        certain: bool = True,
     ) -> None:
+        """Enter an access; one that is not `certain` to run hides no earlier one."""
         last = state.last
         if last.get(stream, 0) < position:
             last[stream] = position
@@ -468,9 +480,11 @@ class Level:
             record = Record(box, iteration)
             state.add(record)
         record.iteration = iteration
-        if writes:
-            record.write = (stream, position)
+        if writes and certain:
+            record.writes = {stream: position}
             record.reads = {}
+        elif writes:
+            record.writes[stream] = position
         else:
             reads = record.reads
             if reads.get(stream, 0) < position:
