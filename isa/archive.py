@@ -199,9 +199,9 @@ def _read_tensor(
         _text(row["dtype"]),
         tuple(_read_form(size, symbols) for size in row["shape"]),
         _text(row["role"]),
-        row["core"],
+        None if row["core"] is None else _number(row["core"]),
         files.pop(_constant_name(number)) if row["constant"] else None,
-        row["location"],
+        _number(row["location"]),
     )
 
 
@@ -241,6 +241,12 @@ def _row(row: list[Any], record: type) -> list[Any]:
 def _text(value: Any) -> str:
     if type(value) is not str:
         raise ValueError(f"{value!r} is not text")
+    return value
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int:
+        raise ValueError(f"{value!r} is not an integer")
     return value
 
 

@@ -196,8 +196,8 @@ def _encode_slots(instruction: Instruction, operands: OperandWriter) -> bytes:
         0,
         instruction.location,
         *[encoder(value, operands) for encoder, value in zip(form.encoders, values)],
-        *[_semaphore_word(*pair) for pair in waits],
-        *[_semaphore_word(*pair) for pair in updates],
+        *[_semaphore_word(semaphore, amount) for semaphore, amount in waits],
+        *[_semaphore_word(semaphore, amount) for semaphore, amount in updates],
     )
 
 

@@ -115,22 +115,22 @@ class OperandWriter:
             if value.vector_offset.vector_offset is not None:
                 raise ValueError("a vector offset has no vector offset of its own")
             vector = self.reference(value.vector_offset)
+        dims, registers = value.dims, value.registers
         words = [value.offset, value.partitions, value.vector_stride, value.vector_bound]
-        for stride, count in value.dims:
-            words.append(stride)
-            words.append(count)
-        for number, scale in value.registers:
-            words.append(_register_number(number))
-            words.append(scale)
+        for dim in dims:
+            words += dim
+        for register in registers:
+            _register_number(register[0])
+            words += register
         return self._enter(
             words,
             Entry.pattern,
             _MEMORY_CODES[value.memory],
             _DTYPE_CODES[value.dtype],
             value.start_partition,
-            len(value.dims),
-            len(value.registers),
-            len(words),
+            len(dims),
+            len(registers),
+            _PATTERN_WORDS + 2 * (len(dims) + len(registers)),
             value.tensor,
             vector,
         )
@@ -174,8 +174,8 @@ class OperandWriter:
         tensor: int = 0,
         vector: int = 0,
     ) -> int:
-        header = (kind, memory, dtype, start, dims, registers, count, tensor, vector)
         pack = _header_and_words(count).pack
+        header = (kind, memory, dtype, start, dims, registers, count, tensor, vector)
         try:
             return self._add(kind, pack(*header, *words), ())
         except NeuronError:  # a polynomial refuses to be an integer

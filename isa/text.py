@@ -5,7 +5,7 @@ A line is a directive or an instruction; `;` starts a comment.
     .program "matmul" target=trn2
     .symbol M minimum=128 maximum=8192 multiple_of=128
     .guard (M - 256) "M >= 256"
-    .tensor t0 "a" float32[(M),512] input          also: core=0, data="<base64>" of a constant
+    .tensor t0 "a" float32[(M),512] input
     .parameters "a"=t0
     .results t1
     .location 0 "kernel.py" line=12 columns=4:37 "matmul" "nisa.nc_matmul(...)"
@@ -14,6 +14,9 @@ A line is a directive or an instruction; `;` starts a comment.
     .storage "lhs" sbuf float32[128,512] p0+128 offset=0x0 bytes=2048 location=0
     .stream vector
        0: TensorCopy $S[4]-=1 dst=... src=... $S[7]+=16@complete #0
+
+A tensor may go on with `core=0` (its owner), `location=3` (its source line) and `data="<base64>"`
+(the bytes of a constant), in this order.
 
 An instruction is: its index (may be left out), row, semaphore waits, fields in the order of the
 row, semaphore updates, source location (left out: 0). Operands and values are those of
