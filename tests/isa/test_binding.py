@@ -38,7 +38,7 @@ def _value(item: object, sizes: dict[str, int]) -> object:
 _ARGUMENTS = AccessPattern.__init__.__code__.co_varnames[1:12]
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
 @given(programs(symbolic=True), st.integers(1, 64), st.integers(1, 5000))
 def test_every_field_gets_its_value(program, blocks, rows):
     sizes = {"M": 128 * blocks, "rows": rows}

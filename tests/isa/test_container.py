@@ -50,7 +50,7 @@ from isa.spec import Instruction
 OFFICIAL = struct.Struct("<5Q128sI32s16s256sI64sQI468s")
 """The documented header (neuron-runtime/explore/work-with-neff-files.rst)."""
 
-QUICK = settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
+QUICK = settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
 
 
 def sample() -> Program:

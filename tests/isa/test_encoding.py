@@ -29,7 +29,7 @@ from isa.operand_table import Relocation
 from isa.program import RegisterReference
 from isa.spec import Instruction, defaults
 
-QUICK = settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
+QUICK = settings(deadline=None, max_examples=15, suppress_health_check=list(HealthCheck))
 
 
 def tile(offset: int = 0, **options: object) -> AccessPattern:

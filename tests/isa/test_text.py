@@ -23,7 +23,7 @@ from isa.text import assemble, disassemble, print_instruction
 SIZE = polynomial(SYMBOLS["M"])
 
 
-@settings(deadline=None, max_examples=80, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
 @given(programs())
 def test_assemble_inverts_disassemble(program):
     text = disassemble(program)
