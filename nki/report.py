@@ -131,8 +131,10 @@ def _print_rich(sections: Sequence[Section], stream: TextIO) -> None:
             console.print()
         if isinstance(section, str):
             console.print(Text(section), soft_wrap=True)
-        else:
-            console.print(_rich_table(section))
+            continue
+        if section.title:
+            console.print(Text(section.title, style="bold"), soft_wrap=True)
+        console.print(_rich_table(section))
 
 
 def _rich_table(section: Table | Facts) -> Any:
@@ -141,12 +143,10 @@ def _rich_table(section: Table | Facts) -> Any:
     from rich.text import Text
 
     table = RichTable(
-        title=Text(section.title, style="bold") if section.title else None,
-        title_justify="left",
         box=box.SIMPLE_HEAD if isinstance(section, Table) else None,
         show_header=isinstance(section, Table),
         pad_edge=False,
-        padding=(0, 1),
+        padding=(0, 1, 0, 1),
     )
     if isinstance(section, Facts):
         table.add_column(style="cyan", no_wrap=True)
@@ -154,9 +154,13 @@ def _rich_table(section: Table | Facts) -> Any:
         for name, value in section.items:
             table.add_row(Text("  " + name), Text(value))
         return table
-    for column in section.columns:
-        is_right = column.startswith(">")
-        table.add_column(column.removeprefix(">"), justify="right" if is_right else "left")
+    for number, column in enumerate(section.columns, start=1):
+        table.add_column(
+            column.removeprefix(">"),
+            justify="right" if column.startswith(">") else "left",
+            no_wrap=number < len(section.columns),
+            overflow="fold",
+        )
     for row in section.rows:
         table.add_row(*[Text(cell) for cell in row])
     return table

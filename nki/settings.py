@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextvars import ContextVar
 
 from isa.errors import NeuronError
 from isa.target import DEFAULT_TARGET, Target
@@ -24,9 +25,13 @@ def target_source() -> str:
     return "the documented default"
 
 
+OWN_FRAMES: ContextVar[bool] = ContextVar("own_frames", default=False)
+"""Set by --traceback: errors keep this project's own frames."""
+
+
 def traceback_wanted() -> bool:
     """NKI_TRACEBACK=1: show this project's own frames when an error is reported."""
-    return os.environ.get("NKI_TRACEBACK", "") not in ("", "0")
+    return OWN_FRAMES.get() or os.environ.get("NKI_TRACEBACK", "") not in ("", "0")
 
 
 def checks_wanted() -> bool:
@@ -37,4 +42,11 @@ def checks_wanted() -> bool:
     return value == "1"
 
 
-__all__ = ["DEFAULT_TARGET", "checks_wanted", "target", "target_source", "traceback_wanted"]
+__all__ = [
+    "DEFAULT_TARGET",
+    "OWN_FRAMES",
+    "checks_wanted",
+    "target",
+    "target_source",
+    "traceback_wanted",
+]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextvars import copy_context
 from functools import cache
 
 import click
@@ -14,7 +15,7 @@ from nki.cli.disasm import disasm_command
 from nki.cli.doctor import doctor_command
 from nki.cli.errors import errors_command
 from nki.cli.exit_codes import CLOSED, INTERRUPTED, OK, USAGE, exit_code_table
-from nki.cli.failure import Presentation, report_failure, report_usage
+from nki.cli.failure import Presentation, keep_frames, report_failure, report_usage
 from nki.cli.ir import ir_command
 from nki.cli.isa import isa_command
 from nki.cli.profile import profile_command
@@ -65,7 +66,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     presentation = Presentation("--json" in given, "--traceback" in given)
     try:
-        code = _invoke(given, presentation)
+        code = copy_context().run(_invoke, given, presentation)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
@@ -76,6 +77,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def _invoke(given: list[str], presentation: Presentation) -> int:
     try:
+        if presentation.own_frames:
+            keep_frames()
         result = group().main(given, prog_name="nki", standalone_mode=False, obj=presentation)
         return result if isinstance(result, int) else OK.number
     except click.exceptions.NoArgsIsHelpError as error:

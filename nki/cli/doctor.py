@@ -5,7 +5,6 @@ Uses no other package of this project before it knows that the ones found are ou
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -96,16 +95,20 @@ def find_problems(places: dict[str, Path | None], here: Path) -> list[Problem]:
 
 
 def _way_out(name: str) -> str:
-    owners = set(importlib.metadata.packages_distributions().get(name, [])) - {DISTRIBUTION}
+    from importlib import metadata
+
+    owners = set(metadata.packages_distributions().get(name, [])) - {DISTRIBUTION}
     if owners:
         return f"Uninstall {', '.join(sorted(owners))}, or use separate environments."
     return "Remove it from PYTHONPATH or rename it; `python -P` leaves the current folder out."
 
 
 def _distribution_problems() -> list[Problem]:
-    """Other distributions that install one of our package names, or the vendor's compiler."""
+    """Other distributions that install one of our package names."""
+    from importlib import metadata
+
     problems = []
-    owners = importlib.metadata.packages_distributions()
+    owners = metadata.packages_distributions()
     others = {
         (owner, name)
         for name in PACKAGES
@@ -153,9 +156,11 @@ def _find(package: str) -> Any:
 
 
 def _distribution_version(name: str) -> str | None:
+    from importlib import metadata
+
     try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
         return None
 
 

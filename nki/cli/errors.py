@@ -41,7 +41,7 @@ def errors_command(context: click.Context, code: str | None) -> int:
         table = Table.of("", ("number", "code", "title"), rows)
         options.show(context, Report({"errors": list(entries.values())}, [table]))
         return OK.number
-    found = entries[_slug(code, {key: entry["number"] for key, entry in entries.items()})]
+    found = entries[_slug(code, {key: entry.number for key, entry in CATALOGUE.items()})]
     options.show(context, Report({"errors": [found]}, [_explained(found)]))
     return OK.number
 

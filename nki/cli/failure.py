@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import sysconfig
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
@@ -20,6 +21,14 @@ class Presentation:
     own_frames: bool = False
 
 
+def keep_frames() -> None:
+    """Let errors keep this project's frames, in the current context."""
+    with suppress(ImportError):  # `nki doctor` works without our other packages
+        from nki.settings import OWN_FRAMES
+
+        OWN_FRAMES.set(True)
+
+
 def report_failure(error: BaseException, presentation: Presentation) -> int:
     """Print an error (stderr; JSON: stdout) and return the exit code that belongs to it."""
     try:
@@ -27,8 +36,7 @@ def report_failure(error: BaseException, presentation: Presentation) -> int:
         from nki.settings import traceback_wanted
     except ImportError:
         return _report_broken_installation(error)
-    if traceback_wanted():
-        presentation = replace(presentation, own_frames=True)
+    presentation = replace(presentation, own_frames=traceback_wanted())
     if isinstance(error, NeuronError):
         return _report_neuron_error(error, presentation)
     return _report_exception(error, presentation)
@@ -54,7 +62,7 @@ def _report_neuron_error(error: Any, presentation: Presentation) -> int:
         _print_json(error_data(error), code)
         return code
     if presentation.own_frames:
-        traceback.print_exception(error)
+        traceback.print_tb(error.__traceback__)
     print(explain(error), file=sys.stderr)
     return code
 

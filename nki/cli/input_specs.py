@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from isa.dtypes import DTYPES
+from isa.dtypes import DTYPES, normalise
 from isa.errors import NeuronError
 
 KINDS = ("normal", "uniform", "zeros", "ones", "arange")
@@ -210,7 +210,7 @@ def make_array(spec: InputSpec, seed: int) -> Any:
         return _load(spec)
     if spec.kind == "values":
         return _from_values(spec)
-    shape, dtype = spec.shape, DTYPES[spec.dtype or "float32"].numpy
+    shape, dtype = spec.shape or (), DTYPES[spec.dtype or "float32"].numpy
     if spec.kind == "shape":
         raise NeuronError(
             "bad-input-spec",
@@ -273,10 +273,8 @@ def make_tensor_spec(spec: InputSpec) -> Any:
 
     if spec.shape is None:
         array = make_array(spec, 0)
-        from isa.dtypes import normalise
-
         return TensorSpec(array.shape, normalise(array.dtype))
-    return TensorSpec(spec.shape, spec.dtype)
+    return TensorSpec(spec.shape, spec.dtype or "float32")
 
 
 def read_symbols(texts: Sequence[str]) -> dict[str, Any]:

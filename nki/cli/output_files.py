@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from typing import Any, BinaryIO
 
 from isa.errors import NeuronError
@@ -68,6 +69,6 @@ def save_arrays(folder: str, arrays: dict[str, Any]) -> list[str]:
     paths = []
     for name, array in arrays.items():
         path = os.path.join(folder, f"{name}.npy")
-        write_file(path, lambda stream, array=array: np.save(stream, array, allow_pickle=False))
+        write_file(path, partial(np.save, arr=array, allow_pickle=False))
         paths.append(path)
     return paths

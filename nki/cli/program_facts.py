@@ -80,8 +80,8 @@ def program_sections(data: dict[str, Any]) -> list[Section]:
         rows = [(s["name"], s["values"]) for s in data["symbols"]]
         sections.append(Table.of("launch symbols", ("name", "values"), rows))
     if data["guards"]:
-        rows = [(guard,) for guard in data["guards"]]
-        sections.append(Table.of("guards", ("holds for every launch",), rows))
+        guards = ((guard,) for guard in data["guards"])
+        sections.append(Table.of("guards", ("holds for every launch",), guards))
     for number, core in enumerate(cores):
         suffix = "" if len(cores) == 1 else f" of core {number}"
         sections += [_engines_table(core, suffix), _memory_table(core, suffix)]

@@ -115,7 +115,7 @@ def _where(field: Field) -> str:
     if isinstance(field, Operand):
         places = ", ".join(m.value for m in Memory if m in field.memories)
         return places + (f"; {', '.join(sorted(field.dtypes))}" if field.dtypes else "")
-    choices: Iterable[Any] = field.choices or ENUM_KINDS.get(field.kind, ())
+    choices = field.choices or tuple(ENUM_KINDS.get(field.kind, ()))
     return ", ".join(getattr(choice, "name", str(choice)) for choice in choices)
 
 

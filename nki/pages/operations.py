@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from functools import cache
 from typing import Any
 
 from isa.enums import Engine
@@ -147,7 +146,6 @@ def _tried(row: type[Operation], length: int) -> list[Variant]:
     return found
 
 
-@cache
 def expansions(row: type[Operation]) -> tuple[Variant, ...]:
     """The variants of an expansion that differ in their instructions, simplest choices last.
 
