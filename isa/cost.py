@@ -26,10 +26,9 @@ A streamed operand is any operand except columns. Units are cycles of the engine
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from isa.access import AccessPattern
 from isa.dtypes import DTYPES
@@ -38,15 +37,27 @@ from isa.enums import Engine, Memory
 if TYPE_CHECKING:
     import sympy
 
-    from isa.spec import Instruction
+    from isa.spec import Instruction, MachineInstruction
     from isa.target import Target
 
 ALIASES = {"MIN_II": "minimum_interval_cycles", "MIN_II_DYNAMIC": "dynamic_interval_cycles"}
 """Names that the documents give to figures of the target."""
 
-Measured = tuple[float, float, float, float, "Case"]
-"""Of one signature: ns occupied, ns until complete, ns to drain, cycles, the case that applied."""
-
+_OPERAND_QUANTITIES = frozenset(
+    [
+        "N",
+        "P",
+        "S",
+        "in_bytes",
+        "out_bytes",
+        "bits16",
+        "contiguous",
+        "psum",
+        "psum_source",
+        "columns",
+    ]
+)
+_OPERAND_SUFFIXES = ("_dtype", "_on_chip")
 _FUNCTIONS: dict[str, Any] = {"Max": max, "Min": min, "ceiling": math.ceil, "floor": math.floor}
 _HALF_FLOATS = frozenset({"bfloat16", "float16"})
 
@@ -84,11 +95,34 @@ def _expression(formula: str) -> sympy.Expr:
     return sympy.sympify(formula, locals=symbols)
 
 
+class _Evaluator:
+    """A formula or condition, compiled. They come from the tables of this package, never from a
+    user's program."""
+
+    __slots__ = ("code", "names")
+
+    def __init__(self, text: str) -> None:
+        self.code = compile(text, "cost", "eval")
+        self.names = self.code.co_names
+
+    def __call__(self, names: dict[str, Any]) -> Any:
+        return eval(self.code, {"__builtins__": {}}, names)
+
+
 @cache
-def _evaluator(text: str) -> Callable[[dict[str, Any]], Any]:
-    # Formulas and conditions come from the tables of this package, never from a user's program.
-    code = compile(text, "cost", "eval")
-    return lambda names: eval(code, {"__builtins__": {}}, names)
+def _evaluator(text: str) -> _Evaluator:
+    return _Evaluator(text)
+
+
+class Measured(NamedTuple):
+    """What one instruction costs. `interval_ns`: it occupies its engine. `completion_ns`: from its
+    start until its result is visible. `drain_ns`: from an element's entry until its result is."""
+
+    interval_ns: float
+    completion_ns: float
+    drain_ns: float
+    cycles: float
+    case: Case
 
 
 class Cost:
@@ -98,39 +132,63 @@ class Cost:
     until the result is visible to other engines; empty means the engine's `completion_ns`.
     """
 
-    __slots__ = ("_memory", "cases", "completion")
+    __slots__ = ("_keys", "_memory", "cases", "completion")
 
     def __init__(self, *cases: Case, completion: tuple[Case, ...] = ()) -> None:
         self.cases = cases
         self.completion = completion
+        self._keys: dict[Any, tuple[bool, tuple[int, ...]]] = {}
         self._memory: dict[Any, Measured] = {}
 
-    def cycles(self, instruction: Instruction, target: Target) -> float:
-        """Cycles of its engine that `instruction` occupies it for, after its operands are there."""
-        return self._measured(instruction, target)[3]
-
-    def interval_ns(self, instruction: Instruction, target: Target) -> float:
-        """The same in ns: the next independent instruction can start that much later."""
-        return self._measured(instruction, target)[0]
-
-    def completion_ns(self, instruction: Instruction, target: Target) -> float:
-        """Time from the start of `instruction` until its result is visible to other engines."""
-        return self._measured(instruction, target)[1]
-
-    def drain_ns(self, instruction: Instruction, target: Target) -> float:
-        """Time from an element's entry into the engine until its result is visible."""
-        return self._measured(instruction, target)[2]
-
-    def case(self, instruction: Instruction, target: Target) -> Case:
-        """The case that applies, with its formula and source."""
-        return self._measured(instruction, target)[4]
-
-    def _measured(self, instruction: Instruction, target: Target) -> Measured:
-        key = (target.name, *signature(instruction))
+    def measure(self, instruction: Instruction, target: Target) -> Measured:
+        """What `instruction`, of a bound program, costs on `target`."""
+        key = (target, instruction.row, instruction.engine, *self._signature(instruction))
         known = self._memory.get(key)
         if known is None:
             known = self._memory[key] = self._evaluate(instruction, target)
         return known
+
+    def cycles(self, instruction: Instruction, target: Target) -> float:
+        """Cycles of its engine that `instruction` occupies it for, after its operands are there."""
+        return self.measure(instruction, target).cycles
+
+    def interval_ns(self, instruction: Instruction, target: Target) -> float:
+        """The same in ns: the next independent instruction can start that much later."""
+        return self.measure(instruction, target).interval_ns
+
+    def completion_ns(self, instruction: Instruction, target: Target) -> float:
+        """Time from the start of `instruction` until its result is visible to other engines."""
+        return self.measure(instruction, target).completion_ns
+
+    def case(self, instruction: Instruction, target: Target) -> Case:
+        """The case that applies, with its formula and source."""
+        return self.measure(instruction, target).case
+
+    def _signature(self, instruction: Instruction) -> list[Any]:
+        """What of an instruction this cost depends on; equal signatures cost the same."""
+        row, values = instruction.row, instruction.values
+        key = self._keys.get(row)
+        if key is None:
+            key = self._keys[row] = self._dependence(row)
+        operands, attributes = key
+        found: list[Any] = [_atom(values[index]) for index in attributes]
+        if operands:
+            for value in values:
+                if type(value) is AccessPattern:
+                    found += (value.memory, value.dtype, value.partitions, value.dims)
+                else:
+                    found.append(None)
+        return found
+
+    def _dependence(self, row: type[MachineInstruction]) -> tuple[bool, tuple[int, ...]]:
+        """Whether the formulas use operands, and which attributes (indices of values) they use."""
+        texts = [t for c in (*self.cases, *self.completion) for t in (c.formula, c.when) if t]
+        used = {name for text in texts for name in _evaluator(text).names}
+        attributes = tuple(index for index, name, _ in row.attributes if name in used)
+        operands = bool(used & _OPERAND_QUANTITIES) or any(
+            name.endswith(_OPERAND_SUFFIXES) for name in used
+        )
+        return operands, attributes
 
     def _evaluate(self, instruction: Instruction, target: Target) -> Measured:
         names = quantities(instruction, target)
@@ -148,7 +206,7 @@ class Cost:
             drain = float(_evaluator(_first(self.completion, names).formula)(names))
         else:
             drain = target.completion_ns[instruction.engine].value
-        return occupied, streamed + drain, drain, cycles, case
+        return Measured(occupied, streamed + drain, drain, cycles, case)
 
 
 def _first(cases: tuple[Case, ...], names: dict[str, Any]) -> Case:
@@ -156,17 +214,6 @@ def _first(cases: tuple[Case, ...], names: dict[str, Any]) -> Case:
         if not case.when or _evaluator(case.when)(names):
             return case
     raise ValueError(f"no cost case applies to {names}")
-
-
-def signature(instruction: Instruction) -> tuple[Any, ...]:
-    """What the cost of an instruction may depend on; equal signatures cost the same."""
-    found: list[Any] = [instruction.row.name, instruction.engine]
-    for value in instruction.values:
-        if isinstance(value, AccessPattern):
-            found.append((value.memory, value.dtype, value.partitions, value.dims))
-        else:
-            found.append(_atom(value))
-    return tuple(found)
 
 
 def _atom(value: Any) -> Any:

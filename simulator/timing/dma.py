@@ -8,7 +8,8 @@ bandwidth (SDK nki/deep-dives/nki-dma-bandwidth-guide.rst). Of a transfer to or 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from isa.access import AccessPattern
 from isa.cost import elements
@@ -27,7 +28,8 @@ class Transfer:
     `work`: (engine, ns) of every DMA engine that moves something. `even`: that time when it is
     the same on all engines, else 0. `dispatch_ns`: from the trigger to the first byte. `tail_ns`:
     from the last byte until the semaphores are updated. `direction`: as "hbm->sbuf". `rows`: how
-    many it moves. Bytes are those written to the destination.
+    many it moves. `bytes` are those written to the destination, `hbm_bytes` those read from and
+    written to HBM, `engine_ns` the time of all engines together.
     """
 
     queue: int
@@ -41,39 +43,48 @@ class Transfer:
     descriptors: int
     rows: int
     dynamic: bool
-
-    @property
-    def engine_ns(self) -> float:
-        """Time summed over the DMA engines."""
-        return sum(ns for _, ns in self.work)
-
-    @property
-    def hbm_bytes(self) -> tuple[int, int]:
-        """Bytes read from and written to HBM."""
-        source, _, destination = self.direction.partition("->")
-        return (
-            self.read_bytes if source == "hbm" else 0,
-            self.bytes if destination == "hbm" else 0,
-        )
+    engine_ns: float
+    hbm_bytes: tuple[int, int]
 
     def of_rows(self, rows: int) -> Transfer:
         """The same transfer when only `rows` of its rows move."""
         if rows >= self.rows:
             return self
         share = rows / self.rows
-        return Transfer(
-            self.queue,
-            tuple((engine, ns * share) for engine, ns in self.work),
-            self.even * share,
-            self.dispatch_ns,
-            self.tail_ns,
-            self.direction,
-            round(self.bytes * share),
-            round(self.read_bytes * share),
-            math.ceil(self.descriptors * share),
-            rows,
-            True,
+        return replace(
+            self,
+            work=tuple((engine, ns * share) for engine, ns in self.work),
+            even=self.even * share,
+            bytes=round(self.bytes * share),
+            read_bytes=round(self.read_bytes * share),
+            descriptors=math.ceil(self.descriptors * share),
+            rows=rows,
+            engine_ns=self.engine_ns * share,
+            hbm_bytes=(round(self.hbm_bytes[0] * share), round(self.hbm_bytes[1] * share)),
         )
+
+
+def transfer_key(instruction: Instruction) -> tuple[Any, ...]:
+    """What the plan of a transfer depends on: everything but addresses."""
+    row, values = instruction.row, instruction.values
+    dst, src = values[row.writes[0]], values[row.reads[0]]
+    return (
+        values[row.field_names.index("queue")],
+        _shape(dst),
+        _shape(src),
+    )
+
+
+def _shape(pattern: AccessPattern) -> tuple[Any, ...]:
+    return (
+        pattern.memory,
+        pattern.dtype,
+        pattern.start_partition,
+        pattern.partitions,
+        pattern.dims,
+        pattern.vector_offset is None,
+        not pattern.registers,
+    )
 
 
 def plan_transfer(instruction: Instruction, target: Target) -> Transfer:
@@ -103,18 +114,22 @@ def plan_transfer(instruction: Instruction, target: Target) -> Transfer:
         dispatch = target.dma_load_dispatch_ns.value
         tail = target.dma_load_tail_ns.value + target.dma_load_notify_ns.value
     indexed = next((p for p in (dst, src) if p.vector_offset is not None), None)
+    read = elements(src) * src.partitions * DTYPES[src.dtype].size
+    written = elements(dst) * dst.partitions * DTYPES[dst.dtype].size
     return Transfer(
-        values[row.field_names.index("queue")],
-        work,
-        times.pop() if len(work) == engines and len(times) == 1 else 0.0,
-        dispatch,
-        tail,
-        f"{place(src)}->{place(dst)}",
-        elements(dst) * dst.partitions * DTYPES[dst.dtype].size,
-        elements(src) * src.partitions * DTYPES[src.dtype].size,
-        sum(n for n, _ in counts.values()),
-        _rows(indexed if indexed is not None else dst),
-        any(p.registers or p.vector_offset is not None for p in (dst, src)),
+        queue=values[row.field_names.index("queue")],
+        work=work,
+        even=times.pop() if len(work) == engines and len(times) == 1 else 0.0,
+        dispatch_ns=dispatch,
+        tail_ns=tail,
+        direction=f"{place(src)}->{place(dst)}",
+        bytes=written,
+        read_bytes=read,
+        descriptors=sum(n for n, _ in counts.values()),
+        rows=_rows(indexed if indexed is not None else dst),
+        dynamic=any(p.registers or p.vector_offset is not None for p in (dst, src)),
+        engine_ns=sum(ns for _, ns in work),
+        hbm_bytes=(0 if src.memory.on_chip else read, 0 if dst.memory.on_chip else written),
     )
 
 

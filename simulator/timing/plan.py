@@ -13,7 +13,6 @@ from typing import Any
 
 from isa.access import AccessPattern
 from isa.cost import elements
-from isa.dtypes import DTYPES
 from isa.enums import DgeMode, Engine, Memory
 from isa.errors import NeuronError
 from isa.fields import Kind
@@ -21,7 +20,8 @@ from isa.machine import control, tensor
 from isa.program import CoreProgram
 from isa.spec import Instruction, MachineInstruction
 from isa.target import Target
-from simulator.timing.dma import Transfer, plan_transfer
+from simulator.timing.dependences import Box, needs_last, overlap, read_boxes, written_boxes
+from simulator.timing.dma import Transfer, plan_transfer, transfer_key
 from simulator.timing.flow import REGISTER_ROWS
 
 COMPUTE, COMPUTE_EXTRA, MULTIPLY, LOAD_TILE, DMA, CONTROL, REGISTER = range(7)
@@ -48,8 +48,6 @@ after that many issues their results are there."""
 SHARED_PORT = 1 << 8
 """Bit of a port mask for the bus that VectorE and GpSimd share; the bits below are PSUM banks."""
 
-Box = tuple[Memory, int, int, int, int]
-
 
 @dataclass(slots=True)
 class Compute:
@@ -63,7 +61,7 @@ class Compute:
 
     drain: float
     table: str | None
-    ports: int
+    ports: int = 0
     results: tuple[int, ...] = ()
     firsts: tuple[int, ...] = ()
     noted: bool = False
@@ -101,57 +99,80 @@ class StreamPlan:
 
 def plan_core(program: CoreProgram, target: Target) -> dict[Engine, StreamPlan]:
     """Plans of a core's streams; empty streams have none."""
-    plans = {}
-    for engine, stream in program.streams.items():
-        if stream:
-            plans[engine] = _plan_stream(engine, stream, target)
-    _keep_shared_ports(plans)
+    planner = _Planner(target)
+    plans = {e: planner.stream(e, stream) for e, stream in program.streams.items() if stream}
+    planner.enter_ports(plans)
     for plan in plans.values():
         _finish(plan)
     return plans
 
 
-def _plan_stream(engine: Engine, stream: list[Instruction], target: Target) -> StreamPlan:
-    code: list[Code] = []
-    for instruction in stream:
-        row = instruction.row
-        cost = row.cost
-        if cost is None:
-            raise NeuronError("not-supported", f"{row.name} has no cost, so it cannot be timed.")
-        interval = cost.interval_ns(instruction, target)
-        completion = cost.completion_ns(instruction, target)
-        kind = _kind(row)
-        extra = _extra(kind, instruction, target)
-        code.append((kind, instruction.waits, instruction.updates, interval, completion, extra))
-    plan = StreamPlan(engine, stream, code)
-    if engine is not Engine.tensor:
-        _find_dependences(plan)
-    return plan
+class _Planner:
+    """Plans streams of one core; transfers that differ only in addresses are planned once."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.transfers: dict[Any, Transfer] = {}
+
+    def stream(self, engine: Engine, stream: list[Instruction]) -> StreamPlan:
+        target = self.target
+        code: list[Code] = []
+        for instruction in stream:
+            row = instruction.row
+            if row.cost is None:
+                raise NeuronError("not-supported", f"{row.name} has no cost: it cannot be timed.")
+            measured = row.cost.measure(instruction, target)
+            kind = _KINDS.get(row)
+            if kind is None:
+                kind = _KINDS[row] = _kind(row)
+            extra: Any = None
+            if kind == COMPUTE:
+                extra = Compute(measured.drain_ns, _table(instruction))
+            elif kind == DMA:
+                on_engine = engine is Engine.gpsimd and DgeMode.swdge in instruction.values
+                extra = Trigger(self._transfer(instruction), on_engine)
+            elif row.control:
+                extra = ControlFields(row, instruction.values)
+            interval, completion = measured[:2]
+            code.append((kind, instruction.waits, instruction.updates, interval, completion, extra))
+        plan = StreamPlan(engine, stream, code)
+        if any(c[0] == COMPUTE for c in code):
+            _find_dependences(plan)
+        return plan
+
+    def _transfer(self, instruction: Instruction) -> Transfer:
+        key = transfer_key(instruction)
+        known = self.transfers.get(key)
+        if known is None:
+            known = self.transfers[key] = plan_transfer(instruction, self.target)
+        return known
+
+    def enter_ports(self, plans: dict[Engine, StreamPlan]) -> None:
+        """Enter into instructions which ports they occupy, as far as another engine uses them."""
+        computing: dict[Engine, list[tuple[Compute, Instruction]]] = {}
+        for engine, plan in plans.items():
+            for code, instruction in zip(plan.code, plan.instructions):
+                if code[0] == COMPUTE:
+                    computing.setdefault(engine, []).append((code[5], instruction))
+        if Engine.vector not in computing or computing.keys() <= {Engine.vector}:
+            return
+        for found in computing.values():
+            for compute, instruction in found:
+                compute.ports = ports(instruction, self.target)
+        used = {e: _union(c.ports for c, _ in found) for e, found in computing.items()}
+        others = used.get(Engine.scalar, 0) | used.get(Engine.gpsimd, 0)
+        for engine, found in computing.items():
+            wanted = others if engine is Engine.vector else used[Engine.vector]
+            for compute, _ in found:
+                compute.ports &= wanted
 
 
 def _kind(row: type[MachineInstruction]) -> int:
-    if row in _KINDS:
-        return _KINDS[row]
     if row in REGISTER_ROWS:
         return REGISTER
     if row.asynchronous:
         return DMA
     return CONTROL if row.control else COMPUTE
-
-
-def _extra(kind: int, instruction: Instruction, target: Target) -> Any:
-    row, values = instruction.row, instruction.values
-    if kind == DMA:
-        on_engine = instruction.engine is Engine.gpsimd and DgeMode.swdge in values
-        return Trigger(plan_transfer(instruction, target), on_engine)
-    if kind != COMPUTE:
-        return ControlFields(row, values) if row.control else None
-    assert row.cost is not None
-    return Compute(
-        row.cost.drain_ns(instruction, target),
-        _table(instruction),
-        _ports(instruction, target),
-    )
 
 
 def _table(instruction: Instruction) -> str | None:
@@ -161,89 +182,50 @@ def _table(instruction: Instruction) -> str | None:
     return None
 
 
-# Dependences between instructions of one engine. An engine streams: the next instruction may start
-# while the last elements of the one before are on their way, unless it needs them.
-
-
-def boxes(instruction: Instruction, reads: bool) -> list[Box]:
-    """(memory, partitions from, to, bytes from, to) of the on-chip operands read, or written."""
-    row = instruction.row
-    found = []
-    for index in row.reads if reads else row.writes:
-        pattern = instruction.values[index]
-        if isinstance(pattern, AccessPattern):
-            found += _pattern_boxes(pattern)
-    return found
-
-
-def _pattern_boxes(pattern: AccessPattern) -> list[Box]:
-    found = [] if pattern.vector_offset is None else _pattern_boxes(pattern.vector_offset)
-    if pattern.memory.on_chip:
-        size = DTYPES[pattern.dtype].size
-        reach = sum(abs(stride) * (count - 1) for stride, count in pattern.dims)
-        start = pattern.start_partition
-        end = pattern.offset + (reach + 1) * size
-        found.append((pattern.memory, start, start + pattern.partitions, pattern.offset, end))
-    return found
-
-
-def _overlap(a: list[Box], b: list[Box]) -> bool:
-    return any(
-        m is n and p < s and r < q and x < v and u < y for m, p, q, x, y in a for n, r, s, u, v in b
-    )
-
-
 def _find_dependences(plan: StreamPlan) -> None:
     """Enter which of the engine's instructions just before it an instruction takes data from."""
+    code = plan.code
+    written = {
+        i: written_boxes(instruction)
+        for i, instruction in enumerate(plan.instructions)
+        if code[i][0] == COMPUTE
+    }
     recent: list[int] = []
     loops: list[int] = []
-    for index, (kind, *_) in enumerate(plan.code):
-        if kind == LOOP_BEGIN:
+    for index, planned in enumerate(code):
+        kind = planned[0]
+        if kind in (COMPUTE, DMA):
+            if recent:
+                _note_dependences(plan, index, recent, written)
+            if kind == COMPUTE:
+                recent = [*recent[1 - LOOK_BACK :], index]
+        elif kind == LOOP_BEGIN:
             loops.append(index)
         elif kind == LOOP_END and loops:
-            first = loops.pop()
-            body = [i for i in range(first, index) if plan.code[i][0] in (COMPUTE, DMA)]
+            # What the end of one round gives to the beginning of the next.
+            body = [i for i in range(loops.pop(), index) if code[i][0] in (COMPUTE, DMA)]
             for position, i in enumerate(body[:LOOK_BACK]):
-                _note_dependences(plan, i, [j for j in body[position - LOOK_BACK :] if j >= i])
-        elif kind in (COMPUTE, DMA):
-            _note_dependences(plan, index, recent[-LOOK_BACK:])
-            recent.append(index)
+                before = [j for j in body[position - LOOK_BACK :] if j >= i and j in written]
+                _note_dependences(plan, i, before, written)
 
 
-def _note_dependences(plan: StreamPlan, index: int, earlier: list[int]) -> None:
-    code, stream = plan.code, plan.instructions
-    needed = boxes(stream[index], reads=True)
-    if not needed:
-        return
+def _note_dependences(
+    plan: StreamPlan, index: int, earlier: list[int], written: dict[int, list[Box]]
+) -> None:
+    needed = read_boxes(plan.instructions[index])
     for other in earlier:
-        kind, _, _, interval, _, extra = code[other]
-        if kind != COMPUTE or not _overlap(needed, boxes(stream[other], reads=False)):
+        if not overlap(needed, written[other]):
             continue
-        mine = code[index][5]
-        if code[index][0] == DMA or _needs_last(stream[index], stream[other]):
+        kind, _, _, _, _, mine = plan.code[index]
+        _, _, _, interval, _, producer = plan.code[other]
+        instruction, source = plan.instructions[index], plan.instructions[other]
+        if kind == DMA or needs_last(instruction, source, written[other]):
             if other not in mine.results:
                 mine.results += (other,)
-                extra.noted = True
-        elif extra.drain > interval and other not in mine.firsts:
+                producer.noted = True
+        elif producer.drain > interval and other not in mine.firsts:
             mine.firsts += (other,)
-            extra.noted = True
-
-
-def _needs_last(consumer: Instruction, producer: Instruction) -> bool:
-    """Whether the first elements of the consumer need the last ones of the producer."""
-    written = [producer.values[i] for i in producer.row.writes]
-    streamed = [producer.values[i] for i in producer.row.reads]
-    amount = max((elements(p) for p in streamed if isinstance(p, AccessPattern)), default=0)
-    if any(elements(p) < amount for p in written):
-        return True
-    produced = boxes(producer, reads=False)
-    return any(
-        field.column
-        and isinstance(consumer.values[i], AccessPattern)
-        and _overlap(_pattern_boxes(consumer.values[i]), produced)
-        for i, _, field in consumer.row.operands
-        if field.role.reads
-    )
+            producer.noted = True
 
 
 # Ports that engines share (ARCH2, ARCH3): on gen2 VectorE and GpSimd exclude each other from SBUF,
@@ -251,9 +233,10 @@ def _needs_last(consumer: Instruction, producer: Instruction) -> bool:
 # bus that it shares with GpSimd.
 
 
-def _ports(instruction: Instruction, target: Target) -> int:
+def ports(instruction: Instruction, target: Target) -> int:
+    """Mask of the ports that an instruction of a compute engine occupies."""
     engine = instruction.engine
-    touched = boxes(instruction, reads=True) + boxes(instruction, reads=False)
+    touched = read_boxes(instruction) + written_boxes(instruction)
     in_sbuf = any(box[0] is Memory.sbuf for box in touched)
     bank = target.psum_bank_bytes.value
     banks = 0
@@ -276,21 +259,6 @@ def _ports(instruction: Instruction, target: Target) -> int:
 def _most_elements(instruction: Instruction) -> int:
     patterns = [v for v in instruction.values if isinstance(v, AccessPattern)]
     return max((elements(p) for p in patterns), default=0)
-
-
-def _keep_shared_ports(plans: dict[Engine, StreamPlan]) -> None:
-    """Drop from every port mask what no other engine of the core ever occupies."""
-    computes = {
-        engine: [extra for *_, extra in plan.code if isinstance(extra, Compute)]
-        for engine, plan in plans.items()
-    }
-    used = {engine: _union(c.ports for c in found) for engine, found in computes.items()}
-    vector = used.get(Engine.vector, 0)
-    others = used.get(Engine.scalar, 0) | used.get(Engine.gpsimd, 0)
-    for engine, found in computes.items():
-        wanted = others if engine is Engine.vector else vector
-        for compute in found:
-            compute.ports &= wanted
 
 
 def _union(masks: Iterable[int]) -> int:

@@ -276,11 +276,12 @@ class Stream:
                 busy += spent
             elif code[0] != p.LOAD_TILE:
                 time.sequencer += spent
-            flops = p.flops(instruction) * time.executed[index]
-            if instruction.row in p.TRANSPOSES:
-                timeline.transpose_flops += flops
-            else:
-                timeline.flops += flops
+            if code[0] == p.MULTIPLY:
+                flops = p.flops(instruction) * time.executed[index]
+                if instruction.row in p.TRANSPOSES:
+                    timeline.transpose_flops += flops
+                else:
+                    timeline.flops += flops
         if self.plan.engine is Engine.scalar:
             busy += timeline.table_load_ns
         time.busy = busy
