@@ -22,7 +22,7 @@ from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While
 
 _ROLES = ("input", "output", "inout", "local", "constant")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
-_INTEGER = re.compile(r"-?\d+")
+_INTEGER = re.compile(r"-?\d{1,1000}")  # Python converts no more than some thousand digits
 _NUMBER = re.compile(r"[-+]?(?:inf|nan|\d+\.?\d*(?:[eE][-+]?\d+)?)")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 _WORD = re.compile(r"[^\s,:()\[\]]+")
@@ -35,7 +35,16 @@ def parse_kernel(text: str) -> Kernel:
 
     Raises NeuronError("ir-syntax") that names line and column of the first mistake.
     """
-    return Parser(text).kernel()
+    parser = Parser(text)
+    try:
+        return parser.kernel()
+    except RecursionError:
+        line = parser.lines[min(parser.index, len(parser.lines) - 1)]
+        raise NeuronError(
+            "ir-syntax",
+            f"line {line.number}, column 1: nested too deeply",
+            notes=(line.text[:200],),
+        ) from None
 
 
 class Line:
@@ -446,13 +455,13 @@ class Parser:
             return int(text)
         try:
             return affine.parse_form(text, self.symbols, self._named_registers())
-        except (ValueError, KeyError, NeuronError) as error:
-            line.fail(f"an index form ({error})", column)
+        except (NeuronError, ValueError) as error:
+            line.fail(f"an index form ({getattr(error, 'what', error)})", column)
 
     def _named_registers(self) -> dict[str, Register]:
         return {f"%r{number}": register for number, register in self.registers.items()}
 
-    def access(self, line: Line) -> Access:
+    def access(self, line: Line, may_index: bool = True) -> Access:
         tensor = self.tensor(line)
         line.need("[")
         shape = self.forms(line, ":")
@@ -467,9 +476,9 @@ class Parser:
             line.fail(f"{len(shape)} strides")
         if line.take(":"):
             access.dtype = line.choice({dtype: dtype for dtype in DTYPES}, "a dtype")
-        if line.take("rows"):
+        if may_index and line.take("rows"):
             line.need("(")
-            access.vector_offset = self.access(line)
+            access.vector_offset = self.access(line, may_index=False)
             line.need("*")
             access.vector_stride = self.form(line)
             line.need("<")
@@ -522,8 +531,8 @@ class Parser:
         line.need("]")
         try:
             return affine.parse_predicate(text, self.symbols, self._named_registers())
-        except (ValueError, KeyError, NeuronError) as error:
-            line.fail(f"a condition ({error})", column)
+        except (NeuronError, ValueError) as error:
+            line.fail(f"a condition ({getattr(error, 'what', error)})", column)
 
 
 def _members(kind: Kind) -> Mapping[str, Any]:

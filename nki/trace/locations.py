@@ -31,19 +31,20 @@ def resolve(location: Any) -> SourceLocation | None:
     if location is None or isinstance(location, SourceLocation):
         return location
     code, offset = location
-    return _resolve(code, offset)
+    return _resolve(code.co_filename, code, offset)
 
 
 @cache
-def _resolve(code: CodeType, offset: int) -> SourceLocation:
+def _resolve(file: str, code: CodeType, offset: int) -> SourceLocation:
+    # `file` keeps functions apart that are equal but for their file, as Python's `==` does not.
     line, end_line, column, end_column = _position(code, offset)
-    text = linecache.getline(code.co_filename, line).rstrip("\n")
+    text = linecache.getline(file, line).rstrip("\n")
     start = len(text.encode()[:column].decode(errors="replace"))
     if end_line != line:
         end = len(text)
     else:
         end = len(text.encode()[:end_column].decode(errors="replace"))
-    return SourceLocation(code.co_filename, line, start, end, code.co_name, text)
+    return SourceLocation(file, line, start, end, code.co_name, text)
 
 
 def _position(code: CodeType, offset: int) -> tuple[int, int, int, int]:

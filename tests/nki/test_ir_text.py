@@ -106,6 +106,15 @@ def test_traced_locations_print_as_lines() -> None:
     assert same(kernel, copy)
 
 
+def test_equal_functions_keep_their_files() -> None:
+    kernel = parse_kernel(TEXT)
+    codes = [compile("def f():\n    pass\n", name, "exec").co_consts[0] for name in ("a", "b")]
+    kernel.bodies[0][0].location = (codes[0], 0)
+    kernel.bodies[0][1].location = (codes[1], 0)
+    copy = parse_kernel(print_kernel(kernel))
+    assert [copy.bodies[0][n].location.file for n in (0, 1)] == ["a", "b"]
+
+
 def test_nodes_print_alone() -> None:
     kernel = parse_kernel(TEXT)
     text = print_nodes(kernel.bodies[0][1:2])
@@ -148,6 +157,23 @@ def test_mistakes_are_named_with_line_and_column(old: str, new: str, expected: s
     assert caught.value.code == "ir-syntax"
     assert expected in str(caught.value)
     assert "line " in str(caught.value) and "column " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "form", ["(" * 20000 + "1" + ")" * 20000, "-" * 20000 + "1", "9" * 5000, "M" * 20, "M//0"]
+)
+def test_absurd_forms_are_refused(form: str) -> None:
+    with pytest.raises(NeuronError) as caught:
+        parse_kernel(TEXT.replace("65536*%r0] src", form + "] src", 1))
+    assert caught.value.code == "ir-syntax"
+
+
+def test_loops_nested_without_end_are_refused() -> None:
+    head = TEXT[: TEXT.index("  loop")]
+    loops = "".join(f"{' ' * n}loop %r0 = 0 to 1 step 1:\n" for n in range(2, 2000))
+    with pytest.raises(NeuronError) as caught:
+        parse_kernel(head.replace("loc=1", "").replace("loc=0", "") + loops)
+    assert "nested too deeply" in caught.value.what
 
 
 @given(st.data())
