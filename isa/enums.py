@@ -9,7 +9,13 @@ from __future__ import annotations
 from enum import Enum
 
 
-class Engine(Enum):
+class _Choice(Enum):
+    """Hashes by identity: members are singletons, and Enum's own hash is a Python call."""
+
+    __hash__ = object.__hash__
+
+
+class Engine(_Choice):
     """The engines of a NeuronCore that fetch instructions, and the DMA engines."""
 
     unknown = 0
@@ -25,7 +31,7 @@ SEQUENCERS = (Engine.tensor, Engine.scalar, Engine.gpsimd, Engine.vector, Engine
 """The five engines that run an instruction stream of their own, in a fixed order."""
 
 
-class Memory(Enum):
+class Memory(_Choice):
     """Where a tensor lives. Values are those of `nl.MemoryRegion`."""
 
     sbuf = "sbuf"
@@ -38,7 +44,7 @@ class Memory(Enum):
         return self is Memory.sbuf or self is Memory.psum
 
 
-class ReduceCommand(Enum):
+class ReduceCommand(_Choice):
     """What an instruction does with its engine's accumulate registers."""
 
     idle = 0
@@ -48,7 +54,7 @@ class ReduceCommand(Enum):
     load_reduce = 4
 
 
-class DgeMode(Enum):
+class DgeMode(_Choice):
     """Who generates the descriptors of a DMA (SDK nki/deep-dives/nki-dge.rst)."""
 
     unknown = 0
@@ -57,21 +63,21 @@ class DgeMode(Enum):
     none = 3
 
 
-class OobMode(Enum):
+class OobMode(_Choice):
     """What an indirect access outside its tensor does."""
 
     error = 0
     skip = 1
 
 
-class MatmulPerfMode(Enum):
+class MatmulPerfMode(_Choice):
     """Performance modes of the tensor engine."""
 
     none = "none"
     double_row = "double_row"
 
 
-class NcVersion(Enum):
+class NcVersion(_Choice):
     """NeuronCore generations; ordered."""
 
     gen2 = 2
@@ -91,7 +97,7 @@ class NcVersion(Enum):
         return self.value >= other.value
 
 
-class Condition(Enum):
+class Condition(_Choice):
     """Comparison of a branch instruction (register against a value)."""
 
     always = 0
@@ -103,7 +109,7 @@ class Condition(Enum):
     ge = 6
 
 
-class RegisterOperation(Enum):
+class RegisterOperation(_Choice):
     """Integer operations of a sequencer on its 32-bit registers; results wrap."""
 
     add = 0

@@ -251,6 +251,9 @@ _BY_VALUE = frozenset({Kind.number, Kind.integer})
 """Kinds whose check depends on class and value; the value goes into the operation unchanged, so
 that 0.0 and -0.0, which are equal keys, stay what they are."""
 
+_SEQUENCES = frozenset({Kind.pattern, Kind.integers})
+"""Kinds whose values authors may write as lists."""
+
 _PASS_THROUGH = _BY_CLASS | _BY_VALUE | {Kind.register}
 
 
@@ -278,6 +281,7 @@ def function(row: type[Operation]) -> Callable[..., Any]:
         "_signatures": {},
         "_first": _first_of_signature,
         "_missing": MISSING,
+        "_frozen": _frozen,
     }
     source = _source(row, namespace)
     exec(compile(source, f"<nki.isa.{row.name}>", "exec"), namespace)
@@ -321,7 +325,7 @@ def _source(row: type[Operation], namespace: dict[str, Any]) -> str:
         elif field.kind in _BY_VALUE:
             key.append(f"{name}.__class__, {name}")
         else:
-            key.append(name)
+            key.append(f"_frozen({name})" if field.kind in _SEQUENCES else name)
             values[-1] = f"_entry[{entry}]"
             entry += 1
     parameters += ["name=None"] if has_name(row) else []
@@ -413,8 +417,15 @@ def _key(row: type[Operation], context: Context, values: tuple[Any, ...]) -> tup
         elif field.kind in _BY_VALUE:
             key += [value.__class__, value]
         else:
-            key.append(value)
+            key.append(_frozen(value) if field.kind in _SEQUENCES else value)
     return tuple(key)
+
+
+def _frozen(value: Any) -> Any:
+    """A list, with the lists in it, as tuples."""
+    if value.__class__ is list or value.__class__ is tuple:
+        return tuple([_frozen(item) for item in value])
+    return value
 
 
 def _unknown_argument(

@@ -24,7 +24,7 @@ from nki.language.pattern import (
     reach,
 )
 from nki.language.views import ShapeViews
-from nki.trace.context import current
+from nki.trace.context import CURRENT, current
 from nki.trace.locations import author_location
 
 _new = object.__new__
@@ -102,37 +102,68 @@ class NkiTensor(ShapeViews):
         strides = self.strides
         if len(key) != len(shape) or self.indirect is not None:
             return self._index(key)
+        storage = self.storage
         offset = self.offset
-        sizes = []
+        sizes: list[Any] = []
+        kept: list[Any] | None = None  # strides, once a dimension went away
+        begin = None
         for part, size, stride in zip(key, shape, strides):
-            if part.__class__ is not slice:
+            kind = part.__class__
+            if size.__class__ is not int:
                 return self._index(key)
-            start = part.start
-            stop = part.stop
-            if start is None:
-                start = 0
-            elif start.__class__ is not int:
+            if kind is slice:
+                start = part.start
+                stop = part.stop
+                if start is None:
+                    start = 0
+                elif start.__class__ is not int:
+                    return self._index(key)
+                if part.step is not None:
+                    return self._index(key)
+                if stop is None or (stop.__class__ is int and stop > size):
+                    stop = size
+                if stop.__class__ is not int or not 0 <= start < stop:
+                    return self._index(key)
+                sizes.append(stop - start)
+            elif kind is DynamicSlice:
+                start = part.start
+                count = part.size
+                if start.__class__ is not int or count.__class__ is not int:
+                    return self._index(key)
+                if start < 0 or count < 1 or start + count > size:
+                    return self._index(key)
+                sizes.append(count)
+            elif kind is int and 0 <= part < size:
+                start = part
+                if begin is None and storage.pitch:
+                    sizes.append(1)
+                elif kept is None:
+                    kept = list(strides[: len(sizes)])
+                    offset = offset + start * stride
+                    begin = begin or 0
+                    continue
+                else:
+                    offset = offset + start * stride
+                    continue
+            else:
                 return self._index(key)
-            if part.step is not None or size.__class__ is not int:
-                return self._index(key)
-            if stop is None or (stop.__class__ is int and stop > size):
-                stop = size
-            if stop.__class__ is not int or not 0 <= start < stop:
-                return self._index(key)
+            if kept is not None:
+                kept.append(stride)
             if start:
                 offset = offset + start * stride
-            sizes.append(stop - start)
+            if begin is None:
+                begin = start
+        if kept is not None:
+            if len(sizes) < (2 if storage.pitch else 1):
+                return self._index(key)
+            strides = tuple(kept)
         view: NkiTensor = _new(NkiTensor)
-        storage = self.storage
         view.storage = storage
         view.dtype = self.dtype
         view.shape = tuple(sizes)
         view.strides = strides
         view.offset = offset
-        if storage.pitch:
-            view.first = self.first + (key[0].start or 0)
-        else:
-            view.first = 0
+        view.first = self.first + begin if storage.pitch else 0
         view.indirect = view.vector_offset = None
         view.vector_stride = view.vector_bound = 0
         return view
@@ -384,6 +415,11 @@ class NkiTensor(ShapeViews):
             f"NkiTensor({self.name!r}, shape={self.shape}, dtype={self.dtype}, "
             f"buffer={self.buffer.value}, strides={self.strides}, offset={self.offset})"
         )
+
+    def __str__(self) -> str:
+        """The description and, in eager mode, the data: `print(tensor)` in a kernel."""
+        context = CURRENT.get()
+        return repr(self) + ("" if context is None else context.preview(self))
 
     # Parts of views
 

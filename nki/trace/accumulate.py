@@ -32,9 +32,12 @@ class Accumulation:
 
         Raises psum-overlap when they have written a part of it.
         """
-        if accumulate is not None and type(dst.offset) is not int:
-            return accumulate
-        key = (dst.offset if type(dst.offset) is int else None, dst.shape, dst.strides, dst.dtype)
+        offset = dst.offset
+        if offset.__class__ is not int:
+            if accumulate is not None:
+                return accumulate
+            offset = None
+        key = (offset, dst.shape, dst.strides, dst.dtype)
         regions = self._tiles.get(dst.storage)
         if regions is None:
             self._tiles[dst.storage] = [_Region(dst, key, True)]

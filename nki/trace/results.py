@@ -16,13 +16,13 @@ from nki.trace.locations import resolve
 
 class SharedTensors:
     """The shared HBM tensors of a kernel: every core's n-th one is the same tensor, and those
-    with a name pair by name (SDK nki/get-started/about/lnc.rst)."""
+    with a name pair by name (SDK nki/get-started/about/lnc.rst). Core 0 makes each first."""
 
     def __init__(self) -> None:
         self._named: dict[str, Tensor] = {}
         self._unnamed: list[Tensor] = []
-        self._taken: set[Tensor] = set()
-        self._position = 0
+        self._taken: dict[int, set[Tensor]] = {}
+        self._positions: dict[int, int] = {}
 
     def pair(
         self,
@@ -39,9 +39,9 @@ class SharedTensors:
         if name:
             tensor = self._named.get(name)
         else:
-            found = self._unnamed[self._position : self._position + 1]
-            tensor = found[0] if found else None
-            self._position += 1
+            position = self._positions.get(core, 0)
+            self._positions[core] = position + 1
+            tensor = self._unnamed[position] if position < len(self._unnamed) else None
         what = (
             f"core {core} makes shared tensor {name!r}"
             if name
@@ -49,7 +49,7 @@ class SharedTensors:
         )
         if tensor is None:
             raise _mismatch(f"{what} {dtype}{list(shape)} has no partner on core 0", location)
-        self._taken.add(tensor)
+        self._taken.setdefault(core, set()).add(tensor)
         if tensor.dtype != dtype or not _same_shape(tensor.shape, shape):
             raise _mismatch(
                 f"{what} is {dtype}{list(shape)}, core 0 has {tensor.name!r} "
@@ -76,15 +76,13 @@ class SharedTensors:
 
     def finish(self, core: int) -> None:
         """A core's trace ended: it must have made every shared tensor."""
-        if core > 0:
-            missing = [t for t in (*self._named.values(), *self._unnamed) if t not in self._taken]
-            if missing:
-                raise _mismatch(
-                    f"core {core} does not make {missing[0].name!r}, which core 0 makes",
-                    missing[0].location,
-                )
-        self._taken = set()
-        self._position = 0
+        taken = self._taken.get(core, set())
+        missing = [t for t in (*self._named.values(), *self._unnamed) if t not in taken]
+        if core > 0 and missing:
+            raise _mismatch(
+                f"core {core} does not make {missing[0].name!r}, which core 0 makes",
+                missing[0].location,
+            )
 
     def agreed(self, results: list[list[Tensor]]) -> list[Tensor]:
         """The results, which all cores return alike."""

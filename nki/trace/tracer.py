@@ -71,6 +71,7 @@ class Tracer(Context):
         self._register = 0
         self._names: dict[str, int] = {}
         self._named: list[str] = []
+        self._variables: dict[tuple[int, int], str] = {}
         self._ordered = 0
         self._previous: NkiInstruction | None = None
 
@@ -111,7 +112,7 @@ class Tracer(Context):
         if memory is Memory.shared_hbm:
             storage = self._shared(shape, dtype, name, location, data)
         else:
-            label = self._label(name or variable_name(location, "tensor"))
+            label = self._label(name or self._variable_name(location))
             storage = Tensor(
                 self._tensor, label, memory, dtype, shape, "local", address, self.core, location
             )
@@ -159,6 +160,15 @@ class Tracer(Context):
         self.tensors.append(storage)
         self.shared.add(name, storage)
         return storage
+
+    def _variable_name(self, location: Location) -> str:
+        """The variable that a new tensor goes to. Hashing a code object takes longer than its
+        identity, and the operations keep it alive."""
+        key = (id(location[0]), location[1])
+        name = self._variables.get(key)
+        if name is None:
+            name = self._variables[key] = variable_name(location, "tensor")
+        return name
 
     def _label(self, name: str) -> str:
         """A name that no other tensor of this core has."""
