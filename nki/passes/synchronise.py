@@ -273,18 +273,18 @@ class Level:
         needs: Needs = {}
         touched: list[tuple[TensorState, Box, bool]] = []
         row = step.instruction.row
+        knowledge = self.knowledge[engine]
         tensors = self.tensors
-        begun: list[Tensor] = [tensor for _, tensor in step.begins]
-        for tensor in begun:
-            self._begin(tensor, needs)
+        for _, tensor in step.begins:
+            self._begin(tensor, knowledge, needs)
         if row is StorageBegin:
             tensor = step.accesses[0][0].storage
-            self._begin(tensor, needs)
+            self._begin(tensor, knowledge, needs)
             touched.append((self._state(tensor), WHOLE, True))
         elif row is CoreBarrier:
             for tensor in self.context.shared:
                 state = self._state(tensor)
-                self._conflicts(state, WHOLE, True, needs)
+                self._conflicts(state, WHOLE, True, knowledge, needs)
                 touched.append((state, WHOLE, True))
         else:
             tracked, boxes = self.context.tracked, self.boxes
@@ -298,16 +298,15 @@ class Level:
                 if state is None:
                     state = tensors[tensor] = TensorState()
                 elif state.records:
-                    self._conflicts(state, box, writes, needs)
+                    self._conflicts(state, box, writes, knowledge, needs)
                 touched.append((state, box, writes))
         for op in step.after:
             for stream, position in self.by_op.get(op, ()):
                 _raise_to(needs, stream, position)
-        knowledge = self.knowledge[engine]
         if needs:
             self._wait(number, engine, needs, knowledge)
         position = self._advance(engine, number, knowledge)
-        for tensor in begun:
+        for _, tensor in step.begins:
             self._record_begin(tensor, touched, engine, position)
         stream = engine
         if step.queue >= 0:
@@ -346,18 +345,21 @@ class Level:
         needs: dict[int, Needs] = {engine: {} for engine in region.engines}
         owner = self.context.owner
         entered = _at_least_once(region.node)
+        nothing = [0] * self.context.streams
         for tensor, box, writes, stream, begins in summary.accesses:
-            wanted = needs[owner.get(stream, stream)]
+            engine = owner.get(stream, stream)
+            wanted = needs[engine]
             if begins:
                 before: Needs = {}
-                self._begin(tensor, before)
+                self._begin(tensor, nothing, before)
                 for other, position in before.items():
                     _raise_to(wanted, other, position)
                     if not entered:
                         # The tensor may never begin: what used its bytes counts on.
                         _raise_to(self._state(tensor).last, other, position)
             else:
-                self._conflicts(self._state(tensor), box, writes, wanted)
+                knowledge = self.knowledge[engine]
+                self._conflicts(self._state(tensor), box, writes, knowledge, wanted)
         entry: dict[int, list[int]] = {}
         for engine in region.engines:
             self._wait(number, engine, needs[engine], self.knowledge[engine])
@@ -408,12 +410,13 @@ class Level:
             state = self.tensors[tensor] = TensorState()
         return state
 
-    def _begin(self, tensor: Tensor, needs: Needs) -> None:
+    def _begin(self, tensor: Tensor, knowledge: list[int], needs: Needs) -> None:
         """A tensor takes its bytes: whatever used them before must be done."""
         state = self.tensors.get(tensor)
         if state is not None:
             for stream, position in state.last.items():
-                _raise_to(needs, stream, position)
+                if knowledge[stream] < position and needs.get(stream, 0) < position:
+                    needs[stream] = position
         self.tensors[tensor] = TensorState()
         if not tensor.memory.on_chip:
             return
@@ -423,10 +426,14 @@ class Level:
         occupants = self.occupants[tensor.memory]
         for p0, p1, other in occupants.replace(low, high, partition, rows, tensor):
             if other is not tensor and p0 < rows and partition < p1:
-                for stream, position in self._state(other).last.items():
-                    _raise_to(needs, stream, position)
+                for stream, position in self.tensors[other].last.items():
+                    if knowledge[stream] < position and needs.get(stream, 0) < position:
+                        needs[stream] = position
 
-    def _conflicts(self, state: TensorState, box: Box, writes: bool, needs: Needs) -> None:
+    def _conflicts(
+        self, state: TensorState, box: Box, writes: bool, knowledge: list[int], needs: Needs
+    ) -> None:
+        """Add what an access must wait for and `knowledge` does not have yet."""
         records = state.records
         if len(records) > 8:
             records = state.candidates(box)
@@ -438,11 +445,11 @@ class Level:
                 if not may_overlap(record.box, box, self._shift(record.iteration)):
                     continue
             for stream, position in record.writes.items():
-                if needs.get(stream, 0) < position:
+                if knowledge[stream] < position and needs.get(stream, 0) < position:
                     needs[stream] = position
             if writes:
                 for stream, position in record.reads.items():
-                    if needs.get(stream, 0) < position:
+                    if knowledge[stream] < position and needs.get(stream, 0) < position:
                         needs[stream] = position
 
     def _shift(self, iteration: int) -> dict[Register, int] | None:
