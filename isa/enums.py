@@ -41,6 +41,7 @@ class Memory(_Choice):
 
     @property
     def on_chip(self) -> bool:
+        """Whether it is SBUF or PSUM, whose tensors have partitions."""
         return self is Memory.sbuf or self is Memory.psum
 
 
