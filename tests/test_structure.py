@@ -1,0 +1,325 @@
+"""The laws of this repository: import chain, sizes, where facts and settings live."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from isa.machine import MACHINE_INSTRUCTIONS
+from isa.operations import OPERATIONS
+from isa.target import TARGETS, Figure
+
+ROOT = Path(__file__).resolve().parents[1]
+CHAIN = ("isa", "simulator", "nki")
+"""Every package may import those before it."""
+
+FILE_LIMIT = 700
+LINE_LIMIT = 100
+
+SETTINGS = "nki/settings.py"
+"""The one module that reads environment variables."""
+
+TABLES = ("isa/operations/", "isa/machine/")
+"""Where the names of rows may be spelled out."""
+
+ABSTRACT = {"isa/spec.py": {"Operation"}, "nki/trace/context.py": {"Context"}}
+"""Abstract bases, the only classes whose methods may raise NotImplementedError."""
+
+
+def sources(*packages: str) -> list[Path]:
+    return [p for name in packages for p in sorted((ROOT / name).rglob("*.py"))]
+
+
+def python_files() -> list[Path]:
+    """Every Python file of the repository."""
+    folders = (*CHAIN, "tests", "tutorials", "benchmarks")
+    return [path for path in sources(*folders) if path.is_file()]
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def short(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def imported_packages(module: ast.Module) -> Iterator[tuple[str, int]]:
+    """First parts of imported names, with lines; type-checking and lazy imports included."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name.partition(".")[0], node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"relative import in line {node.lineno}"
+            yield (node.module or "").partition(".")[0], node.lineno
+
+
+@pytest.mark.parametrize("package", CHAIN)
+def test_a_package_imports_only_packages_to_its_left(package: str) -> None:
+    later = CHAIN[CHAIN.index(package) + 1 :]
+    found = [
+        f"{short(path)}:{line} imports {name}"
+        for path in sources(package)
+        for name, line in imported_packages(tree(path))
+        if name in later
+    ]
+    assert found == []
+
+
+def loaded_by(statement: str) -> set[str]:
+    """First parts of the names of all modules that a fresh process loads for a statement."""
+    code = f"import sys; {statement}; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    return set(result.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("statement", "unwanted"),
+    [
+        ("import isa.operations, isa.container", {"numpy", "sympy", "ml_dtypes"}),
+        ("import isa.operations, isa.container", {"simulator", "nki"}),
+        ("import simulator.execute, simulator.timing", {"nki", "sympy", "ml_dtypes"}),
+        ("import nki", {"numpy", "sympy", "click", "rich", "simulator"}),
+        ("import nki.cli.application", {"numpy", "sympy", "rich", "simulator"}),
+    ],
+)
+def test_importing_loads_nothing_heavy_or_later(statement: str, unwanted: set[str]) -> None:
+    assert loaded_by(statement) & unwanted == set()
+
+
+def test_no_file_is_long_and_no_line_is_wide() -> None:
+    found = []
+    for path in python_files():
+        lines = path.read_text(encoding="utf-8").splitlines()
+        if len(lines) > FILE_LIMIT:
+            found.append(f"{short(path)} has {len(lines)} lines")
+        found += [
+            f"{short(path)}:{number} is {len(line)} wide"
+            for number, line in enumerate(lines, 1)
+            if len(line) > LINE_LIMIT
+        ]
+    assert found == []
+
+
+def test_file_names_say_what_is_in_them() -> None:
+    vague = {"utils.py", "util.py", "helpers.py", "misc.py", "common.py"}
+    assert [short(path) for path in python_files() if path.name in vague] == []
+
+
+def reads_environment(module: ast.Module) -> Iterator[int]:
+    for node in ast.walk(module):
+        if isinstance(node, ast.Attribute) and node.attr in ("environ", "environb", "getenv"):
+            yield node.lineno
+        elif isinstance(node, ast.ImportFrom) and node.module == "os":
+            if {alias.name for alias in node.names} & {"environ", "environb", "getenv"}:
+                yield node.lineno
+
+
+def test_environment_variables_are_read_in_one_module() -> None:
+    found = [
+        f"{short(path)}:{line}"
+        for path in sources(*CHAIN)
+        if short(path) != SETTINGS
+        for line in reads_environment(tree(path))
+    ]
+    assert found == []
+    assert list(reads_environment(tree(ROOT / SETTINGS)))
+
+
+def compared_rows(module: ast.Module, names: frozenset[str]) -> Iterator[int]:
+    """Lines that compare with the name of a row, or a row's `name` with anything.
+
+    Looking a row's name up in a dict is no comparison.
+    """
+    for node in ast.walk(module):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            equality = any(isinstance(op, (ast.Eq, ast.NotEq)) for op in node.ops)
+            literal = any(isinstance(s, (ast.Tuple, ast.List, ast.Set)) for s in sides)
+            rows = (equality or literal) and any(is_row_name(side) for side in sides)
+            if rows or any(mentions(side, names) for side in sides):
+                yield node.lineno
+        elif isinstance(node, ast.MatchValue) and mentions(node.value, names):
+            yield node.lineno
+
+
+def mentions(node: ast.expr, names: frozenset[str]) -> bool:
+    """Whether an expression is the name of a row, or a collection that holds one."""
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, str) and node.value in names
+    if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
+        return any(mentions(item, names) for item in node.elts)
+    return False
+
+
+def is_row_name(node: ast.expr) -> bool:
+    """Whether an expression is `....row.name` or `row.name`."""
+    if not (isinstance(node, ast.Attribute) and node.attr == "name"):
+        return False
+    owner = node.value
+    return (isinstance(owner, ast.Attribute) and owner.attr == "row") or (
+        isinstance(owner, ast.Name) and owner.id == "row"
+    )
+
+
+def test_no_row_name_is_compared_outside_the_tables() -> None:
+    names = frozenset({*OPERATIONS, *MACHINE_INSTRUCTIONS})
+    found = [
+        f"{short(path)}:{line}"
+        for path in sources(*CHAIN)
+        if not short(path).startswith(TABLES)
+        for line in compared_rows(tree(path), names)
+    ]
+    assert found == []
+
+
+def test_the_check_for_compared_rows_finds_them() -> None:
+    code = (
+        "if op.row.name == x: pass\nif name in ('iota', 'b'): pass\nif row is Iota: pass\n"
+        "match op:\n  case 'nc_matmul': pass\nif row.name in TABLE: pass\n"
+    )
+    names = frozenset(OPERATIONS)
+    assert sorted(compared_rows(ast.parse(code), names)) == [1, 2, 5]
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=list(TARGETS))
+def test_every_figure_has_a_source(target: object) -> None:
+    figures = target.figures()  # type: ignore[attr-defined]
+    assert len(figures) > 50
+    assert [name for name, figure in figures.items() if not figure.source.strip()] == []
+
+
+def test_every_number_of_a_target_is_a_figure() -> None:
+    plain = {"generation", "default_logical_core_size"}
+    for target in TARGETS.values():
+        for name in type(target).__slots__:
+            value = getattr(target, name)
+            assert name in plain or not isinstance(value, (int, float)), name
+            if isinstance(value, dict):
+                assert all(isinstance(figure, Figure) for figure in value.values()), name
+
+
+@pytest.mark.parametrize("row", MACHINE_INSTRUCTIONS.values(), ids=list(MACHINE_INSTRUCTIONS))
+def test_every_cost_has_a_source(row: object) -> None:
+    cost = row.cost  # type: ignore[attr-defined]
+    assert cost is not None
+    assert all(case.source for case in cost.cases)
+
+
+def not_implemented(module: ast.Module) -> Iterator[str]:
+    """Outermost class, or function, of every place that raises NotImplementedError."""
+
+    def visit(node: ast.AST, inside: str) -> Iterator[str]:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            inside = inside or node.name
+        if isinstance(node, ast.Raise) and node.exc is not None:
+            raised = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+            if isinstance(raised, ast.Name) and raised.id == "NotImplementedError":
+                yield inside
+        for child in ast.iter_child_nodes(node):
+            yield from visit(child, inside)
+
+    return visit(module, "")
+
+
+def test_only_abstract_methods_raise_not_implemented_error() -> None:
+    found = {short(path): set(not_implemented(tree(path))) for path in sources(*CHAIN)}
+    assert {path: names for path, names in found.items() if names} == ABSTRACT
+
+
+def test_no_place_is_marked_as_unfinished() -> None:
+    marks = ("TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK")
+    found = [
+        f"{short(path)}:{number}"
+        for path in python_files()
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if any(mark in line for mark in marks)
+    ]
+    assert found == []
+
+
+def test_every_module_says_what_it_is() -> None:
+    empty = {short(p) for p in sources(*CHAIN) if not ast.get_docstring(tree(p))}
+    assert empty == set()
+
+
+PUBLIC = ("nki", "nki.language", "nki.isa", "nki.errors", "nki.report", "nki.settings")
+
+
+def public_objects(module: ModuleType) -> Iterator[tuple[str, object]]:
+    """Functions and classes of a module's `__all__`, and the classes' own public methods."""
+    for name in module.__all__:
+        value = getattr(module, name)
+        if not (inspect.isroutine(value) or inspect.isclass(value)):
+            continue
+        yield f"{module.__name__}.{name}", value
+        if inspect.isclass(value):
+            for method, member in vars(value).items():
+                is_method = inspect.isroutine(member) or isinstance(member, property)
+                if is_method and not method.startswith("_"):
+                    yield f"{module.__name__}.{name}.{method}", member
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_name_has_a_docstring(name: str) -> None:
+    objects = list(public_objects(importlib.import_module(name)))
+    assert objects
+    assert [label for label, value in objects if not (inspect.getdoc(value) or "").strip()] == []
+
+
+def test_passes_leave_the_traced_kernel_unchanged() -> None:
+    """Nodes are immutable by convention; rewrites return new ones."""
+    import nki
+    import nki.isa as nisa
+    import nki.language as nl
+    from nki.ir.text import print_kernel
+    from nki.kernel import Kernel
+    from nki.pipeline import STAGES, compile_kernel
+
+    def scaled_products(a, b):  # type: ignore[no-untyped-def]
+        rows, columns = a.shape
+        out = nl.ndarray((128, columns), dtype=nl.float32, buffer=nl.shared_hbm)
+        accumulator = nl.ndarray((128, columns), dtype=nl.float32, buffer=nl.psum)
+        for i in nl.affine_range(rows // 128):
+            left = nl.ndarray((128, 128), dtype=b.dtype, buffer=nl.sbuf)
+            right = nl.ndarray((128, columns), dtype=a.dtype, buffer=nl.sbuf)
+            nisa.dma_copy(dst=left, src=b[nl.ds(i * 128, 128), :])
+            nisa.dma_copy(dst=right, src=a[nl.ds(i * 128, 128), :])
+            nisa.nc_matmul(dst=accumulator, stationary=left, moving=right)
+        tile = nl.ndarray((128, columns), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_scalar(dst=tile, data=accumulator, op0=nl.multiply, operand0=2.0)
+        nisa.dma_copy(dst=out, src=tile)
+        return out
+
+    size = nki.symbol("M", multiple_of=128, max=1024)
+    traced = Kernel(scaled_products).trace(
+        nki.TensorSpec((size, 256), nl.bfloat16),
+        nki.TensorSpec((size, 128), nl.bfloat16),
+        target="trn2",
+    )
+    before = print_kernel(traced)
+    seen: list[str] = []
+    forms: dict[str, str] = {}
+
+    def observe(stage: str, form: object) -> None:
+        seen.append(stage)
+        if stage != "program":
+            forms[stage] = print_kernel(form)  # type: ignore[arg-type]
+        assert print_kernel(traced) == before, f"{stage} changed the traced kernel"
+
+    compile_kernel(traced, observe)
+    assert tuple(seen) == STAGES
+    assert forms["trace"] == before
+    assert len(set(forms.values())) > 1, "no pass did anything"
