@@ -15,8 +15,9 @@ from isa.errors import NeuronError
 from isa.operations.control import CoreBarrier, StorageBegin
 from isa.program import Program
 from isa.target import TARGETS
-from nki.interpreter import Interpreter, Step, Storage
+from nki.interpreter import Interpreter, Step
 from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, walk
+from nki.storage import Storage
 from nki.trace import locations
 from simulator.checks.initialised import Shadow
 from simulator.oracle import quiet

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
-import re
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 from isa import affine
 from isa.alu import ACTIVATIONS, ALU
@@ -18,16 +16,10 @@ from isa.fields import ENUM_KINDS, REQUIRED, Attribute, Field, Kind
 from isa.operations import OPERATIONS
 from isa.program import SourceLocation
 from isa.target import TARGETS
+from nki.ir.cursor import BASE64, INTEGER, NAME, NUMBER, WORD, Line
 from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While
 
 _ROLES = ("input", "output", "inout", "local", "constant")
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
-_INTEGER = re.compile(r"-?\d{1,1000}")  # Python converts no more than some thousand digits
-_NUMBER = re.compile(r"[-+]?(?:inf|nan|\d+\.?\d*(?:[eE][-+]?\d+)?)")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
-_WORD = re.compile(r"[^\s,:()\[\]]+")
-_BASE64 = re.compile(r"[A-Za-z0-9+/=]*")
-_BLANKS = re.compile(r" *")
 
 
 def parse_kernel(text: str) -> Kernel:
@@ -45,107 +37,6 @@ def parse_kernel(text: str) -> Kernel:
             f"line {line.number}, column 1: nested too deeply",
             notes=(line.text[:200],),
         ) from None
-
-
-class Line:
-    """A cursor over one line of text."""
-
-    __slots__ = ("indent", "number", "position", "text")
-
-    def __init__(self, number: int, text: str) -> None:
-        self.number = number
-        self.text = text
-        self.indent = len(text) - len(text.lstrip(" "))
-        self.position = self.indent
-
-    def fail(self, expected: str, position: int | None = None) -> NoReturn:
-        column = self.position if position is None else position
-        found = self.text[column:].split(" ")[0] or "the end of the line"
-        raise NeuronError(
-            "ir-syntax",
-            f"line {self.number}, column {column + 1}: expected {expected}, found {found}",
-            notes=(self.text, " " * column + "^"),
-        )
-
-    def skip(self) -> None:
-        match = _BLANKS.match(self.text, self.position)
-        assert match is not None
-        self.position = match.end()
-
-    @property
-    def at_end(self) -> bool:
-        self.skip()
-        return self.position == len(self.text)
-
-    def end(self) -> None:
-        if not self.at_end:
-            self.fail("the end of the line")
-
-    def take(self, literal: str) -> bool:
-        """Consume the literal if it comes next; words only as whole words."""
-        self.skip()
-        end = self.position + len(literal)
-        if not self.text.startswith(literal, self.position):
-            return False
-        if literal[-1].isalnum() and end < len(self.text) and _is_word(self.text[end]):
-            return False
-        self.position = end
-        return True
-
-    def need(self, literal: str) -> None:
-        if not self.take(literal):
-            self.fail(f"`{literal}`")
-
-    def match(self, pattern: re.Pattern[str], expected: str) -> str:
-        self.skip()
-        match = pattern.match(self.text, self.position)
-        if match is None:
-            self.fail(expected)
-        self.position = match.end()
-        return match.group()
-
-    def integer(self) -> int:
-        return int(self.match(_INTEGER, "an integer"))
-
-    def name(self) -> str:
-        return self.match(_NAME, "a name")
-
-    def string(self) -> str:
-        start = self.position
-        try:
-            return json.loads(self.match(_STRING, "a string in double quotes"))
-        except json.JSONDecodeError:
-            self.fail("a string in double quotes", start)
-
-    def choice(self, table: Any, what: str) -> Any:
-        """The entry of a mapping that the next name selects."""
-        self.skip()
-        start = self.position
-        name = self.name()
-        if name not in table:
-            self.fail(f"{what} (one of {', '.join(sorted(table))})", start)
-        return table[name]
-
-    def until(self, stops: str) -> tuple[str, int]:
-        """The text up to one of the stops outside brackets (not consumed), and its column."""
-        self.skip()
-        start, depth = self.position, 0
-        for column in range(start, len(self.text)):
-            character = self.text[column]
-            if depth == 0 and character in stops:
-                self.position = column
-                return self.text[start:column].rstrip(), start
-            if character in "([":
-                depth += 1
-            elif character in ")]":
-                depth -= 1
-                if depth < 0:
-                    break
-        self.fail(f"one of `{stops}` after this", start)
-
-
-def _is_word(character: str) -> bool:
-    return character.isalnum() or character == "_"
 
 
 class Parser:
@@ -168,9 +59,9 @@ class Parser:
             raise NeuronError("ir-syntax", "line 1, column 1: expected `kernel`, found no text")
         line = self.lines[0]
         line.need("kernel")
-        name = line.match(_WORD, "the kernel's name")
+        name = line.match(WORD, "the kernel's name")
         line.need("target=")
-        target = line.match(_NAME, "a target")
+        target = line.match(NAME, "a target")
         if target not in TARGETS:
             line.fail(f"a target (one of {', '.join(TARGETS)})", line.position - len(target))
         line.end()
@@ -201,7 +92,7 @@ class Parser:
         return kernel
 
     def _symbol(self, kernel: Kernel, line: Line) -> None:
-        name = line.match(_WORD, "the symbol's name")
+        name = line.match(WORD, "the symbol's name")
         line.need("min=")
         low = line.integer()
         high = line.integer() if line.take("max=") else None
@@ -254,7 +145,7 @@ class Parser:
         line.skip()
         start = line.position
         try:
-            raw = base64.b64decode(line.match(_BASE64, "base64"), validate=True)
+            raw = base64.b64decode(line.match(BASE64, "base64"), validate=True)
             return np.frombuffer(raw, DTYPES[tensor.dtype].numpy).reshape(tensor.shape).copy()
         except (binascii.Error, ValueError, TypeError):
             line.fail(f"base64 of {tensor.dtype}{list(tensor.shape)}", start)
@@ -451,7 +342,7 @@ class Parser:
         return self.form(line)
 
     def _algebra(self, line: Line, text: str, column: int) -> Any:
-        if _INTEGER.fullmatch(text):
+        if INTEGER.fullmatch(text):
             return int(text)
         try:
             return affine.parse_form(text, self.symbols, self._named_registers())
@@ -500,11 +391,11 @@ class Parser:
         line.fail("a view of a tensor")
 
     def number(self, line: Line) -> int | float:
-        text = line.match(_NUMBER, "a number")
-        return int(text) if _INTEGER.fullmatch(text) else float(text)
+        text = line.match(NUMBER, "a number")
+        return int(text) if INTEGER.fullmatch(text) else float(text)
 
     def real(self, line: Line) -> float:
-        return float(line.match(_NUMBER, "a number"))
+        return float(line.match(NUMBER, "a number"))
 
     def flag(self, line: Line) -> bool:
         return line.choice({"true": True, "false": False}, "true or false")

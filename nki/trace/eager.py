@@ -6,9 +6,7 @@ run through the same interpreter as in the reference, so the results are the sam
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
-from contextvars import copy_context
 from functools import partial
 from typing import Any
 
@@ -20,13 +18,15 @@ from isa.errors import NeuronError
 from isa.operations.control import CoreBarrier
 from isa.spec import Operation
 from isa.target import Target
-from nki.interpreter import Interpreter, Storage, View
+from nki.interpreter import Interpreter
 from nki.ir.nodes import Access, Op, Register, Tensor
 from nki.language.layout import dense_strides
 from nki.language.tensor import NkiTensor
 from nki.reference import check_output, plain_copy, step_cores
+from nki.storage import Storage, View
 from nki.trace.call import TensorSpec, call_arguments, map_tensors, spec_of
 from nki.trace.context import CURRENT, Context, Location, NkiInstruction
+from nki.trace.core_threads import CoreThread
 from nki.trace.locations import (
     error_location,
     resolve,
@@ -392,7 +392,7 @@ class _Launch:
             CURRENT.reset(token)
 
     def _run_threads(self) -> None:
-        threads = [_CoreThread(partial(self._run_core, core), core) for core in range(self.cores)]
+        threads = [CoreThread(partial(self._run_core, core), core) for core in range(self.cores)]
         try:
             step_cores(threads)
         finally:
@@ -411,65 +411,3 @@ def _no_partner(op: Op) -> None:
             hint="Launch the kernel on two cores, kernel[2](...), or leave the barrier out.",
             location=resolve(op.location),
         )
-
-
-class _Stopped(BaseException):
-    """Unwinds a core that another core's failure leaves waiting."""
-
-
-class _CoreThread(Iterator[Op]):
-    """A core in a thread of its own that runs only while `next` waits for it.
-
-    Gives the barriers that the core reaches; it goes on behind one at the `next` after it.
-    """
-
-    def __init__(self, run: Callable[[Callable[[Op], None]], None], core: int) -> None:
-        self._run = run
-        self._go = threading.Semaphore(0)
-        self._arrived = threading.Semaphore(0)
-        self._barrier: Op | None = None
-        self._error: BaseException | None = None
-        self._stopping = False
-        context = copy_context()
-        self._thread = threading.Thread(
-            target=lambda: context.run(self._main), name=f"core {core}", daemon=True
-        )
-
-    def __next__(self) -> Op:
-        if self._thread.ident is None:
-            self._thread.start()
-        self._barrier = None
-        self._go.release()
-        self._arrived.acquire()
-        if self._error is not None:
-            raise self._error
-        if self._barrier is None:
-            raise StopIteration
-        return self._barrier
-
-    def stop(self) -> None:
-        """End the thread, wherever it is."""
-        if self._thread.is_alive():
-            self._stopping = True
-            self._go.release()
-            self._thread.join()
-
-    def _main(self) -> None:
-        self._go.acquire()
-        try:
-            if not self._stopping:
-                self._run(self._wait)
-        except _Stopped:
-            pass
-        except BaseException as error:
-            self._error = error
-        finally:
-            self._arrived.release()
-
-    def _wait(self, op: Op) -> None:
-        """At a barrier: hand over, and go on when it is this core's turn again."""
-        self._barrier = op
-        self._arrived.release()
-        self._go.acquire()
-        if self._stopping:
-            raise _Stopped

@@ -1,0 +1,163 @@
+"""The bytes of the tile IR's tensors, and accesses placed in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from isa.affine import Affine, evaluate
+from isa.dtypes import DTYPES
+from isa.errors import NeuronError
+from nki.ir.nodes import Access, Tensor
+from simulator.checks.initialised import Shadow
+from simulator.oracle import fill_sentinel
+from simulator.views import Indirect, strided, view_dtype
+
+Registers = Mapping[int, int]
+"""Register values by register number."""
+
+
+class Storage:
+    """The bytes of one tensor: on chip `rows` partitions of `row_bytes`, in HBM one row.
+
+    It starts without data. `shadow`, where there is one, mirrors it.
+    """
+
+    __slots__ = ("buffer", "row_bytes", "rows", "shadow", "shape", "tensor", "views")
+
+    def __init__(self, tensor: Tensor, shape: tuple[int, ...], shadow: Shadow | None) -> None:
+        self.views: dict[tuple[Any, ...], Any] = {}
+        self.tensor = tensor
+        self.shape = shape
+        total = DTYPES[tensor.dtype].size
+        for count in shape:
+            total *= count
+        self.rows = shape[0] if tensor.memory.on_chip else 1
+        self.row_bytes = total // max(self.rows, 1)
+        self.buffer: np.ndarray[Any, Any] = np.empty(total, np.uint8)
+        self.shadow = shadow
+        if shadow is not None:
+            shadow.add(self.buffer)
+        fill_sentinel(self.array())
+
+    def __del__(self) -> None:
+        if self.shadow is not None:
+            self.shadow.spaces.pop(id(self.buffer), None)
+
+    def array(self) -> np.ndarray[Any, Any]:
+        """All of it as an array of the tensor's dtype and shape, aliasing the bytes."""
+        return np.ndarray(self.shape, view_dtype(self.tensor.dtype), self.buffer)
+
+    def begin(self) -> None:
+        """The allocation starts afresh: it holds nothing."""
+        view = self.array()
+        fill_sentinel(view)
+        if self.shadow is not None:
+            self.shadow.begin(view)
+
+    def assign(self, data: np.ndarray[Any, Any]) -> None:
+        """Make it hold an array of the same dtype and shape."""
+        self.buffer[...] = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        if self.shadow is not None:
+            self.shadow.spaces[id(self.buffer)].reset(initialised=True)
+
+
+class View:
+    """An access placed in its storage. `fixed` is its NumPy view unless registers decide it."""
+
+    __slots__ = (
+        "access",
+        "fixed",
+        "high",
+        "index",
+        "low",
+        "offset",
+        "shape",
+        "skip",
+        "storage",
+        "strides",
+        "terms",
+    )
+
+    def __init__(
+        self,
+        access: Access,
+        storage_of: Callable[[Tensor], Storage],
+        binding: Mapping[str, int],
+        skip: bool = False,
+    ) -> None:
+        size = DTYPES[access.dtype].size
+        self.access = access
+        self.storage = storage_of(access.storage)
+        shape = [evaluate(count, binding) for count in access.shape]
+        strides = [evaluate(stride, binding) * size for stride in access.strides]
+        self.index: View | None = None
+        if access.vector_offset is not None:
+            self.index = View(access.vector_offset, storage_of, binding)
+            shape[0] = evaluate(access.vector_bound, binding)
+            strides[0] = evaluate(access.vector_stride, binding) * size
+        self.shape = tuple(shape)
+        self.strides = tuple(strides)
+        self.skip = skip
+        self.terms: tuple[tuple[int, int], ...] = ()
+        offset = access.offset
+        if isinstance(offset, Affine):
+            self.terms = tuple((r.number, evaluate(c, binding) * size) for r, c in offset.terms)
+            offset = offset.constant
+        self.offset = evaluate(offset, binding) * size
+        # How far the access reaches from its start within one row of the storage.
+        self.low, self.high = 0, size
+        rows = 1 if access.storage.memory.on_chip else 0
+        for count, stride in zip(shape[rows:], strides[rows:]):
+            if stride < 0:
+                self.low += (count - 1) * stride
+            else:
+                self.high += (count - 1) * stride
+        self.fixed: Any = None
+        if not self.terms and (self.index is None or self.index.fixed is not None):
+            self.fixed = self.resolve({})
+
+    def resolve(self, registers: Registers) -> Any:
+        """The operand: a view, an `Indirect`, or None where it is out of bounds and skipped.
+
+        Raises NeuronError out-of-bounds, or dynamic-out-of-bounds where registers take part.
+        """
+        if self.fixed is not None:
+            return self.fixed
+        offset = self.offset
+        for number, scale in self.terms:
+            offset += registers[number] * scale
+        if not self._inside(offset):
+            if self.skip and self.terms:
+                return None
+            raise self._outside(offset)
+        view = strided(self.storage.buffer, self.access.dtype, offset, self.shape, self.strides)
+        if self.index is None:
+            return view
+        return Indirect(view, self.index.resolve(registers), self.skip)
+
+    def _inside(self, offset: int) -> bool:
+        if 0 in self.shape:
+            return True
+        storage = self.storage
+        if not storage.tensor.memory.on_chip:
+            return offset + self.low >= 0 and offset + self.high <= storage.row_bytes
+        row, column = divmod(offset, storage.row_bytes)
+        return (
+            row >= 0
+            and row + self.shape[0] <= storage.rows
+            and column + self.low >= 0
+            and column + self.high <= storage.row_bytes
+        )
+
+    def _outside(self, offset: int) -> NeuronError:
+        size = DTYPES[self.access.dtype].size
+        storage = self.storage
+        return NeuronError(
+            "dynamic-out-of-bounds" if self.terms else "out-of-bounds",
+            f"{self.access.dtype}{list(self.shape)} at element {offset // size} with strides "
+            f"{[stride // size for stride in self.strides]} leaves {storage.tensor.name!r}, which "
+            f"is {storage.tensor.dtype}{list(storage.shape)}",
+        )
