@@ -92,13 +92,14 @@ profiles["blocked"] = measure(blocked, lhsT, rhs)
 # What each step changed:
 
 # %%
-print(f"{'kernel':14} {'total us':>9} {'MB moved':>9} {'TensorE':>8} {'DMA':>6}   bound")
+print(f"{'kernel':14}{'us':>8}{'MB moved':>10}{'TensorE':>9}{'DMA':>6}   bound")
 for name, metrics in profiles.items():
     row = metrics.to_dict()
+    moved = sum(row["dma"]["bytes"].values()) / 1e6
+    tensor = row["engines"][0]["active_percent"]
     print(
-        f"{name:14} {row['total_us']:9.1f} {row['dma_bytes'] / 1e6:9.1f} "
-        f"{row['engines']['tensor']['utilisation']:8.1%} {row['dma']['utilisation']:6.1%}   "
-        f"{row['bound']}"
+        f"{name:14}{row['total_ns'] / 1e3:8.1f}{moved:10.1f}{tensor:8.0f}%"
+        f"{row['dma']['active_percent']:5.0f}%   {row['bound']}"
     )
-times = [metrics.to_dict()["total_us"] for metrics in profiles.values()]
+times = [metrics.to_dict()["total_ns"] for metrics in profiles.values()]
 assert times[0] > times[1] > times[2]
