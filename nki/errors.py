@@ -5,9 +5,10 @@ The catalogue itself is `isa.errors.CATALOGUE`, so that every layer can raise fr
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import ParamSpec, TypeVar
 
 from isa.errors import CATALOGUE, CatalogueEntry, NeuronError
@@ -23,6 +24,7 @@ __all__ = [
     "CATALOGUE",
     "CatalogueEntry",
     "NeuronError",
+    "USER_FRAMES",
     "catalogue_page",
     "explain",
     "snippet",
@@ -66,17 +68,26 @@ def snippet(place: SourceLocation) -> list[str]:
 
 
 def without_own_frames(error: BaseException) -> BaseException:
-    """The error with its traceback ending at the user's last frame."""
+    """The error with the user's frames only in its traceback, so that it ends at the last one."""
     frames: list[TracebackType] = []
     traceback = error.__traceback__
     while traceback is not None:
-        if not is_own_file(traceback.tb_frame.f_code.co_filename):
+        if not _is_own(traceback.tb_frame):
             frames.append(traceback)
         traceback = traceback.tb_next
     result: TracebackType | None = None
     for frame in reversed(frames):
         result = TracebackType(result, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
     return error.with_traceback(result)
+
+
+def _is_own(frame: FrameType) -> bool:
+    """Whether a frame runs this project's code, functions that are generated for it included."""
+    name = frame.f_code.co_filename
+    if is_own_file(name) or name == contextlib.__file__:
+        return True
+    module = str(frame.f_globals.get("__name__")).partition(".")[0]
+    return name.startswith("<") and module in ("isa", "simulator", "nki")
 
 
 def user_frames(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
@@ -89,14 +100,14 @@ def user_frames(function: Callable[_Parameters, _Result]) -> Callable[_Parameter
 
     @functools.wraps(function)
     def entry(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
-        with _USER_FRAMES:
+        with USER_FRAMES:
             return function(*args, **kwargs)
 
     return entry
 
 
 class _UserFrames:
-    """What `user_frames` wraps around a call.
+    """A context that does what `user_frames` does, for parts of a function.
 
     Python adds the frame of a `raise` to the traceback, but not that of a `with` whose `__exit__`
     lets the exception go on; so the traceback set here is what the caller gets.
@@ -121,13 +132,13 @@ class _UserFrames:
             error.__suppress_context__ = True
 
 
-_USER_FRAMES = _UserFrames()
+USER_FRAMES = _UserFrames()
 
 
 def _is_own_chain(error: BaseException | None) -> bool:
     """Whether an exception that led to another was caught by this project's code."""
     start = None if error is None else error.__traceback__
-    return start is not None and is_own_file(start.tb_frame.f_code.co_filename)
+    return start is not None and _is_own(start.tb_frame)
 
 
 def annotate(error: NeuronError) -> None:

@@ -218,12 +218,18 @@ class CompiledKernel:
 
         for index, array in zip(self.program.parameters, inputs):
             declaration = self.program.tensors[index]
-            if normalise(array.dtype) != declaration.dtype:
-                raise NeuronError(
-                    "input-mismatch",
-                    f"{declaration.name} is {declaration.dtype}, the array is {array.dtype}",
-                    hint=f"Convert the array to {declaration.dtype}.",
-                )
+            dtype, shape = declaration.dtype, declaration.shape
+            what = (
+                f"{declaration.name} is {dtype}{list(shape)}, the array is "
+                f"{array.dtype}{list(array.shape)}"
+            )
+            if normalise(array.dtype) != dtype:
+                hint = f"Convert the array to {dtype}."
+                raise NeuronError("input-mismatch", what, hint=hint)
+            if len(shape) != array.ndim or any(
+                type(size) is int and size != given for size, given in zip(shape, array.shape)
+            ):
+                raise NeuronError("input-mismatch", what)
 
 
 @user_frames

@@ -11,6 +11,7 @@ from isa.enums import ReduceCommand as reduce_cmd
 from isa.errors import NeuronError
 from isa.operations import OPERATIONS
 from nki import settings
+from nki.errors import USER_FRAMES
 from nki.isa.calls import function
 from nki.trace.context import CURRENT, NkiInstruction, caller, current
 from nki.trace.registers import VirtualRegister
@@ -34,17 +35,18 @@ def register_alloc(x: int | None = None) -> VirtualRegister:
 
     Source: SDK nki/api/nki.isa.rst#nki.isa.register_alloc
     """
-    if x is not None and not isinstance(x, VirtualRegister):
-        try:
-            x = x.__index__()
-        except AttributeError:
-            raise NeuronError(
-                "value-not-allowed",
-                what=f"register_alloc({x!r})",
-                why="A register begins with an integer, or with nothing.",
-                hint="Load a tensor's element with nisa.register_load.",
-            ) from None
-    return current("nisa.register_alloc").register_alloc(x, caller())
+    with USER_FRAMES:
+        if x is not None and not isinstance(x, VirtualRegister):
+            try:
+                x = x.__index__()
+            except AttributeError:
+                raise NeuronError(
+                    "value-not-allowed",
+                    what=f"register_alloc({x!r})",
+                    why="A register begins with an integer, or with nothing.",
+                    hint="Load a tensor's element with nisa.register_load.",
+                ) from None
+        return current("nisa.register_alloc").register_alloc(x, caller())
 
 
 FUNCTIONS = {row.name: function(row) for row in OPERATIONS.values() if row.public}

@@ -21,6 +21,7 @@ from isa.errors import NeuronError
 from isa.fields import ENUM_KINDS, REQUIRED, Attribute, Field, Kind, Operand
 from isa.rules import Call, Violation, check_call
 from isa.spec import Operation
+from nki.errors import USER_FRAMES
 from nki.ir.nodes import Access, Register
 from nki.language.operators import Operator
 from nki.language.tensor import NkiTensor
@@ -280,6 +281,7 @@ def function(row: type[Operation]) -> Callable[..., Any]:
         "_row": row,
         "_signatures": {},
         "_first": _first_of_signature,
+        "_user_frames": USER_FRAMES,
         "_missing": MISSING,
         "_frozen": _frozen,
     }
@@ -341,7 +343,8 @@ def _source(row: type[Operation], namespace: dict[str, Any]) -> str:
         "    except (KeyError, TypeError, AttributeError):",
         "        _entry = None",
         "    if _entry is None or _extra or _unknown:",
-        f"        return _first(_row, _signatures, _context, ({arguments},), _location, {name},"
+        "        with _user_frames:",
+        f"            return _first(_row, _signatures, _context, ({arguments},), _location, {name},"
         " _extra, _unknown)",
     ]
     for operand, optional in overwrites:

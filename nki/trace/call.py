@@ -15,9 +15,10 @@ from isa.affine import Polynomial, Symbol, polynomial
 from isa.affine import symbols_of as symbols_of_form
 from isa.dtypes import normalise
 from isa.errors import NeuronError
+from nki.errors import user_frames
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, init=False)
 class TensorSpec:
     """A tensor argument without its data: shape (ints, or forms over `symbol`s), dtype, name.
 
@@ -31,8 +32,9 @@ class TensorSpec:
     dtype: str
     name: str = ""
 
-    def __post_init__(self) -> None:
-        shape = self.shape if isinstance(self.shape, (tuple, list)) else (self.shape,)
+    @user_frames
+    def __init__(self, shape: Any, dtype: Any, name: str = "") -> None:
+        shape = shape if isinstance(shape, (tuple, list)) else (shape,)
         sizes = []
         for size in shape:
             if not isinstance(size, Polynomial):
@@ -50,9 +52,11 @@ class TensorSpec:
                     )
             sizes.append(size)
         object.__setattr__(self, "shape", tuple(sizes))
-        object.__setattr__(self, "dtype", normalise(self.dtype))
+        object.__setattr__(self, "dtype", normalise(dtype))
+        object.__setattr__(self, "name", name)
 
 
+@user_frames
 def symbol(
     name: str,
     max: int | None = None,

@@ -80,6 +80,12 @@ def error_location(error: BaseException) -> tuple[CodeType, int] | None:
     return found
 
 
+def is_call(location: tuple[CodeType, int], name: str) -> bool:
+    """Whether a location is a call of the function `name`, by the source text."""
+    place = resolve(location)
+    return place is not None and place.text[place.column :].startswith(f"{name}(")
+
+
 def variable_name(location: tuple[CodeType, int], default: str) -> str:
     """The Python variable that the call at a location is assigned to (or iterated into)."""
     code, offset = location

@@ -21,6 +21,7 @@ from nki.trace.context import CURRENT, Context, Location, NkiInstruction
 from nki.trace.guards import Guards
 from nki.trace.locations import (
     error_location,
+    is_call,
     resolve,
     same_statement,
     variable_name,
@@ -464,11 +465,22 @@ def _run(
         return returned
     except NeuronError as error:
         if error.location is None:
-            error.location = resolve(error_location(error))
+            location = error_location(error)
+            error.location = resolve(location)
+            if error.code == "symbol-index" and location is not None and is_call(location, "range"):
+                raise _range_error(error) from None
         raise
     finally:
         CURRENT.reset(context)
         DECIDE.reset(decide)
+
+
+def _range_error(error: NeuronError) -> NeuronError:
+    """What a launch symbol in Python's `range` is: not just any symbol used as an integer."""
+    found = NeuronError(
+        "symbol-range", what=f"range() over a launch symbol: {error.what}", location=error.location
+    )
+    return found.with_traceback(error.__traceback__)
 
 
 def _views(arguments: dict[str, Any], parameters: list[Tensor]) -> dict[str, Any]:

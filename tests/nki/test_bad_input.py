@@ -1,0 +1,697 @@
+"""Kernels that cannot work are refused with the kernel's line, the rule and a way out."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+from refusals import refused
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+MODES = ("device", "reference", "eager")
+F32 = np.float32
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(tmp_path, monkeypatch):
+    """Runs in an empty folder, which must be empty afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
+    yield
+    assert list(tmp_path.iterdir()) == []
+
+
+def zeros(*shape, dtype=F32):
+    return np.zeros(shape, dtype)
+
+
+def run(kernel, mode, *inputs):
+    return nki.simulate(kernel, mode=mode)(*inputs)
+
+
+in_every_mode = pytest.mark.parametrize("mode", MODES)
+when_compiled = pytest.mark.parametrize("mode", ["device", "reference"])
+
+
+# Operations
+
+
+@nki.jit
+def tall(a):
+    tile = nl.ndarray((256, 64), dtype=a.dtype, buffer=nl.sbuf)  # here
+    nisa.dma_copy(dst=tile, src=a)
+    return a
+
+
+@in_every_mode
+def test_a_tile_of_256_partitions(mode):
+    with refused("partition-limit", "[256, 64]", "sbuf", 256, 128, kernel="tall"):
+        run(tall, mode, zeros(256, 64))
+
+
+@nki.jit
+def computes_in_hbm(a):
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    nisa.tensor_tensor(dst=out, data1=a, data2=a, op=nl.add)  # here
+    return out
+
+
+@nki.jit
+def multiplies_into_sbuf(a):
+    tile = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=a)
+    product = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.nc_matmul(dst=product, stationary=tile, moving=tile)  # here
+    return a
+
+
+@nki.jit
+def loads_into_psum(a):
+    tile = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.psum)
+    nisa.dma_copy(dst=tile, src=a)  # here
+    return a
+
+
+@in_every_mode
+@pytest.mark.parametrize(
+    "kernel, operand, memory",
+    [
+        (computes_in_hbm, "dst", "hbm"),
+        (multiplies_into_sbuf, "dst", "sbuf"),
+        (loads_into_psum, "dst", "psum"),
+    ],
+)
+def test_an_operand_in_the_wrong_memory(mode, kernel, operand, memory):
+    name = kernel.function.__name__
+    with refused("wrong-memory", operand, memory, kernel=name):
+        run(kernel, mode, zeros(64, 64))
+
+
+@nki.jit
+def contracts(a, b):
+    left = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
+    right = nl.ndarray(b.shape, dtype=b.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=left, src=a)
+    nisa.dma_copy(dst=right, src=b)
+    product = nl.ndarray((32, 16), dtype=nl.float32, buffer=nl.psum)
+    nisa.nc_matmul(product, left, right)  # here
+    return a
+
+
+@in_every_mode
+def test_a_matmul_whose_contraction_sizes_differ(mode):
+    with refused("contraction-mismatch", 64, 96, kernel="contracts"):
+        run(contracts, mode, zeros(64, 32), zeros(96, 16))
+
+
+@nki.jit
+def slices_outside(a, size):
+    tile = nl.ndarray((128, 64), dtype=a.dtype, buffer=nl.sbuf)
+    part = tile[:, nl.ds(32, size)]  # here
+    nisa.dma_copy(dst=part, src=a)
+    return a
+
+
+@nki.jit
+def indexes_outside(a, index):
+    row = a[index, :]  # here
+    return row
+
+
+@nki.jit
+def pattern_outside(a, count):
+    view = a.ap(pattern=[[64, count], [1, 64]])  # here
+    return view
+
+
+@in_every_mode
+@pytest.mark.parametrize(
+    "kernel, argument, values",
+    [
+        (slices_outside, 33, ("ds(32, 33)", "size 64", "32 to 64")),
+        (indexes_outside, 64, ("index 64", "size 64")),
+        (indexes_outside, -65, ("index -65", "size 64")),
+        (pattern_outside, 65, ("0 to 4159", "4096")),
+    ],
+)
+def test_a_view_outside_the_tensor(mode, kernel, argument, values):
+    with refused("out-of-bounds", *values, kernel=kernel.function.__name__):
+        run(kernel, mode, zeros(64, 64), argument)
+
+
+@nki.jit
+def shifts_outside(a):
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    rows, columns = a.shape
+    for i in nl.affine_range(rows // 128):
+        tile = nl.ndarray((128, columns), dtype=a.dtype, buffer=nl.sbuf)
+        source = a[nl.ds(i * 128 + 1, 128), :]  # here
+        nisa.dma_copy(dst=tile, src=source)
+        nisa.dma_copy(dst=out[nl.ds(i * 128, 128), :], src=tile)
+    return out
+
+
+def test_a_view_outside_the_tensor_in_some_iteration_of_a_rolled_loop():
+    rows = nki.symbol("M", multiple_of=128, max=1024)
+    with refused("out-of-bounds", "128", "size M", kernel="shifts_outside"):
+        nki.compile(shifts_outside, a=nki.TensorSpec((rows, 16), nl.float32))
+
+
+# Space
+
+
+@nki.jit
+def too_much_sbuf(a, buffers):
+    tiles = []
+    for _ in range(buffers):
+        tile = nl.ndarray((128, 8192), dtype=nl.float32, buffer=nl.sbuf)  # here
+        nisa.memset(dst=tile, value=1.0)
+        tiles.append(tile)
+    for tile in tiles:
+        nisa.dma_copy(dst=a, src=tile)
+    return a
+
+
+def test_an_sbuf_that_overflows():
+    # Tiles of 32 KiB a partition; trn2 has 224 KiB.
+    nki.compile(too_much_sbuf, zeros(128, 8192), 7)
+    values = ("tile", 32768, 8 * 32768, 229376)
+    with refused("sbuf-overflow", *values, kernel="too_much_sbuf") as caught:
+        nki.compile(too_much_sbuf, zeros(128, 8192), 8)
+    live = "\n".join(caught.value.notes)
+    line = line_number("tile = nl.ndarray((128, 8192)")
+    assert live.count("tile") == 8 and live.count("32768 B") == 8
+    assert live.count(f"line {line}") == 8
+
+
+@nki.jit
+def too_much_psum(a, banks):
+    tile = nl.ndarray((128, 512), dtype=nl.bfloat16, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=a)
+    sums = []
+    for _ in range(banks):
+        total = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)  # here
+        nisa.nc_matmul(dst=total, stationary=tile[:, 0:128], moving=tile)
+        sums.append(total)
+    for total in sums:
+        nisa.tensor_copy(dst=tile, src=total)
+        nisa.dma_copy(dst=a, src=tile)
+    return a
+
+
+def test_a_psum_that_overflows():
+    a = zeros(128, 512, dtype=ml_dtypes.bfloat16)
+    nki.compile(too_much_psum, a, 8)
+    with refused("psum-overflow", "total", 2048, kernel="too_much_psum") as caught:
+        nki.compile(too_much_psum, a, 9)
+    assert "\n".join(caught.value.notes).count("total") >= 8
+
+
+# Data
+
+
+@nki.jit
+def half_initialised(a):
+    tile = nl.ndarray((128, 64), dtype=a.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile[:, 0:32], src=a[:, 0:32])
+    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=2.0)  # here
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=tile)
+    return out
+
+
+@in_every_mode
+def test_uninitialised_data_that_reaches_an_output(mode):
+    values = ("out", 128 * 32, 128 * 64, "element 32")
+    with refused("uninitialised-output", *values, kernel="half_initialised"):
+        run(half_initialised, mode, zeros(128, 64))
+
+
+@nki.jit
+def uninitialised_on_the_side(a):
+    tile = nl.ndarray((128, 64), dtype=a.dtype, buffer=nl.sbuf)
+    copy = nl.ndarray((128, 64), dtype=a.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile[:, 0:32], src=a[:, 0:32])
+    nisa.tensor_scalar(dst=copy, data=tile, op0=nl.multiply, operand0=2.0)
+    out = nl.ndarray((128, 32), dtype=a.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=copy[:, 0:32])
+    return out
+
+
+@in_every_mode
+def test_uninitialised_data_that_no_output_depends_on_is_harmless(mode):
+    a = np.arange(128 * 64, dtype=F32).reshape(128, 64)
+    np.testing.assert_array_equal(run(uninitialised_on_the_side, mode, a), 2 * a[:, :32])
+
+
+@nki.jit
+def forgets_the_output(a):
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)  # here
+    tile = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=a)
+    return out
+
+
+@nki.jit
+def writes_half_of_the_output(a):
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)  # here
+    tile = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=a)
+    nisa.dma_copy(dst=out[0:32, :], src=tile[0:32, :])
+    return out
+
+
+@in_every_mode
+@pytest.mark.parametrize(
+    "kernel, values",
+    [
+        (forgets_the_output, ("out", "none of its 256")),
+        (writes_half_of_the_output, ("out", "128 of its 256", "element 128")),
+    ],
+)
+def test_an_output_that_is_not_written(mode, kernel, values):
+    with refused("output-not-written", *values, kernel=kernel.function.__name__):
+        run(kernel, mode, zeros(64, 4))
+
+
+@nki.jit
+def returns_a_tile(a):
+    tile = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=a)
+    return tile
+
+
+@in_every_mode
+def test_a_result_on_chip(mode):
+    with pytest.raises(nki.NeuronError) as caught:
+        run(returns_a_tile, mode, zeros(64, 4))
+    assert caught.value.code == "output-not-hbm"
+    assert "tile" in caught.value.what and "sbuf" in caught.value.what
+
+
+# Cores
+
+
+@nki.jit
+def swaps_without_barrier(a):
+    rows, columns = a.shape
+    half, core = rows // 2, nl.program_id(0)
+    mine, theirs = nl.ds(core * half, half), nl.ds((1 - core) * half, half)
+    shared = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    tile = nl.ndarray((half, columns), dtype=a.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=a[mine, :])
+    nisa.dma_copy(dst=shared[mine, :], src=tile)  # there
+    other = nl.ndarray((half, columns), dtype=a.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=other, src=shared[theirs, :])  # here
+    nisa.dma_copy(dst=out[mine, :], src=other)
+    return out
+
+
+def test_a_missing_barrier_between_cores():
+    with refused("race", "core 0", "core 1", kernel="swaps_without_barrier") as caught:
+        nki.compile(swaps_without_barrier[2], zeros(64, 8))
+    error = caught.value
+    first, second = (line_number(text) for text in ("# there", "src=shared[theirs, :])  # here"))
+    assert f"test_bad_input.py:{first}" in error.what and f":{second}" in error.what
+    assert "core_barrier" in error.hint
+    assert any("# there" in note for note in error.notes)
+
+
+def line_number(text):
+    """The number of the first line of this file that contains a text."""
+    with open(__file__) as source:
+        return next(n for n, line in enumerate(source, 1) if text in line)
+
+
+@nki.jit
+def swaps_rows_without_barrier(a):
+    rows, columns = a.shape
+    core = nl.program_id(0)
+    shared = nl.ndarray((2, *a.shape), dtype=a.dtype, buffer=nl.shared_hbm)
+    out = nl.ndarray((2, *a.shape), dtype=a.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(rows // 128):
+        here = nl.ds(i * 128, 128)
+        tile = nl.ndarray((128, columns), dtype=a.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=a[here, :])
+        nisa.dma_copy(dst=shared[core, here, :], src=tile)
+        other = nl.ndarray((128, columns), dtype=a.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=other, src=shared[1 - core, here, :])  # here
+        nisa.dma_copy(dst=out[core, here, :], src=other)
+    return out
+
+
+def test_a_missing_barrier_in_a_loop_over_a_launch_symbol():
+    rows = nki.symbol("M", multiple_of=128, max=8192)
+    spec = nki.TensorSpec((rows, 8), nl.float32)
+    with refused("race", "core 0", "core 1", kernel="swaps_rows_without_barrier") as caught:
+        nki.compile(swaps_rows_without_barrier[2], a=spec)
+    assert any("M = " in note for note in caught.value.notes)
+
+
+# Python at tracing time
+
+
+@nki.jit
+def branches_on_a_register(a, counts):
+    tile = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=counts)
+    count = nisa.register_alloc()
+    nisa.register_load(count, tile)
+    if count:  # here
+        nisa.memset(dst=tile, value=0)
+    return a
+
+
+@nki.jit
+def compares_a_register(a, counts):
+    tile = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=counts)
+    count = nisa.register_alloc()
+    nisa.register_load(count, tile)
+    while count > 3:  # here
+        nisa.memset(dst=tile, value=0)
+    return a
+
+
+@nki.jit
+def branches_on_a_loop_variable(a, counts):
+    tile = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
+    for i in nl.dynamic_range(4):
+        if i == 0:  # here
+            nisa.memset(dst=tile, value=0)
+    return a
+
+
+@in_every_mode
+@pytest.mark.parametrize(
+    "kernel, value",
+    [
+        (branches_on_a_register, "'count'"),
+        (compares_a_register, "'count'"),
+        (branches_on_a_loop_variable, "'i'"),
+    ],
+)
+def test_a_branch_on_a_register(mode, kernel, value):
+    with refused("register-branch", value, kernel=kernel.function.__name__):
+        run(kernel, mode, zeros(4, 4), zeros(1, 1, dtype=np.int32))
+
+
+@nki.jit
+def calculates_with_a_register(a):
+    count = nisa.register_alloc(3)
+    double = count * 2  # here
+    nisa.register_move(count, double)
+    return a
+
+
+@nki.jit
+def counts_with_a_register(a):
+    for i in range(nisa.register_alloc(3)):  # here
+        nisa.register_alloc(i)
+    return a
+
+
+@in_every_mode
+@pytest.mark.parametrize("kernel", [calculates_with_a_register, counts_with_a_register])
+def test_python_arithmetic_on_a_register(mode, kernel):
+    with refused("register-arithmetic", "register", kernel=kernel.function.__name__):
+        run(kernel, mode, zeros(4, 4))
+
+
+@nki.jit
+def breaks_out_of_a_dynamic_loop(a):
+    tile = nl.ndarray((4, 4), dtype=a.dtype, buffer=nl.sbuf)
+    for _ in nl.dynamic_range(4):  # here
+        nisa.memset(dst=tile, value=0)
+        break
+    return a
+
+
+@nki.jit
+def returns_from_a_dynamic_loop(a):
+    tile = nl.ndarray((4, 4), dtype=a.dtype, buffer=nl.sbuf)
+    for _ in nl.dynamic_range(4):  # here
+        nisa.memset(dst=tile, value=0)
+        return a
+
+
+@nki.jit
+def breaks_out_of_a_while(a):
+    count = nisa.register_alloc(3)
+    while count:
+        nisa.register_move(count, 0)
+        break  # here
+    return a
+
+
+@in_every_mode
+@pytest.mark.parametrize(
+    "kernel", [breaks_out_of_a_dynamic_loop, returns_from_a_dynamic_loop, breaks_out_of_a_while]
+)
+def test_leaving_a_dynamic_loop(mode, kernel):
+    with refused("loop-break", kernel=kernel.function.__name__):
+        run(kernel, mode, zeros(4, 4))
+
+
+@nki.jit
+def counts_in_python(a):
+    tile = nl.ndarray((4, 4), dtype=a.dtype, buffer=nl.sbuf)
+    rounds = 0
+    for _ in nl.dynamic_range(4):
+        nisa.memset(dst=tile, value=rounds * 1.0)  # here
+        rounds += 1
+    return a
+
+
+@nki.jit
+def keeps_a_tile(a):
+    tile = nl.ndarray((4, 4), dtype=a.dtype, buffer=nl.sbuf)
+    for _ in nl.dynamic_range(4):
+        following = nl.ndarray((4, 4), dtype=a.dtype, buffer=nl.sbuf)
+        nisa.tensor_copy(dst=following, src=tile)  # here
+        tile = following
+    return a
+
+
+@nki.jit
+def uses_after_the_loop(a):
+    for _ in nl.dynamic_range(4):
+        tile = nl.ndarray((4, 4), dtype=a.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=a)
+    nisa.dma_copy(dst=a, src=tile)  # here
+    return a
+
+
+@when_compiled
+@pytest.mark.parametrize(
+    "kernel, values",
+    [
+        (counts_in_python, ("0.0", "1.0")),
+        (keeps_a_tile, ("'tile'", "'following'")),
+        (uses_after_the_loop, ("'tile",)),
+    ],
+)
+def test_python_state_carried_through_a_rolled_loop(mode, kernel, values):
+    with refused("loop-carried-state", *values, kernel=kernel.function.__name__):
+        run(kernel, mode, zeros(4, 4))
+
+
+# Launch symbols
+
+
+@nki.jit
+def ranges_over_a_symbol(a):
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    for i in range(a.shape[0] // 128):  # here
+        nisa.dma_copy(dst=out[nl.ds(i * 128, 128), :], src=a[nl.ds(i * 128, 128), :])
+    return out
+
+
+def test_range_over_a_launch_symbol():
+    rows = nki.symbol("M", multiple_of=128, max=8192)
+    with refused("symbol-range", "M", kernel="ranges_over_a_symbol") as caught:
+        nki.compile(ranges_over_a_symbol, a=nki.TensorSpec((rows, 64), nl.float32))
+    assert "nl.affine_range" in caught.value.hint
+
+
+@nki.jit
+def indexes_by_a_symbol(a):
+    names = ["x", "y", "z"]
+    print(names[a.shape[0] - 1])  # here
+    return a
+
+
+def test_a_launch_symbol_where_python_needs_an_integer():
+    rows = nki.symbol("M", max=3)
+    with refused("symbol-index", "M", kernel="indexes_by_a_symbol"):
+        nki.compile(indexes_by_a_symbol, a=nki.TensorSpec((rows, 64), nl.float32))
+
+
+@nki.jit
+def doubles_rows(a):
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    rows, columns = a.shape
+    if rows >= 256:
+        for i in nl.affine_range(rows // 128):
+            tile = nl.ndarray((128, columns), dtype=a.dtype, buffer=nl.sbuf)
+            nisa.dma_copy(dst=tile, src=a[nl.ds(i * 128, 128), :])
+            nisa.tensor_tensor(dst=tile, data1=tile, data2=tile, op=nl.add)
+            nisa.dma_copy(dst=out[nl.ds(i * 128, 128), :], src=tile)
+    return out
+
+
+@pytest.mark.parametrize(
+    "size, values",
+    [
+        (8320, (8320, "at most 8192")),
+        (200, (200, "multiple of 128")),
+        (128, (128, "test_bad_input.py")),  # the branch goes another way for larger sizes
+    ],
+)
+def test_a_size_that_the_guards_refuse(size, values):
+    rows = nki.symbol("M", multiple_of=128, max=8192)
+    compiled = nki.compile(doubles_rows, a=nki.TensorSpec((rows, 16), nl.float32))
+    np.testing.assert_array_equal(compiled(np.ones((384, 16), F32)), np.full((384, 16), 2, F32))
+    with refused("guard-refused", *values):
+        compiled(zeros(size, 16))
+
+
+# Launches
+
+
+@nki.jit
+def adds(a, b):
+    left = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
+    right = nl.ndarray(b.shape, dtype=b.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=left, src=a)
+    nisa.dma_copy(dst=right, src=b)
+    nisa.tensor_tensor(dst=left, data1=left, data2=right, op=nl.add)
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=left)
+    return out
+
+
+@pytest.fixture
+def compiled_adds():
+    return nki.compile(adds, a=nki.TensorSpec((8, 4), nl.float32), b=zeros(8, 4))
+
+
+@pytest.mark.parametrize(
+    "arrays, code, values",
+    [
+        ((zeros(8, 4), zeros(8, 4, dtype=np.float16)), "input-mismatch", ("b", "float16")),
+        ((zeros(8, 4), zeros(8, 5)), "input-mismatch", ("b", "[8, 4]", "[8, 5]")),
+        ((zeros(8, 4), zeros(8, 4, 1)), "input-mismatch", ("b", "[8, 4]", "[8, 4, 1]")),
+        ((zeros(8, 4),), "input-mismatch", ("adds", "a, b", "1")),
+        ((zeros(8, 4),) * 3, "input-mismatch", ("adds", "a, b", "3")),
+        ((zeros(8, 4), 3.0), "not-a-tensor", ("b", "float")),
+    ],
+)
+def test_arrays_that_do_not_fit_a_compiled_kernel(compiled_adds, arrays, code, values):
+    with refused(code, *values):
+        compiled_adds(*arrays)
+
+
+def test_a_name_that_a_compiled_kernel_does_not_have(compiled_adds):
+    with refused("input-mismatch", "c"):
+        compiled_adds(zeros(8, 4), c=zeros(8, 4))
+
+
+def test_arguments_that_the_kernel_does_not_have():
+    with refused("unknown-argument", "adds", "bias"):
+        nki.compile(adds, zeros(8, 4), zeros(8, 4), bias=zeros(8, 4))
+    with refused("missing-argument", "adds", "b"):
+        adds(zeros(8, 4))
+
+
+def test_an_unknown_target(monkeypatch):
+    with refused("unknown-target", "'trn9'"):
+        nki.compile(adds, zeros(8, 4), zeros(8, 4), target="trn9")
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "gpu")
+    with refused("unknown-target", "'gpu'"):
+        adds(zeros(8, 4), zeros(8, 4))
+
+
+def test_an_unknown_mode():
+    with refused("unknown-mode", "'hardware'", "device", "reference", "eager"):
+        nki.simulate(adds, mode="hardware")
+
+
+def test_a_number_of_cores_that_there_is_not():
+    with refused("value-not-allowed", "3"):
+        adds[3](zeros(8, 4), zeros(8, 4))
+
+
+def test_an_operation_outside_a_kernel():
+    name = "test_an_operation_outside_a_kernel"
+    with refused("no-tracer", "nisa.memset", kernel=name):
+        nisa.memset(dst=None, value=0)  # here
+    with refused("no-tracer", "register_alloc"):
+        nisa.register_alloc(1)
+
+
+def test_symbols_and_specifications_that_mean_nothing():
+    with refused("value-not-allowed", "'1M'"):
+        nki.symbol("1M")
+    with refused("value-not-allowed", "M", 300, 200):
+        nki.symbol("M", min=300, max=200)
+    with refused("value-not-allowed", "-1"):
+        nki.TensorSpec((-1, 4), nl.float32)
+    with refused("dtype-not-allowed", "float31"):
+        nki.TensorSpec((1, 4), "float31")
+
+
+# Running
+
+
+@nki.jit
+def copies_rows(a, starts):
+    out = nl.ndarray((8, a.shape[1]), dtype=a.dtype, buffer=nl.shared_hbm)
+    tile = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=starts)
+    start = nisa.register_alloc()
+    nisa.register_load(start, tile)
+    rows = nl.ndarray((8, a.shape[1]), dtype=a.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=rows, src=a[nl.ds(start, 8), :])  # here
+    nisa.dma_copy(dst=out, src=rows)
+    return out
+
+
+@nki.jit
+def gathers_rows(a, starts):
+    out = nl.ndarray((1, a.shape[1]), dtype=a.dtype, buffer=nl.shared_hbm)
+    index = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=index, src=starts)
+    rows = nl.ndarray((1, a.shape[1]), dtype=a.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=rows, src=a.vector_select(0, index))  # here
+    nisa.dma_copy(dst=out, src=rows)
+    return out
+
+
+@in_every_mode
+@pytest.mark.parametrize("kernel, last", [(copies_rows, 24), (gathers_rows, 31)])
+@pytest.mark.parametrize("beyond", [1, 1000, -1000])
+def test_a_dynamic_transfer_out_of_bounds(mode, kernel, last, beyond):
+    a = np.arange(32 * 4, dtype=F32).reshape(32, 4)
+    good = run(kernel, mode, a, np.array([[last]], np.int32))
+    np.testing.assert_array_equal(good, a[last : last + len(good)])
+    start = last + beyond
+    with refused("dynamic-out-of-bounds", kernel=kernel.function.__name__):
+        run(kernel, mode, a, np.array([[start]], np.int32))
+
+
+def test_inputs_are_as_before_when_a_run_fails():
+    @nki.jit
+    def updates_then_fails(a, starts):
+        tile = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
+        nisa.memset(dst=tile, value=7.0)
+        nisa.dma_copy(dst=a, src=tile)
+        return copies_rows(a, starts)
+
+    for mode in MODES:
+        a = zeros(32, 4)
+        with refused("dynamic-out-of-bounds", kernel="copies_rows"):
+            run(updates_then_fails, mode, a, np.array([[500]], np.int32))
+        assert not a.any()
