@@ -126,7 +126,13 @@ class Profile:
     provenance: list[str] = field(default_factory=list)
 
     @property
+    def total_us(self) -> float:
+        """`total_ns` in microseconds."""
+        return self.total_ns / 1e3
+
+    @property
     def device_ns(self) -> float:
+        """`total_ns` and the fixed cost of a kernel on the device."""
         return self.total_ns + self.overhead_ns
 
     def to_dict(self) -> dict[str, Any]:
