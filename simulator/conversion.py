@@ -84,6 +84,20 @@ def convert(view: Array, source: Array) -> None:
         store(view, load_fp32(source))
 
 
+def canonical_nan(values: Array) -> Array:
+    """fp32 results with the positive quiet NaN for every NaN; the array itself if it has none.
+
+    Every arithmetic result passes here before it is stored. NumPy and BLAS do not fix the sign and
+    payload of NaN: which operand's NaN comes out may depend on an element's place in its array.
+    """
+    # The minimum is NaN if anything is, and cheaper than a mask.
+    if values.size:
+        low = np.minimum.reduce(values, axis=None)
+        if low != low:
+            return np.where(np.isnan(values), np.float32(np.nan), values)
+    return values
+
+
 def _unconvertible(row: DType) -> NeuronError:
     return NeuronError(
         "dtype-not-allowed",

@@ -241,7 +241,9 @@ class Window:
         self.strides = tuple(strides)
         self.registers = pattern.registers
         self.skip = skip
-        self.dynamic = bool(self.registers) or (self.index is not None and self.index.dynamic)
+        self.dynamic: bool = bool(self.registers)
+        if self.index is not None and self.index.dynamic:
+            self.dynamic = True
         self.fixed: Any = None
 
     def view(self, registers: Sequence[int]) -> Any:

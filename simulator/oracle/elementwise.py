@@ -10,7 +10,7 @@ from isa.alu import AluOperator
 from isa.dtypes import DTYPES
 from isa.enums import Engine
 from isa.machine import elementwise
-from simulator.conversion import convert, load_fp32, store, store_number
+from simulator.conversion import canonical_nan, convert, load_fp32, store, store_number
 from simulator.elementwise import alu, native_integers
 from simulator.machine import CoreState
 from simulator.oracle.table import kernel
@@ -40,9 +40,10 @@ def direct(dst: Array, shape: tuple[int, ...]) -> Array | None:
 
 
 def finish(dst: Array, result: Array) -> None:
-    """Store fp32 results unless they were computed in `dst` itself."""
-    if result is not dst:
-        store(dst, result)
+    """Store fp32 results, unless they were computed in `dst` itself; NaN becomes canonical."""
+    canonical = canonical_nan(result)
+    if canonical is not dst:
+        store(dst, canonical)
 
 
 @kernel(elementwise.TensorTensor)

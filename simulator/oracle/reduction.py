@@ -22,8 +22,9 @@ LANES = 16
 def reduce_rows(op: AluOperator, rows: Array, element: str) -> Array:
     """Reduce the last dimension of [..., n] elements of NumPy type `element`; gives [...]."""
     if op.identity is None:
-        return _reduce_from_first(op, rows, element)
-    result = _fold(op, rows, element)
+        result = _reduce_from_first(op, rows, element)
+    else:
+        result = _fold(op, rows, element)
     if op.finish is not None:
         count = np.full((), rows.shape[-1], element)
         result = compiled(op.finish, element).call(result, count)

@@ -11,7 +11,7 @@ from isa.alu import ALU, Activation
 from isa.enums import ReduceCommand
 from isa.errors import NeuronError
 from isa.machine import scalar
-from simulator.conversion import load_fp32, store
+from simulator.conversion import canonical_nan, load_fp32, store
 from simulator.elementwise import activation
 from simulator.machine import CoreState
 from simulator.oracle.elementwise import as_column, direct, finish
@@ -55,7 +55,7 @@ def _reset(state: CoreState, result: Array) -> None:
 def _reduce(state: CoreState, result: Array) -> None:
     rows = result.reshape(result.shape[0], -1)
     registers = _registers(state, result.shape[0])
-    registers += reduce_rows(ALU["add"], rows, "float32")
+    registers[...] = canonical_nan(registers + reduce_rows(ALU["add"], rows, "float32"))
 
 
 def _reset_reduce(state: CoreState, result: Array) -> None:

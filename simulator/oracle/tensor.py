@@ -8,7 +8,7 @@ import numpy as np
 
 from isa.errors import NeuronError
 from isa.machine import tensor
-from simulator.conversion import convert, load_fp32, store
+from simulator.conversion import canonical_nan, convert, load_fp32, store
 from simulator.machine import CoreState, StationaryTile
 from simulator.matmul import ROWS, padded, product
 from simulator.oracle.table import kernel
@@ -45,7 +45,7 @@ def multiply_moving(
     result = product(loaded.widened, tile.shape[1], streamed).reshape(dst.shape)
     if accumulate:
         result = result + load_fp32(dst)
-    store(dst, result)
+    store(dst, canonical_nan(result))
 
 
 @kernel(tensor.TransposeStationary)

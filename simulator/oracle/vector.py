@@ -8,7 +8,7 @@ import numpy as np
 
 from isa.alu import AluOperator
 from isa.machine import vector
-from simulator.conversion import load_fp32, store
+from simulator.conversion import canonical_nan, load_fp32, store
 from simulator.elementwise import alu
 from simulator.machine import CoreState
 from simulator.oracle.elementwise import direct, finish, like
@@ -27,7 +27,7 @@ def tensor_reduce(
     if op.arithmetic:
         rows = load_fp32(data).reshape(*kept, -1)
         result = reduce_rows(op, rows, "float32")
-        store(dst, np.negative(result) if negate else result)
+        store(dst, canonical_nan(np.negative(result) if negate else result))
         return
     pattern = bits(data)
     result = reduce_rows(op, pattern.reshape(*kept, -1), pattern.dtype.name)

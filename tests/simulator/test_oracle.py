@@ -63,6 +63,34 @@ def test_tensor_tensor(
     assert same_bits(np.array(dst), cast(expected, result))
 
 
+def test_arithmetic_gives_one_nan() -> None:
+    """Whatever NaN went in, at every place in the tile; copies keep the bits that they move."""
+    patterns = [0x7FC00000, 0xFFC00000, 0x7FC12345, 0x7F800000, 0xFF800000, 0x3F800000, 0x80000000]
+    special = np.array(patterns, np.uint32).view(np.float32)
+    rng = np.random.default_rng(5)
+    a, b, dst = (empty("float32", 23, 37) for _ in range(3))
+    a[...], b[...] = (special[rng.integers(0, len(special), (23, 37))] for _ in range(2))
+
+    def check(name: str, *values: Any) -> None:
+        run(name, dst, *values)
+        found = set(np.array(dst).view(np.uint32)[np.isnan(dst)].tolist())
+        assert found == {0x7FC00000}, name
+
+    for op in ("add", "multiply", "maximum", "divide", "bypass"):
+        check("TensorTensor", a, b, ALU[op])
+    check("TensorScalar", a, ALU["multiply"], b[:, :1], False, ALU["add"], 1.0, False)
+    check("ScalarTensorTensor", a, ALU["add"], 1.0, False, ALU["subtract"], b, True)
+    check("Reciprocal", a)
+    for function in ("copy", "gelu", "exp", "sin", "softplus"):
+        check("Activate", a, ACTIVATIONS[function], b[:, :1], 1.0, ReduceCommand.idle)
+    row = empty("float32", 23, 1)
+    for op in ("add", "maximum", "multiply"):
+        run("TensorReduce", row, a, ALU[op], 1, True)
+        assert set(np.array(row).view(np.uint32)[:, 0].tolist()) == {0x7FC00000}
+    run("TensorCopy", dst, a)
+    assert same_bits(np.array(dst), np.array(a))
+
+
 def test_tensor_tensor_of_different_free_shapes_and_in_place() -> None:
     rng = np.random.default_rng(0)
     a, b = tile(rng, "float32", 4, 2, 3), tile(rng, "float32", 4, 6)
@@ -311,7 +339,7 @@ def test_reductions_of_bits_and_nan() -> None:
     values[1, 17] = np.nan
     for op in ("add", "maximum", "minimum"):
         run("TensorReduce", result, values, ALU[op], 1, False)
-        assert not np.isnan(result[0, 0]) and np.isnan(result[1, 0])
+        assert not np.isnan(result[0, 0]) and result.view(np.uint32)[1, 0] == 0x7FC00000
 
 
 @settings(max_examples=30, deadline=None)
