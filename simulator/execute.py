@@ -211,7 +211,7 @@ class LoadedProgram:
             if not stream.halted
         ]
         if waiting:
-            first = waiting[0][1]
+            first = _culprit(waiting)
             lines = tuple(f"core {number}, {stream.waiting_for()}" for number, stream in waiting)
             raise NeuronError(
                 "deadlock",
@@ -247,6 +247,22 @@ class LoadedProgram:
                     location,
                     self._location(tensor.location),
                 )
+
+
+def _culprit(waiting: list[tuple[int, Stream]]) -> Stream:
+    """The first of the waiting (core, stream) pairs that waits for what no other would still give;
+    else the first of all, as they wait in a circle."""
+    for number, stream in waiting:
+        to_come = {
+            semaphore
+            for core, other in waiting
+            if core == number
+            for instruction in other.instructions[other.pc :]
+            for semaphore, _ in instruction.updates
+        }
+        if stream.missing() - to_come:
+            return stream
+    return waiting[0][1]
 
 
 def _buffer(tensor: TensorDeclaration) -> Array:

@@ -128,6 +128,13 @@ class Stream:
         finally:
             self.pc = pc
 
+    def missing(self) -> set[int]:
+        """The semaphores that the instruction at `pc` waits for in vain."""
+        if self.issued:
+            return set()
+        waits = self.instructions[self.pc].waits
+        return {number for number, amount in waits if self.semaphores[number] < amount}
+
     def waiting_for(self) -> str:
         """What blocks this stream, for messages."""
         instruction = self.instructions[self.pc]

@@ -1,5 +1,7 @@
 """Kernels that cannot work are refused with the kernel's line, the rule and a way out."""
 
+import traceback
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -458,10 +460,10 @@ def test_leaving_a_dynamic_loop(mode, kernel):
 @nki.jit
 def counts_in_python(a):
     tile = nl.ndarray((4, 4), dtype=a.dtype, buffer=nl.sbuf)
-    rounds = 0
+    value = 1.0
     for _ in nl.dynamic_range(4):
-        nisa.memset(dst=tile, value=rounds * 1.0)  # here
-        rounds += 1
+        nisa.memset(dst=tile, value=value)  # here
+        value *= 2
     return a
 
 
@@ -488,7 +490,7 @@ def uses_after_the_loop(a):
 @pytest.mark.parametrize(
     "kernel, values",
     [
-        (counts_in_python, ("0.0", "1.0")),
+        (counts_in_python, ("1.0", "2.0")),
         (keeps_a_tile, ("'tile'", "'following'")),
         (uses_after_the_loop, ("'tile",)),
     ],
@@ -680,6 +682,45 @@ def test_a_dynamic_transfer_out_of_bounds(mode, kernel, last, beyond):
     start = last + beyond
     with refused("dynamic-out-of-bounds", kernel=kernel.function.__name__):
         run(kernel, mode, a, np.array([[start]], np.int32))
+
+
+@nki.jit
+def doubles_own_half(a):
+    rows = nl.ds(nl.program_id(0) * 8, 8)
+    tile = nl.ndarray((8, 64), dtype=a.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile[:, 0:32], src=a[rows, 0:32])
+    nisa.tensor_tensor(dst=tile, data1=tile, data2=tile, op=nl.add)  # here
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out[rows, :], src=tile)
+    return out
+
+
+@in_every_mode
+def test_errors_on_two_cores(mode):
+    with refused("partition-limit", 256, kernel="tall"):
+        run(tall[2], mode, zeros(256, 64))
+    with refused("uninitialised-output", "out", 512, 1024, kernel="doubles_own_half"):
+        run(doubles_own_half[2], mode, zeros(16, 64))
+
+
+def test_own_frames_on_demand(monkeypatch):
+    monkeypatch.setenv("NKI_TRACEBACK", "1")
+    with pytest.raises(nki.NeuronError) as caught:
+        tall(zeros(256, 64))
+    files = [frame.filename for frame in traceback.extract_tb(caught.value.__traceback__)]
+    assert files[-1].endswith("nki/language/allocation.py")
+
+
+def test_exceptions_of_the_kernel_itself_pass_unchanged():
+    @nki.jit
+    def divides(a):
+        return a.shape[0] / 0
+
+    for mode in MODES:
+        with pytest.raises(ZeroDivisionError) as caught:
+            run(divides, mode, zeros(4, 4))
+        last = traceback.extract_tb(caught.value.__traceback__)[-1]
+        assert (last.filename, last.name) == (__file__, "divides")
 
 
 def test_inputs_are_as_before_when_a_run_fails():
