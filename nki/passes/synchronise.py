@@ -13,7 +13,6 @@ the last one after it; so waits count relative to the iteration, whatever the tr
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from typing import Any
 
 from isa.affine import Affine, prove_nonnegative
@@ -22,12 +21,12 @@ from isa.enums import SEQUENCERS, Memory
 from isa.errors import NeuronError
 from isa.machine.control import CoreBarrier, StorageBegin
 from nki.ir.nodes import Access, Loop, Op, Register, Tensor, While
+from nki.passes.access_state import Needs, Occupants, Record, TensorState
 from nki.passes.footprint import WHOLE, Box, box_of, may_overlap
 from nki.passes.steps import Region, Step
 
 ENGINES = len(SEQUENCERS)
 MAX_ITERATIONS = 12
-Needs = dict[int, int]
 Edge = tuple[int, int, int, int, int]
 """(consumer item, consumer engine, producer stream, producer's position in the body, distance)"""
 
@@ -52,108 +51,6 @@ class Channels:
         return self._numbers[key]
 
 
-class TensorState:
-    """What has accessed a tensor at one level: records by box, and the last event by stream.
-
-    While all boxes are static, of one size and aligned to it (the tiles of a tensor), `tiles`
-    finds the one record that can overlap; `records` lists all.
-    """
-
-    __slots__ = ("extents", "last", "records", "tiles")
-
-    def __init__(self) -> None:
-        self.records: list[Record] = []
-        self.last: Needs = {}
-        self.extents: tuple[int, ...] | None = None
-        self.tiles: dict[tuple[int, ...], Record] | None = {}
-
-    def candidates(self, box: Box) -> list[Record]:
-        """The records that may overlap the box."""
-        tiles = self.tiles
-        if tiles is None:
-            return self.records
-        tile = _tile(box, self.extents)
-        if tile is None:
-            return self.records
-        found = tiles.get(tile)
-        return [found] if found is not None else []
-
-    def add(self, record: Record) -> None:
-        """Enter a record, keeping the tile index while the boxes are a grid."""
-        self.records.append(record)
-        if self.tiles is None:
-            return
-        box = record.box
-        if self.extents is None and box.static and box.spans and None not in box.spans:
-            self.extents = tuple(span[1] for span in box.spans if span is not None)
-        tile = _tile(box, self.extents)
-        if tile is None:
-            self.tiles = None
-        else:
-            self.tiles[tile] = record
-
-
-def _tile(box: Box, extents: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    if extents is None or not box.static or len(box.spans) != len(extents):
-        return None
-    result = []
-    for span, extent in zip(box.spans, extents):
-        if span is None or span[1] != extent or span[0] % extent:
-            return None
-        result.append(span[0] // extent)
-    return tuple(result)
-
-
-class Occupants:
-    """The last tensor at every byte of one memory, as intervals sorted by start."""
-
-    __slots__ = ("entries", "starts", "widest")
-
-    def __init__(self) -> None:
-        self.starts: list[int] = []
-        self.entries: list[tuple[int, int, int, Tensor]] = []  # (end, partitions from, to, tensor)
-        self.widest = 0
-
-    def replace(
-        self, low: int, high: int, partition: int, rows: int, tensor: Tensor
-    ) -> list[tuple[int, int, Tensor]]:
-        """Enter a tensor; returns what had bytes in [low, high), forgetting what it covers."""
-        starts, entries = self.starts, self.entries
-        first = bisect_left(starts, low - self.widest)
-        last = bisect_left(starts, high)
-        found = []
-        kept_starts, kept_entries = [], []
-        for index in range(first, last):
-            end, p0, p1, other = entries[index]
-            if end > low:
-                found.append((p0, p1, other))
-                covered = starts[index] >= low and end <= high and partition <= p0 and p1 <= rows
-                if covered:
-                    continue
-            kept_starts.append(starts[index])
-            kept_entries.append(entries[index])
-        starts[first:last] = kept_starts
-        entries[first:last] = kept_entries
-        at = bisect_left(starts, low)
-        starts.insert(at, low)
-        entries.insert(at, (high, partition, rows, tensor))
-        self.widest = max(self.widest, high - low)
-        return found
-
-
-class Record:
-    """Accesses with one box: the last writes by stream, and the reads since. There are several
-    last writes where the later ones are in loops that may not run."""
-
-    __slots__ = ("box", "iteration", "reads", "writes")
-
-    def __init__(self, box: Box, iteration: int) -> None:
-        self.box = box
-        self.iteration = iteration
-        self.writes: Needs = {}
-        self.reads: Needs = {}
-
-
 class Event:
     """An entry of a stream: the item, its iteration, and what is complete once it is."""
 
@@ -167,13 +64,19 @@ class Event:
 
 
 class Summary:
-    """What a region looks like from outside: accesses by (tensor, stream), and which streams each
-    engine knows to have finished it when it leaves."""
+    """What a region looks like from outside.
 
-    __slots__ = ("accesses", "known", "queues")
+    `accesses` are (tensor, box, writes, stream, begins, index of the item in the body); `known`
+    says which streams each engine knows to have finished the loop when it leaves; `primed` maps
+    (producer engine, consumer engine) to the first item at which the consumer takes a token that
+    the producer has given ahead of the loop.
+    """
+
+    __slots__ = ("accesses", "known", "primed", "queues")
 
     def __init__(self) -> None:
-        self.accesses: list[tuple[Tensor, Box, bool, int, bool]] = []
+        self.accesses: list[tuple[Tensor, Box, bool, int, bool, int]] = []
+        self.primed: dict[tuple[int, int], int] = {}
         self.known: dict[int, set[int]] = {}
         self.queues: dict[int, int] = {}
 
@@ -342,33 +245,20 @@ class Level:
 
     def _region(self, number: int, region: Region) -> None:
         summary: Summary = region.summary
-        needs: dict[int, Needs] = {engine: {} for engine in region.engines}
+        needs = self._region_needs(region)
         owner = self.context.owner
         entered = _at_least_once(region.node)
-        nothing = [0] * self.context.streams
-        for tensor, box, writes, stream, begins in summary.accesses:
-            engine = owner.get(stream, stream)
-            wanted = needs[engine]
-            if begins:
-                before: Needs = {}
-                self._begin(tensor, nothing, before)
-                for other, position in before.items():
-                    _raise_to(wanted, other, position)
-                    if not entered:
-                        # The tensor may never begin: what used its bytes counts on.
-                        _raise_to(self._state(tensor).last, other, position)
-            else:
-                knowledge = self.knowledge[engine]
-                self._conflicts(self._state(tensor), box, writes, knowledge, wanted)
         entry: dict[int, list[int]] = {}
         for engine in region.engines:
             self._wait(number, engine, needs[engine], self.knowledge[engine])
             entry[engine] = list(self.knowledge[engine])
-        positions: dict[int, int] = {}
-        for engine in region.engines:
-            positions[engine] = self.counts[engine] + 1
-        for stream in summary.queues:
-            positions[stream] = self.counts[stream] + 1
+        positions = {engine: self.counts[engine] + 1 for engine in region.engines}
+        positions |= {stream: self.counts[stream] + 1 for stream in summary.queues}
+        for producer, consumer in summary.primed:
+            # Behind the loop the consumer takes what is left: a token, if only the prime.
+            knowledge = self.knowledge[consumer]
+            _join(knowledge, entry[producer])
+            knowledge[producer] = max(knowledge[producer], positions[producer] - 1)
         for engine in region.engines:
             knowledge = self.knowledge[engine]
             for stream in summary.known.get(engine, ()):
@@ -386,8 +276,36 @@ class Level:
             self._advance(stream, number, clock)
         for engine in region.engines:
             self._advance(engine, number, self.knowledge[engine])
-        for tensor, box, writes, stream, _ in summary.accesses:
+        for tensor, box, writes, stream, _, _ in summary.accesses:
             self._record(self._state(tensor), box, writes, stream, positions[stream], entered)
+
+    def _region_needs(self, region: Region) -> dict[int, Needs]:
+        """What each engine must wait for ahead of a loop.
+
+        What a producer's prime implies is not waited for, when the consumer takes the prime no
+        later than the access that needs it.
+        """
+        summary: Summary = region.summary
+        needs: dict[int, Needs] = {engine: {} for engine in region.engines}
+        entered = _at_least_once(region.node)
+        nothing = [0] * self.context.streams
+        for tensor, box, writes, stream, begins, at in summary.accesses:
+            engine = self.context.owner.get(stream, stream)
+            wanted: Needs = {}
+            if begins:
+                self._begin(tensor, nothing, wanted)
+                if not entered:
+                    # The tensor may never begin: what used its bytes counts on.
+                    for other, position in wanted.items():
+                        _raise_to(self._state(tensor).last, other, position)
+            else:
+                knowledge = self.knowledge[engine]
+                self._conflicts(self._state(tensor), box, writes, knowledge, wanted)
+            for other, position in wanted.items():
+                primed = summary.primed.get((other, engine))
+                if primed is None or primed > at:
+                    _raise_to(needs[engine], other, position)
+        return needs
 
     def _advance(self, stream: int, item: int, clock: list[int]) -> int:
         """A new event of a stream; returns its position (from 1)."""
@@ -609,31 +527,35 @@ class Level:
         summary = Summary()
         seen: set[Any] = set()
         owner = self.context.owner
-        for item in self.items:
+        for at, item in enumerate(self.items):
             if isinstance(item, Region):
                 for access in item.summary.accesses:
-                    self._summarise_access(summary, seen, *access)
+                    self._summarise_access(summary, seen, *access[:-1], at)
                 continue
             stream = item.queue if item.queue >= 0 else item.engine
             row = item.instruction.row
             for _, tensor in item.begins:
-                self._summarise_access(summary, seen, tensor, WHOLE, True, item.engine, True)
+                self._summarise_access(summary, seen, tensor, WHOLE, True, item.engine, True, at)
             if row is StorageBegin:
                 tensor = item.accesses[0][0].storage
-                self._summarise_access(summary, seen, tensor, WHOLE, True, stream, True)
+                self._summarise_access(summary, seen, tensor, WHOLE, True, stream, True, at)
             elif row is CoreBarrier:
                 for tensor in self.context.shared:
-                    self._summarise_access(summary, seen, tensor, WHOLE, True, stream, False)
+                    self._summarise_access(summary, seen, tensor, WHOLE, True, stream, False, at)
             else:
                 for access, writes in item.accesses:
                     if access.storage in self.context.tracked:
                         box = self._box(access)
                         self._summarise_access(
-                            summary, seen, access.storage, box, writes, stream, False
+                            summary, seen, access.storage, box, writes, stream, False, at
                         )
-        for _, _, _, stream, _ in summary.accesses:
+        for _, _, _, stream, _, _ in summary.accesses:
             if stream in owner:
                 summary.queues[stream] = owner[stream]
+        for number, engine, stream, _, distance in self.edges:
+            if distance:
+                key = (owner.get(stream, stream), engine)
+                summary.primed[key] = min(number, summary.primed.get(key, number))
         self._exit_knowledge(summary)
         return summary
 
@@ -646,6 +568,7 @@ class Level:
         writes: bool,
         stream: int,
         begins: bool,
+        at: int,
     ) -> None:
         box = box.widened(self.node)
         key = (tensor, box if box.static and box.spans else id(box), writes, stream, begins)
@@ -656,7 +579,7 @@ class Level:
         seen.add(key)
         if begins:
             seen.add((tensor, WHOLE, True, stream))
-        summary.accesses.append((tensor, box, writes, stream, begins))
+        summary.accesses.append((tensor, box, writes, stream, begins, at))
 
     def _exit_knowledge(self, summary: Summary) -> None:
         """Which streams' part of the loop each engine knows to be over, once it has taken the
@@ -674,7 +597,7 @@ class Level:
                 event = self.events[stream][position[stream, relative] - 1]
                 _join(knowledge[engine], event.clock)
         final = {}
-        for _, _, _, stream, _ in summary.accesses:
+        for _, _, _, stream, _, _ in summary.accesses:
             if self.counts[stream]:
                 final[stream] = self.counts[stream]
         for engine in range(ENGINES):

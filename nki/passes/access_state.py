@@ -1,0 +1,113 @@
+"""What the accesses of one level have done to each tensor, and which tensor has which bytes."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from nki.ir.nodes import Tensor
+from nki.passes.footprint import Box
+
+Needs = dict[int, int]
+"""The latest position of every stream that must be waited for."""
+
+
+class TensorState:
+    """What has accessed a tensor at one level: records by box, and the last event by stream.
+
+    While all boxes are static, of one size and aligned to it (the tiles of a tensor), `tiles`
+    finds the one record that can overlap; `records` lists all.
+    """
+
+    __slots__ = ("extents", "last", "records", "tiles")
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.last: Needs = {}
+        self.extents: tuple[int, ...] | None = None
+        self.tiles: dict[tuple[int, ...], Record] | None = {}
+
+    def candidates(self, box: Box) -> list[Record]:
+        """The records that may overlap the box."""
+        tiles = self.tiles
+        if tiles is None:
+            return self.records
+        tile = _tile(box, self.extents)
+        if tile is None:
+            return self.records
+        found = tiles.get(tile)
+        return [found] if found is not None else []
+
+    def add(self, record: Record) -> None:
+        """Enter a record, keeping the tile index while the boxes are a grid."""
+        self.records.append(record)
+        if self.tiles is None:
+            return
+        box = record.box
+        if self.extents is None and box.static and box.spans and None not in box.spans:
+            self.extents = tuple(span[1] for span in box.spans if span is not None)
+        tile = _tile(box, self.extents)
+        if tile is None:
+            self.tiles = None
+        else:
+            self.tiles[tile] = record
+
+
+def _tile(box: Box, extents: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    if extents is None or not box.static or len(box.spans) != len(extents):
+        return None
+    result = []
+    for span, extent in zip(box.spans, extents):
+        if span is None or span[1] != extent or span[0] % extent:
+            return None
+        result.append(span[0] // extent)
+    return tuple(result)
+
+
+class Occupants:
+    """The last tensor at every byte of one memory, as intervals sorted by start."""
+
+    __slots__ = ("entries", "starts", "widest")
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+        self.entries: list[tuple[int, int, int, Tensor]] = []  # (end, partitions from, to, tensor)
+        self.widest = 0
+
+    def replace(
+        self, low: int, high: int, partition: int, rows: int, tensor: Tensor
+    ) -> list[tuple[int, int, Tensor]]:
+        """Enter a tensor; returns what had bytes in [low, high), forgetting what it covers."""
+        starts, entries = self.starts, self.entries
+        first = bisect_left(starts, low - self.widest)
+        last = bisect_left(starts, high)
+        found = []
+        kept_starts, kept_entries = [], []
+        for index in range(first, last):
+            end, p0, p1, other = entries[index]
+            if end > low:
+                found.append((p0, p1, other))
+                covered = starts[index] >= low and end <= high and partition <= p0 and p1 <= rows
+                if covered:
+                    continue
+            kept_starts.append(starts[index])
+            kept_entries.append(entries[index])
+        starts[first:last] = kept_starts
+        entries[first:last] = kept_entries
+        at = bisect_left(starts, low)
+        starts.insert(at, low)
+        entries.insert(at, (high, partition, rows, tensor))
+        self.widest = max(self.widest, high - low)
+        return found
+
+
+class Record:
+    """Accesses with one box: the last writes by stream, and the reads since. There are several
+    last writes where the later ones are in loops that may not run."""
+
+    __slots__ = ("box", "iteration", "reads", "writes")
+
+    def __init__(self, box: Box, iteration: int) -> None:
+        self.box = box
+        self.iteration = iteration
+        self.writes: Needs = {}
+        self.reads: Needs = {}
