@@ -438,7 +438,7 @@ def _unknown_argument(
     listed = f"nisa.{row.name}({', '.join(names)})"
     if unknown:
         first = next(iter(unknown))
-        close = difflib.get_close_matches(first, names, 1)
+        close = [n for n in names if n in difflib.get_close_matches(first, names)]
         what = f"nisa.{row.name}() has no argument {first!r}"
         hint = f"Did you mean {close[0]!r}? " if close else ""
     else:

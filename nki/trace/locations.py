@@ -104,6 +104,8 @@ def _assigned_names(code: CodeType) -> dict[int, str]:
         store = following[0]
         if [i.opname for i in following[:2]] == ["GET_ITER", "FOR_ITER"]:
             store = following[-1]
+        elif len(following) > 1 and following[1].opname == "STORE_ATTR":
+            store = following[1]
         if store.opname.startswith(_STORES):
             name = store.argval[0] if isinstance(store.argval, tuple) else store.argval
         elif store.opname == "RETURN_VALUE" and code.co_name.isidentifier():

@@ -1,0 +1,247 @@
+"""accumulate=None: per allocation and region, against a simulation of every PSUM element."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from traced import loops, operations, psum, refused, sbuf, traced, value
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+from isa.affine import Predicate
+from isa.errors import NeuronError
+
+M = nki.symbol("M", multiple_of=128, max=8192)
+R = nki.symbol("R", max=8192)
+P = 128
+
+
+def matmul(dst, **options):
+    """A matmul into a [m, n] region."""
+    m, n = dst.shape
+    left = sbuf(P, P)[:, 0:m]
+    nisa.nc_matmul(dst=dst, stationary=left, moving=sbuf(P, 512)[:, 0:n], **options)
+
+
+def flags(kernel):
+    return [value(op, "accumulate") for op in operations(kernel, "nc_matmul")]
+
+
+def test_the_first_matmul_overwrites_and_later_ones_add():
+    def kernel(a):
+        for _ in range(2):
+            tile = psum(P, 512)
+            for _ in nl.affine_range(3):
+                matmul(tile)
+
+    assert flags(traced(kernel, (4, 4))) == [False, True, True] * 2
+
+
+def test_flags_that_are_given_stay():
+    def kernel(a):
+        tile = psum(P, 512)
+        for k in range(3):
+            matmul(tile, accumulate=k > 0)
+        matmul(tile, accumulate=False)
+        matmul(tile, accumulate=np.True_)
+        matmul(tile)
+
+    assert flags(traced(kernel, (4, 4))) == [False, True, True, False, True, True]
+
+
+def test_state_follows_the_allocation_not_the_address():
+    def kernel(a):
+        for _ in range(2):
+            matmul(nl.ndarray((P, 512), nl.float32, nl.psum, address=(0, 0)))
+
+    assert flags(traced(kernel, (4, 4))) == [False, False]
+
+
+def test_another_instruction_starts_the_region_again():
+    def kernel(a):
+        tile = psum(P, 512)
+        matmul(tile)
+        nisa.memset(dst=tile, value=0.0)
+        matmul(tile)
+        matmul(tile)
+        nisa.tensor_copy(dst=sbuf(P, 512), src=tile)
+        matmul(tile)
+        nisa.memset(dst=tile[:, 0:256], value=0.0)
+        matmul(tile[:, 256:512])
+        matmul(tile[:, 0:256])
+
+    assert flags(traced(kernel, (4, 4))) == [False, False, True, True, True, False]
+
+
+regions = st.tuples(
+    st.sampled_from([0, 32, 64, 96]), st.integers(1, 32), st.integers(0, 15), st.integers(1, 16)
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(["matmul", "matmul", "memset"]), regions), max_size=8))
+def test_regions_against_a_mask_of_elements(steps):
+    """A matmul accumulates where all of its elements were written by matmuls, overwrites where
+    none were, and is refused in between."""
+    started = np.zeros((P, 32), bool)
+    expected, refused_at = [], None
+    for index, (kind, (first, rows, start, width)) in enumerate(steps):
+        part = started[first : first + rows, start : start + width]
+        if kind == "memset":
+            part[...] = False
+        elif part.any() != part.all():
+            refused_at = index
+            break
+        else:
+            expected.append(bool(part.all()))
+            part[...] = True
+
+    def kernel(a):
+        tile = psum(P, 32)
+        for kind, (first, rows, start, width) in steps:
+            region = tile[first : first + rows, start : start + width]
+            if kind == "memset":
+                nisa.memset(dst=region, value=0.0)
+            else:
+                matmul(region)
+
+    if refused_at is None:
+        assert flags(traced(kernel, (4, 4))) == expected
+    else:
+        assert "earlier matmuls wrote only a part" in refused("psum-overlap", kernel, (4, 4)).what
+
+
+def test_many_banks_of_one_tile():
+    def kernel(a):
+        tile = psum(P, 4, 64)
+        for _ in range(3):
+            for bank in range(4):
+                matmul(tile[:, bank, :])
+
+    assert flags(traced(kernel, (4, 4))) == [False] * 4 + [True] * 8
+
+
+def test_a_rolled_loop_gets_a_predicate():
+    def kernel(a):
+        tile = psum(P, 512)
+        for k in nl.affine_range(a.shape[0] // P):
+            matmul(tile)
+
+    kernel = traced(kernel, (M, 8))
+    (loop,) = loops(kernel.bodies[0])
+    (flag,) = flags(kernel)
+    assert isinstance(flag, Predicate) and flag.op == ">"
+    assert flag.form.terms == ((loop.variable, 1),) and flag.form.constant == 0
+
+
+def test_an_explicit_condition_gives_the_same_predicate():
+    def inferred(a):
+        tile = psum(P, 512)
+        for k in nl.affine_range(1, a.shape[0] // P):
+            matmul(tile)
+
+    def explicit(a):
+        tile = psum(P, 512)
+        for k in nl.affine_range(1, a.shape[0] // P):
+            matmul(tile, accumulate=(k > 1))
+
+    assert str(flags(traced(inferred, (M, 8)))) == str(flags(traced(explicit, (M, 8))))
+
+
+def test_a_tile_of_the_body_is_fresh_in_each_iteration():
+    def kernel(a):
+        for _ in nl.affine_range(a.shape[0] // P):
+            tile = psum(P, 512)
+            matmul(tile)
+            matmul(tile)
+
+    assert flags(traced(kernel, (M, 8))) == [False, True]
+
+
+def test_started_before_the_loop_it_only_adds():
+    def kernel(a):
+        tile = psum(P, 512)
+        matmul(tile)
+        for _ in nl.affine_range(a.shape[0] // P):
+            matmul(tile)
+        matmul(tile)
+
+    assert flags(traced(kernel, (M, 8))) == [False, True, True]
+
+
+def test_a_dynamic_loop_from_a_register():
+    def kernel(a):
+        start = nisa.register_alloc(2)
+        tile = psum(P, 512)
+        for k in nl.dynamic_range(start, 8):
+            matmul(tile)
+
+    kernel = traced(kernel, (4, 4))
+    (loop,) = loops(kernel.bodies[0])
+    (flag,) = flags(kernel)
+    assert {r: c for r, c in flag.form.terms} == {loop.variable: 1, loop.lower: -1}
+
+
+@pytest.mark.parametrize("trips", [(1, 1), (1, 3), (2, 2), (3, 1)])
+def test_nested_loops_overwrite_in_the_very_first_iteration_only(trips):
+    N = nki.symbol("N", multiple_of=128, max=8192)
+
+    def kernel(a, b):
+        tile = psum(P, 512)
+        for i in nl.affine_range(a.shape[0] // P):
+            for j in nl.affine_range(b.shape[0] // P):
+                matmul(tile)
+
+    kernel = traced(kernel, (M, 8), (N, 8))
+    (outer,) = loops(kernel.bodies[0])
+    (inner,) = outer.body
+    (flag,) = flags(kernel)
+    for i in range(trips[0]):
+        for j in range(trips[1]):
+            registers = {outer.variable.number: i, inner.variable.number: j}
+            assert flag.evaluate({"M": P, "N": P}, registers) == (i + j > 0)
+
+
+def test_a_remainder_adds_to_the_whole_tiles():
+    def kernel(a):
+        tile = psum(P, 512)
+        for k in nl.affine_range((a.shape[0] + P - 1) // P):
+            rows = a[k * P : (k + 1) * P].shape[0]
+            left, right = sbuf(P, P), sbuf(P, 512)
+            nisa.nc_matmul(dst=tile, stationary=left[0:rows], moving=right[0:rows])
+
+    kernel = traced(kernel, (R, 8))
+    first, rest = flags(kernel)
+    assert isinstance(first, Predicate) and rest is True
+    # The last, partial tile must not be the only one.
+    assert [text.split(" (")[0] for _, text in kernel.guards] == ["R//128 >= 1"]
+
+
+def test_iterations_of_a_while_have_no_number():
+    def kernel(a):
+        flag = sbuf(1, 1, dtype=nl.int32)
+        tile = psum(P, 512)
+        reg = nisa.register_alloc(1)
+        while reg:
+            matmul(tile)
+            nisa.register_load(reg, flag)
+
+    error = refused("loop-carried-state", kernel, (4, 4))
+    assert "while" in error.what and error.location.function == "matmul"
+
+
+def test_regions_that_move_need_an_explicit_flag():
+    def kernel(explicit):
+        tile = psum(P, 4, 64)
+        for i in nl.dynamic_range(4):
+            matmul(tile.reshape((P, 256))[:, nl.ds(i, 64)], accumulate=explicit)
+
+    assert flags(traced(lambda a: kernel(False), (4, 4))) == [False]
+    refused("psum-overlap", lambda a: kernel(None), (4, 4))
+
+
+def test_the_flag_must_be_a_truth_value():
+    with pytest.raises(NeuronError) as caught:
+        traced(lambda a: matmul(psum(P, 512), accumulate="yes"), (4, 4))
+    assert caught.value.code == "value-not-allowed"

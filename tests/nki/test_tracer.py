@@ -1,0 +1,463 @@
+"""What the tracer records: operations, tensors, names, lines, roles, cores, guards."""
+
+import dataclasses
+import inspect
+import sys
+
+import numpy as np
+import pytest
+from traced import operations, psum, refused, sbuf, traced, value
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+from isa.alu import ACTIVATIONS, ALU
+from isa.enums import Engine, Memory
+from isa.operations import OPERATIONS
+from isa.spec import defaults
+from isa.target import resolve
+from nki.ir.nodes import Op
+from nki.trace.call import arrays_in, bind_arguments
+from nki.trace.locations import resolve as line_of
+from nki.trace.tracer import trace
+
+here = inspect.currentframe
+
+
+def test_operations_are_recorded_in_order_with_their_lines():
+    lines = []
+
+    def kernel(a):
+        tile = sbuf(128, 8)
+        lines.append(here().f_lineno + 1)
+        nisa.dma_copy(dst=tile, src=a)
+        lines.append(here().f_lineno + 1)
+        nisa.tensor_scalar(
+            dst=tile, data=tile, op0=nl.multiply, operand0=2, op1=nl.add, operand1=1.5
+        )
+        lines.append(here().f_lineno + 1)
+        nisa.dma_copy(a, tile, name="back")
+
+    nodes = traced(kernel, (128, 8)).bodies[0]
+    assert [n.row.name for n in nodes] == [
+        "storage_begin",
+        "dma_copy",
+        "tensor_scalar",
+        "dma_copy",
+    ]
+    assert [line_of(n.location).line for n in nodes[1:]] == lines
+    where = line_of(nodes[1].location)
+    assert where.text[where.column : where.end_column] == "nisa.dma_copy(dst=tile, src=a)"
+    assert where.file == __file__ and where.function == "kernel"
+    scalar = nodes[2]
+    assert value(scalar, "op0") is ALU["multiply"] and value(scalar, "op1") is ALU["add"]
+    assert value(scalar, "operand0") == 2 and value(scalar, "operand1") == 1.5
+    assert value(scalar, "engine") is Engine.vector and value(scalar, "reverse0") is False
+    assert nodes[3].name == "back" and nodes[1].name is None
+
+
+def test_repeated_signatures_record_the_values_of_each_call():
+    """The second call of a signature takes the remembered path: values must still be its own."""
+
+    def kernel():
+        t = nl.ndarray((128, 8), dtype=nl.float32)
+        u = nl.ndarray((128, 8), dtype=nl.float32)
+        for number in (0.0, -0.0, 1, 1.0, True):
+            nisa.tensor_scalar(dst=t, data=u, op0=nl.add, operand0=number)
+            nisa.tensor_scalar(dst=u, data=t, op0=nl.add, operand0=number)
+        for step in ([[1, 8]], [[2, 8]], ((1, 8),), [[1, 2], [3, 4]]):
+            nisa.iota(dst=sbuf(128, 8, dtype=nl.int32), pattern=step, offset=step[0][0])
+        for engine in (nisa.engine.vector, nisa.engine.gpsimd, nisa.engine.vector):
+            nisa.tensor_copy(dst=t, src=u, engine=engine)
+
+    kernel = traced(kernel)
+    scalars = operations(kernel, "tensor_scalar")
+    shown = [repr(value(op, "operand0")) for op in scalars]
+    assert shown == ["0.0"] * 2 + ["-0.0"] * 2 + ["1"] * 2 + ["1.0"] * 2 + ["True"] * 2
+    assert value(scalars[0], "dst").storage.name == "t"
+    assert value(scalars[1], "dst").storage.name == "u"
+    iotas = operations(kernel, "iota")
+    assert [value(op, "pattern") for op in iotas] == [
+        ((1, 8),),
+        ((2, 8),),
+        ((1, 8),),
+        ((1, 2), (3, 4)),
+    ]
+    assert [value(op, "offset") for op in iotas] == [1, 2, 1, 1]
+    engines = [value(op, "engine") for op in operations(kernel, "tensor_copy")]
+    assert engines == [Engine.vector, Engine.gpsimd, Engine.vector]
+
+
+def test_a_wrong_call_after_a_right_one_of_the_same_shape_is_refused():
+    def kernel(partitions, buffer):
+        good, bad = sbuf(128, 8), nl.ndarray((partitions, 8), nl.float32, buffer)
+        nisa.tensor_copy(dst=good, src=good)
+        nisa.tensor_copy(dst=good, src=bad)
+
+    refused("shape-mismatch", lambda: kernel(64, nl.sbuf))
+    refused("wrong-memory", lambda: kernel(128, nl.private_hbm))
+
+
+def test_public_signatures_follow_the_table():
+    for row in OPERATIONS.values():
+        if not row.public:
+            continue
+        function = getattr(nisa, row.name)
+        parameters = inspect.signature(function).parameters
+        named = [n for n in parameters if n != "name"]
+        assert named == list(row.field_names)
+        given = {n: p.default for n, p in parameters.items() if p.default is not p.empty}
+        assert given == defaults(row) | ({"name": None} if "name" in parameters else {})
+        assert all(n in function.__doc__ for n in row.field_names)
+    assert "name" not in inspect.signature(nisa.register_load).parameters
+    assert list(inspect.signature(nisa.iota).parameters)[-1] == "name"
+
+
+def test_arguments_that_are_missing_unknown_or_wrong():
+    t = sbuf
+    cases = [
+        ("missing-argument", lambda: nisa.tensor_copy(dst=t(128, 8))),
+        ("unknown-argument", lambda: nisa.tensor_copy(t(128, 8), t(128, 8), dtype="float32")),
+        ("unknown-argument", lambda: nisa.reciprocal(t(128, 8), t(128, 8), None, 1)),
+        ("not-a-tensor", lambda: nisa.tensor_copy(dst=t(128, 8), src=3.0)),
+        ("operator-not-allowed", lambda: nisa.activation(t(128, 8), nl.maximum, t(128, 8))),
+        ("operator-not-allowed", lambda: nisa.tensor_scalar(t(8, 8), t(8, 8), "add", 1.0)),
+        ("engine-not-allowed", lambda: nisa.memset(t(128, 8), 0.0, engine=nisa.engine.tensor)),
+        ("value-not-allowed", lambda: nisa.register_load(3, t(1, 1))),
+        ("value-not-allowed", lambda: nl.ndarray((128, 8), nl.float32, "sbuf")),
+        ("value-not-allowed", lambda: nl.ndarray((0, 8), nl.float32)),
+        ("dtype-not-allowed", lambda: nl.ndarray((1, 8), "float13")),
+        ("partition-limit", lambda: nl.ndarray((64, 8), nl.float32, address=(96, 0))),
+        ("value-not-allowed", lambda: nl.ndarray((64, 8), nl.float32, address=(0, -4))),
+    ]
+    for code, body in cases:
+        error = refused(code, body)
+        assert error.location.file == __file__ and error.location.function == "<lambda>"
+    assert (
+        "Did you mean 'operand0'"
+        in refused(
+            "unknown-argument",
+            lambda: nisa.tensor_scalar(dst=t(8, 8), data=t(8, 8), op0=nl.add, operand=1.0),
+        ).hint
+    )
+
+
+def test_outside_a_kernel_there_is_nobody_to_run_operations():
+    for call in (lambda: nl.ndarray((1, 1), nl.float32), nl.program_id, nisa.register_alloc):
+        with pytest.raises(nki.NeuronError) as caught:
+            call()
+        assert caught.value.code == "no-tracer"
+    with pytest.raises(nki.NeuronError) as caught:
+        nisa.memset(dst=None, value=0)
+    assert caught.value.code == "no-tracer" and caught.value.location.file == __file__
+
+
+def test_tensors_are_named_after_their_variables():
+    class Holder:
+        pass
+
+    def kernel():
+        first = nl.ndarray((128, 8), dtype=nl.float32, buffer=nl.sbuf)
+        for _ in range(2):
+            tile = nl.ndarray((128, 8), dtype=nl.float32, buffer=nl.sbuf)
+        many = [nl.ndarray((128, 8), dtype=nl.float32, buffer=nl.sbuf)]
+        given = nl.ndarray((128, 8), dtype=nl.float32, buffer=nl.sbuf, name="weights")
+        again = nl.ndarray((128, 8), dtype=nl.float32, buffer=nl.sbuf, name="weights")
+        holder = Holder()
+        holder.part = nl.zeros((128, 8), dtype=nl.float32)
+        assert (first.name, tile.name, given.name) == ("first", "tile.1", "weights")
+        assert (again.name, holder.part.name, many[0].name) == ("weights.1", "part", "tensor")
+
+    kernel = traced(kernel)
+    assert len({t.name for t in kernel.tensors}) == len(kernel.tensors)
+
+
+def test_storage_begins_where_it_is_allocated():
+    def kernel(a):
+        tile, accumulator, scratch = sbuf(128, 8), psum(128, 8), nl.ndarray((4, 8), "int8", nl.hbm)
+        shared = nl.ndarray((4, 8), "int8", nl.shared_hbm)
+        del tile, accumulator, scratch, shared
+
+    kernel = traced(kernel, (4, 4))
+    begun = [value(op, "dst").storage for op in operations(kernel, "storage_begin")]
+    assert [t.memory for t in begun] == [Memory.sbuf, Memory.psum, Memory.private_hbm]
+    assert [t.core for t in kernel.tensors] == [0, 0, 0, 0, None]
+    assert [t.pitch for t in begun] == [8, 8, 0]
+
+
+def test_roles_follow_use():
+    def kernel(a, b, c):
+        out = nl.ndarray((128, 8), nl.float32, nl.shared_hbm)
+        other = nl.ndarray((128, 8), nl.float32, nl.hbm)
+        tile = nl.ndarray((128, 8), nl.float32)
+        nisa.dma_copy(dst=tile, src=a)
+        nisa.dma_copy(dst=b[0:64], src=tile[0:64])
+        nisa.dma_copy(dst=out, src=tile)
+        nisa.dma_copy(dst=other, src=tile)
+        return out, c
+
+    kernel = traced(kernel, *[(128, 8)] * 3)
+    roles = {t.name: t.role for t in kernel.tensors}
+    assert roles == {
+        "inputs[0]": "input",
+        "inputs[1]": "inout",
+        "inputs[2]": "inout",
+        "out": "output",
+        "other": "local",
+        "tile": "local",
+    }
+    assert kernel.parameters == kernel.tensors[:3]
+    assert [t.name for t in kernel.results] == ["out", "inputs[2]"]
+
+
+def test_results_must_be_whole_tensors_in_hbm():
+    def hbm():
+        return nl.ndarray((128, 8), nl.float32, nl.shared_hbm)
+
+    assert traced(lambda: [hbm(), hbm()]).results[1].role == "output"
+    assert traced(lambda: None).results == []
+    for body in (lambda: sbuf(128, 8), lambda: 3, lambda: hbm()[0:4], lambda: [hbm(), None]):
+        refused("output-not-hbm", body)
+
+
+def test_arguments_that_are_no_tensors_pass_through():
+    @dataclasses.dataclass
+    class Options:
+        weights: list
+        scale: float = 2.0
+        bias: np.ndarray | None = None
+
+    class Config(nl.NKIObject):
+        pass
+
+    seen = {}
+
+    def kernel(a, options, config, *rest, flag=None, table=None):
+        seen.update(locals())
+
+    arguments = bind_arguments(
+        kernel,
+        (
+            np.zeros((4, 2), np.float32),
+            Options([np.zeros(3, np.int8), 5]),
+            Config(bias=nki.TensorSpec((7,), "int32"), mode=nl.exp),
+            1,
+            "two",
+        ),
+        {"table": {"k": np.zeros((1, 1), np.float16)}},
+    )
+    traced_kernel = trace(kernel, arguments, resolve("trn2"))
+    assert traced_kernel.parameter_names == [
+        "a",
+        "options.weights[0]",
+        "config.bias",
+        "table['k']",
+    ]
+    assert [t.dtype for t in traced_kernel.parameters] == ["float32", "int8", "int32", "float16"]
+    assert [t.shape for t in traced_kernel.parameters] == [(4, 2), (3,), (7,), (1, 1)]
+    assert seen["options"].weights[1] == 5 and seen["options"].scale == 2.0
+    assert seen["options"].weights[0].shape == (3,) and seen["config"].mode is nl.exp
+    assert seen["rest"] == (1, "two") and seen["flag"] is None
+    assert [a.shape for a in arrays_in(arguments)] == [(4, 2), (3,), (1, 1)]
+    with pytest.raises(nki.NeuronError) as caught:
+        bind_arguments(kernel, (1,), {"flags": 3})
+    assert caught.value.code == "missing-argument" or "flag" in caught.value.hint
+
+
+def test_nested_kernels_are_inlined():
+    @nki.jit
+    def double(tile):
+        nisa.tensor_tensor(dst=tile, data1=tile, data2=tile, op=nl.add)
+
+    def kernel(a):
+        tile = sbuf(128, 8)
+        nisa.memset(dst=tile, value=1.0)
+        double(tile)
+
+    kernel = traced(kernel, (4, 4))
+    assert len(operations(kernel, "tensor_tensor")) == 1
+    assert line_of(operations(kernel, "tensor_tensor")[0].location).function == "double"
+
+
+def test_the_grid_and_the_target():
+    seen = []
+
+    def kernel(a):
+        seen.append((nl.program_id(0), nl.num_programs(), nl.program_ndim()))
+        assert nisa.get_nc_version() is nisa.nc_version.gen3
+        assert nl.tile_size.pmax == 128 and nl.tile_size.psum_bank_fmax == 512
+        assert nl.tile_size.gemm_moving_fmax == 512 and nl.tile_size.psum_num_banks == 8
+
+    traced(kernel, (4, 4))
+    traced(kernel, (4, 4), cores=2)
+    assert seen == [(0, 1, 0), (0, 2, 1), (1, 2, 1)]
+    assert nl.tile_size.sbuf_fmax * 4 == nl.tile_size.sbuf_fmax_bytes
+
+
+def test_cores_share_tensors_by_order_or_name():
+    def kernel(a):
+        core = nl.program_id(0)
+        names = ["x", "y"] if core == 0 else ["y", "x"]
+        first = nl.ndarray((4, 8), nl.float32, nl.shared_hbm)
+        named = {n: nl.ndarray((4, len(n) + 1), nl.float32, nl.shared_hbm, name=n) for n in names}
+        private = nl.ndarray((4, 8), nl.float32, nl.private_hbm)
+        table = nl.shared_constant(np.arange(6, dtype=np.int32).reshape(2, 3))
+        tile = sbuf(4, 8)
+        nisa.memset(dst=tile, value=float(core))
+        nisa.dma_copy(dst=first, src=tile)
+        nisa.dma_copy(dst=private, src=tile)
+        assert table.shape == (2, 3)
+        return first, named["x"], named["y"]
+
+    kernel = traced(kernel, (4, 8), cores=2)
+    assert kernel.parameters[0].memory is Memory.shared_hbm
+    stores = [operations(kernel, "dma_copy", core) for core in (0, 1)]
+    assert value(stores[0][0], "dst").storage is value(stores[1][0], "dst").storage
+    assert value(stores[0][1], "dst").storage is not value(stores[1][1], "dst").storage
+    assert [t.name for t in kernel.results] == ["first", "x", "y"]
+    constants = [t for t in kernel.tensors if t.role == "constant"]
+    assert len(constants) == 1 and constants[0].data.tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_cores_that_do_not_agree():
+    def shared(*shape):
+        return nl.ndarray(shape, nl.float32, nl.shared_hbm)
+
+    def other_shape(a):
+        return shared(4, 8 + nl.program_id(0))
+
+    def one_missing(a):
+        return [shared(4, 8) for _ in range(2 - nl.program_id(0))][0]
+
+    def other_result(a):
+        tensors = [shared(4, 8), shared(4, 8)]
+        return tensors[nl.program_id(0)]
+
+    def private(a):
+        return nl.ndarray((4, 8), nl.float32, nl.private_hbm)
+
+    for body in (other_shape, one_missing, other_result, private):
+        refused("core-mismatch", body, (4, 8), cores=2)
+
+
+def test_no_reorder_and_depends_on_record_order():
+    def kernel(a):
+        t, u = sbuf(128, 8), sbuf(128, 8)
+        first = nisa.memset(dst=t, value=0.0)
+        second = nisa.memset(dst=u, value=1.0)
+        assert second.depends_on(first) is second
+        with nl.no_reorder():
+            nisa.tensor_copy(dst=t, src=u)
+            for _ in nl.affine_range(2):
+                nisa.tensor_copy(dst=u, src=t)
+        nisa.tensor_copy(dst=t, src=u)
+
+    kernel = traced(kernel, (4, 4))
+    first, second = operations(kernel, "memset")
+    assert second.after == (first,)
+    a, b, c, d = operations(kernel, "tensor_copy")
+    assert (a.after, b.after, c.after, d.after) == ((), (a,), (b,), ())
+
+    def rolled(a):
+        with nl.no_reorder():
+            for _ in nl.dynamic_range(3):
+                pass
+
+    refused("not-supported", rolled, (4, 4))
+
+
+def test_a_tensor_as_scalar_offset_is_loaded_into_a_register():
+    def kernel(a):
+        index = sbuf(1, 1, dtype=nl.int32)
+        nisa.memset(dst=index, value=2)
+        tile = sbuf(4, 8)
+        nisa.dma_copy(dst=tile, src=a.ap([[8, 4], [1, 8]], scalar_offset=index))
+
+    kernel = traced(kernel, (16, 8))
+    load = operations(kernel, "register_load")[0]
+    source = value(operations(kernel, "dma_copy")[0], "src")
+    assert source.offset.terms == ((value(load, "dst"), 8),)
+    assert "scalar_offset=index" in line_of(load.location).text
+
+
+def test_loads_stores_and_filled_tensors():
+    def kernel(a):
+        tile = nl.load(a, dtype=nl.bfloat16)
+        ones = nl.ones((128, 8), dtype=nl.int32)
+        full = nl.full((128, 8), 3, dtype=nl.float32)
+        like = nl.zeros_like(ones)
+        empty = nl.empty_like(ones, dtype=nl.float32)
+        nl.store(a, tile)
+        assert (tile.dtype, like.dtype, empty.dtype) == ("bfloat16", "int32", "float32")
+        assert (tile.name, ones.name, full.name) == ("tile", "ones", "full")
+
+    kernel = traced(kernel, (128, 8))
+    fills = [value(op, "value") for op in operations(kernel, "memset")]
+    assert [repr(v) for v in fills] == ["1", "3.0", "0"]
+    assert [line_of(op.location).file for op in operations(kernel, "dma_copy")] == [__file__] * 2
+
+
+def test_branches_on_symbols_become_guards():
+    M = nki.symbol("M", multiple_of=128, max=8192)
+    taken = []
+
+    def kernel(a):
+        rows = a.shape[0]
+        taken.append("large" if rows >= 512 else "small")
+        taken.append(rows % 128 == 0)  # proven: no guard
+        taken.append(rows > 64)
+        taken.append("odd" if rows != 256 else "even")
+        taken.append(rows >= 512)
+
+    kernel = traced(kernel, (M, 8))
+    assert taken[0] == "large" and taken[1] is True and taken[2] is True and taken[3] == "odd"
+    assert [text.split(" (")[0] for _, text in kernel.guards] == ["M >= 512", "M != 256"]
+    assert "test_tracer.py:" in kernel.guards[0][1]
+    from isa.affine import evaluate
+
+    admitted = [
+        m
+        for m in (128, 256, 384, 512, 640)
+        if all(evaluate(form, {"M": m}) >= 0 for form, _ in kernel.guards)
+    ]
+    assert admitted == [512, 640]
+    assert [s.name for s in kernel.symbols] == ["M"]
+
+
+def test_symbols_are_no_integers():
+    M = nki.symbol("M", max=8192)
+    error = refused("symbol-range", lambda a: range(a.shape[0]), (M, 8))
+    assert "range" in error.location.text
+    refused("symbol-index", lambda a: [1, 2][a.shape[0]], (M, 8))
+    other = nki.symbol("M", max=100)
+    refused("value-not-allowed", lambda a, b: None, (M, 8), (other, 8))
+
+
+def test_errors_of_the_author_pass_unchanged():
+    def kernel(a):
+        raise AssertionError("kernel validation")
+
+    with pytest.raises(AssertionError, match="kernel validation"):
+        traced(kernel, (4, 4))
+
+
+def test_operator_names_stand_for_table_rows():
+    assert nl.add.alu is ALU["add"] and nl.add.activation is None
+    assert nl.exp.activation is ACTIVATIONS["exp"] and nl.exp.alu is None
+    assert nl.square.alu is ALU["square"] and nl.square.activation is ACTIVATIONS["square"]
+    assert {*ALU, *ACTIVATIONS} <= set(nl.__all__)
+    assert nl.float32 == "float32" and nl.hbm is nl.private_hbm and nl.sbuf is Memory.sbuf
+
+
+def test_tracing_is_repeatable():
+    def kernel(a):
+        tile = sbuf(128, 8)
+        nisa.dma_copy(dst=tile, src=a)
+        nisa.activation(dst=tile, op=nl.exp, data=tile)
+
+    from nki.ir.compare import same
+
+    first, second = traced(kernel, (128, 8)), traced(kernel, (128, 8))
+    assert same(first, second)
+    assert all(isinstance(n, Op) for n in first.bodies[0])
+    assert sys.getrefcount(first) < 5
