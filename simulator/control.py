@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isa.enums import Condition, RegisterOperation
 from isa.errors import NeuronError
@@ -18,10 +18,12 @@ from isa.spec import Instruction, MachineInstruction
 from simulator.checks.marks import DEAD, EMPTY, Region
 from simulator.oracle import fill_sentinel, load_register, store_register
 from simulator.oracle.control import wrap32
-from simulator.prepare import Preparation
 from simulator.streams import BLOCKED, HALTED, Action
 
-Maker = Callable[[Preparation, int, Instruction], Action]
+if TYPE_CHECKING:
+    from simulator.prepare import Preparation
+
+Maker = Callable[["Preparation", int, Instruction], Action]
 
 CONTROL: dict[str, Maker] = {}
 """How to make the action of every control row."""

@@ -18,6 +18,7 @@ from isa.machine.scalar import ACCUMULATORS
 from isa.program import RegisterReference
 from isa.spec import Instruction, MachineInstruction
 from simulator.checks.marks import CLEAN, DEAD, Tracked
+from simulator.control import CONTROL
 from simulator.oracle import KERNELS
 from simulator.streams import HALTED, Action, Stream
 from simulator.views import Indirect, Window
@@ -183,8 +184,6 @@ class Preparation:
         steps.append(((), partial(int, HALTED), ()))
 
     def _action(self, index: int, instruction: Instruction) -> Action:
-        from simulator.control import CONTROL
-
         control = CONTROL.get(instruction.row.name)
         if control is not None:
             return control(self, index, instruction)
