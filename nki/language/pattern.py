@@ -72,7 +72,8 @@ def check_pattern(
 ) -> None:
     """Counts, strides and the partition step of an `ap` pattern."""
     for stride, count in zip(strides, shape):
-        if bounds(stride)[0] is None or bounds(stride)[0] < 0 or bounds(count)[1] == 0:
+        lowest = bounds(stride)[0]
+        if lowest is None or lowest < 0 or bounds(count)[1] == 0:
             raise NeuronError(
                 "view-not-allowed",
                 what=f"the pair [{stride}, {count}] of {pattern}",

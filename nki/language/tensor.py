@@ -163,7 +163,7 @@ class NkiTensor(ShapeViews):
         view.shape = tuple(sizes)
         view.strides = strides
         view.offset = offset
-        view.first = self.first + begin if storage.pitch else 0
+        view.first = self.first + (begin or 0) if storage.pitch else 0
         view.indirect = view.vector_offset = None
         view.vector_stride = view.vector_bound = 0
         return view
@@ -444,8 +444,10 @@ class NkiTensor(ShapeViews):
                     why="A run-time index is one element in SBUF, or a register.",
                     hint="Copy it into an SBUF tensor of shape (1, 1) first.",
                 )
+            location = author_location()
+            assert location is not None
             context = current("a run-time index")
-            return affine(context.register_from_tensor(index, author_location()))
+            return affine(context.register_from_tensor(index, location))
         return index_form(index, "scalar_offset")
 
     def _vector_index(self, vector_offset: Any) -> Any:

@@ -130,7 +130,9 @@ class _Region:
 
 def _most(count: Any) -> int:
     """A size, or the most it can be."""
-    return count if type(count) is int else bounds(count)[1]
+    most = bounds(count)[1]
+    assert most is not None  # storage on chip has a largest size
+    return most
 
 
 def _started(regions: list[_Region], region: _Region) -> bool:

@@ -106,6 +106,7 @@ def _assigned_names(code: CodeType) -> dict[int, str]:
             store = following[-1]
         elif len(following) > 1 and following[1].opname == "STORE_ATTR":
             store = following[1]
+        name: str
         if store.opname.startswith(_STORES):
             name = store.argval[0] if isinstance(store.argval, tuple) else store.argval
         elif store.opname == "RETURN_VALUE" and code.co_name.isidentifier():
@@ -113,7 +114,8 @@ def _assigned_names(code: CodeType) -> dict[int, str]:
         else:
             continue
         # A frame that is calling stands anywhere between the call and what follows it.
-        names.update(dict.fromkeys(range(call.offset, following[0].offset, 2), name))
+        for offset in range(call.offset, following[0].offset, 2):
+            names[offset] = name
     return names
 
 

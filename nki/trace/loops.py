@@ -17,7 +17,7 @@ from isa.affine import Affine, Polynomial, Predicate, affine, bounds, identical
 from isa.affine.polynomial import Derived
 from isa.errors import NeuronError
 from isa.fields import Kind
-from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, walk
+from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, While, walk
 from nki.trace.locations import resolve
 
 
@@ -93,7 +93,7 @@ class Comparison:
                 self._op(left, right)
             elif isinstance(left, Loop):
                 self._loop(left, right)
-            else:
+            elif isinstance(right, While):
                 self._value(left.register, right.register, right, "the condition")
                 self._nodes(left.body, right.body)
         if len(first) != len(second):

@@ -213,9 +213,9 @@ class Tracer(Context):
                 yield affine(variable)
                 self._expect(frame)
             nodes, accumulates = self._close(frame, lower)
-            variable = frame.bodies[0].variable
-            assert variable is not None
-            self.nodes.append(Loop(variable, lower, middle, step, nodes, True, location))
+            kept = frame.bodies[0].variable
+            assert kept is not None
+            self.nodes.append(Loop(kept, lower, middle, step, nodes, True, location))
         if whole is trips:
             return
         if accumulates and not (whole >= 1):
@@ -385,7 +385,7 @@ def _left(frame: Frame) -> NeuronError:
 
 
 @cache
-def _hbm_writes(row: type[Operation]) -> tuple[int, ...]:
+def _hbm_writes(row: Any) -> tuple[int, ...]:
     """Positions of the operands that a row may write in HBM."""
     return tuple(
         i for i, _, operand in row.operands if operand.role.writes and operand.memories & HBM
@@ -397,7 +397,8 @@ def _mark_written(nodes: list[Node]) -> None:
     for node in walk(nodes):
         if not isinstance(node, Op):
             continue
-        for index in _hbm_writes(node.row):
+        row: Any = node.row
+        for index in _hbm_writes(row):
             storage = node.values[index].storage
             if storage.role == "input":
                 storage.role = "inout"
