@@ -185,6 +185,15 @@ class CompiledKernel:
         save(self.program, path)
 
     @user_frames
+    def program_for(self, arrays: list[np.ndarray]) -> Program:
+        """The program bound to the sizes of `arrays`, which come in parameter order.
+
+        Raises input-mismatch for a dtype or shape that does not fit, or guard-refused.
+        """
+        self._check(arrays)
+        return self.bind([array.shape for array in arrays])
+
+    @user_frames
     def bind(self, shapes: list[tuple[int, ...]]) -> Program:
         """The program for one set of input shapes; raises shape-mismatch or guard-refused."""
         from isa.affine import solve_shape
@@ -209,8 +218,7 @@ class CompiledKernel:
     def _run(self, inputs: list[np.ndarray]) -> tuple[Program, RunResult]:
         from simulator.execute import run
 
-        self._check(inputs)
-        program = self.bind([array.shape for array in inputs])
+        program = self.program_for(inputs)
         return program, run(program, inputs, check=settings.checks_wanted())
 
     def _check(self, inputs: list[np.ndarray]) -> None:

@@ -14,7 +14,7 @@ from nki.cli.compile import compile_command
 from nki.cli.disasm import disasm_command
 from nki.cli.doctor import doctor_command
 from nki.cli.errors import errors_command
-from nki.cli.exit_codes import CLOSED, INTERRUPTED, OK, USAGE, exit_code_table
+from nki.cli.exit_codes import CLOSED, INTERRUPTED, USAGE, exit_code_table
 from nki.cli.failure import Presentation, keep_frames, report_failure, report_usage
 from nki.cli.ir import ir_command
 from nki.cli.isa import isa_command
@@ -79,8 +79,11 @@ def _invoke(given: list[str], presentation: Presentation) -> int:
     try:
         if presentation.own_frames:
             keep_frames()
-        result = group().main(given, prog_name="nki", standalone_mode=False, obj=presentation)
-        return result if isinstance(result, int) else OK.number
+        # Not `main`, which would turn a closed stdout into an exit code of its own.
+        with group().make_context("nki", given, obj=presentation) as context:
+            return int(group().invoke(context))
+    except click.exceptions.Exit as error:
+        return error.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         return USAGE.number

@@ -107,8 +107,9 @@ def compare(output: Any, expected: Any, tolerance: float | None = None) -> Compa
     wrong = error > allowed
     # Relative to what the bound is relative to, so that the two numbers can be compared.
     reference = np.maximum(size, scale)
-    relative = np.divide(error, reference, out=error.copy(), where=reference > 0)
-    relative[equal] = 0.0
+    relative = np.divide(
+        error, reference, out=error.copy(), where=np.isfinite(error) & (reference > 0)
+    )
     worst = np.unravel_index(int(np.argmax(relative)), relative.shape)
     return Comparison(
         agrees=not wrong.any(),

@@ -52,7 +52,7 @@ class Launch:
             self.compiled = compile(self.kernel, *call.args, **call.kwargs)
         names = self.compiled.program.parameter_names
         arrays = [self.tensors[name] for name in names]
-        return self.compiled.bind([array.shape for array in arrays]), arrays
+        return self.compiled.program_for(arrays), arrays
 
     def inputs_data(self) -> list[dict[str, Any]]:
         """The inputs as `--json` shows them."""

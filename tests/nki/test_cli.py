@@ -1,0 +1,800 @@
+"""The command line: what commands print, write and return, for good and for bad input."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from isa.dtypes import DTYPES
+from isa.errors import CATALOGUE, NeuronError
+from nki.cli import main
+from nki.cli.application import COMMANDS
+from nki.cli.comparison import compare, tolerance_of
+from nki.cli.exit_codes import EXIT_CODES, exit_code_of
+from nki.cli.input_specs import KINDS, make_array, read_arguments, read_input, read_inputs
+from nki.cli.output_files import write_file
+from nki.report import Facts, Report, Table, json_text, plain_text, print_report
+
+ROOT = Path(__file__).resolve().parents[2]
+
+KERNELS = '''
+"""Kernels for the tests of the command line. Nothing here is a notebook cell."""
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+
+import numpy as np
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@dataclasses.dataclass
+class Options:
+    factor: float = 2.0
+
+
+def scaled_numpy(a, factor=2.0):
+    return a.astype(np.float32) * factor
+
+
+def wrong_numpy(a):
+    return a.astype(np.float32) * 2.01
+
+
+def body(a, factor):
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    for start in range(0, a.shape[0], 128):
+        rows = nl.ds(start, 128)
+        tile = nl.ndarray((128, a.shape[1]), dtype=a.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=a[rows, :])
+        nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=factor)
+        nisa.dma_copy(dst=out[rows, :], src=tile)
+    return out
+
+
+@nki.jit
+def scaled(a, factor=2.0):
+    pathlib.Path(__file__).with_suffix(".traced").touch()
+    return body(a, Options(factor).factor)
+
+
+def scaled_plain(a):
+    return body(a, 2.0)
+
+
+@nki.jit
+def rows(a):
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(a.shape[0] // 128):
+        tile = nl.ndarray((128, a.shape[1]), dtype=a.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=a[nl.ds(i * 128, 128), :])
+        nisa.dma_copy(dst=out[nl.ds(i * 128, 128), :], src=tile)
+    return out
+
+
+@nki.jit
+def too_tall(a):
+    tile = nl.ndarray((256, 4), dtype=a.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=a)
+    return tile
+
+
+@nki.jit
+def raises(a):
+    return {}["missing"]
+
+
+@nki.jit
+def forgets(a):
+    return nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+
+
+NOT_A_KERNEL = 3
+'''
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "kernels.py"
+    path.write_text(KERNELS)
+    return str(path)
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a command line."""
+    code = main(list(arguments))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def run_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict]:
+    """Exit code and data of a command line with --json."""
+    code, out, err = run(capsys, *arguments, "--json")
+    assert err == ""
+    return code, json.loads(out)
+
+
+INPUT = ("--input", "a=normal(256,64):bfloat16", "--target", "trn2")
+
+
+# Running
+
+
+def test_a_run_shows_shapes_values_and_the_comparison(file, capsys) -> None:
+    code, out, err = run(capsys, "run", f"{file}:scaled", *INPUT, "--expect", "scaled_numpy")
+    assert (code, err) == (0, "")
+    assert "[256, 64]" in out and "bfloat16" in out and "trn2" in out
+    assert "agrees" in out
+    assert "tolerance * max(|expected|, rms(expected))" in out, "the bound is stated"
+
+
+@pytest.mark.parametrize("mode", ["device", "reference", "eager"])
+def test_every_mode_gives_what_numpy_gives(file, capsys, mode) -> None:
+    folder = Path(file).parent / "out"
+    code, data = run_json(
+        capsys,
+        *("run", f"{file}:scaled", *INPUT, "--arg", "factor=3.0", "--mode", mode),
+        *("--save-outputs", str(folder), "--expect", "scaled_numpy", "--seed", "7"),
+    )
+    assert code == 0 and data["mode"] == mode and data["seed"] == 7
+    random = np.random.default_rng([7, zlib.crc32(b"a")])
+    a = random.standard_normal((256, 64), dtype=np.float32).astype(ml_dtypes.bfloat16)
+    expected = (a.astype(np.float32) * 3.0).astype(ml_dtypes.bfloat16)
+    (path,) = data["saved"]
+    saved = np.load(path).view(ml_dtypes.bfloat16)
+    np.testing.assert_array_equal(saved, expected)
+    (output,) = data["outputs"]
+    assert output["maximum"] == float(expected.max())
+    assert output["first"] == expected.reshape(-1)[:4].astype(float).tolist()
+
+
+def test_a_difference_ends_with_exit_code_1_after_all_is_shown(file, capsys) -> None:
+    code, data = run_json(capsys, "run", f"{file}:scaled", *INPUT, "--expect", "wrong_numpy")
+    assert code == 0, "bfloat16 outputs agree within two units in the last place"
+    tight = ("--expect", "wrong_numpy", "--tolerance", "1e-3")
+    code, data = run_json(capsys, "run", f"{file}:scaled", *INPUT, *tight)
+    assert code == 1
+    (comparison,) = data["comparison"]
+    assert not comparison["agrees"] and comparison["elements_outside"] > 0
+    assert data["outputs"]
+
+
+def test_a_reference_may_be_in_another_file(file, capsys, tmp_path) -> None:
+    other = tmp_path / "reference.py"
+    other.write_text("def twice(anything):\n    return anything * 2\n")
+    expect = ("--expect", f"{other}:twice")
+    assert run(capsys, "run", f"{file}:scaled", *INPUT, *expect)[0] == 0
+
+
+def test_a_plain_function_is_a_kernel_and_files_are_inputs(file, capsys, tmp_path) -> None:
+    array = np.arange(128 * 3, dtype=np.float32).reshape(128, 3)
+    np.save(tmp_path / "a.npy", array)
+    target = ("--target", "trn1", "--lnc", "1")
+    code, data = run_json(
+        capsys, "run", f"{file}:scaled_plain", "--input", f"a=@{tmp_path / 'a.npy'}", *target
+    )
+    assert code == 0 and data["target"] == "trn1"
+    assert data["outputs"][0]["maximum"] == 2.0 * 383
+
+
+def test_updated_inputs_are_outputs(capsys, tmp_path) -> None:
+    path = tmp_path / "update.py"
+    path.write_text(
+        "import nki.isa as nisa, nki.language as nl\n"
+        "def update(a):\n"
+        "    tile = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)\n"
+        "    nisa.memset(dst=tile, value=5.0)\n"
+        "    nisa.dma_copy(dst=a, src=tile)\n"
+        "def fives(a):\n"
+        "    return a * 0 + 5\n"
+    )
+    for mode in ("device", "reference", "eager"):
+        code, data = run_json(
+            capsys,
+            *("run", f"{path}:update", "--input", "a=zeros(4,8):float32", "--expect", "fives"),
+            *("--mode", mode),
+        )
+        assert code == 0
+        assert [output["name"] for output in data["outputs"]] == ["a"]
+        assert data["outputs"][0]["mean"] == 5.0
+
+
+def test_the_default_target_is_the_documented_one_or_the_environments(
+    file, capsys, monkeypatch
+) -> None:
+    inputs = ("--input", "a=ones(128,4):float32")
+    monkeypatch.delenv("NEURON_PLATFORM_TARGET_OVERRIDE", raising=False)
+    assert run_json(capsys, "run", f"{file}:scaled", *inputs)[1]["target"] == "trn3"
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "gen3")
+    assert run_json(capsys, "run", f"{file}:scaled", *inputs)[1]["target"] == "trn2"
+
+
+# Compiling and containers
+
+
+def compiled(file: str, capsys: pytest.CaptureFixture[str]) -> str:
+    container = str(Path(file).with_name("rows.neff"))
+    code, data = run_json(
+        capsys,
+        *("compile", f"{file}:rows", "--input", "a=(M,64):bfloat16", "--target", "trn2"),
+        *("--symbol", "M:multiple_of=128,max=1024", "-o", container),
+    )
+    assert code == 0 and data["bytes"] == os.path.getsize(container)
+    assert [symbol["name"] for symbol in data["symbols"]] == ["M"]
+    assert data["parameters"] == [{"name": "a", "shape": ["M", "64"], "dtype": "bfloat16"}]
+    (core,) = data["cores"]
+    assert core["instructions"]["sync"]["DmaCopy"] >= 1
+    assert core["memory"]["sbuf"]["peak_bytes_per_partition"] >= 128
+    assert core["memory"]["sbuf"]["capacity_bytes_per_partition"] == 224 * 1024
+    return container
+
+
+def test_a_container_runs_for_every_admitted_size(file, capsys) -> None:
+    container = compiled(file, capsys)
+    for size in (128, 384, 1024):
+        inputs = ("--input", f"a=normal({size},64):bfloat16")
+        code, data = run_json(capsys, "run", container, *inputs)
+        assert code == 0 and data["outputs"][0]["shape"] == [size, 64]
+        assert data["outputs"][0]["first"] != [0, 0, 0, 0]
+    code, data = run_json(capsys, "run", container, "--input", "a=zeros(100,64):bfloat16")
+    assert data["error"]["code"] == "guard-refused" and code == data["exit_code"] == 3
+
+
+@pytest.mark.parametrize("command", ["run", "profile"])
+@pytest.mark.parametrize(
+    ("arguments", "error", "exit_code"),
+    [
+        (["--input", "a=zeros(128,64):float32"], "input-mismatch", 5),
+        (["--input", "a=zeros(128,65):bfloat16"], "input-mismatch", 5),
+        (["--input", "b=zeros(128,64):bfloat16"], "unknown-input", 2),
+        ([], "unknown-input", 2),
+        (["--input", "a=zeros(128,64):bfloat16", "--arg", "k=1"], "unknown-input", 2),
+        (["--input", "a=zeros(128,64):bfloat16", "--target", "trn1"], "unknown-target", 2),
+        (["--input", "a=zeros(128,64):bfloat16", "--expect", "f"], "unknown-kernel", 2),
+    ],
+)
+def test_a_container_refuses_what_it_is_not_for(
+    file, capsys, command, arguments, error, exit_code
+) -> None:
+    code, data = run_json(capsys, command, compiled(file, capsys), *arguments)
+    assert (data["error"]["code"], code) == (error, exit_code)
+
+
+def test_a_container_runs_where_no_kernel_source_is(file, capsys) -> None:
+    container = compiled(file, capsys)
+    os.unlink(file)
+    inputs = ("--input", "a=ones(256,64):bfloat16")
+    code, data = run_json(capsys, "run", container, *inputs)
+    assert code == 0 and data["outputs"][0]["mean"] == 1.0
+
+
+def test_disassembly_can_be_limited_to_an_engine(file, capsys) -> None:
+    container = compiled(file, capsys)
+    code, whole, _ = run(capsys, "disasm", container)
+    assert code == 0 and whole.startswith(".program") and ".stream sync" in whole
+    code, part, _ = run(capsys, "disasm", container, "--engine", "sync")
+    assert code == 0 and "DmaCopy" in part and ".stream" not in part
+    assert all(line.strip() in whole for line in part.splitlines()[1:])
+    code, out, err = run(capsys, "disasm", container, "--engine", "pool")
+    assert code == 2 and "gpsimd" in err and out == ""
+
+
+def test_a_damaged_container_is_refused(file, capsys) -> None:
+    path = Path(compiled(file, capsys))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    code, out = run_json(capsys, "disasm", str(path))
+    assert code == 5 and out["error"]["code"] == "container-corrupt"
+    path.write_bytes(data[:500])
+    code, out = run_json(capsys, "run", str(path), "--input", "a=ones(128,64):bfloat16")
+    assert code == 5 and out["error"]["code"] == "container-truncated"
+
+
+def test_intermediate_forms_can_be_printed(file, capsys) -> None:
+    shape = ("--input", "a=(256,64):bfloat16", "--target", "trn2")
+    code, traced, _ = run(capsys, "ir", f"{file}:scaled", *shape)
+    assert code == 0 and "tensor_scalar" in traced
+    code, program, _ = run(capsys, "ir", f"{file}:scaled", *shape, "--after", "program")
+    assert code == 0 and "TensorScalar" in program
+    code, _, err = run(capsys, "ir", f"{file}:scaled", *shape, "--after", "nonsense")
+    assert code == 2 and "trace" in err and "program" in err
+
+
+def test_a_profile_names_the_bound_and_writes_a_trace(file, capsys, tmp_path) -> None:
+    trace = tmp_path / "t.json"
+    arguments = ("profile", f"{file}:scaled", *INPUT, "--expect", "scaled_numpy")
+    code, out, err = run(capsys, *arguments, "--perfetto", str(trace))
+    assert (code, err) == (0, "")
+    for word in ("trn2", "bound", "TensorE", "VectorE", "DMA", "SBUF", "agrees", str(trace)):
+        assert word in out
+    assert "kernels.py:" in out, "hot lines"
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert any(event.get("ph") == "X" for event in events)
+    code, data = run_json(capsys, *arguments)
+    assert data["profile"]["total_ns"] > 0
+    assert data["comparison"][0]["agrees"]
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "exit_code", "words"),
+    [
+        (["run", "{dir}/no.py:k"], "file-not-found", 6, ["no.py"]),
+        (["run", "{dir}:k"], "file-not-found", 6, ["folder"]),
+        (["run", "{file}:scalde", *INPUT], "unknown-kernel", 2, ["scaled, ", "too_tall"]),
+        (["run", "{file}", *INPUT], "unknown-kernel", 2, ["scaled", "rows"]),
+        (["run", "{file}:NOT_A_KERNEL"], "unknown-kernel", 2, ["int"]),
+        (["run", "{file}:scaled", "--input", "b=ones(2,2)"], "unknown-input", 2, ["a, factor"]),
+        (["run", "{file}:scaled"], "unknown-input", 2, ["needs a", "a, factor"]),
+        (["run", "{file}:scaled", *INPUT, *INPUT], "unknown-input", 2, ["twice"]),
+        (["run", "{file}:scaled", *INPUT, "--arg", "a=1"], "unknown-input", 2, ["--arg"]),
+        (["run", "{file}:scaled", "--input", "a=(2,2)"], "bad-input-spec", 2, ["no values"]),
+        (["run", "{file}:scaled", "--input", "a=@no.npy"], "file-not-found", 6, ["no.npy"]),
+        (["run", "{file}:scaled", "--input", "a=@{file}"], "bad-input-spec", 2, ["not a NumPy"]),
+        (["run", "{file}:scaled", *INPUT, "--mode", "fast"], "unknown-mode", 2, ["eager"]),
+        (["run", "{file}:scaled", *INPUT, "--target", "trn9"], "unknown-target", 2, ["trn9"]),
+        (["run", "{file}:scaled", *INPUT, "--expect", "no"], "unknown-kernel", 2, ["no"]),
+        (["compile", "{file}:rows", "--input", "a=(N,4)"], "bad-input-spec", 2, ["--symbol N"]),
+        (["compile", "{file}:rows", *INPUT, "--symbol", "N"], "bad-input-spec", 2, ["no --input"]),
+        (["compile", "{file}:rows", *INPUT, "--symbol", "N:m=1"], "bad-input-spec", 2, ["max"]),
+        (["run", "{file}:too_tall", *INPUT], "partition-limit", 3, ["256"]),
+        (["run", "{file}:forgets", *INPUT], "output-not-written", 4, []),
+    ],
+)
+def test_bad_input_has_a_code_an_exit_code_and_a_way_out(
+    file, capsys, arguments, error, exit_code, words
+) -> None:
+    filled = [a.format(file=file, dir=os.path.dirname(file)) for a in arguments]
+    code, data = run_json(capsys, *filled)
+    assert (data["error"]["code"], code, data["exit_code"]) == (error, exit_code, exit_code)
+    assert data["error"]["number"] == CATALOGUE[error].number
+    for word in words:
+        assert word in data["error"]["what"] + data["error"]["hint"]
+    code, out, err = run(capsys, *filled)
+    assert (code, out) == (exit_code, "")
+    assert f"NKI{CATALOGUE[error].number:04d}" in err
+    assert "Traceback" not in err
+    for label in ("what:", "why:", "try:"):
+        assert label in err
+
+
+def test_close_names_come_first(file, capsys) -> None:
+    _, data = run_json(capsys, "run", f"{file}:too_tal", *INPUT)
+    listed = data["error"]["what"].partition("its kernels are ")[2]
+    assert listed.startswith("too_tall")
+    assert set(listed.split(", ")) == {"scaled", "rows", "too_tall", "raises", "forgets"}
+    assert "too_tall" in data["error"]["hint"]
+
+
+def test_a_refused_kernel_shows_its_own_line_with_a_caret(file, capsys) -> None:
+    _, _, err = run(capsys, "run", f"{file}:too_tall", *INPUT)
+    line = "tile = nl.ndarray((256, 4), dtype=a.dtype, buffer=nl.sbuf)"
+    number = KERNELS.splitlines().index("    " + line) + 1
+    assert f"{file}:{number} in too_tall" in err
+    shown = err.splitlines()
+    index = next(n for n, text in enumerate(shown) if line in text)
+    caret = shown[index + 1]
+    start, end = caret.index("^"), caret.rindex("^") + 1
+    assert shown[index][start:end] == line.partition("= ")[2]
+    _, data = run_json(capsys, "run", f"{file}:too_tall", *INPUT)
+    assert data["error"]["location"]["line"] == number
+    assert data["error"]["location"]["function"] == "too_tall"
+
+
+def test_own_frames_are_shown_only_on_request(file, capsys, monkeypatch) -> None:
+    monkeypatch.delenv("NKI_TRACEBACK", raising=False)
+    own = f'File "{ROOT}'
+    code, _, err = run(capsys, "run", f"{file}:raises", *INPUT)
+    assert code == 3 and own not in err
+    assert err.rstrip().splitlines()[-2].startswith("KeyError: 'missing'")
+    frames = [line for line in err.splitlines() if line.strip().startswith("File")]
+    assert len(frames) == 1 and file in frames[0] and "in raises" in frames[0]
+    code, _, err = run(capsys, "run", f"{file}:raises", *INPUT, "--traceback")
+    assert code == 3 and own in err
+    code, _, err = run(capsys, "run", f"{file}:too_tall", *INPUT, "--traceback")
+    assert code == 3 and own in err and "NKI0101" in err
+    code, _, err = run(capsys, "run", f"{file}:too_tall", *INPUT)
+    assert own not in err, "--traceback holds for its own command only"
+    monkeypatch.setenv("NKI_TRACEBACK", "1")
+    assert own in run(capsys, "run", f"{file}:raises", *INPUT)[2]
+
+
+def test_an_exception_of_the_file_itself_is_the_users(capsys, tmp_path) -> None:
+    path = tmp_path / "broken.py"
+    path.write_text("import nki\n\nvalue = 1 / 0\n")
+    code, _, err = run(capsys, "run", f"{path}:k")
+    assert code == 3 and "ZeroDivisionError" in err and f'"{path}", line 3' in err
+    path = tmp_path / "syntax.py"
+    path.write_text("def k(a):\n    return (\n")
+    code, _, err = run(capsys, "run", f"{path}:k")
+    assert code == 3 and "SyntaxError" in err and f'"{path}", line 2' in err
+
+
+def test_a_defect_of_ours_says_so(file, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("simulator.execute.run", dict)  # raises TypeError in the caller's frame
+    code, out, err = run(capsys, "profile", f"{file}:scaled", *INPUT)
+    assert (code, out) == (70, "")
+    assert "internal error: TypeError" in err and "--traceback" in err
+    assert run_json(capsys, "profile", f"{file}:scaled", *INPUT)[0] == 70
+
+
+def test_usage_errors_end_with_exit_code_2(file, capsys) -> None:
+    code, _, err = run(capsys, "run", f"{file}:scaled", "--no-such-option")
+    assert code == 2 and "--no-such-option" in err and "nki run --help" in err
+    code, data = run_json(capsys, "run", f"{file}:scaled", "--lnc", "3")
+    assert code == 2 and data["error"]["code"] == "usage" and data["exit_code"] == 2
+    assert run(capsys, "nonsense")[0] == 2
+
+
+def test_interruption_has_its_exit_code(file, capsys, monkeypatch) -> None:
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("nki.cli.launch.prepare", interrupt)
+    assert run(capsys, "run", f"{file}:scaled")[0] == 130
+
+
+# Files
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "{file}:scaled", *INPUT, "--save-outputs", "{dir}/no/such"],
+        ["run", "{file}:scaled", *INPUT, "--save-outputs", "{file}"],
+        ["compile", "{file}:scaled", *INPUT, "-o", "{dir}/no/k.neff"],
+        ["compile", "{file}:scaled", *INPUT, "-o", "{dir}"],
+        ["profile", "{file}:scaled", *INPUT, "--perfetto", "{dir}/no/t.json"],
+    ],
+)
+def test_an_unwritable_path_is_refused_before_any_work(file, capsys, arguments) -> None:
+    folder = Path(file).parent
+    filled = [a.format(file=file, dir=folder) for a in arguments]
+    code, data = run_json(capsys, *filled)
+    assert code == 6 and data["error"]["code"] == "not-writable"
+    assert sorted(p.name for p in folder.iterdir()) == ["kernels.py"], "the kernel was not traced"
+    assert Path(file).read_text() == KERNELS
+
+
+def test_a_file_is_written_as_a_whole_or_not_at_all(tmp_path) -> None:
+    path = tmp_path / "result"
+    write_file(str(path), lambda stream: stream.write(b"first"))
+    assert path.read_bytes() == b"first"
+
+    def fail(stream):
+        stream.write(b"half")
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        write_file(str(path), fail)
+    assert path.read_bytes() == b"first"
+    assert [p.name for p in tmp_path.iterdir()] == ["result"]
+    with pytest.raises(NeuronError, match="not-writable"):
+        write_file(str(tmp_path / "no" / "result"), lambda stream: stream.write(b""))
+
+
+def test_a_failed_run_writes_nothing(file, capsys) -> None:
+    folder = Path(file).parent / "out"
+    code, _, _ = run(capsys, "run", f"{file}:forgets", *INPUT, "--save-outputs", str(folder))
+    assert code == 4 and not folder.exists()
+
+
+def test_neighbours_of_a_kernel_file_can_be_imported_without_hiding_modules(
+    capsys, tmp_path
+) -> None:
+    (tmp_path / "neighbour_of_kernel.py").write_text("FACTOR = 4.0\n")
+    (tmp_path / "simulator.py").write_text("raise ImportError('the wrong simulator')\n")
+    (tmp_path / "json.py").write_text(KERNELS + "\nimport neighbour_of_kernel\n")
+    before = sys.modules["json"]
+    reference = f"{tmp_path / 'json.py'}:scaled"
+    assert run(capsys, "run", reference, *INPUT)[0] == 0
+    assert sys.modules["json"] is before
+
+
+# Specifications of inputs
+
+
+@st.composite
+def specifications(draw):
+    shape = tuple(draw(st.lists(st.integers(1, 9), min_size=1, max_size=4)))
+    kind = draw(st.sampled_from(KINDS))
+    floats = [name for name, row in DTYPES.items() if row.is_float and row.lanes == 1]
+    dtype = draw(st.sampled_from(floats if kind in ("normal", "uniform") else sorted(DTYPES)))
+    return kind, shape, dtype
+
+
+@given(specifications())
+def test_generated_inputs_have_the_stated_shape_and_dtype(specification) -> None:
+    kind, shape, dtype = specification
+    spec = read_input(f"x={kind}({','.join(map(str, shape))}):{dtype}", {})
+    assert (spec.name, spec.kind, spec.shape, spec.dtype) == ("x", kind, shape, dtype)
+    array = make_array(spec, 3)
+    assert array.shape == shape and array.dtype == DTYPES[dtype].numpy
+    assert array.tobytes() == make_array(spec, 3).tobytes()
+    expected = {
+        "zeros": lambda: np.zeros(shape),
+        "ones": lambda: np.ones(shape),
+        "arange": lambda: np.arange(np.prod(shape)).reshape(shape),
+    }
+    if kind in expected:
+        wanted = expected[kind]().astype(DTYPES[dtype].numpy)
+        assert array.tobytes() == wanted.tobytes()
+
+
+def test_random_inputs_depend_on_seed_and_name_only() -> None:
+    def make(text, seed):
+        return make_array(read_input(text, {}), seed)
+
+    first = make("a=normal(64,64):float32", 0)
+    assert abs(first.mean()) < 0.1 and abs(first.std() - 1) < 0.1
+    assert not np.array_equal(first, make("b=normal(64,64):float32", 0))
+    assert not np.array_equal(first, make("a=normal(64,64):float32", 1))
+    uniform = make("a=uniform(64,64):float32", 0)
+    assert uniform.min() >= 0 and uniform.max() < 1 and abs(uniform.mean() - 0.5) < 0.05
+
+
+def test_values_and_files_are_inputs(tmp_path) -> None:
+    array = make_array(read_input("a=[[1,2],[3,4]]", {}), 0)
+    assert array.dtype == np.int32 and array.tolist() == [[1, 2], [3, 4]]
+    assert make_array(read_input("a=[0.5]:bfloat16", {}), 0).dtype == ml_dtypes.bfloat16
+    stored = np.array([[1.5, -2.0]], ml_dtypes.bfloat16)
+    np.save(tmp_path / "x.npy", stored)
+    loaded = make_array(read_input(f"a=@{tmp_path / 'x.npy'}:bfloat16", {}), 0)
+    np.testing.assert_array_equal(loaded, stored)
+    np.save(tmp_path / "y.npy", np.array([1, 2], np.int64))
+    assert make_array(read_input(f"a=@{tmp_path / 'y.npy'}:float16", {}), 0).dtype == np.float16
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "words"),
+    [
+        ("=ones(2)", 0, "name"),
+        ("a", 1, "`=`"),
+        ("a=", 2, "normal"),
+        ("a=gauss(2)", 2, "normal, uniform"),
+        ("a=ones", 6, "`(`"),
+        ("a=ones()", 7, "dimension"),
+        ("a=ones(2,0)", 9, "at least 1"),
+        ("a=ones(2;3)", 8, "`,` or `)`"),
+        ("a=ones(2", 8, "`,` or `)`"),
+        ("a=ones(M)", 7, "symbol M"),
+        ("a=ones(2):float", 10, "float32"),
+        ("a=ones(2):", 10, "dtype"),
+        ("a=ones(2)x", 9, "end"),
+        ("a=normal(2):int8", 16, "floats"),
+        ("a=[1,2", 2, "list"),
+        ("a=@", 3, "path"),
+    ],
+)
+def test_a_bad_specification_is_pointed_at(text, column, words) -> None:
+    with pytest.raises(NeuronError) as raised:
+        read_input(text, {})
+    error = raised.value
+    assert error.code == "bad-input-spec" and words in error.what
+    assert error.notes[0] == text and error.notes[1] == " " * column + "^"
+    assert any("NAME=KIND(SIZE,...)" in note for note in error.notes), "the grammar is shown"
+
+
+def test_ragged_values_are_refused() -> None:
+    with pytest.raises(NeuronError, match="full array"):
+        make_array(read_input("a=[[1],[2,3]]", {}), 0)
+
+
+def test_arguments_are_literals() -> None:
+    texts = ["a=1", "b=1.5", "c=true", "d=None", "e=word", "f='1'", "g=(1,2)", "h=x=y"]
+    expected = {"a": 1, "b": 1.5, "c": True, "d": None, "e": "word", "f": "1", "g": (1, 2)}
+    assert read_arguments(texts) == {**expected, "h": "x=y"}
+    with pytest.raises(NeuronError, match="twice"):
+        read_arguments(["a=1", "a=2"])
+
+
+def test_inputs_keep_their_order() -> None:
+    assert list(read_inputs(["b=ones(1)", "a=ones(1)"], {})) == ["b", "a"]
+
+
+# Comparison
+
+
+def test_tolerance_is_two_units_in_the_last_place() -> None:
+    for name in ("bfloat16", "float16", "float8_e4m3", "float8_e5m2"):
+        info = ml_dtypes.finfo(DTYPES[name].numpy)
+        assert tolerance_of(name) == 2 * float(info.eps)
+    assert tolerance_of("float32") == 2.0**-13
+    assert tolerance_of("int32") == tolerance_of("bool") == 0
+
+
+def test_comparison_is_relative_to_the_larger_of_element_and_rms() -> None:
+    expected = np.array([3.0, 4.0, 0.0, 0.0], np.float32)  # rms 2.5
+    output = expected + np.array([0.3, 0.0, 0.2, 0.0], np.float32)
+    found = compare(output, expected, 0.1)
+    assert found.absolute == pytest.approx(0.3) and found.relative == pytest.approx(0.1)
+    assert compare(output, expected, 0.101).agrees
+    found = compare(output, expected, 0.09)
+    assert not found.agrees and found.wrong == 1 and found.worst == (0,)
+
+
+@pytest.mark.parametrize(
+    ("output", "expected", "agrees"),
+    [
+        ([np.nan, 1], [np.nan, 1], True),
+        ([np.nan, 1], [0, 1], False),
+        ([np.inf, 1], [np.inf, 1], True),
+        ([np.inf, 1], [-np.inf, 1], False),
+        ([1e38, 1], [np.inf, 1], False),
+        ([0, 0], [0, 0], True),
+        ([1e-30, 0], [0, 0], False),
+    ],
+)
+def test_comparison_of_special_values(output, expected, agrees) -> None:
+    assert compare(np.array(output, np.float32), np.array(expected, np.float32)).agrees is agrees
+
+
+def test_integers_must_be_equal_and_shapes_too() -> None:
+    a, b = np.array([1, 2], np.int32), np.array([1, 3], np.int32)
+    assert compare(a, a).agrees and not compare(a, b).agrees
+    found = compare(a, a.reshape(1, 2))
+    assert not found.agrees and "shape" in found.problem
+    empty = np.zeros((0, 3), np.float32)
+    assert compare(empty, empty).agrees
+
+
+# Catalogue, help, reports
+
+
+def test_every_error_can_be_looked_up(capsys) -> None:
+    code, data = run_json(capsys, "errors")
+    assert code == 0
+    assert {e["code"]: e["number"] for e in data["errors"]} == {
+        code: entry.number for code, entry in CATALOGUE.items()
+    }
+    for text in ("wrong-memory", "102", "NKI0102", "nki0102"):
+        code, out, _ = run(capsys, "errors", text)
+        assert code == 0 and "wrong-memory" in out and "why" in out and "try" in out
+    code, _, err = run(capsys, "errors", "wrong-memry")
+    assert code == 2 and "wrong-memory" in err
+
+
+def test_every_error_has_an_exit_code_of_the_table() -> None:
+    assert len({row.number for row in EXIT_CODES}) == len(EXIT_CODES)
+    for code, entry in CATALOGUE.items():
+        assert exit_code_of(code, entry.number) in EXIT_CODES
+        assert exit_code_of(code, entry.number).number not in (0, 1)
+
+
+def test_help_lists_commands_and_exit_codes(capsys) -> None:
+    code, out, _ = run(capsys, "--help")
+    assert code == 0
+    for command in COMMANDS:
+        assert f"  {command.name} " in out
+        assert run(capsys, command.name, "--help")[0] == 0
+    for row in EXIT_CODES:
+        assert f"{row.number:>4}  {row.name}" in out
+    assert run(capsys, "--version")[1].startswith("nki, version")
+
+
+def test_operations_can_be_looked_up(capsys) -> None:
+    code, out, _ = run(capsys, "isa")
+    assert code == 0 and "nc_matmul" in out and "MultiplyMoving" in out
+    assert "nki.isa.nc_matmul(" in run(capsys, "isa", "nc_matmul")[1]
+    assert "0x11" in run(capsys, "isa", "MultiplyMoving")[1]
+    code, _, err = run(capsys, "isa", "nc_matmull")
+    assert code == 2 and "nc_matmul" in err
+
+
+def test_plain_tables_are_aligned() -> None:
+    table = Table.of("title", ("name", ">count"), [("a", 5), ("longer", 1234)])
+    facts = Facts.of("", one=1, two_words="x\ny", none=None)
+    assert plain_text([table, facts, "text"]) == (
+        "title\n  name    count\n  a           5\n  longer   1234\n\n"
+        "  one        1\n  two words  x\n             y\n\n"
+        "text\n"
+    )
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_reports_are_rich_in_a_terminal_plain_elsewhere_and_json_on_request() -> None:
+    report = Report({"x": 1}, [Table.of("title", ("name",), [("[red]cell[/red]",)]), "line"])
+    terminal, plain, structured = Terminal(), io.StringIO(), Terminal()
+    print_report(report, False, terminal)
+    print_report(report, False, plain)
+    print_report(report, True, structured)
+    assert "─" in terminal.getvalue() and "[red]cell[/red]" in terminal.getvalue()
+    assert plain.getvalue() == plain_text(report.sections)
+    assert json.loads(structured.getvalue()) == {"x": 1}
+
+
+def test_json_holds_numpy_numbers_and_special_values() -> None:
+    data = {"a": np.float32(1.5), "b": [np.nan, np.inf], "c": np.arange(2), "d": (True, None)}
+    assert json.loads(json_text(data)) == {
+        "a": 1.5,
+        "b": ["nan", "inf"],
+        "c": [0, 1],
+        "d": [True, None],
+    }
+
+
+# Doctor, and the command as a process
+
+
+def process(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "nki.cli", *arguments]
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    return subprocess.run(command, capture_output=True, text=True, env=variables, cwd="/")
+
+
+def test_doctor_finds_nothing_wrong_here() -> None:
+    result = process("doctor", "--json")
+    data = json.loads(result.stdout)
+    assert (result.returncode, data["problems"]) == (0, [])
+    assert data["packages"] == {name: str(ROOT / name) for name in ("nki", "isa", "simulator")}
+    assert data["libraries"]["numpy"] == np.__version__
+    assert data["target"]["name"] in ("trn1", "trn2", "trn3")
+    text = process("doctor", NEURON_PLATFORM_TARGET_OVERRIDE="inf2").stdout
+    assert "trn1 (NEURON_PLATFORM_TARGET_OVERRIDE)" in text
+
+
+@pytest.mark.parametrize("package", ["isa", "simulator"])
+def test_doctor_names_a_package_that_shadows_ours(tmp_path, package) -> None:
+    (tmp_path / package).mkdir()
+    for module in ("__init__", "errors"):
+        (tmp_path / package / f"{module}.py").write_text("")
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    result = process("doctor", PYTHONPATH=path)
+    assert result.returncode == 1
+    assert f"import {package}" in result.stdout and "shadows" in result.stdout
+    assert str(tmp_path / package) in result.stdout
+    if package == "isa":
+        result = process("errors", PYTHONPATH=path)
+        assert result.returncode == 70 and "nki doctor" in result.stderr
+        assert "Traceback" not in result.stderr
+
+
+def test_doctor_names_a_wheel_that_installs_the_same_package(tmp_path) -> None:
+    information = tmp_path / "neuronx_cc-2.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: neuronx-cc\nVersion: 2.0\n")
+    (information / "top_level.txt").write_text("neuronxcc\nnki\n")
+    path = os.pathsep.join([str(ROOT), str(tmp_path)])
+    result = process("doctor", PYTHONPATH=path)
+    assert result.returncode == 1
+    assert "neuronx-cc 2.0" in result.stdout and "vendor" in result.stdout
+    (information / "top_level.txt").write_text("neuronxcc\n")
+    result = process("doctor", PYTHONPATH=path)
+    assert result.returncode == 0 and "neuronx-cc 2.0" in result.stdout
+
+
+def test_doctor_names_a_folder_in_the_way(tmp_path, monkeypatch, capsys) -> None:
+    (tmp_path / "simulator.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = run(capsys, "doctor")
+    assert code == 1 and str(tmp_path / "simulator.py") in out
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    command = [sys.executable, "-m", "nki.cli", "errors"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    result = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, cwd=ROOT, text=True)
+    os.close(writer)
+    assert (result.returncode, result.stderr) == (141, "")
