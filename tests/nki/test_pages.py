@@ -1,0 +1,184 @@
+"""The generated pages under docs/: up to date, complete, and without dead links."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from isa.alu import ACTIVATIONS, ALU
+from isa.dtypes import DTYPES
+from isa.enums import Engine, Memory
+from isa.errors import CATALOGUE
+from isa.machine import MACHINE_INSTRUCTIONS
+from isa.operations import OPERATIONS
+from isa.target import DOCUMENTS, TARGETS
+from nki.cli.application import COMMANDS
+from nki.cli.exit_codes import EXIT_CODES
+from nki.pages import difference, pages, update
+from nki.pages.markdown import table
+from nki.pages.operations import expansions, instructions_of
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+@pytest.fixture(scope="module")
+def generated() -> dict[str, str]:
+    return pages()
+
+
+def test_the_committed_pages_are_the_generated_ones(request: pytest.FixtureRequest) -> None:
+    if request.config.getoption("--update"):
+        update(DOCS)
+    assert difference(DOCS) == [], "rewrite them: python -m nki.pages --update"
+
+
+def test_differences_are_found_and_updates_remove_them(tmp_path: Path) -> None:
+    update(tmp_path)
+    assert difference(tmp_path) == []
+    (tmp_path / "errors.md").write_text("changed")
+    (tmp_path / "command-line.md").unlink()
+    stray = tmp_path / "reference" / "machine" / "Stray.md"
+    stray.write_text("")
+    (tmp_path / "guide.md").write_text("written by hand")
+    assert difference(tmp_path) == [
+        "errors.md differs",
+        "command-line.md is missing",
+        "reference/machine/Stray.md belongs to no table row",
+    ]
+    update(tmp_path)
+    assert difference(tmp_path) == [] and not stray.exists()
+    assert (tmp_path / "guide.md").read_text() == "written by hand"
+
+
+def test_another_process_generates_the_same_bytes(generated: dict[str, str]) -> None:
+    code = (
+        "import hashlib, nki.pages; "
+        "print(hashlib.sha256(repr(sorted(nki.pages.pages().items())).encode()).hexdigest())"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": "4321", "COLUMNS": "40"}
+    command = [sys.executable, "-c", code]
+    found = [
+        subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=DOCS.parent,
+            env=environment | {"PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert found[0] == found[1]
+    import hashlib
+
+    assert hashlib.sha256(repr(sorted(generated.items())).encode()).hexdigest() == found[0].strip()
+
+
+def test_every_row_has_its_page(generated: dict[str, str]) -> None:
+    for name, row in OPERATIONS.items():
+        assert (f"reference/operations/{name}.md" in generated) is row.public
+    for name in MACHINE_INSTRUCTIONS:
+        assert f"reference/machine/{name}.md" in generated
+    for page, names in {
+        "dtypes": DTYPES,
+        "targets": {**TARGETS, **TARGETS["trn2"].figures(), **DOCUMENTS},
+        "alu": ALU,
+        "activations": ACTIVATIONS,
+        "memories": [memory.value for memory in Memory],
+    }.items():
+        for name in names:
+            assert name in generated[f"reference/{page}.md"], (page, name)
+    for code, entry in CATALOGUE.items():
+        assert f"## NKI{entry.number:04d} {code}" in generated["errors.md"]
+    for command in COMMANDS:
+        assert f"## nki {command.name}" in generated["command-line.md"]
+        for parameter in command.params:
+            if parameter.param_type_name == "option":
+                assert parameter.opts[-1] in generated["command-line.md"]
+    for exit_code in EXIT_CODES:
+        assert f"| {exit_code.number} | {exit_code.name} |" in generated["command-line.md"]
+
+
+def test_every_link_leads_to_a_page(generated: dict[str, str]) -> None:
+    seen = 0
+    for path, text in generated.items():
+        for target in re.findall(r"\]\(([^)#]+)\)", text):
+            parts: list[str] = []
+            for part in (PurePosixPath(path).parent / target).parts:
+                if part == "..":
+                    parts.pop()
+                else:
+                    parts.append(part)
+            assert "/".join(parts) in generated, f"{path} links to {target}"
+            seen += 1
+    assert seen > len(generated)
+
+
+def test_an_operation_page_states_fields_rules_and_expansion(generated: dict[str, str]) -> None:
+    page = generated["reference/operations/nc_matmul.md"]
+    assert "nki.isa.nc_matmul(\n    dst,\n    stationary,\n    moving," in page
+    assert "accumulate=None," in page
+    assert "| `dst` | update tensor | psum | required |" in page
+    assert "stationary [K, M] and moving [K, N] give dst [M, N]." in page
+    assert "[LoadStationary](../machine/LoadStationary.md): `src=stationary`" in page
+    assert "`moving=moving`, `accumulate=accumulate`" in page
+    assert "*Source:* SDK nki/api/nki.isa.rst#nki.isa.nc_matmul" in page
+
+
+def test_rules_are_sentences() -> None:
+    for row in OPERATIONS.values():
+        for rule in row.rules:
+            assert rule.text.endswith("."), rule.name
+            assert rule.document, rule.name
+
+
+def test_a_machine_page_states_encoding_state_and_cost(generated: dict[str, str]) -> None:
+    page = generated["reference/machine/Activate.md"]
+    assert f"Opcode `{MACHINE_INSTRUCTIONS['Activate'].opcode:#04x}`" in page
+    assert "| 12-15 | `dst` | a tensor, by reference |" in page
+    assert "| `accumulators` | reads and writes |" in page
+    assert "[activation](../operations/activation.md)" in page
+    assert "[activation_reduce](../operations/activation_reduce.md)" in page
+    for case in MACHINE_INSTRUCTIONS["Activate"].cost.cases:  # type: ignore[union-attr]
+        assert f"`{case.formula}`" in page and case.source in page
+
+
+def test_figures_carry_their_source_and_say_what_is_assumed(generated: dict[str, str]) -> None:
+    text = generated["reference/targets.md"]
+    for target in TARGETS.values():
+        for name, figure in target.figures().items():
+            (line,) = [line for line in text.splitlines() if line.startswith(f"| `{name}` |")]
+            assert figure.source in line
+            if figure.assumed:
+                assert "**assumed**" in line
+
+
+def test_expansions_show_every_variant() -> None:
+    by_engine = {
+        choice["engine"]: [i.row.name for i in instructions]
+        for choice, instructions in expansions(OPERATIONS["nc_transpose"])
+    }
+    assert by_engine == {
+        Engine.tensor: ["LoadStationary", "TransposeStationary"],
+        Engine.vector: ["Transpose32"],
+    }
+    variants = expansions(OPERATIONS["activation"])
+    assert sorted(len(instructions) for _, instructions in variants) == [1, 2]
+    assert instructions_of(OPERATIONS["activation"]) == ["Activate", "ActReadAccumulator"]
+
+
+def test_every_computing_instruction_is_used_by_an_operation() -> None:
+    used = {n for row in OPERATIONS.values() for n in instructions_of(row)}
+    computing = {n for n, row in MACHINE_INSTRUCTIONS.items() if not row.control}
+    assert computing <= used
+
+
+def test_bars_and_line_breaks_do_not_break_a_table() -> None:
+    text = table(("a", "b"), [("x | y", "two\nlines"), (1, "")])
+    assert text.splitlines() == ["| a | b |", "|---|---|", "| x \\| y | two lines |", "| 1 |  |"]
+    assert table(("a",), []) == ""
