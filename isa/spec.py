@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from isa.enums import Engine
-from isa.fields import REQUIRED, Attribute, EngineState, Field, Operand
+from isa.fields import REQUIRED, Attribute, EngineState, Field, Kind, Operand
 
 if TYPE_CHECKING:
     from isa.cost import Cost
@@ -31,6 +31,9 @@ class Row:
     writes: ClassVar[tuple[int, ...]] = ()
     accesses: ClassVar[tuple[tuple[int, bool], ...]] = ()
     """(index, whether it is written) of every operand."""
+    register_fields: ClassVar[tuple[int, ...]] = ()
+    """Indices of the fields whose values can mention a register: operands (in their offsets),
+    registers and values."""
     document: ClassVar[str] = ""
     engines: ClassVar[tuple[Engine, ...]] = ()
     state: ClassVar[tuple[EngineState, ...]] = ()
@@ -48,6 +51,11 @@ class Row:
         cls.reads = tuple(i for i, _, f in cls.operands if f.role.reads)
         cls.writes = tuple(i for i, _, f in cls.operands if f.role.writes)
         cls.accesses = tuple((i, f.role.writes) for i, _, f in cls.operands)
+        cls.register_fields = tuple(
+            i
+            for i, (_, f) in numbered
+            if isinstance(f, Operand) or f.kind in (Kind.register, Kind.value)
+        )
 
 
 class Operation(Row):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import insort
 from dataclasses import dataclass
-from typing import Any
 
 from isa.dtypes import DTYPES
 from isa.enums import Memory
@@ -46,11 +45,11 @@ class Allocate:
         bodies = []
         placed: dict[Tensor, tuple[int, int]] = {}
         for body in kernel.bodies:
-            lives = LiveRanges()
-            bodies.append(lives.scan(body))
+            ranges = LiveRanges()
+            bodies.append(ranges.scan(body))
             for memory in (Memory.sbuf, Memory.psum):
-                tensors = [life for life in lives.lives() if life.tensor.memory is memory]
-                placed.update(place(tensors, memory, target))
+                lives = [life for life in ranges.lives() if life.tensor.memory is memory]
+                placed.update(place(lives, memory, target))
         tensors = [t for t in kernel.tensors if not t.memory.on_chip or t in placed]
         return kernel.with_bodies(bodies, tensors, placed)
 
@@ -65,6 +64,12 @@ class Life:
         self.first = first
         self.last = last
         self.size = tensor.pitch * DTYPES[tensor.dtype].size
+
+    @property
+    def address(self) -> tuple[int, int]:
+        """The author's address of a tensor that has one."""
+        assert self.tensor.address is not None
+        return self.tensor.address
 
 
 class LiveRanges:
@@ -155,14 +160,13 @@ def place(lives: list[Life], memory: Memory, target: Target) -> dict[Tensor, tup
     _check_fixed(fixed, memory, capacity)
     moving = [life for life in lives if life.tensor.address is None]
     moving.sort(key=lambda life: life.first)
-    for rotate in (True, False):
-        placed = _place(moving, fixed, capacity, bank, rotate)
-        if not isinstance(placed, Life):
-            break
-    else:
-        _overflow(placed, lives, memory, capacity)
+    placed = _place(moving, fixed, capacity, bank, rotate=True)
+    if isinstance(placed, Life):
+        placed = _place(moving, fixed, capacity, bank, rotate=False)
+    if isinstance(placed, Life):
+        raise _overflow(placed, lives, memory, capacity)
     result = {life.tensor: (0, offset) for life, offset in placed.items()}
-    result.update({life.tensor: tuple(life.tensor.address) for life in fixed})
+    result.update({life.tensor: life.address for life in fixed})
     return result
 
 
@@ -187,14 +191,15 @@ def _place(
         taken = live
         if fixed:
             blocked = [
-                (other.tensor.address[1], other.tensor.address[1] + other.size, other.last)
+                (other.address[1], other.address[1] + other.size, other.last)
                 for other in fixed
-                if other.tensor.address and other.first <= life.last and life.first <= other.last
+                if other.first <= life.last and life.first <= other.last
             ]
             taken = sorted(live + blocked) if blocked else live
-        offset = _gap(taken, life.size, cursor if rotate else 0, capacity, bank, rotate)
-        if offset is None:
+        found = _gap(taken, life.size, cursor if rotate else 0, capacity, bank, rotate)
+        if found is None:
             return life
+        offset = found
         placed[life] = offset
         cursor = offset + max(life.size, 1)
         insort(live, (offset, offset + life.size, life.last))
@@ -229,6 +234,7 @@ def _fit(
     taken: list[tuple[int, int, int]], size: int, low: int, high: int, alignment: int, bank: int
 ) -> int | None:
     offset = -(-low // alignment) * alignment
+    candidate: int
     for start, end, _ in taken:
         if end <= offset:
             continue
@@ -248,8 +254,7 @@ def _within_bank(offset: int, size: int, alignment: int, bank: int) -> int:
 
 def _check_fixed(fixed: list[Life], memory: Memory, capacity: int) -> None:
     for life in fixed:
-        assert life.tensor.address is not None
-        partition, offset = life.tensor.address
+        partition, offset = life.address
         rows = life.tensor.shape[0]
         if offset + life.size > capacity or partition + rows > 128 or min(partition, offset) < 0:
             raise NeuronError(
@@ -264,7 +269,7 @@ def _check_fixed(fixed: list[Life], memory: Memory, capacity: int) -> None:
         for other in by_offset[index + 1 :]:
             if other.first > one.last:
                 continue
-            (p0, b0), (p1, b1) = one.tensor.address, other.tensor.address  # type: ignore[misc]
+            (p0, b0), (p1, b1) = one.address, other.address
             apart = (
                 b0 + one.size <= b1
                 or b1 + other.size <= b0
@@ -274,14 +279,14 @@ def _check_fixed(fixed: list[Life], memory: Memory, capacity: int) -> None:
             if not apart:
                 raise NeuronError(
                     "address-overlap",
-                    f"{one.tensor.name} at {one.tensor.address} and {other.tensor.name} at "
-                    f"{other.tensor.address} share bytes of {memory.value} while both are in use",
+                    f"{one.tensor.name} at {one.address} and {other.tensor.name} at "
+                    f"{other.address} share bytes of {memory.value} while both are in use",
                     location=resolve(other.tensor.location),
                 )
 
 
-def _overflow(life: Life, lives: list[Life], memory: Memory, capacity: int) -> Any:
-    """Raise the overflow error with the live set at the first position that does not fit."""
+def _overflow(life: Life, lives: list[Life], memory: Memory, capacity: int) -> NeuronError:
+    """The overflow error with the live set at the first position that does not fit."""
     live = [other for other in lives if other.first <= life.first <= other.last]
     total = sum(other.size for other in live)
     rows = sorted(live, key=lambda other: -other.size)
@@ -296,7 +301,7 @@ def _overflow(life: Life, lives: list[Life], memory: Memory, capacity: int) -> A
     if len(rows) > 12:
         rest = sum(other.size for other in rows[12:])
         notes.append(f"  {rest:>8} B  in {len(rows) - 12} smaller tensors")
-    raise NeuronError(
+    return NeuronError(
         "sbuf-overflow" if memory is Memory.sbuf else "psum-overflow",
         f"{life.tensor.name} needs {life.size} bytes a partition; with what is live that makes "
         f"{total} of {capacity}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from isa.access import AccessPattern
@@ -167,7 +168,7 @@ class Emitter:
     def _step(self, step: Step) -> None:
         instruction = step.instruction
         location = instruction.location
-        waits = step.waits
+        waits: Sequence[tuple[int, int]] = step.waits
         for begin, _ in step.begins:
             pattern = self.addresses.pattern(begin.values[0], self.registers.numbers)
             self._append(begin.row, (pattern,), waits, location=begin.location)

@@ -162,10 +162,10 @@ def _coordinates(offset: Any, strides: list[Any]) -> list[Any]:
     )
     for index, unit in enumerate(strides):
         if type(constant) is int and type(unit) is int:
-            part, constant = divmod(constant, unit)
+            quotient, constant = divmod(constant, unit)
         else:
-            part, constant = _split(constant, unit)
-        result[index] = result[index] + part
+            quotient, constant = _split(constant, unit)
+        result[index] = result[index] + quotient
     result[-1] = result[-1] + constant
     for register, coefficient in terms:
         for index, unit in enumerate(strides):

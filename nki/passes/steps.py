@@ -7,15 +7,13 @@ that needs the register, a region runs on every engine that has a step inside.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 from isa.enums import SEQUENCERS, Engine
 from isa.errors import NeuronError
-from isa.fields import Kind, Operand
 from isa.machine.control import RegisterAlu, RegisterLoad, RegisterMove, StorageBegin
 from isa.operations.control import StorageBegin as BeginOperation
-from isa.spec import Instruction, MachineInstruction
+from isa.spec import Instruction
 from isa.target import Target
 from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, While
 from nki.ir.rewrite import form_registers
@@ -205,22 +203,11 @@ def _engines(tree: list[Any]) -> set[int]:
 def _registers(instruction: Instruction) -> list[Register]:
     found: list[Register] = []
     values = instruction.values
-    for index in _register_fields(instruction.row):
+    for index in instruction.row.register_fields:
         value = values[index]
         if value is not None and type(value) is not int:
             found.extend(form_registers(value))
     return found
-
-
-@cache
-def _register_fields(row: type[MachineInstruction]) -> tuple[int, ...]:
-    """Indices of the fields whose values can mention a register."""
-    kinds = (Kind.register, Kind.value)
-    return tuple(
-        index
-        for index, field in enumerate(row.fields.values())
-        if isinstance(field, Operand) or field.kind in kinds
-    )
 
 
 def _control_registers(node: Loop | While) -> list[Register]:

@@ -197,11 +197,12 @@ class Level:
                     continue
                 known = boxes.get(id(access))
                 box = known[1] if known is not None else self._box(access)
-                state = tensors.get(tensor)
-                if state is None:
+                if tensor in tensors:
+                    state = tensors[tensor]
+                    if state.records:
+                        self._conflicts(state, box, writes, knowledge, needs)
+                else:
                     state = tensors[tensor] = TensorState()
-                elif state.records:
-                    self._conflicts(state, box, writes, knowledge, needs)
                 touched.append((state, box, writes))
         for op in step.after:
             for stream, position in self.by_op.get(op, ()):
@@ -529,8 +530,8 @@ class Level:
         owner = self.context.owner
         for at, item in enumerate(self.items):
             if isinstance(item, Region):
-                for access in item.summary.accesses:
-                    self._summarise_access(summary, seen, *access[:-1], at)
+                for tensor, box, writes, stream, begins, _ in item.summary.accesses:
+                    self._summarise_access(summary, seen, tensor, box, writes, stream, begins, at)
                 continue
             stream = item.queue if item.queue >= 0 else item.engine
             row = item.instruction.row
