@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
@@ -13,18 +12,12 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from isa.dtypes import DTYPES
 from isa.errors import CATALOGUE, NeuronError
 from nki.cli import main
 from nki.cli.application import COMMANDS
-from nki.cli.comparison import compare, tolerance_of
 from nki.cli.exit_codes import EXIT_CODES, exit_code_of
-from nki.cli.input_specs import KINDS, make_array, read_arguments, read_input, read_inputs
 from nki.cli.output_files import write_file
-from nki.report import Facts, Report, Table, json_text, plain_text, print_report
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -508,154 +501,7 @@ def test_neighbours_of_a_kernel_file_can_be_imported_without_hiding_modules(
     assert sys.modules["json"] is before
 
 
-# Specifications of inputs
-
-
-@st.composite
-def specifications(draw):
-    shape = tuple(draw(st.lists(st.integers(1, 9), min_size=1, max_size=4)))
-    kind = draw(st.sampled_from(KINDS))
-    floats = [name for name, row in DTYPES.items() if row.is_float and row.lanes == 1]
-    dtype = draw(st.sampled_from(floats if kind in ("normal", "uniform") else sorted(DTYPES)))
-    return kind, shape, dtype
-
-
-@given(specifications())
-def test_generated_inputs_have_the_stated_shape_and_dtype(specification) -> None:
-    kind, shape, dtype = specification
-    spec = read_input(f"x={kind}({','.join(map(str, shape))}):{dtype}", {})
-    assert (spec.name, spec.kind, spec.shape, spec.dtype) == ("x", kind, shape, dtype)
-    array = make_array(spec, 3)
-    assert array.shape == shape and array.dtype == DTYPES[dtype].numpy
-    assert array.tobytes() == make_array(spec, 3).tobytes()
-    expected = {
-        "zeros": lambda: np.zeros(shape),
-        "ones": lambda: np.ones(shape),
-        "arange": lambda: np.arange(np.prod(shape)).reshape(shape),
-    }
-    if kind in expected:
-        wanted = expected[kind]().astype(DTYPES[dtype].numpy)
-        assert array.tobytes() == wanted.tobytes()
-
-
-def test_random_inputs_depend_on_seed_and_name_only() -> None:
-    def make(text, seed):
-        return make_array(read_input(text, {}), seed)
-
-    first = make("a=normal(64,64):float32", 0)
-    assert abs(first.mean()) < 0.1 and abs(first.std() - 1) < 0.1
-    assert not np.array_equal(first, make("b=normal(64,64):float32", 0))
-    assert not np.array_equal(first, make("a=normal(64,64):float32", 1))
-    uniform = make("a=uniform(64,64):float32", 0)
-    assert uniform.min() >= 0 and uniform.max() < 1 and abs(uniform.mean() - 0.5) < 0.05
-
-
-def test_values_and_files_are_inputs(tmp_path) -> None:
-    array = make_array(read_input("a=[[1,2],[3,4]]", {}), 0)
-    assert array.dtype == np.int32 and array.tolist() == [[1, 2], [3, 4]]
-    assert make_array(read_input("a=[0.5]:bfloat16", {}), 0).dtype == ml_dtypes.bfloat16
-    stored = np.array([[1.5, -2.0]], ml_dtypes.bfloat16)
-    np.save(tmp_path / "x.npy", stored)
-    loaded = make_array(read_input(f"a=@{tmp_path / 'x.npy'}:bfloat16", {}), 0)
-    np.testing.assert_array_equal(loaded, stored)
-    np.save(tmp_path / "y.npy", np.array([1, 2], np.int64))
-    assert make_array(read_input(f"a=@{tmp_path / 'y.npy'}:float16", {}), 0).dtype == np.float16
-
-
-@pytest.mark.parametrize(
-    ("text", "column", "words"),
-    [
-        ("=ones(2)", 0, "name"),
-        ("a", 1, "`=`"),
-        ("a=", 2, "normal"),
-        ("a=gauss(2)", 2, "normal, uniform"),
-        ("a=ones", 6, "`(`"),
-        ("a=ones()", 7, "dimension"),
-        ("a=ones(2,0)", 9, "at least 1"),
-        ("a=ones(2;3)", 8, "`,` or `)`"),
-        ("a=ones(2", 8, "`,` or `)`"),
-        ("a=ones(M)", 7, "symbol M"),
-        ("a=ones(2):float", 10, "float32"),
-        ("a=ones(2):", 10, "dtype"),
-        ("a=ones(2)x", 9, "end"),
-        ("a=normal(2):int8", 16, "floats"),
-        ("a=[1,2", 2, "list"),
-        ("a=@", 3, "path"),
-    ],
-)
-def test_a_bad_specification_is_pointed_at(text, column, words) -> None:
-    with pytest.raises(NeuronError) as raised:
-        read_input(text, {})
-    error = raised.value
-    assert error.code == "bad-input-spec" and words in error.what
-    assert error.notes[0] == text and error.notes[1] == " " * column + "^"
-    assert any("NAME=KIND(SIZE,...)" in note for note in error.notes), "the grammar is shown"
-
-
-def test_ragged_values_are_refused() -> None:
-    with pytest.raises(NeuronError, match="full array"):
-        make_array(read_input("a=[[1],[2,3]]", {}), 0)
-
-
-def test_arguments_are_literals() -> None:
-    texts = ["a=1", "b=1.5", "c=true", "d=None", "e=word", "f='1'", "g=(1,2)", "h=x=y"]
-    expected = {"a": 1, "b": 1.5, "c": True, "d": None, "e": "word", "f": "1", "g": (1, 2)}
-    assert read_arguments(texts) == {**expected, "h": "x=y"}
-    with pytest.raises(NeuronError, match="twice"):
-        read_arguments(["a=1", "a=2"])
-
-
-def test_inputs_keep_their_order() -> None:
-    assert list(read_inputs(["b=ones(1)", "a=ones(1)"], {})) == ["b", "a"]
-
-
-# Comparison
-
-
-def test_tolerance_is_two_units_in_the_last_place() -> None:
-    for name in ("bfloat16", "float16", "float8_e4m3", "float8_e5m2"):
-        info = ml_dtypes.finfo(DTYPES[name].numpy)
-        assert tolerance_of(name) == 2 * float(info.eps)
-    assert tolerance_of("float32") == 2.0**-13
-    assert tolerance_of("int32") == tolerance_of("bool") == 0
-
-
-def test_comparison_is_relative_to_the_larger_of_element_and_rms() -> None:
-    expected = np.array([3.0, 4.0, 0.0, 0.0], np.float32)  # rms 2.5
-    output = expected + np.array([0.3, 0.0, 0.2, 0.0], np.float32)
-    found = compare(output, expected, 0.1)
-    assert found.absolute == pytest.approx(0.3) and found.relative == pytest.approx(0.1)
-    assert compare(output, expected, 0.101).agrees
-    found = compare(output, expected, 0.09)
-    assert not found.agrees and found.wrong == 1 and found.worst == (0,)
-
-
-@pytest.mark.parametrize(
-    ("output", "expected", "agrees"),
-    [
-        ([np.nan, 1], [np.nan, 1], True),
-        ([np.nan, 1], [0, 1], False),
-        ([np.inf, 1], [np.inf, 1], True),
-        ([np.inf, 1], [-np.inf, 1], False),
-        ([1e38, 1], [np.inf, 1], False),
-        ([0, 0], [0, 0], True),
-        ([1e-30, 0], [0, 0], False),
-    ],
-)
-def test_comparison_of_special_values(output, expected, agrees) -> None:
-    assert compare(np.array(output, np.float32), np.array(expected, np.float32)).agrees is agrees
-
-
-def test_integers_must_be_equal_and_shapes_too() -> None:
-    a, b = np.array([1, 2], np.int32), np.array([1, 3], np.int32)
-    assert compare(a, a).agrees and not compare(a, b).agrees
-    found = compare(a, a.reshape(1, 2))
-    assert not found.agrees and "shape" in found.problem
-    empty = np.zeros((0, 3), np.float32)
-    assert compare(empty, empty).agrees
-
-
-# Catalogue, help, reports
+# Catalogue, help
 
 
 def test_every_error_can_be_looked_up(capsys) -> None:
@@ -696,99 +542,6 @@ def test_operations_can_be_looked_up(capsys) -> None:
     assert "0x11" in run(capsys, "isa", "MultiplyMoving")[1]
     code, _, err = run(capsys, "isa", "nc_matmull")
     assert code == 2 and "nc_matmul" in err
-
-
-def test_plain_tables_are_aligned() -> None:
-    table = Table.of("title", ("name", ">count"), [("a", 5), ("longer", 1234)])
-    facts = Facts.of("", one=1, two_words="x\ny", none=None)
-    assert plain_text([table, facts, "text"]) == (
-        "title\n  name    count\n  a           5\n  longer   1234\n\n"
-        "  one        1\n  two words  x\n             y\n\n"
-        "text\n"
-    )
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_reports_are_rich_in_a_terminal_plain_elsewhere_and_json_on_request() -> None:
-    report = Report({"x": 1}, [Table.of("title", ("name",), [("[red]cell[/red]",)]), "line"])
-    terminal, plain, structured = Terminal(), io.StringIO(), Terminal()
-    print_report(report, False, terminal)
-    print_report(report, False, plain)
-    print_report(report, True, structured)
-    assert "─" in terminal.getvalue() and "[red]cell[/red]" in terminal.getvalue()
-    assert plain.getvalue() == plain_text(report.sections)
-    assert json.loads(structured.getvalue()) == {"x": 1}
-
-
-def test_json_holds_numpy_numbers_and_special_values() -> None:
-    data = {"a": np.float32(1.5), "b": [np.nan, np.inf], "c": np.arange(2), "d": (True, None)}
-    assert json.loads(json_text(data)) == {
-        "a": 1.5,
-        "b": ["nan", "inf"],
-        "c": [0, 1],
-        "d": [True, None],
-    }
-
-
-# Doctor, and the command as a process
-
-
-def process(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "nki.cli", *arguments]
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
-    return subprocess.run(command, capture_output=True, text=True, env=variables, cwd="/")
-
-
-def test_doctor_finds_nothing_wrong_here() -> None:
-    result = process("doctor", "--json")
-    data = json.loads(result.stdout)
-    assert (result.returncode, data["problems"]) == (0, [])
-    assert data["packages"] == {name: str(ROOT / name) for name in ("nki", "isa", "simulator")}
-    assert data["libraries"]["numpy"] == np.__version__
-    assert data["target"]["name"] in ("trn1", "trn2", "trn3")
-    text = process("doctor", NEURON_PLATFORM_TARGET_OVERRIDE="inf2").stdout
-    assert "trn1 (NEURON_PLATFORM_TARGET_OVERRIDE)" in text
-
-
-@pytest.mark.parametrize("package", ["isa", "simulator"])
-def test_doctor_names_a_package_that_shadows_ours(tmp_path, package) -> None:
-    (tmp_path / package).mkdir()
-    for module in ("__init__", "errors"):
-        (tmp_path / package / f"{module}.py").write_text("")
-    path = os.pathsep.join([str(tmp_path), str(ROOT)])
-    result = process("doctor", PYTHONPATH=path)
-    assert result.returncode == 1
-    assert f"import {package}" in result.stdout and "shadows" in result.stdout
-    assert str(tmp_path / package) in result.stdout
-    if package == "isa":
-        result = process("errors", PYTHONPATH=path)
-        assert result.returncode == 70 and "nki doctor" in result.stderr
-        assert "Traceback" not in result.stderr
-
-
-def test_doctor_names_a_wheel_that_installs_the_same_package(tmp_path) -> None:
-    information = tmp_path / "neuronx_cc-2.0.dist-info"
-    information.mkdir()
-    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: neuronx-cc\nVersion: 2.0\n")
-    (information / "top_level.txt").write_text("neuronxcc\nnki\n")
-    path = os.pathsep.join([str(ROOT), str(tmp_path)])
-    result = process("doctor", PYTHONPATH=path)
-    assert result.returncode == 1
-    assert "neuronx-cc 2.0" in result.stdout and "vendor" in result.stdout
-    (information / "top_level.txt").write_text("neuronxcc\n")
-    result = process("doctor", PYTHONPATH=path)
-    assert result.returncode == 0 and "neuronx-cc 2.0" in result.stdout
-
-
-def test_doctor_names_a_folder_in_the_way(tmp_path, monkeypatch, capsys) -> None:
-    (tmp_path / "simulator.py").write_text("")
-    monkeypatch.chdir(tmp_path)
-    code, out, _ = run(capsys, "doctor")
-    assert code == 1 and str(tmp_path / "simulator.py") in out
 
 
 def test_a_closed_pipe_is_no_error() -> None:

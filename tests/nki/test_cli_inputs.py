@@ -1,0 +1,111 @@
+"""Tensors and values on the command line: what the grammar accepts, makes and refuses."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from isa.dtypes import DTYPES
+from isa.errors import NeuronError
+from nki.cli.input_specs import KINDS, make_array, read_arguments, read_input, read_inputs
+
+
+@st.composite
+def specifications(draw):
+    shape = tuple(draw(st.lists(st.integers(1, 9), min_size=1, max_size=4)))
+    kind = draw(st.sampled_from(KINDS))
+    floats = [name for name, row in DTYPES.items() if row.is_float and row.lanes == 1]
+    dtype = draw(st.sampled_from(floats if kind in ("normal", "uniform") else sorted(DTYPES)))
+    return kind, shape, dtype
+
+
+@given(specifications())
+def test_generated_inputs_have_the_stated_shape_and_dtype(specification) -> None:
+    kind, shape, dtype = specification
+    spec = read_input(f"x={kind}({','.join(map(str, shape))}):{dtype}", {})
+    assert (spec.name, spec.kind, spec.shape, spec.dtype) == ("x", kind, shape, dtype)
+    array = make_array(spec, 3)
+    assert array.shape == shape and array.dtype == DTYPES[dtype].numpy
+    assert array.tobytes() == make_array(spec, 3).tobytes()
+    expected = {
+        "zeros": lambda: np.zeros(shape),
+        "ones": lambda: np.ones(shape),
+        "arange": lambda: np.arange(np.prod(shape)).reshape(shape),
+    }
+    if kind in expected:
+        wanted = expected[kind]().astype(DTYPES[dtype].numpy)
+        assert array.tobytes() == wanted.tobytes()
+
+
+def test_random_inputs_depend_on_seed_and_name_only() -> None:
+    def make(text, seed):
+        return make_array(read_input(text, {}), seed)
+
+    first = make("a=normal(64,64):float32", 0)
+    assert abs(first.mean()) < 0.1 and abs(first.std() - 1) < 0.1
+    assert not np.array_equal(first, make("b=normal(64,64):float32", 0))
+    assert not np.array_equal(first, make("a=normal(64,64):float32", 1))
+    uniform = make("a=uniform(64,64):float32", 0)
+    assert uniform.min() >= 0 and uniform.max() < 1 and abs(uniform.mean() - 0.5) < 0.05
+
+
+def test_values_and_files_are_inputs(tmp_path) -> None:
+    array = make_array(read_input("a=[[1,2],[3,4]]", {}), 0)
+    assert array.dtype == np.int32 and array.tolist() == [[1, 2], [3, 4]]
+    assert make_array(read_input("a=[0.5]:bfloat16", {}), 0).dtype == ml_dtypes.bfloat16
+    stored = np.array([[1.5, -2.0]], ml_dtypes.bfloat16)
+    np.save(tmp_path / "x.npy", stored)
+    loaded = make_array(read_input(f"a=@{tmp_path / 'x.npy'}:bfloat16", {}), 0)
+    np.testing.assert_array_equal(loaded, stored)
+    np.save(tmp_path / "y.npy", np.array([1, 2], np.int64))
+    assert make_array(read_input(f"a=@{tmp_path / 'y.npy'}:float16", {}), 0).dtype == np.float16
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "words"),
+    [
+        ("=ones(2)", 0, "name"),
+        ("a", 1, "`=`"),
+        ("a=", 2, "normal"),
+        ("a=gauss(2)", 2, "normal, uniform"),
+        ("a=ones", 6, "`(`"),
+        ("a=ones()", 7, "dimension"),
+        ("a=ones(2,0)", 9, "at least 1"),
+        ("a=ones(2;3)", 8, "`,` or `)`"),
+        ("a=ones(2", 8, "`,` or `)`"),
+        ("a=ones(M)", 7, "symbol M"),
+        ("a=ones(2):float", 10, "float32"),
+        ("a=ones(2):", 10, "dtype"),
+        ("a=ones(2)x", 9, "end"),
+        ("a=normal(2):int8", 16, "floats"),
+        ("a=[1,2", 2, "list"),
+        ("a=@", 3, "path"),
+    ],
+)
+def test_a_bad_specification_is_pointed_at(text, column, words) -> None:
+    with pytest.raises(NeuronError) as raised:
+        read_input(text, {})
+    error = raised.value
+    assert error.code == "bad-input-spec" and words in error.what
+    assert error.notes[0] == text and error.notes[1] == " " * column + "^"
+    assert any("NAME=KIND(SIZE,...)" in note for note in error.notes), "the grammar is shown"
+
+
+def test_ragged_values_are_refused() -> None:
+    with pytest.raises(NeuronError, match="full array"):
+        make_array(read_input("a=[[1],[2,3]]", {}), 0)
+
+
+def test_arguments_are_literals() -> None:
+    texts = ["a=1", "b=1.5", "c=true", "d=None", "e=word", "f='1'", "g=(1,2)", "h=x=y"]
+    expected = {"a": 1, "b": 1.5, "c": True, "d": None, "e": "word", "f": "1", "g": (1, 2)}
+    assert read_arguments(texts) == {**expected, "h": "x=y"}
+    with pytest.raises(NeuronError, match="twice"):
+        read_arguments(["a=1", "a=2"])
+
+
+def test_inputs_keep_their_order() -> None:
+    assert list(read_inputs(["b=ones(1)", "a=ones(1)"], {})) == ["b", "a"]
