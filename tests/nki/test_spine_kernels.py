@@ -4,6 +4,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 import spine_kernels as kernels
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import nki
 import nki.language as nl
@@ -83,6 +85,37 @@ def test_softmax(dtype, shape):
     a = random(np.random.default_rng(2), shape, dtype)
     (out,) = run_all(kernels.softmax, a)
     close(out, kernels.softmax_numpy(a), dtype, scale=8)
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.integers(1, 260), st.integers(1, 300), st.sampled_from(sorted(DTYPES)))
+def test_softmax_of_any_shape(rows, columns, dtype):
+    a = random(np.random.default_rng(rows * columns), (rows, columns), dtype)
+    (out,) = run_all(kernels.softmax, a)
+    close(out, kernels.softmax_numpy(a), dtype, scale=8)
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.integers(1, 3), st.integers(1, 3), st.integers(1, 2), st.sampled_from(sorted(DTYPES)))
+def test_matmul_of_any_number_of_tiles(m, k, n, dtype):
+    from matmul_kernels import tiled
+
+    rng = np.random.default_rng(m * 100 + k * 10 + n)
+    a, b = random(rng, (128 * k, 128 * m), dtype), random(rng, (128 * k, 512 * n), dtype)
+    (out,) = run_all(tiled, a, b)
+    multiplied_close(out, a, b, dtype)
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.integers(1, 9), st.integers(0, 9), st.integers(0, 9), st.integers(1, 40))
+def test_dynamic_loops_of_any_trip_counts(blocks, first, second, columns):
+    rows = 16 * blocks
+    a = random(np.random.default_rng(blocks), (rows, columns), "float32")
+    half = rows // 2
+    trips = np.array([[min(first * 5, half - 8 * (half > 8)), half + min(second * 3, half)]])
+    trips = np.clip(trips.astype(np.int32), 0, [[half - half % 8, rows - half % 8]])
+    (out,) = run_all(kernels.dynamic_rows, a, trips.astype(np.int32))
+    np.testing.assert_array_equal(out, kernels.dynamic_rows_numpy(a, trips))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
