@@ -88,8 +88,8 @@ def _invoke(given: list[str], presentation: Presentation) -> int:
         click.echo(error.format_message())
         return USAGE.number
     except click.ClickException as error:
-        context = getattr(error, "ctx", None)
-        path = context.command_path if context else "nki"
+        where = getattr(error, "ctx", None)
+        path = where.command_path if where else "nki"
         return report_usage(error.format_message(), f"{path} --help", presentation)
     except (click.Abort, KeyboardInterrupt):
         print("interrupted", file=sys.stderr)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy as np
 from isa.dtypes import DTYPES, normalise
 
 _SMALLEST = 2.0**-13
+_CHUNK = 1 << 20  # elements that are compared at once, to bound the memory that it takes
 BOUND = "|output - expected| <= tolerance * max(|expected|, rms(expected))"
 
 
@@ -91,31 +92,53 @@ def compare(output: Any, expected: Any, tolerance: float | None = None) -> Compa
     if output.shape != expected.shape:
         problem = f"shape {list(output.shape)}, expected {list(expected.shape)}"
         return Comparison(False, bound, problem=problem)
+    scale = _root_mean_square(expected)
+    found = Comparison(True, bound)
+    for start in range(0, output.size, _CHUNK):
+        part = slice(start, start + _CHUNK)
+        found = _with_part(
+            found, output.reshape(-1)[part], expected.reshape(-1)[part], scale, start
+        )
+    worst = np.unravel_index(found.worst[0], output.shape) if found.worst else ()
+    return replace(found, worst=tuple(int(i) for i in worst))
+
+
+def _root_mean_square(array: Any) -> float:
+    """Of the finite elements; 0 without any."""
+    total, count = 0.0, 0
+    flat = array.reshape(-1)
+    for start in range(0, flat.size, _CHUNK):
+        part = flat[start : start + _CHUNK].astype(np.float64)
+        part = part[np.isfinite(part)]
+        total += float(np.dot(part, part))
+        count += part.size
+    return float(np.sqrt(total / count)) if count else 0.0
+
+
+def _with_part(
+    found: Comparison, output: Any, expected: Any, scale: float, start: int
+) -> Comparison:
+    """The comparison so far, with the flat elements from `start` on taken into account."""
     ours, theirs = output.astype(np.float64), expected.astype(np.float64)
-    if not ours.size:
-        return Comparison(True, bound)
-    regular = np.isfinite(ours) & np.isfinite(theirs)
     with np.errstate(invalid="ignore", over="ignore"):
         error = np.abs(ours - theirs)
     equal = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
     error[equal] = 0.0
-    error[~equal & ~regular] = np.inf
+    error[~equal & ~(np.isfinite(ours) & np.isfinite(theirs))] = np.inf
     size = np.abs(theirs)
-    finite = size[np.isfinite(theirs)]
-    scale = float(np.sqrt(np.mean(finite * finite))) if finite.size else 0.0
-    allowed = bound * np.maximum(np.where(np.isfinite(size), size, 0.0), scale)
-    wrong = error > allowed
-    # Relative to what the bound is relative to, so that the two numbers can be compared.
+    size[~np.isfinite(size)] = 0.0
     reference = np.maximum(size, scale)
-    relative = np.divide(
-        error, reference, out=error.copy(), where=np.isfinite(error) & (reference > 0)
-    )
-    worst = np.unravel_index(int(np.argmax(relative)), relative.shape)
-    return Comparison(
-        agrees=not wrong.any(),
-        tolerance=bound,
-        absolute=float(error.max()),
-        relative=float(relative.max()),
-        wrong=int(wrong.sum()),
-        worst=tuple(int(i) for i in worst),
+    wrong = error > found.tolerance * reference
+    # Relative to what the bound is relative to, so that the two numbers can be compared.
+    divisible = np.isfinite(error) & (reference > 0)
+    relative = np.divide(error, reference, out=error.copy(), where=divisible)
+    worst = int(np.argmax(relative))
+    is_worse = not found.worst or float(relative[worst]) > found.relative
+    return replace(
+        found,
+        agrees=found.agrees and not wrong.any(),
+        absolute=max(found.absolute, float(error.max())),
+        relative=max(found.relative, float(relative[worst])),
+        wrong=found.wrong + int(wrong.sum()),
+        worst=(start + worst,) if is_worse else found.worst,
     )

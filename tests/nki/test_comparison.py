@@ -51,3 +51,12 @@ def test_integers_must_be_equal_and_shapes_too() -> None:
     assert not found.agrees and "shape" in found.problem
     empty = np.zeros((0, 3), np.float32)
     assert compare(empty, empty).agrees
+
+
+def test_large_arrays_are_compared_in_parts() -> None:
+    expected = np.ones((3, 1 << 20), np.float32)
+    output = expected.copy()
+    output[1, 5], output[2, 7] = 1.25, 1.5
+    found = compare(output, expected)
+    assert (found.wrong, found.worst, found.absolute) == (2, (2, 7), 0.5)
+    assert found.relative == pytest.approx(0.5)
