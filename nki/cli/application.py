@@ -62,11 +62,12 @@ def _version() -> str:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit code."""
+    """Run one command line and return its exit code. Without a command, show the help."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     presentation = Presentation("--json" in given, "--traceback" in given)
     try:
-        code = copy_context().run(_invoke, given, presentation)
+        code = copy_context().run(_invoke, given or ["--help"], presentation)
+        code = code if given else USAGE.number
         sys.stdout.flush()
         return code
     except BrokenPipeError:
@@ -84,9 +85,6 @@ def _invoke(given: list[str], presentation: Presentation) -> int:
             return int(group().invoke(context))
     except click.exceptions.Exit as error:
         return error.exit_code
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message())
-        return USAGE.number
     except click.ClickException as error:
         where = getattr(error, "ctx", None)
         path = where.command_path if where else "nki"

@@ -532,6 +532,7 @@ def test_help_lists_commands_and_exit_codes(capsys) -> None:
         assert run(capsys, command.name, "--help")[0] == 0
     for row in EXIT_CODES:
         assert f"{row.number:>4}  {row.name}" in out
+    assert run(capsys) == (2, out, "")
     assert run(capsys, "--version")[1].startswith("nki, version")
 
 
