@@ -327,7 +327,7 @@ def _source(row: type[Operation], namespace: dict[str, Any]) -> str:
         elif field.kind in _BY_VALUE:
             key.append(f"{name}.__class__, {name}")
         else:
-            key.append(f"_frozen({name})" if field.kind in _SEQUENCES else name)
+            key.append(f"{name} and _frozen({name})" if field.kind in _SEQUENCES else name)
             values[-1] = f"_entry[{entry}]"
             entry += 1
     parameters += ["name=None"] if has_name(row) else []
@@ -420,7 +420,7 @@ def _key(row: type[Operation], context: Context, values: tuple[Any, ...]) -> tup
         elif field.kind in _BY_VALUE:
             key += [value.__class__, value]
         else:
-            key.append(_frozen(value) if field.kind in _SEQUENCES else value)
+            key.append(value and _frozen(value) if field.kind in _SEQUENCES else value)
     return tuple(key)
 
 

@@ -16,7 +16,7 @@ from nki.ir.nodes import Register
 
 
 class DynamicSlice:
-    """`nl.ds(start, size)`: `size` elements from `start`, which may be a register."""
+    """`nl.ds(start, size)`: `size` elements from `start`, an int, a loop variable or a register."""
 
     __slots__ = ("size", "start")
 
@@ -28,9 +28,7 @@ class DynamicSlice:
         return f"ds({self.start}, {self.size})"
 
 
-def ds(start: Any, size: Any) -> DynamicSlice:
-    """A slice of `size` elements that begins at `start`: an int, a loop variable or a register."""
-    return DynamicSlice(start, size)
+ds = DynamicSlice
 
 
 def index_form(value: Any, what: str) -> Any:

@@ -32,13 +32,22 @@ class Accumulation:
 
         Raises psum-overlap when they have written a part of it.
         """
+        regions = self._tiles.get(dst.storage)
+        if regions and regions[-1].access is dst and regions[-1].started:
+            return True if accumulate is None else accumulate
         offset = dst.offset
         if offset.__class__ is not int:
             if accumulate is not None:
                 return accumulate
-            offset = None
+            raise NeuronError(
+                "psum-overlap",
+                what=f"a matmul writes to {dst.storage.name!r} at a position that changes from "
+                "one iteration to the next, and accumulate is not given",
+                why="Whether a matmul starts an accumulation or continues it is decided while "
+                "tracing, for regions that are known then.",
+                hint="Pass accumulate=True or accumulate=False to nc_matmul.",
+            )
         key = (offset, dst.shape, dst.strides, dst.dtype)
-        regions = self._tiles.get(dst.storage)
         if regions is None:
             self._tiles[dst.storage] = [_Region(dst, key, True)]
             return False if accumulate is None else accumulate
@@ -67,7 +76,7 @@ class _Region:
     """The bytes of a PSUM view: `started` says whether a matmul or another op wrote them.
 
     `first` and `last` bound its partitions, `low` and `high` its bytes in each; the upper ends
-    are exclusive, and taken at a symbolic size's maximum.
+    are exclusive, and taken at a symbolic size's maximum. Negative `first`: not measured yet.
     """
 
     __slots__ = ("access", "exact", "first", "high", "key", "last", "low", "started")
@@ -76,37 +85,35 @@ class _Region:
         self.access = access
         self.key = key
         self.started = started
+        self.first = -1
+
+    def measure(self) -> None:
+        """Find the bounds; most regions are never compared with another one."""
+        access = self.access
         storage = access.storage
-        offset = access.offset
-        if type(offset) is not int:
-            raise NeuronError(
-                "psum-overlap",
-                what=f"a matmul writes to {storage.name!r} at a position that changes from one "
-                "iteration to the next, and accumulate is not given",
-                why="Whether a matmul starts an accumulation or continues it is decided while "
-                "tracing, for regions that are known then.",
-                hint="Pass accumulate=True or accumulate=False to nc_matmul.",
-            )
         size = DTYPES[access.dtype].size
         pitch = storage.pitch * DTYPES[storage.dtype].size
-        self.first, self.low = divmod(offset * size, pitch)
+        if type(access.offset) is not int:
+            # Anywhere in the tile.
+            self.exact = False
+            self.first, self.last, self.low, self.high = 0, _most(storage.shape[0]), 0, pitch
+            return
+        self.first, self.low = divmod(access.offset * size, pitch)
         shape = [_most(count) for count in access.shape]
         self.exact = all(type(count) is int for count in access.shape)
         self.last = self.first + shape[0]
-        reach = sum(
-            (count - 1) * stride
-            for count, stride in zip(shape[1:], access.strides[1:], strict=True)
-        )
+        reach = sum((n - 1) * step for n, step in zip(shape[1:], access.strides[1:]))
         self.high = self.low + (reach + 1) * size
 
     def covers(self, storage: Tensor) -> bool:
         """Whether this is all of the storage."""
-        return (
-            self.exact and self.access.shape == storage.shape and self.access.dtype == storage.dtype
-        )
+        return self.access.shape == storage.shape and self.access.dtype == storage.dtype
 
     def apart(self, other: _Region) -> bool:
         """Whether the bounding boxes have nothing in common."""
+        for region in (self, other):
+            if region.first < 0:
+                region.measure()
         return (
             self.last <= other.first
             or other.last <= self.first
@@ -116,8 +123,8 @@ class _Region:
 
     def paint(self, mask: np.ndarray, value: bool) -> None:
         """Set this region's bytes in a [partitions, bytes] mask."""
-        mask_view = self.view(mask)
-        mask_view[...] = value
+        part = self.view(mask) if type(self.access.offset) is int else mask
+        part[...] = value
 
     def view(self, mask: np.ndarray) -> np.ndarray:
         size = DTYPES[self.access.dtype].size

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
-from functools import cache
+from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 from isa.affine import DECIDE, affine, ceil_division, prove
@@ -13,7 +15,7 @@ from isa.fields import HBM
 from isa.operations.control import RegisterMove, StorageBegin
 from isa.spec import Operation
 from isa.target import Target
-from nki.ir.nodes import Kernel, Loop, Node, Op, Register, Tensor, While, walk
+from nki.ir.nodes import Kernel, Loop, Node, Op, Register, Tensor, While
 from nki.language.layout import dense_strides
 from nki.language.tensor import NkiTensor
 from nki.trace.call import call_arguments, map_tensors, spec_of, symbols_in, tensors_in
@@ -32,6 +34,7 @@ from nki.trace.registers import VirtualRegister
 from nki.trace.results import SharedTensors, results_of
 
 _new = object.__new__
+_dense_strides = lru_cache(1 << 12)(dense_strides)
 
 
 class Frame:
@@ -120,7 +123,7 @@ class Tracer(Context):
             self._tensor += 1
             self.tensors.append(storage)
         first = 0 if address is None else address[0]
-        view = NkiTensor(storage, dtype, shape, dense_strides(shape), 0, first)
+        view = NkiTensor(storage, dtype, shape, _dense_strides(shape), 0, first)
         if memory is not Memory.shared_hbm:
             op: NkiInstruction = _new(NkiInstruction)
             op.row = StorageBegin
@@ -384,8 +387,7 @@ def _left(frame: Frame) -> NeuronError:
     )
 
 
-@cache
-def _hbm_writes(row: Any) -> tuple[int, ...]:
+def _hbm_writes(row: type[Operation]) -> tuple[int, ...]:
     """Positions of the operands that a row may write in HBM."""
     return tuple(
         i for i, _, operand in row.operands if operand.role.writes and operand.memories & HBM
@@ -394,11 +396,15 @@ def _hbm_writes(row: Any) -> tuple[int, ...]:
 
 def _mark_written(nodes: list[Node]) -> None:
     """Inputs that operations write to become "inout"."""
-    for node in walk(nodes):
+    positions: dict[type[Operation], tuple[int, ...]] = {}
+    for node in nodes:
         if not isinstance(node, Op):
+            _mark_written(node.body)
             continue
-        row: Any = node.row
-        for index in _hbm_writes(row):
+        writes = positions.get(node.row)
+        if writes is None:
+            writes = positions[node.row] = _hbm_writes(node.row)
+        for index in writes:
             storage = node.values[index].storage
             if storage.role == "input":
                 storage.role = "inout"
@@ -429,12 +435,13 @@ def trace(
     guards = Guards()
     shared = SharedTensors()
     bodies, results = [], []
-    for core in range(cores):
-        tracer = Tracer(target, core, cores, tensors, shared, len(tensors))
-        returned = _run(function, _views(arguments, parameters), tracer, guards)
-        shared.finish(core)
-        results.append(results_of(returned))
-        bodies.append(tracer.nodes)
+    with _collector_paused():
+        for core in range(cores):
+            tracer = Tracer(target, core, cores, tensors, shared, len(tensors))
+            returned = _run(function, _views(arguments, parameters), tracer, guards)
+            shared.finish(core)
+            results.append(results_of(returned))
+            bodies.append(tracer.nodes)
     kernel_results = shared.agreed(results)
     for tensor in kernel_results:
         if tensor.role == "local":
@@ -452,6 +459,19 @@ def trace(
         list(symbols),
         guards.conditions,
     )
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """No cyclic garbage collection meanwhile: what a trace makes lives as long as the trace, and
+    looking through it again and again would take a third of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _run(

@@ -246,3 +246,15 @@ def test_the_flag_must_be_a_truth_value():
     with pytest.raises(NeuronError) as caught:
         traced(lambda a: matmul(psum(P, 512), accumulate="yes"), (4, 4))
     assert caught.value.code == "value-not-allowed"
+
+
+def test_a_write_anywhere_leaves_it_open_what_is_started():
+    def kernel(explicit):
+        tile = psum(P, 64)
+        matmul(tile)
+        for i in nl.dynamic_range(32):
+            nisa.memset(dst=tile[:, nl.ds(i, 32)], value=0.0)
+        matmul(tile, accumulate=explicit)
+
+    refused("psum-overlap", lambda a: kernel(None), (4, 4))
+    assert flags(traced(lambda a: kernel(True), (4, 4))) == [False, True]
