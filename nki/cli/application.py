@@ -66,7 +66,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     presentation = Presentation("--json" in given, "--traceback" in given)
     try:
-        code = copy_context().run(_invoke, given or ["--help"], presentation)
+        code = copy_context().run(_invoke, given[:] or ["--help"], presentation)
         code = code if given else USAGE.number
         sys.stdout.flush()
         return code
