@@ -19,7 +19,11 @@ from isa.operations import OPERATIONS
 from isa.target import TARGETS, Figure
 
 ROOT = Path(__file__).resolve().parents[1]
-CHAIN = ("isa", "simulator", "nki")
+CHAIN = tuple(
+    name
+    for name in ("isa", "simulator", "nki", "graph_compiler")
+    if (ROOT / name / "__init__.py").is_file()
+)
 """Every package may import those before it."""
 
 FILE_LIMIT = 700
