@@ -10,7 +10,7 @@ from isa.affine import Affine
 from isa.dtypes import DTYPES
 from isa.enums import SEQUENCERS, Condition, Engine, Memory
 from isa.machine.control import Branch, DrainQueue, Halt, LoopBegin, LoopEnd, Nop
-from isa.program import RegisterReference
+from isa.program import RegisterReference, SourceLocation
 from isa.spec import Instruction
 from nki.ir.nodes import Access, Loop, Register, Tensor, While
 from nki.ir.rewrite import form_registers
@@ -77,6 +77,28 @@ class Addresses:
         )
 
 
+class LocationTable:
+    """The source map of a program: a number for every traced location; 0 is "no line"."""
+
+    def __init__(self) -> None:
+        self.locations: list[Any] = [None]
+        self._numbers: dict[tuple[int, int], int] = {}
+
+    def index(self, location: Any) -> int:
+        if location is None:
+            return 0
+        if isinstance(location, SourceLocation):
+            key = (hash(location), -1)
+        else:
+            # The hash of a code object walks its constants; its identity is as good here.
+            key = (id(location[0]), location[1])
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self.locations)
+            self.locations.append(location)
+        return number
+
+
 class RegisterFile:
     """Register numbers of one engine: a register is taken at its first mention and given back
     after its last, or after the loop around it when it outlives an iteration."""
@@ -115,7 +137,7 @@ class Emitter:
         engine: int,
         addresses: Addresses,
         limit: int,
-        locations: dict[Any, int],
+        locations: LocationTable,
         has_registers: bool,
     ) -> None:
         self.has_registers = has_registers
@@ -159,9 +181,15 @@ class Emitter:
         updates: Any = (),
         location: Any = None,
     ) -> int:
-        number = self.locations.setdefault(location, len(self.locations))
         self.stream.append(
-            Instruction(row, self.name, values, _merged(waits), _merged(updates), number)
+            Instruction(
+                row,
+                self.name,
+                values,
+                _merged(waits) if waits else (),
+                _merged(updates) if updates else (),
+                self.locations.index(location),
+            )
         )
         return len(self.stream) - 1
 
@@ -248,8 +276,8 @@ class Emitter:
 
 def _merged(pairs: Any) -> tuple[tuple[int, int], ...]:
     """(semaphore, amount) pairs with the amounts of one semaphore added up."""
-    if not pairs:
-        return ()
+    if len(pairs) == 1:
+        return (pairs[0],)
     total: dict[int, int] = {}
     for semaphore, amount in pairs:
         total[semaphore] = total.get(semaphore, 0) + amount

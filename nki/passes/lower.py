@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from isa.dtypes import DTYPES
 from isa.enums import SEQUENCERS, Engine, Memory
 from isa.operations.control import StorageBegin
@@ -17,7 +15,7 @@ from isa.program import (
 )
 from isa.target import TARGETS, Target
 from nki.ir.nodes import Access, Kernel, Node, Op, Tensor, walk
-from nki.passes.emit import Addresses, Emitter
+from nki.passes.emit import Addresses, Emitter, LocationTable
 from nki.passes.steps import ENGINE_INDEX, Region, Step, assign_queues, expand
 from nki.passes.synchronise import Channels, Context, Level
 from nki.trace.locations import resolve
@@ -32,7 +30,7 @@ def lower(kernel: Kernel) -> Program:
     hbm = [tensor for tensor in kernel.tensors if not tensor.memory.on_chip]
     index = {tensor: number for number, tensor in enumerate(hbm)}
     tracked = _tracked(kernel)
-    locations: dict[Any, int] = {None: 0}
+    locations = LocationTable()
     cores = [_core(body, tracked, index, target, locations, placement) for body in kernel.bodies]
     return Program(
         kernel.name,
@@ -44,7 +42,7 @@ def lower(kernel: Kernel) -> Program:
         [index[tensor] for tensor in kernel.results],
         list(kernel.symbols),
         list(kernel.guards),
-        [resolve(location) or _NOWHERE for location in locations],
+        [resolve(location) or _NOWHERE for location in locations.locations],
     )
 
 
@@ -56,7 +54,7 @@ def _core(
     tracked: set[Tensor],
     index: dict[Tensor, int],
     target: Target,
-    locations: dict[Any, int],
+    locations: LocationTable,
     placement: dict[Tensor, tuple[int, int]],
 ) -> CoreProgram:
     items = expand(body, target)
@@ -93,7 +91,7 @@ def _tracked(kernel: Kernel) -> set[Tensor]:
 
 
 def _storages(
-    body: list[Node], locations: dict[Any, int], placement: dict[Tensor, tuple[int, int]]
+    body: list[Node], locations: LocationTable, placement: dict[Tensor, tuple[int, int]]
 ) -> list[StorageRecord]:
     """The on-chip allocations of a body, in the order in which they begin."""
     records = []
@@ -115,13 +113,13 @@ def _storages(
                 tensor.shape[0],
                 offset,
                 tensor.pitch * DTYPES[tensor.dtype].size,
-                locations.setdefault(location, len(locations)),
+                locations.index(location),
             )
         )
     return records
 
 
-def _declaration(tensor: Tensor, locations: dict[Any, int]) -> TensorDeclaration:
+def _declaration(tensor: Tensor, locations: LocationTable) -> TensorDeclaration:
     data = None if tensor.data is None else tensor.data.tobytes()
     core = None if tensor.memory is Memory.shared_hbm else tensor.core
     return TensorDeclaration(
@@ -131,5 +129,5 @@ def _declaration(tensor: Tensor, locations: dict[Any, int]) -> TensorDeclaration
         _ROLES.get(tensor.role, "internal"),
         core,
         data,
-        locations.setdefault(tensor.location, len(locations)),
+        locations.index(tensor.location),
     )
