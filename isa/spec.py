@@ -67,6 +67,8 @@ class Operation(Row):
     rules: ClassVar[tuple[Rule, ...]] = ()
     generations: ClassVar[tuple[int, ...]] = (2, 3, 4)
     public: ClassVar[bool] = True
+    minimum_cores: ClassVar[int] = 1
+    """Physical cores that the launch must have for the operation to make sense."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

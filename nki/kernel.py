@@ -10,6 +10,7 @@ import numpy as np
 
 from isa.errors import NeuronError
 from isa.program import Program
+from isa.target import Target
 from nki import settings
 from nki.errors import user_frames
 from nki.trace.call import TensorSpec, bind_arguments
@@ -80,7 +81,19 @@ class Kernel:
         from nki.trace.tracer import trace
 
         arguments = bind_arguments(self.function, args, kwargs)
-        return trace(self.function, arguments, settings.target(target or self.target), self.cores)
+        device = settings.target(target or self.target)
+        _check_cores(self.cores, device)
+        return trace(self.function, arguments, device, self.cores)
+
+
+def _check_cores(cores: int, target: Target) -> None:
+    if cores not in target.logical_core_sizes:
+        sizes = " or ".join(str(size) for size in target.logical_core_sizes)
+        raise NeuronError(
+            "generation",
+            f"kernel[{cores}] on {target.name}, whose logical cores have {sizes} physical core(s)",
+            hint="Launch with kernel(...), or compile for trn2 or trn3.",
+        )
 
 
 def as_kernel(kernel: Any) -> Kernel:
@@ -302,6 +315,7 @@ def _run_eager(kernel: Kernel, /, *args: Any, **kwargs: Any) -> Any:
 
     arguments = bind_arguments(kernel.function, args, kwargs)
     target = settings.target(kernel.target)
+    _check_cores(kernel.cores, target)
     checked = settings.checks_wanted()
     outputs, after = run_eager(kernel.function, arguments, target, kernel.cores, checked)
     return _returned(outputs, after, tensor_arguments(kernel, args, kwargs))

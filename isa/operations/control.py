@@ -80,6 +80,7 @@ class CoreBarrier(Operation):
     document = _API + "core_barrier"
     engines = SEQUENCERS
     generations = (3, 4)
+    minimum_cores = 2
     data = Update(SHARED_HBM)
     cores = Attribute(kind=Kind.integers)
     engine = Attribute(kind=Kind.engine, choices=SEQUENCERS, default=Engine.gpsimd)

@@ -98,6 +98,15 @@ def check(
                 what=f"nisa.{row.name}() needs {field_name}",
                 location=resolve(location),
             )
+    if context.cores < row.minimum_cores:
+        raise NeuronError(
+            "core-mismatch",
+            what=f"nisa.{row.name}() needs {row.minimum_cores} cores; this launch has "
+            f"{context.cores}",
+            hint="Launch the kernel on two cores, kernel[2](...), or leave the operation out when "
+            "nl.num_programs() is 1.",
+            location=resolve(location),
+        )
     normal = tuple(
         _normalise(field_name, field, value)
         for (field_name, field), value in zip(row.fields.items(), values)
@@ -111,7 +120,7 @@ def check(
     if violation is not None:
         error = violation.error(resolve(location))
         raise error
-    plain = all(
+    plain = row.minimum_cores == 1 and all(
         new is old
         for old, new, field in zip(values, normal, row.fields.values())
         if _passes_through(field)
