@@ -13,6 +13,7 @@ the last one after it; so waits count relative to the iteration, whatever the tr
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from isa.affine import Affine, prove_nonnegative
@@ -98,6 +99,20 @@ class Context:
         self.channels = channels
         self.shared = [t for t in tracked if t.memory is Memory.shared_hbm]
         self.interned: dict[Any, Box] = {}
+        self.transferred: dict[int, tuple[Region, int]] = {}
+
+    def settle(self, semaphores: Iterable[int]) -> None:
+        """Have the last loop whose transfers give tokens of each semaphore drain its queue.
+
+        A prime is given by the engine, at once; tokens of transfers that it has issued before may
+        still be on their way, and the consumer could take the prime for one of them.
+        """
+        for semaphore in semaphores:
+            if semaphore in self.transferred:
+                region, queue = self.transferred[semaphore]
+                drains = region.drains.setdefault(self.owner[queue], [])
+                if queue not in drains:
+                    drains.append(queue)
 
     def box(self, access: Access, variables: frozenset[Register]) -> Box:
         box = box_of(access, variables)
@@ -138,6 +153,7 @@ class Level:
         self.named = {op for item in items if isinstance(item, Step) for op in item.after}
         self.finished: dict[tuple[int, int], set[int]] = {}
         self.shift: dict[int, dict[Register, int]] = {}
+        self.primed: set[int] = set()
         for item in items:
             if isinstance(item, Region):
                 inner = variables
@@ -147,6 +163,9 @@ class Level:
                 level.run()
                 level.connect(item)
                 item.summary = level.summarise()
+                self.primed |= level.primed
+        if node is not None and not _at_most_once(node):
+            context.settle(self.primed)
 
     def run(self) -> None:
         """Analyse, then write waits, updates, primes and drains into the items."""
@@ -520,8 +539,15 @@ class Level:
         for (stream, engine), count in self.carried.items():
             semaphore = self.context.channels.semaphore(self.depth, stream, engine)
             producer = owner.get(stream, stream)
+            if stream in owner:
+                self.context.settle([semaphore])
+                self.primed.add(semaphore)
             region.primes.setdefault(producer, []).append((semaphore, count))
             region.exit_waits.setdefault(engine, []).append((semaphore, count))
+        for _, engine, stream, _, _ in self.edges:
+            if stream in owner:
+                semaphore = self.context.channels.semaphore(self.depth, stream, engine)
+                self.context.transferred[semaphore] = (region, stream)
 
     def summarise(self) -> Summary:
         """What the enclosing level must know of this loop; see `Summary`."""
