@@ -1,0 +1,37 @@
+"""The tutorials run from top to bottom, and are notebooks that jupytext can convert."""
+
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "tutorials"
+NOTEBOOKS = sorted(path.name for path in FOLDER.glob("[0-9][0-9]_*.py"))
+
+
+def test_the_tutorials_are_found():
+    assert NOTEBOOKS[:2] == ["01_tensor_add.py", "02_matrix_multiplication.py"]
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_tutorial_runs(name, monkeypatch, capsys, tmp_path):
+    """In a fresh namespace, like a notebook's; `tutorials` is on sys.path as for a notebook."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(FOLDER))
+    monkeypatch.delenv("NEURON_PLATFORM_TARGET_OVERRIDE", raising=False)
+    path = FOLDER / name
+    exec(compile(path.read_text(), str(path), "exec"), {"__name__": "__main__"})
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert "  bound " in printed.out, "each shows a profile"
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_tutorial_is_a_notebook(name):
+    jupytext = pytest.importorskip("jupytext", reason="jupytext comes with the extra [dev]")
+    text = (FOLDER / name).read_text()
+    notebook = jupytext.reads(text, fmt="py:percent")
+    kinds = [cell.cell_type for cell in notebook.cells]
+    assert kinds[0] == "markdown" and kinds.count("code") >= 5
+    assert notebook.cells[0].source.startswith("# Tutorial")
+    again = jupytext.reads(jupytext.writes(notebook, fmt="py:percent"), fmt="py:percent")
+    assert [cell.source for cell in again.cells] == [cell.source for cell in notebook.cells]
