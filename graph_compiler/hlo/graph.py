@@ -1,0 +1,191 @@
+"""The graph: a module of computations, each a list of instructions with operands before users.
+
+It holds what an HloModuleProto holds. Everything that a proto states beyond the graph's own slots
+is in `attributes`, by the name of the proto's field and only where the proto states it:
+
+- numbers, strings, bytes and bools as themselves; repeated fields as tuples;
+- enumerations by the name of the value ("RNG_UNIFORM");
+- shapes as `Shape`; other messages as `Record` (`attributes["window"].dimensions[0].stride`);
+- `literal` as a NumPy array (tuple of arrays for a tuple), in row-major order whatever the layout;
+- fields that the field table does not know as bytes, in `unknown`.
+
+Semantics of the fields: https://openxla.org/xla/operation_semantics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from graph_compiler.hlo.record import Record, default_of
+from graph_compiler.hlo.types import Shape
+
+
+class Instruction:
+    """One instruction of a computation; also the value that it computes.
+
+    `opcode`: as HLO text writes it ("add", "dynamic-slice"). `called`: the computations that it
+    calls, in the order of the proto: of `while` body then condition, of `conditional` the
+    branches, of `select-and-scatter` select then scatter, else the one computation.
+    `parameter_number` counts for `parameter` only. `id` is unique in the module; 0 until
+    numbered (`Module.renumber`).
+    """
+
+    __slots__ = (
+        "attributes",
+        "called",
+        "control_predecessors",
+        "id",
+        "metadata",
+        "name",
+        "opcode",
+        "operands",
+        "parameter_number",
+        "shape",
+        "unknown",
+    )
+
+    def __init__(
+        self,
+        opcode: str,
+        shape: Shape,
+        operands: list[Instruction] | tuple[Instruction, ...] = (),
+        name: str = "",
+        attributes: dict[str, Any] | None = None,
+        called: list[Computation] | tuple[Computation, ...] = (),
+        metadata: Record | None = None,
+        control_predecessors: list[Instruction] | tuple[Instruction, ...] = (),
+        parameter_number: int = 0,
+        id: int = 0,
+        unknown: bytes = b"",
+    ) -> None:
+        self.name = name
+        self.opcode = opcode
+        self.shape = shape
+        self.operands = list(operands)
+        self.attributes = attributes if attributes is not None else {}
+        self.called = list(called)
+        self.metadata = metadata
+        self.control_predecessors = list(control_predecessors)
+        self.id = id
+        self.parameter_number = parameter_number
+        self.unknown = unknown
+
+    def attribute(self, name: str) -> Any:
+        """The attribute, or what a proto means that does not state it (0, "", (), None ...)."""
+        value = self.attributes.get(name)
+        return default_of("HloInstructionProto", name) if value is None else value
+
+    @property
+    def frontend_attributes(self) -> dict[str, str]:
+        record = self.attributes.get("frontend_attributes")
+        return {} if record is None else record.map
+
+    @property
+    def source(self) -> str:
+        """`file:line` of the model's source, "" where the graph does not say."""
+        if self.metadata is None or not self.metadata.source_file:
+            return ""
+        line = self.metadata.source_line
+        return self.metadata.source_file + (f":{line}" if line else "")
+
+    def __repr__(self) -> str:
+        operands = ", ".join(operand.name for operand in self.operands)
+        return f"<{self.name} = {self.shape} {self.opcode}({operands})>"
+
+
+class Computation:
+    """A function of a module: instructions in an order in which operands precede users.
+
+    `attributes`: the proto's other fields (`program_shape`, `is_fusion_computation`,
+    `execution_thread`). A `program_shape` that is absent follows from parameters and root.
+    """
+
+    __slots__ = ("attributes", "id", "instructions", "name", "root", "unknown")
+
+    def __init__(
+        self,
+        name: str,
+        instructions: list[Instruction] | tuple[Instruction, ...] = (),
+        root: Instruction | None = None,
+        id: int = 0,
+        attributes: dict[str, Any] | None = None,
+        unknown: bytes = b"",
+    ) -> None:
+        self.name = name
+        self.instructions = list(instructions)
+        self.root: Instruction = root if root is not None else self.instructions[-1]
+        self.id = id
+        self.attributes = attributes if attributes is not None else {}
+        self.unknown = unknown
+
+    @property
+    def parameters(self) -> list[Instruction]:
+        """The parameter instructions by their number."""
+        found = [item for item in self.instructions if item.opcode == "parameter"]
+        return sorted(found, key=lambda item: item.parameter_number)
+
+    def __repr__(self) -> str:
+        return f"<computation {self.name}: {len(self.instructions)} instructions>"
+
+
+class Module:
+    """A whole graph. `computations`: callees before callers, the entry among them.
+
+    `attributes`: the proto's other fields (`host_program_shape`, `input_output_alias`, `schedule`,
+    `frontend_attributes` ...). `wrapper`: what an HloProto holds around the module, as bytes;
+    None when the module stood alone.
+    """
+
+    __slots__ = ("attributes", "computations", "entry", "id", "name", "unknown", "wrapper")
+
+    def __init__(
+        self,
+        name: str,
+        computations: list[Computation] | tuple[Computation, ...],
+        entry: Computation | None = None,
+        id: int = 0,
+        attributes: dict[str, Any] | None = None,
+        unknown: bytes = b"",
+        wrapper: bytes | None = None,
+    ) -> None:
+        self.name = name
+        self.computations = list(computations)
+        self.entry: Computation = entry if entry is not None else self.computations[-1]
+        self.id = id
+        self.attributes = attributes if attributes is not None else {}
+        self.unknown = unknown
+        self.wrapper = wrapper
+
+    def instructions(self) -> Iterator[Instruction]:
+        """Every instruction of every computation."""
+        for computation in self.computations:
+            yield from computation.instructions
+
+    @property
+    def parameters(self) -> list[Instruction]:
+        """Parameters of the entry computation by their number."""
+        return self.entry.parameters
+
+    @property
+    def result_shape(self) -> Shape:
+        return self.entry.root.shape
+
+    def renumber(self) -> None:
+        """Number computations and instructions anew, and give unnamed ones a name, in place."""
+        names: set[str] = {item.name for item in self.instructions() if item.name}
+        number = 0
+        for position, computation in enumerate(self.computations, 1):
+            computation.id = position
+            for instruction in computation.instructions:
+                number += 1
+                instruction.id = number
+                if not instruction.name:
+                    name = f"{instruction.opcode}.{number}"
+                    while name in names:
+                        name += ".1"
+                    names.add(name)
+                    instruction.name = name
+
+    def __repr__(self) -> str:
+        return f"<module {self.name}: {len(self.computations)} computations>"

@@ -1,0 +1,70 @@
+"""A message of the protos as a plain value: its kind and the fields that it states."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from graph_compiler.hlo.proto_fields import MESSAGES, Field
+
+
+@cache
+def fields_of(kind: str) -> dict[str, Field]:
+    """The fields of a message by name."""
+    return {row.name: row for row in MESSAGES[kind]}
+
+
+@cache
+def default_of(kind: str, name: str) -> Any:
+    """What the absence of a field means. Raises KeyError where the message has no such field."""
+    return fields_of(kind)[name].default
+
+
+class Record:
+    """A message: `record.NAME` is a field's value, or its default where it is not stated.
+
+    Values are as `graph_compiler.hlo.graph` describes them. Immutable by convention, equal by
+    value.
+
+    >>> numbers = Record("DotDimensionNumbers", lhs_contracting_dimensions=(1,))
+    >>> numbers.lhs_contracting_dimensions, numbers.lhs_batch_dimensions
+    ((1,), ())
+    """
+
+    __slots__ = ("kind", "unknown", "values")
+
+    kind: str
+    values: dict[str, Any]
+    unknown: bytes
+
+    def __init__(self, kind: str, /, unknown: bytes = b"", **values: Any) -> None:
+        self.kind = kind
+        self.values = values
+        self.unknown = unknown
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        value = self.values.get(name)
+        if value is not None:
+            return value
+        try:
+            return default_of(self.kind, name)
+        except KeyError:
+            raise AttributeError(f"{self.kind} has no field {name}") from None
+
+    def replace(self, **values: Any) -> Record:
+        """The same message with other values for the named fields."""
+        return Record(self.kind, self.unknown, **(self.values | values))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Record):
+            return NotImplemented
+        return (self.kind, self.values, self.unknown) == (other.kind, other.values, other.unknown)
+
+    def __hash__(self) -> int:
+        return hash((self.kind, tuple(self.values)))
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={value!r}" for name, value in self.values.items())
+        return f"Record({self.kind!r}, {values})"
