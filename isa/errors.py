@@ -26,6 +26,8 @@ _GUIDE = "nki/get-started/nki-language-guide.rst"
 _ARCHITECTURE = "nki/guides/architecture/trainium_inferentia2_arch.rst"
 _LOOPS = "nki/deep-dives/nki-dynamic-loops.rst"
 _PATTERNS = "nki/deep-dives/nki-aps.rst"
+_HLO_SEMANTICS = "https://openxla.org/xla/operation_semantics"
+_HLO_TEXT = "https://openxla.org/xla/hlo_dumps"
 
 
 def _entry(number: int, title: str, rule: str, hint: str, document: str = "") -> CatalogueEntry:
@@ -34,6 +36,7 @@ def _entry(number: int, title: str, rule: str, hint: str, document: str = "") ->
 
 # 1xx: one operation and its operands. 2xx: tracing a kernel. 3xx: lowering. 4xx: running.
 # 5xx: containers, assembler, launch. 6xx: command line, files, intermediate representation.
+# 7xx: graphs.
 
 CATALOGUE: dict[str, CatalogueEntry] = {
     "partition-limit": _entry(
@@ -484,6 +487,18 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         "Every field of an instruction has a type and a width in the encoding.",
         "This is a defect of the compiler, or of a program written by hand: look at the field "
         "named in the message.",
+    ),
+    "missing-extra": _entry(
+        612,
+        "Optional library missing",
+        "Front-ends of other systems use the libraries of those systems, which are optional.",
+        "Install the extra that the message names.",
+    ),
+    "front-end": _entry(
+        613,
+        "Program that its own front-end refuses",
+        "A program must be valid in its own system before it can become a graph.",
+        "Correct the program at the place that the message names.",
     ),
 }
 
