@@ -500,6 +500,69 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         "A program must be valid in its own system before it can become a graph.",
         "Correct the program at the place that the message names.",
     ),
+    "hlo-syntax": _entry(
+        701,
+        "HLO text cannot be read",
+        "HLO text has the form that XLA prints.",
+        "Compare the line with the output of `nki hlo convert`.",
+        _HLO_TEXT,
+    ),
+    "hlo-truncated": _entry(
+        702,
+        "HLO file is incomplete",
+        "Every field of a proto states its length, and every computation of a text is closed.",
+        "Write or copy the file again: bytes are missing at its end.",
+    ),
+    "hlo-invalid": _entry(
+        703,
+        "Graph breaks an invariant of HLO",
+        "Instructions use values of their own computation, names and ids are unique, attributes "
+        "are complete, and parameters are numbered without gaps.",
+        "Write the graph again with the framework that made it, or mend the instruction named.",
+        _HLO_SEMANTICS,
+    ),
+    "hlo-unknown-opcode": _entry(
+        704,
+        "Unknown HLO opcode",
+        "Every opcode has a row in the operator table.",
+        "Express the operation with opcodes of the table, or let the framework decompose it.",
+        _HLO_SEMANTICS,
+    ),
+    "hlo-shape-mismatch": _entry(
+        705,
+        "Shape that an HLO operation cannot have",
+        "The shape of a result follows from the operands and attributes, and operands fit "
+        "together as the operation says.",
+        "Mend the shapes at the instruction named.",
+        _HLO_SEMANTICS,
+    ),
+    "hlo-type-mismatch": _entry(
+        706,
+        "Element type that an HLO operation cannot have",
+        "Operands of one operation share an element type unless the operation says otherwise, "
+        "and each operation lists the types that it takes.",
+        "Insert a convert before the instruction named.",
+        _HLO_SEMANTICS,
+    ),
+    "hlo-cycle": _entry(
+        707,
+        "Graph with a cycle",
+        "An instruction cannot depend on its own result, nor a computation call itself.",
+        "Write the graph again with the framework that made it; loops are `while` instructions.",
+        _HLO_SEMANTICS,
+    ),
+    "hlo-too-large": _entry(
+        708,
+        "Graph or value beyond the limits",
+        "A value has less than 2^40 bytes, a file less than 2^31, and nesting ends at depth 64.",
+        "Check the dimensions at the instruction named.",
+    ),
+    "format-unknown": _entry(
+        709,
+        "File of an unknown format",
+        "A graph is a HloModuleProto or HloProto, HLO text, or StableHLO (text or bytecode).",
+        "Pass one of these; the format is recognised by content, whatever the file is called.",
+    ),
 }
 
 
