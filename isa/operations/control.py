@@ -14,7 +14,25 @@ _API = "nki/api/nki.isa.rst#nki.isa."
 
 
 class RegisterMove(Operation):
-    """Register dst = src, a number or another register."""
+    """Register dst = src, a number or another register.
+
+    Raises value-not-allowed (dst is no register, or the variable of a loop).
+
+    Example:
+        >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+        >>> @nki.jit
+        ... def answer():
+        ...     first, second = nisa.register_alloc(), nisa.register_alloc()
+        ...     nisa.register_move(first, 42)
+        ...     nisa.register_move(second, first)
+        ...     tile = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
+        ...     nisa.register_store(tile, second)
+        ...     out = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.shared_hbm)
+        ...     nisa.dma_copy(dst=out, src=tile)
+        ...     return out
+        >>> print(answer())
+        [[42]]
+    """
 
     name = "register_move"
     document = _API + "register_move"
@@ -28,7 +46,26 @@ class RegisterMove(Operation):
 
 
 class RegisterLoad(Operation):
-    """Register dst = the one element of src."""
+    """Register dst = the one element of src.
+
+    Raises shape-mismatch (more than one element), value-not-allowed (dst is no register, or the
+    variable of a loop).
+
+    Example:
+        >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+        >>> @nki.jit
+        ... def one_row(a, row):  # the row is known when the kernel runs
+        ...     index = nisa.register_alloc()
+        ...     nisa.register_load(index, nl.load(row))
+        ...     tile = nl.ndarray((1, 3), dtype=a.dtype, buffer=nl.sbuf)
+        ...     nisa.dma_copy(dst=tile, src=a[nl.ds(index, 1), :])
+        ...     out = nl.ndarray((1, 3), dtype=a.dtype, buffer=nl.shared_hbm)
+        ...     nisa.dma_copy(dst=out, src=tile)
+        ...     return out
+        >>> a = np.arange(12, dtype=np.float32).reshape(4, 3)
+        >>> print(one_row(a, np.array([[2]], np.int32)))
+        [[6. 7. 8.]]
+    """
 
     name = "register_load"
     document = _API + "register_load"
@@ -43,7 +80,25 @@ class RegisterLoad(Operation):
 
 
 class RegisterStore(Operation):
-    """The one element of dst = register src."""
+    """The one element of dst = register src.
+
+    Raises shape-mismatch (more than one element).
+
+    Example:
+        >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+        >>> @nki.jit
+        ... def last_index(count):
+        ...     stop = nisa.register_alloc()
+        ...     nisa.register_load(stop, nl.load(count))
+        ...     tile = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
+        ...     for i in nl.dynamic_range(0, stop, 2):
+        ...         nisa.register_store(tile, i)
+        ...     out = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.shared_hbm)
+        ...     nisa.dma_copy(dst=out, src=tile)
+        ...     return out
+        >>> print(last_index(np.array([[7]], np.int32)))  # of 0, 2, 4, 6
+        [[6]]
+    """
 
     name = "register_store"
     document = _API + "register_store"
@@ -74,7 +129,26 @@ class RegisterAlu(Operation):
 
 
 class CoreBarrier(Operation):
-    """Every core in `cores` waits for the others; orders all their accesses to shared HBM."""
+    """Every core in `cores` waits for the others; orders all their accesses to shared HBM.
+
+    Raises value-not-allowed (cores other than (0, 1)), generation (before gen3); deadlock when
+    one core does not come.
+
+    Example:
+        >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+        >>> @nki.jit
+        ... def swapped(a):
+        ...     mine, other = nl.program_id(0), 1 - nl.program_id(0)
+        ...     shared = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        ...     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        ...     nisa.dma_copy(dst=shared[nl.ds(mine, 1), :], src=a[nl.ds(mine, 1), :])
+        ...     nisa.core_barrier(data=shared, cores=(0, 1))
+        ...     nisa.dma_copy(dst=out[nl.ds(mine, 1), :], src=shared[nl.ds(other, 1), :])
+        ...     return out
+        >>> print(swapped[2](np.array([[1, 2], [3, 4]], np.float32)))
+        [[3. 4.]
+         [1. 2.]]
+    """
 
     name = "core_barrier"
     document = _API + "core_barrier"

@@ -16,6 +16,25 @@ class DmaCopy(Operation):
 
     Element counts must match. Either side may be an HBM view with a dynamic start
     (`scalar_offset`) or with per-partition row indices (`vector_offset`).
+
+    Raises shape-mismatch, indirect (row indices on both sides, or with hwdge), dtype-not-allowed,
+    generation, engine-not-allowed; when the kernel runs, dynamic-out-of-bounds.
+
+    Example:
+        >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+        >>> @nki.jit
+        ... def gather(table, rows):
+        ...     indices = nl.ndarray(rows.shape, dtype=rows.dtype, buffer=nl.sbuf)
+        ...     nisa.dma_copy(dst=indices, src=rows)
+        ...     tile = nl.ndarray((2, 3), dtype=nl.float32, buffer=nl.sbuf)
+        ...     nisa.dma_copy(dst=tile, src=table.vector_select(0, indices))  # float16 to float32
+        ...     out = nl.ndarray((2, 3), dtype=nl.float32, buffer=nl.shared_hbm)
+        ...     nisa.dma_copy(dst=out, src=tile)
+        ...     return out
+        >>> table = np.arange(12, dtype=np.float16).reshape(4, 3)
+        >>> print(gather(table, np.array([[3], [1]], np.int32)))
+        [[ 9. 10. 11.]
+         [ 3.  4.  5.]]
     """
 
     name = "dma_copy"

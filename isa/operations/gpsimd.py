@@ -13,7 +13,24 @@ from isa.spec import Instruction, Operation
 
 
 class Iota(Operation):
-    """dst[p, w, z, y, x] = offset + p * channel_multiplier + sum of index * step, in int32."""
+    """dst[p, w, z, y, x] = offset + p * channel_multiplier + sum of index * step, in int32.
+
+    `pattern` is [[step, count], ...], the last pair fastest. Raises value-not-allowed (more than
+    four pairs), shape-mismatch (their counts do not cover a partition of dst).
+
+    Example:
+        >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+        >>> @nki.jit
+        ... def positions():
+        ...     tile = nl.ndarray((2, 2, 3), dtype=nl.int32, buffer=nl.sbuf)
+        ...     nisa.iota(dst=tile, pattern=[[10, 2], [1, 3]], offset=5, channel_multiplier=100)
+        ...     out = nl.ndarray((2, 6), dtype=nl.int32, buffer=nl.shared_hbm)
+        ...     nisa.dma_copy(dst=out, src=tile)
+        ...     return out
+        >>> print(positions())
+        [[  5   6   7  15  16  17]
+         [105 106 107 115 116 117]]
+    """
 
     name = "iota"
     document = "nki/api/nki.isa.rst#nki.isa.iota"
@@ -33,6 +50,27 @@ class AffineSelect(Operation):
     """dst = on_true_tile where `cmp_op(affine value, 0)` holds, else `on_false_value`.
 
     The affine value of element (p, w, z, y, x) is that of `iota`.
+
+    Raises value-not-allowed (more than four pairs), shape-mismatch, operator-not-allowed (no
+    comparison).
+
+    Example:
+        >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+        >>> @nki.jit
+        ... def causal(scores):
+        ...     size = scores.shape[1]
+        ...     tile = nl.ndarray(scores.shape, dtype=scores.dtype, buffer=nl.sbuf)
+        ...     nisa.affine_select(  # keeps column x of row p where p - x >= 0
+        ...         dst=tile, pattern=[[-1, size]], channel_multiplier=1, cmp_op=nl.greater_equal,
+        ...         on_true_tile=nl.load(scores), on_false_value=-9.0,
+        ...     )
+        ...     out = nl.ndarray(scores.shape, dtype=scores.dtype, buffer=nl.shared_hbm)
+        ...     nisa.dma_copy(dst=out, src=tile)
+        ...     return out
+        >>> print(causal(np.ones((3, 3), np.float32)))
+        [[ 1. -9. -9.]
+         [ 1.  1. -9.]
+         [ 1.  1.  1.]]
     """
 
     name = "affine_select"

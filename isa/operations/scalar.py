@@ -35,6 +35,24 @@ class Activation(Operation):
 
     `reduce_cmd` controls the engine's 128 accumulate registers, one a partition, to which the
     results' sums go; `reduce_res` reads them out.
+
+    `scale` and `bias` are numbers or [P, 1] columns, that of `scale` in fp32. Raises
+    shape-mismatch, dtype-not-allowed, operator-not-allowed, value-not-allowed (`reduce_res`),
+    generation (a number as bias before gen3).
+
+    Example:
+        >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+        >>> @nki.jit
+        ... def shifted_relu(a, bias):
+        ...     tile = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
+        ...     nisa.activation(tile, op=nl.relu, data=nl.load(a), bias=nl.load(bias), scale=2.0)
+        ...     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        ...     nisa.dma_copy(dst=out, src=tile)
+        ...     return out
+        >>> a = np.array([[-1, 0, 1], [-1, 0, 1]], np.float32)
+        >>> print(shifted_relu(a, np.array([[0], [1]], np.float32)))  # relu(2 a + bias)
+        [[0. 0. 2.]
+         [0. 1. 3.]]
     """
 
     name = "activation"
@@ -57,7 +75,26 @@ class Activation(Operation):
 
 
 class ActivationReduce(Operation):
-    """`activation` that resets the accumulate registers first and reads them into `reduce_res`."""
+    """`activation` that resets the accumulate registers first and reads them into `reduce_res`.
+
+    Raises as `activation`.
+
+    Example:
+        >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+        >>> @nki.jit
+        ... def sum_of_squares(a):
+        ...     squares = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
+        ...     total = nl.ndarray((2, 1), dtype=nl.float32, buffer=nl.sbuf)
+        ...     nisa.activation_reduce(
+        ...         dst=squares, op=nl.square, data=nl.load(a), reduce_op=nl.add, reduce_res=total
+        ...     )
+        ...     out = nl.ndarray((2, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+        ...     nisa.dma_copy(dst=out, src=total)
+        ...     return out
+        >>> print(sum_of_squares(np.array([[1, 2, 3], [4, 5, 6]], np.float32)))
+        [[14.]
+         [77.]]
+    """
 
     name = "activation_reduce"
     document = "nki/api/nki.isa.rst#nki.isa.activation_reduce"

@@ -29,6 +29,27 @@ class NcMatmul(Operation):
 
     The contraction runs along the partitions of both inputs. `accumulate=None` lets the tracer
     decide: the first matmul into a PSUM region since its allocation overwrites, later ones add.
+
+    Raises contraction-mismatch, shape-mismatch, tile-limit, wrong-memory, dtype-not-allowed,
+    value-not-allowed, not-supported.
+
+    Example:
+        >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+        >>> @nki.jit
+        ... def product(lhsT, rhs):  # [K, M], [K, N]; K = 256 in two steps
+        ...     accumulator = nl.ndarray((2, 2), dtype=nl.float32, buffer=nl.psum)
+        ...     for k in range(2):
+        ...         rows = nl.ds(k * 128, 128)
+        ...         nisa.nc_matmul(accumulator, nl.load(lhsT[rows, :]), nl.load(rhs[rows, :]))
+        ...     tile = nl.ndarray((2, 2), dtype=nl.float32, buffer=nl.sbuf)
+        ...     nisa.tensor_copy(dst=tile, src=accumulator)
+        ...     out = nl.ndarray((2, 2), dtype=nl.float32, buffer=nl.shared_hbm)
+        ...     nisa.dma_copy(dst=out, src=tile)
+        ...     return out
+        >>> ones = np.ones((256, 2), np.float32)
+        >>> print(product(ones, ones * np.array([1, 0.5], np.float32)))
+        [[256. 128.]
+         [256. 128.]]
     """
 
     name = "nc_matmul"
@@ -63,7 +84,27 @@ class NcMatmul(Operation):
 
 
 class NcTranspose(Operation):
-    """dst = data.T between the partition axis and the flattened free axes."""
+    """dst = data.T between the partition axis and the flattened free axes.
+
+    Raises shape-mismatch, tile-limit, wrong-memory (the tensor engine reads SBUF and writes PSUM),
+    dtype-not-allowed.
+
+    Example:
+        >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+        >>> @nki.jit
+        ... def transposed(a):
+        ...     flipped = nl.ndarray((3, 2), dtype=a.dtype, buffer=nl.psum)
+        ...     nisa.nc_transpose(dst=flipped, data=nl.load(a), engine=nisa.tensor_engine)
+        ...     tile = nl.ndarray((3, 2), dtype=a.dtype, buffer=nl.sbuf)
+        ...     nisa.tensor_copy(dst=tile, src=flipped)
+        ...     out = nl.ndarray((3, 2), dtype=a.dtype, buffer=nl.shared_hbm)
+        ...     nisa.dma_copy(dst=out, src=tile)
+        ...     return out
+        >>> print(transposed(np.arange(6, dtype=np.float32).reshape(2, 3)))
+        [[0. 3.]
+         [1. 4.]
+         [2. 5.]]
+    """
 
     name = "nc_transpose"
     document = "nki/api/nki.isa.rst#nki.isa.nc_transpose"

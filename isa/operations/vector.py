@@ -20,6 +20,24 @@ class TensorTensor(Operation):
 
     Arithmetic in fp32, except that all-int32 or all-uint32 tiles in SBUF go to the GpSimd engine,
     which computes on integers exactly. Bit-vector operators need integer dtypes.
+
+    Raises shape-mismatch, wrong-memory (both inputs in PSUM), operator-not-allowed,
+    dtype-not-allowed, engine-not-allowed.
+
+    Example:
+        >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+        >>> @nki.jit
+        ... def last_bit_flipped(a, b):
+        ...     total = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
+        ...     nisa.tensor_tensor(dst=total, data1=nl.load(a), data2=nl.load(b), op=nl.add)
+        ...     one = nl.ones(a.shape, dtype=a.dtype)
+        ...     nisa.tensor_tensor(dst=total, data1=total, data2=one, op=nl.bitwise_xor)
+        ...     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        ...     nisa.dma_copy(dst=out, src=total)
+        ...     return out
+        >>> large = 2**24 + 2 * np.arange(3, dtype=np.int32).reshape(1, 3)
+        >>> print(last_bit_flipped(large, np.ones_like(large)) - 2**24)  # not so in fp32
+        [[0 2 4]]
     """
 
     name = "tensor_tensor"
@@ -56,7 +74,29 @@ class TensorTensor(Operation):
 
 
 class TensorScalar(Operation):
-    """dst = (data <op0> operand0) <op1> operand1, the operands being numbers or [P, 1] columns."""
+    """dst = (data <op0> operand0) <op1> operand1, the operands being numbers or [P, 1] columns.
+
+    `reverse0` swaps the inputs of op0: `operand0 <op0> data`; `reverse1` those of op1. Raises
+    shape-mismatch, missing-argument, operator-not-allowed (an arithmetic and a bit-vector one),
+    dtype-not-allowed, engine-not-allowed.
+
+    Example:
+        >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+        >>> @nki.jit
+        ... def scaled_distance(a, centre):
+        ...     tile = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
+        ...     nisa.tensor_scalar(
+        ...         dst=tile, data=nl.load(a), op0=nl.subtract, operand0=nl.load(centre),
+        ...         reverse0=True, op1=nl.multiply, operand1=10.0,
+        ...     )
+        ...     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        ...     nisa.dma_copy(dst=out, src=tile)
+        ...     return out
+        >>> a = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
+        >>> print(scaled_distance(a, np.array([[2], [4]], np.float32)))  # (centre - a) * 10
+        [[ 10.   0. -10.]
+         [  0. -10. -20.]]
+    """
 
     name = "tensor_scalar"
     document = _API + "tensor_scalar"
@@ -99,7 +139,27 @@ class TensorScalar(Operation):
 
 class ScalarTensorTensor(Operation):
     """dst = (data <op0> operand0) <op1> operand1 with operand0 a number or column, operand1 a
-    tile; arithmetic operators only, in fp32."""
+    tile; arithmetic operators only, in fp32.
+
+    Raises shape-mismatch, wrong-memory (both tiles in PSUM), operator-not-allowed.
+
+    Example:
+        >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+        >>> @nki.jit
+        ... def axpy(x, y, alpha):
+        ...     tile = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+        ...     nisa.scalar_tensor_tensor(
+        ...         dst=tile, data=nl.load(x), op0=nl.multiply, operand0=nl.load(alpha),
+        ...         op1=nl.add, operand1=nl.load(y),
+        ...     )
+        ...     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        ...     nisa.dma_copy(dst=out, src=tile)
+        ...     return out
+        >>> x, y = np.ones((2, 3), np.float32), np.full((2, 3), 0.5, np.float32)
+        >>> print(axpy(x, y, np.array([[2], [-2]], np.float32)))  # one alpha a partition
+        [[ 2.5  2.5  2.5]
+         [-1.5 -1.5 -1.5]]
+    """
 
     name = "scalar_tensor_tensor"
     document = _API + "scalar_tensor_tensor"
@@ -134,7 +194,24 @@ class ScalarTensorTensor(Operation):
 
 
 class TensorCopy(Operation):
-    """dst = src on chip: bit-accurate between equal dtypes, else through fp32."""
+    """dst = src on chip: bit-accurate between equal dtypes, else through fp32.
+
+    Raises shape-mismatch, generation (the scalar engine before gen3), engine-not-allowed
+    (GpSimd and PSUM).
+
+    Example:
+        >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+        >>> @nki.jit
+        ... def even_columns(a):
+        ...     tile = nl.ndarray((2, 3), dtype=nl.int32, buffer=nl.sbuf)
+        ...     nisa.tensor_copy(dst=tile, src=nl.load(a)[:, 0:6:2])  # strided; converts
+        ...     out = nl.ndarray((2, 3), dtype=nl.int32, buffer=nl.shared_hbm)
+        ...     nisa.dma_copy(dst=out, src=tile)
+        ...     return out
+        >>> print(even_columns(np.arange(12, dtype=np.float32).reshape(2, 6)))
+        [[ 0  2  4]
+         [ 6  8 10]]
+    """
 
     name = "tensor_copy"
     document = _API + "tensor_copy"
@@ -160,7 +237,24 @@ class TensorCopy(Operation):
 
 
 class TensorCopyPredicated(Operation):
-    """dst = src where predicate is non-zero (zero with `reverse_pred`); elsewhere dst is kept."""
+    """dst = src where predicate is non-zero (zero with `reverse_pred`); elsewhere dst is kept.
+
+    Raises shape-mismatch, dtype-not-allowed (dst and src of two dtypes, a predicate that is no
+    unsigned integer), wrong-memory.
+
+    Example:
+        >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+        >>> @nki.jit
+        ... def zero_where(a, mask):
+        ...     tile = nl.load(a)
+        ...     nisa.tensor_copy_predicated(dst=tile, src=0.0, predicate=nl.load(mask))
+        ...     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        ...     nisa.dma_copy(dst=out, src=tile)
+        ...     return out
+        >>> a = np.array([[1, 2, 3, 4]], np.float32)
+        >>> print(zero_where(a, np.array([[0, 1, 0, 255]], np.uint8)))
+        [[1. 0. 3. 0.]]
+    """
 
     name = "tensor_copy_predicated"
     document = _API + "tensor_copy_predicated"
@@ -181,7 +275,24 @@ class TensorCopyPredicated(Operation):
 
 
 class TensorReduce(Operation):
-    """dst = reduction of data over its last free dimensions by `op`, times -1 with `negate`."""
+    """dst = reduction of data over its last free dimensions by `op`, times -1 with `negate`.
+
+    The partition dimension is never reduced. Raises value-not-allowed (axis), shape-mismatch,
+    operator-not-allowed, dtype-not-allowed.
+
+    Example:
+        >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+        >>> @nki.jit
+        ... def minus_largest(a):
+        ...     tile = nl.ndarray((2, 1), dtype=a.dtype, buffer=nl.sbuf)
+        ...     nisa.tensor_reduce(tile, op=nl.maximum, data=nl.load(a), axis=(1, 2), negate=True)
+        ...     out = nl.ndarray((2, 1), dtype=a.dtype, buffer=nl.shared_hbm)
+        ...     nisa.dma_copy(dst=out, src=tile)
+        ...     return out
+        >>> print(minus_largest(np.arange(12, dtype=np.float32).reshape(2, 2, 3)))
+        [[ -5.]
+         [-11.]]
+    """
 
     name = "tensor_reduce"
     document = _API + "tensor_reduce"
@@ -207,7 +318,22 @@ class TensorReduce(Operation):
 
 
 class Reciprocal(Operation):
-    """dst = 1 / data on the vector engine, in fp32."""
+    """dst = 1 / data on the vector engine, in fp32.
+
+    Raises shape-mismatch.
+
+    Example:
+        >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+        >>> @nki.jit
+        ... def inverse(a):
+        ...     tile = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
+        ...     nisa.reciprocal(dst=tile, data=nl.load(a))
+        ...     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        ...     nisa.dma_copy(dst=out, src=tile)
+        ...     return out
+        >>> print(inverse(np.array([[1, 2, -4, 0]], np.float32)))
+        [[ 1.    0.5  -0.25   inf]]
+    """
 
     name = "reciprocal"
     document = _API + "reciprocal"
@@ -222,7 +348,25 @@ class Reciprocal(Operation):
 
 
 class Memset(Operation):
-    """dst = value in every element."""
+    """dst = value in every element.
+
+    `value` is rounded to a float dtype. Raises value-not-allowed for one that an integer dtype does
+    not hold exactly, engine-not-allowed (GpSimd and PSUM).
+
+    Example:
+        >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+        >>> @nki.jit
+        ... def framed(a):
+        ...     tile = nl.ndarray((2, 6), dtype=a.dtype, buffer=nl.sbuf)
+        ...     nisa.memset(dst=tile, value=-1.0)
+        ...     nisa.dma_copy(dst=tile[:, 1:5], src=a)
+        ...     out = nl.ndarray((2, 6), dtype=a.dtype, buffer=nl.shared_hbm)
+        ...     nisa.dma_copy(dst=out, src=tile)
+        ...     return out
+        >>> print(framed(np.ones((2, 4), np.float32)))
+        [[-1.  1.  1.  1.  1. -1.]
+         [-1.  1.  1.  1.  1. -1.]]
+    """
 
     name = "memset"
     document = _API + "memset"

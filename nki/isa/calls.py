@@ -477,11 +477,14 @@ def _signature(row: type[Operation]) -> inspect.Signature:
 
 
 def _document(row: type[Operation]) -> str:
-    lines = [inspect.cleandoc(row.__doc__ or row.name), ""]
+    text, heading, example = inspect.cleandoc(row.__doc__ or row.name).partition("Example:")
+    lines = [text.strip(), ""]
     for name, field in row.fields.items():
         lines.append(f"{name}: {_field_text(field)}")
     if row.document:
         lines += ["", f"Source: SDK {row.document}"]
+    if example:
+        lines += ["", heading + example]
     return "\n".join(lines)
 
 

@@ -67,7 +67,7 @@ def operation_page(row: type[Operation]) -> str:
         "## Machine instructions",
         _expansion(row),
         state(row.state),
-        f"## Example\n\n```python\n{inspect.cleandoc(example)}\n```" if example.strip() else "",
+        f"## Example\n\n```pycon\n{inspect.cleandoc(example)}\n```" if example.strip() else "",
         source(row.document),
     )
 
