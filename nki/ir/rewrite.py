@@ -131,6 +131,16 @@ class Numbering:
         self.tensors.append(copy)
         return copy
 
+    def begun(self, bodies: list[list[Node]]) -> list[Tensor]:
+        """The tensors without those on chip that no body begins any more."""
+        begun = {
+            node.values[0].storage
+            for body in bodies
+            for node in walk(body)
+            if isinstance(node, Op) and node.row is StorageBegin
+        }
+        return [t for t in self.tensors if not t.memory.on_chip or t in begun]
+
     def register(self, register: Register | None = None, name: str = "") -> Register:
         number = self._register
         self._register += 1

@@ -50,7 +50,7 @@ class PeelAccumulation:
         bodies = [self._block(body, numbering) for body in kernel.bodies]
         if all(new is old for new, old in zip(bodies, kernel.bodies)):
             return kernel
-        return kernel.with_bodies(bodies, numbering.tensors)
+        return kernel.with_bodies(bodies, numbering.begun(bodies))
 
     def _block(self, nodes: list[Node], numbering: Numbering) -> list[Node]:
         result: list[Node] = []
