@@ -20,6 +20,15 @@ from typing import Any
 from graph_compiler.hlo.record import Record, default_of
 from graph_compiler.hlo.types import Shape
 
+CONVENTIONS = frozenset(
+    {"is_dynamic_dimension", "tail_padding", "layout"}
+    | {"metadata", "frontend_attributes", "statistics_viz"}
+)
+"""What XLA's writer states in every place although it says nothing: that dimensions are static,
+that layouts end without padding, the layout of scalars, empty metadata, attributes and statistics.
+A module remembers which of these its file states throughout (`Module.conventions`); the graph then
+leaves them out, and writing a proto puts them back. A module made anew follows all of them."""
+
 
 class Instruction:
     """One instruction of a computation; also the value that it computes.
@@ -125,6 +134,17 @@ class Computation:
         found = [item for item in self.instructions if item.opcode == "parameter"]
         return sorted(found, key=lambda item: item.parameter_number)
 
+    def program_shape(self) -> Record:
+        """Shapes and names of the parameters, and the shape of the result."""
+        parameters = self.parameters
+        record = Record("ProgramShapeProto")
+        if parameters:
+            record.values["parameters"] = tuple(item.shape for item in parameters)
+        record.values["result"] = self.root.shape
+        if parameters:
+            record.values["parameter_names"] = tuple(item.name for item in parameters)
+        return record
+
     def __repr__(self) -> str:
         return f"<computation {self.name}: {len(self.instructions)} instructions>"
 
@@ -133,11 +153,22 @@ class Module:
     """A whole graph. `computations`: callees before callers, the entry among them.
 
     `attributes`: the proto's other fields (`host_program_shape`, `input_output_alias`, `schedule`,
-    `frontend_attributes` ...). `wrapper`: what an HloProto holds around the module, as bytes;
-    None when the module stood alone.
+    `frontend_attributes` ...). `config`: settings that only the text form has (`num_partitions`).
+    `wrappers`: for each message that surrounds the module in its file (HloProto, HloSnapshot),
+    outermost first, that message's other fields as bytes. `conventions`: see `CONVENTIONS`.
     """
 
-    __slots__ = ("attributes", "computations", "entry", "id", "name", "unknown", "wrapper")
+    __slots__ = (
+        "attributes",
+        "computations",
+        "config",
+        "conventions",
+        "entry",
+        "id",
+        "name",
+        "unknown",
+        "wrappers",
+    )
 
     def __init__(
         self,
@@ -147,7 +178,9 @@ class Module:
         id: int = 0,
         attributes: dict[str, Any] | None = None,
         unknown: bytes = b"",
-        wrapper: bytes | None = None,
+        wrappers: tuple[bytes, ...] = (),
+        conventions: frozenset[str] = CONVENTIONS,
+        config: dict[str, Any] | None = None,
     ) -> None:
         self.name = name
         self.computations = list(computations)
@@ -155,7 +188,9 @@ class Module:
         self.id = id
         self.attributes = attributes if attributes is not None else {}
         self.unknown = unknown
-        self.wrapper = wrapper
+        self.wrappers = wrappers
+        self.conventions = conventions
+        self.config = config if config is not None else {}
 
     def instructions(self) -> Iterator[Instruction]:
         """Every instruction of every computation."""

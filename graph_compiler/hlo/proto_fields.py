@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-
 _DEFAULTS: dict[str, Any] = {
     "int64": 0,
     "int32": 0,

@@ -53,6 +53,11 @@ class Record:
         except KeyError:
             raise AttributeError(f"{self.kind} has no field {name}") from None
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no field is stated."""
+        return not self.values and not self.unknown
+
     def replace(self, **values: Any) -> Record:
         """The same message with other values for the named fields."""
         return Record(self.kind, self.unknown, **(self.values | values))
