@@ -53,7 +53,11 @@ class Channels:
 
 
 class Event:
-    """An entry of a stream: the item, its iteration, and what is complete once it is."""
+    """An entry of a stream: the item, its iteration, and what is complete once it is.
+
+    A region has two entries in an engine's stream: its accesses, which others may know to be over
+    from tokens they take inside, and the exit, behind the drains of its queues, which gives tokens.
+    """
 
     __slots__ = ("clock", "item", "iteration", "relative")
 
@@ -296,6 +300,7 @@ class Level:
             self._advance(stream, number, clock)
         for engine in region.engines:
             self._advance(engine, number, self.knowledge[engine])
+            self._advance(engine, number, self.knowledge[engine])
         for tensor, box, writes, stream, _, _ in summary.accesses:
             self._record(self._state(tensor), box, writes, stream, positions[stream], entered)
 
@@ -446,8 +451,11 @@ class Level:
             if engine in self.finished.get((stream, position), ()):
                 continue
             event = self.events[stream][position - 1]
-            if stream >= ENGINES and isinstance(self.items[event.item], Region):
-                stream, position = self._drain(stream, event, engine)
+            if isinstance(self.items[event.item], Region):
+                if stream >= ENGINES:
+                    stream, position = self._drain(stream, event)
+                else:
+                    position = self._exit(stream, event)
                 if stream == engine or knowledge[stream] >= position:
                     continue
             wanted.append((stream, position))
@@ -460,32 +468,35 @@ class Level:
             _join(knowledge, event.clock)
 
     def _reduced(self, wanted: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Without those that another one implies."""
-        best: dict[int, int] = {}
+        """Without those that another one implies; of two that imply each other, as two engines'
+        exits from a loop do, one stays."""
+        kept: dict[int, int] = {}
         for stream, position in wanted:
-            _raise_to(best, stream, position)
-        result = []
-        for stream, position in best.items():
-            implied = any(
+            _raise_to(kept, stream, position)
+        for stream, position in list(kept.items()):
+            if any(
                 self.events[other][at - 1].clock[stream] >= position
-                for other, at in best.items()
+                for other, at in kept.items()
                 if other != stream
-            )
-            if not implied:
-                result.append((stream, position))
-        return result
+            ):
+                del kept[stream]
+        return list(kept.items())
 
-    def _drain(self, queue: int, event: Event, engine: int) -> tuple[int, int]:
+    def _exit(self, engine: int, event: Event) -> int:
+        """The position at which an engine has left the region of an event."""
+        own = self.events[engine]
+        for index in range(len(own) - 1, -1, -1):
+            if own[index].item == event.item and own[index].iteration == event.iteration:
+                return index + 1
+        raise AssertionError("an engine waits for a region that does not run on it")
+
+    def _drain(self, queue: int, event: Event) -> tuple[int, int]:
         """The owner's exit from the region, after it has drained the queue."""
         region = self.items[event.item]
         assert isinstance(region, Region)
         owner = self.context.owner[queue]
         drains = region.drains.setdefault(owner, [])
-        position = next(
-            index + 1
-            for index, candidate in enumerate(self.events[owner])
-            if candidate.item == event.item and candidate.iteration == event.iteration
-        )
+        position = self._exit(owner, event)
         if queue not in drains:
             drains.append(queue)
         queue_position = self.base_of(queue, event)
@@ -626,7 +637,9 @@ class Level:
         final = {}
         for _, _, _, stream, _, _ in summary.accesses:
             if self.counts[stream]:
-                final[stream] = self.counts[stream]
+                event = self.events[stream][-1]
+                exits = stream < ENGINES and isinstance(self.items[event.item], Region)
+                final[stream] = self.counts[stream] - exits
         for engine in range(ENGINES):
             summary.known[engine] = {
                 stream

@@ -137,6 +137,33 @@ def test_loops_that_follow_each_other_share_semaphores_in_order(nested):
             assert check(bind(program, {"M": 128 * rows, "N": 128 * more})) == []
 
 
+def test_two_engines_that_know_of_each_others_end_are_waited_for():
+    """A rolled loop in a rolled loop: each load of the next round follows the stores of this."""
+
+    @nki.jit
+    def kernel(a, out):
+        total = nl.ndarray((128, 32), dtype=a.dtype, buffer=nl.sbuf)
+        for _ in nl.affine_range(a.shape[0] // 128):
+            for i in nl.affine_range(a.shape[0] // 128):
+                rows = nl.ds(i * 128, 128)
+                tile, other, result = (
+                    nl.ndarray((128, 32), dtype=a.dtype, buffer=nl.sbuf) for _ in range(3)
+                )
+                nisa.dma_copy(dst=tile, src=out[rows, :])
+                nisa.tensor_scalar(dst=total, data=tile, op0=nl.multiply, operand0=0.5)
+                nisa.memset(dst=other, value=0.0, engine=nisa.vector_engine)
+                nisa.memset(dst=other, value=1.0, engine=nisa.gpsimd_engine)
+                nisa.dma_copy(dst=other, src=a[rows, :])
+                nisa.tensor_copy(dst=result, src=total)
+                nisa.dma_copy(dst=out[rows, :], src=result)
+
+    symbol = nki.symbol("M", multiple_of=128, max=2048)
+    spec = nki.TensorSpec((symbol, 32), nl.float32)
+    program = nki.compile(kernel, spec, spec).program
+    for tiles in range(1, 6):
+        assert check(bind(program, {"M": 128 * tiles})) == []
+
+
 def without_wait(program, core, engine, index, semaphore):
     """The program with one wait taken out of one instruction."""
     streams = dict(program.cores[core].streams)
