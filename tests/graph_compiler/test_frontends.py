@@ -1,0 +1,132 @@
+"""Front-ends: StableHLO and jax programs become the graphs that XLA makes of them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from graph_compiler.frontends import jax as from_jax
+from graph_compiler.frontends import stablehlo
+from isa.errors import NeuronError
+
+ADD = """
+module @jit_f {
+  func.func public @main(%a: tensor<2x3xf32>, %b: tensor<3xf32>) -> tensor<2x3xf32> {
+    %0 = stablehlo.broadcast_in_dim %b, dims = [1] : (tensor<3xf32>) -> tensor<2x3xf32>
+    %1 = stablehlo.add %a, %0 : tensor<2x3xf32>
+    return %1 : tensor<2x3xf32>
+  }
+}
+"""
+
+needs_jax = pytest.mark.skipif(
+    subprocess.run([sys.executable, "-c", "import jax"], capture_output=True).returncode != 0,
+    reason="jax is not installed (pip install 'opennki[jax]')",
+)
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (ADD.encode(), True),
+        (b"// made by hand\n#loc = loc(unknown)\nmodule {", True),
+        (b"func.func @main() {", True),
+        (b'"builtin.module"() ({', True),
+        (b"ML\xefR\rStableHLO_v1.0.0", True),
+        (b"HloModule jit_f, is_scheduled=true", False),
+        (b"\n\x05jit_f\x12\x04main", False),
+        (b"modules of programs", False),
+        (b"", False),
+    ],
+)
+def test_stablehlo_is_known_by_its_first_bytes(data: bytes, expected: bool) -> None:
+    assert stablehlo.is_stablehlo(data) is expected
+
+
+@needs_jax
+def test_text_and_bytecode_become_the_same_graph() -> None:
+    from jaxlib.mlir.dialects import stablehlo as dialect
+
+    portable = dialect.serialize_portable_artifact_str(ADD, dialect.get_current_version())
+    text, binary = (stablehlo.load(source) for source in (ADD, portable))
+    assert str(text.result_shape.plain()) == "f32[2,3]"
+    assert [item.opcode for item in text.entry.instructions] == [
+        item.opcode for item in binary.entry.instructions
+    ]
+    assert {"parameter", "broadcast", "add"} == {item.opcode for item in text.entry.instructions}
+
+
+@needs_jax
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (ADD.replace("stablehlo.add", "stablehlo.addd"), ["line 5", "stablehlo.addd"]),
+        (ADD.replace("%1 = stablehlo.add %a, %0", "%1 = stablehlo.add %a, %b"), ["line 5"]),
+        (ADD.replace("@main", "@other"), ["main"]),
+        (ADD[: len(ADD) // 2], ["line"]),
+        (b"ML\xefR\rStableHLO_v1.0.0", ["XLA"]),
+        ("", []),
+    ],
+)
+def test_a_program_that_xla_refuses_is_an_error_with_its_line(
+    source: str | bytes, words: list[str]
+) -> None:
+    with pytest.raises(NeuronError) as caught:
+        stablehlo.load(source)
+    assert caught.value.code == "front-end"
+    assert all(word in caught.value.what for word in words), caught.value.what
+
+
+@needs_jax
+def test_a_program_on_which_xla_ends_its_process_is_an_error() -> None:
+    constant = "%c = stablehlo.constant dense<[1.0, 2.0]> : tensor<2xf6E2M3FN>"
+    source = f"""module {{ func.func public @main() -> tensor<2xf6E2M3FN> {{
+      {constant}
+      return %c : tensor<2xf6E2M3FN> }} }}"""
+    with pytest.raises(NeuronError) as caught:
+        stablehlo.load(source)
+    assert caught.value.code == "front-end"
+
+
+@needs_jax
+def test_leaves_of_jax_arguments_are_the_parameters_and_unused_ones_stay() -> None:
+    import jax
+
+    def function(x, weights, *, scale):
+        return {"y": x @ weights["w"] * scale}
+
+    weights = {"unused": np.zeros(3, np.int32), "w": np.ones((3, 4), np.float32)}
+    x = jax.ShapeDtypeStruct((2, 3), "float32")
+    module = from_jax.trace(function, x, weights, scale=np.float32(2))
+    shapes = [str(item.shape.plain()) for item in module.parameters]
+    assert shapes == ["f32[2,3]", "s32[3]", "f32[3,4]", "f32[]"]
+    assert str(module.result_shape.plain()) == "f32[2,4]"
+
+
+@needs_jax
+def test_a_jitted_function_keeps_its_options() -> None:
+    import jax
+
+    function = jax.jit(lambda x, n: x * n, static_argnums=1)
+    module = from_jax.trace(function, np.ones(4, np.float32), 3)
+    assert [str(item.shape.plain()) for item in module.parameters] == ["f32[4]"]
+
+
+def test_a_missing_library_is_named_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "jax", None)
+    with pytest.raises(NeuronError) as caught:
+        from_jax.trace(lambda x: x, np.ones(3))
+    assert caught.value.code == "missing-extra"
+    assert "pip install 'opennki[jax]'" in caught.value.hint
+
+
+def test_a_missing_converter_is_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stablehlo, "_CONVERTER", "import sys; sys.exit(3)")
+    with pytest.raises(NeuronError) as caught:
+        stablehlo.load(ADD)
+    assert caught.value.code == "missing-extra"
