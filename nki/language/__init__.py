@@ -59,7 +59,12 @@ hbm = private_hbm
 
 
 class NKIObject:
-    """Base of the classes that kernels use for configuration."""
+    """Base of the classes that kernels use for configuration.
+
+    >>> import nki.language as nl
+    >>> nl.NKIObject(block=4).block
+    4
+    """
 
     def __init__(self, **kwargs: object) -> None:
         for name, value in kwargs.items():

@@ -32,6 +32,18 @@ def ndarray(
     that depends on a launch symbol takes the storage of its maximum there. Without `name` the
     tensor is called as the variable it is assigned to. `address` fixes an on-chip tensor at
     (start partition, byte offset in the partition).
+
+    >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+    >>> @nki.jit
+    ... def doubled(a):
+    ...     tile = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
+    ...     nisa.dma_copy(dst=tile, src=a)
+    ...     nisa.tensor_tensor(dst=tile, data1=tile, data2=tile, op=nl.add)
+    ...     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     nisa.dma_copy(dst=out, src=tile)
+    ...     return out
+    >>> print(doubled(np.array([[1, 2, 3]], np.float32)))
+    [[2. 4. 6.]]
     """
     return allocate(current("nl.ndarray"), shape, dtype, buffer, name, address, caller())
 
@@ -147,14 +159,34 @@ def _address(address: Any, partitions: int, limit: int) -> tuple[int, int]:
 def zeros(
     shape: Sequence[Any], dtype: Any, buffer: Memory = Memory.sbuf, name: str = ""
 ) -> NkiTensor:
-    """A new on-chip tensor filled with zeros."""
+    """A new on-chip tensor filled with zeros.
+
+    >>> import nki, nki.language as nl
+    >>> @nki.jit
+    ... def kernel():
+    ...     out = nl.ndarray((1, 3), dtype=nl.int32, buffer=nl.shared_hbm)
+    ...     nl.store(out, nl.zeros((1, 3), dtype=nl.int32))
+    ...     return out
+    >>> print(kernel())
+    [[0 0 0]]
+    """
     return _filled(shape, 0, dtype, buffer, name, caller())
 
 
 def ones(
     shape: Sequence[Any], dtype: Any, buffer: Memory = Memory.sbuf, name: str = ""
 ) -> NkiTensor:
-    """A new on-chip tensor filled with ones."""
+    """A new on-chip tensor filled with ones.
+
+    >>> import nki, nki.language as nl
+    >>> @nki.jit
+    ... def kernel():
+    ...     out = nl.ndarray((1, 3), dtype=nl.int32, buffer=nl.shared_hbm)
+    ...     nl.store(out, nl.ones((1, 3), dtype=nl.int32))
+    ...     return out
+    >>> print(kernel())
+    [[1 1 1]]
+    """
     return _filled(shape, 1, dtype, buffer, name, caller())
 
 
@@ -165,7 +197,17 @@ def full(
     buffer: Memory = Memory.sbuf,
     name: str = "",
 ) -> NkiTensor:
-    """A new on-chip tensor filled with one value."""
+    """A new on-chip tensor filled with one value.
+
+    >>> import nki, nki.language as nl
+    >>> @nki.jit
+    ... def kernel():
+    ...     out = nl.ndarray((1, 3), dtype=nl.float32, buffer=nl.shared_hbm)
+    ...     nl.store(out, nl.full((1, 3), 0.5, dtype=nl.float32))
+    ...     return out
+    >>> print(kernel())
+    [[0.5 0.5 0.5]]
+    """
     return _filled(shape, fill_value, dtype, buffer, name, caller())
 
 
@@ -185,20 +227,54 @@ def _filled(
 def zeros_like(
     x: NkiTensor, dtype: Any = None, buffer: Memory | None = None, name: str = ""
 ) -> NkiTensor:
-    """Zeros in the shape (and, unless given, dtype and memory) of another tensor."""
+    """Zeros in the shape (and, unless given, dtype and memory) of another tensor.
+
+    >>> import numpy as np, nki, nki.language as nl
+    >>> @nki.jit
+    ... def cleared(a):
+    ...     nl.store(a, nl.zeros_like(nl.load(a)))
+    >>> a = np.ones((1, 3), np.float32)
+    >>> cleared(a)
+    >>> print(a)
+    [[0. 0. 0.]]
+    """
     return _filled(x.shape, 0, dtype or x.dtype, buffer or x.buffer, name, caller())
 
 
 def empty_like(
     x: NkiTensor, dtype: Any = None, buffer: Memory | None = None, name: str = ""
 ) -> NkiTensor:
-    """A new uninitialised tensor in the shape of another."""
+    """A new uninitialised tensor in the shape of another.
+
+    >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+    >>> @nki.jit
+    ... def inverse(a):
+    ...     tile = nl.load(a)
+    ...     result = nl.empty_like(tile)
+    ...     nisa.reciprocal(dst=result, data=tile)
+    ...     out = nl.empty_like(a, buffer=nl.shared_hbm)
+    ...     nl.store(out, result)
+    ...     return out
+    >>> print(inverse(np.array([[1, 2, 4]], np.float32)))
+    [[1.   0.5  0.25]]
+    """
     context = current("nl.empty_like")
     return allocate(context, x.shape, dtype or x.dtype, buffer or x.buffer, name, None, caller())
 
 
 def load(src: NkiTensor, dtype: Any = None) -> NkiTensor:
-    """A new SBUF tensor with the values of an HBM tensor, converted to `dtype` if given."""
+    """A new SBUF tensor with the values of an HBM tensor, converted to `dtype` if given.
+
+    >>> import numpy as np, nki, nki.language as nl
+    >>> @nki.jit
+    ... def as_integers(a):
+    ...     tile = nl.load(a, dtype=nl.int32)
+    ...     out = nl.ndarray(a.shape, dtype=nl.int32, buffer=nl.shared_hbm)
+    ...     nl.store(out, tile)
+    ...     return out
+    >>> print(as_integers(np.array([[1, -2, 3]], np.float32)))
+    [[ 1 -2  3]]
+    """
     from nki.isa.calls import emit
 
     context = current("nl.load")
@@ -210,7 +286,18 @@ def load(src: NkiTensor, dtype: Any = None) -> NkiTensor:
 
 
 def store(dst: NkiTensor, value: NkiTensor) -> None:
-    """Write an on-chip tensor to HBM."""
+    """Write an on-chip tensor to HBM.
+
+    >>> import numpy as np, nki, nki.language as nl
+    >>> @nki.jit
+    ... def first_column_zero(a):  # an argument that is written to changes in place
+    ...     nl.store(a[:, 0:1], nl.zeros((2, 1), dtype=a.dtype))
+    >>> a = np.array([[1, 2], [3, 4]], np.float32)
+    >>> first_column_zero(a)
+    >>> print(a)
+    [[0. 2.]
+     [0. 4.]]
+    """
     from nki.isa.calls import emit
 
     _need_tensor("dst", dst)
@@ -224,7 +311,19 @@ def _need_tensor(name: str, value: Any) -> None:
 
 
 def shared_constant(constant: Any) -> NkiTensor:
-    """A tensor in shared HBM that holds constant data: a NumPy array, or a path to a .npy file."""
+    """A tensor in shared HBM that holds constant data: a NumPy array, or a path to a .npy file.
+
+    >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+    >>> @nki.jit
+    ... def weighted(a):
+    ...     weights = nl.load(nl.shared_constant(np.array([[1, 10, 100]], np.float32)))
+    ...     nisa.tensor_tensor(dst=weights, data1=nl.load(a), data2=weights, op=nl.multiply)
+    ...     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     nl.store(out, weights)
+    ...     return out
+    >>> print(weighted(np.array([[1, 2, 3]], np.float32)))
+    [[  1.  20. 300.]]
+    """
     import numpy as np
 
     context = current("nl.shared_constant")
@@ -238,20 +337,40 @@ def shared_constant(constant: Any) -> NkiTensor:
 
 
 def is_hbm(buffer: Memory) -> bool:
-    """Whether a memory region is in HBM."""
+    """Whether a memory region is in HBM.
+
+    >>> import nki.language as nl
+    >>> nl.is_hbm(nl.shared_hbm), nl.is_hbm(nl.sbuf)
+    (True, False)
+    """
     return buffer in _MEMORIES and not buffer.on_chip
 
 
 def is_on_chip(buffer: Memory) -> bool:
-    """Whether a memory region is SBUF or PSUM."""
+    """Whether a memory region is SBUF or PSUM.
+
+    >>> import nki.language as nl
+    >>> nl.is_on_chip(nl.psum), nl.is_on_chip(nl.hbm)
+    (True, False)
+    """
     return buffer in _MEMORIES and buffer.on_chip
 
 
 def is_sbuf(buffer: Memory) -> bool:
-    """Whether a memory region is SBUF."""
+    """Whether a memory region is SBUF.
+
+    >>> import nki.language as nl
+    >>> nl.is_sbuf(nl.sbuf), nl.is_sbuf(nl.psum)
+    (True, False)
+    """
     return buffer is Memory.sbuf
 
 
 def is_psum(buffer: Memory) -> bool:
-    """Whether a memory region is PSUM."""
+    """Whether a memory region is PSUM.
+
+    >>> import nki.language as nl
+    >>> nl.is_psum(nl.psum), nl.is_psum(nl.sbuf)
+    (True, False)
+    """
     return buffer is Memory.psum

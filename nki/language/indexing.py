@@ -16,7 +16,17 @@ from nki.ir.nodes import Register
 
 
 class DynamicSlice:
-    """`nl.ds(start, size)`: `size` elements from `start`, an int, a loop variable or a register."""
+    """`nl.ds(start, size)`: `size` elements from `start`, an int, a loop variable or a register.
+
+    >>> import numpy as np, nki, nki.language as nl
+    >>> @nki.jit
+    ... def middle(a):
+    ...     out = nl.ndarray((1, 2), dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     nl.store(out, nl.load(a)[:, nl.ds(1, 2)])
+    ...     return out
+    >>> print(middle(np.array([[1, 2, 3, 4]], np.float32)))
+    [[2. 3.]]
+    """
 
     __slots__ = ("size", "start")
 

@@ -13,7 +13,20 @@ from isa.errors import NeuronError
 
 
 class Operator:
-    """An element-wise operator by its public name."""
+    """An element-wise operator by its public name.
+
+    >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+    >>> @nki.jit
+    ... def clipped_exp(a):
+    ...     tile = nl.load(a)
+    ...     nisa.tensor_scalar(dst=tile, data=tile, op0=nl.minimum, operand0=0.0)
+    ...     nisa.activation(dst=tile, op=nl.exp, data=tile)
+    ...     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     nl.store(out, tile)
+    ...     return out
+    >>> print(clipped_exp(np.array([[-1, 0, 1]], np.float32)).round(3))
+    [[0.368 1.    1.   ]]
+    """
 
     __module__ = "nki.language"
 

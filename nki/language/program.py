@@ -12,20 +12,50 @@ from nki.trace.locations import author_location
 
 
 def program_id(axis: int = 0) -> int:
-    """This core's number along an axis of the launch grid (there is one axis)."""
+    """This core's number along an axis of the launch grid (there is one axis).
+
+    >>> import nki, nki.language as nl
+    >>> @nki.jit
+    ... def numbered():  # each core writes its row
+    ...     core = nl.program_id(0)
+    ...     out = nl.ndarray((2, 2), dtype=nl.int32, buffer=nl.shared_hbm)
+    ...     nl.store(out[nl.ds(core, 1), :], nl.full((1, 2), core, dtype=nl.int32))
+    ...     return out
+    >>> print(numbered[2]())
+    [[0 0]
+     [1 1]]
+    """
     _check_axis(axis)
     return current("nl.program_id").core
 
 
 def num_programs(axes: Any = 0) -> int:
-    """How many cores run the kernel."""
+    """How many cores run the kernel.
+
+    >>> import nki, nki.language as nl
+    >>> @nki.jit
+    ... def kernel():
+    ...     out = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.shared_hbm)
+    ...     nl.store(out, nl.full((1, 1), nl.num_programs(), dtype=nl.int32))
+    ...     return out
+    >>> print(kernel())
+    [[1]]
+    """
     for axis in axes if isinstance(axes, (tuple, list)) else (axes,):
         _check_axis(axis)
     return current("nl.num_programs").cores
 
 
 def program_ndim() -> int:
-    """Dimensions of the launch grid: 1, or 0 without one."""
+    """Dimensions of the launch grid: 1, or 0 without one.
+
+    >>> import nki, nki.language as nl
+    >>> @nki.jit
+    ... def kernel():
+    ...     print(nl.program_ndim())
+    >>> kernel()
+    0
+    """
     return 1 if current("nl.program_ndim").cores > 1 else 0
 
 
@@ -45,6 +75,19 @@ def no_reorder() -> Iterator[None]:
 
     Loops that stay rolled are not allowed inside (SDK nki-dynamic-loops.rst, "Interaction with
     no_reorder"); put the block inside the loop body.
+
+    >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+    >>> @nki.jit
+    ... def ordered(a):
+    ...     tile = nl.load(a)
+    ...     with nl.no_reorder():
+    ...         nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=1.0)
+    ...         nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=10.0)
+    ...     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     nl.store(out, tile)
+    ...     return out
+    >>> print(ordered(np.array([[1, 2]], np.float32)))
+    [[20. 30.]]
     """
     context = current("nl.no_reorder")
     location = author_location()

@@ -19,17 +19,53 @@ def affine_range(start: Any, stop: Any = None, step: int = 1) -> Iterable[Any]:
     Over ints the loop unrolls while tracing. A bound that depends on a launch symbol keeps it
     rolled: the body is traced for one general iteration, and for a last partial one when the
     number of iterations is rounded up, as in `affine_range((M + 127) // 128)`.
+
+    >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+    >>> @nki.jit
+    ... def doubled(a):
+    ...     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     for i in nl.affine_range(a.shape[0] // 128):
+    ...         tile = nl.load(a[nl.ds(i * 128, 128), :])
+    ...         nisa.tensor_tensor(dst=tile, data1=tile, data2=tile, op=nl.add)
+    ...         nl.store(out[nl.ds(i * 128, 128), :], tile)
+    ...     return out
+    >>> rows = nki.symbol("M", max=1024, multiple_of=128)
+    >>> compiled = nki.compile(doubled, nki.TensorSpec((rows, 2), nl.float32))
+    >>> [compiled(np.ones((size, 2), np.float32)).sum().item() for size in (128, 512)]
+    [512.0, 2048.0]
     """
     return _range(start, stop, step, caller())
 
 
 def sequential_range(start: Any, stop: Any = None, step: int = 1) -> Iterable[Any]:
-    """The same as `affine_range`; iterations are in order either way."""
+    """The same as `affine_range`; iterations are in order either way.
+
+    >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+    >>> @nki.jit
+    ... def running_sums(a):
+    ...     tile = nl.load(a)
+    ...     for i in nl.sequential_range(1, a.shape[1]):
+    ...         column, before = tile[:, nl.ds(i, 1)], tile[:, nl.ds(i - 1, 1)]
+    ...         nisa.tensor_tensor(dst=column, data1=column, data2=before, op=nl.add)
+    ...     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     nl.store(out, tile)
+    ...     return out
+    >>> print(running_sums(np.array([[1, 2, 3, 4]], np.float32)))
+    [[ 1.  3.  6. 10.]]
+    """
     return _range(start, stop, step, caller())
 
 
 def static_range(start: Any, stop: Any = None, step: int = 1) -> Iterable[Any]:
-    """The same as `affine_range`."""
+    """The same as `affine_range`.
+
+    >>> import nki, nki.language as nl
+    >>> @nki.jit
+    ... def kernel():
+    ...     print(list(nl.static_range(1, 8, 3)))
+    >>> kernel()
+    [1, 4, 7]
+    """
     return _range(start, stop, step, caller())
 
 
@@ -75,6 +111,22 @@ def dynamic_range(start: Any, stop: Any = None, step: int = 1) -> Iterable[Any]:
 
     Bounds are ints, launch symbols or registers, read once, when the loop begins. The loop
     variable is a register: use it as `scalar_offset`, or as the start of `nl.ds`.
+
+    >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+    >>> @nki.jit
+    ... def first_rows(a, count):  # copies count[0, 0] rows, zero the others
+    ...     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     nl.store(out, nl.zeros(a.shape, dtype=a.dtype))
+    ...     stop = nisa.register_alloc()
+    ...     nisa.register_load(stop, nl.load(count))
+    ...     for i in nl.dynamic_range(stop):
+    ...         nl.store(out[nl.ds(i, 1), :], nl.load(a[nl.ds(i, 1), :]))
+    ...     return out
+    >>> a = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
+    >>> print(first_rows(a, np.array([[2]], np.int32)))
+    [[1. 2.]
+     [3. 4.]
+     [0. 0.]]
     """
     return _dynamic(start, stop, step, caller())
 
@@ -92,7 +144,21 @@ def _bound(value: Any) -> Any:
 
 
 def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any], Any], step: int = 1) -> None:
-    """`for i in nl.dynamic_range(lower, upper, step): body_fun(i)`."""
+    """`for i in nl.dynamic_range(lower, upper, step): body_fun(i)`.
+
+    >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+    >>> @nki.jit
+    ... def incremented(a):
+    ...     tile = nl.load(a)
+    ...     def body(i):
+    ...         nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=1.0)
+    ...     nl.fori_loop(0, 5, body)
+    ...     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     nl.store(out, tile)
+    ...     return out
+    >>> print(incremented(np.zeros((1, 2), np.float32)))
+    [[5. 5.]]
+    """
     for index in _dynamic(lower, upper, step, caller()):
         body_fun(index)
 
@@ -101,6 +167,24 @@ def while_loop(init: Any, body_fun: Callable[[Any], Any]) -> None:
     """r = init; while r != 0: r = body_fun(r), on the device, with r a register.
 
     `body_fun` gets the condition register and returns the next one.
+
+    >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+    >>> @nki.jit
+    ... def doubled_often(a, times):
+    ...     tile, left = nl.load(a), nl.load(times)
+    ...     register = nisa.register_alloc()
+    ...     nisa.register_load(register, left)
+    ...     def body(condition):
+    ...         nisa.tensor_tensor(dst=tile, data1=tile, data2=tile, op=nl.add)
+    ...         nisa.tensor_scalar(dst=left, data=left, op0=nl.subtract, operand0=1)
+    ...         nisa.register_load(condition, left)
+    ...         return condition
+    ...     nl.while_loop(register, body)
+    ...     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     nl.store(out, tile)
+    ...     return out
+    >>> print(doubled_often(np.ones((1, 2), np.float32), np.array([[3]], np.int32)))
+    [[8. 8.]]
     """
     context = current("nl.while_loop")
     location = caller()

@@ -42,6 +42,16 @@ class NkiTensor(ShapeViews):
     `first` is the start partition (0 in HBM), counted from that of the storage's address if it
     has one. `indirect` is None for a view whose position is
     known, else the dimension that a run-time index moves, or -1 when that dimension is gone.
+
+    >>> import numpy as np, nki, nki.language as nl
+    >>> @nki.jit
+    ... def kernel(a):
+    ...     part = nl.load(a)[:, 1:3]
+    ...     print(part.name, part.shape, part.dtype, part.strides, part.offset)
+    ...     print(part.buffer.name, part.on_chip, part.ndim, part.size)
+    >>> kernel(np.zeros((2, 4), np.float32))
+    tensor (2, 2) float32 (4, 1) 1
+    sbuf True 2 4
     """
 
     __slots__ = ()
@@ -74,17 +84,42 @@ class NkiTensor(ShapeViews):
         return self.storage.memory.on_chip
 
     def is_contiguous(self) -> bool:
-        """Whether elements lie densely in row-major order; on chip, within each partition."""
+        """Whether elements lie densely in row-major order; on chip, within each partition.
+
+        >>> import numpy as np, nki
+        >>> @nki.jit
+        ... def kernel(a):
+        ...     print(a.is_contiguous(), a[:, 0:2].is_contiguous())
+        >>> kernel(np.zeros((2, 4), np.float32))
+        True False
+        """
         if self.on_chip:
             return layout.is_dense(self.shape[1:], self.strides[1:])
         return layout.is_dense(self.shape, self.strides)
 
     def is_indirect(self) -> bool:
-        """Whether a run-time index moves the view."""
+        """Whether a run-time index moves the view.
+
+        >>> import numpy as np, nki, nki.language as nl
+        >>> @nki.jit
+        ... def kernel(a):
+        ...     row = a.select(0, nl.full((1, 1), 1, dtype=nl.int32))
+        ...     print(a.is_indirect(), row.is_indirect())
+        >>> kernel(np.zeros((2, 4), np.float32))
+        False True
+        """
         return self.indirect is not None
 
     def get_pattern(self) -> list[list[Any]]:
-        """[[stride, count], ...], one pair a dimension: what `ap` takes."""
+        """[[stride, count], ...], one pair a dimension: what `ap` takes.
+
+        >>> import numpy as np, nki
+        >>> @nki.jit
+        ... def kernel(a):
+        ...     print(a[:, 0:4:2].get_pattern())
+        >>> kernel(np.zeros((2, 4), np.float32))
+        [[4, 2], [2, 2]]
+        """
         return [list(pair) for pair in zip(self.strides, self.shape)]
 
     # Indexing
@@ -95,6 +130,15 @@ class NkiTensor(ShapeViews):
         Slices clamp to the tensor as in Python; an empty slice and an index outside are
         out-of-bounds errors. On chip an int keeps dimension 0 with size 1 and at least two
         dimensions remain; in HBM an int removes its dimension and at least one remains.
+
+        >>> import numpy as np, nki, nki.language as nl
+        >>> @nki.jit
+        ... def kernel(a):
+        ...     print(a[0, 1:3].shape, a[..., 0].shape, a[:, nl.ds(1, 2)].offset)
+        ...     print(nl.load(a)[0, 1:3].shape)
+        >>> kernel(np.zeros((2, 4), np.float32))
+        (2,) (2,) 1
+        (1, 2)
         """
         if key.__class__ is not tuple:
             key = (key,)
@@ -246,7 +290,16 @@ class NkiTensor(ShapeViews):
         )
 
     def slice(self, dim: int, start: Any, end: Any, step: int = 1) -> NkiTensor:
-        """Elements start, start + step, ... below `end` of one dimension, all inside it."""
+        """Elements start, start + step, ... below `end` of one dimension, all inside it.
+
+        >>> import numpy as np, nki
+        >>> @nki.jit
+        ... def kernel(a):
+        ...     part = a.slice(1, 1, 6, step=2)
+        ...     print(part.get_pattern(), part.offset)
+        >>> kernel(np.zeros((2, 6), np.float32))
+        [[6, 2], [2, 3]] 1
+        """
         dim = self._dimension(dim)
         require(
             self.shape[dim] - index_form(end, "end"),
@@ -262,6 +315,15 @@ class NkiTensor(ShapeViews):
 
         `index` is an int, a loop variable, a register, or an SBUF tensor of one element that
         holds the index at run time (then not of dimension 0 on chip, and once per view).
+
+        >>> import numpy as np, nki, nki.language as nl
+        >>> @nki.jit
+        ... def kernel(a):
+        ...     print(a.select(1, 3).get_pattern(), a.select(1, 3).offset)
+        ...     print(nl.load(a).select(0, 1).shape)
+        >>> kernel(np.zeros((2, 4), np.float32))
+        [[4, 2]] 3
+        (1, 4)
         """
         dim = self._dimension(dim)
         if not isinstance(index, (NkiTensor, Register)):
@@ -286,6 +348,17 @@ class NkiTensor(ShapeViews):
         """Rows of an HBM tensor by run-time index: row i is row `vector_offset[i]` of dimension 0.
 
         `vector_offset` is [rows, 1] int32 or uint32 in SBUF.
+
+        >>> import numpy as np, nki, nki.language as nl
+        >>> @nki.jit
+        ... def gather(table, rows):
+        ...     out = nl.ndarray((2, 2), dtype=table.dtype, buffer=nl.shared_hbm)
+        ...     nl.store(out, nl.load(table.vector_select(0, nl.load(rows))))
+        ...     return out
+        >>> table = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
+        >>> print(gather(table, np.array([[2], [0]], np.int32)))
+        [[5. 6.]
+         [1. 2.]]
         """
         if dim != 0:
             raise NeuronError("indirect", what=f"vector_select of dimension {dim}, not 0")
@@ -312,6 +385,17 @@ class NkiTensor(ShapeViews):
         by that many steps of dimension `indirect_dim` of this view; `vector_offset` ([rows, 1] in
         SBUF; HBM views only) gives an index of dimension 0 per row. On chip the first pair's
         stride is the storage's elements per partition.
+
+        >>> import numpy as np, nki, nki.language as nl
+        >>> @nki.jit
+        ... def diagonal(a):
+        ...     out = nl.ndarray((3, 1), dtype=a.dtype, buffer=nl.shared_hbm)
+        ...     nl.store(out, nl.load(a.ap([[4, 3], [1, 1]])))  # every fourth element
+        ...     return out
+        >>> print(diagonal(np.arange(9, dtype=np.float32).reshape(3, 3)))
+        [[0.]
+         [4.]
+         [8.]]
         """
         scale = DtypeScale(self.dtype, self.dtype if dtype is None else dtype)
         pairs = [(index_form(s, "stride"), index_form(c, "count")) for s, c in pattern]
@@ -367,7 +451,17 @@ class NkiTensor(ShapeViews):
     # Other dtypes
 
     def view(self, dtype: str) -> NkiTensor:
-        """The same bytes as another dtype; the last dimension, dense in memory, scales."""
+        """The same bytes as another dtype; the last dimension, dense in memory, scales.
+
+        >>> import numpy as np, nki, nki.language as nl
+        >>> @nki.jit
+        ... def bits(a):
+        ...     out = nl.ndarray((1, 2), dtype=nl.uint32, buffer=nl.shared_hbm)
+        ...     nl.store(out, nl.load(a).view(nl.uint32))
+        ...     return out
+        >>> [hex(word) for word in bits(np.array([[1, -2]], np.float32))[0]]
+        ['0x3f800000', '0xc0000000']
+        """
         scale = DtypeScale(self.dtype, dtype)
         if scale.old_size == scale.new_size:
             return self._as(scale.new, self.shape, self.strides, self.offset)

@@ -48,7 +48,15 @@ class ShapeViews(Access):
         self.vector_bound = vector_bound
 
     def permute(self, dims: Sequence[int]) -> Self:
-        """Dimensions in another order; dimension 0 stays first on chip and for row gathers."""
+        """Dimensions in another order; dimension 0 stays first on chip and for row gathers.
+
+        >>> import numpy as np, nki
+        >>> @nki.jit
+        ... def kernel(a):
+        ...     print(a.permute((1, 0)).shape)
+        >>> kernel(np.zeros((2, 3), np.float32))
+        (3, 2)
+        """
         order = tuple(dims)
         if sorted(order) != list(range(len(self.shape))):
             raise NeuronError(
@@ -70,7 +78,16 @@ class ShapeViews(Access):
         )
 
     def broadcast(self, dim: int, size: Any) -> Self:
-        """A dimension of size 1 repeated `size` times."""
+        """A dimension of size 1 repeated `size` times.
+
+        >>> import numpy as np, nki
+        >>> @nki.jit
+        ... def kernel(a):
+        ...     rows = a.broadcast(0, 4)
+        ...     print(rows.shape, rows.strides)
+        >>> kernel(np.zeros((1, 3), np.float32))
+        (4, 3) (0, 1)
+        """
         dim = self._dimension(dim)
         self._need_one("broadcast", dim)
         if dim == 0:
@@ -86,7 +103,15 @@ class ShapeViews(Access):
         )
 
     def expand_dim(self, dim: int) -> Self:
-        """A new dimension of size 1 at position `dim`."""
+        """A new dimension of size 1 at position `dim`.
+
+        >>> import numpy as np, nki
+        >>> @nki.jit
+        ... def kernel(a):
+        ...     print(a.expand_dim(1).shape)
+        >>> kernel(np.zeros((2, 3), np.float32))
+        (2, 1, 3)
+        """
         rank = len(self.shape)
         position = dim + rank + 1 if dim < 0 else dim
         if not 0 <= position <= rank:
@@ -102,7 +127,15 @@ class ShapeViews(Access):
         )
 
     def squeeze_dim(self, dim: int) -> Self:
-        """Without a dimension of size 1."""
+        """Without a dimension of size 1.
+
+        >>> import numpy as np, nki
+        >>> @nki.jit
+        ... def kernel(a):
+        ...     print(a.squeeze_dim(1).shape)
+        >>> kernel(np.zeros((2, 1, 3), np.float32))
+        (2, 3)
+        """
         dim = self._dimension(dim)
         self._need_one("squeeze_dim", dim)
         if dim == 0:
@@ -116,7 +149,15 @@ class ShapeViews(Access):
         )
 
     def reshape_dim(self, dim: int, shape: Sequence[Any]) -> Self:
-        """One dimension split into several (one size may be -1)."""
+        """One dimension split into several (one size may be -1).
+
+        >>> import numpy as np, nki
+        >>> @nki.jit
+        ... def kernel(a):
+        ...     print(a.reshape_dim(1, (-1, 4)).shape)
+        >>> kernel(np.zeros((2, 12), np.float32))
+        (2, 3, 4)
+        """
         dim = self._dimension(dim)
         sizes = layout.infer(shape, self.shape[dim], f"dimension {dim} as")
         if len(sizes) == 1:
@@ -138,7 +179,15 @@ class ShapeViews(Access):
         )
 
     def flatten_dims(self, start_dim: int, end_dim: int) -> Self:
-        """Dimensions start_dim to end_dim (inclusive), dense in memory, as one."""
+        """Dimensions start_dim to end_dim (inclusive), dense in memory, as one.
+
+        >>> import numpy as np, nki
+        >>> @nki.jit
+        ... def kernel(a):
+        ...     print(a.flatten_dims(1, 2).shape)
+        >>> kernel(np.zeros((2, 3, 4), np.float32))
+        (2, 12)
+        """
         start, end = self._dimension(start_dim), self._dimension(end_dim)
         if start >= end:
             if start == end:
@@ -169,6 +218,13 @@ class ShapeViews(Access):
         """The same elements in another shape (one size may be -1), without a copy.
 
         On chip, and for row gathers, dimension 0 keeps its size.
+
+        >>> import numpy as np, nki
+        >>> @nki.jit
+        ... def kernel(a):
+        ...     print(a.reshape((4, -1)).shape)
+        >>> kernel(np.zeros((2, 6), np.float32))
+        (4, 3)
         """
         kept = 1 if self.storage.memory.on_chip or self.vector_offset is not None else 0
         sizes = layout.infer(shape, layout.product(self.shape), "shape")
@@ -197,7 +253,15 @@ class ShapeViews(Access):
         fixed_sizes: dict[str, Any] | None = None,
     ) -> Self:
         """Split, reorder and merge dimensions by name: `t.rearrange(("b", ("h", "w")), ("b", "w",
-        "h"), {"h": 4})` of a [128, 24] tensor is [128, 6, 4]."""
+        "h"), {"h": 4})` of a [128, 24] tensor is [128, 6, 4].
+
+        >>> import numpy as np, nki
+        >>> @nki.jit
+        ... def kernel(a):
+        ...     print(a.rearrange(("b", ("h", "w")), ("b", "w", "h"), {"h": 4}).shape)
+        >>> kernel(np.zeros((128, 24), np.float32))
+        (128, 6, 4)
+        """
         source, target, sizes = layout.parse_groups(
             src_pattern, dst_pattern, self.shape, fixed_sizes or {}
         )
