@@ -1,6 +1,6 @@
 """The machine-instruction table, a file an engine or family."""
 
-from isa.machine import control, dma, elementwise, gpsimd, scalar, tensor, vector
+from isa.machine import control, dma, elementwise, gpsimd, scalar, scan, tensor, vector
 from isa.spec import MACHINE_INSTRUCTIONS
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "elementwise",
     "gpsimd",
     "scalar",
+    "scan",
     "tensor",
     "vector",
 ]

@@ -1,6 +1,6 @@
 """The operation table, a file an engine or family."""
 
-from isa.operations import control, dma, gpsimd, scalar, tensor, vector
+from isa.operations import control, dma, gpsimd, scalar, scan, tensor, vector
 from isa.spec import OPERATIONS
 
-__all__ = ["OPERATIONS", "control", "dma", "gpsimd", "scalar", "tensor", "vector"]
+__all__ = ["OPERATIONS", "control", "dma", "gpsimd", "scalar", "scan", "tensor", "vector"]

@@ -23,6 +23,7 @@ from simulator.oracle import (  # noqa: F401  (each registers its kernels)
     elementwise,
     gpsimd,
     scalar,
+    scan,
     tensor,
     vector,
 )

@@ -134,6 +134,21 @@ steps = st.recursive(
 )
 
 
+def trips(count, body):
+    """How often a dynamic loop runs: at least once around an accumulating operation.
+
+    Whether an accumulation continues is decided while tracing; only eager mode, where a loop of no
+    iterations runs nothing, would start it behind the loop instead.
+    """
+    return max(count, 1) if any(accumulates(*step) for step in body) else count
+
+
+def accumulates(kind, head, body):
+    if kind != "op":
+        return any(accumulates(*step) for step in body)
+    return any(f.kind is Kind.accumulate for _, _, f in OPERATIONS[head].attributes)
+
+
 def run_steps(program, tiles, counts):
     for kind, head, body in program:
         if kind == "op":
@@ -149,7 +164,7 @@ def run_steps(program, tiles, counts):
                 run_steps(body, tiles, counts)
         else:
             stop = nisa.register_alloc()
-            nisa.register_load(stop, counts[0:1, nl.ds(head, 1)])
+            nisa.register_load(stop, counts[0:1, nl.ds(trips(head, body), 1)])
             for _ in nl.dynamic_range(0, stop):
                 run_steps(body, tiles, counts)
 
