@@ -160,9 +160,19 @@ def read_header(data: bytes) -> Header:
 
 
 def save(program: Program, path: Any, metadata: Mapping[str, Any] | None = None) -> None:
-    """Write a container to `path`: the whole file, or nothing.
+    r"""Write a container to `path`: the whole file, or nothing.
 
     Raises NeuronError not-writable, not-encodable.
+
+    >>> import pathlib, tempfile
+    >>> from isa.text import assemble
+    >>> program = assemble('.program "idle" target=trn2\n.core\n.stream vector\nHalt')
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "idle.neff")
+    ...     save(program, path, {"kernel": "idle"})
+    ...     contents = load_contents(path)
+    >>> contents.program == program, contents.metadata
+    (True, {'kernel': 'idle'})
     """
     data = write(program, metadata)
     destination = Path(path)
@@ -191,7 +201,21 @@ def _replace(destination: Path, data: bytes) -> None:
 
 
 def load(path: Any) -> Program:
-    """The program in the container at `path`. Raises as `read`, and file-not-found."""
+    r"""The program in the container at `path`. Raises as `read`, and file-not-found.
+
+    >>> import pathlib, tempfile
+    >>> from isa.text import assemble
+    >>> program = assemble('.program "idle" target=trn2\n.core\n.stream vector\nHalt')
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "idle.neff")
+    ...     save(program, path)
+    ...     _ = path.write_bytes(path.read_bytes()[:-1])  # the end is lost
+    ...     try:
+    ...         load(path)
+    ...     except NeuronError as error:
+    ...         print(error.code)
+    container-truncated
+    """
     return load_contents(path).program
 
 

@@ -572,6 +572,10 @@ class NeuronError(Exception):
     `what` states the fact with its values, `why` the rule (default: the catalogue's), `hint` the
     way out, `location` the kernel's line (`isa.program.SourceLocation`, or None), `notes` further
     lines such as a live set.
+
+    >>> error = NeuronError("value-not-allowed", "cores is 3", why="A device has 2.", hint="Use 2.")
+    >>> print(error.code, "|", error.what, "|", error.why, "|", error.hint)
+    value-not-allowed | cores is 3 | A device has 2. | Use 2.
     """
 
     def __init__(

@@ -51,7 +51,19 @@ from isa.value_text import Cursor, FieldText, field_text, print_integer, print_i
 
 
 def disassemble(program: Program) -> str:
-    """The whole program as text."""
+    r"""The whole program as text.
+
+    >>> program = assemble('.program "idle" target=trn2\n.core\n.stream vector\nHalt')
+    >>> print(disassemble(program))
+    .program "idle" target=trn2
+    .parameters
+    .results
+    <BLANKLINE>
+    .core
+    .stream vector
+         0: Halt #0
+    <BLANKLINE>
+    """
     return "\n".join(_lines(program)) + "\n"
 
 
@@ -136,6 +148,21 @@ def assemble(text: str) -> Program:
     """The program that `text` denotes.
 
     Raises NeuronError assembler-syntax, with line and column.
+
+    >>> program = assemble('''
+    ... .program "idle" target=trn2
+    ... .core
+    ... .stream vector
+    ...   Nop $S[4]+=1@complete  ; the other stream waits for this
+    ...   Halt
+    ... .stream gpsimd
+    ...   Nop $S[4]-=1
+    ...   Halt
+    ... ''')
+    >>> [(engine.name, len(code)) for engine, code in program.cores[0].streams.items()]
+    [('vector', 2), ('gpsimd', 2)]
+    >>> assemble(disassemble(program)) == program
+    True
     """
     reader = _Reader()
     cursor = Cursor("", 0, reader.symbols)

@@ -115,6 +115,17 @@ def jit(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     meaning here (`mode`, `debug_kernel`, `show_compiler_tb`, ...) are accepted and do nothing.
 
     Source: SDK nki/api/nki/__init__.py.
+
+    >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+    >>> @nki.jit(platform_target="trn2")
+    ... def scaled(a, factor=2.0):  # tensors, and values known while compiling
+    ...     tile = nl.load(a)
+    ...     nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=factor)
+    ...     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     nl.store(out, tile)
+    ...     return out
+    >>> scaled(np.ones((1, 3), np.float32), factor=5.0)
+    array([[5., 5., 5.]], dtype=float32)
     """
     if fn is None:
         return functools.partial(jit, **options)
@@ -162,6 +173,18 @@ class CompiledKernel:
 
     Call it with arrays in parameter order, or by parameter name. `program` is the
     `isa.program.Program`; `save(path)` writes a container that `nki run` and `load` take.
+
+    >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+    >>> @nki.jit
+    ... def copy(a):
+    ...     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     nisa.dma_copy(dst=out, src=a)
+    ...     return out
+    >>> compiled = nki.compile(copy, nki.TensorSpec((2, 3), nl.float32), target="trn2")
+    >>> compiled.program.name, compiled.program.parameter_names
+    ('copy', ['a'])
+    >>> compiled(a=np.ones((2, 3), np.float32)).sum().item()
+    6.0
     """
 
     def __init__(self, program: Program) -> None:
@@ -255,7 +278,24 @@ class CompiledKernel:
 
 @user_frames
 def load(path: Any) -> CompiledKernel:
-    """A compiled kernel from a container file. Executes no code from it."""
+    """A compiled kernel from a container file. Executes no code from it.
+
+    Raises file-not-found, and the errors of `isa.container.read`.
+
+    >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+    >>> @nki.jit
+    ... def copy(a):
+    ...     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     nisa.dma_copy(dst=out, src=a)
+    ...     return out
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "copy.neff")
+    ...     nki.compile(copy, nki.TensorSpec((2, 3), nl.float32)).save(path)
+    ...     compiled = nki.load(path)
+    >>> compiled(np.ones((2, 3), np.float32)).shape
+    (2, 3)
+    """
     from isa.container import load as load_program
 
     return CompiledKernel(load_program(path))
@@ -270,6 +310,23 @@ def simulate(kernel: Any, mode: str = "device") -> Callable[..., Any]:
     give the same bits.
 
     Source: SDK nki/api/nki/__init__.py (simulate); the modes are ours.
+
+    Raises unknown-mode.
+
+    >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+    >>> @nki.jit
+    ... def reversed_signs(a):
+    ...     tile = nl.load(a)
+    ...     nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=-1.0)
+    ...     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     nl.store(out, tile)
+    ...     return out
+    >>> a = np.array([[1, 2, 3]], np.float32)
+    >>> for mode in ("device", "reference", "eager"):
+    ...     print(nki.simulate(reversed_signs, mode=mode)(a))
+    [[-1. -2. -3.]]
+    [[-1. -2. -3.]]
+    [[-1. -2. -3.]]
     """
     if mode not in MODES:
         raise NeuronError("unknown-mode", f"mode {mode!r} is none of {', '.join(MODES)}")
@@ -280,10 +337,23 @@ def simulate(kernel: Any, mode: str = "device") -> Callable[..., Any]:
 def profile(kernel: Any) -> Callable[..., Any]:
     """A callable that runs the kernel and returns (outputs, metrics).
 
-    >>> import numpy as np, nki
-    >>> from nki.examples import add  # doctest: +SKIP
-    >>> outputs, metrics = nki.profile(add)(a, b)  # doctest: +SKIP
-    >>> metrics.total_us  # doctest: +SKIP
+    The metrics are a `simulator.profile.Profile`: `text()` is a report to read, `to_dict()` the
+    same as data.
+
+    >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+    >>> @nki.jit
+    ... def add(a, b):
+    ...     tile = nl.load(a)
+    ...     nisa.tensor_tensor(dst=tile, data1=tile, data2=nl.load(b), op=nl.add)
+    ...     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     nl.store(out, tile)
+    ...     return out
+    >>> a = np.ones((128, 512), np.float32)
+    >>> outputs, metrics = nki.profile(add)(a, a)
+    >>> outputs[0, 0].item(), metrics.kernel, metrics.dma.hbm_read_bytes == 2 * a.nbytes
+    (2.0, 'add', True)
+    >>> 1 < metrics.total_us < 100
+    True
     """
     return functools.partial(_profile, as_kernel(kernel))
 

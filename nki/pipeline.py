@@ -63,7 +63,19 @@ def collection_paused() -> Iterator[None]:
 
 
 def stage_text(kernel: Kernel, stage: str) -> str:
-    """The kernel after one stage as text: tile IR, or assembly for the program."""
+    """The kernel after one stage as text: tile IR, or assembly for the program.
+
+    Raises unknown-mode for a stage that is none of `STAGES`.
+
+    >>> import nki, nki.isa as nisa, nki.language as nl
+    >>> @nki.jit
+    ... def cleared(a):
+    ...     nisa.memset(dst=nl.ndarray((4, 2), dtype=nl.float32, buffer=nl.sbuf), value=0.0)
+    >>> traced = cleared.trace(nki.TensorSpec((4, 2), nl.float32), target="trn2")
+    >>> lines = stage_text(traced, "trace").splitlines()
+    >>> [line.strip() for line in lines if line.startswith("  memset")]
+    ['memset dst=%t1[4, 2 : 2, 1 @ 0] value=0.0 engine=vector loc=1']
+    """
     if stage not in STAGES:
         raise NeuronError(
             "unknown-mode", f"there is no stage {stage!r}; stages are {', '.join(STAGES)}"

@@ -62,12 +62,31 @@ def run(
     check: bool = True,
     loop_limit: int = DEFAULT_LOOP_LIMIT,
 ) -> RunResult:
-    """Execute a bound program on arrays, one per parameter, in call order; they are not changed.
+    r"""Execute a bound program on arrays, one per parameter, in call order; they are not changed.
 
     `check`: follow uninitialised data, and refuse outputs that depend on it or were not written.
     `loop_limit`: instructions that one engine may execute in loops. Raises NeuronError
     input-mismatch, dynamic-out-of-bounds, out-of-bounds, deadlock, loop-limit,
     uninitialised-output, output-not-written.
+
+    >>> import numpy as np
+    >>> from isa.text import assemble
+    >>> program = assemble('''
+    ... .program "copy" target=trn2
+    ... .tensor t0 "a" float32[4] input
+    ... .tensor t1 "out" float32[4] output
+    ... .parameters "a"=t0
+    ... .results t1
+    ... .core
+    ... .queue 0 "q" engine=sync
+    ... .stream sync
+    ...   DmaCopy dst=float32@shared_hbm[t1]+0[1][4] src=float32@shared_hbm[t0]+0[1][4] \
+    ...     queue=0 dge_mode=none oob_mode=error
+    ...   Halt
+    ... ''')
+    >>> result = run(program, [np.arange(4, dtype=np.float32)])
+    >>> result.outputs, result.findings
+    ([array([0., 1., 2., 3.], dtype=float32)], [])
     """
     return LoadedProgram(program, check).run(inputs, loop_limit)
 

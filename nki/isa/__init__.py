@@ -24,7 +24,15 @@ unknown_engine = engine.unknown
 
 
 def get_nc_version() -> nc_version:
-    """The NeuronCore generation of the running kernel's target, else of the default target."""
+    """The NeuronCore generation of the running kernel's target, else of the default target.
+
+    >>> import numpy as np, nki, nki.isa as nisa
+    >>> @nki.jit(platform_target="trn2")
+    ... def kernel():
+    ...     print(nisa.get_nc_version() >= nisa.nc_version.gen3)
+    >>> kernel()
+    True
+    """
     context = CURRENT.get()
     target = settings.target() if context is None else context.target
     return nc_version(target.generation)
@@ -34,6 +42,17 @@ def register_alloc(x: int | None = None) -> VirtualRegister:
     """A new register, holding the integer `x` if given.
 
     Source: SDK nki/api/nki.isa.rst#nki.isa.register_alloc
+
+    >>> import nki, nki.isa as nisa, nki.language as nl
+    >>> @nki.jit
+    ... def kernel():
+    ...     tile = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
+    ...     nisa.register_store(tile, nisa.register_alloc(7))
+    ...     out = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.shared_hbm)
+    ...     nl.store(out, tile)
+    ...     return out
+    >>> print(kernel())
+    [[7]]
     """
     with USER_FRAMES:
         if x is not None and not isinstance(x, VirtualRegister):

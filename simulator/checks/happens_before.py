@@ -57,6 +57,24 @@ def check(
     as they went. Accesses whose offsets were loaded may touch all of their tensor. A pair is
     reported once however often it occurs, at most `limit` pairs. Raises NeuronError loop-limit
     for streams that do not end.
+
+    >>> from isa.text import assemble
+    >>> text = '''
+    ... .program "race" target=trn2
+    ... .core
+    ... .storage "tile" sbuf float32[4,2] p0+4 offset=0 bytes=8 location=0
+    ... .stream vector
+    ...   Memset dst=float32@sbuf[p0+4]+0[1][2] value=0.0{update}
+    ...   Halt
+    ... .stream gpsimd
+    ...   Memset{wait} dst=float32@sbuf[p0+4]+0[1][2] value=1.0
+    ...   Halt
+    ... '''
+    >>> races = check(assemble(text.format(update="", wait="")))
+    >>> [(race.kind, race.partitions, race.bytes) for race in races]
+    [('WAW', (0, 4), (0, 8))]
+    >>> check(assemble(text.format(update=" $S[0]+=1@complete", wait=" $S[0]-=1")))
+    []
     """
     with _collection_paused():
         return Analysis(program).findings(iterations, trace, limit)

@@ -145,7 +145,29 @@ class Profile:
 
 
 def profile(program: Program, timeline: Timeline) -> Profile:
-    """The profile of a bound program that `simulate` has timed."""
+    r"""The profile of a bound program that `simulate` has timed.
+
+    >>> from simulator.timing import simulate
+    >>> from isa.text import assemble
+    >>> program = assemble('''
+    ... .program "copy" target=trn2
+    ... .tensor t0 "a" float32[4] input
+    ... .tensor t1 "out" float32[4] output
+    ... .parameters "a"=t0
+    ... .results t1
+    ... .core
+    ... .queue 0 "q" engine=sync
+    ... .stream sync
+    ...   DmaCopy dst=float32@shared_hbm[t1]+0[1][4] src=float32@shared_hbm[t0]+0[1][4] \
+    ...     queue=0 dge_mode=none oob_mode=error
+    ...   Halt
+    ... ''')
+    >>> metrics = profile(program, simulate(program))
+    >>> metrics.kernel, metrics.dma.hbm_read_bytes, metrics.dma.hbm_write_bytes, metrics.flops
+    ('copy', 16, 16, 0.0)
+    >>> metrics.bound
+    'latency (dependencies)'
+    """
     target = resolve(timeline.target)
     total = timeline.total_ns
     cores = len(timeline.cores)

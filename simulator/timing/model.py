@@ -29,12 +29,30 @@ Token = tuple[float, int]
 
 
 def simulate(program: Program, trace: Any = None, keep_spans: bool = True) -> Timeline:
-    """Time a bound program. `trace` is the control trace of a functional run of it.
+    r"""Time a bound program. `trace` is the control trace of a functional run of it.
 
     Without a trace, loop bounds and branches must not depend on values loaded from memory
     (NeuronError missing-argument), and gathers are taken to move every row. `keep_spans` records
     when every executed instruction and transfer starts and ends. Raises NeuronError deadlock when
     streams wait for each other for ever.
+
+    >>> from isa.text import assemble
+    >>> program = assemble('''
+    ... .program "copy" target=trn2
+    ... .tensor t0 "a" float32[4] input
+    ... .tensor t1 "out" float32[4] output
+    ... .parameters "a"=t0
+    ... .results t1
+    ... .core
+    ... .queue 0 "q" engine=sync
+    ... .stream sync
+    ...   DmaCopy dst=float32@shared_hbm[t1]+0[1][4] src=float32@shared_hbm[t0]+0[1][4] \
+    ...     queue=0 dge_mode=none oob_mode=error
+    ...   Halt
+    ... ''')
+    >>> timeline = simulate(program)
+    >>> timeline.instructions, 1000 < timeline.total_ns < 10_000  # a transfer takes over 1 us
+    (2, True)
     """
     return Model(program, trace, keep_spans).run()
 
