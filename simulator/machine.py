@@ -20,6 +20,10 @@ PITCH_PADDING = 64
 """Bytes between the end of one partition and the start of the next in an arena."""
 
 
+ACCUMULATING = (Engine.scalar, Engine.vector)
+"""The engines with accumulate registers (SDK nki.isa.activation, nki.isa.tensor_scalar_reduce)."""
+
+
 class Arena:
     """An on-chip memory: `partitions` rows of `partition_bytes`, `pitch` bytes apart."""
 
@@ -47,8 +51,8 @@ class CoreState:
     """What the kernels of `simulator.oracle` and the executors see of one core.
 
     `stationary` holds the tiles [K, M] in the PE array by the (row, column) of their corner.
-    `accumulators` are the scalar engine's accumulate registers, one a partition. Before it calls
-    a kernel, an executor sets `engine` to the engine that runs the instruction and
+    `accumulators` are the accumulate registers of the engines that have some, one a partition.
+    Before it calls a kernel, an executor sets `engine` to the engine that runs the instruction and
     `start_partition` to the first partition of the instruction's destination: that selects the
     accumulate registers.
     """
@@ -72,7 +76,9 @@ class CoreState:
         self.device = device if device is not None else Device(target, cores=0)
         self.number = number
         self.stationary: dict[tuple[int, int], StationaryTile] = {}
-        self.accumulators: np.ndarray[Any, Any] = np.empty(partitions, np.float32)
+        self.accumulators: dict[Engine, np.ndarray[Any, Any]] = {
+            engine: np.empty(partitions, np.float32) for engine in ACCUMULATING
+        }
         count = int(target.registers_per_engine.value)
         self.registers: dict[Engine, list[int]] = {e: [0] * count for e in SEQUENCERS}
         self.reset()
@@ -80,7 +86,8 @@ class CoreState:
     def reset(self) -> None:
         """Engine state as at the start of a program: registers 0, accumulators hold nothing."""
         self.stationary.clear()
-        self.accumulators.fill(np.nan)
+        for accumulators in self.accumulators.values():
+            accumulators.fill(np.nan)
         for registers in self.registers.values():
             registers[:] = [0] * len(registers)
         self.engine = Engine.unknown

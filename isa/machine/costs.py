@@ -88,6 +88,7 @@ RECIPROCAL = Cost(
     Case("Max(MIN_II, 6*N)", "generation >= 3", _MEASURED),
     Case("Max(MIN_II, 8*N)", source=_DOCUMENTED),
 )
+VECTOR_READ_ACCUMULATOR = Cost(Case("MIN_II", source=_DOCUMENTED + " (tensor_scalar_reduce)"))
 TENSOR_TENSOR_SCAN = Cost(Case("Max(MIN_II, 2*N*S)", source=_DOCUMENTED))
 TRANSPOSE_32 = Cost(
     Case("Max(89, N)", "generation >= 3", _MEASURED + " (93 ns an issue)"),

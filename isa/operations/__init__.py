@@ -1,6 +1,16 @@
 """The operation table, a file an engine or family."""
 
-from isa.operations import control, dma, gpsimd, scalar, scan, tensor, vector
+from isa.operations import accumulate, control, dma, gpsimd, scalar, scan, tensor, vector
 from isa.spec import OPERATIONS
 
-__all__ = ["OPERATIONS", "control", "dma", "gpsimd", "scalar", "scan", "tensor", "vector"]
+__all__ = [
+    "OPERATIONS",
+    "accumulate",
+    "control",
+    "dma",
+    "gpsimd",
+    "scalar",
+    "scan",
+    "tensor",
+    "vector",
+]

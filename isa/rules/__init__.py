@@ -3,6 +3,7 @@
 `check_call` checks one use of an operation: what its field declarations say, then its rules.
 """
 
+from isa.rules.accumulate import REVERSE_NOT_SUPPORTED, loaded_value, operator_among
 from isa.rules.form import Call, Rule, Violation
 from isa.rules.generic import check_call
 from isa.rules.matmul import (
@@ -65,6 +66,7 @@ __all__ = [
     "MEMSET_VALUE",
     "REDUCE_AXES",
     "REDUCE_RESULT",
+    "REVERSE_NOT_SUPPORTED",
     "SCALAR_COPY_GENERATION",
     "TENSOR_SCALAR_ENGINE",
     "TRANSPOSE_ENGINE",
@@ -80,9 +82,11 @@ __all__ = [
     "comparison_operator",
     "dge_mode",
     "float32_columns",
+    "loaded_value",
     "not_both_psum",
     "one_element",
     "operand_given",
+    "operator_among",
     "operators_of_one_type",
     "pattern_covers",
     "reduction_operator",

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from isa.enums import Engine
 from isa.errors import NeuronError
 from isa.spec import MachineInstruction
 from simulator.checks import vector_rows  # noqa: F401 (registers its rows)
@@ -50,7 +51,7 @@ class Shadow:
         self.spaces: dict[int, Space] = {}
         self.findings: list[Finding] = []
         self.stationary: dict[tuple[int, int, int], Array] = {}
-        self.accumulators: dict[int, Array] = {}
+        self.accumulators: dict[tuple[int, Engine], Array] = {}
         self._seen: set[tuple[Any, str, str]] = set()
 
     def reset(self) -> None:
@@ -113,12 +114,15 @@ class Shadow:
             missing = mask.size - int(np.count_nonzero(mask))
             self.findings.append(Finding(use.location, use.row.name, operand.name, missing))
 
-    def accumulator_marks(self, core: int, count: int) -> Array:
-        """Which accumulate registers of a core are initialised."""
-        marks = self.accumulators.get(core)
+    def accumulator_marks(self, state: Any, count: int) -> Array:
+        """Which of the accumulate registers are initialised that an instruction on `count`
+        partitions uses: those of the state's engine, from the state's start partition."""
+        key = state.number, state.engine
+        marks = self.accumulators.get(key)
         if marks is None:
-            marks = self.accumulators[core] = np.zeros(count, np.bool_)
-        return marks
+            size = state.accumulators[state.engine].size
+            marks = self.accumulators[key] = np.zeros(size, np.bool_)
+        return marks[state.start_partition : state.start_partition + count]
 
     def check_output(
         self, buffer: Array, name: str, itemsize: int, location: Any = None, made: Any = None

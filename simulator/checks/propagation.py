@@ -105,8 +105,13 @@ def _spread(mask: Mask, shape: tuple[int, ...]) -> Mask:
 
 def _combined(use: Use, shape: tuple[int, ...]) -> Mask:
     """Marks of an element-wise function of all operands that are read."""
+    return element_wise_mask(use, shape, use.row.reads)
+
+
+def element_wise_mask(use: Use, shape: tuple[int, ...], positions: Sequence[int]) -> Mask:
+    """Marks of an element-wise function of the operands at these positions."""
     mask: Mask = None
-    for position in use.row.reads:
+    for position in positions:
         operand = use.operands[position]
         if operand is not None:
             mask = both(mask, _spread(use.read(operand), shape))
@@ -219,9 +224,7 @@ def _activate(use: Use) -> None:
     dst.write(mask)
     if command is ReduceCommand.idle:
         return
-    start = use.state.start_partition
-    registers = use.shadow.accumulator_marks(use.state.number, len(use.state.accumulators))
-    rows = registers[start : start + shape[0]]
+    rows = use.shadow.accumulator_marks(use.state, shape[0])
     if command is not ReduceCommand.reduce:
         rows[...] = True
     if command is not ReduceCommand.reset and mask is not None:
@@ -229,11 +232,9 @@ def _activate(use: Use) -> None:
 
 
 @propagates(scalar.ActReadAccumulator)
-def _act_read_accumulator(use: Use) -> None:
+def read_accumulators(use: Use) -> None:
     dst = use.operand(0)
-    start = use.state.start_partition
-    registers = use.shadow.accumulator_marks(use.state.number, len(use.state.accumulators))
-    rows = registers[start : start + dst.view.shape[0]]
+    rows = use.shadow.accumulator_marks(use.state, dst.view.shape[0])
     dst.write(None if rows.all() else rows.copy())
 
 

@@ -6,8 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from isa.machine import scan
-from simulator.checks.propagation import Mask, Use, both, propagates
+from isa.enums import ReduceCommand
+from isa.machine import accumulate, scan
+from simulator.checks.propagation import (
+    Mask,
+    Use,
+    both,
+    element_wise_mask,
+    propagates,
+    read_accumulators,
+)
 
 Array = np.ndarray[Any, Any]
 
@@ -37,3 +45,33 @@ def _tensor_tensor_scan(use: Use) -> None:
     mask = both(rows_of(use.read(use.operand(1))), rows_of(use.read(use.operand(2))))
     start = None if initial is None else rows_of(use.read(initial))
     dst.write(_shaped(carried(mask, start), dst.view.shape))
+
+
+def accumulated(use: Use, mask: Mask, command: ReduceCommand, initial: int | None = None) -> None:
+    """Follow results with these marks into the accumulate registers. `initial` is the position of
+    the operand that load_reduce loads. What idle leaves in the registers is undefined
+    (SDK nki.isa.select_reduce, "Accumulator behavior")."""
+    registers = use.shadow.accumulator_marks(use.state, use.operand(0).view.shape[0])
+    if command is ReduceCommand.idle:
+        registers[...] = False
+        return
+    if command is ReduceCommand.load_reduce:
+        operand = None if initial is None else use.operands[initial]
+        loaded = None if operand is None else use.read(operand)
+        registers[...] = True if loaded is None else loaded.reshape(-1)
+    elif command is not ReduceCommand.reduce:
+        registers[...] = True
+    lines = rows_of(mask)
+    if command is not ReduceCommand.reset and lines is not None:
+        registers &= np.logical_and.reduce(lines, axis=1)
+
+
+@propagates(accumulate.TensorScalarReduce)
+def _tensor_scalar_reduce(use: Use) -> None:
+    dst = use.operand(0)
+    mask = element_wise_mask(use, dst.view.shape, (1, 3))
+    dst.write(mask)
+    accumulated(use, mask, use.values[5], 6)
+
+
+propagates(accumulate.VectorReadAccumulator)(read_accumulators)

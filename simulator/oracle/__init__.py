@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from simulator.oracle import (  # noqa: F401  (each registers its kernels)
+    accumulate,
     dma,
     elementwise,
     gpsimd,

@@ -169,6 +169,14 @@ def run_steps(program, tiles, counts):
                 run_steps(body, tiles, counts)
 
 
+def reset_registers():
+    """The accumulate registers hold nothing at first; a read of that would reach an output."""
+    scratch = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.memset(dst=scratch, value=0.0)
+    nisa.activation(dst=scratch, op=nl.copy, data=scratch, reduce_cmd=nisa.reduce_cmd.reset)
+    nisa.tensor_scalar_reduce(scratch, scratch, nl.add, 0.0, reduce_op=nl.add)
+
+
 def kernel(data, trips, program):
     counts = nl.ndarray((1, 4), dtype=nl.int32, buffer=nl.sbuf)
     nisa.dma_copy(dst=counts, src=trips)
@@ -181,10 +189,7 @@ def kernel(data, trips, program):
             nisa.tensor_copy(dst=inside, src=tile)
             tile = inside
         tiles.append(tile)
-    # The accumulate registers hold nothing yet; a read of them would reach an output.
-    scratch = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.memset(dst=scratch, value=0.0)
-    nisa.activation(dst=scratch, op=nl.copy, data=scratch, reduce_cmd=nisa.reduce_cmd.reset)
+    reset_registers()
     run_steps(program, tiles, counts)
     outs = []
     for index, (memory, dtype, shape) in enumerate(TILES):

@@ -292,7 +292,7 @@ def test_accumulators_are_those_of_the_destination_partitions() -> None:
     a_value = np.arange(512, dtype=np.float32).reshape(64, 8)
     loaded = LoadedProgram(b.finish())
     np.testing.assert_array_equal(loaded.run([a_value]).outputs[0][:, 0], a_value.sum(axis=1))
-    assert np.isnan(loaded.device.cores[0].accumulators[:32]).all()
+    assert np.isnan(loaded.device.cores[0].accumulators[E.scalar][:32]).all()
 
 
 def exchange(barrier: bool) -> Builder:

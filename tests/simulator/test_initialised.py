@@ -24,10 +24,11 @@ P, F = 8, 6
 
 
 class Kernel:
-    """A program on gpsimd's stream around [8, 6] float32 tiles; tile 0 is loaded up to `columns`
-    columns and `rows` rows of an all-ones input."""
+    """A program on one engine's stream around [8, 6] float32 tiles; tile 0 is loaded up to
+    `columns` columns and `rows` rows of an all-ones input."""
 
-    def __init__(self, rows: int = P, columns: int = F) -> None:
+    def __init__(self, rows: int = P, columns: int = F, engine: E = E.gpsimd) -> None:
+        self.engine = engine
         self.b = Builder()
         self.b.tensor("a", "float32", (P, F), "input")
         self.tiles = 0
@@ -35,20 +36,20 @@ class Kernel:
         part = hbm(0, "float32", ((F, rows), (1, columns)))
         loaded = sbuf("float32", 0, rows, columns)
         loaded.dims = ((1, columns),)
-        self.b.dma(E.gpsimd, loaded, part)
+        self.b.dma(self.engine, loaded, part)
 
     def tile(self, columns: int, partitions: int = P, dtype: str = "float32") -> Any:
         pattern = sbuf(dtype, 256 * self.tiles, partitions, columns)
         self.tiles += 1
-        self.b.begin(E.gpsimd, pattern)
+        self.b.begin(self.engine, pattern)
         return pattern
 
     def add(self, row: Any, *values: Any) -> None:
-        self.b.add(E.gpsimd, row, *values)
+        self.b.add(self.engine, row, *values)
 
     def store(self, pattern: Any, shape: tuple[int, ...] = (P, F)) -> None:
         out = self.b.tensor("out", pattern.dtype, shape, "output")
-        self.b.dma(E.gpsimd, hbm(out, pattern.dtype, contiguous(shape)), pattern)
+        self.b.dma(self.engine, hbm(out, pattern.dtype, contiguous(shape)), pattern)
 
     def run(self) -> RunResult:
         return run(self.b.finish(), [np.ones((P, F), np.float32)])
@@ -267,7 +268,7 @@ def test_predicated_copy_marks_follow_the_predicate() -> None:
 
 def test_accumulate_registers_carry_marks() -> None:
     def build(first: ReduceCommand, rows: int) -> Kernel:
-        k = Kernel(rows, F)
+        k = Kernel(rows, F, E.scalar)
         scratch, result = k.tile(F), k.tile(1)
         k.add(scalar.Activate, *(scratch, k.source, ACTIVATIONS["copy"], None, 1.0, first))
         k.add(scalar.ActReadAccumulator, result)

@@ -484,7 +484,9 @@ def test_accumulate_registers() -> None:
     assert same_bits(activate(ReduceCommand.idle), sums)
     assert same_bits(activate(ReduceCommand.reduce), sums + sums)
     assert same_bits(activate(ReduceCommand.reset), np.zeros(4, np.float32))
-    assert np.isnan(state.accumulators[:3]).all() and np.isnan(state.accumulators[7:]).all()
+    registers = state.accumulators[Engine.scalar]
+    assert np.isnan(registers[:3]).all() and np.isnan(registers[7:]).all()
+    assert np.isnan(state.accumulators[Engine.vector]).all()
     with pytest.raises(NeuronError):
         activate(ReduceCommand.load_reduce)
 
@@ -625,6 +627,6 @@ def test_core_state_has_what_kernels_need() -> None:
     from isa.target import resolve
 
     state = CoreState(resolve("trn2"))
-    assert np.isnan(state.accumulators).all()
+    assert all(np.isnan(registers).all() for registers in state.accumulators.values())
     for name in vars(State()):
         assert hasattr(state, name)

@@ -25,7 +25,9 @@ class State:
         self.number = 0
         self.start_partition = 0
         self.stationary: dict[Any, Any] = {}
-        self.accumulators = np.full(128, np.nan, np.float32)
+        self.accumulators = {
+            unit: np.full(128, np.nan, np.float32) for unit in (Engine.scalar, Engine.vector)
+        }
 
 
 def empty(dtype: str, *shape: int) -> Array:
