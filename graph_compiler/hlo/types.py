@@ -123,7 +123,7 @@ def _numpy_dtype(storage: str) -> np.dtype[Any]:
 def _names_by_numpy() -> dict[Any, str]:
     names: dict[Any, str] = {}
     for row in _PRIMITIVES:
-        if row.storage is not None and row.name not in ("s1", "u1"):
+        if row.storage is not None and row.bits > 1:
             names[row.numpy] = row.name
     return names
 

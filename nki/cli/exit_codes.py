@@ -40,6 +40,7 @@ CONTAINER = ExitCode(
     "A container cannot be read or its inputs do not fit (errors NKI05xx).",
 )
 FILE = ExitCode(6, "file", "A file was not found or cannot be written.")
+GRAPH = ExitCode(7, "graph", "A graph cannot be read or was refused (errors NKI07xx).")
 INTERNAL = ExitCode(70, "internal", "A defect of this program; --traceback shows where.")
 INTERRUPTED = ExitCode(130, "interrupted", "The command was interrupted (Ctrl-C).")
 CLOSED = ExitCode(141, "closed", "Whatever read the output closed it.")
@@ -52,13 +53,14 @@ EXIT_CODES = (
     RUN,
     CONTAINER,
     FILE,
+    GRAPH,
     INTERNAL,
     INTERRUPTED,
     CLOSED,
 )
 """Every exit code, in order."""
 
-_BY_HUNDRED = {1: KERNEL, 2: KERNEL, 3: KERNEL, 4: RUN, 5: CONTAINER, 6: USAGE}
+_BY_HUNDRED = {1: KERNEL, 2: KERNEL, 3: KERNEL, 4: RUN, 5: CONTAINER, 6: USAGE, 7: GRAPH}
 _BY_CODE = {
     "file-not-found": FILE,
     "not-writable": FILE,
