@@ -14,6 +14,7 @@ from graph_compiler.hlo.order import operands_first
 from graph_compiler.hlo.proto_messages import message_class, unknown_bytes
 from graph_compiler.hlo.proto_values import Deviation, ValueReader, ValueWriter
 from graph_compiler.hlo.record import fields_of
+from graph_compiler.hlo.types import Shape
 from isa.errors import NeuronError
 
 _LARGEST = 1 << 31
@@ -254,6 +255,43 @@ class _ModuleReader:
         )
 
 
+def encode_fields(
+    kind: str, values: dict[str, Any], unknown: bytes, conventions: frozenset[str]
+) -> bytes:
+    """Some fields of a message as bytes; a literal is given as (elements, shape, unknown)."""
+    message = message_class(kind)()
+    writer = ValueWriter(conventions)
+    values = dict(values)
+    literal = values.pop("literal", None)
+    if literal is not None:
+        _write_literal(message, *literal, writer)
+    _write_rest(kind, values, message, writer)
+    return message.SerializeToString() + unknown
+
+
+def decode_fields(
+    kind: str, data: bytes, conventions: frozenset[str]
+) -> tuple[dict[str, Any], bytes]:
+    """What `encode_fields` was given. Raises ValueError."""
+    message = _parse(kind, data)
+    if message is None:
+        raise ValueError("not the fields of a message")
+    reader = ValueReader(conventions)
+    fields = fields_of(kind)
+    values: dict[str, Any] = {}
+    try:
+        for descriptor, value in message.ListFields():
+            name = descriptor.name
+            if fields[name].type == "LiteralProto":
+                shape = reader.shape(value.shape)
+                values[name] = (literal_array(value, shape, "it"), shape, unknown_bytes(value))
+            else:
+                values[name] = reader.value(fields[name].type, fields[name].repeated, value)
+    except Deviation as deviation:
+        raise ValueError(f"fields that do not follow the convention {deviation}") from None
+    return values, unknown_bytes(message)
+
+
 def _dangling(instruction: Instruction, relation: str, number: int) -> NeuronError:
     return NeuronError(
         "hlo-invalid",
@@ -340,10 +378,17 @@ def _write_instruction(
     if "literal" in attributes:
         attributes = dict(attributes)
         shape = attributes.pop("literal_shape", instruction.shape)
-        values.shape(shape, message.literal.shape)
-        fill_literal(message.literal, attributes.pop("literal"), shape)
-        if unknown := attributes.pop("literal_unknown", b""):
-            message.literal.MergeFromString(unknown)
+        unknown = attributes.pop("literal_unknown", b"")
+        _write_literal(message, attributes.pop("literal"), shape, unknown, values)
     _write_rest("HloInstructionProto", attributes, message, values)
     if instruction.unknown:
         message.MergeFromString(instruction.unknown)
+
+
+def _write_literal(
+    message: Any, value: Any, shape: Shape, unknown: bytes, values: ValueWriter
+) -> None:
+    values.shape(shape, message.literal.shape)
+    fill_literal(message.literal, value, shape)
+    if unknown:
+        message.literal.MergeFromString(unknown)

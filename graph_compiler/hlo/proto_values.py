@@ -168,7 +168,7 @@ class ValueWriter:
     def record(self, record: Record, message: Any) -> None:
         """Fill in a message from a record of its kind."""
         message.SetInParent()
-        fields = fields_of(record.kind)
+        fields = fields_of(record.message)
         for name, value in record.values.items():
             field = fields[name]
             self.value(field.type, field.repeated, name, value, message)

@@ -1,4 +1,4 @@
-"""A message of the protos as a plain value: its kind and the fields that it states."""
+"""A message of the protos as a plain value: its name and the fields that it states."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Record:
     ((1,), ())
     """
 
-    __slots__ = ("kind", "unknown", "values")
+    __slots__ = ("message", "unknown", "values")
 
-    kind: str
+    message: str
     values: dict[str, Any]
     unknown: bytes
 
-    def __init__(self, kind: str, /, unknown: bytes = b"", **values: Any) -> None:
-        self.kind = kind
+    def __init__(self, message: str, /, unknown: bytes = b"", **values: Any) -> None:
+        self.message = message
         self.values = values
         self.unknown = unknown
 
@@ -49,9 +49,9 @@ class Record:
         if value is not None:
             return value
         try:
-            return default_of(self.kind, name)
+            return default_of(self.message, name)
         except KeyError:
-            raise AttributeError(f"{self.kind} has no field {name}") from None
+            raise AttributeError(f"{self.message} has no field {name}") from None
 
     @property
     def is_empty(self) -> bool:
@@ -60,16 +60,20 @@ class Record:
 
     def replace(self, **values: Any) -> Record:
         """The same message with other values for the named fields."""
-        return Record(self.kind, self.unknown, **(self.values | values))
+        return Record(self.message, self.unknown, **(self.values | values))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Record):
             return NotImplemented
-        return (self.kind, self.values, self.unknown) == (other.kind, other.values, other.unknown)
+        return (self.message, self.values, self.unknown) == (
+            other.message,
+            other.values,
+            other.unknown,
+        )
 
     def __hash__(self) -> int:
-        return hash((self.kind, tuple(self.values)))
+        return hash((self.message, tuple(self.values)))
 
     def __repr__(self) -> str:
         values = ", ".join(f"{name}={value!r}" for name, value in self.values.items())
-        return f"Record({self.kind!r}, {values})"
+        return f"Record({self.message!r}, {values})"
