@@ -1,6 +1,18 @@
 """The machine-instruction table, a file an engine or family."""
 
-from isa.machine import accumulate, control, dma, elementwise, gpsimd, scalar, scan, tensor, vector
+from isa.machine import (
+    accumulate,
+    control,
+    dma,
+    elementwise,
+    gpsimd,
+    scalar,
+    scan,
+    search,
+    statistics,
+    tensor,
+    vector,
+)
 from isa.spec import MACHINE_INSTRUCTIONS
 
 __all__ = [
@@ -12,6 +24,8 @@ __all__ = [
     "gpsimd",
     "scalar",
     "scan",
+    "search",
+    "statistics",
     "tensor",
     "vector",
 ]

@@ -90,6 +90,15 @@ RECIPROCAL = Cost(
 )
 VECTOR_READ_ACCUMULATOR = Cost(Case("MIN_II", source=_DOCUMENTED + " (tensor_scalar_reduce)"))
 TENSOR_TENSOR_SCAN = Cost(Case("Max(MIN_II, 2*N*S)", source=_DOCUMENTED))
+TENSOR_SCALAR_CUMULATIVE = Cost(
+    Case(_STREAM, source="not published: as tensor_scalar_reduce", assumed=True)
+)
+SEARCH_8 = Cost(Case(_STREAM, source=_DOCUMENTED))
+MATCH_REPLACE_8 = Cost(
+    Case(_STREAM, source=_DOCUMENTED + " (which says min(MIN_II, N))", assumed=True)
+)
+BN_STATS = Cost(Case(_STREAM, source=_DOCUMENTED))
+BN_AGGREGATE = Cost(Case("Max(MIN_II, 13*N/3*S)", source=_DOCUMENTED))
 TRANSPOSE_32 = Cost(
     Case("Max(89, N)", "generation >= 3", _MEASURED + " (93 ns an issue)"),
     Case(_STREAM, source=_DOCUMENTED),

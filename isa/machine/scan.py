@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from isa.enums import Engine
-from isa.fields import Attribute, Kind, Read, Write
+from isa.fields import Attribute, EngineState, Kind, Read, Write
 from isa.machine import costs
+from isa.machine.scalar import ACCUMULATORS
 from isa.spec import MachineInstruction
 
 _API = "nki/api/nki.isa.rst#nki.isa."
@@ -29,3 +30,24 @@ class TensorTensorScan(MachineInstruction):
     op1 = Attribute(kind=Kind.alu)
     reverse0 = Attribute(kind=Kind.flag)
     reverse1 = Attribute(kind=Kind.flag)
+
+
+class TensorScalarCumulative(MachineInstruction):
+    """dst[i] = dst[i-1] <op1> (src[i] <op0> operand0) along each partition, in fp32.
+
+    dst[-1] is the partition's accumulate register, as `reduce_command` starts it (with `initial`
+    for load_reduce); the last value stays there, not rounded to dst's dtype.
+    """
+
+    opcode = 0x36
+    engines = (Engine.vector,)
+    cost = costs.TENSOR_SCALAR_CUMULATIVE
+    state = (EngineState(ACCUMULATORS),)
+    document = _API + "tensor_scalar_cumulative"
+    dst = Write()
+    src = Read()
+    op0 = Attribute(kind=Kind.alu)
+    op1 = Attribute(kind=Kind.alu)
+    operand0 = Read(immediate=True, column=True)
+    initial = Read(immediate=True, column=True, optional=True)
+    reduce_command = Attribute(kind=Kind.reduce_command)

@@ -1,6 +1,17 @@
 """The operation table, a file an engine or family."""
 
-from isa.operations import accumulate, control, dma, gpsimd, scalar, scan, tensor, vector
+from isa.operations import (
+    accumulate,
+    control,
+    dma,
+    gpsimd,
+    scalar,
+    scan,
+    search,
+    statistics,
+    tensor,
+    vector,
+)
 from isa.spec import OPERATIONS
 
 __all__ = [
@@ -11,6 +22,8 @@ __all__ = [
     "gpsimd",
     "scalar",
     "scan",
+    "search",
+    "statistics",
     "tensor",
     "vector",
 ]

@@ -5,12 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 from isa import rules
-from isa.enums import Engine
+from isa.enums import Engine, ReduceCommand
 from isa.fields import Attribute, Kind, Read, Write
 from isa.machine import scan
 from isa.spec import Instruction, Operation
 
 _API = "nki/api/nki.isa.rst#nki.isa."
+_CUMULATIVE_DTYPES = frozenset(
+    {
+        "bfloat16",
+        "float16",
+        "float32",
+        "float8_e4m3",
+        "float8_e4m3fn",
+        "float8_e5m2",
+        "int8",
+        "uint8",
+        "int16",
+        "uint16",
+    }
+)
 
 
 class TensorTensorScan(Operation):
@@ -61,3 +75,62 @@ class TensorTensorScan(Operation):
     @classmethod
     def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
         return (Instruction(scan.TensorTensorScan, Engine.vector, values),)
+
+
+class TensorScalarCumulative(Operation):
+    """dst[:, i] = dst[:, i-1] <op1> (src[:, i] <op0> imm0) along each partition, in fp32.
+
+    The vector engine's accumulate registers stand for dst[:, -1]: reset_reduce starts them from
+    op1's identity (0 for subtract), load_reduce from `imm1`, reduce from where the last
+    accumulation ended, for rows longer than one tile. They end with the last value, before it is
+    converted to dst's dtype. Raises shape-mismatch, operator-not-allowed, dtype-not-allowed (32-bit
+    integers among them), missing-argument (load_reduce without imm1).
+
+    Example:
+        >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+        >>> @nki.jit
+        ... def running_maximum(a):
+        ...     tile = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
+        ...     nisa.tensor_scalar_cumulative(
+        ...         dst=tile, src=nl.load(a), op0=nl.multiply, op1=nl.maximum, imm0=10.0
+        ...     )
+        ...     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        ...     nisa.dma_copy(dst=out, src=tile)
+        ...     return out
+        >>> print(running_maximum(np.array([[1, 3, 2, 5, 4]], np.float32)))
+        [[10. 30. 30. 50. 50.]]
+    """
+
+    name = "tensor_scalar_cumulative"
+    document = _API + "tensor_scalar_cumulative"
+    engines = (Engine.vector,)
+    dst = Write(dtypes=_CUMULATIVE_DTYPES)
+    src = Read(dtypes=_CUMULATIVE_DTYPES)
+    op0 = Attribute(kind=Kind.alu)
+    op1 = Attribute(kind=Kind.alu)
+    imm0 = Read(immediate=True, column=True)
+    imm1 = Read(immediate=True, column=True, optional=True, default=None)
+    reduce_cmd = Attribute(
+        kind=Kind.reduce_command,
+        choices=(ReduceCommand.reset_reduce, ReduceCommand.reduce, ReduceCommand.load_reduce),
+        default=ReduceCommand.reset_reduce,
+    )
+    rules = (
+        rules.same_elements("dst", "src"),
+        rules.column_operand("src", "imm0"),
+        rules.column_operand("src", "imm1"),
+        rules.arithmetic_operator("op0"),
+        rules.operand_given("op0", "imm0"),
+        rules.operator_among(
+            "op1",
+            ("add", "subtract", "multiply", "maximum", "minimum"),
+            _API + "tensor_scalar_cumulative",
+        ),
+        rules.float32_columns("op0", "imm0"),
+        rules.float32_columns(None, "imm1"),
+        rules.loaded_value("imm1", "tensor_scalar_cumulative", ignored=True),
+    )
+
+    @classmethod
+    def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
+        return (Instruction(scan.TensorScalarCumulative, Engine.vector, values),)

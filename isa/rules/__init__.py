@@ -48,6 +48,14 @@ from isa.rules.operands import (
     same_dtype,
     same_elements,
 )
+from isa.rules.sizes import (
+    dimensions_at_most,
+    row_elements,
+    row_elements_between,
+    row_elements_multiple,
+    row_elements_within,
+    same_partitions,
+)
 
 __all__ = [
     "ACTIVATION_BIAS",
@@ -81,6 +89,7 @@ __all__ = [
     "column_operand",
     "comparison_operator",
     "dge_mode",
+    "dimensions_at_most",
     "float32_columns",
     "loaded_value",
     "not_both_psum",
@@ -90,7 +99,12 @@ __all__ = [
     "operators_of_one_type",
     "pattern_covers",
     "reduction_operator",
+    "row_elements",
+    "row_elements_between",
+    "row_elements_multiple",
+    "row_elements_within",
     "same_dtype",
     "same_elements",
+    "same_partitions",
     "transpose_engine",
 ]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from isa.enums import ReduceCommand
-from isa.machine import accumulate, scan
+from isa.machine import accumulate, scan, search, statistics
 from simulator.checks.propagation import (
     Mask,
     Use,
@@ -75,3 +75,41 @@ def _tensor_scalar_reduce(use: Use) -> None:
 
 
 propagates(accumulate.VectorReadAccumulator)(read_accumulators)
+
+
+@propagates(scan.TensorScalarCumulative)
+def _tensor_scalar_cumulative(use: Use) -> None:
+    dst, command = use.operand(0), use.values[6]
+    mask = rows_of(element_wise_mask(use, dst.view.shape, (1, 4)))
+    accumulated(use, None, command, 5)
+    registers = use.shadow.accumulator_marks(use.state, dst.view.shape[0])
+    result = carried(mask, None if registers.all() else registers[:, None])
+    if result is None:
+        dst.write(None)
+        return
+    registers &= np.logical_and.reduce(result, axis=1)
+    dst.write(_shaped(result, dst.view.shape))
+
+
+def _whole(mask: Mask) -> Mask:
+    """Which partitions are initialised throughout, [P, 1]."""
+    return None if mask is None else np.logical_and.reduce(rows_of(mask), axis=1, keepdims=True)
+
+
+@propagates(search.Max8, search.FindIndex8, statistics.BnStats, statistics.BnAggregate)
+def _of_whole_partitions(use: Use) -> None:
+    mask: Mask = None
+    for position in use.row.reads:
+        mask = both(mask, _whole(use.read(use.operand(position))))
+    dst = use.operand(0)
+    dst.write(_shaped(mask, dst.view.shape))
+
+
+@propagates(search.MatchReplace8)
+def _match_replace8(use: Use) -> None:
+    dst, indices = use.operand(0), use.operands[4]
+    data, values = use.read(use.operand(1)), _whole(use.read(use.operand(2)))
+    # Whether an element is the first occurrence depends on those before it.
+    dst.write(_shaped(carried(rows_of(data), values), dst.view.shape))
+    if indices is not None:
+        indices.write(_shaped(both(_whole(data), values), indices.view.shape))

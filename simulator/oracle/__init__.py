@@ -25,6 +25,8 @@ from simulator.oracle import (  # noqa: F401  (each registers its kernels)
     gpsimd,
     scalar,
     scan,
+    search,
+    statistics,
     tensor,
     vector,
 )

@@ -7,10 +7,13 @@ from typing import Any
 import numpy as np
 
 from isa.alu import AluOperator
+from isa.enums import ReduceCommand
 from isa.machine import scan
 from simulator.conversion import canonical_nan, load_fp32, store
-from simulator.elementwise import alu
+from simulator.elementwise import alu, alu_ufunc
 from simulator.machine import CoreState
+from simulator.oracle.accumulate import accumulators, start
+from simulator.oracle.elementwise import as_column
 from simulator.oracle.table import kernel
 
 Array = np.ndarray[Any, Any]
@@ -44,3 +47,28 @@ def tensor_tensor_scan(
         carried = one(carried, x) if reverse0 else one(x, carried)
         carried = two(y, carried, out=into) if reverse1 else two(carried, y, out=into)
     store(dst, canonical_nan(result.T).reshape(dst.shape))
+
+
+@kernel(scan.TensorScalarCumulative)
+def tensor_scalar_cumulative(
+    state: CoreState,
+    dst: Array,
+    src: Array,
+    op0: AluOperator,
+    op1: AluOperator,
+    operand0: Any,
+    initial: Any,
+    reduce_command: ReduceCommand,
+) -> None:
+    x = load_fp32(src).reshape(src.shape[0], -1)
+    one = alu(op0.name)
+    values = one(x) if op0.arity == 1 else one(x, as_column(operand0, 2))
+    registers = accumulators(state, dst.shape[0])
+    start(registers, op1, reduce_command, initial)
+    function = alu_ufunc(op1.name)
+    assert function is not None, "the operators that cumulate are single functions"
+    # NumPy accumulates in order, so every value is rounded as if one element came after another.
+    running = function.accumulate(np.column_stack((registers, values)), axis=1, dtype=np.float32)
+    running = canonical_nan(running)
+    registers[...] = running[:, -1]
+    store(dst, running[:, 1:].reshape(dst.shape))

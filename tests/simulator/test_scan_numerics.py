@@ -73,3 +73,61 @@ def test_a_scan_reads_what_was_never_written():
     assert np.isfinite(nki.simulate(kernel)(a, 3)).all()
     with pytest.raises(nki.NeuronError, match="uninitialised-output"):
         nki.simulate(kernel)(a, 4)
+
+
+STARTS = {"add": 0, "subtract": 0, "multiply": 1, "maximum": -np.inf, "minimum": np.inf}
+
+
+@covers("tensor_scalar_cumulative")
+@pytest.mark.parametrize("dtype", [F32, BF16])
+@pytest.mark.parametrize("name", UFUNCS)
+def test_cumulative_reduction_of_a_tile_and_a_scalar(name, dtype):
+    @nki.jit
+    def kernel(a, column):
+        result = sbuf(a.shape, a.dtype)
+        nisa.tensor_scalar_cumulative(
+            result, load(a), nl.subtract, getattr(nl, name), imm0=load(column)
+        )
+        return store(result)
+
+    a, column = normal(64, (P, 4, 9), dtype), normal(65, (P, 1))
+    values = as_f32(a).reshape(P, -1) - column
+    carried = np.full(P, STARTS[name], np.float32)
+    expected = np.empty_like(values)
+    for i in range(values.shape[1]):
+        expected[:, i] = carried = UFUNCS[name](carried, values[:, i])
+    actual = run("tensor_scalar_cumulative", kernel, a, column)
+    same(actual, expected.reshape(a.shape).astype(dtype))
+
+
+@pytest.mark.parametrize("column", [False, True])
+def test_a_cumulative_reduction_goes_on_over_tiles(column):
+    """Each call continues in fp32 where the last one ended, though bfloat16 is stored."""
+
+    @nki.jit
+    def kernel(a, start):
+        tile, result = load(a), sbuf(a.shape, nl.bfloat16)
+        initial = load(start) if column else 0.5
+        for part in range(3):
+            where = nl.ds(part * 8, 8)
+            command = nisa.reduce_cmd.reduce if part else nisa.reduce_cmd.load_reduce
+            nisa.tensor_scalar_cumulative(
+                result[:, where], tile[:, where], nl.multiply, nl.add, 1.0, initial, command
+            )
+        return store(result)
+
+    a, start = normal(66, (P, 24)), normal(67, (P, 1))
+    first = start if column else np.full((P, 1), 0.5, np.float32)
+    expected = np.add.accumulate(np.hstack([first, a]), axis=1, dtype=np.float32)[:, 1:]
+    same(nki.simulate(kernel)(a, start), expected.astype(BF16))
+
+
+def test_cumulative_reductions_have_no_32_bit_integers():
+    @nki.jit
+    def kernel(a):
+        result = sbuf(a.shape, nl.int32)
+        nisa.tensor_scalar_cumulative(result, load(a), nl.add, nl.add, 0.0)
+        return store(result)
+
+    with pytest.raises(nki.NeuronError, match="dst is int32"):
+        nki.simulate(kernel)(normal(68, (4, 8)))

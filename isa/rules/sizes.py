@@ -1,0 +1,129 @@
+"""Rules on how many partitions, elements and dimensions the operands of an operation have."""
+
+from __future__ import annotations
+
+from isa.affine import bounds
+from isa.rules.form import (
+    Call,
+    Rule,
+    Violation,
+    at_most,
+    free_elements,
+    is_tensor,
+    largest,
+    listed,
+    partitions,
+    shape_text,
+)
+
+
+def same_partitions(*names: str, document: str) -> Rule:
+    """The tensors that were given have the same number of partitions."""
+
+    def check(call: Call) -> Violation | None:
+        tensors = [(n, call.field(n)) for n in names if is_tensor(call.field(n))]
+        first, reference = tensors[0]
+        for name, tensor in tensors[1:]:
+            if partitions(tensor) != partitions(reference):
+                return Violation(
+                    "shape-mismatch",
+                    f"{first} has {partitions(reference)} partitions, {name} has "
+                    f"{partitions(tensor)} ({shape_text(reference)} and {shape_text(tensor)})",
+                    operand=name,
+                )
+        return None
+
+    text = f"{listed(names)} have the same partitions."
+    return Rule("same_partitions", document, check, text)
+
+
+def row_elements(name: str, count: int, document: str) -> Rule:
+    """The operand, if it is given, has this many elements in each partition."""
+
+    def check(call: Call) -> Violation | None:
+        tensor = call.field(name)
+        if not is_tensor(tensor) or free_elements(tensor) == count:
+            return None
+        return Violation(
+            "shape-mismatch",
+            f"{name} {shape_text(tensor)} has {free_elements(tensor)} elements in a partition, "
+            f"expected {count}",
+            operand=name,
+        )
+
+    return Rule("row_elements", document, check, f"{name} has {count} elements a partition.")
+
+
+def row_elements_between(name: str, low: int, high: int, document: str) -> Rule:
+    """The operand has at least `low` and at most `high` elements in each partition."""
+
+    def check(call: Call) -> Violation | None:
+        tensor = call.field(name)
+        least, most = bounds(free_elements(tensor))
+        if least is not None and most is not None and low <= least and most <= high:
+            return None
+        return Violation(
+            "tile-limit",
+            f"{name} {shape_text(tensor)} has {free_elements(tensor)} elements in a partition, "
+            f"expected {low} to {high}",
+            operand=name,
+        )
+
+    text = f"{name} has {low} to {high} elements a partition."
+    return Rule("row_elements_between", document, check, text)
+
+
+def row_elements_multiple(name: str, factor: int, document: str) -> Rule:
+    """The elements of a partition are a multiple of `factor`."""
+
+    def check(call: Call) -> Violation | None:
+        tensor = call.field(name)
+        count = free_elements(tensor)
+        if count % factor == 0 and count != 0:
+            return None
+        return Violation(
+            "shape-mismatch",
+            f"{name} {shape_text(tensor)} has {count} elements in a partition, expected a multiple "
+            f"of {factor}",
+            operand=name,
+        )
+
+    text = f"{name} has a multiple of {factor} elements a partition."
+    return Rule("row_elements_multiple", document, check, text)
+
+
+def dimensions_at_most(name: str, most: int, document: str) -> Rule:
+    """The operand has at most `most` dimensions, the partition dimension included."""
+
+    def check(call: Call) -> Violation | None:
+        tensor = call.field(name)
+        if len(tensor.shape) <= most:
+            return None
+        return Violation(
+            "view-not-allowed",
+            f"{name} {shape_text(tensor)} has {len(tensor.shape)} dimensions, expected at most "
+            f"{most}",
+            hint="Join free dimensions with reshape or flatten_dims.",
+            operand=name,
+        )
+
+    text = f"{name} has at most {most} dimensions."
+    return Rule("dimensions_at_most", document, check, text)
+
+
+def row_elements_within(name: str, figure: str, document: str) -> Rule:
+    """The elements of a partition are within a figure of the target (`isa.target.Target`)."""
+
+    def check(call: Call) -> Violation | None:
+        tensor, limit = call.field(name), getattr(call.target, figure).value
+        if at_most(free_elements(tensor), limit):
+            return None
+        return Violation(
+            "tile-limit",
+            f"{name} {shape_text(tensor)} has {largest(free_elements(tensor))} elements in a "
+            f"partition, the limit is {limit}",
+            operand=name,
+        )
+
+    text = f"{name} has at most the target's {figure} elements a partition."
+    return Rule("row_elements_within", document, check, text)
