@@ -1,6 +1,7 @@
 """The field table of the HLO protos: every message that a graph consists of, as data.
 
-Source: the public schema, github.com/openxla/xla, xla/service/hlo.proto and xla/xla_data.proto.
+Source: the public schema, github.com/openxla/xla, xla/service/hlo.proto and xla/xla_data.proto,
+as of jaxlib 0.10.2.
 A field that is not listed (newer than the table, or reserved) survives as unknown bytes.
 
 Types of fields: `int64`, `int32`, `bool`, `float`, `double`, `string`, `bytes`; the name of a
@@ -62,6 +63,7 @@ ENUMERATIONS: dict[str, tuple[str, ...]] = {
         "UNREDUCED",
     ),
     "ShardGroupType": ("AS", "LIKE"),
+    "TriState": ("TRI_STATE_UNSPECIFIED", "TRI_STATE_TRUE", "TRI_STATE_FALSE"),
     "AccuracyMode": ("DEFAULT", "HIGHEST"),
     "Precision": ("DEFAULT", "HIGH", "HIGHEST"),
     "DotAlgorithm": (
@@ -206,6 +208,12 @@ _GRAPH: dict[str, tuple[Field, ...]] = {
         (89, "bool is_composite"),
         (90, "RaggedDotDimensionNumbers ragged_dot_dimension_numbers"),
         (91, "ResultAccuracy result_accuracy"),
+        (92, "IotaReplicaGroupListProto iota_collective_device_list"),
+        (94, "bool is_reverse"),
+        (95, "int64 num_carries"),
+        (96, "TriState is_associative"),
+        (97, "int32 conv_kind"),
+        (98, "SparsityConfig sparsity_config"),
     ),
 }
 
@@ -329,6 +337,8 @@ _OPERATIONS: dict[str, tuple[Field, ...]] = {
         (2, "int64* lhs_ragged_dimensions"),
         (3, "int64* rhs_group_dimensions"),
     ),
+    # Of the sparsity of convolutions only its presence is known here; the rest stays unknown bytes.
+    "SparsityConfig": (),
     "SparsityDescriptor": _fields((1, "int32 type"), (2, "int32 index"), (3, "int32 dimension")),
     "TriangularSolveOptions": _fields(
         (1, "bool left_side"),
@@ -390,6 +400,7 @@ _DEVICES: dict[str, tuple[Field, ...]] = {
         (4, "AxisRefProto* replicated_axes"),
         (5, "AxisRefProto* unreduced_axes"),
         (6, "OpMetadata* metadata"),
+        (7, "AxisRefProto* manual_axes"),
     ),
     "DimensionSharding": _fields((1, "AxisRefProto* axes"), (2, "bool is_closed")),
     "AxisRefProto": _fields((1, "int64 mesh_axis_index"), (2, "SubAxis sub_axis_info")),

@@ -109,6 +109,7 @@ STATED: dict[str, frozenset[str]] = {
         "all-to-all": "replica_groups",
         "reduce-scatter": "replica_groups",
         "collective-permute": "source_target_pairs",
+        "scan": "dimensions",
     }.items()
 }
 """Attributes that an opcode shows even where they are empty or zero."""
@@ -129,12 +130,16 @@ def _precision(instruction: Instruction) -> dict[str, Any]:
     return {"precision_config": Record("PrecisionConfig", **values)}
 
 
-def _convolution(instruction: Instruction) -> dict[str, Any]:
+def _groups(instruction: Instruction) -> dict[str, Any]:
     return {"feature_group_count": 1, "batch_group_count": 1, **_precision(instruction)}
 
 
+def _convolution(instruction: Instruction) -> dict[str, Any]:
+    return {**_groups(instruction), "sparsity_config": Record("SparsityConfig")}
+
+
 def _custom_call(instruction: Instruction) -> dict[str, Any]:
-    return {**_convolution(instruction), "custom_call_api_version": "API_VERSION_ORIGINAL"}
+    return {**_groups(instruction), "custom_call_api_version": "API_VERSION_ORIGINAL"}
 
 
 _COMPARISONS = {"signed": "SIGNED", "float": "FLOAT", "complex": "FLOAT"}
@@ -350,6 +355,13 @@ def _enumerated_part(name: str, field: str, kind: str, part: str) -> TextAttribu
     return TextAttribute(name, show_part, read_part)
 
 
+_TRUTHS = {"TRI_STATE_TRUE": "true", "TRI_STATE_FALSE": "false"}
+
+
+def _read_truth(text: str) -> str:
+    return "TRI_STATE_TRUE" if boolean(text) else "TRI_STATE_FALSE"
+
+
 _SOLVE = ("triangular_solve_options", "TriangularSolveOptions")
 _DOT = ("dot_dimension_numbers", "DotDimensionNumbers")
 _GATHER = ("gather_dimension_numbers", "GatherDimensionNumbers")
@@ -400,6 +412,9 @@ _ROWS = (
     _row("epsilon", "epsilon", lambda value: f"{value:.9g}", float, 0.0),
     _number("feature_index"),
     _flag("is_stable"),
+    _flag("is_reverse"),
+    _number("num_carries"),
+    _row("is_associative", "is_associative", _TRUTHS.get, _read_truth),
     _number("k"),
     _flag("largest"),
     _number("delta"),
