@@ -1,1 +1,25 @@
-"""Whole graphs: XLA HLO modules read, checked, executed on the host and compiled."""
+"""Whole graphs: XLA HLO modules read, checked, executed on the host and compiled.
+
+`load` reads a graph from a file or bytes, `verify` checks one, `to_proto` and `print_text` write
+one. `graph_compiler.hlo` has the nodes.
+"""
+
+from graph_compiler.hlo.graph import Computation, Instruction, Module
+from graph_compiler.hlo.proto import from_proto, to_proto
+from graph_compiler.hlo.sniff import load
+from graph_compiler.hlo.text import parse_text, print_text
+from graph_compiler.hlo.types import Shape
+from graph_compiler.hlo.verify import verify
+
+__all__ = [
+    "Computation",
+    "Instruction",
+    "Module",
+    "Shape",
+    "from_proto",
+    "load",
+    "parse_text",
+    "print_text",
+    "to_proto",
+    "verify",
+]

@@ -206,6 +206,22 @@ class Module:
     def result_shape(self) -> Shape:
         return self.entry.root.shape
 
+    def source_of(self, instruction: Instruction) -> str:
+        """`file:line` of the model's source, "" where the graph does not say.
+
+        Newer graphs keep the lines in a table of the module (`stack_frame_index`), older ones in
+        the metadata of the instruction.
+        """
+        index = self.attributes.get("stack_frame_index")
+        metadata = instruction.metadata
+        if index is None or metadata is None or not metadata.stack_frame_id:
+            return instruction.source
+        frames, places, files = index.stack_frames, index.file_locations, index.file_names
+        frame = _numbered(frames, metadata.stack_frame_id)
+        place = _numbered(places, frame.file_location_id) if frame is not None else None
+        file = _numbered(files, place.file_name_id) if place is not None else None
+        return instruction.source if file is None else f"{file}:{place.line}"
+
     def renumber(self) -> None:
         """Number computations and instructions anew, and give unnamed ones a name, in place."""
         names: set[str] = {item.name for item in self.instructions() if item.name}
@@ -224,3 +240,8 @@ class Module:
 
     def __repr__(self) -> str:
         return f"<module {self.name}: {len(self.computations)} computations>"
+
+
+def _numbered(rows: tuple[Any, ...], number: int) -> Any | None:
+    """A row of a table that is numbered from 1."""
+    return rows[number - 1] if 1 <= number <= len(rows) else None

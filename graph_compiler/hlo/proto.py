@@ -17,7 +17,7 @@ from graph_compiler.hlo.record import fields_of
 from graph_compiler.hlo.types import Shape
 from isa.errors import NeuronError
 
-_LARGEST = 1 << 31
+MAX_BYTES = 1 << 31
 """Bytes that a proto may have at most, by the format's own rule."""
 
 _SLOTS = frozenset(
@@ -100,7 +100,7 @@ def from_proto(data: bytes) -> Module:
 
     Raises NeuronError hlo-truncated, hlo-invalid, hlo-cycle or hlo-too-large.
     """
-    if len(data) >= _LARGEST:
+    if len(data) >= MAX_BYTES:
         raise NeuronError("hlo-too-large", f"The file has {len(data)} bytes.")
     found = find_module(data)
     if found is None:

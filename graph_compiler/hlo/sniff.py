@@ -1,0 +1,88 @@
+"""Loading a graph from a file of any known format, recognised by content."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+
+from graph_compiler.hlo.graph import Module
+from graph_compiler.hlo.proto import MAX_BYTES, find_module, from_proto
+from graph_compiler.hlo.text import parse_text
+from graph_compiler.hlo.verify import verify
+from isa.errors import NeuronError
+
+_HLO_TEXT = re.compile(rb"(?:\s|//[^\n]*\n|/\*.*?\*/)*HloModule\b", re.DOTALL)
+_HEAD = 65536
+"""Bytes in which the first word of a text is looked for, behind comments."""
+
+
+def sniff(data: bytes) -> str:
+    """The format of a file's bytes: "proto", "text" (HLO), "stablehlo", or "" for none of them.
+
+    >>> sniff(b"HloModule m"), sniff(b"module @m {"), sniff(b"%PDF-1.7")
+    ('text', 'stablehlo', '')
+    """
+    from graph_compiler.frontends.stablehlo import is_stablehlo
+
+    head = data[:_HEAD]
+    if _HLO_TEXT.match(head):
+        return "text"
+    if is_stablehlo(head):
+        return "stablehlo"
+    # Protos start with their first field, of two bytes: tag and length of a name or a message.
+    if data[:1] == b"\x0a" and (not head[:512].isascii() or b"\x12" in head[:512]):
+        return "proto"
+    return "proto" if find_module(data) is not None else ""
+
+
+def _text(data: bytes) -> Module:
+    try:
+        return parse_text(data.decode())
+    except UnicodeDecodeError as error:
+        raise NeuronError("hlo-syntax", f"byte {error.start} of the text is not UTF-8") from None
+
+
+def _stablehlo(data: bytes) -> Module:
+    from graph_compiler.frontends import stablehlo
+
+    return stablehlo.load(data)
+
+
+_READERS: dict[str, Callable[[bytes], Module]] = {
+    "proto": from_proto,
+    "text": _text,
+    "stablehlo": _stablehlo,
+}
+
+
+def _read(path: str | os.PathLike[str]) -> bytes:
+    name = os.fspath(path)
+    try:
+        size = os.path.getsize(name)
+        if size >= MAX_BYTES:
+            raise NeuronError("hlo-too-large", f"{name} has {size} bytes.")
+        with open(name, "rb") as file:
+            return file.read()
+    except (OSError, ValueError) as error:  # ValueError: a null character in the name
+        reason = getattr(error, "strerror", None) or str(error)
+        raise NeuronError("file-not-found", f"{name!r} cannot be read: {reason}") from None
+
+
+def load(source: str | os.PathLike[str] | bytes, check: bool = True) -> Module:
+    """The graph in a file, or in the bytes of one.
+
+    Reads HloModuleProto (also within HloProto and HloSnapshot), HLO text and, with the optional
+    `jax` extra, StableHLO text and bytecode; the content says which. With `check`, the graph is
+    verified (`graph_compiler.verify`). Raises NeuronError: file-not-found, format-unknown, the
+    errors of the formats, and those of `verify`.
+    """
+    data = source if isinstance(source, bytes) else _read(source)
+    reader = _READERS.get(sniff(data))
+    if reader is None:
+        what = f"The first bytes are {data[:16]!r}." if data else "The file is empty."
+        raise NeuronError("format-unknown", what)
+    module = reader(data)
+    if check:
+        verify(module)
+    return module

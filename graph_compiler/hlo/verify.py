@@ -1,0 +1,158 @@
+"""Checking a graph: structure, sizes, and every shape against the operator table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from graph_compiler.hlo.graph import Computation, Instruction, Module
+from graph_compiler.hlo.order import callees_first, operands_first
+from graph_compiler.hlo.types import Shape
+from isa.errors import NeuronError
+
+MAX_VALUE_BYTES = 1 << 40
+"""Bytes that a value may have; no machine that this runs for holds more."""
+
+_MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What the rules of the table meet in attributes that are incomplete or out of range."""
+
+
+def verify(module: Module) -> None:
+    """Check a graph.
+
+    Raises NeuronError, with the instruction's name and its line in the model's source where known:
+    hlo-invalid (names and ids twice, values of other computations, parameters with gaps, calls out
+    of the module, incomplete attributes), hlo-cycle, hlo-unknown-opcode, hlo-too-large,
+    hlo-shape-mismatch and hlo-type-mismatch.
+    """
+    _check_computations(module)
+    for computation in module.computations:
+        _check_structure(computation)
+    callees_first(module)
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            try:
+                _check_meaning(instruction)
+            except NeuronError as error:
+                raise _located(error, module, instruction) from None
+
+
+def _located(error: NeuronError, module: Module, instruction: Instruction) -> NeuronError:
+    """The error with the model's source line among its notes, where only the module knows it."""
+    line = "" if instruction.source else module.source_of(instruction)
+    if not line:
+        return error
+    return NeuronError(
+        error.code,
+        error.what,
+        error.why,
+        error.hint,
+        error.location,
+        (*error.notes, f"from {line}"),
+    )
+
+
+def _twice(names: Iterable[Any]) -> Any | None:
+    """The first value that occurs a second time."""
+    seen: set[Any] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
+
+
+def _check_computations(module: Module) -> None:
+    known = {id(computation) for computation in module.computations}
+    if id(module.entry) not in known:
+        raise NeuronError("hlo-invalid", "The entry computation is not in the module.")
+    if (name := _twice(item.name for item in module.computations)) is not None:
+        raise NeuronError("hlo-invalid", f"Two computations are named {name!r}.")
+    if (number := _twice(item.id for item in module.computations if item.id)) is not None:
+        raise NeuronError("hlo-invalid", f"Two computations have the id {number}.")
+    for instruction in module.instructions():
+        for called in instruction.called:
+            if id(called) not in known:
+                raise NeuronError(
+                    "hlo-invalid",
+                    f"{_named(instruction)} calls {called.name!r}, which is not in the module.",
+                )
+
+
+def _named(instruction: Instruction) -> str:
+    source = f" ({instruction.source})" if instruction.source else ""
+    return f"{instruction.opcode} `{instruction.name}`{source}"
+
+
+def _check_structure(computation: Computation) -> None:
+    own = {id(item) for item in computation.instructions}
+    where = f"the computation {computation.name!r}"
+    if len(own) != len(computation.instructions):
+        raise NeuronError("hlo-invalid", f"An instruction stands twice in {where}.")
+    if id(computation.root) not in own:
+        raise NeuronError("hlo-invalid", f"The root of {where} is not in it.")
+    if (name := _twice(item.name for item in computation.instructions)) is not None:
+        raise NeuronError("hlo-invalid", f"Two instructions of {where} are named {name!r}.")
+    if (number := _twice(item.id for item in computation.instructions if item.id)) is not None:
+        raise NeuronError("hlo-invalid", f"Two instructions of {where} have the id {number}.")
+    for instruction in computation.instructions:
+        for needed in (*instruction.operands, *instruction.control_predecessors):
+            if id(needed) not in own:
+                raise NeuronError(
+                    "hlo-invalid",
+                    f"{_named(instruction)} in {where} uses {needed.name!r} of another "
+                    "computation.",
+                )
+    if operands_first(computation) != computation.instructions:
+        raise NeuronError("hlo-invalid", f"In {where}, an operand stands behind its user.")
+    numbers = [item.parameter_number for item in computation.parameters]
+    if numbers != list(range(len(numbers))):
+        raise NeuronError("hlo-invalid", f"The parameters of {where} are numbered {numbers}.")
+
+
+def check_size(shape: Shape, owner: str) -> None:
+    """Dimensions must be sizes, and a value small enough. Raises NeuronError."""
+    for inner in shape.tuple_shapes:
+        check_size(inner, owner)
+    if shape.element_type == "invalid":
+        raise NeuronError("hlo-invalid", f"{owner} has a shape without an element type.")
+    if any(shape.dynamic_dimensions):
+        raise NeuronError("not-supported", f"{owner} has dynamic dimensions: {shape}.")
+    if any(size < 0 for size in shape.dimensions):
+        raise NeuronError("hlo-invalid", f"{owner} has a negative dimension: {shape}.")
+    if shape.dimensions and not shape.is_array:
+        raise NeuronError("hlo-invalid", f"{owner} has dimensions but no elements: {shape}.")
+    if shape.layout and sorted(shape.layout) != list(range(shape.rank)):
+        raise NeuronError("hlo-invalid", f"{owner} has a layout that is no permutation: {shape}.")
+    if shape.bytes >= MAX_VALUE_BYTES:
+        raise NeuronError("hlo-too-large", f"{owner} has {shape.bytes} bytes: {shape}.")
+
+
+def _check_meaning(instruction: Instruction) -> None:
+    from graph_compiler.hlo.operators import OPERATORS
+    from graph_compiler.hlo.operators.row import check_counts
+
+    owner = _named(instruction)
+    check_size(instruction.shape, owner)
+    row = OPERATORS.get(instruction.opcode)
+    if row is None:
+        raise NeuronError(
+            "hlo-unknown-opcode", f"{instruction.opcode!r} of `{instruction.name}` is no opcode."
+        )
+    check_counts(instruction, row)
+    try:
+        inferred = row.infer(instruction)
+    except _MALFORMED as error:
+        raise NeuronError(
+            "hlo-invalid", f"The attributes of {owner} are incomplete or out of range: {error}"
+        ) from None
+    if inferred.same_as(instruction.shape):
+        return
+    code = "hlo-shape-mismatch"
+    if inferred.dimensions == instruction.shape.dimensions and not inferred.is_tuple:
+        code = "hlo-type-mismatch"
+    raise NeuronError(
+        code,
+        f"{owner} says {instruction.shape.plain()}; operands and attributes give "
+        f"{inferred.plain()}.",
+    )
