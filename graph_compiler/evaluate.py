@@ -1,0 +1,353 @@
+"""The reference evaluator: a module's entry computation in NumPy, instruction by instruction.
+
+Values are freed after their last use. With several ranks every rank runs in a thread of its own
+and collectives meet in lock step, so that control flow may differ between ranks as long as the
+collectives do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graph_compiler.hlo.operators import operator
+from graph_compiler.hlo.operators.row import Array, Operator, Value, subject
+from graph_compiler.ranks import Alone, Meeting, run_ranks
+from isa.errors import NeuronError
+
+if TYPE_CHECKING:
+    from graph_compiler.hlo.graph import Computation, Instruction, Module
+    from graph_compiler.hlo.types import Shape
+
+DEPTH_LIMIT = 64
+"""Computations that may be under way inside each other."""
+
+LOOP_LIMIT = 1 << 24
+"""Iterations of one `while` after which it counts as endless."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One instruction of a plan: operands and result are slots; `freed` are used here last."""
+
+    instruction: Instruction
+    row: type[Operator]
+    operands: tuple[int, ...]
+    freed: tuple[int, ...]
+    parameter: int | None
+
+
+class Plan:
+    """A computation in the order in which it is evaluated: what the root needs, and effects.
+
+    `steps[i]` writes slot i. `lanes`: whether arrays can go through in place of scalars.
+    """
+
+    def __init__(self, computation: Computation) -> None:
+        needed = _needed(computation)
+        order = [item for item in computation.instructions if item in needed]
+        slots = {item: slot for slot, item in enumerate(order)}
+        last = {
+            slots[operand]: slot for slot, item in enumerate(order) for operand in item.operands
+        }
+        self.root = slots[computation.root]
+        last[self.root] = len(order)
+        freed: list[list[int]] = [[] for _ in order]
+        for slot in range(len(order)):
+            at = last.get(slot, slot)
+            if at < len(order):
+                freed[at].append(slot)
+        self.steps = [
+            Step(
+                item,
+                operator(item.opcode),
+                tuple(slots[operand] for operand in item.operands),
+                tuple(freed[slot]),
+                item.parameter_number if item.opcode == "parameter" else None,
+            )
+            for slot, item in enumerate(order)
+        ]
+        self.lanes = all(_is_lane(step) for step in self.steps)
+
+
+def _needed(computation: Computation) -> set[Instruction]:
+    """What the root depends on, and instructions that other ranks wait for."""
+    needed = {
+        item
+        for item in computation.instructions
+        if "channel_id" in item.attributes or item.attributes.get("custom_call_has_side_effect")
+    }
+    needed.add(computation.root)
+    for item in reversed(computation.instructions):
+        if item in needed:
+            needed.update(item.operands)
+    return needed
+
+
+_SCALAR_IDENTITIES = frozenset({"broadcast", "reshape", "transpose", "reverse"})
+"""Opcodes that do nothing to a scalar, whatever arrays stand for it."""
+
+_SCALAR_STRUCTURE = frozenset({"tuple", "get-tuple-element", "call", "fusion"})
+
+
+def _is_lane(step: Step) -> bool:
+    if step.row.lanes or step.row.opcode in _SCALAR_STRUCTURE:
+        return all(part.is_scalar for part in _leaves(step.instruction.shape))
+    scalar = step.instruction.shape.is_scalar
+    return (
+        scalar
+        and step.row.opcode in _SCALAR_IDENTITIES
+        and all(operand.shape.is_scalar for operand in step.instruction.operands)
+    )
+
+
+def _leaves(shape: Shape) -> list[Shape]:
+    if shape.is_tuple:
+        return [leaf for part in shape.tuple_shapes for leaf in _leaves(part)]
+    return [shape]
+
+
+class Evaluator:
+    """One rank's evaluation of a module; the context of the operators' `evaluate`."""
+
+    def __init__(
+        self,
+        module: Module,
+        rank: int = 0,
+        ranks: int = 1,
+        partitions: int = 1,
+        meeting: Meeting | None = None,
+        seed: int = 0,
+        custom_calls: dict[str, Callable[..., Value]] | None = None,
+        loop_limit: int = LOOP_LIMIT,
+        observe: Callable[[Instruction, Value], None] | None = None,
+    ) -> None:
+        self.module = module
+        self.rank = rank
+        self.ranks = ranks
+        self.partitions = partitions
+        self.random = np.random.Generator(np.random.Philox(key=[seed, rank]))
+        self.custom_calls = custom_calls or {}
+        self._meeting = meeting if meeting is not None else Alone()
+        self._loop_limit = loop_limit
+        self._observe = observe
+        self._plans: dict[Computation, Plan] = {}
+        self._depth = 0
+
+    def _plan(self, computation: Computation) -> Plan:
+        plan = self._plans.get(computation)
+        if plan is None:
+            plan = self._plans[computation] = Plan(computation)
+        return plan
+
+    def call(self, computation: Computation, arguments: Sequence[Value]) -> Value:
+        """The result of a computation. Raises NeuronError hlo-cycle beyond DEPTH_LIMIT."""
+        if self._depth >= DEPTH_LIMIT:
+            raise NeuronError(
+                "hlo-cycle",
+                f"calls are nested {DEPTH_LIMIT} deep at `{computation.name}`.",
+                why="A computation cannot call itself, directly or through others.",
+            )
+        self._depth += 1
+        try:
+            return self._run(self._plan(computation), list(arguments))
+        finally:
+            self._depth -= 1
+
+    def _run(self, plan: Plan, arguments: list[Value]) -> Value:
+        values: list[Value] = [None] * len(plan.steps)
+        for slot, step in enumerate(plan.steps):
+            if step.parameter is not None:
+                values[slot] = arguments[step.parameter]
+                arguments[step.parameter] = None
+            else:
+                operands = [values[operand] for operand in step.operands]
+                for operand in step.freed:
+                    if operand != slot:
+                        values[operand] = None
+                value = step.row.evaluate(step.instruction, operands, self)
+                if type(value) is not np.ndarray and not isinstance(value, tuple):
+                    value = None if value is None else np.asarray(value)
+                values[slot] = value
+                if self._observe is not None:
+                    self._observe(step.instruction, value)
+        return values[plan.root]
+
+    def lanes(self, computation: Computation, arguments: Sequence[Array]) -> tuple[Array, ...]:
+        """The results of a computation of scalars, applied to arrays of one shape."""
+        plan = self._plan(computation)
+        result = (
+            self._run_lanes(plan, list(arguments))
+            if self._all_lanes(plan)
+            else self._elements(computation, arguments)
+        )
+        return result if isinstance(result, tuple) else (result,)
+
+    def _all_lanes(self, plan: Plan) -> bool:
+        return plan.lanes and all(
+            self._all_lanes(self._plan(called))
+            for step in plan.steps
+            for called in step.instruction.called
+        )
+
+    def _run_lanes(self, plan: Plan, arguments: list[Value]) -> Value:
+        values: list[Value] = []
+        for step in plan.steps:
+            if step.parameter is not None:
+                values.append(arguments[step.parameter])
+                continue
+            operands = [values[operand] for operand in step.operands]
+            if step.instruction.called:
+                values.append(self._run_lanes(self._plan(step.instruction.called[0]), operands))
+            elif step.row.opcode in _SCALAR_IDENTITIES:
+                values.append(operands[0])
+            else:
+                value = step.row.evaluate(step.instruction, operands, self)
+                values.append(value if isinstance(value, tuple) else np.asarray(value))
+        return values[plan.root]
+
+    def _elements(self, computation: Computation, arguments: Sequence[Array]) -> tuple[Array, ...]:
+        """A computation that arrays cannot go through, applied element by element."""
+        shape = np.broadcast_shapes(*(argument.shape for argument in arguments))
+        wide = [np.broadcast_to(argument, shape) for argument in arguments]
+        outputs = [np.empty(shape, leaf.numpy_dtype()) for leaf in _leaves(computation.root.shape)]
+        for index in np.ndindex(*shape):
+            result = self.call(computation, [np.asarray(array[index]) for array in wide])
+            parts = result if isinstance(result, tuple) else (result,)
+            for output, part in zip(outputs, parts):
+                output[index] = part
+        return tuple(outputs)
+
+    def iterate(self, instruction: Instruction, step: Callable[[], bool]) -> None:
+        """Calls `step` until it is False. Raises NeuronError loop-limit."""
+        for _ in range(self._loop_limit + 1):
+            if not step():
+                return
+        raise NeuronError(
+            "loop-limit", f"{subject(instruction)} ran more than {self._loop_limit} iterations."
+        )
+
+    def exchange(self, instruction: Instruction, group: tuple[int, ...], value: Value) -> list[Any]:
+        """The values that all ranks of a group pass at this instruction, in the group's order."""
+        return self._meeting.exchange(instruction, self.rank, group, value)
+
+
+def evaluate(
+    module: Module,
+    *inputs: Value,
+    ranks: int = 1,
+    partitions: int | None = None,
+    seed: int = 0,
+    custom_calls: dict[str, Callable[..., Value]] | None = None,
+    loop_limit: int = LOOP_LIMIT,
+    observe: Callable[[Instruction, Value], None] | None = None,
+) -> list[Array]:
+    """The outputs of the entry computation, a tuple's components one after another.
+
+    `inputs`: arrays with the shapes and element types of the parameters (tuples for parameters
+    that are tuples). With `ranks` above 1 all ranks get the same inputs and the outputs are rank
+    0's; see `evaluate_ranks`. `seed`: of `rng` instructions. `custom_calls`: functions of
+    (instruction, operands, context) by target. `observe` sees every value, for comparisons.
+    Raises NeuronError input-mismatch, hlo-unknown-opcode, loop-limit and what operators raise.
+    """
+    if ranks > 1:
+        results = evaluate_ranks(
+            module,
+            [inputs] * ranks,
+            partitions=partitions,
+            seed=seed,
+            custom_calls=custom_calls,
+            loop_limit=loop_limit,
+        )
+        return results[0]
+    arguments = checked_inputs(module, inputs)
+    evaluator = Evaluator(
+        module,
+        seed=seed,
+        custom_calls=custom_calls,
+        loop_limit=loop_limit,
+        observe=observe,
+    )
+    with np.errstate(all="ignore"):
+        return outputs_of(evaluator.call(module.entry, arguments))
+
+
+def evaluate_ranks(
+    module: Module,
+    inputs: Sequence[Sequence[Value]],
+    *,
+    partitions: int | None = None,
+    seed: int = 0,
+    custom_calls: dict[str, Callable[..., Value]] | None = None,
+    loop_limit: int = LOOP_LIMIT,
+) -> list[list[Array]]:
+    """The outputs of every rank. `inputs[r]` are rank r's.
+
+    `partitions`: how many ranks are partitions of one replica; by default all of them where the
+    module has channels or asks for its partition, else 1. Raises NeuronError as `evaluate`, and
+    deadlock where ranks wait for collectives that others do not reach.
+    """
+    ranks = len(inputs)
+    count = partitions if partitions is not None else (ranks if _partitioned(module) else 1)
+    arguments = [checked_inputs(module, values) for values in inputs]
+    meeting = Meeting(ranks)
+
+    def run(rank: int) -> list[Array]:
+        evaluator = Evaluator(module, rank, ranks, count, meeting, seed, custom_calls, loop_limit)
+        with np.errstate(all="ignore"):
+            return outputs_of(evaluator.call(module.entry, arguments[rank]))
+
+    return run_ranks(meeting, run)
+
+
+def _partitioned(module: Module) -> bool:
+    return any(
+        item.opcode == "partition-id" or (item.attributes.get("channel_id") or 0) > 0
+        for item in module.instructions()
+    )
+
+
+def outputs_of(value: Value) -> list[Array]:
+    """The arrays of a value, components one after another, each with memory of its own."""
+    if isinstance(value, tuple):
+        return [array for part in value for array in outputs_of(part)]
+    return [] if value is None else [np.array(value, order="C")]
+
+
+def checked_inputs(module: Module, inputs: Sequence[Value]) -> list[Value]:
+    """Inputs that fit the entry's parameters. Raises NeuronError input-mismatch."""
+    parameters = module.parameters
+    if len(inputs) != len(parameters):
+        raise NeuronError(
+            "input-mismatch",
+            f"module `{module.name}` has {len(parameters)} parameters, {len(inputs)} inputs given.",
+        )
+    return [
+        _checked_input(parameter, parameter.shape, value)
+        for parameter, value in zip(parameters, inputs)
+    ]
+
+
+def _checked_input(parameter: Instruction, shape: Shape, value: Value) -> Value:
+    if shape.is_tuple:
+        parts = tuple(value) if isinstance(value, (tuple, list)) else ()
+        if len(parts) == len(shape.tuple_shapes):
+            return tuple(
+                _checked_input(parameter, part, item)
+                for part, item in zip(shape.tuple_shapes, parts)
+            )
+        given = f"{type(value).__name__} of {len(parts)}"
+    elif not shape.is_array:
+        return None
+    else:
+        array = np.asarray(value)
+        if array.shape == shape.dimensions and array.dtype == shape.numpy_dtype():
+            return array
+        given = f"{array.dtype}{list(array.shape)}"
+    raise NeuronError(
+        "input-mismatch",
+        f"parameter {parameter.parameter_number} `{parameter.name}` is {shape}, the input {given}.",
+    )

@@ -1,0 +1,491 @@
+"""Collective operations over simulated ranks.
+
+Groups follow the StableHLO specification, "Collective ops": of replicas for every partition
+without a channel, of replicas with all partitions with one, of ranks where ids are global.
+Reductions fold the ranks in the order of the group.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graph_compiler.hlo.operators.control import CopyDone, placeholder
+from graph_compiler.hlo.operators.folding import Folder
+from graph_compiler.hlo.operators.row import (
+    Array,
+    Context,
+    Operator,
+    check_scalar_computation,
+    operand_array,
+    require_shape,
+    subject,
+    tuple_or_one,
+)
+from isa.errors import NeuronError
+
+if TYPE_CHECKING:
+    from graph_compiler.hlo.graph import Instruction
+    from graph_compiler.hlo.types import Shape
+
+
+def stated_groups(instruction: Instruction) -> list[list[int]]:
+    """The replica groups as the instruction states them; [] where it leaves them out."""
+    devices = instruction.attributes.get("collective_device_list")
+    groups = instruction.attribute("replica_groups")
+    if not groups and devices is not None:
+        iota = devices.iota_replica_group_list
+        if iota is not None and iota.num_replica_groups:
+            ids = np.arange(iota.num_replica_groups * iota.num_devices_per_group)
+            ids = ids.reshape(iota.iota_reshape_dims or (-1,))
+            if iota.iota_transpose_perm:
+                ids = ids.transpose(iota.iota_transpose_perm)
+            return ids.reshape(iota.num_replica_groups, -1).tolist()
+        groups = devices.replica_groups
+    return [list(group.replica_ids) for group in groups if group.replica_ids]
+
+
+def group_size(instruction: Instruction) -> int | None:
+    """Ranks a group, None where all take part."""
+    groups = stated_groups(instruction)
+    return len(groups[0]) if groups else None
+
+
+def group_of(
+    instruction: Instruction, context: Context, across_partitions: bool
+) -> tuple[int, ...]:
+    """The ranks that take part together with this one, in order.
+
+    `across_partitions`: what a channel means: groups of partitions (all-to-all, permute) rather
+    than of replicas with all partitions.
+    """
+    partitions = context.partitions
+    replicas = context.ranks // partitions
+    replica, partition = divmod(context.rank, partitions)
+    channel = (instruction.attribute("channel_id") or 0) > 0
+    groups = stated_groups(instruction)
+    if channel and instruction.attribute("use_global_device_ids"):
+        candidates = groups or [list(range(context.ranks))]
+    elif channel and across_partitions:
+        groups = groups or [list(range(partitions))]
+        candidates = [[replica * partitions + one for one in group] for group in groups]
+    elif channel:
+        groups = groups or [list(range(replicas))]
+        candidates = [
+            [other * partitions + one for one in range(partitions) for other in group]
+            for group in groups
+        ]
+    else:
+        groups = groups or [list(range(replicas))]
+        candidates = [[other * partitions + partition for other in group] for group in groups]
+    for candidate in candidates:
+        if context.rank in candidate:
+            if max(candidate) >= context.ranks:
+                break
+            return tuple(candidate)
+    raise NeuronError(
+        "hlo-invalid",
+        f"{subject(instruction)}: groups {stated_groups(instruction)} do not fit rank"
+        f" {context.rank} of {context.ranks} ({replicas} replicas of {partitions} partitions).",
+        why="Every rank is in exactly one group, and groups name existing ranks.",
+        hint="Evaluate with the number of ranks that the graph was made for.",
+    )
+
+
+def _arrays(instruction: Instruction) -> list[Shape]:
+    return [operand_array(instruction, i) for i in range(len(instruction.operands))]
+
+
+def _pack(values: list[Array]) -> Any:
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+class Collective(Operator):
+    """An operation in which the ranks of a group exchange values."""
+
+    attributes = (
+        "replica_groups",
+        "collective_device_list",
+        "channel_id",
+        "use_global_device_ids",
+    )
+    arity = (1, None)
+    across_partitions = False
+
+    @classmethod
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
+        return _pack(cls.results(instruction, operands, context))
+
+    @classmethod
+    def results(
+        cls, instruction: Instruction, operands: list[Any], context: Context
+    ) -> list[Array]:
+        group = group_of(instruction, context, cls.across_partitions)
+        gathered = context.exchange(instruction, group, operands)
+        return cls.joined(instruction, gathered, group.index(context.rank), context)
+
+    @classmethod
+    def joined(
+        cls, instruction: Instruction, gathered: list[list[Array]], place: int, context: Context
+    ) -> list[Array]:
+        """Results of the rank at `place` from every rank's operands."""
+        raise TypeError(f"the row of {cls.opcode} has no meaning")
+
+
+def _folded(instruction: Instruction, arrays: list[Array], context: Context) -> Array:
+    folder = Folder(instruction.called[0], context)
+    total = folder.widen(arrays[:1])
+    for array in arrays[1:]:
+        total = folder.combine(total, folder.widen([array]))
+    return folder.narrow(total)[0]
+
+
+class AllReduce(Collective):
+    """The fold of the operand over the ranks of a group, on every rank."""
+
+    opcode = "all-reduce"
+    builders = ("Allreduce", "AllReduce", "CrossReplicaSum")
+    stablehlo = "all_reduce"
+    calls = (1, 1)
+
+    @classmethod
+    def infer(cls, instruction: Instruction) -> Shape:
+        shapes = _arrays(instruction)
+        for shape in shapes:
+            types = [shape.element_type] * 2
+            check_scalar_computation(instruction, instruction.called[0], types, 1)
+        return tuple_or_one(shapes)
+
+    @classmethod
+    def joined(
+        cls, instruction: Instruction, gathered: list[list[Array]], place: int, context: Context
+    ) -> list[Array]:
+        return [_folded(instruction, list(arrays), context) for arrays in zip(*gathered)]
+
+
+class AllGather(Collective):
+    """The operands of the ranks of a group, one after another along `dimensions[0]`."""
+
+    opcode = "all-gather"
+    builders = ("Allgather", "AllGather")
+    stablehlo = "all_gather"
+    attributes = (*Collective.attributes, "dimensions")
+
+    @classmethod
+    def infer(cls, instruction: Instruction) -> Shape:
+        results = instruction.shape.tuple_shapes or (instruction.shape,)
+        return tuple_or_one(cls.gathered(instruction, list(results)))
+
+    @classmethod
+    def gathered(cls, instruction: Instruction, results: list[Shape]) -> list[Shape]:
+        shapes, axes = _arrays(instruction), instruction.attribute("dimensions")
+        found = []
+        for position, shape in enumerate(shapes):
+            require_shape(
+                len(axes) == 1 and 0 <= axes[0] < shape.rank and position < len(results),
+                instruction,
+                f"it gathers {shape} along {tuple(axes)}.",
+                "Arrays are gathered along one of their dimensions.",
+            )
+            axis, result = axes[0], results[position]
+            # Without stated groups only the run knows the number of ranks.
+            number = group_size(instruction)
+            sizes = list(shape.dimensions)
+            if number is not None:
+                sizes[axis] *= number
+            elif len(result.dimensions) == shape.rank:
+                sizes[axis] = result.dimensions[axis]
+            found.append(shape.with_dimensions(sizes))
+        return found
+
+    @classmethod
+    def joined(
+        cls, instruction: Instruction, gathered: list[list[Array]], place: int, context: Context
+    ) -> list[Array]:
+        axis = instruction.attribute("dimensions")[0]
+        return [np.concatenate(arrays, axis=axis) for arrays in zip(*gathered)]
+
+
+class ReduceScatter(AllReduce):
+    """The part of the fold that belongs to this rank: parts along `dimensions[0]`, in order."""
+
+    opcode = "reduce-scatter"
+    builders = ("ReduceScatter",)
+    stablehlo = "reduce_scatter"
+    attributes = (*Collective.attributes, "dimensions")
+
+    @classmethod
+    def infer(cls, instruction: Instruction) -> Shape:
+        super().infer(instruction)
+        shapes, axes = _arrays(instruction), instruction.attribute("dimensions")
+        results = instruction.shape.tuple_shapes or (instruction.shape,)
+        number = group_size(instruction)
+        found = []
+        for shape, result in zip(shapes, results):
+            require_shape(
+                len(axes) == 1 and 0 <= axes[0] < shape.rank,
+                instruction,
+                f"it scatters {shape} along {tuple(axes)}.",
+                "Arrays are scattered along one of their dimensions.",
+            )
+            sizes, axis = list(shape.dimensions), axes[0]
+            parts = number if number is not None else sizes[axis] // max(1, result.dimensions[axis])
+            require_shape(
+                parts > 0 and sizes[axis] % parts == 0,
+                instruction,
+                f"dimension {axis} of {shape} is split among {parts} ranks.",
+                "The ranks of a group divide the dimension.",
+            )
+            sizes[axis] //= parts
+            found.append(shape.with_dimensions(sizes))
+        return tuple_or_one(found)
+
+    @classmethod
+    def joined(
+        cls, instruction: Instruction, gathered: list[list[Array]], place: int, context: Context
+    ) -> list[Array]:
+        axis = instruction.attribute("dimensions")[0]
+        parts = [
+            [np.split(array, len(gathered), axis=axis)[place] for array in operands]
+            for operands in gathered
+        ]
+        return super().joined(instruction, parts, place, context)
+
+
+class AllToAll(Collective):
+    """Part i of every rank goes to rank i of the group.
+
+    With a dimension the one operand is split and joined along it; without, operand i goes to rank
+    i and the result is a tuple.
+    """
+
+    opcode = "all-to-all"
+    builders = ("AllToAll",)
+    stablehlo = "all_to_all"
+    attributes = (*Collective.attributes, "dimensions")
+    across_partitions = True
+
+    @classmethod
+    def infer(cls, instruction: Instruction) -> Shape:
+        shapes, axes = _arrays(instruction), instruction.attribute("dimensions")
+        number = group_size(instruction)
+        if axes:
+            require_shape(
+                len(shapes) == 1
+                and len(axes) == 1
+                and 0 <= axes[0] < shapes[0].rank
+                and (number is None or shapes[0].dimensions[axes[0]] % number == 0),
+                instruction,
+                f"it splits {shapes[0]} along {tuple(axes)} among {number or 'all'} ranks.",
+                "The ranks of a group divide the dimension that is split.",
+            )
+            return shapes[0]
+        require_shape(
+            number in (None, len(shapes)) and all(a.same_as(shapes[0]) for a in shapes),
+            instruction,
+            f"it has {len(shapes)} operands for groups of {number}.",
+            "There is an operand for every rank of a group, all of one shape.",
+        )
+        from graph_compiler.hlo.types import Shape
+
+        return Shape.tuple_of(shapes)
+
+    @classmethod
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
+        results = cls.results(instruction, operands, context)
+        return results[0] if instruction.attribute("dimensions") else tuple(results)
+
+    @classmethod
+    def joined(
+        cls, instruction: Instruction, gathered: list[list[Array]], place: int, context: Context
+    ) -> list[Array]:
+        axes = instruction.attribute("dimensions")
+        if not axes:
+            return [operands[place] for operands in gathered]
+        parts = [np.split(ops[0], len(gathered), axis=axes[0])[place] for ops in gathered]
+        return [np.concatenate(parts, axis=axes[0])]
+
+
+class CollectiveBroadcast(Collective):
+    """The operand of the first rank of the group, on every rank."""
+
+    opcode = "collective-broadcast"
+    builders = ("CollectiveBroadcast",)
+    stablehlo = "collective_broadcast"
+    across_partitions = True
+
+    @classmethod
+    def infer(cls, instruction: Instruction) -> Shape:
+        return tuple_or_one(_arrays(instruction))
+
+    @classmethod
+    def joined(
+        cls, instruction: Instruction, gathered: list[list[Array]], place: int, context: Context
+    ) -> list[Array]:
+        return list(gathered[0])
+
+
+class CollectivePermute(Operator):
+    """The operand of the rank that sends to this one; zeros where none does."""
+
+    opcode = "collective-permute"
+    builders = ("CollectivePermute",)
+    stablehlo = "collective_permute"
+    attributes = ("source_target_pairs", "channel_id")
+    arity = (1, None)
+
+    @classmethod
+    def infer(cls, instruction: Instruction) -> Shape:
+        pairs = instruction.attribute("source_target_pairs")
+        targets = [pair.target for pair in pairs]
+        require_shape(
+            len(set(targets)) == len(targets),
+            instruction,
+            f"it sends to {targets}.",
+            "A rank receives from at most one rank.",
+        )
+        return tuple_or_one(_arrays(instruction))
+
+    @classmethod
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
+        return _pack(cls.received(instruction, operands, context))
+
+    @classmethod
+    def received(
+        cls, instruction: Instruction, operands: list[Any], context: Context
+    ) -> list[Array]:
+        everyone = tuple(range(context.ranks))
+        gathered = context.exchange(instruction, everyone, operands)
+        replica, partition = divmod(context.rank, context.partitions)
+        channel = (instruction.attribute("channel_id") or 0) > 0
+        own = partition if channel else replica
+        for pair in instruction.attribute("source_target_pairs"):
+            if pair.target == own:
+                if channel:
+                    return list(gathered[replica * context.partitions + pair.source])
+                return list(gathered[pair.source * context.partitions + partition])
+        return [np.zeros_like(operand) for operand in operands]
+
+
+class PartitionId(Operator):
+    """Number of this rank among the partitions, as u32."""
+
+    opcode = "partition-id"
+    builders = ("PartitionId",)
+    stablehlo = "partition_id"
+    arity = (0, 0)
+
+    @classmethod
+    def infer(cls, instruction: Instruction) -> Shape:
+        from graph_compiler.hlo.types import Shape
+
+        return Shape("u32")
+
+    @classmethod
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+        return np.array(context.rank % context.partitions, np.uint32)
+
+
+class ReplicaId(PartitionId):
+    """Number of this rank among the replicas, as u32."""
+
+    opcode = "replica-id"
+    builders = ("ReplicaId",)
+    stablehlo = "replica_id"
+
+    @classmethod
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+        return np.array(context.rank // context.partitions, np.uint32)
+
+
+class AllReduceStart(AllReduce):
+    """Begins an all-reduce; gives its result."""
+
+    opcode = "all-reduce-start"
+    builders = ()
+    stablehlo = ""
+
+
+class AllReduceDone(Operator):
+    """The result of the all-reduce that a start began."""
+
+    opcode = "all-reduce-done"
+    arity = (1, 1)
+
+    @classmethod
+    def infer(cls, instruction: Instruction) -> Shape:
+        return instruction.operands[0].shape
+
+    @classmethod
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
+        return operands[0]
+
+
+def _started(instruction: Instruction, operands: list[Any], results: list[Array]) -> Any:
+    """(operands, results, contexts ...) as the instruction's shape has them."""
+    contexts = [placeholder(shape) for shape in instruction.shape.tuple_shapes[2:]]
+    return (_pack(operands), _pack(results), *contexts)
+
+
+def _started_shape(instruction: Instruction, results: list[Shape]) -> Shape:
+    from graph_compiler.hlo.types import Shape
+
+    operands = tuple_or_one(_arrays(instruction))
+    contexts = instruction.shape.tuple_shapes[2:]
+    return Shape.tuple_of([operands, tuple_or_one(results), *contexts])
+
+
+class AllGatherStart(AllGather):
+    """Begins an all-gather: (operand, result)."""
+
+    opcode = "all-gather-start"
+    builders = ()
+    stablehlo = ""
+
+    @classmethod
+    def infer(cls, instruction: Instruction) -> Shape:
+        parts = instruction.shape.tuple_shapes
+        require_shape(
+            len(parts) >= 2,
+            instruction,
+            f"its shape is {instruction.shape}.",
+            "It gives the operand and the result.",
+        )
+        results = list(parts[1].tuple_shapes or (parts[1],))
+        return _started_shape(instruction, cls.gathered(instruction, results))
+
+    @classmethod
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
+        return _started(instruction, operands, cls.results(instruction, operands, context))
+
+
+class AllGatherDone(CopyDone):
+    """The result of the all-gather that a start began."""
+
+    opcode = "all-gather-done"
+    position = 1
+
+
+class CollectivePermuteStart(CollectivePermute):
+    """Begins a collective-permute: (operand, result, contexts ...)."""
+
+    opcode = "collective-permute-start"
+    builders = ()
+    stablehlo = ""
+
+    @classmethod
+    def infer(cls, instruction: Instruction) -> Shape:
+        super().infer(instruction)
+        return _started_shape(instruction, _arrays(instruction))
+
+    @classmethod
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
+        return _started(instruction, operands, cls.received(instruction, operands, context))
+
+
+class CollectivePermuteDone(CopyDone):
+    """The result of the collective-permute that a start began."""
+
+    opcode = "collective-permute-done"
+    position = 1

@@ -1,0 +1,125 @@
+"""Custom calls: operations named by a target, by registry.
+
+A meaning is a function of (instruction, operands, context), entered under its target. Targets that
+no meaning is known of are refused when they run, so that a graph with them can still be read.
+Names with `AwsNeuron` are those that the Neuron front-ends emit (SDK error page NCC_EVRF015).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from graph_compiler.hlo.operators.numerics import precise
+from graph_compiler.hlo.operators.row import Array, Context, Operator, require_shape, subject
+from graph_compiler.hlo.operators.sorting import stable_order
+from graph_compiler.hlo.operators.unary import Erf, Logistic
+from isa.errors import NeuronError
+
+if TYPE_CHECKING:
+    from graph_compiler.hlo.graph import Instruction
+    from graph_compiler.hlo.types import Shape
+
+Meaning: TypeAlias = "Callable[[Instruction, list[Any], Context], Any]"
+
+CUSTOM_CALLS: dict[str, Meaning] = {}
+"""Meanings by target."""
+
+IDENTITIES = (
+    "Sharding",
+    "AwsNeuronTransferWithStaticRing",
+    "AwsNeuronLNCShardingConstraint",
+    "AwsNeuronModuleMarkerStart-Forward",
+    "AwsNeuronModuleMarkerEnd-Forward",
+    "AwsNeuronModuleMarkerStart-Backward",
+    "AwsNeuronModuleMarkerEnd-Backward",
+    "NeuronBoundaryMarker-Start",
+    "NeuronBoundaryMarker-End",
+)
+"""Targets that mark something and give their operands back."""
+
+
+def meaning(*targets: str) -> Callable[[Meaning], Meaning]:
+    """Enters a function under targets."""
+
+    def enter(function: Meaning) -> Meaning:
+        for target in targets:
+            CUSTOM_CALLS[target] = function
+        return function
+
+    return enter
+
+
+class CustomCall(Operator):
+    """An operation that its target names; see `CUSTOM_CALLS`."""
+
+    opcode = "custom-call"
+    builders = ("Customcall", "CustomCall")
+    stablehlo = "custom_call"
+    attributes = ("custom_call_target", "backend_config", "output_operand_aliasing")
+    calls = (0, None)
+
+    @classmethod
+    def infer(cls, instruction: Instruction) -> Shape:
+        if instruction.attribute("custom_call_target") in IDENTITIES:
+            shapes = [operand.shape for operand in instruction.operands]
+            parts = instruction.shape.tuple_shapes or (instruction.shape,)
+            require_shape(
+                len(parts) == len(shapes) and all(a.same_as(b) for a, b in zip(parts, shapes)),
+                instruction,
+                f"it gives {instruction.shape} of ({', '.join(map(str, shapes))}).",
+                "The target gives its operands back.",
+            )
+        return instruction.shape
+
+    @classmethod
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
+        target = instruction.attribute("custom_call_target")
+        function = context.custom_calls.get(target) or CUSTOM_CALLS.get(target)
+        if function is None:
+            raise NeuronError(
+                "not-supported",
+                f"{subject(instruction)}: no meaning is known of the target {target!r}.",
+                why="A custom call means what its target is registered to mean.",
+                hint="Pass a function for it: evaluate(..., custom_calls={target: function}).",
+            )
+        return function(instruction, operands, context)
+
+
+@meaning(*IDENTITIES)
+def _identity(instruction: Instruction, operands: list[Any], context: Context) -> Any:
+    return tuple(operands) if instruction.shape.is_tuple else operands[0]
+
+
+@meaning("AwsNeuronErf")
+def _erf(instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    return Erf.function(operands[0])
+
+
+@meaning("AwsNeuronGelu")
+def _gelu(instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    return precise(lambda x: x * 0.5 * (1 + Erf.formula(x / math.sqrt(2))), operands[0])
+
+
+@meaning("AwsNeuronGeluApprxTanh")
+def _gelu_tanh(instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    slope = math.sqrt(2 / math.pi)
+    return precise(lambda x: x * 0.5 * (1 + np.tanh(slope * (x + 0.044715 * x**3))), operands[0])
+
+
+@meaning("AwsNeuronSilu")
+def _silu(instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    return precise(lambda x: x * Logistic.formula(x), operands[0])
+
+
+@meaning("AwsNeuronTopK")
+def _top_k(instruction: Instruction, operands: list[Any], context: Context) -> Any:
+    """The k largest of the last dimension; k is the size in the result's shape."""
+    values, indices = instruction.shape.tuple_shapes
+    order = stable_order(operands[0].astype(np.float64), descending=True)
+    order = order[..., : values.dimensions[-1]]
+    taken = np.take_along_axis(operands[0], order, axis=-1)
+    return taken, order.astype(indices.numpy_dtype())

@@ -1,0 +1,486 @@
+"""Elementwise operations of one operand."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from graph_compiler.hlo.operators.numerics import precise, unary, unsigned_view, wrap
+from graph_compiler.hlo.operators.row import (
+    Array,
+    Context,
+    Operator,
+    operand_array,
+    require_kind,
+)
+
+if TYPE_CHECKING:
+    from graph_compiler.hlo.graph import Instruction
+    from graph_compiler.hlo.types import Shape
+
+NUMBER = frozenset({"signed", "unsigned", "float", "complex"})
+INEXACT = frozenset({"float", "complex"})
+REAL = frozenset({"float"})
+INTEGER = frozenset({"signed", "unsigned"})
+BITS = frozenset({"boolean", "signed", "unsigned"})
+
+
+class Unary(Operator):
+    """A function of each element; the result has the operand's shape and element type."""
+
+    arity = (1, 1)
+    lanes = True
+    kinds: ClassVar[frozenset[str]] = NUMBER
+
+    @classmethod
+    def infer(cls, instruction: Instruction) -> Shape:
+        shape = operand_array(instruction, 0)
+        require_kind(instruction, shape.primitive, cls.kinds, "operand 0")
+        return shape
+
+    @classmethod
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+        return cls.function(operands[0])
+
+    @classmethod
+    def function(cls, x: Array) -> Array:
+        raise TypeError(f"the row of {cls.opcode} has no function")
+
+
+class Abs(Unary):
+    """Absolute value; of the lowest signed integer itself, of a complex number its modulus."""
+
+    opcode = "abs"
+    builders = ("Abs",)
+    stablehlo = "abs"
+
+    @classmethod
+    def infer(cls, instruction: Instruction) -> Shape:
+        shape = super().infer(instruction)
+        real = {"c64": "f32", "c128": "f64"}
+        return shape.with_element_type(real.get(shape.element_type, shape.element_type))
+
+    @classmethod
+    def function(cls, x: Array) -> Array:
+        if x.dtype == np.complex64:
+            return np.abs(x.astype(np.complex128)).astype(np.float32)
+        return np.abs(x) if x.dtype.kind == "c" else unary(np.abs, x)
+
+
+class Negate(Unary):
+    """Minus the element; integers wrap."""
+
+    opcode = "negate"
+    builders = ("Neg",)
+    stablehlo = "negate"
+
+    @classmethod
+    def function(cls, x: Array) -> Array:
+        return unary(np.negative, x)
+
+
+class Sign(Unary):
+    """-1, 0 or 1; keeps NaN and the sign of zero; of a complex number x / |x|."""
+
+    opcode = "sign"
+    builders = ("Sign",)
+    stablehlo = "sign"
+
+    @classmethod
+    def function(cls, x: Array) -> Array:
+        return unary(_sign, x)
+
+
+def _sign(x: Array) -> Array:
+    if x.dtype.kind == "c":
+        modulus = np.abs(x)
+        return np.where(modulus == 0, 0, x / np.where(modulus == 0, 1, modulus)).astype(x.dtype)
+    if x.dtype.kind == "f":
+        return np.where((x == 0) | np.isnan(x), x, np.copysign(np.ones((), x.dtype), x))
+    return np.sign(x)
+
+
+class Not(Unary):
+    """Logical of pred, bitwise of integers."""
+
+    opcode = "not"
+    builders = ("LogicalNot",)
+    stablehlo = "not"
+    kinds = BITS
+
+    @classmethod
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+        primitive = instruction.operands[0].shape.primitive
+        if primitive.bits < 8:
+            return wrap(np.invert(operands[0].astype(np.int16)), primitive)
+        return np.invert(operands[0])
+
+
+class Floor(Unary):
+    """Largest integer not above the element."""
+
+    opcode = "floor"
+    builders = ("Floor",)
+    stablehlo = "floor"
+    kinds = REAL
+
+    @classmethod
+    def function(cls, x: Array) -> Array:
+        return unary(np.floor, x)
+
+
+class Ceil(Unary):
+    """Least integer not below the element."""
+
+    opcode = "ceil"
+    builders = ("Ceil",)
+    stablehlo = "ceil"
+    kinds = REAL
+
+    @classmethod
+    def function(cls, x: Array) -> Array:
+        return unary(np.ceil, x)
+
+
+class RoundNearestEven(Unary):
+    """Nearest integer, ties to even."""
+
+    opcode = "round-nearest-even"
+    builders = ("RoundNearestEven",)
+    stablehlo = "round_nearest_even"
+    kinds = REAL
+
+    @classmethod
+    def function(cls, x: Array) -> Array:
+        return unary(np.rint, x)
+
+
+class RoundNearestAfz(Unary):
+    """Nearest integer, ties away from zero."""
+
+    opcode = "round-nearest-afz"
+    builders = ("Round",)
+    stablehlo = "round_nearest_afz"
+    kinds = REAL
+
+    @classmethod
+    def function(cls, x: Array) -> Array:
+        return unary(_round_away, x)
+
+
+def _round_away(x: Array) -> Array:
+    whole = np.trunc(x)
+    # The difference is exact; adding a half first would round 0.49999997 up.
+    away = np.abs(x - whole) >= 0.5
+    return np.where(away, whole + np.copysign(np.ones((), x.dtype), x), whole).astype(x.dtype)
+
+
+class IsFinite(Unary):
+    """Whether the element is neither infinite nor NaN."""
+
+    opcode = "is-finite"
+    builders = ("IsFinite",)
+    stablehlo = "is_finite"
+    kinds = REAL
+
+    @classmethod
+    def infer(cls, instruction: Instruction) -> Shape:
+        return super().infer(instruction).with_element_type("pred")
+
+    @classmethod
+    def function(cls, x: Array) -> Array:
+        return np.isfinite(x)
+
+
+class PopulationCount(Unary):
+    """Number of bits that are set."""
+
+    opcode = "popcnt"
+    builders = ("PopulationCount",)
+    stablehlo = "popcnt"
+    kinds = INTEGER
+
+    @classmethod
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+        bits = _bits(operands[0], instruction.operands[0].shape.primitive.bits)
+        return bits.sum(axis=-1).astype(operands[0].dtype)
+
+
+class CountLeadingZeros(Unary):
+    """Number of zero bits above the highest bit that is set."""
+
+    opcode = "count-leading-zeros"
+    builders = ("Clz",)
+    stablehlo = "count_leading_zeros"
+    kinds = INTEGER
+
+    @classmethod
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+        width = instruction.operands[0].shape.primitive.bits
+        bits = _bits(operands[0], width)
+        leading = np.where(bits.any(axis=-1), bits.argmax(axis=-1), width)
+        return leading.astype(operands[0].dtype)
+
+
+def _bits(array: Array, width: int) -> Array:
+    """The bits of every element, most significant first, on a new last axis."""
+    raw = unsigned_view(array)
+    big = np.ascontiguousarray(raw[..., np.newaxis]).astype(raw.dtype.newbyteorder(">"))
+    return np.unpackbits(big.view(np.uint8), axis=-1)[..., -width:]
+
+
+class Transcendental(Unary):
+    """A function that is not exact: computed more precisely, rounded once."""
+
+    kinds = INEXACT
+
+    @classmethod
+    def function(cls, x: Array) -> Array:
+        return precise(cls.formula, x)
+
+    @classmethod
+    def formula(cls, x: Array) -> Array:
+        raise TypeError(f"the row of {cls.opcode} has no formula")
+
+
+class Exponential(Transcendental):
+    """e to the power of the element."""
+
+    opcode = "exponential"
+    builders = ("Exp",)
+    stablehlo = "exponential"
+    attributes = ("result_accuracy",)
+    formula = staticmethod(np.exp)
+
+
+class ExponentialMinusOne(Transcendental):
+    """exp(x) - 1 without cancellation."""
+
+    opcode = "exponential-minus-one"
+    builders = ("Expm1",)
+    stablehlo = "exponential_minus_one"
+    formula = staticmethod(np.expm1)
+
+
+class Log(Transcendental):
+    """Natural logarithm; NaN below zero."""
+
+    opcode = "log"
+    builders = ("Log",)
+    stablehlo = "log"
+    formula = staticmethod(np.log)
+
+
+class LogPlusOne(Transcendental):
+    """log(1 + x) without cancellation."""
+
+    opcode = "log-plus-one"
+    builders = ("Log1p",)
+    stablehlo = "log_plus_one"
+
+    @classmethod
+    def formula(cls, x: Array) -> Array:
+        if x.dtype.kind != "c":
+            return np.log1p(x)
+        # log|1 + z| = log1p(2 re + |z|^2) / 2 keeps small arguments exact.
+        real, imaginary = x.real, x.imag
+        near = (np.abs(real) < 0.5) & (np.abs(imaginary) < 0.5)
+        small = 0.5 * np.log1p(np.where(near, real * (2 + real) + imaginary * imaginary, 0))
+        modulus = np.where(near, small, np.log(np.hypot(1 + real, imaginary)))
+        return modulus + 1j * np.arctan2(imaginary, 1 + real)
+
+
+class Logistic(Transcendental):
+    """1 / (1 + exp(-x))."""
+
+    opcode = "logistic"
+    builders = ("Logistic",)
+    stablehlo = "logistic"
+
+    @classmethod
+    def formula(cls, x: Array) -> Array:
+        return 1 / (1 + np.exp(-x))
+
+
+class Sqrt(Transcendental):
+    """Square root, correctly rounded; NaN below zero."""
+
+    opcode = "sqrt"
+    builders = ("Sqrt",)
+    stablehlo = "sqrt"
+
+    @classmethod
+    def function(cls, x: Array) -> Array:
+        return precise(np.sqrt, x) if x.dtype.kind == "c" else unary(np.sqrt, x)
+
+
+class Rsqrt(Transcendental):
+    """1 / sqrt(x)."""
+
+    opcode = "rsqrt"
+    builders = ("Rsqrt",)
+    stablehlo = "rsqrt"
+
+    @classmethod
+    def formula(cls, x: Array) -> Array:
+        return 1 / np.sqrt(x)
+
+
+class Cbrt(Transcendental):
+    """Cube root, real of a negative element."""
+
+    opcode = "cbrt"
+    builders = ("Cbrt",)
+    stablehlo = "cbrt"
+
+    @classmethod
+    def formula(cls, x: Array) -> Array:
+        return np.power(x, 1 / 3) if x.dtype.kind == "c" else np.cbrt(x)
+
+
+class Sine(Transcendental):
+    """Sine of radians."""
+
+    opcode = "sine"
+    builders = ("Sin",)
+    stablehlo = "sine"
+    formula = staticmethod(np.sin)
+
+
+class Cosine(Transcendental):
+    """Cosine of radians."""
+
+    opcode = "cosine"
+    builders = ("Cos",)
+    stablehlo = "cosine"
+    formula = staticmethod(np.cos)
+
+
+class Tan(Transcendental):
+    """Tangent of radians."""
+
+    opcode = "tan"
+    builders = ("Tan",)
+    stablehlo = "tan"
+    formula = staticmethod(np.tan)
+
+
+class Tanh(Transcendental):
+    """Hyperbolic tangent."""
+
+    opcode = "tanh"
+    builders = ("Tanh",)
+    stablehlo = "tanh"
+    formula = staticmethod(np.tanh)
+
+
+class Sinh(Transcendental):
+    """Hyperbolic sine."""
+
+    opcode = "sinh"
+    builders = ("Sinh",)
+    stablehlo = "chlo.sinh"
+    formula = staticmethod(np.sinh)
+
+
+class Cosh(Transcendental):
+    """Hyperbolic cosine."""
+
+    opcode = "cosh"
+    builders = ("Cosh",)
+    stablehlo = "chlo.cosh"
+    formula = staticmethod(np.cosh)
+
+
+class Asin(Transcendental):
+    """Inverse sine."""
+
+    opcode = "asin"
+    builders = ("Asin",)
+    stablehlo = "chlo.asin"
+    formula = staticmethod(np.arcsin)
+
+
+class Acos(Transcendental):
+    """Inverse cosine."""
+
+    opcode = "acos"
+    builders = ("Acos",)
+    stablehlo = "chlo.acos"
+    formula = staticmethod(np.arccos)
+
+
+class Asinh(Transcendental):
+    """Inverse hyperbolic sine."""
+
+    opcode = "asinh"
+    builders = ("Asinh",)
+    stablehlo = "chlo.asinh"
+    formula = staticmethod(np.arcsinh)
+
+
+class Acosh(Transcendental):
+    """Inverse hyperbolic cosine."""
+
+    opcode = "acosh"
+    builders = ("Acosh",)
+    stablehlo = "chlo.acosh"
+    formula = staticmethod(np.arccosh)
+
+
+class Atanh(Transcendental):
+    """Inverse hyperbolic tangent."""
+
+    opcode = "atanh"
+    builders = ("Atanh",)
+    stablehlo = "chlo.atanh"
+    formula = staticmethod(np.arctanh)
+
+
+_erf = np.frompyfunc(math.erf, 1, 1)
+
+
+class Erf(Transcendental):
+    """The error function."""
+
+    opcode = "erf"
+    builders = ("Erf",)
+    stablehlo = "chlo.erf"
+    kinds = REAL
+
+    @classmethod
+    def formula(cls, x: Array) -> Array:
+        return np.asarray(_erf(x)).astype(np.float64)
+
+
+class Real(Unary):
+    """Real part; of a real number itself."""
+
+    opcode = "real"
+    builders = ("Real",)
+    stablehlo = "real"
+    kinds = INEXACT
+
+    @classmethod
+    def infer(cls, instruction: Instruction) -> Shape:
+        shape = super().infer(instruction)
+        real = {"c64": "f32", "c128": "f64"}
+        return shape.with_element_type(real.get(shape.element_type, shape.element_type))
+
+    @classmethod
+    def function(cls, x: Array) -> Array:
+        return x.real
+
+
+class Imag(Real):
+    """Imaginary part; of a real number zero."""
+
+    opcode = "imag"
+    builders = ("Imag",)
+    stablehlo = "imag"
+
+    @classmethod
+    def function(cls, x: Array) -> Array:
+        return x.imag if x.dtype.kind == "c" else np.zeros_like(x)
