@@ -14,9 +14,8 @@ from isa.program import RegisterReference, SourceLocation
 from isa.spec import Instruction
 from nki.ir.nodes import Access, Loop, Register, Tensor, While
 from nki.ir.rewrite import form_registers
-from nki.passes.steps import Region, Step, check_registers
+from nki.passes.steps import ENGINES, Region, Step, check_registers
 
-ENGINES = len(SEQUENCERS)
 _RESOLVED = (Access, Register, Affine)
 """Types of field values that the emitter replaces; all others go into the program as they are."""
 

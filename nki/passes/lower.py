@@ -15,9 +15,10 @@ from isa.program import (
 )
 from isa.target import TARGETS, Target
 from nki.ir.nodes import Access, Kernel, Node, Op, Tensor, walk
+from nki.passes.channels import Channels, Context
 from nki.passes.emit import Addresses, Emitter, LocationTable
 from nki.passes.steps import ENGINE_INDEX, Region, Step, assign_queues, expand
-from nki.passes.synchronise import Channels, Context, Level
+from nki.passes.synchronise import Level
 from nki.trace.locations import resolve
 
 _ROLES = {"input": "input", "output": "output", "inout": "inout", "constant": "constant"}

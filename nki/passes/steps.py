@@ -19,6 +19,7 @@ from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, While
 from nki.ir.rewrite import form_registers
 from nki.trace.locations import resolve
 
+ENGINES = len(SEQUENCERS)
 ENGINE_INDEX = {engine: index for index, engine in enumerate(SEQUENCERS)}
 REPLICATED = frozenset({RegisterMove, RegisterAlu, RegisterLoad})
 """Rows whose effect, a register's value, every engine that uses the register needs."""

@@ -13,43 +13,22 @@ the last one after it; so waits count relative to the iteration, whatever the tr
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Any
 
-from isa.affine import Affine, prove_nonnegative
 from isa.dtypes import DTYPES
-from isa.enums import SEQUENCERS, Memory
-from isa.errors import NeuronError
+from isa.enums import Memory
 from isa.machine.control import CoreBarrier, StorageBegin
 from nki.ir.nodes import Access, Loop, Op, Register, Tensor, While
 from nki.passes.access_state import Needs, Occupants, Record, TensorState
-from nki.passes.footprint import WHOLE, Box, box_of, may_overlap
-from nki.passes.steps import Region, Step
+from nki.passes.channels import Context
+from nki.passes.footprint import WHOLE, Box, may_overlap
+from nki.passes.steps import ENGINES, Region, Step
+from nki.passes.summary import RegionAccess, Summary, at_least_once, at_most_once
 
-ENGINES = len(SEQUENCERS)
 MAX_ITERATIONS = 12
 Edge = tuple[int, int, int, int, int]
 """(consumer item, consumer engine, producer stream, producer's position in the body, distance)"""
-
-
-class Channels:
-    """Semaphore numbers of one core, handed out as channels come into use."""
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self._numbers: dict[tuple[int, int, int], int] = {}
-
-    def semaphore(self, depth: int, producer: int, consumer: int) -> int:
-        key = (depth, producer, consumer)
-        if key not in self._numbers:
-            if len(self._numbers) == self.limit:
-                raise NeuronError(
-                    "semaphore-overflow",
-                    f"the kernel needs more than the {self.limit} semaphores of a core: it has "
-                    f"{depth + 1} levels of loops that use all engines",
-                )
-            self._numbers[key] = len(self._numbers)
-        return self._numbers[key]
 
 
 class Event:
@@ -57,73 +36,19 @@ class Event:
 
     A region has two entries in an engine's stream: its accesses, which others may know to be over
     from tokens they take inside, and the exit, behind the drains of its queues, which gives tokens.
+    An event is `certain` unless it stands for accesses in a loop that may not run.
     """
 
-    __slots__ = ("clock", "item", "iteration", "relative")
+    __slots__ = ("certain", "clock", "item", "iteration", "relative")
 
-    def __init__(self, item: int, iteration: int, relative: int, clock: list[int]) -> None:
+    def __init__(
+        self, item: int, iteration: int, relative: int, clock: list[int], certain: bool
+    ) -> None:
         self.item = item
         self.iteration = iteration
         self.relative = relative
         self.clock = clock
-
-
-class Summary:
-    """What a region looks like from outside.
-
-    `accesses` are (tensor, box, writes, stream, begins, index of the item in the body); `known`
-    says which streams each engine knows to have finished the loop when it leaves; `primed` maps
-    (producer engine, consumer engine) to the first item at which the consumer takes a token that
-    the producer has given ahead of the loop.
-    """
-
-    __slots__ = ("accesses", "known", "primed", "queues")
-
-    def __init__(self) -> None:
-        self.accesses: list[tuple[Tensor, Box, bool, int, bool, int]] = []
-        self.primed: dict[tuple[int, int], int] = {}
-        self.known: dict[int, set[int]] = {}
-        self.queues: dict[int, int] = {}
-
-
-class Context:
-    """Facts that hold for all levels of one core's body."""
-
-    def __init__(
-        self,
-        queue_owners: list[int],
-        tracked: set[Tensor],
-        placement: dict[Tensor, tuple[int, int]],
-        channels: Channels,
-    ) -> None:
-        self.placement = placement
-        self.streams = ENGINES + len(queue_owners)
-        self.owner = {ENGINES + i: owner for i, owner in enumerate(queue_owners)}
-        self.tracked = tracked
-        self.channels = channels
-        self.shared = [t for t in tracked if t.memory is Memory.shared_hbm]
-        self.interned: dict[Any, Box] = {}
-        self.transferred: dict[int, tuple[Region, int]] = {}
-
-    def settle(self, semaphores: Iterable[int]) -> None:
-        """Have the last loop whose transfers give tokens of each semaphore drain its queue.
-
-        A prime is given by the engine, at once; tokens of transfers that it has issued before may
-        still be on their way, and the consumer could take the prime for one of them.
-        """
-        for semaphore in semaphores:
-            if semaphore in self.transferred:
-                region, queue = self.transferred[semaphore]
-                drains = region.drains.setdefault(self.owner[queue], [])
-                if queue not in drains:
-                    drains.append(queue)
-
-    def box(self, access: Access, variables: frozenset[Register]) -> Box:
-        box = box_of(access, variables)
-        if box.static:
-            shape = None if box.dense else (access.shape, access.strides, access.dtype)
-            box = self.interned.setdefault((access.storage, box.spans, shape), box)
-        return box
+        self.certain = certain
 
 
 class Level:
@@ -168,13 +93,13 @@ class Level:
                 level.connect(item)
                 item.summary = level.summarise()
                 self.primed |= level.primed
-        if node is not None and not _at_most_once(node):
+        if node is not None and not at_most_once(node):
             context.settle(self.primed)
 
     def run(self) -> None:
         """Analyse, then write waits, updates, primes and drains into the items."""
         previous: list[Edge] | None = None
-        once = self.node is None or _at_most_once(self.node)
+        once = self.node is None or at_most_once(self.node)
         while True:
             self.edges = []
             self.by_op.clear()
@@ -271,7 +196,7 @@ class Level:
         summary: Summary = region.summary
         needs = self._region_needs(region)
         owner = self.context.owner
-        entered = _at_least_once(region.node)
+        entered = at_least_once(region.node)
         entry: dict[int, list[int]] = {}
         for engine in region.engines:
             self._wait(number, engine, needs[engine], self.knowledge[engine])
@@ -285,11 +210,12 @@ class Level:
             knowledge[producer] = max(knowledge[producer], positions[producer] - 1)
         for engine in region.engines:
             knowledge = self.knowledge[engine]
-            for stream in summary.known.get(engine, ()):
+            for stream, certain in summary.known[engine].items():
                 # A loop that may not run teaches nothing about what came before it.
-                if entered:
+                certain &= entered
+                if certain:
                     _join(knowledge, entry[owner.get(stream, stream)])
-                if entered or knowledge[stream] == positions[stream] - 1:
+                if certain or knowledge[stream] == positions[stream] - 1:
                     knowledge[stream] = positions[stream]
                 else:
                     self.finished.setdefault((stream, positions[stream]), set()).add(engine)
@@ -297,12 +223,21 @@ class Level:
             clock = list(entry[owner[stream]])
             if self.events[stream]:
                 _join(clock, self.events[stream][-1].clock)
-            self._advance(stream, number, clock)
+            self._advance(stream, number, clock, entered and stream in summary.certain)
         for engine in region.engines:
+            certain = entered and engine in summary.certain
+            self._advance(engine, number, self.knowledge[engine], certain)
             self._advance(engine, number, self.knowledge[engine])
-            self._advance(engine, number, self.knowledge[engine])
-        for tensor, box, writes, stream, _, _ in summary.accesses:
-            self._record(self._state(tensor), box, writes, stream, positions[stream], entered)
+        for access in summary.accesses:
+            self._record(
+                self._state(access.tensor),
+                access.box,
+                access.writes,
+                access.stream,
+                positions[access.stream],
+                entered and access.certain,
+                positions,
+            )
 
     def _region_needs(self, region: Region) -> dict[int, Needs]:
         """What each engine must wait for ahead of a loop.
@@ -312,14 +247,14 @@ class Level:
         """
         summary: Summary = region.summary
         needs: dict[int, Needs] = {engine: {} for engine in region.engines}
-        entered = _at_least_once(region.node)
+        entered = at_least_once(region.node)
         nothing = [0] * self.context.streams
-        for tensor, box, writes, stream, begins, at in summary.accesses:
+        for tensor, box, writes, stream, begins, certain, at in summary.accesses:
             engine = self.context.owner.get(stream, stream)
             wanted: Needs = {}
             if begins:
                 self._begin(tensor, nothing, wanted)
-                if not entered:
+                if not (entered and certain):
                     # The tensor may never begin: what used its bytes counts on.
                     for other, position in wanted.items():
                         _raise_to(self._state(tensor).last, other, position)
@@ -332,7 +267,7 @@ class Level:
                     _raise_to(needs[engine], other, position)
         return needs
 
-    def _advance(self, stream: int, item: int, clock: list[int]) -> int:
+    def _advance(self, stream: int, item: int, clock: list[int], certain: bool = True) -> int:
         """A new event of a stream; returns its position (from 1)."""
         self.counts[stream] += 1
         position = self.counts[stream]
@@ -342,7 +277,7 @@ class Level:
         else:
             clock[stream] = position
         relative = position - self.base[stream]
-        self.events[stream].append(Event(item, self.iteration, relative, clock))
+        self.events[stream].append(Event(item, self.iteration, relative, clock, certain))
         return position
 
     # -- dependences ------------------------------------------------------------------------
@@ -414,8 +349,10 @@ class Level:
         stream: int,
         position: int,
         certain: bool = True,
+        together: Needs | None = None,
     ) -> None:
-        """Enter an access; one that is not `certain` to run hides no earlier one."""
+        """Enter an access; one that is not `certain` to run hides no earlier one, and those of one
+        loop, at the positions `together`, hide none of each other: they come in turns."""
         last = state.last
         if last.get(stream, 0) < position:
             last[stream] = position
@@ -431,8 +368,8 @@ class Level:
             state.add(record)
         record.iteration = iteration
         if writes and certain:
-            record.writes = {stream: position}
-            record.reads = {}
+            record.writes = {stream: position} | _at(together, record.writes)
+            record.reads = _at(together, record.reads)
         elif writes:
             record.writes[stream] = position
         else:
@@ -445,10 +382,12 @@ class Level:
     def _wait(self, number: int, engine: int, needs: Needs, knowledge: list[int]) -> None:
         """Wait for what the engine does not know yet, and learn what that implies."""
         wanted: list[tuple[int, int]] = []
-        for stream, position in needs.items():
+        for stream, needed in needs.items():
+            position = needed
+            # What it knows of a loop that may not have run says nothing about what came before.
+            while engine in self.finished.get((stream, position), ()):
+                position -= 1
             if stream == engine or knowledge[stream] >= position:
-                continue
-            if engine in self.finished.get((stream, position), ()):
                 continue
             event = self.events[stream][position - 1]
             if isinstance(self.items[event.item], Region):
@@ -564,60 +503,53 @@ class Level:
         """What the enclosing level must know of this loop; see `Summary`."""
         summary = Summary()
         seen: set[Any] = set()
+        begun: set[tuple[Tensor, int]] = set()
         owner = self.context.owner
         for at, item in enumerate(self.items):
-            if isinstance(item, Region):
-                for tensor, box, writes, stream, begins, _ in item.summary.accesses:
-                    self._summarise_access(summary, seen, tensor, box, writes, stream, begins, at)
-                continue
-            stream = item.queue if item.queue >= 0 else item.engine
-            row = item.instruction.row
-            for _, tensor in item.begins:
-                self._summarise_access(summary, seen, tensor, WHOLE, True, item.engine, True, at)
-            if row is StorageBegin:
-                tensor = item.accesses[0][0].storage
-                self._summarise_access(summary, seen, tensor, WHOLE, True, stream, True, at)
-            elif row is CoreBarrier:
-                for tensor in self.context.shared:
-                    self._summarise_access(summary, seen, tensor, WHOLE, True, stream, False, at)
-            else:
-                for access, writes in item.accesses:
-                    if access.storage in self.context.tracked:
-                        box = self._box(access)
-                        self._summarise_access(
-                            summary, seen, access.storage, box, writes, stream, False, at
-                        )
-        for _, _, _, stream, _, _ in summary.accesses:
-            if stream in owner:
-                summary.queues[stream] = owner[stream]
+            for tensor, box, writes, stream, begins, certain in self._accesses(item):
+                box = box.widened(self.node)
+                spans = box if box.static and box.spans else id(box)
+                if not begins and (tensor, stream) in begun:
+                    continue
+                key = (tensor, spans, writes, stream, begins, certain)
+                if key in seen:
+                    continue
+                seen.add(key)
+                if begins:
+                    begun.add((tensor, stream))
+                summary.accesses.append(
+                    RegionAccess(tensor, box, writes, stream, begins, certain, at)
+                )
+        for access in summary.accesses:
+            if access.stream in owner:
+                summary.queues[access.stream] = owner[access.stream]
         for number, engine, stream, _, distance in self.edges:
             if distance:
-                key = (owner.get(stream, stream), engine)
-                summary.primed[key] = min(number, summary.primed.get(key, number))
+                pair = (owner.get(stream, stream), engine)
+                summary.primed[pair] = min(number, summary.primed.get(pair, number))
         self._exit_knowledge(summary)
         return summary
 
-    def _summarise_access(
-        self,
-        summary: Summary,
-        seen: set[Any],
-        tensor: Tensor,
-        box: Box,
-        writes: bool,
-        stream: int,
-        begins: bool,
-        at: int,
-    ) -> None:
-        box = box.widened(self.node)
-        key = (tensor, box if box.static and box.spans else id(box), writes, stream, begins)
-        if (tensor, WHOLE, True, stream) in seen and not begins:
+    def _accesses(self, item: Step | Region) -> Iterator[tuple[Tensor, Box, bool, int, bool, bool]]:
+        """(tensor, box, writes, stream, begins, certain) of one item."""
+        if isinstance(item, Region):
+            entered = at_least_once(item.node)
+            for access in item.summary.accesses:
+                yield (*access[:-2], entered and access.certain)
             return
-        if key in seen:
-            return
-        seen.add(key)
-        if begins:
-            seen.add((tensor, WHOLE, True, stream))
-        summary.accesses.append((tensor, box, writes, stream, begins, at))
+        stream = item.queue if item.queue >= 0 else item.engine
+        row = item.instruction.row
+        for _, tensor in item.begins:
+            yield tensor, WHOLE, True, item.engine, True, True
+        if row is StorageBegin:
+            yield item.accesses[0][0].storage, WHOLE, True, stream, True, True
+        elif row is CoreBarrier:
+            for tensor in self.context.shared:
+                yield tensor, WHOLE, True, stream, False, True
+        else:
+            for access, writes in item.accesses:
+                if access.storage in self.context.tracked:
+                    yield access.storage, self._box(access), writes, stream, False, True
 
     def _exit_knowledge(self, summary: Summary) -> None:
         """Which streams' part of the loop each engine knows to be over, once it has taken the
@@ -635,36 +567,30 @@ class Level:
                 event = self.events[stream][position[stream, relative] - 1]
                 _join(knowledge[engine], event.clock)
         final = {}
-        for _, _, _, stream, _, _ in summary.accesses:
+        for stream in {access.stream for access in summary.accesses}:
             if self.counts[stream]:
                 event = self.events[stream][-1]
                 exits = stream < ENGINES and isinstance(self.items[event.item], Region)
                 final[stream] = self.counts[stream] - exits
+        certain: dict[int, int] = {}
+        for (stream, _), index in position.items():
+            if stream in final and self.events[stream][index - 1].certain:
+                certain[stream] = min(index, certain.get(stream, index))
+        summary.certain = set(certain)
         for engine in range(ENGINES):
+            known = knowledge[engine]
             summary.known[engine] = {
-                stream
+                stream: stream in certain and known[stream] >= certain[stream]
                 for stream, count in final.items()
-                if stream != engine and knowledge[engine][stream] >= count
+                if stream != engine and known[stream] >= count
             }
 
 
-def _at_most_once(node: Loop | While) -> bool:
-    if isinstance(node, While):
-        return False
-    if isinstance(node.lower, Register) or isinstance(node.upper, Register):
-        return False
-    if isinstance(node.lower, Affine) or isinstance(node.upper, Affine):
-        return False
-    return bool(prove_nonnegative(node.lower + node.step - node.upper))
-
-
-def _at_least_once(node: Loop | While) -> bool:
-    if isinstance(node, While):
-        return False
-    for bound in (node.lower, node.upper):
-        if isinstance(bound, (Register, Affine)):
-            return False
-    return bool(prove_nonnegative(node.upper - node.lower - 1))
+def _at(positions: Needs | None, needs: Needs) -> Needs:
+    """Those of `needs` that are at the given positions."""
+    if positions is None:
+        return {}
+    return {s: position for s, position in needs.items() if positions.get(s) == position}
 
 
 def _raise_to(needs: Needs, stream: int, position: int) -> None:
