@@ -12,7 +12,7 @@ from graph_compiler.hlo.graph import CONVENTIONS, Computation, Instruction, Modu
 from graph_compiler.hlo.literal import fill_literal, literal_array
 from graph_compiler.hlo.order import operands_first
 from graph_compiler.hlo.proto_messages import message_class, unknown_bytes
-from graph_compiler.hlo.proto_values import Deviation, ValueReader, ValueWriter
+from graph_compiler.hlo.proto_values import Deviation, ValueReader, ValueWriter, text
 from graph_compiler.hlo.record import fields_of
 from graph_compiler.hlo.types import Shape
 from isa.errors import NeuronError
@@ -66,7 +66,7 @@ def _parse(kind: str, data: bytes) -> Any | None:
     message = message_class(kind)()
     try:
         message.ParseFromString(data)
-    except (DecodeError, UnicodeDecodeError):
+    except DecodeError:
         return None
     return message
 
@@ -116,8 +116,6 @@ def from_proto(data: bytes) -> Module:
             module = _ModuleReader(conventions).module(message)
         except Deviation as deviation:
             conventions -= {deviation.convention}
-        except UnicodeDecodeError as error:
-            raise NeuronError("hlo-invalid", f"A name is not UTF-8: {error}.") from None
         else:
             module.wrappers = wrappers
             return module
@@ -154,7 +152,7 @@ class _ModuleReader:
             {"name", "entry_computation_name", "computations", "id", "entry_computation_id"},
         )
         return Module(
-            message.name,
+            text(message.name),
             computations,
             self._entry(message, by_id),
             message.id,
@@ -208,7 +206,7 @@ class _ModuleReader:
                 f"The root {message.root_id} of the computation {message.name!r} is not in it.",
             )
         computation = Computation(
-            message.name,
+            text(message.name),
             instructions,
             root,
             message.id,
@@ -244,9 +242,9 @@ class _ModuleReader:
             if unknown := unknown_bytes(literal):
                 attributes["literal_unknown"] = unknown
         return Instruction(
-            message.opcode,
+            text(message.opcode),
             shape,
-            name=message.name,
+            name=text(message.name),
             attributes=attributes,
             metadata=metadata,
             parameter_number=message.parameter_number,

@@ -24,6 +24,13 @@ class Deviation(Exception):
         self.convention = convention
 
 
+def text(value: Any) -> str:
+    """A string of a message; the library gives bytes where it is not UTF-8, which is an error."""
+    if isinstance(value, bytes):
+        raise NeuronError("hlo-invalid", f"The string {value[:40]!r} is not UTF-8.")
+    return str(value)
+
+
 class ValueReader:
     """Reads values under the conventions that the file is assumed to follow.
 
@@ -110,20 +117,20 @@ class ValueReader:
         """A field's value as the graph holds it (see `graph_compiler.hlo.graph`)."""
         if kind.startswith("map"):
             if kind == "map":
-                return {entry.key: entry.value for entry in value}
+                return {text(entry.key): text(entry.value) for entry in value}
             inner = kind[4:-1]
             return {entry.key: self.record(inner, entry.value) for entry in value}
         if repeated:
             if kind in MESSAGES or kind in ENUMERATIONS:
                 return tuple(self.value(kind, False, item) for item in value)
-            return tuple(value)
+            return tuple(map(text, value)) if kind == "string" else tuple(value)
         if kind == "ShapeProto":
             return self.shape(value)
         if kind in MESSAGES:
             return self.record(kind, value)
         if kind in ENUMERATIONS:
             return enumeration_name(kind, value)
-        return value
+        return text(value) if kind == "string" else value
 
 
 class ValueWriter:
