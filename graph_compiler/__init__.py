@@ -1,9 +1,10 @@
 """Whole graphs: XLA HLO modules read, checked, executed on the host and compiled.
 
 `load` reads a graph from a file or bytes, `verify` checks one, `to_proto` and `print_text` write
-one. `graph_compiler.hlo` has the nodes.
+one; `evaluate` computes its outputs with NumPy. `graph_compiler.hlo` has the nodes.
 """
 
+from graph_compiler.evaluate import evaluate, evaluate_ranks
 from graph_compiler.hlo.graph import Computation, Instruction, Module
 from graph_compiler.hlo.proto import from_proto, to_proto
 from graph_compiler.hlo.sniff import load
@@ -16,6 +17,8 @@ __all__ = [
     "Instruction",
     "Module",
     "Shape",
+    "evaluate",
+    "evaluate_ranks",
     "from_proto",
     "load",
     "parse_text",
