@@ -256,12 +256,12 @@ class Window:
         offset = self.offset
         for number, scale in self.registers:
             offset += registers[number] * scale
-        if offset + self.low < 0 or offset + self.high > self.limit:
-            if 0 not in self.shape:
-                if self.skip and self.registers:
-                    return None
-                raise self._outside(offset)
+        if 0 in self.shape:
             offset = 0
+        elif offset + self.low < 0 or offset + self.high > self.limit:
+            if self.skip and self.registers:
+                return None
+            raise self._outside(offset)
         view: Any = np.ndarray(
             self.shape, self.dtype, self.buffer, self.origin + offset, self.strides
         )
