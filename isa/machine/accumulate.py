@@ -46,3 +46,62 @@ class VectorReadAccumulator(MachineInstruction):
     document = _API + "tensor_scalar_reduce"
     dst = Write(column=True)
     negate = Attribute(kind=Kind.flag)
+
+
+FP32_LOWEST = -3.4028234663852886e38
+"""What range_select writes outside the range: the lowest fp32 number."""
+
+
+class SelectReduce(MachineInstruction):
+    """dst = on_true where predicate is non-zero (zero, with `reverse`), else on_false, in fp32;
+    each partition's maximum goes into its accumulate register, before the output cast."""
+
+    opcode = 0x3C
+    engines = (Engine.vector,)
+    cost = costs.SELECT_REDUCE
+    state = (EngineState(ACCUMULATORS),)
+    document = _API + "select_reduce"
+    dst = Write()
+    predicate = Read()
+    on_true = Read()
+    on_false = Read(immediate=True, column=True)
+    reverse = Attribute(kind=Kind.flag)
+    reduce_command = Attribute(kind=Kind.reduce_command)
+
+
+class RangeSelect(MachineInstruction):
+    """dst[i] = data[i] where `start + i <op0> bound0` and `start + i <op1> bound1`, else the lowest
+    fp32 number; each partition's maximum goes into its accumulate register.
+
+    Positions count over the free dimensions; comparisons and maximum are in fp32.
+    """
+
+    opcode = 0x3D
+    engines = (Engine.vector,)
+    cost = costs.RANGE_SELECT
+    state = (EngineState(ACCUMULATORS),)
+    document = _API + "range_select"
+    dst = Write()
+    data = Read()
+    op0 = Attribute(kind=Kind.alu)
+    op1 = Attribute(kind=Kind.alu)
+    bound0 = Read(column=True)
+    bound1 = Read(column=True)
+    start = Attribute(kind=Kind.integer)
+    reduce_command = Attribute(kind=Kind.reduce_command)
+
+
+class Exponential(MachineInstruction):
+    """dst = exp(src - maximum) in fp32; each partition's sum goes into its accumulate register,
+    before the output cast. `initial` is what load_reduce puts there first."""
+
+    opcode = 0x3E
+    engines = (Engine.vector,)
+    cost = costs.EXPONENTIAL
+    state = (EngineState(ACCUMULATORS),)
+    document = _API + "exponential"
+    dst = Write()
+    src = Read()
+    maximum = Read(immediate=True, column=True)
+    reduce_command = Attribute(kind=Kind.reduce_command)
+    initial = Read(immediate=True, column=True, optional=True)

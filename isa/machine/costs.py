@@ -99,6 +99,9 @@ MATCH_REPLACE_8 = Cost(
 )
 BN_STATS = Cost(Case(_STREAM, source=_DOCUMENTED))
 BN_AGGREGATE = Cost(Case("Max(MIN_II, 13*N/3*S)", source=_DOCUMENTED))
+SELECT_REDUCE = Cost(Case(_STREAM, source="not published: as tensor_scalar_reduce", assumed=True))
+RANGE_SELECT = Cost(Case(_STREAM, source=_DOCUMENTED))
+EXPONENTIAL = Cost(Case(_STREAM, source="not published: as tensor_scalar_reduce", assumed=True))
 TRANSPOSE_32 = Cost(
     Case("Max(89, N)", "generation >= 3", _MEASURED + " (93 ns an issue)"),
     Case(_STREAM, source=_DOCUMENTED),

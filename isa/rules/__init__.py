@@ -3,7 +3,14 @@
 `check_call` checks one use of an operation: what its field declarations say, then its rules.
 """
 
-from isa.rules.accumulate import REVERSE_NOT_SUPPORTED, loaded_value, operator_among
+from isa.rules.accumulate import (
+    RANGE_FILL,
+    RANGE_POSITIONS,
+    REVERSE_NOT_SUPPORTED,
+    loaded_value,
+    operator_among,
+    result_of_reduction,
+)
 from isa.rules.form import Call, Rule, Violation
 from isa.rules.generic import check_call
 from isa.rules.matmul import (
@@ -72,6 +79,8 @@ __all__ = [
     "MATMUL_OUTPUT_SHAPE",
     "MATMUL_TILE_LIMITS",
     "MEMSET_VALUE",
+    "RANGE_FILL",
+    "RANGE_POSITIONS",
     "REDUCE_AXES",
     "REDUCE_RESULT",
     "REVERSE_NOT_SUPPORTED",
@@ -99,6 +108,7 @@ __all__ = [
     "operators_of_one_type",
     "pattern_covers",
     "reduction_operator",
+    "result_of_reduction",
     "row_elements",
     "row_elements_between",
     "row_elements_multiple",

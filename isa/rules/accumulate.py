@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from isa.affine import bounds
 from isa.alu import ALU
 from isa.enums import ReduceCommand
-from isa.rules.form import ISA, Call, Rule, Violation, is_number, listed
+from isa.machine.accumulate import FP32_LOWEST
+from isa.rules.form import ISA, Call, Rule, Violation, free_elements, is_number, listed
 
 
 def operator_among(name: str, names: tuple[str, ...], document: str) -> Rule:
@@ -74,4 +76,67 @@ REVERSE_NOT_SUPPORTED = Rule(
     ISA + "tensor_scalar_reduce",
     _reverse_not_supported,
     "reverse0 is False.",
+)
+
+
+def result_of_reduction(page: str) -> Rule:
+    """A result is asked for only where the instruction accumulates."""
+
+    def check(call: Call) -> Violation | None:
+        if call.reduce_res is None or call.reduce_cmd is not ReduceCommand.idle:
+            return None
+        return Violation(
+            "value-not-allowed",
+            "reduce_res is given with reduce_cmd=idle",
+            why="An idle instruction accumulates nothing, and may change the registers.",
+            hint="Pass reduce_cmd=nisa.reduce_cmd.reset_reduce, or leave reduce_res out.",
+            operand="reduce_res",
+        )
+
+    text = "reduce_res is not given with reduce_cmd=idle."
+    return Rule("result_of_reduction", ISA + page, check, text)
+
+
+def _range_positions(call: Call) -> Violation | None:
+    last = bounds(call.range_start + free_elements(call.on_true_tile))[1]
+    first = bounds(call.range_start)[0]
+    if first is not None and last is not None and first >= -_EXACT and last <= _EXACT:
+        return None
+    return Violation(
+        "value-not-allowed",
+        f"range_start is {call.range_start} with {free_elements(call.on_true_tile)} elements a "
+        "partition",
+        why="Positions are compared in fp32, which holds integers up to 2**24.",
+        operand="range_start",
+    )
+
+
+_EXACT = 1 << 24
+
+RANGE_POSITIONS = Rule(
+    "range_positions",
+    ISA + "range_select",
+    _range_positions,
+    "range_start and the last position are within 2**24.",
+)
+
+
+def _range_fill(call: Call) -> Violation | None:
+    value = float(call.on_false_value)
+    if abs(value - FP32_LOWEST) <= 1e31:  # rounds to it in fp32
+        return None
+    return Violation(
+        "value-not-allowed",
+        f"on_false_value is {call.on_false_value}, expected the lowest fp32 number",
+        why="The instruction writes -3.4028235e+38 outside the range and nothing else.",
+        hint="Leave on_false_value out.",
+        operand="on_false_value",
+    )
+
+
+RANGE_FILL = Rule(
+    "range_fill",
+    ISA + "range_select",
+    _range_fill,
+    "on_false_value is the lowest fp32 number, -3.4028235e+38.",
 )

@@ -18,7 +18,7 @@ import nki.isa as nisa
 import nki.language as nl
 from isa.alu import ACTIVATIONS, ALU
 from isa.binding import bind
-from isa.enums import Memory, ReduceCommand
+from isa.enums import Engine, Memory, ReduceCommand
 from isa.fields import REQUIRED, Kind, Operand
 from isa.operations import OPERATIONS
 from isa.rules import check_call
@@ -163,6 +163,9 @@ def run_steps(program, tiles, counts):
                 for name, value in USES[head][body % len(USES[head])].items()
             }
             getattr(nisa, head)(**values)
+            idle = values.get("reduce_cmd") is ReduceCommand.idle
+            if idle and Engine.vector in OPERATIONS[head].engines:
+                reset_registers()  # they may hold anything now
         elif kind == "static":
             for _ in range(head):
                 run_steps(body, tiles, counts)
