@@ -84,6 +84,20 @@ def box_of(access: Access, variables: frozenset[Register]) -> Box:
     return _in_hbm(access, tensor, variables)
 
 
+def _ascending(access: Access) -> tuple[Any, tuple[Any, ...]]:
+    """Offset and strides of the same elements, each dimension walked from its lowest one."""
+    offset, strides = access.offset, access.strides
+    if not any(type(stride) is int and stride < 0 for stride in strides):
+        return offset, strides
+    forward = []
+    for stride, count in zip(strides, access.shape):
+        if type(stride) is int and stride < 0:
+            offset = offset + (count - 1) * stride
+            stride = -stride
+        forward.append(stride)
+    return offset, tuple(forward)
+
+
 def _known(form: Any, variables: frozenset[Register]) -> bool:
     return not isinstance(form, Affine) or all(r in variables for r, _ in form.terms)
 
@@ -91,13 +105,13 @@ def _known(form: Any, variables: frozenset[Register]) -> bool:
 def _on_chip(access: Access, tensor: Tensor, variables: frozenset[Register]) -> Box:
     size = DTYPES[access.dtype].size
     pitch = tensor.pitch * DTYPES[tensor.dtype].size // size
-    offset = access.offset
+    offset, strides = _ascending(access)
     constant = offset if type(offset) is int else offset.constant
     row, _ = divmod(constant, pitch)
     start = offset - row * pitch
     extent: Any = 1
     dense = True
-    for stride, count in zip(access.strides[:0:-1], access.shape[:0:-1]):
+    for stride, count in zip(strides[:0:-1], access.shape[:0:-1]):
         if stride != extent and count != 1:
             dense = False
         extent = extent + (count - 1) * stride if stride else extent
@@ -121,10 +135,11 @@ def _in_hbm(access: Access, tensor: Tensor, variables: frozenset[Register]) -> B
     for count in reversed(shape):
         strides.insert(0, product)
         product = product * count
-    starts = _coordinates(access.offset, strides)
+    offset, steps = _ascending(access)
+    starts = _coordinates(offset, strides)
     extents: list[Any] = [1] * len(shape)
     first = 1 if access.vector_offset is not None else 0
-    for stride, count in list(zip(access.strides, access.shape))[first:]:
+    for stride, count in list(zip(steps, access.shape))[first:]:
         if stride == 0 or count == 1:
             continue
         for index, unit in enumerate(strides):
@@ -224,7 +239,7 @@ def may_overlap(one: Box, other: Box, shift: dict[Register, int] | None = None) 
 def _pattern(box: Box) -> AccessPattern:
     access, (row, span) = box.access, box.spans
     assert access is not None and row is not None and span is not None
-    dims = tuple(zip(access.strides[1:], access.shape[1:]))
+    dims = tuple(zip(_ascending(access)[1][1:], access.shape[1:]))
     memory = access.storage.memory
     return AccessPattern(memory, access.dtype, span[0], dims, row[0], access.shape[0])
 
