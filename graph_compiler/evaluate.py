@@ -291,6 +291,8 @@ def evaluate_ranks(
     deadlock where ranks wait for collectives that others do not reach.
     """
     ranks = len(inputs)
+    if ranks > 1:
+        _refuse_tiled(module)
     count = partitions if partitions is not None else (ranks if _partitioned(module) else 1)
     arguments = [checked_inputs(module, values) for values in inputs]
     meeting = Meeting(ranks)
@@ -301,6 +303,20 @@ def evaluate_ranks(
             return outputs_of(evaluator.call(module.entry, arguments[rank]))
 
     return run_ranks(meeting, run)
+
+
+def _refuse_tiled(module: Module) -> None:
+    """Raises NeuronError not-supported where a partitioner has yet to divide the graph."""
+    for item in module.instructions():
+        sharding = item.attributes.get("sharding")
+        if sharding is not None and sharding.type == "OTHER":
+            raise NeuronError(
+                "not-supported",
+                f"{subject(item)} is to be divided over ranks, and there is no partitioner.",
+                why="Shardings of whole arrays say what a partitioner has to do; ranks execute "
+                "graphs that are divided already (shard_map).",
+                hint="Evaluate the graph with one rank, or divide it with jax.shard_map.",
+            )
 
 
 def _partitioned(module: Module) -> bool:

@@ -16,3 +16,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="rewrite files that are compared with generated ones (docs/)",
     )
+    parser.addoption(
+        "--all-conformance",
+        action="store_true",
+        help="run every conformance test, not only the quick ones",
+    )

@@ -1,0 +1,155 @@
+"""The model files on the reference evaluator, against outputs of XLA:CPU.
+
+By default the quick ones; all of them by
+
+    python -m pytest tests/graph_compiler/test_conformance_models.py --all-conformance
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from conformance_models import (
+    MODELS,
+    TOLERANCES,
+    WITHOUT_GOLDEN,
+    disagreement,
+    disagreements,
+    examined,
+    in_float64,
+    inputs_of,
+    models,
+)
+
+import graph_compiler
+from isa.errors import NeuronError
+
+if not MODELS.exists():
+    pytest.skip(f"no model files in {MODELS}", allow_module_level=True)
+
+SLOW = frozenset(
+    {
+        "bert_base_infer_f32",
+        "bert_mlm_train_adamw",
+        "llama_scan_train_adamw_bf16",
+        "resnet50_train_sgd",
+        "vit_base_infer_bf16",
+    }
+)
+"""Models that take longer than some seconds each; only in a complete run."""
+
+with_golden = sorted(set(models()) - set(WITHOUT_GOLDEN))
+
+
+@pytest.fixture
+def chosen(request: pytest.FixtureRequest) -> Any:
+    """The model of this test; skips the slow ones in a default run."""
+    name = request.param
+    if name in SLOW and not request.config.getoption("--all-conformance"):
+        pytest.skip("slow: --all-conformance runs it")
+    return models()[name]
+
+
+@pytest.mark.parametrize("chosen", with_golden, indirect=True)
+def test_a_model_agrees_with_its_golden_outputs(
+    chosen: Any, report_table: Callable[[str], None]
+) -> None:
+    module = graph_compiler.load(chosen.path)
+    inputs = inputs_of(chosen)
+    start = time.perf_counter()
+    outputs = graph_compiler.evaluate(module, *inputs)
+    seconds = time.perf_counter() - start
+    found, remark = disagreements(chosen, outputs), ""
+    if found:
+        exact = graph_compiler.evaluate(in_float64(module), *in_double(inputs))
+        uncertainty, remaining = examined(chosen, outputs, exact)
+        if remaining != found:
+            remark = f"{len(found)} outputs by float64: the golden is {uncertainty:.2g} from it"
+        found = remaining
+    agreeing = len(outputs) - len(found)
+    report_table(f"{chosen.name:<28} {agreeing:4} of {len(outputs):<4} {seconds:6.1f} s  {remark}")
+    assert found == []
+
+
+def in_double(arrays: list[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
+    """Floating-point arrays as float64, others as they are."""
+    return [a if a.dtype.kind in "biu" else a.astype(np.float64) for a in arrays]
+
+
+def float32(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return array.astype(np.float32)
+
+
+def gelu(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return 0.5 * x * (1 + np.tanh(0.7978845608 * (x + 0.044715 * x**3)))
+
+
+def normalised(x: np.ndarray[Any, Any], epsilon: float) -> np.ndarray[Any, Any]:
+    return x / np.sqrt((x**2).mean(-1, keepdims=True) + epsilon)
+
+
+def close(actual: np.ndarray[Any, Any], expected: np.ndarray[Any, Any], tolerance: float) -> str:
+    """As `disagreement`, with every element as the sample."""
+    wide = expected.astype(np.float64).ravel()
+    meta = np.array([1, wide.size, wide.mean(), wide.std(), 0])
+    return disagreement(actual, wide, meta, tolerance)
+
+
+def test_a_custom_call_of_a_kernel_runs_what_is_registered_for_it() -> None:
+    model = models()["nki_customcall_block"]
+    x, weight, down = inputs_of(model)
+
+    def kernel(instruction: Any, operands: Any, context: Any) -> np.ndarray[Any, Any]:
+        x, weight = operands
+        return float32(normalised(x, 1e-6) * weight)
+
+    module = graph_compiler.load(model.path)
+    (output,) = graph_compiler.evaluate(
+        module, x, weight, down, custom_calls={"AwsNeuronCustomNativeKernel": kernel}
+    )
+    assert close(output, gelu(kernel(None, (x, weight), None) @ down), model.tolerance) == ""
+
+
+def test_a_custom_call_without_an_implementation_is_named() -> None:
+    model = models()["nki_customcall_block"]
+    with pytest.raises(NeuronError, match="AwsNeuronCustomNativeKernel"):
+        graph_compiler.evaluate(graph_compiler.load(model.path), *inputs_of(model))
+
+
+def test_a_graph_for_several_devices_runs_on_simulated_ranks() -> None:
+    """The mesh is 2 (dp) by 4 (tp), in rank order; x is split over dp, the weights over tp."""
+    model = models()["tp_mlp_shardmap_bf16"]
+    x, up, down, gain = (float32(array) for array in inputs_of(model))
+    module = graph_compiler.load(model.path)
+    outputs = graph_compiler.evaluate(module, *inputs_of(model), ranks=8)
+    y = normalised(gelu(x @ up) @ down, 1e-5) * gain
+    loss, shifted, exchanged, index = outputs
+    # Each of the dp halves contributes its sum; the ranks of a half hold the same values.
+    assert abs(float(loss) - y.sum() / 2) <= TOLERANCES["bfloat16", "inference"] * np.abs(y).sum()
+    assert close(shifted, y, model.tolerance) == ""
+    # all-to-all: rank t of a half gets rows [16 t, 16 t + 16) of each of its (equal) partners.
+    halves = y.reshape(2, 2, 4, 16, 512).transpose(0, 2, 1, 3, 4)
+    expected = np.broadcast_to(halves[:, :, None], (2, 4, 4, 2, 16, 512)).reshape(64, 16, 512)
+    assert close(exchanged, expected, model.tolerance) == ""
+    assert index.tolist() == [0, 1, 2, 3]
+
+
+def test_a_graph_with_shardings_needs_a_partitioner_for_several_ranks() -> None:
+    """On one rank it means what it says: a training step of a two-layer network."""
+    model = models()["dp_train_gspmd_f32"]
+    module = graph_compiler.load(model.path)
+    up, down, x, y = inputs_of(model)
+    with pytest.raises(NeuronError, match="partitioner"):
+        graph_compiler.evaluate(module, up, down, x, y, ranks=8)
+    outputs = graph_compiler.evaluate(module, up, down, x, y)
+    hidden = np.maximum(x @ up, 0)
+    error = hidden @ down - y
+    slope = 2 * error / error.size
+    new_up = up - 0.1 * (x.T @ ((slope @ down.T) * (x @ up > 0)))
+    expected = [new_up, down - 0.1 * (hidden.T @ slope), np.mean(error**2)]
+    reasons = [close(*pair, model.tolerance) for pair in zip(outputs, expected)]
+    assert reasons == ["", "", ""]

@@ -1,0 +1,75 @@
+"""All StableHLO conformance cases on the reference evaluator, some seconds in all.
+
+The table of a run lists every case that fails, with its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from conformance_cases import DATA, Case, Outcome, cases, differing, judge, passed, protos, table
+
+import graph_compiler
+
+SHARES = {"core": 0.99, "has-64bit-int": 0.97}
+"""The part of each category that has to pass."""
+
+needs_data = pytest.mark.skipif(not DATA.exists(), reason=f"no conformance data in {DATA}")
+
+
+def observe(instruction: Any, value: Any) -> None:
+    """Every value that is computed has the shape and type that the graph states."""
+    if instruction.shape.is_array:
+        stated = (instruction.shape.dimensions, instruction.shape.numpy_dtype())
+        assert (value.shape, value.dtype) == stated, (
+            f"{instruction} gives {value.dtype}{value.shape}"
+        )
+
+
+def outcome_of(case: Case, proto: bytes) -> Outcome:
+    try:
+        module = graph_compiler.load(proto)
+        graph_compiler.verify(module)
+        results = graph_compiler.evaluate(module, observe=observe)
+    except Exception as error:
+        return Outcome(case, f"{type(error).__name__}: {error}")
+    return judge(case, results)
+
+
+@needs_data
+def test_stablehlo_cases(report_table: Callable[[str], None]) -> None:
+    outcomes = [outcome_of(case, proto) for case, proto in protos(cases())]
+    report_table(table(outcomes))
+    counts = passed(outcomes)
+    shares = {category: counts[category][0] / counts[category][1] for category in SHARES}
+    assert {name: share for name, share in shares.items() if share < SHARES[name]} == {}
+
+
+@pytest.mark.parametrize(
+    ("check", "actual", "expected", "same"),
+    [
+        ("expect_eq", np.array([1.0, np.nan]), np.array([1.0, np.nan]), True),
+        ("expect_eq", np.float32([1.0]), np.float32([1.0000001]), False),
+        ("expect_close", np.float32([1.0]), np.float32([1.005]), True),
+        ("expect_close", np.float32([1.0]), np.float32([1.02]), False),
+        ("expect_close", np.float32([np.inf]), np.float32([-np.inf]), False),
+        ("expect_close", np.float32([np.nan]), np.float32([0.0]), False),
+        ("expect_close", np.int32([1000]), np.int32([1001]), False),
+        ("expect_eq", np.int64([2**62]), np.int64([2**62 + 1]), False),
+        ("expect_eq", np.int32([1]), np.int64([1]), False),
+        ("expect_close", np.float32([[1.0]]), np.float32([1.0]), False),
+        (
+            "expect_close",
+            np.complex64([complex(np.inf, 1)]),
+            np.complex64([complex(np.inf, 1)]),
+            True,
+        ),
+    ],
+)
+def test_the_comparison_tells_same_from_different(
+    check: str, actual: np.ndarray, expected: np.ndarray, same: bool
+) -> None:
+    assert (differing(check, actual, expected) == "") is same
