@@ -19,6 +19,8 @@ __all__ = [
     "Shape",
     "evaluate",
     "evaluate_ranks",
+    "evaluate",
+    "evaluate_ranks",
     "from_proto",
     "load",
     "parse_text",

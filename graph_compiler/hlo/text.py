@@ -15,6 +15,7 @@ comments; `parse_text` reads these, so that `parse_text(print_text(module))` is 
 from __future__ import annotations
 
 import base64
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ import numpy as np
 from graph_compiler.hlo.graph import CONVENTIONS, Computation, Instruction, Module
 from graph_compiler.hlo.proto import encode_fields
 from graph_compiler.hlo.record import Record
-from graph_compiler.hlo.text_attributes import ATTRIBUTES, defaults
+from graph_compiler.hlo.text_attributes import ATTRIBUTES, TextAttribute, defaults
 from graph_compiler.hlo.text_calls import (
     show_buffer_donor,
     show_calls,
@@ -31,7 +32,7 @@ from graph_compiler.hlo.text_calls import (
 )
 from graph_compiler.hlo.text_forms import show_frontend, show_metadata
 from graph_compiler.hlo.text_parser import parse_module
-from graph_compiler.hlo.text_scan import quote, shown_name
+from graph_compiler.hlo.text_scan import Scanner, quote, shown_name
 from graph_compiler.hlo.text_values import show_literal, show_shape
 from isa.errors import NeuronError
 
@@ -329,6 +330,20 @@ def attribute_words(instruction: Instruction) -> list[str]:
         if row.field in hidden:
             continue
         text = row.show(instruction)
-        if text is not None:
+        if text is not None and _is_readable(row, text):
             words.append(f"{row.name}={text}")
     return words
+
+
+@lru_cache(maxsize=4096)
+def _is_readable(row: TextAttribute, text: str) -> bool:
+    """Whether a parser would take the text: values out of range (a number in place of an
+    enumeration's name) have none, and go into a comment."""
+    scanner = Scanner(text)
+    try:
+        if scanner.value() != text or scanner.position != len(text):
+            return False
+        row.read(text, {})
+    except (NeuronError, ValueError):
+        return False
+    return True

@@ -83,11 +83,11 @@ def _index(numbers: Any) -> str:
 
 def show_input_output_alias(record: Record) -> str | None:
     """`{ {0}: (1, {}, may-alias) }`; None where nothing is aliased."""
-    if not record.entries:
+    if not record.entries or any(row.kind not in _KINDS for row in record.entries):
         return None
     rows = (
         f"{_index(row.output_shape_index)}: ({row.parameter_number}, "
-        f"{_index(row.parameter_shape_index)}, {_KINDS.get(row.kind, row.kind)})"
+        f"{_index(row.parameter_shape_index)}, {_KINDS[row.kind]})"
         for row in record.entries
     )
     return "{ " + ", ".join(rows) + " }"

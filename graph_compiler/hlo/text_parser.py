@@ -116,18 +116,20 @@ class ModuleParser:
         self._tables(attributes)
         entry = None
         while not scanner.at_end:
+            place = scanner.position
             is_entry = scanner.accept_word("ENTRY")
             computation = self._computation()
             if computation.name in self.computations:
-                raise scanner.fail(f"there is a second computation {computation.name!r}")
+                raise scanner.fail(
+                    f"there is a second computation {computation.name!r}", place, "hlo-invalid"
+                )
             self.computations[computation.name] = computation
             if is_entry:
                 entry = computation
-        if not self.computations:
-            raise scanner.fail("computation expected")
+        if entry is None:
+            raise scanner.fail("ENTRY expected: the text has no entry computation")
         self._link_calls()
         computations = list(self.computations.values())
-        entry = entry or computations[-1]
         for field, kind in (
             ("input_output_alias", "HloInputOutputAliasProto"),
             ("buffer_donor", "HloBufferDonorProto"),
@@ -204,7 +206,9 @@ class ModuleParser:
         instructions: dict[str, Instruction] = {}
         operands: list[tuple[Instruction, list[str], list[str], int]] = []
         root = None
-        number = self._guard(position, lambda: extra.id) or len(self.computations) + 1
+        number = self._guard(position, lambda: extra.id)
+        if number is None:
+            number = len(self.computations) + 1
         while not scanner.accept("}"):
             is_root = scanner.accept_word("ROOT")
             start = scanner.position
@@ -220,6 +224,7 @@ class ModuleParser:
         if not instructions:
             raise scanner.fail(f"the computation {name!r} is empty")
         for instruction, names, before, start in operands:
+            scanner.instruction = instruction.name
             instruction.operands = self._named(instructions, names, name, start)
             instruction.control_predecessors = self._named(instructions, before, name, start)
             _fill_defaults(instruction)
