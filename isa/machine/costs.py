@@ -102,6 +102,7 @@ BN_AGGREGATE = Cost(Case("Max(MIN_II, 13*N/3*S)", source=_DOCUMENTED))
 SELECT_REDUCE = Cost(Case(_STREAM, source="not published: as tensor_scalar_reduce", assumed=True))
 RANGE_SELECT = Cost(Case(_STREAM, source=_DOCUMENTED))
 EXPONENTIAL = Cost(Case(_STREAM, source="not published: as tensor_scalar_reduce", assumed=True))
+STREAM_SHUFFLE = Cost(Case(_STREAM, source=_DOCUMENTED))
 TRANSPOSE_32 = Cost(
     Case("Max(89, N)", "generation >= 3", _MEASURED + " (93 ns an issue)"),
     Case(_STREAM, source=_DOCUMENTED),
@@ -130,6 +131,16 @@ READ_ACCUMULATOR = Cost(
 # GpSimd engine
 
 GPSIMD_STREAM = Cost(Case("gpsimd_startup_cycles + N*S", source=_DOCUMENTED))
+
+GATHER_ELEMENTS = Cost(
+    Case("gpsimd_startup_cycles + N*S", source="not published: as iota", assumed=True)
+)
+LOCAL_GATHER = Cost(
+    Case(
+        "gpsimd_startup_cycles + count*width*Min(4/out_bytes, width)*4*width/(28 + 4*width)",
+        source=_DOCUMENTED,
+    )
+)
 
 # Tensor engine. Loading fp32 is not among the fast loads: 168 ns between measured transposes of
 # 128 columns, of which the array streams for 107 ns while the next tile loads. The measured

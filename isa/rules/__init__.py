@@ -12,6 +12,7 @@ from isa.rules.accumulate import (
     result_of_reduction,
 )
 from isa.rules.form import Call, Rule, Violation
+from isa.rules.gather import GATHER_COUNT, GATHER_GROUPS, SHUFFLE_MASK, gather_positions
 from isa.rules.generic import check_call
 from isa.rules.matmul import (
     MATMUL_CONTRACTION,
@@ -62,6 +63,7 @@ from isa.rules.sizes import (
     row_elements_multiple,
     row_elements_within,
     same_partitions,
+    same_row_elements,
 )
 
 __all__ = [
@@ -72,6 +74,8 @@ __all__ = [
     "DMA_ENGINE",
     "DMA_HWDGE",
     "DMA_PRIORITY",
+    "GATHER_COUNT",
+    "GATHER_GROUPS",
     "GPSIMD_NO_PSUM",
     "MATMUL_CONTRACTION",
     "MATMUL_DTYPES",
@@ -85,6 +89,7 @@ __all__ = [
     "REDUCE_RESULT",
     "REVERSE_NOT_SUPPORTED",
     "SCALAR_COPY_GENERATION",
+    "SHUFFLE_MASK",
     "TENSOR_SCALAR_ENGINE",
     "TRANSPOSE_ENGINE",
     "TRANSPOSE_SHAPE",
@@ -100,6 +105,7 @@ __all__ = [
     "dge_mode",
     "dimensions_at_most",
     "float32_columns",
+    "gather_positions",
     "loaded_value",
     "not_both_psum",
     "one_element",
@@ -116,5 +122,6 @@ __all__ = [
     "same_dtype",
     "same_elements",
     "same_partitions",
+    "same_row_elements",
     "transpose_engine",
 ]

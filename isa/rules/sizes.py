@@ -37,6 +37,26 @@ def same_partitions(*names: str, document: str) -> Rule:
     return Rule("same_partitions", document, check, text)
 
 
+def same_row_elements(*names: str, document: str) -> Rule:
+    """The tensors have the same number of elements in each partition."""
+
+    def check(call: Call) -> Violation | None:
+        first, reference = names[0], call.field(names[0])
+        for name in names[1:]:
+            tensor = call.field(name)
+            if free_elements(tensor) != free_elements(reference):
+                return Violation(
+                    "shape-mismatch",
+                    f"{first} has {free_elements(reference)} elements per partition, {name} has "
+                    f"{free_elements(tensor)} ({shape_text(reference)} and {shape_text(tensor)})",
+                    operand=name,
+                )
+        return None
+
+    text = f"{listed(names)} have the same elements in each partition."
+    return Rule("same_row_elements", document, check, text)
+
+
 def row_elements(name: str, count: int, document: str) -> Rule:
     """The operand, if it is given, has this many elements in each partition."""
 

@@ -16,7 +16,7 @@ import numpy as np
 from isa.enums import Engine
 from isa.errors import NeuronError
 from isa.spec import MachineInstruction
-from simulator.checks import vector_rows  # noqa: F401 (registers its rows)
+from simulator.checks import gather_rows, vector_rows  # noqa: F401 (register their rows)
 from simulator.checks.marks import CLEAN, EMPTY, TAINTED, UNWRITTEN, Space, Tracked
 from simulator.checks.propagation import Operands, Use, propagate
 from simulator.views import Indirect

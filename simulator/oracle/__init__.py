@@ -22,6 +22,7 @@ from simulator.oracle import (  # noqa: F401  (each registers its kernels)
     accumulate,
     dma,
     elementwise,
+    gather,
     gpsimd,
     scalar,
     scan,

@@ -42,19 +42,19 @@ TILES = [
     (Memory.psum, "float32", (24, 24)),
     (Memory.psum, "float32", (32, 24)),
 ]
-SKIPPED = {row.name for row in OPERATIONS.values() if not row.public or not row.operands}
+INDICES = [(Memory.sbuf, "uint32", (32, 8)), (Memory.sbuf, "uint16", (32, 1))]
+"""Tiles of zeros, which no step writes: indices that every tile has."""
+
+INDEX_DTYPES = [frozenset({dtype}) for _, dtype, _ in INDICES]
+SHUFFLE = tuple(255 if lane % 5 == 0 else (lane * 7) % 24 for lane in range(32))
+# A register operation needs a register, a barrier a second core: their own tests have them.
 ROWS = [
     row
     for row in OPERATIONS.values()
-    if row.name not in SKIPPED
-    # A register operation needs a register, a barrier a second core: their own tests have them.
-    and not any(
-        f.kind in (Kind.register, Kind.integers)
-        and not f.optional
-        and f.default is REQUIRED
-        and n != "axis"
-        for _, n, f in row.attributes
-    )
+    if row.public
+    and row.operands
+    and row.minimum_cores == 1
+    and not any(f.kind is Kind.register for _, _, f in row.attributes)
 ]
 ALU_OPERATORS = sorted(ALU.values(), key=lambda op: op.name)
 ATTRIBUTE_VALUES = {
@@ -62,7 +62,7 @@ ATTRIBUTE_VALUES = {
     Kind.alu: ALU_OPERATORS,
     Kind.activation: sorted(ACTIVATIONS.values(), key=lambda a: a.name),
     Kind.pattern: [((1, 24),), ((3, 4), (-2, 6))],
-    Kind.integers: [(1,)],
+    Kind.integers: [(1,), SHUFFLE],
     Kind.value: [-3, 0, 5],
     Kind.integer: [-3, 0, 2],
     Kind.float32: [0.0, -1.5, 3.0],
@@ -73,7 +73,7 @@ USES_PER_OPERATION = 30
 
 
 def tile_access(index):
-    memory, dtype, shape = TILES[index]
+    memory, dtype, shape = (TILES + INDICES)[index]
     tensor = Tensor(index, f"tile{index}", memory, dtype, shape)
     return Access(tensor, dtype, shape, (shape[1], 1))
 
@@ -93,6 +93,10 @@ def field_value(random, field):
     """(value for the step, value as the rules see it)."""
     if isinstance(field, Operand):
         choices = [i for i, tile in enumerate(TILES) if tile[0] in field.memories]
+        if field.column:
+            choices = [i for i in choices if TILES[i][2][1] == 1]
+        if not field.role.writes and field.dtypes in INDEX_DTYPES:
+            choices = [len(TILES) + INDEX_DTYPES.index(field.dtypes)]
         if field.immediate and random.random() < 0.4:
             number = random.choice([0.5, 2.0, -1.0])
             return number, number
@@ -196,6 +200,9 @@ def kernel(data, trips, program):
             nisa.tensor_copy(dst=inside, src=tile)
             tile = inside
         tiles.append(tile)
+    for _, dtype, shape in INDICES:
+        tiles.append(nl.ndarray(shape, dtype=dtype, buffer=nl.sbuf))
+        nisa.memset(dst=tiles[-1], value=0)
     reset_registers()
     run_steps(program, tiles, counts)
     outs = []

@@ -1,0 +1,107 @@
+"""Rules of operations that move elements by index."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isa.machine.gather import GPSIMD_PARTITIONS, KEEP, LANES
+from isa.rules.form import (
+    ISA,
+    Call,
+    Rule,
+    Violation,
+    free_elements,
+    partitions,
+    plural,
+    shape_text,
+)
+
+_MOST_POSITIONS = 4096
+
+
+def _shuffle_mask(call: Call) -> Violation | None:
+    mask = tuple(call.shuffle_mask)
+    if len(mask) != LANES or not all(x == KEEP or 0 <= x < LANES for x in mask):
+        return Violation(
+            "value-not-allowed",
+            f"shuffle_mask is {mask}",
+            why=f"A mask names, for each of {LANES} partitions, the one to copy from: "
+            f"0 to {LANES - 1}, or {KEEP} to keep what is there.",
+            operand="shuffle_mask",
+        )
+    written, read = partitions(call.dst), partitions(call.src)
+    for row in range(written if isinstance(written, int) else 0):
+        source = row - row % LANES + mask[row % LANES]
+        if mask[row % LANES] != KEEP and isinstance(read, int) and source >= read:
+            return Violation(
+                "value-not-allowed",
+                f"partition {row} of dst copies partition {source} of src, which has {read}",
+                why="Each quadrant of dst is filled from the same quadrant of src.",
+                hint=f"Shuffle one quadrant of {LANES} partitions at a time.",
+                operand="shuffle_mask",
+            )
+    return None
+
+
+SHUFFLE_MASK = Rule(
+    "shuffle_mask",
+    ISA + "nc_stream_shuffle",
+    _shuffle_mask,
+    "shuffle_mask has 32 entries from 0 to 31, or 255 to keep a partition; src has the partitions "
+    "that it names.",
+)
+
+
+def _gather_groups(call: Call) -> Violation | None:
+    if partitions(call.index) % GPSIMD_PARTITIONS == 0:
+        return None
+    return Violation(
+        "shape-mismatch",
+        f"index {shape_text(call.index)} has {plural(partitions(call.index), 'partition')}, "
+        f"expected a multiple of {GPSIMD_PARTITIONS}",
+        why=f"Each core of the GpSimd engine gathers in its {GPSIMD_PARTITIONS} partitions.",
+        operand="index",
+    )
+
+
+GATHER_GROUPS = Rule(
+    "gather_groups",
+    ISA + "local_gather",
+    _gather_groups,
+    "index has a multiple of 16 partitions.",
+)
+
+
+def gather_positions(index: Any) -> Any:
+    """How many positions each group of 16 partitions of an index tile has."""
+    return GPSIMD_PARTITIONS * free_elements(index)
+
+
+def _gather_count(call: Call) -> Violation | None:
+    most = gather_positions(call.index)
+    count = most if call.num_valid_indices is None else call.num_valid_indices
+    if not 0 < count <= most or count > _MOST_POSITIONS:
+        return Violation(
+            "value-not-allowed",
+            f"{count} positions from index {shape_text(call.index)}, expected 1 to "
+            f"{min(most, _MOST_POSITIONS)}",
+            operand="num_valid_indices",
+        )
+    expected = count * call.num_elem_per_idx
+    if free_elements(call.dst) == expected:
+        return None
+    return Violation(
+        "shape-mismatch",
+        f"dst {shape_text(call.dst)} has {plural(free_elements(call.dst), 'element')} per "
+        f"partition, expected {count} x {call.num_elem_per_idx}",
+        operand="dst",
+    )
+
+
+GATHER_COUNT = Rule(
+    "gather_count",
+    ISA + "local_gather",
+    _gather_count,
+    "A group has at most 4096 positions, num_valid_indices is no more than its elements of index, "
+    "and dst has num_elem_per_idx elements for each.",
+)

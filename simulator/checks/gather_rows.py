@@ -1,0 +1,78 @@
+"""How initialisation marks pass through rows that move elements by index."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from isa.machine import gather
+from simulator.checks.marks import Tracked
+from simulator.checks.propagation import Mask, Use, both, propagates
+from simulator.oracle.gather import positions_of_group, shuffled
+
+Array = np.ndarray[Any, Any]
+
+
+def taken(use: Use, operand: Tracked, marks: Array) -> Mask:
+    """Marks of elements that were taken from an operand, with a finding where they are missing."""
+    if marks.all():
+        return None
+    use.shadow.found(use, operand, marks)
+    return marks
+
+
+@propagates(gather.StreamShuffle)
+def _stream_shuffle(use: Use) -> None:
+    dst, src = use.operand(0), use.operand(1)
+    old, new = dst.mask(), src.mask()
+    if old is None and new is None:
+        return
+    shape = dst.view.shape
+    written, sources = shuffled(use.values[2], shape[0])
+    result = np.ones(shape, np.bool_) if old is None else np.array(old).reshape(shape)
+    marks = None if new is None else taken(use, src, new[sources])
+    result[written] = True if marks is None else marks.reshape(result[written].shape)
+    dst.write(None if result.all() else result)
+
+
+@propagates(gather.GatherElements)
+def _gather_elements(use: Use) -> None:
+    dst, data, indices = use.operand(0), use.operand(1), use.operand(2)
+    known, held = use.read(indices), data.mask()
+    mask: Mask = None
+    if held is not None:
+        rows = held.reshape(held.shape[0], -1)
+        chosen = indices.view.reshape(rows.shape[0], -1).astype(np.int64)
+        # An index outside is the instruction's own error.
+        chosen = np.minimum(chosen, rows.shape[1] - 1)
+        mask = taken(use, data, np.take_along_axis(rows, chosen, axis=1))
+    shape = dst.view.shape
+    mask = None if mask is None else mask.reshape(shape)
+    dst.write(both(mask, None if known is None else known.reshape(shape)))
+
+
+@propagates(gather.LocalGather)
+def _local_gather(use: Use) -> None:
+    dst, src, index = use.operand(0), use.operand(1), use.operand(2)
+    width, count = use.values[3], use.values[4]
+    known, held = index.mask(), src.mask()
+    if known is None and held is None:
+        dst.write(None)
+        return
+    partitions = src.view.shape[0]
+    result = np.ones((partitions, count * width), np.bool_)
+    named = np.ones((partitions, count), np.bool_)
+    for group in range(partitions // gather.GPSIMD_PARTITIONS):
+        part = slice(group * gather.GPSIMD_PARTITIONS, (group + 1) * gather.GPSIMD_PARTITIONS)
+        if held is not None:
+            rows = held[part].reshape(gather.GPSIMD_PARTITIONS, -1)
+            starts = positions_of_group(index.view, group, count)
+            columns = (starts[:, None] + np.arange(width)).reshape(-1)
+            result[part] = rows[:, np.minimum(columns, rows.shape[1] - 1)]
+        if known is not None:
+            named[part] = positions_of_group(known, group, count).astype(np.bool_)
+    marks = taken(use, src, result)
+    taken(use, index, named)
+    marks = both(marks, np.repeat(named, width, axis=1))
+    dst.write(None if marks is None or marks.all() else marks.reshape(dst.view.shape))
