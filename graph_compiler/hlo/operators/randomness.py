@@ -114,7 +114,8 @@ def _threefry_bits(state: Array, shape: tuple[int, ...], bits: int) -> tuple[Arr
 def _philox_bits(state: Array, shape: tuple[int, ...], bits: int) -> tuple[Array, Array]:
     """(new state, unsigned integers of 32 or 64 bits) from a state of (key, counter[, upper])."""
     key = _halves(state[0])
-    low, high = state[1], state[2] if len(state) > 2 else np.uint64(0)
+    # XLA's state of two words has the key stand for the upper half of the counter as well.
+    low, high = state[1], state[2] if len(state) > 2 else state[0]
     elements = math.prod(shape)
     per_counter = 4 if bits == 32 else 2
     count = -(-elements // per_counter)
