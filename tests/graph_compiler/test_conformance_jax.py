@@ -1,0 +1,123 @@
+"""jax's own test harnesses of its operations, as a differential oracle: XLA against our reference.
+
+By default a seeded sample; all of them by
+
+    python -m pytest tests/graph_compiler/test_conformance_jax.py --all-conformance
+
+Needs jax and absl-py (which jax's harnesses import).
+"""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import graph_compiler
+from graph_compiler.frontends.jax import to_proto
+from graph_compiler.hlo.operators import OPERATORS
+
+pytest.importorskip("absl.testing", reason="absl-py is not installed")
+jax = pytest.importorskip("jax", reason="jax is not installed (pip install 'opennki[jax]')")
+
+SAMPLE = 300
+"""Harnesses of a default run that use only opcodes of the table."""
+
+SHARE = 0.98
+"""The part of them that has to agree."""
+
+STEPS = 64
+"""Allowed error in steps of the type (its epsilon), relative and absolute: the harnesses' sums
+have up to some hundred terms of about 1, and the order of summation is free."""
+
+
+def harnesses() -> list[Any]:
+    """All harnesses that jax itself implements on CPUs, in a seeded order."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from jax._src.internal_test_util import test_harnesses
+
+    chosen = [item for item in test_harnesses.all_harnesses if item.filter("cpu")]
+    random.Random(0).shuffle(chosen)
+    return chosen
+
+
+def difference(actual: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> str:
+    """Why an output is not what XLA computes; "" where it is."""
+    if (actual.dtype, actual.shape) != (expected.dtype, expected.shape):
+        return f"{actual.dtype}{actual.shape} instead of {expected.dtype}{expected.shape}"
+    if actual.dtype.kind in "biu":
+        same = actual == expected
+    else:
+        tolerance = STEPS * float(ml_dtypes.finfo(actual.dtype).eps)
+        # Types of 16 bits and less: XLA rounds after every step of a fused sum, or after none.
+        tolerance = min(tolerance, 0.05)
+        wide = np.complex128 if actual.dtype.kind == "c" else np.float64
+        same = np.isclose(
+            actual.astype(wide), expected.astype(wide), tolerance, tolerance, equal_nan=True
+        )
+    if np.all(same):
+        return ""
+    first = tuple(int(i) for i in np.argwhere(~np.atleast_1d(same))[0]) if actual.ndim else ()
+    return (
+        f"{np.size(same) - np.sum(same)} of {actual.size} differ, first at {list(first)}: "
+        f"{actual[first]} instead of {expected[first]}"
+    )
+
+
+def outcome_of(harness: Any) -> str | None:
+    """ "" where XLA and the reference agree, None where the graph uses what the table lacks."""
+    arguments = harness.dyn_args_maker(np.random.RandomState(0))
+    module = graph_compiler.load(to_proto(harness.dyn_fun, *arguments))
+    if any(item.opcode not in OPERATORS for item in module.instructions()):
+        return None
+    if any(item.opcode == "custom-call" for item in module.instructions()):
+        return None
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(arguments)]
+    with jax.default_matmul_precision("highest"):
+        expected = [np.asarray(x) for x in jax.tree.leaves(jax.jit(harness.dyn_fun)(*arguments))]
+    try:
+        actual = graph_compiler.evaluate(module, *leaves)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    if len(actual) != len(expected):
+        return f"{len(actual)} outputs instead of {len(expected)}"
+    reasons = (difference(np.asarray(one), other) for one, other in zip(actual, expected))
+    return next((reason for reason in reasons if reason), "")
+
+
+def test_the_reference_agrees_with_xla_on_the_harnesses_of_jax(
+    pytestconfig: pytest.Config, report_table: Callable[[str], None]
+) -> None:
+    wanted = None if pytestconfig.getoption("--all-conformance") else SAMPLE
+    total = 0
+    failures: list[str] = []
+    excluded: Counter[str] = Counter()
+    with jax.enable_x64(True):
+        for harness in harnesses():
+            reason = outcome_of(harness)
+            if reason is None:
+                excluded[harness.group_name] += 1
+                continue
+            total += 1
+            if reason:
+                failures.append(f"{harness.fullname}: {reason}")
+            if total == wanted:
+                break
+    groups = ", ".join(f"{name} {count}" for name, count in sorted(excluded.items()))
+    report_table(
+        "\n".join(
+            [
+                f"jax harnesses: {total - len(failures)} of {total} agree; of the others "
+                f"{excluded.total()} use opcodes or custom calls beyond the table ({groups})",
+                *failures,
+            ]
+        )
+    )
+    assert len(failures) <= (1 - SHARE) * total
