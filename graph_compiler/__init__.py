@@ -19,8 +19,6 @@ __all__ = [
     "Shape",
     "evaluate",
     "evaluate_ranks",
-    "evaluate",
-    "evaluate_ranks",
     "from_proto",
     "load",
     "parse_text",

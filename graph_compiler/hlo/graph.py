@@ -220,7 +220,9 @@ class Module:
         frame = _numbered(frames, metadata.stack_frame_id)
         place = _numbered(places, frame.file_location_id) if frame is not None else None
         file = _numbered(files, place.file_name_id) if place is not None else None
-        return instruction.source if file is None else f"{file}:{place.line}"
+        if file is None or place is None:
+            return instruction.source
+        return f"{file}:{place.line}"
 
     def renumber(self) -> None:
         """Number computations and instructions anew, and give unnamed ones a name, in place."""

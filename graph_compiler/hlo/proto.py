@@ -236,6 +236,12 @@ class _ModuleReader:
         if message.HasField("literal"):
             literal = message.literal
             stated = self.values.shape(literal.shape)
+            if not stated.same_as(shape):
+                raise NeuronError(
+                    "hlo-shape-mismatch",
+                    f"The instruction {message.name!r} has the shape {shape}, its literal "
+                    f"{stated}.",
+                )
             attributes["literal"] = literal_array(literal, stated, repr(message.name))
             if stated != shape:
                 attributes["literal_shape"] = stated
@@ -262,7 +268,8 @@ def encode_fields(
     values = dict(values)
     literal = values.pop("literal", None)
     if literal is not None:
-        _write_literal(message, *literal, writer)
+        elements, shape, rest = literal
+        _write_literal(message, elements, shape, rest, writer)
     _write_rest(kind, values, message, writer)
     return message.SerializeToString() + unknown
 

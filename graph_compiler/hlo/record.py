@@ -37,7 +37,7 @@ class Record:
     values: dict[str, Any]
     unknown: bytes
 
-    def __init__(self, message: str, /, unknown: bytes = b"", **values: Any) -> None:
+    def __init__(self, message: str, unknown: bytes = b"", /, **values: Any) -> None:
         self.message = message
         self.values = values
         self.unknown = unknown

@@ -10,6 +10,9 @@ from graph_compiler.hlo.text_scan import inside, integer, integers, plain_name, 
 from graph_compiler.hlo.text_values import parse_shape, show_shape
 from graph_compiler.hlo.types import Shape
 
+_BRANCHES = (("true_computation", 0), ("false_computation", 1))
+"""Of a conditional whose selector is a truth value; one with an index has a list."""
+
 _CALLEES: dict[str, tuple[tuple[str, int], ...]] = {
     "while": (("condition", 1), ("body", 0)),
     "select-and-scatter": (("select", 0), ("scatter", 1)),
@@ -18,6 +21,7 @@ _CALLEES: dict[str, tuple[tuple[str, int], ...]] = {
     "async-update": (("calls", 0),),
     "async-done": (("calls", 0),),
     "custom-call": (),
+    "conditional": _BRANCHES,
 }
 """Attributes that name the called computations, with their place in `Instruction.called`."""
 
@@ -42,14 +46,10 @@ def show_calls(instruction: Instruction) -> list[str]:
     called = instruction.called
     if not called:
         return []
-    if instruction.opcode == "conditional":
-        by_truth = instruction.operands and instruction.operands[0].shape.element_type == "pred"
-        if by_truth and len(called) == 2:
-            rows = (("true_computation", 0), ("false_computation", 1))
-        else:
-            return [f"branch_computations={_list(called)}"]
-    else:
-        rows = _CALLEES.get(instruction.opcode, _ONE)
+    rows = _CALLEES.get(instruction.opcode, _ONE)
+    selector = instruction.operands[0].shape.element_type if instruction.operands else ""
+    if rows is _BRANCHES and selector != "pred":
+        return [f"branch_computations={_list(called)}"]
     if len(rows) != len(called):
         return [f"called_computations={_list(called)}"]
     return [f"{name}=%{shown_name(called[place].name)}" for name, place in rows]

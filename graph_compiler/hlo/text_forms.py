@@ -106,9 +106,9 @@ def read_window(text: str) -> Record:
         if len(rows) != count or any(len(row) != len(fields) for row in rows):
             raise ValueError(f"{name} of the window has not {count} dimensions")
         for record, row in zip(records, rows):
-            for field, value in zip(fields, row):
-                if value:
-                    record.values[field] = bool(value) if absent is False else value
+            for field, number in zip(fields, row):
+                if number:
+                    record.values[field] = bool(number) if absent is False else number
     return Record("Window", **({"dimensions": tuple(records)} if records else {}))
 
 

@@ -128,6 +128,37 @@ def check_size(shape: Shape, owner: str) -> None:
         raise NeuronError("hlo-too-large", f"{owner} has {shape.bytes} bytes: {shape}.")
 
 
+_WITH_LITERAL = frozenset({"constant"})
+"""Opcodes that are nothing without their elements."""
+
+
+def _check_literal(instruction: Instruction, owner: str) -> None:
+    if instruction.opcode not in _WITH_LITERAL:
+        return
+    literal = instruction.attributes.get("literal")
+    if literal is None:
+        raise NeuronError(
+            "hlo-invalid",
+            f"{owner} has no elements.",
+            hint="Write the graph with its large constants.",
+        )
+    if not _fits(literal, instruction.shape):
+        raise NeuronError(
+            "hlo-shape-mismatch",
+            f"The elements of {owner} are not those of {instruction.shape.plain()}.",
+        )
+
+
+def _fits(literal: Any, shape: Shape) -> bool:
+    if shape.is_tuple:
+        return len(literal) == len(shape.tuple_shapes) and all(
+            _fits(part, of) for part, of in zip(literal, shape.tuple_shapes)
+        )
+    if not shape.is_array:
+        return True
+    return bool(literal.shape == shape.dimensions and literal.dtype == shape.numpy_dtype())
+
+
 def _check_meaning(instruction: Instruction) -> None:
     from graph_compiler.hlo.operators import OPERATORS
     from graph_compiler.hlo.operators.row import check_counts
@@ -140,6 +171,7 @@ def _check_meaning(instruction: Instruction) -> None:
             "hlo-unknown-opcode", f"{instruction.opcode!r} of `{instruction.name}` is no opcode."
         )
     check_counts(instruction, row)
+    _check_literal(instruction, owner)
     try:
         inferred = row.infer(instruction)
     except _MALFORMED as error:
