@@ -15,7 +15,8 @@ def require(module: str, extra: str, purpose: str) -> ModuleType:
     """
     try:
         return importlib.import_module(module)
-    except ImportError as error:
+    except (ImportError, AttributeError, OSError) as error:
+        # Not only absent: also made for other releases, or without its shared libraries.
         package = module.partition(".")[0]
         raise NeuronError(
             "missing-extra",
