@@ -132,6 +132,17 @@ READ_ACCUMULATOR = Cost(
 
 GPSIMD_STREAM = Cost(Case("gpsimd_startup_cycles + N*S", source=_DOCUMENTED))
 
+PARTITION_REDUCE = Cost(
+    Case("gpsimd_startup_cycles + N*S", source="not published: as iota", assumed=True)
+)
+SEQUENCE_BOUNDS = Cost(
+    Case("gpsimd_startup_cycles + N*S", source="not published: as iota", assumed=True)
+)
+NONZERO_WITH_COUNT = Cost(
+    Case("gpsimd_startup_cycles + N*S", source="not published: as iota", assumed=True)
+)
+# N is K, or the columns of src (n / 16) where they are more.
+TOP_K = Cost(Case("4*n + N", source="nki.isa.topk"))
 GATHER_ELEMENTS = Cost(
     Case("gpsimd_startup_cycles + N*S", source="not published: as iota", assumed=True)
 )

@@ -37,3 +37,18 @@ class AffineSelect(MachineInstruction):
     channel_multiplier = Attribute(kind=Kind.integer)
     op = Attribute(kind=Kind.alu)
     on_false = Attribute(kind=Kind.float32)
+
+
+class PartitionReduce(MachineInstruction):
+    """dst [1, *free] = reduction of data over its partitions by `op`.
+
+    Arithmetic in fp32, in the order of TensorReduce; bit-vector operators on the bit patterns.
+    """
+
+    opcode = 0x54
+    engines = (Engine.gpsimd,)
+    cost = costs.PARTITION_REDUCE
+    document = _API + "tensor_partition_reduce"
+    dst = Write(SBUF)
+    data = Read(SBUF)
+    op = Attribute(kind=Kind.alu)

@@ -11,6 +11,8 @@ from isa.fields import SBUF, Attribute, Kind, Read, Write
 from isa.machine import gpsimd
 from isa.spec import Instruction, Operation
 
+_PARTITION_REDUCE = "nki/api/nki.isa.rst#nki.isa.tensor_partition_reduce"
+
 
 class Iota(Operation):
     """dst[p, w, z, y, x] = offset + p * channel_multiplier + sum of index * step, in int32.
@@ -99,3 +101,46 @@ class AffineSelect(Operation):
                 (dst, on_true, pattern, offset, multiplier, op, on_false),
             ),
         )
+
+
+class TensorPartitionReduce(Operation):
+    """dst [1, *free] = reduction of data over its partitions on the GpSimd engine.
+
+    `op` is add, average, maximum, bitwise_or or bitwise_and; arithmetic in fp32. Raises
+    shape-mismatch, operator-not-allowed, dtype-not-allowed (bit-vector operator, no integers),
+    wrong-memory (PSUM).
+
+    Example:
+        >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+        >>> @nki.jit
+        ... def mean_of_rows(a):
+        ...     mean = nl.ndarray((1, a.shape[1]), dtype=nl.float32, buffer=nl.sbuf)
+        ...     nisa.tensor_partition_reduce(dst=mean, op=nl.average, data=nl.load(a))
+        ...     out = nl.ndarray(mean.shape, dtype=nl.float32, buffer=nl.shared_hbm)
+        ...     nisa.dma_copy(dst=out, src=mean)
+        ...     return out
+        >>> print(mean_of_rows(np.array([[1, 2, 3], [4, 6, 8]], np.float32)))
+        [[2.5 4.  5.5]]
+    """
+
+    name = "tensor_partition_reduce"
+    document = _PARTITION_REDUCE
+    engines = (Engine.gpsimd,)
+    dst = Write(SBUF)
+    op = Attribute(kind=Kind.alu)
+    data = Read(SBUF)
+    rules = (
+        rules.partition_count("dst", 1, _PARTITION_REDUCE),
+        rules.same_row_elements("dst", "data", document=_PARTITION_REDUCE),
+        rules.operator_among(
+            "op",
+            ("add", "average", "maximum", "bitwise_or", "bitwise_and"),
+            _PARTITION_REDUCE,
+        ),
+        rules.bitvec_dtypes("op", "dst", "data"),
+    )
+
+    @classmethod
+    def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
+        dst, op, data = values
+        return (Instruction(gpsimd.PartitionReduce, Engine.gpsimd, (dst, data, op)),)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from isa.affine import bounds
 from isa.rules.form import (
     Call,
@@ -13,6 +16,7 @@ from isa.rules.form import (
     largest,
     listed,
     partitions,
+    plural,
     shape_text,
 )
 
@@ -55,6 +59,43 @@ def same_row_elements(*names: str, document: str) -> Rule:
 
     text = f"{listed(names)} have the same elements in each partition."
     return Rule("same_row_elements", document, check, text)
+
+
+def partition_count(name: str, count: int, document: str) -> Rule:
+    """The operand has this many partitions."""
+
+    def check(call: Call) -> Violation | None:
+        tensor = call.field(name)
+        if partitions(tensor) == count:
+            return None
+        return Violation(
+            "shape-mismatch",
+            f"{name} {shape_text(tensor)} has {partitions(tensor)} partitions, expected {count}",
+            operand=name,
+        )
+
+    return Rule("partition_count", document, check, f"{name} has {plural(count, 'partition')}.")
+
+
+def row_elements_of(
+    name: str, other: str, expected: Callable[[Any], Any], words: str, document: str
+) -> Rule:
+    """The elements per partition follow from those of another operand: `expected`, in `words`."""
+
+    def check(call: Call) -> Violation | None:
+        tensor, source = call.field(name), call.field(other)
+        count = expected(free_elements(source))
+        if free_elements(tensor) == count:
+            return None
+        return Violation(
+            "shape-mismatch",
+            f"{name} {shape_text(tensor)} has {free_elements(tensor)} elements per partition, "
+            f"{other} {shape_text(source)} needs {count}",
+            operand=name,
+        )
+
+    text = f"{name} has {words} {other}'s elements in each partition."
+    return Rule("row_elements_of", document, check, text)
 
 
 def row_elements(name: str, count: int, document: str) -> Rule:

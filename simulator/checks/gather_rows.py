@@ -1,4 +1,4 @@
-"""How initialisation marks pass through rows that move elements by index."""
+"""How initialisation marks pass through rows that take elements by position."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from isa.machine import gather
+from isa.machine import gather, gpsimd, sequence
 from simulator.checks.marks import Tracked
 from simulator.checks.propagation import Mask, Use, both, propagates
 from simulator.oracle.gather import positions_of_group, shuffled
@@ -76,3 +76,50 @@ def _local_gather(use: Use) -> None:
     taken(use, index, named)
     marks = both(marks, np.repeat(named, width, axis=1))
     dst.write(None if marks is None or marks.all() else marks.reshape(dst.view.shape))
+
+
+@propagates(gpsimd.PartitionReduce)
+def _partition_reduce(use: Use) -> None:
+    dst, mask = use.operand(0), use.read(use.operand(1))
+    if mask is not None:
+        mask = np.logical_and.reduce(mask.reshape(mask.shape[0], -1), axis=0)
+    dst.write(None if mask is None else mask.reshape(dst.view.shape))
+
+
+@propagates(sequence.SequenceBounds)
+def _sequence_bounds(use: Use) -> None:
+    dst, mask = use.operand(0), use.read(use.operand(1))
+    # A bound may be anywhere in the sequence.
+    dst.write(None if mask is None else np.zeros(dst.view.shape, np.bool_))
+
+
+@propagates(sequence.NonzeroWithCount)
+def _nonzero_with_count(use: Use) -> None:
+    dst, src = use.operand(0), use.operand(1)
+    old, new = dst.mask(), src.mask()
+    if old is None and new is None:
+        return
+    result = np.ones(dst.view.shape, np.bool_) if old is None else np.array(old)
+    written = slice(None, None, gather.GPSIMD_PARTITIONS)
+    result[written] = True
+    marks = None if new is None else taken(use, src, new[written])
+    if marks is not None:
+        whole = np.logical_and.reduce(marks.reshape(marks.shape[0], -1), axis=1)
+        result[written] = whole.reshape((-1,) + (1,) * (result.ndim - 1))
+    dst.write(None if result.all() else result)
+
+
+@propagates(sequence.TopK)
+def _top_k(use: Use) -> None:
+    values, indices, src = use.operand(0), use.operand(1), use.operand(2)
+    held, n = src.mask(), use.values[3]
+    mask: Mask = None
+    if held is not None:
+        lines = np.array(held).reshape(held.shape[0] // gather.GPSIMD_PARTITIONS, 16, -1)
+        sequences = lines.transpose(0, 2, 1).reshape(lines.shape[0], -1)[:, :n]
+        if taken(use, src, sequences) is not None:
+            mask = np.repeat(np.logical_and.reduce(sequences, axis=1), gather.GPSIMD_PARTITIONS)
+    for operand in (values, indices):
+        shape = operand.view.shape
+        spread = None if mask is None else mask.reshape((-1,) + (1,) * (len(shape) - 1))
+        operand.write(None if spread is None else np.broadcast_to(spread, shape))

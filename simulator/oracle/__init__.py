@@ -27,6 +27,7 @@ from simulator.oracle import (  # noqa: F401  (each registers its kernels)
     scalar,
     scan,
     search,
+    sequence,
     statistics,
     tensor,
     vector,

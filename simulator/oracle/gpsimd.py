@@ -9,10 +9,11 @@ import numpy as np
 
 from isa.alu import AluOperator
 from isa.machine import gpsimd
-from simulator.conversion import load_fp32, store, store_integers, store_number
+from simulator.conversion import canonical_nan, load_fp32, store, store_integers, store_number
 from simulator.elementwise import alu
 from simulator.machine import CoreState
 from simulator.oracle.elementwise import like
+from simulator.oracle.reduction import reduce_rows
 from simulator.oracle.table import kernel
 from simulator.views import bits, same_type
 
@@ -68,3 +69,15 @@ def affine_select(
         bits(dst)[...] = np.where(mask, like(bits(data), dst.shape), bits(other))
     else:
         store(dst, np.where(mask, like(load_fp32(data), dst.shape), np.float32(on_false)))
+
+
+@kernel(gpsimd.PartitionReduce)
+def partition_reduce(state: CoreState, dst: Array, data: Array, op: AluOperator) -> None:
+    if op.arithmetic:
+        columns = np.ascontiguousarray(load_fp32(data).reshape(data.shape[0], -1).T)
+        store(dst, canonical_nan(reduce_rows(op, columns, "float32")))
+        return
+    pattern = np.ascontiguousarray(bits(data).reshape(data.shape[0], -1).T)
+    target = bits(dst)
+    result = reduce_rows(op, pattern, pattern.dtype.name)
+    target[...] = result.astype(target.dtype).reshape(dst.shape)

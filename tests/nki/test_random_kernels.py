@@ -38,6 +38,11 @@ TILES = [
     (Memory.sbuf, "float32", (32, 6)),
     (Memory.sbuf, "float32", (32, 8)),
     (Memory.sbuf, "uint32", (32, 8)),
+    (Memory.sbuf, "uint32", (32, 2)),
+    (Memory.sbuf, "bfloat16", (32, 2)),
+    (Memory.sbuf, "int32", (32, 25)),
+    (Memory.sbuf, "float32", (1, 12)),
+    (Memory.sbuf, "float32", (1, 24)),
     (Memory.sbuf, "float32", (24, 32)),
     (Memory.psum, "float32", (24, 24)),
     (Memory.psum, "float32", (32, 24)),
@@ -64,7 +69,7 @@ ATTRIBUTE_VALUES = {
     Kind.pattern: [((1, 24),), ((3, 4), (-2, 6))],
     Kind.integers: [(1,), SHUFFLE],
     Kind.value: [-3, 0, 5],
-    Kind.integer: [-3, 0, 2],
+    Kind.integer: [-3, 0, 2, 20],
     Kind.float32: [0.0, -1.5, 3.0],
     Kind.number: [0, 1, 2, 0.0, 0.5, -2.0],
     Kind.reduce_command: list(ReduceCommand)[:4],
@@ -93,6 +98,8 @@ def field_value(random, field):
     """(value for the step, value as the rules see it)."""
     if isinstance(field, Operand):
         choices = [i for i, tile in enumerate(TILES) if tile[0] in field.memories]
+        if field.dtypes is not None:
+            choices = [i for i in choices if TILES[i][1] in field.dtypes]
         if field.column:
             choices = [i for i in choices if TILES[i][2][1] == 1]
         if not field.role.writes and field.dtypes in INDEX_DTYPES:
