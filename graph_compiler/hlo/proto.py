@@ -343,7 +343,12 @@ def _write_rest(kind: str, attributes: dict[str, Any], message: Any, values: Val
         field = fields.get(name)
         if field is None:
             raise NeuronError("hlo-invalid", f"{name!r} is no field of {kind}.")
-        values.value(field.type, field.repeated, name, value, message)
+        try:
+            values.value(field.type, field.repeated, name, value, message)
+        except (ValueError, TypeError, LookupError) as error:
+            raise NeuronError(
+                "hlo-invalid", f"{name!r} of {kind} cannot be {value!r:.60}: {error}"
+            ) from None
 
 
 def _write_computation(

@@ -317,6 +317,9 @@ def test_a_module_made_anew_is_numbered_and_written() -> None:
     wrong = Instruction("negate", Shape("f32"), [y], attributes={"no_such_field": 1})
     with pytest.raises(NeuronError, match="no_such_field"):
         to_proto(Module("made", [Computation("main", [x, y, wrong])]))
+    wrong.attributes = {"exponent_bits": 1 << 40}
+    with pytest.raises(NeuronError, match="exponent_bits"):
+        to_proto(Module("made", [Computation("main", [x, y, wrong])]))
 
 
 def _descriptors(library: Path) -> list[Any]:
