@@ -7,7 +7,7 @@ Reductions fold the ranks in the order of the group.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -104,7 +104,7 @@ def _pack(values: list[Array]) -> Any:
 class Collective(Operator):
     """An operation in which the ranks of a group exchange values."""
 
-    attributes = (
+    attributes: ClassVar[tuple[str, ...]] = (
         "replica_groups",
         "collective_device_list",
         "channel_id",
@@ -145,7 +145,7 @@ class AllReduce(Collective):
     """The fold of the operand over the ranks of a group, on every rank."""
 
     opcode = "all-reduce"
-    builders = ("Allreduce", "AllReduce", "CrossReplicaSum")
+    builders: ClassVar[tuple[str, ...]] = ("Allreduce", "AllReduce", "CrossReplicaSum")
     stablehlo = "all_reduce"
     calls = (1, 1)
 
@@ -168,7 +168,7 @@ class AllGather(Collective):
     """The operands of the ranks of a group, one after another along `dimensions[0]`."""
 
     opcode = "all-gather"
-    builders = ("Allgather", "AllGather")
+    builders: ClassVar[tuple[str, ...]] = ("Allgather", "AllGather")
     stablehlo = "all_gather"
     attributes = (*Collective.attributes, "dimensions")
 
@@ -330,7 +330,7 @@ class CollectivePermute(Operator):
     """The operand of the rank that sends to this one; zeros where none does."""
 
     opcode = "collective-permute"
-    builders = ("CollectivePermute",)
+    builders: ClassVar[tuple[str, ...]] = ("CollectivePermute",)
     stablehlo = "collective_permute"
     attributes = ("source_target_pairs", "channel_id")
     arity = (1, None)

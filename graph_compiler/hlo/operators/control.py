@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -80,7 +80,7 @@ class Call(Operator):
     """The result of the called computation."""
 
     opcode = "call"
-    builders = ("Call", "CompositeCall")
+    builders: ClassVar[tuple[str, ...]] = ("Call", "CompositeCall")
     stablehlo = "composite"
     attributes = ("is_composite",)
     calls = (1, 1)
@@ -211,7 +211,7 @@ class OptimizationBarrier(Operator):
     """The operand; computations do not move across it."""
 
     opcode = "opt-barrier"
-    builders = ("OptimizationBarrier",)
+    builders: ClassVar[tuple[str, ...]] = ("OptimizationBarrier",)
     stablehlo = "optimization_barrier"
     arity = (1, 1)
 

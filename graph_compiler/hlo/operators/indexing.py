@@ -256,7 +256,8 @@ class Scatter(Operator):
                 shape.dimensions == shapes[0].dimensions
                 and update.dimensions == updates[0].dimensions,
                 instruction,
-                f"it scatters ({', '.join(map(str, updates))}) into ({', '.join(map(str, shapes))}).",
+                f"it scatters ({', '.join(map(str, updates))}) into "
+                f"({', '.join(map(str, shapes))}).",
                 "All operands have the same dimensions, and so have all updates.",
             )
         cls._check_numbers(instruction, shapes[0], indices, updates[0])
@@ -293,7 +294,8 @@ class Scatter(Operator):
             and all(update.dimensions[i] <= limit for i, limit in zip(window, limits))
             and _without(update.dimensions, window) == batch,
             instruction,
-            f"updates {update} with window dimensions {tuple(window)} go into {shape} at {indices}.",
+            f"updates {update} with window dimensions {tuple(window)} go into {shape} at "
+            f"{indices}.",
             "Window dimensions of the updates fit into the operand, the others are those of the"
             " indices.",
         )

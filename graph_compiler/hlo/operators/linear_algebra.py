@@ -195,7 +195,7 @@ _TRANSFORMS = {
     "RFFT": {"f32": "c64", "f64": "c128"},
     "IRFFT": {"c64": "f32", "c128": "f64"},
 }
-_FUNCTIONS = {
+_FUNCTIONS: dict[Any, Any] = {
     "FFT": np.fft.fftn,
     "IFFT": np.fft.ifftn,
     "RFFT": np.fft.rfftn,

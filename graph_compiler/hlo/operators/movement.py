@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -177,7 +177,7 @@ class Reshape(Operator):
     opcode = "reshape"
     builders = ("Reshape",)
     stablehlo = "reshape"
-    arity = (1, 1)
+    arity: ClassVar[tuple[int, int | None]] = (1, 1)
 
     @classmethod
     def infer(cls, instruction: Instruction) -> Shape:

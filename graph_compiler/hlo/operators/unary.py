@@ -235,14 +235,11 @@ class Transcendental(Unary):
     """A function that is not exact: computed more precisely, rounded once."""
 
     kinds = INEXACT
+    formula: ClassVar[Any]
 
     @classmethod
     def function(cls, x: Array) -> Array:
         return precise(cls.formula, x)
-
-    @classmethod
-    def formula(cls, x: Array) -> Array:
-        raise TypeError(f"the row of {cls.opcode} has no formula")
 
 
 class Exponential(Transcendental):
