@@ -7,7 +7,7 @@ in order and updates semaphores when the last one has arrived.
 from __future__ import annotations
 
 from isa.enums import DgeMode, Engine, OobMode
-from isa.fields import SBUF_OR_HBM, Attribute, Kind, Read, Write
+from isa.fields import SBUF, SBUF_OR_HBM, Attribute, Kind, Read, Write
 from isa.machine import costs
 from isa.spec import MachineInstruction
 
@@ -30,3 +30,21 @@ class DmaCopy(MachineInstruction):
     queue = Attribute(kind=Kind.integer, doc="index of the queue in the core's queue list")
     dge_mode = Attribute(kind=Kind.dge_mode, default=DgeMode.none)
     oob_mode = Attribute(kind=Kind.oob_mode, default=OobMode.error)
+
+
+class DmaTranspose(MachineInstruction):
+    """dst = src with its dimensions permuted, bit for bit: (1, 0) for two, (2, 1, 0) for three,
+    (3, 1, 2, 0) for four of them.
+
+    dst has as many dimensions as src; in SBUF the partitions are the first.
+    """
+
+    opcode = 0x61
+    engines = (Engine.sync, Engine.scalar, Engine.gpsimd, Engine.vector, Engine.tensor)
+    cost = costs.DMA_TRIGGER
+    asynchronous = True
+    document = "nki/api/nki.isa.rst#nki.isa.dma_transpose"
+    dst = Write(SBUF)
+    src = Read(SBUF_OR_HBM)
+    queue = Attribute(kind=Kind.integer, doc="index of the queue in the core's queue list")
+    dge_mode = Attribute(kind=Kind.dge_mode, default=DgeMode.none)

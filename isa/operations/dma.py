@@ -6,8 +6,8 @@ from typing import Any
 
 from isa import rules
 from isa.enums import DgeMode, Engine, OobMode
-from isa.fields import SBUF_OR_HBM, Attribute, Kind, Read, Write
-from isa.machine.dma import DmaCopy as DmaCopyInstruction
+from isa.fields import SBUF, SBUF_OR_HBM, Attribute, Kind, Read, Write
+from isa.machine import dma
 from isa.spec import Instruction, Operation
 
 
@@ -72,4 +72,58 @@ class DmaCopy(Operation):
     @classmethod
     def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
         dst, src, _, oob_mode, mode, engine = values
-        return (Instruction(DmaCopyInstruction, engine, (dst, src, 0, mode, oob_mode)),)
+        return (Instruction(dma.DmaCopy, engine, (dst, src, 0, mode, oob_mode)),)
+
+
+class DmaTranspose(Operation):
+    """dst in SBUF = src with its dimensions permuted by a DMA queue, bit for bit.
+
+    Two dimensions are swapped, (1, 0); three go to (2, 1, 0), four to (3, 1, 2, 0). `axes` may say
+    so. dst has exactly src's dimensions in that order, and its dtype. Raises shape-mismatch,
+    dtype-not-allowed, value-not-allowed (axes, or dge_mode=hwdge for a source that the hardware
+    generator cannot transpose), generation, indirect.
+
+    Example:
+        >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+        >>> @nki.jit
+        ... def transposed(a):
+        ...     tile = nl.ndarray((a.shape[1], a.shape[0]), dtype=a.dtype, buffer=nl.sbuf)
+        ...     nisa.dma_transpose(dst=tile, src=a)
+        ...     out = nl.ndarray(tile.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        ...     nisa.dma_copy(dst=out, src=tile)
+        ...     return out
+        >>> print(transposed(np.array([[1, 2, 3], [4, 5, 6]], np.float16)))
+        [[1. 4.]
+         [2. 5.]
+         [3. 6.]]
+    """
+
+    name = "dma_transpose"
+    document = "nki/api/nki.isa.rst#nki.isa.dma_transpose"
+    engines = (Engine.sync, Engine.gpsimd)
+    dst = Write(SBUF)
+    src = Read(SBUF_OR_HBM)
+    axes = Attribute(kind=Kind.integers, optional=True, default=None)
+    priority = Attribute(kind=Kind.priority, optional=True, default=None)
+    dge_mode = Attribute(kind=Kind.dge_mode, default=DgeMode.unknown)
+    oob_mode = Attribute(kind=Kind.oob_mode, default=OobMode.error)
+    rules = (
+        rules.TRANSPOSE_AXES,
+        rules.same_dtype("dst", "src"),
+        rules.DMA_PRIORITY,
+        rules.TRANSPOSE_HWDGE,
+        rules.TRANSPOSE_BOUNDS,
+    )
+
+    @classmethod
+    def resolve(cls, values: tuple[Any, ...], target: Any) -> tuple[Any, ...]:
+        dst, src, axes, priority, mode, oob_mode = values
+        if mode is DgeMode.unknown:
+            mode = rules.transpose_mode(dst, src, target)
+        return dst, src, axes, priority, mode, oob_mode
+
+    @classmethod
+    def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
+        dst, src, _, _, mode, _ = values
+        engine = Engine.gpsimd if mode is DgeMode.swdge else Engine.sync
+        return (Instruction(dma.DmaTranspose, engine, (dst, src, 0, mode)),)

@@ -30,7 +30,11 @@ from isa.rules.movement import (
     DMA_ENGINE,
     DMA_HWDGE,
     DMA_PRIORITY,
+    TRANSPOSE_AXES,
+    TRANSPOSE_BOUNDS,
+    TRANSPOSE_HWDGE,
     dge_mode,
+    transpose_mode,
 )
 from isa.rules.operands import (
     ACTIVATION_BIAS,
@@ -95,7 +99,10 @@ __all__ = [
     "SHUFFLE_MASK",
     "TENSOR_SCALAR_ENGINE",
     "TOP_K_COUNTS",
+    "TRANSPOSE_AXES",
+    "TRANSPOSE_BOUNDS",
     "TRANSPOSE_ENGINE",
+    "TRANSPOSE_HWDGE",
     "TRANSPOSE_SHAPE",
     "Call",
     "Rule",
@@ -130,4 +137,5 @@ __all__ = [
     "same_partitions",
     "same_row_elements",
     "transpose_engine",
+    "transpose_mode",
 ]

@@ -6,8 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 from isa.affine import Affine
 from isa.dtypes import DTYPES
-from isa.enums import DgeMode, Engine
-from isa.rules.form import ISA, Call, Rule, Violation, elements, shape_text
+from isa.enums import DgeMode, Engine, OobMode
+from isa.rules.form import (
+    ISA,
+    Call,
+    Rule,
+    Violation,
+    at_most,
+    elements,
+    plural,
+    shape_text,
+)
 from isa.rules.generic import generation_violation
 
 if TYPE_CHECKING:
@@ -147,3 +156,111 @@ def _barrier_cores(call: Call) -> Violation | None:
 
 
 BARRIER_CORES = Rule("barrier_cores", ISA + "core_barrier", _barrier_cores, "cores is (0, 1).")
+
+
+_TRANSPOSE = ISA + "dma_transpose"
+
+PERMUTATIONS = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
+"""How a DMA transpose permutes the dimensions of its source, by their number."""
+
+_HARDWARE_ROWS = (1, 2, 4, 8, 16)
+_HARDWARE_GROUP = 16
+_HARDWARE_COLUMNS = 128
+
+
+def _transpose_axes(call: Call) -> Violation | None:
+    rank = len(call.src.shape)
+    order = PERMUTATIONS.get(rank)
+    if order is None:
+        return Violation(
+            "shape-mismatch",
+            f"src {shape_text(call.src)} has {plural(rank, 'dimension')}, expected 2 to 4",
+            operand="src",
+        )
+    if call.axes is not None and tuple(call.axes) != order:
+        return Violation(
+            "value-not-allowed",
+            f"axes is {tuple(call.axes)} for {rank} dimensions, expected {order}",
+            operand="axes",
+        )
+    if tuple(call.dst.shape) == tuple(call.src.shape[axis] for axis in order):
+        return None
+    return Violation(
+        "shape-mismatch",
+        f"dst is {shape_text(call.dst)}, src {shape_text(call.src)} in the order {order} is "
+        f"[{', '.join(str(call.src.shape[axis]) for axis in order)}]",
+        operand="dst",
+    )
+
+
+TRANSPOSE_AXES = Rule(
+    "transpose_axes",
+    _TRANSPOSE,
+    _transpose_axes,
+    "axes is (1, 0), (2, 1, 0) or (3, 1, 2, 0), or left out; dst has src's dimensions in that "
+    "order.",
+)
+
+
+def _hardware_transpose(src: Any) -> str:
+    """Why the hardware generator cannot transpose this source, or nothing."""
+    rows, rank = src.shape[0], len(src.shape)
+    if rank == 2 and rows != _HARDWARE_GROUP:
+        return f"src has {rows} rows, not {_HARDWARE_GROUP}"
+    if rank > 2 and (rows not in _HARDWARE_ROWS or rows * src.shape[-2] % _HARDWARE_GROUP):
+        return f"src {shape_text(src)} does not come in groups of {_HARDWARE_GROUP} rows"
+    if not at_most(src.shape[-1], _HARDWARE_COLUMNS):
+        return f"src has {src.shape[-1]} columns, more than {_HARDWARE_COLUMNS}"
+    return "" if DTYPES[src.dtype].size == 2 else f"src is {src.dtype}, not of 2 bytes"
+
+
+def _transpose_hwdge(call: Call) -> Violation | None:
+    if call.dge_mode is not DgeMode.hwdge:
+        return None
+    if call.target.generation < 3:
+        return generation_violation(
+            "dge_mode=hwdge", (3, 4), call.target, "Leave dge_mode out, or use dge_mode.swdge."
+        )
+    reason = _hardware_transpose(call.src)
+    if not reason:
+        return None
+    return Violation(
+        "value-not-allowed",
+        f"dge_mode is hwdge, but {reason}",
+        why="The hardware descriptor generator transposes 2-byte elements in groups of 16 rows of "
+        "at most 128 columns.",
+        hint="Leave dge_mode out.",
+        operand="dge_mode",
+    )
+
+
+TRANSPOSE_HWDGE = Rule(
+    "transpose_hwdge",
+    _TRANSPOSE,
+    _transpose_hwdge,
+    "dge_mode=hwdge needs gen3 or later, a 2-byte dtype, at most 128 columns, and 16 rows (with 3 "
+    "or 4 dimensions: 1, 2, 4, 8 or 16 first, times the last but one a multiple of 16).",
+)
+
+
+def _transpose_bounds(call: Call) -> Violation | None:
+    if call.oob_mode is OobMode.error:
+        return None
+    return Violation(
+        "value-not-allowed",
+        "oob_mode is skip for a source without row indices",
+        why="Only what indices select can be skipped.",
+        hint="Leave oob_mode out.",
+        operand="oob_mode",
+    )
+
+
+TRANSPOSE_BOUNDS = Rule(
+    "transpose_bounds", _TRANSPOSE, _transpose_bounds, "oob_mode is error without row indices."
+)
+
+
+def transpose_mode(dst: Any, src: Any, target: Target) -> DgeMode:
+    """Who writes the descriptors of a transpose that leaves it open."""
+    mode = dge_mode(dst, src, target)
+    return DgeMode.swdge if mode is DgeMode.hwdge and _hardware_transpose(src) else mode

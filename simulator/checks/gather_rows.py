@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from isa.machine import gather, gpsimd, sequence
+from isa.machine import dma, gather, gpsimd, sequence
 from simulator.checks.marks import Tracked
 from simulator.checks.propagation import Mask, Use, both, propagates
+from simulator.oracle.dma import transposed
 from simulator.oracle.gather import positions_of_group, shuffled
 
 Array = np.ndarray[Any, Any]
@@ -123,3 +124,9 @@ def _top_k(use: Use) -> None:
         shape = operand.view.shape
         spread = None if mask is None else mask.reshape((-1,) + (1,) * (len(shape) - 1))
         operand.write(None if spread is None else np.broadcast_to(spread, shape))
+
+
+@propagates(dma.DmaTranspose)
+def _dma_transpose(use: Use) -> None:
+    dst, mask = use.operand(0), use.read(use.operand(1))
+    dst.write(None if mask is None else transposed(mask.reshape(use.operand(1).view.shape)))

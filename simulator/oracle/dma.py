@@ -10,7 +10,7 @@ from isa.machine import dma
 from simulator.conversion import convert
 from simulator.machine import CoreState
 from simulator.oracle.table import kernel
-from simulator.views import Indirect
+from simulator.views import Indirect, bits
 
 Array = np.ndarray[Any, Any]
 
@@ -56,3 +56,15 @@ def _scatter(dst: Indirect, src: Any) -> int:
         return dst.scatter(values)
     chosen = Indirect(dst.base, dst.index.reshape(-1)[inside], dst.skip)
     return chosen.scatter(values[inside])
+
+
+def transposed(array: Array) -> Array:
+    """The array with its first and last dimension exchanged: what all permutations do."""
+    return np.swapaxes(array, 0, -1)
+
+
+@kernel(dma.DmaTranspose)
+def dma_transpose(state: CoreState, dst: Array, src: Array, queue: int, dge_mode: Any) -> int:
+    """Returns the rows of dst."""
+    bits(dst)[...] = transposed(bits(src)).copy()
+    return dst.shape[0]

@@ -167,3 +167,69 @@ def test_gathers_see_only_what_they_take():
         indices[7] = 6
         with pytest.raises(nki.NeuronError, match="uninitialised-output"):
             nki.simulate(kernel)(a, indices, local)
+
+
+@covers("dma_transpose")
+@pytest.mark.parametrize("dtype", [F32, BF16, np.dtype(np.uint8)])
+@pytest.mark.parametrize(
+    "shape, axes", [((100, 60), (1, 0)), ((7, 5, 90), (2, 1, 0)), ((6, 3, 5, 33), (3, 1, 2, 0))]
+)
+@pytest.mark.parametrize("on_chip", [False, True])
+def test_dimensions_are_permuted_by_dma(on_chip, shape, axes, dtype):
+    @nki.jit
+    def kernel(a):
+        result = sbuf(tuple(shape[axis] for axis in axes), a.dtype)
+        nisa.dma_transpose(dst=result, src=load(a) if on_chip else a, axes=axes)
+        return store(result)
+
+    a = integers(102, shape, 0, 200).astype(dtype)
+    same(run("dma_transpose", kernel, a), np.transpose(a, axes))
+
+
+def test_rows_at_a_dynamic_position_are_transposed():
+    @nki.jit
+    def kernel(a, first):
+        result, row = sbuf((24, 16), a.dtype), nisa.register_alloc()
+        nisa.register_load(row, load(first))
+        source = a.ap(pattern=[[24, 16], [1, 24]], scalar_offset=row, indirect_dim=0)
+        nisa.dma_transpose(dst=result, src=source)
+        return store(result)
+
+    a = normal(103, (64, 24), BF16)
+    same(nki.simulate(kernel)(a, np.array([[20]], np.int32)), a[20:36].T)
+
+
+@pytest.mark.parametrize(
+    "options, text",
+    [
+        ({"axes": (0, 1)}, r"axes is \(0, 1\) for 2 dimensions"),
+        ({"dge_mode": nisa.dge_mode.hwdge}, "src has 8 rows, not 16"),
+        ({"oob_mode": nisa.oob_mode.skip}, "oob_mode is skip"),
+        ({"dst": (8, 12)}, r"dst is \[8, 12\]"),
+    ],
+)
+def test_dma_transpose_refusals(options, text):
+    @nki.jit
+    def kernel(a):
+        result = sbuf(options.get("dst", (12, 8)), a.dtype)
+        nisa.dma_transpose(**{"src": a} | options | {"dst": result})
+        return store(result)
+
+    with pytest.raises(nki.NeuronError, match=text):
+        nki.simulate(kernel)(normal(104, (8, 12), BF16))
+
+
+def test_a_transpose_carries_the_marks_of_its_elements():
+    @nki.jit
+    def kernel(a, rows):
+        tile, result = sbuf((16, 16), a.dtype), sbuf((16, 16), a.dtype)
+        nisa.dma_copy(dst=tile[:, 0:9], src=a[:, 0:9])
+        nisa.dma_transpose(dst=result, src=tile)
+        out = nl.ndarray((rows, 16), dtype=a.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=result[0:rows])
+        return out
+
+    a = normal(105, (16, 16), BF16)
+    same(nki.simulate(kernel)(a, 9), a[:, :9].T)
+    with pytest.raises(nki.NeuronError, match="16 of its 160 elements"):
+        nki.simulate(kernel)(a, 10)
