@@ -19,11 +19,19 @@ def matmul_numpy(lhsT, rhs):
     return lhsT.astype(np.float32).T @ rhs.astype(np.float32)
 
 
+def _sizes(lhsT, rhs, k, m, n):
+    """K, M and N, which must be multiples of the sizes that a kernel works in."""
+    K, M = lhsT.shape
+    rows, N = rhs.shape
+    assert rows == K, f"lhsT has {K} rows to contract over, rhs has {rows}"
+    assert K % k == 0 and M % m == 0 and N % n == 0, f"{K, M, N} are no multiples of {k, m, n}"
+    return K, M, N
+
+
 @nki.jit
 def one_tile(lhsT, rhs):
     """Step 1: a single tile, K <= 128, M <= 128, N <= 512."""
-    K, M = lhsT.shape
-    _, N = rhs.shape
+    K, M, N = _sizes(lhsT, rhs, 1, 1, 1)
     stationary = nl.ndarray((K, M), dtype=lhsT.dtype, buffer=nl.sbuf)
     moving = nl.ndarray((K, N), dtype=rhs.dtype, buffer=nl.sbuf)
     nisa.dma_copy(dst=stationary, src=lhsT)
@@ -42,8 +50,7 @@ def one_tile(lhsT, rhs):
 @nki.jit
 def tiled(lhsT, rhs):
     """Step 2: any multiple of the tile; both tiles are loaded for every product."""
-    K, M = lhsT.shape
-    _, N = rhs.shape
+    K, M, N = _sizes(lhsT, rhs, P, P, FREE)
     result = nl.ndarray((M, N), dtype=lhsT.dtype, buffer=nl.shared_hbm)
     for m in range(M // P):
         for n in range(N // FREE):
@@ -74,8 +81,7 @@ def _load_columns(matrix, start, width):
 @nki.jit
 def hoisted(lhsT, rhs):
     """Step 3: the column of lhsT is loaded once a row of tiles, that of rhs once a tile."""
-    K, M = lhsT.shape
-    _, N = rhs.shape
+    K, M, N = _sizes(lhsT, rhs, P, P, FREE)
     result = nl.ndarray((M, N), dtype=lhsT.dtype, buffer=nl.shared_hbm)
     for m in range(M // P):
         stationary = _load_columns(lhsT, m * P, P)
@@ -93,8 +99,7 @@ def hoisted(lhsT, rhs):
 @nki.jit
 def blocked_free(lhsT, rhs, block_m=2, block_n=2):
     """Step 4: blocks of `block_m` x `block_n` tiles, so that a loaded column serves several."""
-    K, M = lhsT.shape
-    _, N = rhs.shape
+    K, M, N = _sizes(lhsT, rhs, P, P * block_m, FREE * block_n)
     result = nl.ndarray((M, N), dtype=lhsT.dtype, buffer=nl.shared_hbm)
     for m in range(M // (P * block_m)):
         stationary = _load_columns(lhsT, m * P * block_m, P * block_m)
@@ -121,8 +126,7 @@ def blocked_free(lhsT, rhs, block_m=2, block_n=2):
 @nki.jit
 def blocked(lhsT, rhs, block_m=4, block_n=2, block_k=4):
     """Step 5: K in blocks too; partial sums wait in SBUF, so SBUF use no longer grows with K."""
-    K, M = lhsT.shape
-    _, N = rhs.shape
+    K, M, N = _sizes(lhsT, rhs, P * block_k, P * block_m, FREE * block_n)
     result = nl.ndarray((M, N), dtype=lhsT.dtype, buffer=nl.shared_hbm)
     width_m, width_n = P * block_m, FREE * block_n
     for n in range(N // width_n):
