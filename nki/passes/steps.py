@@ -151,7 +151,14 @@ def _expand(nodes: list[Node], target: Target, depth: int) -> list[Any]:
             elif row is StorageBegin:
                 tree.append(_Begin(instruction, node))
             else:
-                tree.append(Step(instruction, ENGINE_INDEX[instruction.engine], node))
+                engine = ENGINE_INDEX.get(instruction.engine)
+                if engine is None:
+                    raise NeuronError(
+                        "ir-invalid",
+                        f"{node.row.name} leaves its engine open; traced operations are resolved",
+                        location=resolve(node.location),
+                    )
+                tree.append(Step(instruction, engine, node))
     return tree
 
 
