@@ -146,6 +146,10 @@ def grouped(array: Array, batch: tuple[int, ...], contracting: tuple[int, ...]) 
     taken = {*batch, *contracting}
     free = [axis for axis in range(array.ndim) if axis not in taken]
     sizes = [math.prod(array.shape[axis] for axis in axes) for axes in (batch, free, contracting)]
+    if free and contracting and max(free) > max(contracting):
+        # Merged the way it lies in memory: no copy where each group is one run of dimensions.
+        merged = array.transpose([*batch, *contracting, *free])
+        return merged.reshape(sizes[0], sizes[2], sizes[1]).swapaxes(-1, -2)
     return array.transpose([*batch, *free, *contracting]).reshape(sizes)
 
 

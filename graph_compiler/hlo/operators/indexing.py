@@ -24,7 +24,7 @@ from graph_compiler.hlo.operators.row import (
 from graph_compiler.hlo.operators.unary import INTEGER
 
 if TYPE_CHECKING:
-    from graph_compiler.hlo.graph import Computation, Instruction
+    from graph_compiler.hlo.graph import Instruction
     from graph_compiler.hlo.types import Shape
 
 
@@ -38,6 +38,10 @@ def index_vectors(indices: Array, axis: int) -> Array:
 
 def _without(sizes: Sequence[int], axes: Any) -> list[int]:
     return [size for axis, size in enumerate(sizes) if axis not in axes]
+
+
+def _listed(shapes: Sequence[Shape]) -> str:
+    return f"({', '.join(map(str, shapes))})"
 
 
 def _check_index_vector(
@@ -323,15 +327,36 @@ class Scatter(Operator):
             corner = [0 if start is None else int(start.reshape(-1)[0]) for start in starts]
             results = _one_block(arrays, corner, sizes, moved, Folder(combine, context))
         else:
-            targets, inside = _targets(starts, batch, sizes, arrays[0].shape)
-            flat = [update.reshape(-1)[inside] for update in moved]
-            results = [
-                result.reshape(arrays[0].shape)
-                for result in scatter_values(
-                    [array.reshape(-1) for array in arrays], targets[inside], flat, combine, context
-                )
-            ]
+            results = _many_blocks(arrays, starts, sizes, moved, inserted, Folder(combine, context))
         return results[0] if half == 1 else tuple(results)
+
+
+def _many_blocks(
+    arrays: list[Array],
+    starts: list[Any],
+    sizes: list[int],
+    updates: list[Array],
+    inserted: set[int],
+    folder: Folder,
+) -> list[Array]:
+    """A scatter whose trailing dimensions that updates cover whole move as rows."""
+    whole = arrays[0].shape
+    split = len(whole)
+    while split and starts[split - 1] is None and sizes[split - 1] == whole[split - 1]:
+        if split - 1 in inserted:
+            break
+        split -= 1
+    row = list(whole[split:])
+    batch = updates[0].shape[: updates[0].ndim - len(whole) + len(inserted)]
+    targets, inside = _targets(starts[:split], batch, sizes[:split], whole[:split])
+    count = math.prod(whole[:split])
+    results = scatter_values(
+        [array.reshape([count, *row]) for array in arrays],
+        targets[inside],
+        [update.reshape([len(targets), *row])[inside] for update in updates],
+        folder,
+    )
+    return [result.reshape(whole) for result in results]
 
 
 def _targets(
@@ -374,36 +399,38 @@ def _one_block(
 
 
 def scatter_values(
-    arrays: list[Array],
-    targets: Array,
-    updates: list[Array],
-    computation: Computation,
-    context: Context,
+    arrays: list[Array], targets: Array, updates: list[Array], folder: Folder
 ) -> list[Array]:
-    """Flat arrays with updates combined in at flat targets, in order."""
-    chosen = chosen_parameter(computation)
+    """Arrays with updates combined in at targets along the first dimension, in order."""
+    results = [np.array(array) for array in arrays]
+    chosen = chosen_parameter(folder.computation)
     if chosen is not None:
-        results = [np.array(array) for array in arrays]
         if chosen == 1:
             results[0][targets] = updates[0]  # of a repeated target the last one stays
         return results
-    folder = Folder(computation, context)
-    wide = [np.array(array) for array in folder.widen(arrays)]
-    if folder.fold is not None:
-        folder.fold.ufunc.at(wide[0], targets, folder.widen(updates)[0])
-        return folder.narrow(wide)
-    # The k-th update of every target in round k: targets of one round are distinct.
+    if len(targets) == 0:
+        return results
+    # Updates of one target next to each other, in their order.
     order = np.argsort(targets, kind="stable")
     ordered = targets[order]
-    first = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if len(ordered) else ordered
-    counts = np.diff(np.r_[first, len(ordered)])
-    wide_updates = folder.widen(updates)
-    for round_number in range(int(counts.max(initial=0))):
-        chosen_order = order[first[counts > round_number] + round_number]
-        place = targets[chosen_order]
-        combined = folder.combine(
-            [array[place] for array in wide], [update[chosen_order] for update in wide_updates]
-        )
-        for array, value in zip(wide, combined):
-            array[place] = value
-    return folder.narrow(wide)
+    first = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+    places = ordered[first]
+    present = folder.widen([result[places] for result in results])
+    wide = folder.widen(updates)
+    if folder.fold is not None:
+        folded = folder.fold.ufunc.reduceat(wide[0][order], first, axis=0)
+        present = folder.combine(present, [folded])
+    else:
+        # The k-th update of every target in round k: the targets of one round are distinct.
+        counts = np.diff(np.r_[first, len(ordered)])
+        for number in range(int(counts.max())):
+            more = counts > number
+            index = order[first[more] + number]
+            combined = folder.combine(
+                [array[more] for array in present], [update[index] for update in wide]
+            )
+            for array, value in zip(present, combined):
+                array[more] = value
+    for result, value in zip(results, folder.narrow(present)):
+        result[places] = value
+    return results

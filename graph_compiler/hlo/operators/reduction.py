@@ -252,7 +252,10 @@ class SelectAndScatter(Operator):
         targets = found.reshape(-1)
         kept = targets >= 0
         scattered = scatter_values(
-            [result.reshape(-1)], targets[kept], [source.reshape(-1)[kept]], combine, context
+            [result.reshape(-1)],
+            targets[kept],
+            [source.reshape(-1)[kept]],
+            Folder(combine, context),
         )
         return scattered[0].reshape(array.shape)
 
