@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -21,3 +22,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="run every conformance test, not only the quick ones",
     )
+
+
+# The default tier gives the same verdict every time, on machines of any speed; `search` looks for
+# new counterexamples: python -m pytest --hypothesis-profile=search
+settings.register_profile("tier", deadline=None, derandomize=True)
+settings.register_profile("search", deadline=None, max_examples=1000)
+settings.load_profile("tier")
