@@ -25,8 +25,9 @@ from nki.storage import Registers, Storage, View
 from nki.trace import locations
 from simulator.checks.initialised import Shadow
 from simulator.control import REGISTER_OPERATIONS
+from simulator.kernels import Call, fixed, moving
 from simulator.machine import CoreState
-from simulator.oracle import KERNELS, fill_sentinel, load_register, store_register
+from simulator.oracle import fill_sentinel, load_register, store_register
 from simulator.oracle.control import wrap32
 
 Resolver = Callable[[Registers], Any]
@@ -49,24 +50,26 @@ class _Registers(dict[int, int]):
 
 
 class Step:
-    """A machine instruction that is ready to run: its arguments, and what registers decide."""
+    """A machine instruction that is ready to run: its arguments, what registers decide of them, and
+    the call that executes it on them (None for control instructions)."""
 
-    __slots__ = ("arguments", "dynamic", "engine", "kernel", "operands", "row", "start")
+    __slots__ = ("arguments", "call", "dynamic", "engine", "operands", "row", "start")
 
     def __init__(
         self,
         row: type[MachineInstruction],
         engine: Any,
-        arguments: tuple[Any, ...],
+        arguments: list[Any],
         dynamic: tuple[tuple[int, Resolver], ...],
         start: int,
+        call: Call | None,
     ) -> None:
         self.row = row
         self.engine = engine
         self.arguments = arguments
         self.dynamic = dynamic
         self.start = start
-        self.kernel = KERNELS.get(row.name)
+        self.call = call
         self.operands: Any = None
 
 
@@ -75,7 +78,7 @@ class Interpreter:
 
     `storage_of` gives the storage of a tensor, `binding` the values of launch symbols, `placement`
     the on-chip places that the allocator chose, if it ran. With a `shadow`, reads of data that was
-    never written are found.
+    never written are found. `native`: compiled kernels where there are any, else NumPy alone.
     """
 
     def __init__(
@@ -86,8 +89,10 @@ class Interpreter:
         binding: Mapping[str, int] | None = None,
         shadow: Shadow | None = None,
         placement: Mapping[Tensor, tuple[int, int]] | None = None,
+        native: bool = True,
     ) -> None:
         self.target = target
+        self.native = native
         self.storage_of = storage_of
         self.binding = binding or {}
         self.shadow = shadow
@@ -111,23 +116,20 @@ class Interpreter:
         try:
             for step in plan:
                 arguments = step.arguments
-                if step.dynamic:
-                    changed = list(arguments)
-                    for position, resolve in step.dynamic:
-                        changed[position] = resolve(registers)
-                    arguments = tuple(changed)
+                for position, resolve in step.dynamic:
+                    arguments[position] = resolve(registers)
                 state.engine = step.engine
                 state.start_partition = step.start
                 if shadow is not None:
                     self._follow(shadow, step, arguments, op)
-                if step.kernel is not None:
-                    step.kernel(state, *arguments)
+                if step.call is not None:
+                    step.call()
                 else:
                     _CONTROL[step.row](self, *arguments)
         except NeuronError as error:
             raise located(error, op) from None
 
-    def _follow(self, shadow: Shadow, step: Step, arguments: tuple[Any, ...], op: Op) -> None:
+    def _follow(self, shadow: Shadow, step: Step, arguments: list[Any], op: Op) -> None:
         if step.row in _UNTRACKED:
             return
         operands = step.operands
@@ -147,8 +149,8 @@ class Interpreter:
             if type(value) in _PLAIN:
                 continue
             if isinstance(value, Access):
-                arguments[position] = fixed = self._fixed(value)
-                if fixed is None:
+                arguments[position] = known = self._fixed(value)
+                if known is None:
                     skip = mode >= 0 and values[mode] is OobMode.skip
                     view = View(value, self.storage_of, self.binding, skip)
                     arguments[position] = view.fixed
@@ -165,7 +167,11 @@ class Interpreter:
                 dynamic.append((position, self._predicate(value)))
             elif isinstance(value, (Polynomial, tuple)):
                 arguments[position] = self._bound(value)
-        return Step(row, instruction.engine, tuple(arguments), tuple(dynamic), max(start, 0))
+        engine = instruction.engine
+        call = None
+        if not row.control:  # type: ignore[attr-defined]
+            call = (moving if dynamic else fixed)(row, engine, self.state, arguments, self.native)
+        return Step(row, engine, arguments, tuple(dynamic), max(start, 0), call)
 
     def _fixed(self, access: Access) -> Any:
         """The view of an access that neither registers nor row indices move, else None."""

@@ -255,7 +255,8 @@ class CompiledKernel:
         from simulator.execute import run
 
         program = self.program_for(inputs)
-        return program, run(program, inputs, check=settings.checks_wanted())
+        checked, native = settings.checks_wanted(), settings.native_wanted()
+        return program, run(program, inputs, checked, native=native)
 
     def _check(self, inputs: list[np.ndarray]) -> None:
         from isa.dtypes import normalise
@@ -302,14 +303,15 @@ def load(path: Any) -> CompiledKernel:
 
 
 @user_frames
-def simulate(kernel: Any, mode: str = "device") -> Callable[..., Any]:
+def simulate(kernel: Any, mode: str = "device", backend: str | None = None) -> Callable[..., Any]:
     """A callable that runs the kernel on this machine.
 
     `mode`: "device" compiles and runs the program, "reference" runs the tile IR, "eager" runs
     every operation as its line of Python executes (for `breakpoint()` and `print`). All three
-    give the same bits.
+    give the same bits. `backend`: "native" for compiled micro-kernels, "numpy" for the NumPy code
+    that they are compared with; None takes NKI_BACKEND, and native without it.
 
-    Source: SDK nki/api/nki/__init__.py (simulate); the modes are ours.
+    Source: SDK nki/api/nki/__init__.py (simulate); the modes and backends are ours.
 
     Raises unknown-mode.
 
@@ -330,7 +332,17 @@ def simulate(kernel: Any, mode: str = "device") -> Callable[..., Any]:
     """
     if mode not in MODES:
         raise NeuronError("unknown-mode", f"mode {mode!r} is none of {', '.join(MODES)}")
-    return functools.partial(_RUNNERS[mode], as_kernel(kernel))
+    runner = functools.partial(_RUNNERS[mode], as_kernel(kernel))
+    return runner if backend is None else functools.partial(_on_backend, backend, runner)
+
+
+@user_frames
+def _on_backend(backend: str, runner: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    token = settings.BACKEND.set(backend)
+    try:
+        return runner(*args, **kwargs)
+    finally:
+        settings.BACKEND.reset(token)
 
 
 @user_frames
@@ -375,7 +387,7 @@ def _run_reference(kernel: Kernel, /, *args: Any, **kwargs: Any) -> Any:
 
     traced = kernel.trace(*args, **kwargs)
     inputs = tensor_arguments(kernel, args, kwargs)
-    result = run(traced, inputs, {}, check=settings.checks_wanted())
+    result = run(traced, inputs, {}, settings.checks_wanted(), settings.native_wanted())
     return _returned(result.outputs, result.inputs_after, inputs)
 
 
@@ -386,8 +398,8 @@ def _run_eager(kernel: Kernel, /, *args: Any, **kwargs: Any) -> Any:
     arguments = bind_arguments(kernel.function, args, kwargs)
     target = settings.target(kernel.target)
     _check_cores(kernel.cores, target)
-    checked = settings.checks_wanted()
-    outputs, after = run_eager(kernel.function, arguments, target, kernel.cores, checked)
+    checked, native = settings.checks_wanted(), settings.native_wanted()
+    outputs, after = run_eager(kernel.function, arguments, target, kernel.cores, checked, native)
     return _returned(outputs, after, tensor_arguments(kernel, args, kwargs))
 
 

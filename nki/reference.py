@@ -36,12 +36,14 @@ def run(
     inputs: list[np.ndarray[Any, Any]],
     binding: Mapping[str, int] | None = None,
     check: bool = True,
+    native: bool = True,
 ) -> RunResult:
     """Execute a kernel on one core or several.
 
     `inputs` are arrays in parameter order. `binding` gives launch symbols their values; those
     that it lacks follow from the inputs' shapes. With `check`, reads of data that was never
-    written become findings, and an output that depends on such data is an error.
+    written become findings, and an output that depends on such data is an error. `native`: compiled
+    kernels where there are any, else NumPy alone.
 
     Raises NeuronError input-mismatch, guard-refused, shape-unsolved, dynamic-out-of-bounds,
     deadlock, loop-limit, uninitialised-output, output-not-written.
@@ -60,7 +62,7 @@ def run(
     >>> run(kernel, [np.arange(4, dtype=np.float32)]).outputs
     [array([3., 2., 1., 0.], dtype=float32)]
     """
-    return Run(kernel, inputs, binding or {}, check).run()
+    return Run(kernel, inputs, binding or {}, check, native).run()
 
 
 class Run:
@@ -72,6 +74,7 @@ class Run:
         inputs: list[np.ndarray[Any, Any]],
         binding: Mapping[str, int],
         check: bool,
+        native: bool = True,
     ) -> None:
         self.kernel = kernel
         self.inputs = inputs
@@ -84,7 +87,13 @@ class Run:
             Core(
                 self,
                 Interpreter(
-                    target, self.storage, core, self.binding, self.shadow, kernel.placement
+                    target,
+                    self.storage,
+                    core,
+                    self.binding,
+                    self.shadow,
+                    kernel.placement,
+                    native,
                 ),
                 body,
             )

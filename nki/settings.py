@@ -42,10 +42,28 @@ def checks_wanted() -> bool:
     return value == "1"
 
 
+BACKENDS = ("native", "numpy")
+
+BACKEND: ContextVar[str | None] = ContextVar("backend", default=None)
+"""The backend that `nki.simulate` was told to use."""
+
+
+def native_wanted() -> bool:
+    """Whether compiled kernels compute (the default), or NumPy alone: `nki.simulate`'s `backend`,
+    else NKI_BACKEND, which is native or numpy."""
+    value = BACKEND.get() or os.environ.get("NKI_BACKEND") or BACKENDS[0]
+    if value not in BACKENDS:
+        raise NeuronError("value-not-allowed", f"The backend is {value!r}; it is native or numpy")
+    return value == BACKENDS[0]
+
+
 __all__ = [
+    "BACKEND",
+    "BACKENDS",
     "DEFAULT_TARGET",
     "OWN_FRAMES",
     "checks_wanted",
+    "native_wanted",
     "target",
     "target_source",
     "traceback_wanted",

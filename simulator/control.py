@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from isa.enums import Condition, RegisterOperation
 from isa.errors import NeuronError
@@ -104,16 +104,20 @@ def _register_alu(preparation: Preparation, index: int, instruction: Instruction
 @_makes(control.RegisterLoad)
 def _register_load(preparation: Preparation, index: int, instruction: Instruction) -> Action:
     registers, number = preparation.registers, instruction.values[0].number
+    operands = preparation.operands(instruction)
+    values = operands.values
 
-    def load(dst: Any, src: Any) -> None:
-        registers[number] = load_register(src)
+    def load() -> None:
+        registers[number] = load_register(values[1])
 
-    return preparation.call(instruction, preparation.operands(instruction), load)
+    return preparation.call(instruction, operands, load)
 
 
 @_makes(control.RegisterStore)
 def _register_store(preparation: Preparation, index: int, instruction: Instruction) -> Action:
-    return preparation.call(instruction, preparation.operands(instruction), store_register)
+    operands = preparation.operands(instruction)
+    values = operands.values
+    return preparation.call(instruction, operands, lambda: store_register(*values))
 
 
 @_makes(control.LoopBegin)

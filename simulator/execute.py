@@ -61,13 +61,15 @@ def run(
     inputs: Sequence[Array],
     check: bool = True,
     loop_limit: int = DEFAULT_LOOP_LIMIT,
+    native: bool = True,
 ) -> RunResult:
     r"""Execute a bound program on arrays, one per parameter, in call order; they are not changed.
 
     `check`: follow uninitialised data, and refuse outputs that depend on it or were not written.
-    `loop_limit`: instructions that one engine may execute in loops. Raises NeuronError
-    input-mismatch, dynamic-out-of-bounds, out-of-bounds, deadlock, loop-limit,
-    uninitialised-output, output-not-written.
+    `loop_limit`: instructions that one engine may execute in loops. `native`: compiled kernels
+    where there are any, else NumPy alone. Raises NeuronError input-mismatch,
+    dynamic-out-of-bounds, out-of-bounds, deadlock, loop-limit, uninitialised-output,
+    output-not-written.
 
     >>> import numpy as np
     >>> from isa.text import assemble
@@ -88,7 +90,7 @@ def run(
     >>> result.outputs, result.findings
     ([array([0., 1., 2., 3.], dtype=float32)], [])
     """
-    return LoadedProgram(program, check).run(inputs, loop_limit)
+    return LoadedProgram(program, check, native).run(inputs, loop_limit)
 
 
 class LoadedProgram:
@@ -98,7 +100,7 @@ class LoadedProgram:
     outside their memory.
     """
 
-    def __init__(self, program: Program, check: bool = True) -> None:
+    def __init__(self, program: Program, check: bool = True, native: bool = True) -> None:
         if program.symbols:
             names = ", ".join(symbol.name for symbol in program.symbols)
             raise NeuronError(
@@ -117,6 +119,7 @@ class LoadedProgram:
             for core in self.device.cores:
                 self.shadow.add(core.sbuf.buffer, core.sbuf.pitch)
                 self.shadow.add(core.psum.buffer, core.psum.pitch)
+        self.native = native
         self.barriers = Barriers()
         self.cores = [self._load_core(number) for number in range(len(program.cores))]
 
@@ -131,7 +134,7 @@ class LoadedProgram:
                 continue
             stream = Stream(engine, instructions, state, semaphores)
             try:
-                Preparation(stream, self.barriers, windows, self.shadow).run()
+                Preparation(stream, self.barriers, windows, self.shadow, self.native).run()
             except NeuronError as error:
                 raise self._located(error, stream) from None
             streams.append(stream)

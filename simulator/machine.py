@@ -37,14 +37,15 @@ class Arena:
 
 
 class StationaryTile:
-    """A tile in the PE array: a copy in its own dtype, and what `simulator.matmul` multiplies,
-    made when it is first needed."""
+    """A tile in the PE array: a copy in its own dtype, and what `simulator.matmul` or
+    `simulator.native.matmul` multiplies, made when it is first needed."""
 
-    __slots__ = ("tile", "widened")
+    __slots__ = ("panels", "tile", "widened")
 
     def __init__(self, tile: np.ndarray[Any, Any]) -> None:
         self.tile = tile
         self.widened: np.ndarray[Any, Any] | None = None
+        self.panels: np.ndarray[Any, Any] | None = None
 
 
 class CoreState:

@@ -19,7 +19,7 @@ from isa.program import RegisterReference
 from isa.spec import Instruction, MachineInstruction
 from simulator.checks.marks import CLEAN, DEAD, Tracked
 from simulator.control import CONTROL
-from simulator.oracle import KERNELS
+from simulator.kernels import fixed, moving
 from simulator.streams import HALTED, Action, Stream
 from simulator.views import Indirect, Window
 
@@ -159,13 +159,19 @@ class Preparation:
     """
 
     def __init__(
-        self, stream: Stream, barriers: Barriers, windows: WindowCache, shadow: Shadow | None
+        self,
+        stream: Stream,
+        barriers: Barriers,
+        windows: WindowCache,
+        shadow: Shadow | None,
+        native: bool,
     ) -> None:
         self.stream = stream
         self.state = stream.state
         self.registers = stream.registers
         self.barriers = barriers
         self.shadow = shadow
+        self.native = native
         self._windows = windows
         self._bounds: dict[int, list[int]] = {}
 
@@ -201,7 +207,10 @@ class Preparation:
         """Action of a row that has a kernel."""
         row = instruction.row
         operands = self.operands(instruction)
-        call = self.call(instruction, operands, partial(KERNELS[row.name], self.state))
+        compute = (moving if operands.dynamic else fixed)(
+            row, self.stream.engine, self.state, operands.values, self.native
+        )
+        call = self.call(instruction, operands, compute)
         if any(effect.name == ACCUMULATORS for effect in row.state):
             destination = instruction.values[row.writes[0]]
             call = _at_partition(call, self.state, destination.start_partition)
@@ -210,16 +219,12 @@ class Preparation:
             return _recording(call, self.stream.events) if operands.recorded else _silent(call)
         return call
 
-    def call(
-        self, instruction: Instruction, operands: Operands, function: Callable[..., Any]
-    ) -> Call:
-        """A call of `function(*values)` with the current operands, preceded by the checks."""
+    def call(self, instruction: Instruction, operands: Operands, compute: Call) -> Call:
+        """A call of `compute` when the operands are current and the checks are done."""
         values = operands.values
         shadow = self.shadow
         if shadow is None:
-            if not operands.dynamic:
-                return partial(function, *values)
-            return _refreshing(operands, function)
+            return _refreshing(operands, compute) if operands.dynamic else compute
         row, location, state = instruction.row, instruction.location, self.state
         dynamic = operands.dynamic
         tracked = operands.track(shadow, row)
@@ -235,7 +240,7 @@ class Preparation:
                 operands.rebind(tracked)
             if always or not _clean(reads, writes):
                 shadow.follow(row, state, values, location, tracked)
-            return function(*values)
+            return compute()
 
         return checked
 
@@ -255,12 +260,10 @@ def _clean(reads: list[Tracked], writes: list[Tracked]) -> bool:
     return True
 
 
-def _refreshing(operands: Operands, function: Callable[..., Any]) -> Call:
-    values = operands.values
-
+def _refreshing(operands: Operands, compute: Call) -> Call:
     def call() -> Any:
         operands.refresh()
-        return function(*values)
+        return compute()
 
     return call
 

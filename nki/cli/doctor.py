@@ -22,7 +22,7 @@ from nki.report import Facts, Report, Section, Table
 
 DISTRIBUTION = "opennki"
 PACKAGES = ("nki", "isa", "simulator")
-LIBRARIES = ("numpy", "ml_dtypes", "sympy", "click", "rich")
+LIBRARIES = ("numpy", "ml_dtypes", "llvmlite", "platformdirs", "sympy", "click", "rich")
 _VENDOR = ("neuronx-cc", "neuronxcc", "nki", "neuronx-cc-stubs")
 _X86_FEATURES = ("sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512_bf16")
 _FEATURES = (*_X86_FEATURES, "avx512_fp16", "amx_bf16", "asimd", "bf16", "sve")

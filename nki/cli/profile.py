@@ -66,6 +66,7 @@ def profile_command(
     from nki.cli.launch import changed_tensors, copies, load_expected, prepare
     from nki.cli.output_files import check_writable
     from nki.cli.run import compare_outputs, comparison_table
+    from nki.settings import native_wanted
     from simulator.execute import run
     from simulator.profile import profile, write_perfetto
     from simulator.timing import simulate
@@ -75,7 +76,7 @@ def profile_command(
     function = load_expected(launch, expect)
     before = copies(launch.tensors)
     program, arrays = launch.bound_program()
-    result = run(program, arrays, check=launch.checked)
+    result = run(program, arrays, check=launch.checked, native=native_wanted())
     timeline = simulate(program, result.trace, keep_spans=perfetto is not None)
     found = profile(program, timeline)
     for array, after in zip(arrays, result.inputs_after):

@@ -64,15 +64,17 @@ def run_eager(
     target: Target,
     cores: int = 1,
     check: bool = True,
+    native: bool = True,
 ) -> tuple[list[Array], list[Array]]:
     """Run a kernel function on arrays: (outputs in return order, the array arguments afterwards).
 
     `arguments` are by parameter name. One core runs in the calling thread. Several cores take
     turns: each runs until it reaches a barrier or ends, in order of their numbers. With `check`,
-    outputs that depend on data that was never written are errors. Exceptions of the kernel come
-    out unchanged; NeuronErrors get the kernel's line.
+    outputs that depend on data that was never written are errors. `native`: compiled kernels where
+    there are any, else NumPy alone. Exceptions of the kernel come out unchanged; NeuronErrors get
+    the kernel's line.
     """
-    return _Launch(function, arguments, target, cores, check).run()
+    return _Launch(function, arguments, target, cores, check, native).run()
 
 
 class EagerContext(Context):
@@ -82,7 +84,9 @@ class EagerContext(Context):
         super().__init__(launch.target, core, launch.cores)
         self.launch = launch
         self.barrier = barrier
-        self.interpreter = Interpreter(launch.target, _contents, core, shadow=launch.shadow)
+        self.interpreter = Interpreter(
+            launch.target, _contents, core, shadow=launch.shadow, native=launch.native
+        )
         self._loops: list[_OpenLoop] = []
         self._ordered = 0
         self._register = 0
@@ -295,7 +299,9 @@ class _Launch:
         target: Target,
         cores: int,
         check: bool,
+        native: bool,
     ) -> None:
+        self.native = native
         self.function = getattr(function, "__wrapped__", function)
         self.arguments = arguments
         self.target = target

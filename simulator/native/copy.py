@@ -1,0 +1,218 @@
+"""Micro-kernels that move elements: copies bit for bit, transpositions, conversions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from isa.enums import Engine
+from isa.machine import dma, elementwise, vector
+from simulator.native.elementwise import converting, map_plan, tile, unsigned
+from simulator.native.layout import Dim, Space, dims, space
+from simulator.native.nest import Nest
+from simulator.native.plan import Plan, nest_words, ranked, same_orders
+from simulator.native.table import compiled, plans
+from simulator.native.text import FunctionText, Value
+from simulator.views import same_type
+
+Array = np.ndarray[Any, Any]
+
+SIDE = 16
+"""Rows and columns of a block that is transposed in registers."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRows:
+    """Rows of adjacent elements of `size` bytes, each copied as one range of bytes."""
+
+    size: int
+    rank: int
+
+    def text(self, name: str) -> str:
+        f = FunctionText(name)
+        nest = Nest(f, 2, self.rank)
+        count = f.binary("mul", nest.counts[-1], f.integer(self.size))
+        nest.rows(lambda pointers: f.copy_bytes(pointers[0], pointers[1], count))
+        return f.text()
+
+
+@dataclass(frozen=True, slots=True)
+class Transpose:
+    """dst[..., i, j] = src[..., j, i] for elements of `size` bytes; j is adjacent in dst, i in src.
+
+    The last two dimensions of the nest are i and j.
+    """
+
+    size: int
+    rank: int
+
+    def text(self, name: str) -> str:
+        f = FunctionText(name)
+        nest = Nest(f, 2, self.rank)
+        rows, columns = nest.counts[-2:]
+        down, across = nest.strides[0][-2], nest.strides[1][-1]
+        lane = f"i{8 * self.size}"
+
+        def place(pointer: Value, far: Value, stride: Value, near: Value) -> Value:
+            moved = f.offset(pointer, f.binary("mul", far, stride))
+            return f.element_at(moved, near, self.size)
+
+        def body(target: Value, source: Value) -> None:
+            def single(i: Value, j: Value) -> None:
+                element = f.load(place(source, j, across, i), lane)
+                f.store(element, place(target, i, down, j))
+
+            def block(i: Value, j: Value) -> None:
+                lines = []
+                for step in range(SIDE):
+                    line = f.binary("add", j, f.integer(step))
+                    lines.append(f.load(place(source, line, across, i), lane, SIDE))
+                for step, line in enumerate(_transposed(f, lines)):
+                    row = f.binary("add", i, f.integer(step))
+                    f.store(line, place(target, row, down, j))
+
+            zero, side = f.integer(0), f.integer(-SIDE)
+            whole_rows, whole_columns = (f.binary("and", n, side) for n in (rows, columns))
+
+            def strip(i: Value) -> None:
+                f.loop(zero, whole_columns, SIDE, lambda j: block(i, j))
+
+            f.loop(zero, whole_rows, SIDE, strip)
+            f.loop(
+                zero,
+                whole_rows,
+                1,
+                lambda i: _ignore(f.loop(whole_columns, columns, 1, lambda j: single(i, j))),
+            )
+            f.loop(
+                whole_rows,
+                rows,
+                1,
+                lambda i: _ignore(f.loop(zero, columns, 1, lambda j: single(i, j))),
+            )
+
+        nest.rows(lambda pointers: body(*pointers), inner=2)
+        return f.text()
+
+
+def _ignore(values: list[Value]) -> None:
+    """Loops that carry nothing."""
+
+
+def _transposed(f: FunctionText, lines: list[Value]) -> list[Value]:
+    """A square of SIDE vectors turned, by exchanging ever larger blocks."""
+    distance = 1
+    while distance < SIDE:
+        turned = list(lines)
+        for index in range(SIDE):
+            if index & distance:
+                continue
+            left, right = lines[index], lines[index | distance]
+            lower, upper = [], []
+            for lane in range(SIDE):
+                if lane & distance:
+                    lower.append(SIDE + (lane ^ distance))
+                    upper.append(SIDE + lane)
+                else:
+                    lower.append(lane)
+                    upper.append(lane | distance)
+            turned[index] = f.shuffle(left, right, lower)
+            turned[index | distance] = f.shuffle(left, right, upper)
+        lines = turned
+        distance *= 2
+    return lines
+
+
+def bits_plan(
+    dst: Array,
+    source: Array,
+    source_dims: Sequence[Dim],
+    positions: Sequence[int] = (0, 1),
+) -> Plan | None:
+    """A copy bit for bit between elements of one size. `source_dims` order the source's elements
+    as the destination has them."""
+    size = dst.dtype.itemsize
+    found = space([dims(dst.shape, dst.strides), source_dims])
+    if found is None:
+        return None
+    target, origin = found.strides
+    kernel: type[CopyRows | Transpose]
+    if target[-1:] == (size,) and origin[-1:] == (size,):
+        kernel = CopyRows
+    else:
+        turned = _turned(found, size)
+        if turned is None:
+            pattern = unsigned(dst)
+            return map_plan(
+                pattern,
+                dst,
+                [tile(positions[1], source, pattern, source_dims)],
+                (),
+                output_dtype=pattern,
+            )
+        found, kernel = turned, Transpose
+    nest = ranked(found)
+    if nest is None:
+        return None
+    function = compiled(kernel(size, len(nest.counts)))
+    if function is None:
+        return None
+    return Plan(
+        function,
+        [dst, source],
+        positions,
+        nest_words(nest),
+        same_order=same_orders(nest, (size, size)),
+    )
+
+
+def _turned(found: Space, size: int) -> Space | None:
+    """The space with a dimension that is adjacent in the source moved next to the innermost one,
+    which is adjacent in the destination; None where there are no such dimensions."""
+    target, origin = found.strides
+    if len(found.counts) < 2 or target[-1] != size or size not in origin:
+        return None
+    chosen = origin.index(size)
+
+    def moved(values: tuple[int, ...]) -> tuple[int, ...]:
+        return (*values[:chosen], *values[chosen + 1 : -1], values[chosen], values[-1])
+
+    return Space(moved(found.counts), (moved(target), moved(origin)))
+
+
+def convert_plan(dst: Array, source: Array) -> Plan | None:
+    """As `simulator.conversion.convert`."""
+    if same_type(dst, source):
+        return bits_plan(dst, source, dims(source.shape, source.strides))
+    return through_float32(dst, source)
+
+
+def through_float32(dst: Array, source: Array) -> Plan | None:
+    """The elements as fp32, rounded to the destination's dtype."""
+    if not converting(dst, source):
+        return None
+    return map_plan("float32", dst, [tile(1, source)], ())
+
+
+@plans(elementwise.TensorCopy)
+def tensor_copy(engine: Engine, dst: Array, src: Array) -> Plan | None:
+    return (through_float32 if engine is Engine.scalar else convert_plan)(dst, src)
+
+
+@plans(dma.DmaCopy)
+def dma_copy(
+    engine: Engine, dst: Any, src: Any, queue: int, dge_mode: Any, oob_mode: Any
+) -> Plan | None:
+    found = convert_plan(dst, src)
+    if found is not None:
+        found.result = dst.shape[0] if dst.ndim else 1
+    return found
+
+
+@plans(vector.Transpose32)
+def transpose32(engine: Engine, dst: Array, data: Array) -> Plan | None:
+    free = dims(data.shape[1:], data.strides[1:])
+    return bits_plan(dst, data, [*free, (data.shape[0], data.strides[0])])

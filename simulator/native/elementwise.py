@@ -1,0 +1,406 @@
+"""Micro-kernels of element-wise instructions, and the plans of the rows that they serve."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from isa.dtypes import DTYPES, DTypeKind
+from isa.enums import Engine
+from isa.machine import elementwise, vector
+from simulator.conversion import store_number
+from simulator.elementwise import native_integers
+from simulator.native import ports
+from simulator.native.layout import Dim, column, dims, space
+from simulator.native.nest import Nest
+from simulator.native.plan import Pack, Plan, float32_word, nest_words, ranked, same_orders
+from simulator.native.printer import TABLES, covers, lane_type, print_expression
+from simulator.native.table import compiled, plans
+from simulator.native.text import FunctionText, Value
+from simulator.views import bits, dtype_name, same_type, view_dtype
+
+Array = np.ndarray[Any, Any]
+
+LANES = 16
+
+Step = tuple[str, str, tuple[int, ...]]
+"""Table and name of an operator, and which values it takes: inputs first, then earlier results."""
+
+_NATIVE = frozenset({"int32", "uint32"})
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """output = the last step's result, or the input where there is no step.
+
+    `domain`: the type in which it computes ("float32", an integer type, an unsigned type for bit
+    patterns). `inputs`: the dtype of each, and whether it is a "tile", a "column" (the same element
+    all along a row) or a "number". `contiguous`: the output and all tiles have rows of adjacent
+    elements; else every operand has a stride. `predicate`: dtype of one more operand, whose
+    elements must be non-zero (zero, with `reverse`) where the output is written. `rank`: how many
+    dimensions the operands have.
+    """
+
+    domain: str
+    inputs: tuple[tuple[str, str], ...]
+    steps: tuple[Step, ...]
+    output: str
+    contiguous: bool
+    rank: int
+    predicate: str | None = None
+    reverse: bool = False
+
+    def text(self, name: str) -> str:
+        f = FunctionText(name)
+        arrays = [dtype for dtype, access in self.inputs if access != "number"]
+        if self.predicate is not None:
+            arrays.append(self.predicate)
+        nest = Nest(f, 1 + len(arrays), self.rank)
+        sizes = [DTYPES[dtype].size for dtype in (self.output, *arrays)]
+        numbers: list[Value] = []
+        for dtype, access in self.inputs:
+            if access == "number":
+                numbers.append(f.word(nest.used + len(numbers), f"i{DTYPES[dtype].bits}"))
+
+        def elements(pointers: Sequence[Value], index: Value, width: int) -> None:
+            """Compute `width` adjacent elements of a row from `index` on."""
+            places = [
+                f.element_at(pointer, index, size)
+                if self.contiguous
+                else f.offset(pointer, f.binary("mul", index, strides[-1]))
+                for pointer, size, strides in zip(pointers, sizes, nest.strides)
+            ]
+            remaining, free = iter(zip(arrays, pointers[1:], places[1:])), iter(numbers)
+            values = []
+            for dtype, access in self.inputs:
+                if access == "number":
+                    stored = f.splat(next(free), width)
+                else:
+                    _, row, place = next(remaining)
+                    lane = f"i{DTYPES[dtype].bits}"
+                    if access == "column" and self.contiguous:
+                        stored = f.splat(f.load(row, lane), width)
+                    else:
+                        stored = f.load(place, lane, width)
+                values.append(self._read(f, dtype, stored))
+            result = self._write(f, self._steps(f, values))
+            if self.predicate is not None:
+                result = self._keep(f, next(remaining)[2], places[0], result)
+            f.store(result, places[0])
+
+        def row(pointers: Sequence[Value]) -> None:
+            zero, count = f.integer(0), nest.counts[-1]
+            if self.contiguous:
+                whole = f.binary("and", count, f.integer(-LANES))
+                f.loop(zero, whole, LANES, lambda i: elements(pointers, i, LANES))
+                zero = whole
+            f.loop(zero, count, 1, lambda i: elements(pointers, i, 1))
+
+        nest.rows(row)
+        return f.text()
+
+    def _read(self, f: FunctionText, dtype: str, stored: Value) -> Value:
+        if self.domain == "float32":
+            return ports.decode(f, dtype, stored)
+        signed = DTYPES[dtype].kind is DTypeKind.signed and self.domain == "int64"
+        return f.convert("sext" if signed else "zext", stored, lane_type(self.domain))
+
+    def _steps(self, f: FunctionText, values: list[Value]) -> Value:
+        for table, name, arguments in self.steps:
+            inputs = dict(zip(("x", "y"), (values[index] for index in arguments)))
+            expression = TABLES[table][name].expression
+            values.append(print_expression(f, expression, self.domain, inputs))
+        return values[-1] if self.steps else values[0]
+
+    def _write(self, f: FunctionText, value: Value) -> Value:
+        if self.domain == "float32":
+            result = ports.canonical(f, value) if self.steps else value
+            return ports.encode(f, self.output, result)
+        return f.convert("trunc", value, f"i{DTYPES[self.output].bits}")
+
+    def _keep(self, f: FunctionText, predicate: Value, place: Value, result: Value) -> Value:
+        assert self.predicate is not None
+        mask = f.load(predicate, f"i{DTYPES[self.predicate].bits}", result.width)
+        comparison = "icmp eq" if self.reverse else "icmp ne"
+        old = f.load(place, result.element, result.width)
+        return f.select(f.compare(comparison, mask, f.like(mask, 0)), result, old)
+
+
+class Operand:
+    """One input of a `Map` while it is planned: where it stands, and what it is."""
+
+    __slots__ = ("access", "dims", "dtype", "pack", "position", "size", "view")
+
+    def __init__(self, position: int, dtype: str, access: str, pack: Pack | None = None) -> None:
+        self.position = position
+        self.dtype = dtype
+        self.access = access
+        self.pack = pack
+        self.size = DTYPES[dtype].size
+        self.dims: list[Dim] = []
+        self.view: Array | None = None
+
+
+def tile(
+    position: int, view: Array, dtype: str | None = None, order: Sequence[Dim] | None = None
+) -> Operand:
+    """An operand with an element for each of the output; `order`: its dimensions, if they are to
+    be walked in another order."""
+    operand = Operand(position, dtype or dtype_name(view), "tile")
+    operand.view = view
+    operand.dims = list(order or dims(view.shape, view.strides))
+    return operand
+
+
+def column_of(position: int, view: Array, data: Array, dtype: str | None = None) -> Operand:
+    """A [P, 1] operand, broadcast over the free dimensions of `data`."""
+    operand = Operand(position, dtype or dtype_name(view), "column")
+    per_partition = data.size // max(data.shape[0], 1)
+    operand.view = view
+    operand.dims = column(view.shape, view.strides, per_partition)
+    return operand
+
+
+def number(position: int, dtype: str = "float32", pack: Pack = float32_word) -> Operand:
+    """An immediate."""
+    return Operand(position, dtype, "number", pack)
+
+
+def map_plan(
+    domain: str,
+    output: Array,
+    inputs: Sequence[Operand],
+    steps: Sequence[Step],
+    predicate: Operand | None = None,
+    reverse: bool = False,
+    output_dtype: str | None = None,
+) -> Plan | None:
+    """The plan of a `Map` whose output is the instruction's first value."""
+    result = tile(0, output, output_dtype)
+    arrays = [operand for operand in inputs if operand.access != "number"]
+    if predicate is not None:
+        arrays.append(predicate)
+    operands = [result, *arrays]
+    found = space([operand.dims for operand in operands])
+    if found is None:
+        return None
+    contiguous = all(
+        strides[-1:] == ((0,) if operand.access == "column" else (operand.size,))
+        for operand, strides in zip(operands, found.strides)
+    )
+    nest = ranked(found)
+    if nest is None:
+        return None
+    kernel = Map(
+        domain,
+        tuple((operand.dtype, operand.access) for operand in inputs),
+        tuple(steps),
+        result.dtype,
+        contiguous,
+        len(nest.counts),
+        None if predicate is None else predicate.dtype,
+        reverse,
+    )
+    function = compiled(kernel)
+    if function is None:
+        return None
+    words = nest_words(nest)
+    numbers = []
+    for operand in inputs:
+        if operand.pack is not None:
+            numbers.append((len(words), operand.position, operand.pack))
+            words.append(0)
+    return Plan(
+        function,
+        [operand.view for operand in operands if operand.view is not None],
+        [operand.position for operand in operands],
+        words,
+        numbers,
+        same_orders(nest, [operand.size for operand in operands]),
+    )
+
+
+# Rows
+
+
+def converting(*views: Array) -> bool:
+    """Whether all operands pass through fp32 in native code."""
+    return all(ports.converts(dtype_name(view)) for view in views)
+
+
+def scalar_operand(position: int, value: Any, data: Array) -> Operand | None:
+    """A number, or a column of fp32 values; None where native code has no form of it."""
+    if not isinstance(value, np.ndarray):
+        return number(position)
+    return column_of(position, value, data) if converting(value) else None
+
+
+@plans(elementwise.TensorTensor)
+def tensor_tensor(engine: Engine, dst: Array, data1: Array, data2: Array, op: Any) -> Plan | None:
+    if not op.arithmetic:
+        return _bit_plan(dst, data1, ((op, 2, data2, False),))
+    domain = "float32"
+    if engine is Engine.gpsimd and native_integers(op.name):
+        types = {dtype_name(dst), dtype_name(data1), dtype_name(data2)}
+        if types <= _NATIVE:
+            domain = types.pop() if len(types) == 1 else "int64"
+    if not covers("alu", op.name, domain) or not converting(dst, data1, data2):
+        return None
+    return map_plan(
+        domain, dst, [tile(1, data1), tile(2, data2)], [("alu", op.name, (0, 1)[: op.arity])]
+    )
+
+
+@plans(elementwise.TensorScalar)
+def tensor_scalar(
+    engine: Engine,
+    dst: Array,
+    data: Array,
+    op0: Any,
+    operand0: Any,
+    reverse0: bool,
+    op1: Any,
+    operand1: Any,
+    reverse1: bool,
+) -> Plan | None:
+    pairs = [(op0, 3, operand0, reverse0)]
+    if op1 is not None:
+        pairs.append((op1, 6, operand1, reverse1))
+    if not op0.arithmetic:
+        return _bit_plan(dst, data, pairs)
+    return _chain(dst, data, pairs)
+
+
+@plans(elementwise.ScalarTensorTensor)
+def scalar_tensor_tensor(
+    engine: Engine,
+    dst: Array,
+    data: Array,
+    op0: Any,
+    operand0: Any,
+    reverse0: bool,
+    op1: Any,
+    operand1: Array,
+    reverse1: bool,
+) -> Plan | None:
+    if not converting(operand1):
+        return None
+    return _chain(dst, data, [(op0, 3, operand0, reverse0)], (op1, tile(6, operand1), reverse1))
+
+
+def _chain(
+    dst: Array,
+    data: Array,
+    pairs: Sequence[tuple[Any, int, Any, bool]],
+    last: tuple[Any, Operand, bool] | None = None,
+) -> Plan | None:
+    """(data <op> operand) <op> operand ... in fp32."""
+    if not converting(dst, data):
+        return None
+    inputs: list[Operand] = [tile(1, data)]
+    chain: list[tuple[Any, Operand | None, bool]] = []
+    for op, position, value, reverse in pairs:
+        operand = scalar_operand(position, value, data) if op.arity == 2 else None
+        if op.arity == 2 and operand is None:
+            return None
+        chain.append((op, operand, reverse))
+    if last is not None:
+        chain.append(last)
+    inputs += [operand for op, operand, _ in chain if operand is not None and op.arity == 2]
+    steps: list[Step] = []
+    taken, current = 0, 0
+    for op, _, reverse in chain:
+        if not covers("alu", op.name, "float32"):
+            return None
+        arguments: tuple[int, ...] = (current,)
+        if op.arity == 2:
+            taken += 1
+            arguments = (taken, current) if reverse else (current, taken)
+        steps.append(("alu", op.name, arguments))
+        current = len(inputs) + len(steps) - 1
+    return map_plan("float32", dst, inputs, steps)
+
+
+def _bit_plan(dst: Array, data: Array, pairs: Sequence[tuple[Any, int, Any, bool]]) -> Plan | None:
+    """Bit patterns at the width of the widest tile."""
+    arrays = [value for _, _, value, _ in pairs if isinstance(value, np.ndarray)]
+    if any(DTYPES[dtype_name(value)].is_float for value in arrays):
+        return None
+    width = 8 * max(view.dtype.itemsize for view in (dst, data, *arrays))
+    domain = f"uint{width}"
+    inputs, steps = [tile(1, data, unsigned(data))], []
+    for op, position, value, _ in pairs:
+        if not covers("alu", op.name, domain):
+            return None
+        if op.arity == 1:
+            continue
+        if not isinstance(value, np.ndarray):
+            inputs.append(number(position, domain, int))
+        elif value.size == value.shape[0]:
+            inputs.append(column_of(position, value, data, unsigned(value)))
+        else:
+            inputs.append(tile(position, value, unsigned(value)))
+    taken, current = 0, 0
+    for op, _, _, reverse in pairs:
+        arguments: tuple[int, ...] = (current,)
+        if op.arity == 2:
+            taken += 1
+            arguments = (taken, current) if reverse else (current, taken)
+        steps.append(("alu", op.name, arguments))
+        current = len(inputs) + len(steps) - 1
+    return map_plan(domain, dst, inputs, steps, output_dtype=unsigned(dst))
+
+
+def unsigned(view: Array) -> str:
+    """The unsigned dtype of the size of a view's elements."""
+    return f"uint{8 * view.dtype.itemsize}"
+
+
+@plans(vector.Reciprocal)
+def reciprocal(engine: Engine, dst: Array, data: Array) -> Plan | None:
+    if not converting(dst, data):
+        return None
+    return map_plan("float32", dst, [tile(1, data)], [("alu", "reciprocal", (0,))])
+
+
+@plans(elementwise.Memset)
+def memset(engine: Engine, dst: Array, value: float | int) -> Plan | None:
+    if DTYPES[dtype_name(dst)].is_packed:
+        return None
+    pattern = unsigned(dst)
+    fill = number(1, pattern, _pattern_of(dtype_name(dst)))
+    return map_plan(pattern, dst, [fill], (), output_dtype=pattern)
+
+
+def _pattern_of(dtype: str) -> Pack:
+    """The bits of a number that is stored as this dtype."""
+
+    def pack(value: Any) -> int:
+        element = np.empty((), view_dtype(dtype))
+        with np.errstate(all="ignore"):
+            store_number(element, value)
+        return int(bits(element))
+
+    return pack
+
+
+@plans(elementwise.CopyPredicated)
+def copy_predicated(
+    engine: Engine, dst: Array, src: Any, predicate: Array, reverse: bool
+) -> Plan | None:
+    where = tile(2, predicate, unsigned(predicate))
+    pattern = unsigned(dst)
+    if not isinstance(src, np.ndarray):
+        if DTYPES[dtype_name(dst)].is_packed:
+            return None
+        fill = number(1, pattern, _pattern_of(dtype_name(dst)))
+        return map_plan(pattern, dst, [fill], (), where, reverse, pattern)
+    if same_type(dst, src):
+        same = tile(1, src, pattern)
+        return map_plan(pattern, dst, [same], (), where, reverse, pattern)
+    if not converting(dst, src):
+        return None
+    return map_plan("float32", dst, [tile(1, src)], (), where, reverse)

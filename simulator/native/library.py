@@ -1,0 +1,109 @@
+"""Micro-kernels as functions: generated when first asked for, compiled, kept on disk.
+
+A micro-kernel is a frozen dataclass whose fields say all that its code depends on; `text(name)`
+gives its LLVM assembly. There is no pass pipeline: the text is written the way that it should run,
+and compiling one takes milliseconds. Objects are cached by `simulator.native.object_cache`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import warnings
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
+
+from simulator.native.object_cache import Cache
+
+Function = Callable[[Any], None]
+"""Takes a ctypes array of int64 argument words."""
+
+
+class MicroKernel(Protocol):
+    """What `Library.function` compiles."""
+
+    def text(self, name: str) -> str:
+        """The LLVM module with a function of this name."""
+
+
+_ARM = ("aarch64", "arm64")
+
+_PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+class Library:
+    """The functions of this process.
+
+    `has_fma`: the CPU has a fused multiply-add. `wide_registers`: it has 32 registers of 512 bits.
+    """
+
+    def __init__(self, store: Cache | None = None) -> None:
+        import llvmlite.binding as llvm
+
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        self._llvm = llvm
+        target = llvm.Target.from_default_triple()
+        host = llvm.get_host_cpu_features()
+        cpu, features = llvm.get_host_cpu_name(), host.flatten()
+        x86 = target.triple.startswith(("x86_64", "i686"))
+        self.has_fma = bool(host.get("fma")) if x86 else target.triple.startswith(_ARM)
+        self.wide_registers = bool(host.get("avx512f"))
+        self._machine = target.create_target_machine(cpu=cpu, features=features, opt=2, jit=True)
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), self._machine)
+        version = ".".join(map(str, llvm.llvm_version_info))
+        key = _digest(f"{_generator()} {target.triple} {cpu} {features} {version}")
+        self._cache = store or Cache(key)
+        self._functions: dict[Any, Function] = {}
+
+    def function(self, kernel: MicroKernel) -> Function:
+        """The compiled function of a micro-kernel."""
+        function = self._functions.get(kernel)
+        if function is None:
+            function = self._functions[kernel] = self._load(kernel)
+        return function
+
+    def _load(self, kernel: MicroKernel) -> Function:
+        name = f"kernel_{_digest(repr(kernel))}"
+        code = self._cache.read(name)
+        if code is None:
+            module = self._llvm.parse_assembly(kernel.text(name))
+            module.verify()
+            code = self._machine.emit_object(module)
+            self._cache.write(name, code)
+        self._engine.add_object_file(self._llvm.ObjectFileRef.from_data(code))
+        self._engine.finalize_object()
+        function = _PROTOTYPE(self._engine.get_function_address(name))
+        function.owner = self._engine  # type: ignore[attr-defined]  # whose memory the code is
+        return function
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def _generator() -> str:
+    """Digest of everything that determines the code of a micro-kernel."""
+    root = Path(__file__).resolve().parents[2]
+    files = [*(root / "simulator" / "native").glob("*.py")]
+    files += [root / "isa" / name for name in ("scalar.py", "alu.py", "dtypes.py")]
+    digest = hashlib.sha256()
+    for path in sorted(files):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+@cache
+def library() -> Library | None:
+    """The library of this process; None, and a warning once, where llvmlite does not work."""
+    try:
+        return Library()
+    except (ImportError, OSError, RuntimeError) as error:
+        warnings.warn(
+            f"Native kernels are not available ({error}); NumPy computes instead.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return None

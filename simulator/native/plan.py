@@ -1,0 +1,142 @@
+"""From an instruction's operands to a call of a compiled function.
+
+A `Plan` serves all uses of an instruction on operands of the same dtypes, shapes and strides: it
+knows the function, its argument words but for addresses and numbers, and which operands must not
+share memory. `Plan.bind` fills in the rest.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import struct
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simulator.native.layout import Footprint, Space, disjoint, footprint
+from simulator.native.library import Function
+
+if TYPE_CHECKING:
+    from simulator.machine import CoreState
+
+Array = np.ndarray[Any, Any]
+Call = Callable[[], None]
+Pack = Callable[[Any], int]
+
+RANKS = (2, 5)
+"""Dimensions that the loop nest of a micro-kernel can have; what needs more stays with NumPy. Most
+tiles need 2, and the fewer loops the less time to compile."""
+
+
+_FLOAT, _BITS = struct.Struct("<f"), struct.Struct("<I")
+
+
+@cache
+def words_type(count: int) -> Any:
+    """The ctypes array of this many argument words."""
+    return ctypes.c_int64 * count
+
+
+def address(view: Array) -> int:
+    """Where the first element of a view is."""
+    return view.__array_interface__["data"][0]
+
+
+def float32_word(value: Any) -> int:
+    """A number as the bits of fp32."""
+    try:
+        return _BITS.unpack(_FLOAT.pack(value))[0]
+    except OverflowError:
+        return _BITS.unpack(_FLOAT.pack(math.copysign(math.inf, value)))[0]
+
+
+class Plan:
+    """How to call `function` for operands of one layout; `result` is what the instruction returns.
+
+    `words` are all argument words, pointers and numbers being 0; the first ones are the pointers
+    of the operands at `positions` among the instruction's values. `numbers` are (word, position,
+    function from the value to its word). The first operand is the one that is written; each of the
+    others must be apart from it, or be the same bytes in the same order.
+    """
+
+    __slots__ = (
+        "_apart",
+        "_footprints",
+        "_type",
+        "_words",
+        "function",
+        "numbers",
+        "positions",
+        "result",
+    )
+
+    def __init__(
+        self,
+        function: Function,
+        views: Sequence[Array],
+        positions: Sequence[int],
+        words: Sequence[int],
+        numbers: Sequence[tuple[int, int, Pack]] = (),
+        same_order: Sequence[bool] = (),
+        result: Any = None,
+    ) -> None:
+        self.function = function
+        self.positions = tuple(positions)
+        self.numbers = tuple(numbers)
+        self.result = result
+        self._type = words_type(len(words))
+        self._words = bytes(self._type(*words))
+        self._footprints: list[Footprint] = [
+            footprint(view.shape, view.strides, view.dtype.itemsize) for view in views
+        ]
+        # Whether an operand at the destination's address is the same elements in the same order.
+        self._apart = tuple(same_order)
+
+    def bind(self, state: CoreState, values: Sequence[Any]) -> Call | None:
+        """The call for these values; None where an operand is missing, or operands overlap so that
+        order would matter."""
+        words = self._type.from_buffer_copy(self._words)
+        written = 0
+        for slot, position in enumerate(self.positions):
+            view = values[position]
+            if view is None:
+                return None
+            words[slot] = place = address(view)
+            if not slot:
+                written = place
+            elif not (place == written and self._apart[slot - 1]) and not disjoint(
+                written, self._footprints[0], place, self._footprints[slot]
+            ):
+                return None
+        for slot, position, pack in self.numbers:
+            words[slot] = pack(values[position])
+        return partial(self.function, words)
+
+
+def ranked(space: Space, ranks: Sequence[int] = RANKS) -> Space | None:
+    """The space with dimensions of one element added up to the next of `ranks`."""
+    for rank in ranks:
+        nest = space.padded(rank)
+        if nest is not None:
+            return nest
+    return None
+
+
+def nest_words(space: Space) -> list[int]:
+    """Argument words of a loop nest: addresses (0 for now), counts, strides operand by operand."""
+    words = [0] * len(space.strides)
+    words += space.counts
+    for strides in space.strides:
+        words += strides
+    return words
+
+
+def same_orders(space: Space, sizes: Sequence[int]) -> list[bool]:
+    """For each operand but the first: whether it walks memory exactly as the first one does."""
+    return [
+        strides == space.strides[0] and size == sizes[0]
+        for strides, size in zip(space.strides[1:], sizes[1:])
+    ]

@@ -1,0 +1,193 @@
+"""The ports of the engines in LLVM: memory dtype to fp32 and back, as `simulator.conversion`.
+
+`decode` takes elements as the unsigned integers that memory holds, `encode` gives them back.
+Floats narrower than fp32 go by integer sequences that need no hardware support and give the same
+bits everywhere: nearest even, with the overflow and the NaN patterns of NumPy and ml_dtypes.
+"""
+
+from __future__ import annotations
+
+from isa.dtypes import DTYPES, DType, DTypeKind, Overflow
+from simulator.native.text import FunctionText, Value
+
+_ONE_BITS = 23
+_BIAS = 127
+_EXPONENTS = 0x7F800000
+_QUIET_NAN = 0x7FC00000
+_MAGNITUDE = 0x7FFFFFFF
+_SIGN = 1 << 31
+
+
+def converts(dtype: str) -> bool:
+    """Whether elements of a dtype pass through fp32 here."""
+    row = DTYPES[dtype]
+    if row.is_float:
+        return row.mantissa_bits > 0
+    return row.kind is DTypeKind.boolean or (row.is_integer and row.size <= 4)
+
+
+def _bias(row: DType) -> int:
+    return (1 << (row.exponent_bits - 1)) - 1
+
+
+def _dropped(row: DType) -> int:
+    return _ONE_BITS - row.mantissa_bits
+
+
+def _as_bits(f: FunctionText, value: Value) -> Value:
+    return f.convert("bitcast", value, "i32")
+
+
+def _as_float(f: FunctionText, value: Value) -> Value:
+    return f.convert("bitcast", value, "float")
+
+
+def _masked(f: FunctionText, value: Value, mask: int) -> Value:
+    return f.binary("and", value, f.like(value, mask))
+
+
+def _up(f: FunctionText, value: Value, bits: int) -> Value:
+    return f.binary("shl", value, f.like(value, bits)) if bits else value
+
+
+def _down(f: FunctionText, value: Value, bits: int) -> Value:
+    return f.binary("lshr", value, f.like(value, bits)) if bits else value
+
+
+def canonical(f: FunctionText, value: Value) -> Value:
+    """fp32 results with the positive quiet NaN for every NaN."""
+    return f.select(f.compare("fcmp uno", value, value), f.like(value, float("nan")), value)
+
+
+# Memory to fp32
+
+
+def decode(f: FunctionText, dtype: str, stored: Value) -> Value:
+    """fp32 values of elements that are given as unsigned integers of the dtype's size."""
+    row = DTYPES[dtype]
+    if row.kind is DTypeKind.boolean:
+        return f.convert("uitofp", f.compare("icmp ne", stored, f.like(stored, 0)), "float")
+    if row.is_integer:
+        signed = row.kind is DTypeKind.signed
+        wide = f.convert("sext" if signed else "zext", stored, "i32")
+        # Narrow unsigned integers are small enough for the signed conversion, which is cheaper.
+        return f.convert("sitofp" if signed or row.size < 4 else "uitofp", wide, "float")
+    wide = f.convert("zext", stored, "i32")
+    if row.size == 4:
+        return _as_float(f, wide) if not _dropped(row) else _round_in_place(f, row, wide)
+    if row.exponent_bits == DTYPES["float32"].exponent_bits:
+        return _as_float(f, _up(f, wide, _dropped(row)))
+    return _decode_narrow(f, row, wide)
+
+
+def _decode_narrow(f: FunctionText, row: DType, wide: Value) -> Value:
+    """Exponent and mantissa moved up are the value times 2**(bias - 127), denormals included."""
+    sign = _up(f, _masked(f, wide, 1 << (row.bits - 1)), 32 - row.bits)
+    code = _masked(f, wide, (1 << (row.bits - 1)) - 1)
+    raised = _up(f, code, _dropped(row))
+    scale = f.constant("float", 2.0 ** (_BIAS - _bias(row)), wide.width)
+    value = _as_bits(f, f.binary("fmul", _as_float(f, raised), scale))
+    if row.has_infinity:
+        infinity = ((1 << row.exponent_bits) - 1) << row.mantissa_bits
+        # One-byte NaN come out quiet, without payload; float16 keeps its payload.
+        nan = f.like(wide, _QUIET_NAN)
+        if row.size == 2:
+            nan = f.binary("or", raised, f.like(wide, _EXPONENTS))
+        special = f.select(
+            f.compare("icmp ugt", code, f.like(code, infinity)), nan, f.like(wide, _EXPONENTS)
+        )
+        value = f.select(f.compare("icmp uge", code, f.like(code, infinity)), special, value)
+    else:
+        only_nan = f.compare("icmp eq", code, f.like(code, (1 << (row.bits - 1)) - 1))
+        value = f.select(only_nan, f.like(wide, _QUIET_NAN), value)
+    return _as_float(f, f.binary("or", value, sign))
+
+
+# fp32 to memory
+
+
+def encode(f: FunctionText, dtype: str, value: Value) -> Value:
+    """fp32 values rounded to a dtype, as unsigned integers of its size."""
+    row = DTYPES[dtype]
+    if row.kind is DTypeKind.boolean:
+        return f.convert("zext", f.compare("fcmp une", value, f.like(value, 0.0)), "i8")
+    if row.is_integer:
+        return _encode_integer(f, row, value)
+    pattern = _as_bits(f, value)
+    if row.size == 4:
+        return pattern if not _dropped(row) else _as_bits(f, _round_in_place(f, row, pattern))
+    if row.exponent_bits == DTYPES["float32"].exponent_bits:
+        rounded = _down(f, _rounded(f, pattern, _dropped(row)), _dropped(row))
+        sign = _down(f, _masked(f, pattern, _SIGN), 32 - row.bits)
+        nan = f.binary("or", sign, f.like(pattern, _QUIET_NAN >> _dropped(row)))
+        is_nan = f.compare("fcmp uno", value, value)
+        return f.convert("trunc", f.select(is_nan, nan, rounded), f"i{row.bits}")
+    return f.convert("trunc", _encode_narrow(f, row, pattern), f"i{row.bits}")
+
+
+def _rounded(f: FunctionText, pattern: Value, dropped: int) -> Value:
+    """The pattern with what rounds its lowest bits to nearest even added; they remain."""
+    odd = _masked(f, _down(f, pattern, dropped), 1)
+    half = f.like(pattern, (1 << (dropped - 1)) - 1)
+    return f.binary("add", f.binary("add", pattern, half), odd)
+
+
+def _round_in_place(f: FunctionText, row: DType, pattern: Value) -> Value:
+    """tfloat32: rounded fp32 with the dropped bits zero; NaN become quiet."""
+    dropped = _dropped(row)
+    mask = (0xFFFFFFFF >> dropped) << dropped
+    rounded = _masked(f, _rounded(f, pattern, dropped), mask)
+    value = _as_float(f, pattern)
+    quiet = _masked(f, f.binary("or", pattern, f.like(pattern, 1 << (_ONE_BITS - 1))), mask)
+    nan = f.compare("fcmp uno", value, value)
+    return _as_float(f, f.select(nan, quiet, rounded))
+
+
+def _encode_narrow(f: FunctionText, row: DType, pattern: Value) -> Value:
+    dropped, bias = _dropped(row), _bias(row)
+    magnitude = _masked(f, pattern, _MAGNITUDE)
+    sign = _down(f, _masked(f, pattern, _SIGN), 32 - row.bits)
+    rounded = _down(f, _rounded(f, magnitude, dropped), dropped)
+    normal = f.binary("sub", rounded, f.like(pattern, (_BIAS - bias) << row.mantissa_bits))
+    # Below the smallest normal number: adding a number whose last place is the smallest denormal
+    # rounds to a multiple of that.
+    magic = 2.0 ** (_ONE_BITS + 1 - bias - row.mantissa_bits)
+    anchor = f.constant("float", magic, pattern.width)
+    small = _as_bits(f, f.binary("fadd", _as_float(f, magnitude), anchor))
+    denormal = f.binary("sub", small, f.convert("bitcast", anchor, "i32"))
+    limit = f.like(pattern, (_BIAS - bias + 1) << _ONE_BITS)
+    code = f.select(f.compare("icmp ult", magnitude, limit), denormal, normal)
+    all_ones = (1 << (row.bits - 1)) - 1
+    infinity = ((1 << row.exponent_bits) - 1) << row.mantissa_bits
+    overflow = infinity if row.overflow is Overflow.infinity else all_ones
+    beyond = f.like(pattern, overflow)
+    code = f.select(f.compare("icmp ugt", code, beyond), beyond, code)
+    is_nan = f.compare("icmp ugt", magnitude, f.like(pattern, _EXPONENTS))
+    code = f.select(is_nan, _narrow_nan(f, row, magnitude, infinity, all_ones), code)
+    return f.binary("or", code, sign)
+
+
+def _narrow_nan(
+    f: FunctionText, row: DType, magnitude: Value, infinity: int, all_ones: int
+) -> Value:
+    if not row.has_infinity:
+        return f.like(magnitude, all_ones)
+    if row.size == 1:
+        return f.like(magnitude, infinity | 1 << (row.mantissa_bits - 1))
+    # float16 keeps the payload's upper bits; a payload without any becomes 1.
+    payload = _down(f, _masked(f, magnitude, (1 << _ONE_BITS) - 1), _dropped(row))
+    empty = f.compare("icmp eq", payload, f.like(payload, 0))
+    kept = f.select(empty, f.like(payload, 1), payload)
+    return f.binary("or", kept, f.like(payload, infinity))
+
+
+def _encode_integer(f: FunctionText, row: DType, value: Value) -> Value:
+    """Nearest even, saturating, NaN to 0."""
+    signed = row.kind is DTypeKind.signed
+    conversion = "fptosi.sat" if signed or row.size < 4 else "fptoui.sat"
+    wide = f.intrinsic(conversion, f.intrinsic("rint", value), element="i32")
+    if row.size == 4:
+        return wide
+    wide = f.intrinsic("smax", wide, f.like(wide, int(row.lowest)))
+    wide = f.intrinsic("smin", wide, f.like(wide, int(row.largest)))
+    return f.convert("trunc", wide, f"i{row.bits}")

@@ -1,0 +1,201 @@
+"""The micro-kernel of reductions along the free dimensions, in the order of
+`simulator.oracle.reduction`: 16 strided partial results, then a fixed tree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from isa.alu import ALU, AluOperator
+from isa.dtypes import DTYPES
+from isa.enums import Engine
+from isa.machine import vector
+from simulator.native import ports
+from simulator.native.elementwise import converting, unsigned
+from simulator.native.layout import dims, space
+from simulator.native.nest import Nest, loops
+from simulator.native.plan import Plan, nest_words, ranked
+from simulator.native.printer import covers, lane_type, print_expression
+from simulator.native.table import compiled, plans
+from simulator.native.text import FunctionText, Value
+from simulator.oracle.reduction import LANES
+from simulator.views import dtype_name
+
+Array = np.ndarray[Any, Any]
+
+REDUCED_RANKS = (1, 4)
+"""Dimensions that a micro-kernel can reduce."""
+
+
+class Reducer:
+    """Emits one reduction: an operator over the elements of a domain."""
+
+    def __init__(self, f: FunctionText, operator: str, domain: str) -> None:
+        self.f = f
+        self.row = ALU[operator]
+        self.domain = domain
+        self.lane = lane_type(domain)
+        self._memory = f.scratch(self.lane, LANES)
+
+    def start(self) -> Value:
+        """The partial results of no elements."""
+        identity = self.row.identity
+        assert identity is not None
+        if self.domain != "float32":
+            identity = int(identity) & ((1 << int(self.lane[1:])) - 1)
+        return self.f.constant(self.lane, identity, LANES)
+
+    def combine(self, left: Value, right: Value) -> Value:
+        inputs = {"x": left, "y": right}
+        return print_expression(self.f, self.row.expression, self.domain, inputs)
+
+    def part(self, partial: Value, count: Value, element: Any) -> Value:
+        """`partial` with fewer than LANES further elements, `element(index)` each of width 1."""
+        f = self.f
+        f.store(self.start(), self._memory)
+
+        def one(index: Value) -> None:
+            f.store(element(index), f.element_at(self._memory, index, self._size))
+
+        f.loop(f.integer(0), count, 1, one)
+        return self.combine(partial, f.load(self._memory, self.lane, LANES))
+
+    @property
+    def _size(self) -> int:
+        return 4 if self.domain == "float32" else int(self.lane[1:]) // 8
+
+    def begin_one_by_one(self) -> None:
+        """Start a reduction that takes its elements by `add`."""
+        self.f.store(self.start(), self._memory)
+
+    def add(self, index: Value, element: Value) -> None:
+        """Fold in element `index` of the row, of width 1."""
+        f = self.f
+        lane = f.binary("and", index, f.integer(LANES - 1))
+        place = f.element_at(self._memory, lane, self._size)
+        f.store(self.combine(f.load(place, self.lane, 1), element), place)
+
+    def partial(self) -> Value:
+        """The partial results of what `add` took."""
+        return self.f.load(self._memory, self.lane, LANES)
+
+    def tree(self, partial: Value) -> Value:
+        """The one result, of width 1."""
+        width = LANES // 2
+        while width:
+            lower = self.f.shuffle(partial, partial, range(width))
+            upper = self.f.shuffle(partial, partial, range(width, 2 * width))
+            partial = self.combine(lower, upper)
+            width //= 2
+        return partial
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """dst = the reduction of each row of the source.
+
+    Operands are the destination and the source; `rank` dimensions are kept. `reduced` further
+    dimensions (counts, then strides of the source, after the nest's words) make up a row; with
+    `contiguous` it is one dimension of adjacent elements.
+    """
+
+    domain: str
+    operator: str
+    source: str
+    output: str
+    negate: bool
+    contiguous: bool
+    rank: int
+    reduced: int
+
+    def text(self, name: str) -> str:
+        f = FunctionText(name)
+        nest = Nest(f, 2, self.rank)
+        counts = [f.word(nest.used + i) for i in range(self.reduced)]
+        strides = [f.word(nest.used + self.reduced + i) for i in range(self.reduced)]
+        reducer = Reducer(f, self.operator, self.domain)
+        lane, size = f"i{DTYPES[self.source].bits}", DTYPES[self.source].size
+
+        def read(pointer: Value, width: int) -> Value:
+            stored = f.load(pointer, lane, width)
+            return ports.decode(f, self.source, stored) if self.domain == "float32" else stored
+
+        def adjacent(source: Value) -> Value:
+            (count,) = counts
+            whole = f.binary("and", count, f.integer(-LANES))
+
+            def step(index: Value, partial: Value) -> list[Value]:
+                return [reducer.combine(partial, read(f.element_at(source, index, size), LANES))]
+
+            def last(index: Value, partial: Value) -> list[Value]:
+                rest = f.element_at(source, index, size)
+                left = f.binary("sub", count, index)
+                return [reducer.part(partial, left, lambda i: read(f.element_at(rest, i, size), 1))]
+
+            partial = f.loop(f.integer(0), whole, LANES, step, [reducer.start()])
+            return f.loop(whole, count, LANES, last, partial)[0]
+
+        def strided(source: Value) -> Value:
+            reducer.begin_one_by_one()
+
+            def one(pointers: Sequence[Value], number: Value) -> Value:
+                reducer.add(number, read(pointers[0], 1))
+                return f.binary("add", number, f.integer(1))
+
+            loops(f, counts, [strides], [source], one, f.integer(0))
+            return reducer.partial()
+
+        def row(pointers: Sequence[Value]) -> None:
+            result = reducer.tree((adjacent if self.contiguous else strided)(pointers[1]))
+            f.store(self._write(f, result), pointers[0])
+
+        nest.rows(row, inner=0)
+        return f.text()
+
+    def _write(self, f: FunctionText, result: Value) -> Value:
+        if self.domain == "float32":
+            result = f.unary("fneg", result) if self.negate else result
+            return ports.encode(f, self.output, ports.canonical(f, result))
+        wider = DTYPES[self.output].size > DTYPES[self.source].size
+        return f.convert("zext" if wider else "trunc", result, f"i{DTYPES[self.output].bits}")
+
+
+@plans(vector.TensorReduce)
+def tensor_reduce(
+    engine: Engine, dst: Array, data: Array, op: AluOperator, axes: int, negate: bool
+) -> Plan | None:
+    kept = data.ndim - axes
+    domain = "float32" if op.arithmetic else unsigned(data)
+    if op.identity is None or op.finish is not None or not covers("alu", op.name, domain):
+        return None
+    if op.arithmetic and not converting(dst, data):
+        return None
+    found = space(
+        [
+            dims(dst.shape, dst.strides),
+            dims(data.shape[:kept], data.strides[:kept]),
+        ]
+    )
+    row = space([dims(data.shape[kept:], data.strides[kept:])])
+    nest = None if found is None else ranked(found)
+    reduced = None if row is None else ranked(row, REDUCED_RANKS)
+    if nest is None or reduced is None:
+        return None
+    kernel = Reduce(
+        domain,
+        op.name,
+        dtype_name(data) if op.arithmetic else unsigned(data),
+        dtype_name(dst) if op.arithmetic else unsigned(dst),
+        negate and op.arithmetic,
+        reduced.strides[0] == (data.dtype.itemsize,),
+        len(nest.counts),
+        len(reduced.counts),
+    )
+    function = compiled(kernel)
+    if function is None:
+        return None
+    words = [*nest_words(nest), *reduced.counts, *reduced.strides[0]]
+    return Plan(function, [dst, data], (0, 1), words, same_order=(False,))

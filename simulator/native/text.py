@@ -1,0 +1,246 @@
+"""LLVM assembly of one function, written instruction by instruction.
+
+Every function has the signature `void name(ptr words)`: its arguments are 64-bit words in memory.
+Values are vectors of a fixed width (a width of 1 where elements are taken one at a time) or, with
+width 0, scalars. No instruction carries a fast-math flag, so nothing is contracted or reordered.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+WORD = 8
+"""Bytes of an argument word."""
+
+
+class Value(NamedTuple):
+    """An SSA value or a constant: its text, element type, and lanes (0: a scalar)."""
+
+    text: str
+    element: str
+    width: int = 0
+
+    @property
+    def type(self) -> str:
+        return type_text(self.element, self.width)
+
+
+def type_text(element: str, width: int) -> str:
+    """`i32`, or `<16 x i32>`."""
+    return f"<{width} x {element}>" if width else element
+
+
+_SUFFIXES = {"float": "f32", "double": "f64"}
+
+
+def _mangled(value: Value) -> str:
+    """How the names of intrinsics spell a type."""
+    suffix = _SUFFIXES.get(value.element, value.element)
+    return f"v{value.width}{suffix}" if value.width else suffix
+
+
+def bits_of(element: str) -> int:
+    """Width of an element type in bits."""
+    return {"float": 32, "double": 64, "ptr": 64}.get(element) or int(element[1:])
+
+
+def number_text(element: str, value: float) -> str:
+    """A constant as LLVM writes it: floats by the bits of the double of that value."""
+    if element in _SUFFIXES:
+        if element == "float" and value == value and abs(value) != float("inf"):
+            value = struct.unpack("<f", struct.pack("<f", value))[0]
+        return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+    return str(int(value))
+
+
+class FunctionText:
+    """A function under construction. `words` is its argument; `text()` the finished module."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.words = Value("%words", "ptr")
+        self._entry: list[str] = []
+        self._lines: list[str] = []
+        self._declarations: dict[str, str] = {}
+        self._count = 0
+        self._block = "entry"
+
+    def text(self) -> str:
+        """The module that holds the function."""
+        declared = "\n".join(self._declarations.values())
+        body = "\n".join(["entry:", *self._entry, *self._lines, "  ret void"])
+        return f"{declared}\ndefine void @{self.name}(ptr %words) {{\n{body}\n}}\n"
+
+    def _fresh(self, prefix: str = "v") -> str:
+        self._count += 1
+        return f"{prefix}{self._count}"
+
+    def _assign(self, text: str, element: str, width: int) -> Value:
+        name = "%" + self._fresh()
+        self._lines.append(f"  {name} = {text}")
+        return Value(name, element, width)
+
+    # Constants and conversions
+
+    def constant(self, element: str, value: float, width: int = 0) -> Value:
+        """A number in every lane."""
+        number = number_text(element, value)
+        return Value(f"splat ({element} {number})" if width else number, element, width)
+
+    def integer(self, value: int) -> Value:
+        """An i64 scalar."""
+        return self.constant("i64", value)
+
+    def like(self, value: Value, number: float) -> Value:
+        """A constant of the type of `value`."""
+        return self.constant(value.element, number, value.width)
+
+    def convert(self, operation: str, value: Value, element: str) -> Value:
+        """`sext`, `sitofp`, `bitcast`, ... to another element type; the value itself if equal."""
+        if value.element == element:
+            return value
+        target = type_text(element, value.width)
+        return self._assign(
+            f"{operation} {value.type} {value.text} to {target}", element, value.width
+        )
+
+    def splat(self, scalar: Value, width: int) -> Value:
+        """A scalar in every lane."""
+        target = type_text(scalar.element, width)
+        first = self._assign(
+            f"insertelement {target} poison, {scalar.type} {scalar.text}, i32 0",
+            scalar.element,
+            width,
+        )
+        return self.shuffle(first, first, [0] * width)
+
+    def shuffle(self, left: Value, right: Value, lanes: Sequence[int]) -> Value:
+        """Lanes of two vectors; those of `right` count on from the width of `left`."""
+        mask = ", ".join(f"i32 {lane}" for lane in lanes)
+        return self._assign(
+            f"shufflevector {left.type} {left.text}, {right.type} {right.text}, "
+            f"<{len(lanes)} x i32> <{mask}>",
+            left.element,
+            len(lanes),
+        )
+
+    # Arithmetic
+
+    def binary(self, operation: str, left: Value, right: Value) -> Value:
+        return self._assign(
+            f"{operation} {left.type} {left.text}, {right.text}", left.element, left.width
+        )
+
+    def unary(self, operation: str, value: Value) -> Value:
+        return self._assign(f"{operation} {value.type} {value.text}", value.element, value.width)
+
+    def compare(self, operation: str, left: Value, right: Value) -> Value:
+        """`fcmp olt`, `icmp eq`, ...: i1 lanes."""
+        return self._assign(f"{operation} {left.type} {left.text}, {right.text}", "i1", left.width)
+
+    def select(self, condition: Value, chosen: Value, other: Value) -> Value:
+        return self._assign(
+            f"select {condition.type} {condition.text}, {chosen.type} {chosen.text}, "
+            f"{other.type} {other.text}",
+            chosen.element,
+            chosen.width,
+        )
+
+    def intrinsic(self, name: str, *arguments: Value, element: str | None = None) -> Value:
+        """A call of `llvm.<name>`; the result has the first argument's type, or `element`s."""
+        first = arguments[0]
+        result = Value("", element or first.element, first.width)
+        suffix = _mangled(first) if element is None else f"{_mangled(result)}.{_mangled(first)}"
+        function = f"@llvm.{name}.{suffix}"
+        types = ", ".join(argument.type for argument in arguments)
+        self._declarations[function] = f"declare {result.type} {function}({types})"
+        values = ", ".join(f"{argument.type} {argument.text}" for argument in arguments)
+        return self._assign(f"call {result.type} {function}({values})", *result[1:])
+
+    # Memory
+
+    def offset(self, pointer: Value, bytes_: Value) -> Value:
+        """The pointer moved up by a number of bytes."""
+        return self._assign(f"getelementptr i8, ptr {pointer.text}, i64 {bytes_.text}", "ptr", 0)
+
+    def element_at(self, pointer: Value, index: Value, size: int) -> Value:
+        """The pointer moved up by a number of elements of `size` bytes."""
+        return self._assign(
+            f"getelementptr [{size} x i8], ptr {pointer.text}, i64 {index.text}", "ptr", 0
+        )
+
+    def load(self, pointer: Value, element: str, width: int = 0) -> Value:
+        """Elements from memory; nothing is assumed of their alignment."""
+        type_ = type_text(element, width)
+        return self._assign(f"load {type_}, ptr {pointer.text}, align 1", element, width)
+
+    def store(self, value: Value, pointer: Value) -> None:
+        self._lines.append(f"  store {value.type} {value.text}, ptr {pointer.text}, align 1")
+
+    def word(self, index: int, element: str = "i64") -> Value:
+        """An argument word, or its low bytes as another type."""
+        return self.load(self.element_at(self.words, self.integer(index), WORD), element)
+
+    def scratch(self, element: str, width: int) -> Value:
+        """Memory of the function's own for a vector."""
+        name = "%" + self._fresh("memory")
+        self._entry.append(f"  {name} = alloca {type_text(element, width)}, align 64")
+        return Value(name, "ptr")
+
+    def copy_bytes(self, target: Value, source: Value, count: Value) -> None:
+        """Copy bytes between ranges that are disjoint or equal."""
+        function = "@llvm.memcpy.p0.p0.i64"
+        self._declarations[function] = f"declare void {function}(ptr, ptr, i64, i1)"
+        self._lines.append(
+            f"  call void {function}(ptr {target.text}, ptr {source.text}, i64 {count.text}, "
+            "i1 false)"
+        )
+
+    # Control flow
+
+    def _open(self, label: str) -> None:
+        self._lines.append(f"{label}:")
+        self._block = label
+
+    def loop(
+        self,
+        start: Value,
+        stop: Value,
+        step: int,
+        body: Callable[..., Sequence[Value] | None],
+        carried: Sequence[Value] = (),
+    ) -> list[Value]:
+        """`for i in range(start, stop, step): carried = body(i, *carried)`; the last carried."""
+        head, inside, after = (self._fresh(name) for name in ("head", "body", "after"))
+        before = self._block
+        self._lines.append(f"  br label %{head}")
+        self._open(head)
+        index = Value("%" + self._fresh("i"), "i64")
+        current = [Value("%" + self._fresh("c"), v.element, v.width) for v in carried]
+        phis = len(self._lines)
+        inside_loop = self.compare("icmp slt", index, stop)
+        self._lines.append(f"  br i1 {inside_loop.text}, label %{inside}, label %{after}")
+        self._open(inside)
+        following = body(index, *current) or ()
+        next_index = self.binary("add", index, self.integer(step))
+        last = self._block
+        self._lines.append(f"  br label %{head}")
+        pairs = [(index, start, next_index), *zip(current, carried, following)]
+        self._lines[phis:phis] = [
+            f"  {variable.text} = phi {variable.type} "
+            f"[{first.text}, %{before}], [{later.text}, %{last}]"
+            for variable, first, later in pairs
+        ]
+        self._open(after)
+        return current
+
+    def when(self, condition: Value, body: Callable[[], None]) -> None:
+        """Run `body` where a scalar condition holds."""
+        inside, after = self._fresh("then"), self._fresh("after")
+        self._lines.append(f"  br i1 {condition.text}, label %{inside}, label %{after}")
+        self._open(inside)
+        body()
+        self._lines.append(f"  br label %{after}")
+        self._open(after)

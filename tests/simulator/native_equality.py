@@ -1,0 +1,85 @@
+"""Running one instruction natively and in NumPy on the same operands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tiles import FLOATS, INTEGERS, State, empty
+
+from isa.enums import Engine
+from isa.machine import MACHINE_INSTRUCTIONS
+from simulator.kernels import fixed
+from simulator.native import plan
+from simulator.oracle import KERNELS, quiet
+from simulator.views import bits, dtype_name
+
+Array = np.ndarray[Any, Any]
+
+CONVERTED = (*FLOATS, "tfloat32", *INTEGERS, "bool")
+"""Dtypes that pass through fp32."""
+
+_ONES = (0x3F800000, 0xBF800000, 0x3F000000, 0x3FC00000, 0x40200000, 0xC0200000)
+_SPECIAL = (0, 0x80000000, 0x7F800000, 0xFF800000, 0x7FC00000, 0xFFC12345, 0x7F800001)
+_TINY = (1, 0x80000001, 0x007FFFFF, 0x00800000, 0x33000000, 0x33000001, 0x38800000, 0x387FE000)
+_HALVES = (0x3F808000, 0x3F818000, 0x3F801000, 0x3F803000, 0x3F880000, 0x3F980000, 0x3A800001)
+_LIMITS = (
+    *(0x477FE000, 0x477FEFFF, 0x477FF000, 0x43700000, 0x43780000, 0x43E00000, 0x43E80000),
+    *(0x43E80001, 0x47600000, 0x47700000, 0x7F7FFFFF, 0x7F7F7FFF, 0x7F7F8000),
+    *(0x42FE0000, 0x42FF0000, 0xC3000000, 0xC3010000, 0x437F0000, 0x437F8000, 0xBF7FFFFF),
+    *(0x46FFFE00, 0x46FFFF00, 0xC7000000, 0xC7000100, 0x477FFF00, 0x477FFF80),
+    *(0x4EFFFFFF, 0x4F000000, 0xCF000000, 0xCF000001, 0x4F7FFFFF, 0x4F800000),
+)
+EDGES = np.array((*_ONES, *_SPECIAL, *_TINY, *_HALVES, *_LIMITS), np.uint32).view(np.float32)
+"""fp32 values at which something happens: NaN of all sorts, denormals, halves, limits."""
+
+
+def patterns(rng: np.random.Generator, dtype: str, *shape: int) -> Array:
+    """A tile of any bit patterns; half of the fp32 ones are edge values or of moderate size."""
+    view = empty(dtype, *shape)
+    stored = bits(view)
+    width = 8 * stored.dtype.itemsize
+    stored[...] = rng.integers(0, 2**width, shape, dtype=np.uint64).astype(stored.dtype)
+    if dtype_name(view) == "bool":
+        stored[...] &= 1
+    elif width == 32 and view.dtype.kind == "f":
+        kind = rng.random(shape)
+        moderate = (rng.standard_normal(shape) * 10.0 ** rng.integers(-9, 6, shape)).astype("f4")
+        chosen = np.where(kind < 0.3, rng.choice(EDGES, shape), moderate).view(np.uint32)
+        stored[...] = np.where(kind < 0.7, chosen, stored)
+    return view
+
+
+def is_native(row: str, engine: Engine, values: Any) -> bool:
+    """Whether there is native code for these operands."""
+    return plan(MACHINE_INSTRUCTIONS[row], engine, values) is not None
+
+
+def assert_equal(row: str, *values: Any, engine: Engine = Engine.vector, state: Any = None) -> None:
+    """Execute on both backends from the same memory; every byte of it must be the same after."""
+    state = state or State(engine)
+    memory = _memory(values[0])
+    before = memory.copy()
+    with quiet():
+        KERNELS[row](state, *values)
+    expected = memory.copy()
+    memory[...] = before
+    with quiet():
+        fixed(MACHINE_INSTRUCTIONS[row], engine, state, values, native=True)()
+    if not np.array_equal(memory, expected):
+        found = bits(values[0]).copy()
+        memory[...] = expected
+        wrong = np.argwhere(found != bits(values[0]))
+        place = tuple(wrong[0]) if len(wrong) else ()
+        raise AssertionError(
+            f"{row} differs in {len(wrong)} elements of {dtype_name(values[0])}, first at {place}: "
+            f"NumPy {bits(values[0])[place]}, native {found[place]}; operands "
+            f"{[dtype_name(v) if isinstance(v, np.ndarray) else v for v in values]}"
+        )
+
+
+def _memory(view: Array) -> Array:
+    base: Any = view
+    while base.base is not None:
+        base = base.base
+    return base

@@ -1,0 +1,103 @@
+"""Compiled micro-kernels on disk: reused, repaired, and not needed."""
+
+from __future__ import annotations
+
+import functools
+import os
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiles import State
+
+from isa.enums import Engine
+from isa.machine.elementwise import TensorCopy
+from simulator import native
+from simulator.kernels import fixed
+from simulator.native import library as library_module
+from simulator.native import table
+from simulator.native.copy import CopyRows
+from simulator.native.library import Library
+from simulator.native.object_cache import Cache
+
+KERNEL = CopyRows(4, 2)
+
+
+def copies(library: Library) -> None:
+    """Check that the library's function copies rows."""
+    source = np.arange(6, dtype=np.float32).reshape(2, 3)
+    target = np.zeros_like(source)
+    words = (target.ctypes.data, source.ctypes.data, 2, 3, 12, 4, 12, 4)
+    library.function(KERNEL)((library_module.ctypes.c_int64 * 8)(*words))
+    np.testing.assert_array_equal(target, source)
+
+
+def objects(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_objects_are_kept_and_found_again(tmp_path: Path) -> None:
+    copies(Library(Cache("key", tmp_path)))
+    first = objects(tmp_path)
+    assert len(first) == 1
+
+    class OnlyReads(Cache):
+        def write(self, name: str, code: bytes) -> None:
+            raise AssertionError("compiled again")
+
+    copies(Library(OnlyReads("key", tmp_path)))
+    assert objects(tmp_path) == first
+
+
+def test_compiling_is_deterministic(tmp_path: Path) -> None:
+    copies(Library(Cache("a", tmp_path / "a")))
+    copies(Library(Cache("b", tmp_path / "b")))
+    assert objects(tmp_path / "a") == objects(tmp_path / "b")
+
+
+@pytest.mark.parametrize("damage", (b"", b"short", None))
+def test_a_damaged_object_is_replaced(tmp_path: Path, damage: bytes | None) -> None:
+    copies(Library(Cache("key", tmp_path)))
+    intact = objects(tmp_path)
+    (path,) = (tmp_path / "key").iterdir()
+    contents = path.read_bytes()
+    path.write_bytes(contents[:-1] + b"?" if damage is None else damage)
+    cache = Cache("key", tmp_path)
+    with pytest.warns(RuntimeWarning, match="damaged"):
+        copies(Library(cache))
+    assert objects(tmp_path) == intact
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        copies(Library(cache))
+
+
+def test_a_cache_that_cannot_be_written_is_reported_once(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_bytes(b"")
+    cache = Cache("key", blocked)
+    with pytest.warns(RuntimeWarning) as caught:
+        copies(Library(cache))
+        copies(Library(cache))
+    assert len(caught) == 1
+
+
+def test_another_version_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    copies(Library(Cache("old", tmp_path)))
+    copies(Library(Cache("new", tmp_path)))
+    assert sorted(os.listdir(tmp_path)) == ["new", "old"]
+
+
+def test_without_llvm_numpy_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(store: Cache | None = None) -> Library:
+        raise ImportError("no llvmlite")
+
+    monkeypatch.setattr(library_module, "Library", broken)
+    monkeypatch.setattr(table, "library", functools.cache(library_module.library.__wrapped__))
+    monkeypatch.setattr(native, "_PLANS", {})
+    with pytest.warns(RuntimeWarning, match="no llvmlite") as caught:
+        for width in (3, 4):
+            source, target = np.ones((3, width), np.float32), np.zeros((3, width), np.float32)
+            fixed(TensorCopy, Engine.vector, State(), (target, source), native=True)()
+            np.testing.assert_array_equal(target, source)
+    assert len(caught) == 1

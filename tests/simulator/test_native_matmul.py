@@ -1,0 +1,130 @@
+"""Native matmul: the ascending-k sum of fused multiply-adds, and NumPy's bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from native_equality import assert_equal, is_native, patterns
+from tiles import FLOATS, State, empty, tile, wide
+
+from isa.enums import Engine
+from isa.machine.tensor import LoadStationary
+from simulator.kernels import fixed
+from simulator.native.matmul import Blocking, Multiply, Pack, blocking
+from simulator.oracle import quiet
+
+Array = np.ndarray[Any, Any]
+
+SHAPES = ((1, 1, 1), (128, 128, 512), (7, 9, 50), (128, 8, 48), (64, 33, 95), (3, 128, 16))
+
+pytestmark = pytest.mark.skipif(blocking() is None, reason="this CPU has no fused multiply-add")
+
+
+def loaded(stationary: Array) -> State:
+    """A core with a tile in the PE array."""
+    state = State(Engine.tensor)
+    fixed(LoadStationary, Engine.tensor, state, (stationary, 0, 0), native=False)()
+    return state
+
+
+def multiplied(stationary: Array, dst: Array, moving: Array, accumulate: bool) -> None:
+    """Multiply on both backends and compare."""
+    values = (dst, moving, accumulate, 0, 0)
+    assert is_native("MultiplyMoving", Engine.tensor, values)
+    with quiet():
+        assert_equal("MultiplyMoving", *values, engine=Engine.tensor, state=loaded(stationary))
+
+
+def ascending(stationary: Array, moving: Array) -> Array:
+    """The sum over k of exact products, rounded to fp32 after each addition.
+
+    A product of two bfloat16 numbers is exact in fp32, and the double sum of two fp32 numbers
+    rounds as fp32 addition does, so this is what fused multiply-adds give.
+    """
+    a, b = wide(stationary), wide(moving)
+    total = np.zeros((a.shape[1], b.shape[1]), np.float32)
+    for k in range(a.shape[0]):
+        total = (total.astype(np.float64) + np.outer(a[k], b[k])).astype(np.float32)
+    return total
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_order_of_additions(shape: tuple[int, int, int]) -> None:
+    depth, rows, columns = shape
+    rng = np.random.default_rng(1)
+    a, b = tile(rng, "bfloat16", depth, rows), tile(rng, "bfloat16", depth, columns)
+    dst = empty("float32", rows, columns)
+    multiplied(a, dst, b, False)
+    assert np.array_equal(dst, ascending(a, b))
+
+
+@pytest.mark.parametrize("accumulate", (False, True))
+@pytest.mark.parametrize("shape", SHAPES)
+def test_shapes(shape: tuple[int, int, int], accumulate: bool) -> None:
+    depth, rows, columns = shape
+    rng = np.random.default_rng(2)
+    a, b = tile(rng, "float32", depth, rows), tile(rng, "float32", depth, columns)
+    multiplied(a, tile(rng, "float32", rows, columns), b, accumulate)
+
+
+@pytest.mark.parametrize("accumulate", (False, True))
+@pytest.mark.parametrize("dtype", (*FLOATS, "tfloat32", "int8", "uint8"))
+def test_dtypes(dtype: str, accumulate: bool) -> None:
+    rng = np.random.default_rng(3)
+    a, b = tile(rng, dtype, 40, 24), tile(rng, "bfloat16", 40, 70)
+    for left, right in ((a, b), (b, a)):
+        for result in ("float32", "bfloat16"):
+            multiplied(left, tile(rng, result, left.shape[1], right.shape[1]), right, accumulate)
+
+
+def test_special_values() -> None:
+    rng = np.random.default_rng(4)
+    a, b = patterns(rng, "float32", 12, 20), patterns(rng, "float32", 12, 70)
+    for accumulate in (False, True):
+        multiplied(a, patterns(rng, "float32", 20, 70), b, accumulate)
+
+
+@pytest.mark.parametrize("accumulate", (False, True))
+def test_layouts(accumulate: bool) -> None:
+    rng = np.random.default_rng(5)
+    a = tile(rng, "bfloat16", 16, 24)
+    deep = tile(rng, "bfloat16", 16, 4, 6, 5)
+    for moving in (deep, deep[:, ::-1], deep.transpose(0, 3, 1, 2), deep[:, :, :, :1]):
+        free = moving.size // 16
+        multiplied(a, tile(rng, "float32", 24, free), moving, accumulate)
+        multiplied(a, tile(rng, "float32", 24, 2, free // 2), moving, accumulate)
+        turned = tile(rng, "float32", 24, free // 2, 2).transpose(0, 2, 1)
+        multiplied(a, turned, moving, accumulate)
+
+
+@pytest.mark.parametrize("block", (Blocking(8, 3, 16), Blocking(4, 3, 8), Blocking(4, 2, 4)))
+def test_the_size_of_a_block_changes_no_result(
+    block: Blocking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from simulator import native
+    from simulator.native import matmul
+
+    monkeypatch.setattr(native, "_PLANS", {})
+    monkeypatch.setattr(matmul, "blocking", lambda: block)
+    rng = np.random.default_rng(6)
+    a, b = tile(rng, "float32", 30, 21), tile(rng, "float32", 30, 75)
+    multiplied(a, tile(rng, "float32", 21, 75), b, True)
+
+
+@pytest.mark.parametrize("result", ("float32", "bfloat16"))
+def test_transposes_of_the_loaded_tile(result: str) -> None:
+    rng = np.random.default_rng(7)
+    for dtype in ("float32", "bfloat16", "uint8"):
+        for shape in ((128, 128), (20, 33), (1, 5)):
+            state = loaded(patterns(rng, dtype, *shape))
+            for name in {result, dtype}:
+                dst = empty(name, *shape[::-1])
+                assert_equal("TransposeStationary", dst, engine=Engine.tensor, state=state)
+
+
+def test_code_is_a_function_of_the_description() -> None:
+    kernel = Multiply("bfloat16", "float32", True, Blocking(8, 3, 16))
+    assert kernel.text("a") == kernel.text("a")
+    assert Pack("bfloat16", 8).text("a") != Pack("float32", 8).text("a")
