@@ -87,21 +87,10 @@ def _needed(computation: Computation) -> set[Instruction]:
     return needed
 
 
-_SCALAR_IDENTITIES = frozenset({"broadcast", "reshape", "transpose", "reverse"})
-"""Opcodes that do nothing to a scalar, whatever arrays stand for it."""
-
-_SCALAR_STRUCTURE = frozenset({"tuple", "get-tuple-element", "call", "fusion"})
-
-
 def _is_lane(step: Step) -> bool:
-    if step.row.lanes or step.row.opcode in _SCALAR_STRUCTURE:
-        return all(part.is_scalar for part in _leaves(step.instruction.shape))
-    scalar = step.instruction.shape.is_scalar
-    return (
-        scalar
-        and step.row.opcode in _SCALAR_IDENTITIES
-        and all(operand.shape.is_scalar for operand in step.instruction.operands)
-    )
+    shapes = [step.instruction.shape, *(item.shape for item in step.instruction.operands)]
+    scalars = all(leaf.is_scalar for shape in shapes for leaf in _leaves(shape))
+    return scalars and (step.row.lanes or step.row.scalar_identity)
 
 
 def _leaves(shape: Shape) -> list[Shape]:
@@ -168,7 +157,13 @@ class Evaluator:
                 for operand in step.freed:
                     if operand != slot:
                         values[operand] = None
-                value = step.row.evaluate(step.instruction, operands, self)
+                try:
+                    value = step.row.evaluate(step.instruction, operands, self)
+                except MemoryError as error:
+                    raise NeuronError(
+                        "hlo-too-large",
+                        f"{subject(step.instruction)}: no memory for {step.instruction.shape}.",
+                    ) from error
                 if type(value) is not np.ndarray and not isinstance(value, tuple):
                     value = None if value is None else np.asarray(value)
                 values[slot] = value
@@ -177,14 +172,16 @@ class Evaluator:
         return values[plan.root]
 
     def lanes(self, computation: Computation, arguments: Sequence[Array]) -> tuple[Array, ...]:
-        """The results of a computation of scalars, applied to arrays of one shape."""
+        """The results of a computation of scalars, applied to arrays element by element."""
         plan = self._plan(computation)
-        result = (
-            self._run_lanes(plan, list(arguments))
-            if self._all_lanes(plan)
-            else self._elements(computation, arguments)
+        if not self._all_lanes(plan):
+            return self._elements(computation, arguments)
+        result = self._run_lanes(plan, list(arguments))
+        shape = np.broadcast_shapes(*(argument.shape for argument in arguments))
+        parts = result if isinstance(result, tuple) else (result,)
+        return tuple(
+            part if part.shape == shape else np.broadcast_to(part, shape) for part in parts
         )
-        return result if isinstance(result, tuple) else (result,)
 
     def _all_lanes(self, plan: Plan) -> bool:
         return plan.lanes and all(
@@ -202,7 +199,7 @@ class Evaluator:
             operands = [values[operand] for operand in step.operands]
             if step.instruction.called:
                 values.append(self._run_lanes(self._plan(step.instruction.called[0]), operands))
-            elif step.row.opcode in _SCALAR_IDENTITIES:
+            elif step.row.scalar_identity:
                 values.append(operands[0])
             else:
                 value = step.row.evaluate(step.instruction, operands, self)
@@ -247,11 +244,18 @@ def evaluate(
 ) -> list[Array]:
     """The outputs of the entry computation, a tuple's components one after another.
 
-    `inputs`: arrays with the shapes and element types of the parameters (tuples for parameters
-    that are tuples). With `ranks` above 1 all ranks get the same inputs and the outputs are rank
-    0's; see `evaluate_ranks`. `seed`: of `rng` instructions. `custom_calls`: functions of
-    (instruction, operands, context) by target. `observe` sees every value, for comparisons.
-    Raises NeuronError input-mismatch, hlo-unknown-opcode, loop-limit and what operators raise.
+    `module`: one that `verify` accepts, as `load` gives it. `inputs`: arrays with the shapes and
+    element types of the parameters (tuples for parameters that are tuples). With `ranks` above 1
+    all ranks get the same inputs and the outputs are rank 0's; `partitions` as in
+    `evaluate_ranks`. `seed`: of `rng` instructions. `custom_calls`: functions of (instruction,
+    operands, context) by target. `observe` sees every value, for comparisons.
+    Raises NeuronError input-mismatch, hlo-unknown-opcode, loop-limit, hlo-too-large and
+    what operators raise.
+
+    >>> from graph_compiler import parse_text
+    >>> text = "HloModule m\\nENTRY e {\\n x = s32[2] parameter(0)\\n ROOT r = s32[2] negate(x)\\n}"
+    >>> evaluate(parse_text(text), np.array([1, 2], np.int32))
+    [array([-1, -2], dtype=int32)]
     """
     if ranks > 1:
         results = evaluate_ranks(

@@ -39,6 +39,7 @@ class Tuple(Operator):
     opcode = "tuple"
     builders = ("Tuple",)
     stablehlo = "tuple"
+    lanes = True
 
     @classmethod
     def infer(cls, instruction: Instruction) -> Shape:
@@ -59,6 +60,7 @@ class GetTupleElement(Operator):
     stablehlo = "get_tuple_element"
     attributes = ("tuple_index",)
     arity = (1, 1)
+    lanes = True
 
     @classmethod
     def infer(cls, instruction: Instruction) -> Shape:
@@ -84,6 +86,7 @@ class Call(Operator):
     stablehlo = "composite"
     attributes = ("is_composite",)
     calls = (1, 1)
+    lanes = True
 
     @classmethod
     def infer(cls, instruction: Instruction) -> Shape:

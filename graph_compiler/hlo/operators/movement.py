@@ -135,6 +135,7 @@ class Broadcast(Operator):
     stablehlo = "broadcast_in_dim"
     attributes = ("dimensions",)
     arity = (1, 1)
+    scalar_identity = True
 
     @classmethod
     def infer(cls, instruction: Instruction) -> Shape:
@@ -210,6 +211,7 @@ class Bitcast(Operator):
     opcode = "bitcast"
     builders = ("Bitcast",)
     arity = (1, 1)
+    scalar_identity = True
 
     @classmethod
     def infer(cls, instruction: Instruction) -> Shape:
@@ -246,6 +248,7 @@ class Transpose(Operator):
     stablehlo = "transpose"
     attributes = ("dimensions",)
     arity = (1, 1)
+    scalar_identity = True
 
     @classmethod
     def infer(cls, instruction: Instruction) -> Shape:
@@ -272,6 +275,7 @@ class Reverse(Operator):
     stablehlo = "reverse"
     attributes = ("dimensions",)
     arity = (1, 1)
+    scalar_identity = True
 
     @classmethod
     def infer(cls, instruction: Instruction) -> Shape:

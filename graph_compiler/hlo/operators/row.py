@@ -1,8 +1,9 @@
 """What a row of the operator table is: one class per HLO opcode, its body the facts.
 
 `infer` is the shape and type rule, `evaluate` the reference meaning in NumPy. A row whose `lanes`
-is True works element by element, so a computation of scalars that is made of such rows can be
-applied to whole arrays at once (reducers, comparators, combiners).
+is True works element by element, and one whose `scalar_identity` is True does nothing to a scalar,
+so a computation of scalars that is made of such rows can be applied to whole arrays at once
+(reducers, comparators, combiners).
 
 Sources: https://openxla.org/xla/operation_semantics (`builders`), the StableHLO specification
 (`stablehlo`), and `neuronx-cc list-operators` for the spelling of `builders`.
@@ -62,7 +63,8 @@ class Operator:
     `opcode`: as HLO text writes it. `builders`: names of the XLA builder functions that make it.
     `stablehlo`: name of the StableHLO operation, "" where there is none. `attributes`: the fields
     of the proto that it reads. `arity`: least and most operands, None for any number. `calls`:
-    least and most computations called. `lanes`: see the module. The docstring is the reference.
+    least and most computations called. `lanes`, `scalar_identity`: see the module. The docstring is
+    the reference.
     """
 
     opcode: ClassVar[str]
@@ -72,6 +74,7 @@ class Operator:
     arity: ClassVar[tuple[int, int | None]] = (0, None)
     calls: ClassVar[tuple[int, int | None]] = (0, 0)
     lanes: ClassVar[bool] = False
+    scalar_identity: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         if "opcode" in vars(cls):
