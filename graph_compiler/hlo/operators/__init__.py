@@ -10,6 +10,7 @@ XLA builder) to them. A row states names, attributes, shape and type rule and Nu
 from graph_compiler.hlo.operators import (
     binary,
     collectives,
+    comparison,
     contraction,
     control,
     conversion,
@@ -22,7 +23,9 @@ from graph_compiler.hlo.operators import (
     randomness,
     reduction,
     shard_map,
+    slicing,
     sorting,
+    transcendental,
     unary,
 )
 from graph_compiler.hlo.operators.custom import CUSTOM_CALLS
@@ -30,9 +33,12 @@ from graph_compiler.hlo.operators.row import OPERATORS, Context, Operator, check
 
 FAMILIES = (
     unary,
+    transcendental,
     binary,
+    comparison,
     conversion,
     movement,
+    slicing,
     indexing,
     reduction,
     sorting,

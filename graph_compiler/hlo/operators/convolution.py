@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graph_compiler.hlo.operators.contraction import contraction_type, matrix_product
-from graph_compiler.hlo.operators.movement import pad
 from graph_compiler.hlo.operators.numerics import narrow, widen
 from graph_compiler.hlo.operators.reduction import positions
 from graph_compiler.hlo.operators.row import (
@@ -19,6 +18,7 @@ from graph_compiler.hlo.operators.row import (
     operand_array,
     require_shape,
 )
+from graph_compiler.hlo.operators.slicing import pad
 
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Instruction

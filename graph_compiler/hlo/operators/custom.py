@@ -16,7 +16,7 @@ import numpy as np
 from graph_compiler.hlo.operators.numerics import precise
 from graph_compiler.hlo.operators.row import Array, Context, Operator, require_shape, subject
 from graph_compiler.hlo.operators.sorting import stable_order
-from graph_compiler.hlo.operators.unary import Erf, Logistic
+from graph_compiler.hlo.operators.transcendental import Erf, Logistic
 from isa.errors import NeuronError
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ import numpy as np
 
 from graph_compiler.hlo.operators.folding import Folder
 from graph_compiler.hlo.operators.indexing import scatter_values
-from graph_compiler.hlo.operators.movement import pad
 from graph_compiler.hlo.operators.row import (
     Array,
     Context,
@@ -22,6 +21,7 @@ from graph_compiler.hlo.operators.row import (
     shape_error,
     tuple_or_one,
 )
+from graph_compiler.hlo.operators.slicing import pad
 
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Instruction
