@@ -1,9 +1,11 @@
-"""Functions of fp32 arrays that are not exact in fp32: evaluated in double, rounded once.
+"""Functions of fp32 arrays that are not exact in fp32.
 
-The double-precision error (a few 1e-16, 2e-14 for erfc) is far below half a unit of fp32, so
-results are those of correct rounding in all but about one case in ten million, on any machine. The
-arguments are copied contiguous first: NumPy takes other code, with other last bits, for strided
-arrays, and results must not depend on a tile's layout.
+`exp` is a fixed sequence of fp32 operations (`simulator.polynomial`), the same as in native code.
+The others are evaluated in double and rounded once. The double-precision error (a few 1e-16, 2e-14
+for erfc) is far below half a unit of fp32, so results are those of correct rounding in all but
+about one case in ten million, on any machine. Their arguments are copied contiguous first: NumPy
+takes other code, with other last bits, for strided arrays, and results must not depend on a tile's
+layout.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+
+from simulator import polynomial
 
 Array = np.ndarray[Any, Any]
 
@@ -90,7 +94,11 @@ def _erf(x: Array) -> Array:
     return np.where(np.abs(x) < _ERF_SERIES_BELOW, inner, outer)
 
 
-exp = _rounded(np.exp)
+def exp(x: Array) -> Array:
+    """e ** x within 1 unit of the last place."""
+    return polynomial.exp(polynomial.NumPyArithmetic(), np.asarray(x))
+
+
 log = _rounded(np.log)
 log1p = _rounded(np.log1p)
 tanh = _rounded(np.tanh)

@@ -18,7 +18,13 @@ from isa.alu import Activation, AluOperator
 from isa.enums import Engine
 from isa.fields import Kind
 from isa.spec import MachineInstruction
-from simulator.native import copy, elementwise, matmul, reduction  # noqa: F401 (register plans)
+from simulator.native import (  # noqa: F401  (each registers its plans)
+    accumulate,
+    copy,
+    elementwise,
+    matmul,
+    reduction,
+)
 from simulator.native.plan import Plan
 from simulator.native.table import PLANNERS
 from simulator.views import dtype_name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -82,24 +83,12 @@ class Transpose:
 
             f.loop(zero, whole_rows, SIDE, strip)
             f.loop(
-                zero,
-                whole_rows,
-                1,
-                lambda i: _ignore(f.loop(whole_columns, columns, 1, lambda j: single(i, j))),
+                zero, whole_rows, 1, lambda i: f.loop(whole_columns, columns, 1, partial(single, i))
             )
-            f.loop(
-                whole_rows,
-                rows,
-                1,
-                lambda i: _ignore(f.loop(zero, columns, 1, lambda j: single(i, j))),
-            )
+            f.loop(whole_rows, rows, 1, lambda i: f.loop(zero, columns, 1, partial(single, i)))
 
         nest.rows(lambda pointers: body(*pointers), inner=2)
         return f.text()
-
-
-def _ignore(values: list[Value]) -> None:
-    """Loops that carry nothing."""
 
 
 def _transposed(f: FunctionText, lines: list[Value]) -> list[Value]:

@@ -14,8 +14,9 @@ from isa.machine import elementwise, vector
 from simulator.conversion import store_number
 from simulator.elementwise import native_integers
 from simulator.native import ports
-from simulator.native.layout import Dim, column, dims, space
+from simulator.native.layout import Dim, by_partition, column, dims, space
 from simulator.native.nest import Nest
+from simulator.native.partials import LANES, Reducer
 from simulator.native.plan import Pack, Plan, float32_word, nest_words, ranked, same_orders
 from simulator.native.printer import TABLES, covers, lane_type, print_expression
 from simulator.native.table import compiled, plans
@@ -23,8 +24,6 @@ from simulator.native.text import FunctionText, Value
 from simulator.views import bits, dtype_name, same_type, view_dtype
 
 Array = np.ndarray[Any, Any]
-
-LANES = 16
 
 Step = tuple[str, str, tuple[int, ...]]
 """Table and name of an operator, and which values it takes: inputs first, then earlier results."""
@@ -40,8 +39,9 @@ class Map:
     patterns). `inputs`: the dtype of each, and whether it is a "tile", a "column" (the same element
     all along a row) or a "number". `contiguous`: the output and all tiles have rows of adjacent
     elements; else every operand has a stride. `predicate`: dtype of one more operand, whose
-    elements must be non-zero (zero, with `reverse`) where the output is written. `rank`: how many
-    dimensions the operands have.
+    elements must be non-zero (zero, with `reverse`) where the output is written. `sums`: the
+    operator by which the fp32 results of each row are reduced, before they are rounded to the
+    output's dtype, into one more operand of fp32. `rank`: how many dimensions the operands have.
     """
 
     domain: str
@@ -52,12 +52,15 @@ class Map:
     rank: int
     predicate: str | None = None
     reverse: bool = False
+    sums: str | None = None
 
     def text(self, name: str) -> str:
         f = FunctionText(name)
         arrays = [dtype for dtype, access in self.inputs if access != "number"]
         if self.predicate is not None:
             arrays.append(self.predicate)
+        if self.sums is not None:
+            arrays.append("float32")
         nest = Nest(f, 1 + len(arrays), self.rank)
         sizes = [DTYPES[dtype].size for dtype in (self.output, *arrays)]
         numbers: list[Value] = []
@@ -65,8 +68,9 @@ class Map:
             if access == "number":
                 numbers.append(f.word(nest.used + len(numbers), f"i{DTYPES[dtype].bits}"))
 
-        def elements(pointers: Sequence[Value], index: Value, width: int) -> None:
-            """Compute `width` adjacent elements of a row from `index` on."""
+        def elements(pointers: Sequence[Value], index: Value, width: int) -> Value:
+            """Compute `width` adjacent elements of a row from `index` on; the result as it is
+            before it is rounded."""
             places = [
                 f.element_at(pointer, index, size)
                 if self.contiguous
@@ -86,20 +90,28 @@ class Map:
                     else:
                         stored = f.load(place, lane, width)
                 values.append(self._read(f, dtype, stored))
-            result = self._write(f, self._steps(f, values))
+            result = self._steps(f, values)
+            stored = self._write(f, result)
             if self.predicate is not None:
-                result = self._keep(f, next(remaining)[2], places[0], result)
-            f.store(result, places[0])
+                stored = self._keep(f, next(remaining)[2], places[0], stored)
+            f.store(stored, places[0])
+            return result
 
         def row(pointers: Sequence[Value]) -> None:
-            zero, count = f.integer(0), nest.counts[-1]
+            start, count = f.integer(0), nest.counts[-1]
             if self.contiguous:
                 whole = f.binary("and", count, f.integer(-LANES))
-                f.loop(zero, whole, LANES, lambda i: elements(pointers, i, LANES))
-                zero = whole
-            f.loop(zero, count, 1, lambda i: elements(pointers, i, 1))
+                f.loop(start, whole, LANES, lambda i: elements(pointers, i, LANES))
+                start = whole
+            f.loop(start, count, 1, lambda i: elements(pointers, i, 1))
 
-        nest.rows(row)
+        def summed_row(pointers: Sequence[Value]) -> None:
+            assert self.sums is not None and self.contiguous
+            reducer = Reducer(f, self.sums, self.domain)
+            partial = reducer.row(nest.counts[-1], lambda i, width: elements(pointers, i, width))
+            f.store(reducer.tree(partial), pointers[-1])
+
+        nest.rows(row if self.sums is None else summed_row)
         return f.text()
 
     def _read(self, f: FunctionText, dtype: str, stored: Value) -> Value:
@@ -111,6 +123,7 @@ class Map:
     def _steps(self, f: FunctionText, values: list[Value]) -> Value:
         for table, name, arguments in self.steps:
             inputs = dict(zip(("x", "y"), (values[index] for index in arguments)))
+            inputs["relu_param"] = f.like(values[0], 0)
             expression = TABLES[table][name].expression
             values.append(print_expression(f, expression, self.domain, inputs))
         return values[-1] if self.steps else values[0]
@@ -177,14 +190,22 @@ def map_plan(
     predicate: Operand | None = None,
     reverse: bool = False,
     output_dtype: str | None = None,
+    sums: tuple[str, int] | None = None,
 ) -> Plan | None:
-    """The plan of a `Map` whose output is the instruction's first value."""
+    """The plan of a `Map` whose output is the instruction's first value.
+
+    `sums`: an operator, and the position of an fp32 array [P] for the reductions of each
+    partition's results; None then unless a partition's elements are one row.
+    """
     result = tile(0, output, output_dtype)
     arrays = [operand for operand in inputs if operand.access != "number"]
     if predicate is not None:
         arrays.append(predicate)
+    if sums is not None:
+        one_each = np.empty((output.shape[0], 1), np.float32)
+        arrays.append(column_of(sums[1], one_each, output))
     operands = [result, *arrays]
-    found = space([operand.dims for operand in operands])
+    found = (space if sums is None else by_partition)([operand.dims for operand in operands])
     if found is None:
         return None
     contiguous = all(
@@ -192,7 +213,7 @@ def map_plan(
         for operand, strides in zip(operands, found.strides)
     )
     nest = ranked(found)
-    if nest is None:
+    if nest is None or (sums is not None and not contiguous):
         return None
     kernel = Map(
         domain,
@@ -203,6 +224,7 @@ def map_plan(
         len(nest.counts),
         None if predicate is None else predicate.dtype,
         reverse,
+        None if sums is None else sums[0],
     )
     function = compiled(kernel)
     if function is None:

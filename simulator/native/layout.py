@@ -70,6 +70,18 @@ def space(operands: Sequence[Sequence[Dim]]) -> Space | None:
     return Space(tuple(reversed(counts)), tuple(tuple(reversed(s)) for s in steps))
 
 
+def by_partition(operands: Sequence[Sequence[Dim]]) -> Space | None:
+    """The space with partitions as the one dimension and all elements of a partition as the other;
+    None unless these are one dimension for every operand."""
+    free = space([operand[1:] for operand in operands])
+    if free is None or len(free.counts) > 1:
+        return None
+    return Space(
+        (operands[0][0][0], *(free.counts or (1,))),
+        tuple((operand[0][1], *(steps or (0,))) for operand, steps in zip(operands, free.strides)),
+    )
+
+
 class Footprint(NamedTuple):
     """The bytes that a view covers: a repetition every `pitch` bytes of ranges of `extent` bytes
     from `low`, relative to the address of its first element, `reach` bytes in all."""

@@ -1,18 +1,20 @@
 """LLVM printer of scalar expressions: the same results as the NumPy printer, bit for bit.
 
 Elements are "float32", an integer type (wrapping), or an unsigned type for bit patterns. Nodes
-without an exact counterpart (the transcendental ones, powers, remainders) are not covered;
-`covers` says so, and such operators stay with NumPy.
+without an exact counterpart (transcendental functions but for exp, powers, remainders) are not
+covered; `covers` says so, and such operators stay with NumPy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
+from typing import Any
 
 from isa import scalar
 from isa.alu import ACTIVATIONS, ALU, Activation, AluOperator
 from isa.scalar import Expression, Relation
+from simulator import polynomial
 from simulator.native.text import FunctionText, Value
 
 Print = Callable[..., Value]
@@ -71,6 +73,71 @@ def _absolute(f: FunctionText, value: Value) -> Value:
     return f.select(f.compare("icmp slt", value, f.like(value, 0)), negative, value)
 
 
+class _Lanes:
+    """A value with the Python operators that `simulator.polynomial` uses."""
+
+    __slots__ = ("f", "value")
+
+    def __init__(self, f: FunctionText, value: Value) -> None:
+        self.f = f
+        self.value = value
+
+    def _binary(self, operation: str, other: _Lanes) -> _Lanes:
+        return _Lanes(self.f, self.f.binary(operation, self.value, other.value))
+
+    @property
+    def _prefix(self) -> str:
+        return "f" if self.value.element == "float" else ""
+
+    def __add__(self, other: _Lanes) -> _Lanes:
+        return self._binary(self._prefix + "add", other)
+
+    def __sub__(self, other: _Lanes) -> _Lanes:
+        return self._binary(self._prefix + "sub", other)
+
+    def __mul__(self, other: _Lanes) -> _Lanes:
+        return self._binary(self._prefix + "mul", other)
+
+    def __lshift__(self, other: _Lanes) -> _Lanes:
+        return self._binary("shl", other)
+
+    def __rshift__(self, other: _Lanes) -> _Lanes:
+        return self._binary("ashr", other)
+
+
+class _Arithmetic:
+    """`simulator.polynomial.Arithmetic` that prints vectors of a width."""
+
+    def __init__(self, f: FunctionText, width: int) -> None:
+        self.f = f
+        self.width = width
+
+    def real(self, value: float) -> _Lanes:
+        return _Lanes(self.f, self.f.constant("float", value, self.width))
+
+    def integer(self, value: int) -> _Lanes:
+        return _Lanes(self.f, self.f.constant("i32", value, self.width))
+
+    def minimum(self, left: _Lanes, right: _Lanes) -> _Lanes:
+        return _Lanes(self.f, _minimum(self.f, left.value, right.value))
+
+    def maximum(self, left: _Lanes, right: _Lanes) -> _Lanes:
+        return _Lanes(self.f, _maximum(self.f, left.value, right.value))
+
+    def bits(self, value: _Lanes) -> _Lanes:
+        return _Lanes(self.f, self.f.convert("bitcast", value.value, "i32"))
+
+    def from_bits(self, pattern: _Lanes) -> _Lanes:
+        return _Lanes(self.f, self.f.convert("bitcast", pattern.value, "float"))
+
+
+def _polynomial(function: Callable[[polynomial.Arithmetic, Any], Any]) -> Print:
+    def evaluate(f: FunctionText, value: Value) -> Value:
+        return function(_Arithmetic(f, value.width), _Lanes(f, value)).value
+
+    return evaluate
+
+
 _TRUTH: dict[type[Expression], Print] = {
     scalar.And: _operation("and"),
     scalar.Or: _operation("or"),
@@ -88,6 +155,7 @@ _REAL: dict[type[Expression], Print] = _TRUTH | {
     scalar.Minimum: _minimum,
     scalar.Negate: lambda f, value: f.unary("fneg", value),
     scalar.Absolute: lambda f, value: f.intrinsic("fabs", value),
+    scalar.Exp: _polynomial(polynomial.exp),
     scalar.Sqrt: lambda f, value: f.intrinsic("sqrt", value),
     scalar.Rsqrt: _rsqrt,
     scalar.Reciprocal: _reciprocal,

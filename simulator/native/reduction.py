@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from isa.alu import ALU, AluOperator
+from isa.alu import AluOperator
 from isa.dtypes import DTYPES
 from isa.enums import Engine
 from isa.machine import vector
@@ -17,80 +17,17 @@ from simulator.native import ports
 from simulator.native.elementwise import converting, unsigned
 from simulator.native.layout import dims, space
 from simulator.native.nest import Nest, loops
+from simulator.native.partials import Reducer
 from simulator.native.plan import Plan, nest_words, ranked
-from simulator.native.printer import covers, lane_type, print_expression
+from simulator.native.printer import covers
 from simulator.native.table import compiled, plans
 from simulator.native.text import FunctionText, Value
-from simulator.oracle.reduction import LANES
 from simulator.views import dtype_name
 
 Array = np.ndarray[Any, Any]
 
 REDUCED_RANKS = (1, 4)
 """Dimensions that a micro-kernel can reduce."""
-
-
-class Reducer:
-    """Emits one reduction: an operator over the elements of a domain."""
-
-    def __init__(self, f: FunctionText, operator: str, domain: str) -> None:
-        self.f = f
-        self.row = ALU[operator]
-        self.domain = domain
-        self.lane = lane_type(domain)
-        self._memory = f.scratch(self.lane, LANES)
-
-    def start(self) -> Value:
-        """The partial results of no elements."""
-        identity = self.row.identity
-        assert identity is not None
-        if self.domain != "float32":
-            identity = int(identity) & ((1 << int(self.lane[1:])) - 1)
-        return self.f.constant(self.lane, identity, LANES)
-
-    def combine(self, left: Value, right: Value) -> Value:
-        inputs = {"x": left, "y": right}
-        return print_expression(self.f, self.row.expression, self.domain, inputs)
-
-    def part(self, partial: Value, count: Value, element: Any) -> Value:
-        """`partial` with fewer than LANES further elements, `element(index)` each of width 1."""
-        f = self.f
-        f.store(self.start(), self._memory)
-
-        def one(index: Value) -> None:
-            f.store(element(index), f.element_at(self._memory, index, self._size))
-
-        f.loop(f.integer(0), count, 1, one)
-        return self.combine(partial, f.load(self._memory, self.lane, LANES))
-
-    @property
-    def _size(self) -> int:
-        return 4 if self.domain == "float32" else int(self.lane[1:]) // 8
-
-    def begin_one_by_one(self) -> None:
-        """Start a reduction that takes its elements by `add`."""
-        self.f.store(self.start(), self._memory)
-
-    def add(self, index: Value, element: Value) -> None:
-        """Fold in element `index` of the row, of width 1."""
-        f = self.f
-        lane = f.binary("and", index, f.integer(LANES - 1))
-        place = f.element_at(self._memory, lane, self._size)
-        f.store(self.combine(f.load(place, self.lane, 1), element), place)
-
-    def partial(self) -> Value:
-        """The partial results of what `add` took."""
-        return self.f.load(self._memory, self.lane, LANES)
-
-    def tree(self, partial: Value) -> Value:
-        """The one result, of width 1."""
-        width = LANES // 2
-        while width:
-            lower = self.f.shuffle(partial, partial, range(width))
-            upper = self.f.shuffle(partial, partial, range(width, 2 * width))
-            partial = self.combine(lower, upper)
-            width //= 2
-        return partial
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,18 +62,7 @@ class Reduce:
 
         def adjacent(source: Value) -> Value:
             (count,) = counts
-            whole = f.binary("and", count, f.integer(-LANES))
-
-            def step(index: Value, partial: Value) -> list[Value]:
-                return [reducer.combine(partial, read(f.element_at(source, index, size), LANES))]
-
-            def last(index: Value, partial: Value) -> list[Value]:
-                rest = f.element_at(source, index, size)
-                left = f.binary("sub", count, index)
-                return [reducer.part(partial, left, lambda i: read(f.element_at(rest, i, size), 1))]
-
-            partial = f.loop(f.integer(0), whole, LANES, step, [reducer.start()])
-            return f.loop(whole, count, LANES, last, partial)[0]
+            return reducer.row(count, lambda i, w: read(f.element_at(source, i, size), w))
 
         def strided(source: Value) -> Value:
             reducer.begin_one_by_one()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 WORD = 8
 """Bytes of an argument word."""
@@ -209,10 +209,13 @@ class FunctionText:
         start: Value,
         stop: Value,
         step: int,
-        body: Callable[..., Sequence[Value] | None],
+        body: Callable[..., Any],
         carried: Sequence[Value] = (),
     ) -> list[Value]:
-        """`for i in range(start, stop, step): carried = body(i, *carried)`; the last carried."""
+        """`for i in range(start, stop, step): carried = body(i, *carried)`; the last carried.
+
+        What `body` returns is of no account where nothing is carried.
+        """
         head, inside, after = (self._fresh(name) for name in ("head", "body", "after"))
         before = self._block
         self._lines.append(f"  br label %{head}")
@@ -223,11 +226,13 @@ class FunctionText:
         inside_loop = self.compare("icmp slt", index, stop)
         self._lines.append(f"  br i1 {inside_loop.text}, label %{inside}, label %{after}")
         self._open(inside)
-        following = body(index, *current) or ()
+        following = body(index, *current)
         next_index = self.binary("add", index, self.integer(step))
         last = self._block
         self._lines.append(f"  br label %{head}")
-        pairs = [(index, start, next_index), *zip(current, carried, following)]
+        pairs = [(index, start, next_index)]
+        if carried:
+            pairs += zip(current, carried, following)
         self._lines[phis:phis] = [
             f"  {variable.text} = phi {variable.type} "
             f"[{first.text}, %{before}], [{later.text}, %{last}]"

@@ -152,7 +152,6 @@ def test_nothing_is_contracted() -> None:
 
 
 REFERENCE: dict[str, tuple[Callable[[float], float], list[float]]] = {
-    "exp": (math.exp, [-103.0, -87.5, -1.0, -1e-6, 0.0, 0.5, 1.0, 88.0]),
     "log": (math.log, [1e-38, 0.1, 0.999, 1.0, 1.001, 3.0, 1e38]),
     "log1p": (math.log1p, [-0.5, 1e-10, 1e-3, 1.0, 1e9]),
     "tanh": (math.tanh, [-9.5, -1.0, -1e-4, 1e-4, 0.3, 5.0]),

@@ -1,0 +1,166 @@
+"""Plans of the rows that map elements through a function and may reduce the results of each
+partition into the accumulate registers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isa.alu import ALU, Activation, AluOperator
+from isa.enums import Engine, ReduceCommand
+from isa.machine import accumulate, scalar
+from simulator.conversion import canonical_nan
+from simulator.elementwise import alu
+from simulator.native.elementwise import (
+    Operand,
+    Step,
+    converting,
+    map_plan,
+    scalar_operand,
+    tile,
+)
+from simulator.native.plan import Call, Plan
+from simulator.native.printer import covers
+from simulator.native.table import plans
+from simulator.oracle.accumulate import accumulators, start
+
+if TYPE_CHECKING:
+    from simulator.machine import CoreState
+
+Array = np.ndarray[Any, Any]
+
+
+class AccumulatingPlan:
+    """A `Plan` with one more operand for the reductions of the partitions' results, which then are
+    folded into the registers. `initial` is the position of what load_reduce loads, if any."""
+
+    __slots__ = ("_command", "_initial", "_op", "_partitions", "_plan", "result")
+
+    def __init__(
+        self,
+        plan: Plan,
+        op: AluOperator,
+        partitions: int,
+        command: ReduceCommand,
+        initial: int | None,
+    ) -> None:
+        self._plan = plan
+        self._op = op
+        self._partitions = partitions
+        self._command = command
+        self._initial = initial
+        self.result = None
+
+    def bind(self, state: CoreState, values: Sequence[Any]) -> Call | None:
+        """As `Plan.bind`. Engine and partitions are those that the state has when it runs."""
+        reduced = np.empty((self._partitions, 1), np.float32)
+        compute = self._plan.bind(state, [*values, reduced])
+        if compute is None:
+            return None
+        op, command = self._op, self._command
+        initial = None if self._initial is None else values[self._initial]
+        lines, combine = reduced[:, 0], alu(op.name)
+
+        def call() -> None:
+            compute()
+            registers = accumulators(state, len(lines))
+            start(registers, op, command, initial)
+            if command is not ReduceCommand.reset:
+                registers[...] = canonical_nan(combine(registers, lines))
+
+        return call
+
+
+def _accumulating(
+    dst: Array,
+    inputs: Sequence[Operand],
+    steps: Sequence[Step],
+    op: AluOperator,
+    command: ReduceCommand,
+    values: int,
+    initial: int | None = None,
+) -> Plan | AccumulatingPlan | None:
+    """The plan of a row of `values` fields that applies `steps` in fp32 and reduces by `op`."""
+    if not all(covers(table, name, "float32") for table, name, _ in steps):
+        return None
+    if command is ReduceCommand.idle:
+        return map_plan("float32", dst, inputs, steps)
+    if op.identity is None or op.finish is not None or not covers("alu", op.name, "float32"):
+        return None
+    plan = map_plan("float32", dst, inputs, steps, sums=(op.name, values))
+    if plan is None:
+        return None
+    return AccumulatingPlan(plan, op, dst.shape[0], command, initial)
+
+
+@plans(scalar.Activate)
+def activate(
+    engine: Engine,
+    dst: Array,
+    data: Array,
+    op: Activation,
+    bias: Any,
+    scale: Any,
+    reduce_command: ReduceCommand,
+) -> Plan | AccumulatingPlan | None:
+    if not converting(dst, data):
+        return None
+    inputs: list[Operand] = [tile(1, data)]
+    # A scale of 1 changes nothing but the NaN, which come out canonical.
+    operands = [("multiply", scalar_operand(4, scale, data))]
+    if bias is not None:
+        operands.append(("add", scalar_operand(3, bias, data)))
+    for _, operand in operands:
+        if operand is None:
+            return None
+        inputs.append(operand)
+    steps: list[Step] = []
+    current = 0
+    for taken, (name, _) in enumerate(operands, 1):
+        steps.append(("alu", name, (current, taken)))
+        current = len(inputs) + len(steps) - 1
+    steps.append(("activation", op.name, (current,)))
+    return _accumulating(dst, inputs, steps, ALU["add"], reduce_command, 6)
+
+
+@plans(accumulate.TensorScalarReduce)
+def tensor_scalar_reduce(
+    engine: Engine,
+    dst: Array,
+    data: Array,
+    op0: AluOperator,
+    operand0: Any,
+    reduce_op: AluOperator,
+    reduce_command: ReduceCommand,
+    initial: Any,
+) -> Plan | AccumulatingPlan | None:
+    if not converting(dst, data):
+        return None
+    inputs: list[Operand] = [tile(1, data)]
+    if op0.arity == 2:
+        operand = scalar_operand(3, operand0, data)
+        if operand is None:
+            return None
+        inputs.append(operand)
+    steps: list[Step] = [("alu", op0.name, (0, 1)[: op0.arity])]
+    return _accumulating(dst, inputs, steps, reduce_op, reduce_command, 7, 6)
+
+
+@plans(accumulate.Exponential)
+def exponential(
+    engine: Engine,
+    dst: Array,
+    src: Array,
+    maximum: Any,
+    reduce_command: ReduceCommand,
+    initial: Any,
+) -> Plan | AccumulatingPlan | None:
+    if not converting(dst, src):
+        return None
+    operand = scalar_operand(2, maximum, src)
+    if operand is None:
+        return None
+    steps: list[Step] = [("alu", "subtract", (0, 1)), ("activation", "exp", (2,))]
+    return _accumulating(dst, [tile(1, src), operand], steps, ALU["add"], reduce_command, 5, 4)

@@ -1,0 +1,85 @@
+"""Reductions while they run: 16 strided partial results in a vector, then a fixed tree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from isa.alu import ALU
+from simulator.native.printer import lane_type, print_expression
+from simulator.native.text import FunctionText, Value
+from simulator.oracle.reduction import LANES
+
+
+class Reducer:
+    """Emits one reduction: an operator over the elements of a domain."""
+
+    def __init__(self, f: FunctionText, operator: str, domain: str) -> None:
+        self.f = f
+        self.operator = ALU[operator]
+        self.domain = domain
+        self.lane = lane_type(domain)
+        self._memory = f.scratch(self.lane, LANES)
+
+    def start(self) -> Value:
+        """The partial results of no elements."""
+        identity = self.operator.identity
+        assert identity is not None
+        if self.domain != "float32":
+            identity = int(identity) & ((1 << int(self.lane[1:])) - 1)
+        return self.f.constant(self.lane, identity, LANES)
+
+    def combine(self, left: Value, right: Value) -> Value:
+        inputs = {"x": left, "y": right}
+        return print_expression(self.f, self.operator.expression, self.domain, inputs)
+
+    def row(self, count: Value, elements: Callable[[Value, int], Value]) -> Value:
+        """The partial results of `count` elements: `elements(index, width)` gives `width` adjacent
+        ones."""
+        f = self.f
+        whole = f.binary("and", count, f.integer(-LANES))
+
+        def step(index: Value, partial: Value) -> list[Value]:
+            return [self.combine(partial, elements(index, LANES))]
+
+        def last(first: Value, partial: Value) -> list[Value]:
+            """Fewer than LANES elements: the other lanes take the identity."""
+            f.store(self.start(), self._memory)
+
+            def one(index: Value) -> None:
+                lane = f.binary("sub", index, first)
+                f.store(elements(index, 1), f.element_at(self._memory, lane, self._size))
+
+            f.loop(first, count, 1, one)
+            return [self.combine(partial, f.load(self._memory, self.lane, LANES))]
+
+        partial = f.loop(f.integer(0), whole, LANES, step, [self.start()])
+        return f.loop(whole, count, LANES, last, partial)[0]
+
+    @property
+    def _size(self) -> int:
+        return 4 if self.domain == "float32" else int(self.lane[1:]) // 8
+
+    def begin_one_by_one(self) -> None:
+        """Start a reduction that takes its elements by `add`."""
+        self.f.store(self.start(), self._memory)
+
+    def add(self, index: Value, element: Value) -> None:
+        """Fold in element `index` of the row, of width 1."""
+        f = self.f
+        lane = f.binary("and", index, f.integer(LANES - 1))
+        place = f.element_at(self._memory, lane, self._size)
+        f.store(self.combine(f.load(place, self.lane, 1), element), place)
+
+    def partial(self) -> Value:
+        """The partial results of what `add` took."""
+        return self.f.load(self._memory, self.lane, LANES)
+
+    def tree(self, partial: Value) -> Value:
+        """The one result, of width 1."""
+        width = LANES // 2
+        while width:
+            lower = self.f.shuffle(partial, partial, range(width))
+            upper = self.f.shuffle(partial, partial, range(width, 2 * width))
+            partial = self.combine(lower, upper)
+            width //= 2
+        return partial

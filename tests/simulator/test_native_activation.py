@@ -1,0 +1,130 @@
+"""Native activations and accumulate registers give NumPy's bits; exp against libm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from native_equality import CONVERTED, EDGES, assert_equal, is_native, patterns
+from tiles import State, empty, tile
+
+from isa.alu import ACTIVATIONS, ALU
+from isa.enums import Engine, ReduceCommand
+from simulator.oracle import quiet
+from simulator.transcendental import exp
+from simulator.views import bits
+
+Array = np.ndarray[Any, Any]
+
+IDLE, RESET = ReduceCommand.idle, ReduceCommand.reset
+REDUCING = (ReduceCommand.reset_reduce, ReduceCommand.reduce)
+WITH_NUMPY = {"gelu", "gelu_dx", "tanh", "softplus", "mish", "erf", "log", "sin", "arctan"}
+"""Activations that need functions which have no native form yet."""
+
+
+def registers(state: State) -> Array:
+    """The accumulate registers of the engine that a state stands for."""
+    return state.accumulators[state.engine]
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_functions(name: str) -> None:
+    data = empty("float32", 2, EDGES.size)
+    data[0], data[1] = EDGES, np.linspace(-12, 12, EDGES.size)
+    op = ACTIVATIONS[name]
+    values = (empty("float32", *data.shape), data, op, None, 1.0, IDLE)
+    assert is_native("Activate", Engine.scalar, values) == (name not in WITH_NUMPY)
+    assert_equal("Activate", *values, engine=Engine.scalar)
+    rng = np.random.default_rng(1)
+    wide = patterns(rng, "float32", 9, 300)
+    assert_equal("Activate", empty("float32", 9, 300), wide, op, None, 1.0, IDLE)
+
+
+@pytest.mark.parametrize("dtype", CONVERTED)
+def test_scale_bias_and_dtypes(dtype: str) -> None:
+    rng = np.random.default_rng(2)
+    data = patterns(rng, dtype, 6, 35)
+    numbers: tuple[Any, ...] = (1.0, -0.3, tile(rng, "float32", 6, 1))
+    for scale in numbers:
+        for bias in (None, 0.25, tile(rng, "bfloat16", 6, 1)):
+            for name in ("copy", "exp"):
+                values = (empty(dtype, 6, 35), data, ACTIVATIONS[name], bias, scale, IDLE)
+                assert_equal("Activate", *values, engine=Engine.scalar)
+
+
+def accumulated(row: str, engine: Engine, *values: Any) -> None:
+    """Compare the tile and the registers after an instruction that accumulates."""
+    states = [State(engine), State(engine)]
+    for state in states:
+        state.start_partition = 2
+        registers(state)[...] = np.linspace(-1, 1, 128)
+    memory, results = values[0].copy(), []
+    from isa.machine import MACHINE_INSTRUCTIONS
+    from simulator.kernels import fixed
+
+    for native, state in zip((False, True), states):
+        values[0][...] = memory
+        with quiet():
+            fixed(MACHINE_INSTRUCTIONS[row], engine, state, values, native)()
+        results.append(bits(values[0]).copy())
+    np.testing.assert_array_equal(*results)
+    np.testing.assert_array_equal(*(registers(state).view(np.uint32) for state in states))
+
+
+@pytest.mark.parametrize("command", (RESET, *REDUCING))
+@pytest.mark.parametrize("width", (1, 7, 16, 50, 512))
+def test_accumulate_registers(width: int, command: ReduceCommand) -> None:
+    rng = np.random.default_rng(3)
+    for source, result in (("float32", "bfloat16"), ("bfloat16", "float32")):
+        data, dst = patterns(rng, source, 9, width), empty(result, 9, width)
+        calm = tile(rng, source, 9, width)
+        for name in ("copy", "exp", "square"):
+            for operand in (data, calm):
+                values = (dst, operand, ACTIVATIONS[name], None, 0.5, command)
+                accumulated("Activate", Engine.scalar, *values)
+        for op, reduce_op in (("multiply", "add"), ("maximum", "minimum"), ("subtract", "maximum")):
+            values = (dst, calm, ALU[op], 0.7, ALU[reduce_op], command, None)
+            accumulated("TensorScalarReduce", Engine.vector, *values)
+
+
+@pytest.mark.parametrize("initial", (0.25, None))
+def test_exponential(initial: float | None) -> None:
+    rng = np.random.default_rng(4)
+    data, dst = tile(rng, "bfloat16", 9, 70), empty("bfloat16", 9, 70)
+    commands = (*REDUCING, IDLE) if initial is None else (ReduceCommand.load_reduce,)
+    for command in commands:
+        for maximum in (tile(rng, "float32", 9, 1), 1.5):
+            accumulated("Exponential", Engine.vector, dst, data, maximum, command, initial)
+
+
+def test_tiles_that_are_no_rows_accumulate_the_same() -> None:
+    rng = np.random.default_rng(5)
+    data = tile(rng, "float32", 6, 5, 7)
+    for view in (data, data.transpose(0, 2, 1), data[:, ::-1], data[:, :1, :1]):
+        values = (empty("float32", *view.shape), view, ACTIVATIONS["exp"], None, 1.0, REDUCING[0])
+        accumulated("Activate", Engine.scalar, *values)
+
+
+def ulps(values: Array) -> float:
+    """The largest error of exp on fp32 values, in units of the last place."""
+    with quiet():
+        got = exp(values).astype(np.float64)
+        exact = np.exp(values.astype(np.float64))
+        rounded = exact.astype(np.float32)
+    finite = np.isfinite(rounded)
+    np.testing.assert_array_equal(got[~finite], rounded[~finite])
+    error = np.abs(got[finite] - exact[finite])
+    return float((error / np.spacing(rounded[finite])).max())
+
+
+def test_exp_is_within_one_unit_of_the_last_place() -> None:
+    """All bfloat16 and float16 numbers, and a million fp32 ones where exp is neither 0 nor inf."""
+    import ml_dtypes
+
+    halves = np.arange(2**16, dtype=np.uint16)
+    for dtype in (np.float16, ml_dtypes.bfloat16):
+        assert ulps(halves.view(dtype).astype(np.float32)) < 1
+    everywhere = np.linspace(-104, 89, 2**20).astype(np.float32)
+    near_zero = (np.random.default_rng(6).standard_normal(2**16) * 1e-3).astype(np.float32)
+    assert ulps(everywhere) < 1 and ulps(near_zero) < 1
