@@ -186,6 +186,16 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         "accumulate=True or False.",
         _API,
     ),
+    "accumulation-undecided": _entry(
+        125,
+        "Accumulation that may have started in a loop",
+        "The first matrix multiplication into a PSUM tile overwrites, later ones accumulate. That "
+        "is decided while tracing, where nobody knows whether a loop over a register, or a "
+        "`while`, runs at all.",
+        "Pass accumulate=True or False, start the accumulation before the loop, or allocate the "
+        "tile inside of it.",
+        _API,
+    ),
     "symbol-index": _entry(
         201,
         "Launch symbol used as a plain integer",

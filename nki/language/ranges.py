@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -196,7 +197,7 @@ def while_loop(init: Any, body_fun: Callable[[Any], Any]) -> None:
             hint="Make one with nisa.register_alloc.",
         )
     condition = context.register_alloc(init, location)
-    while context.while_condition(condition, location):
+    while context.while_condition(condition, location, sys._getframe()):
         following = body_fun(condition)
         if not isinstance(following, Register):
             raise NeuronError(

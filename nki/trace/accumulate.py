@@ -4,6 +4,9 @@ The first matmul into a region since its allocation overwrites, later ones accum
 nki.isa.nc_matmul, "accumulate"). State follows allocations, never addresses. A region that
 another instruction wrote counts as not started: accumulating onto it is undefined before
 NeuronCore-v4 (same section), so the next matmul overwrites.
+
+A rolled loop that may run no iteration leaves its regions undecided: behind it, a matmul into one
+of them must say what it does.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from isa.affine import bounds
+from isa.affine import Affine, bounds, prove
 from isa.dtypes import DTYPES
 from isa.errors import NeuronError
 from nki.ir.nodes import Access, Tensor
@@ -21,20 +24,34 @@ from nki.ir.nodes import Access, Tensor
 class Accumulation:
     """What matmuls have written so far, per PSUM allocation of one core."""
 
-    __slots__ = ("_tiles",)
+    __slots__ = ("_loop", "_tiles")
 
     def __init__(self) -> None:
         self._tiles: dict[Tensor, list[_Region]] = {}
+        self._loop: _RolledLoop | None = None
+
+    def enter_loop(self, trips: Any) -> None:
+        """A rolled loop of so many iterations begins; None: only the device knows how many."""
+        self._loop = _RolledLoop(trips, self._loop)
+
+    def leave_loop(self) -> None:
+        """The innermost loop ends."""
+        assert self._loop is not None
+        self._loop.open = False
+        self._loop = self._loop.outer
 
     def matmul(self, dst: Access, accumulate: Any, location: Any) -> Any:
         """The flag of a matmul into `dst`: `accumulate` itself where it is given (bool or
         predicate), else whether matmuls have written all of the region before.
 
-        Raises psum-overlap when they have written a part of it.
+        Raises psum-overlap when they have written a part of it, accumulation-undecided when that
+        depends on a loop that may not run.
         """
         regions = self._tiles.get(dst.storage)
-        if regions and regions[-1].access is dst and regions[-1].started:
-            return True if accumulate is None else accumulate
+        if regions:
+            last = regions[-1]
+            if last.access is dst and last.started and last.loop is self._loop:
+                return True if accumulate is None else accumulate
         offset = dst.offset
         if offset.__class__ is not int:
             if accumulate is not None:
@@ -47,29 +64,52 @@ class Accumulation:
                 "tracing, for regions that are known then.",
                 hint="Pass accumulate=True or accumulate=False to nc_matmul.",
             )
-        key = (offset, dst.shape, dst.strides, dst.dtype)
+        region = _Region(dst, (offset, dst.shape, dst.strides, dst.dtype), True, self._loop)
         if regions is None:
-            self._tiles[dst.storage] = [_Region(dst, key, True)]
-            return False if accumulate is None else accumulate
-        for region in reversed(regions):
-            if not region.started:
+            regions = self._tiles[dst.storage] = []
+        for other in reversed(regions):
+            if not other.started:
                 break
-            if region.key == key:
-                return True if accumulate is None else accumulate
-        region = _Region(dst, key, True)
-        started = None if accumulate is not None else _started(regions, region)
+            if other.key == region.key:
+                if other.loop is None or other.loop is self._loop:
+                    return True if accumulate is None else accumulate
+                if accumulate is None and other.certain:
+                    return True
+        started = _started(regions, region) if accumulate is None else accumulate
         regions.append(region)
-        return accumulate if started is None else started
+        return started
 
     def overwritten(self, dst: Access) -> None:
         """An instruction other than a matmul writes `dst`."""
         regions = self._tiles.get(dst.storage)
         if regions:
-            region = _Region(dst, None, False)
+            region = _Region(dst, None, False, self._loop)
             if region.covers(dst.storage):
-                regions.clear()
-            else:
-                regions.append(region)
+                # What the same iterations wrote before is gone. The rest is if they run.
+                regions[:] = [
+                    r for r in regions if self._loop is not None and r.loop is not self._loop
+                ]
+            regions.append(region)
+
+
+class _RolledLoop:
+    """A rolled loop; `outer` is the one around it, `open` whether its body is being traced."""
+
+    __slots__ = ("open", "outer", "trips")
+
+    def __init__(self, trips: Any, outer: _RolledLoop | None) -> None:
+        self.open = True
+        self.outer = outer
+        self.trips = trips
+
+    def runs(self) -> bool:
+        """Whether it has an iteration at every launch; a guard may make it so."""
+        if self.trips is None:
+            return False
+        proven = prove(self.trips, ">")
+        if proven is None and not isinstance(self.trips, Affine):
+            return bool(self.trips >= 1)
+        return proven is True
 
 
 class _Region:
@@ -79,13 +119,24 @@ class _Region:
     are exclusive, and taken at a symbolic size's maximum. Negative `first`: not measured yet.
     """
 
-    __slots__ = ("access", "exact", "first", "high", "key", "last", "low", "started")
+    __slots__ = ("access", "exact", "first", "high", "key", "last", "loop", "low", "started")
 
-    def __init__(self, access: Access, key: Any, started: bool) -> None:
+    def __init__(self, access: Access, key: Any, started: bool, loop: _RolledLoop | None) -> None:
         self.access = access
         self.key = key
         self.started = started
+        self.loop = loop
         self.first = -1
+
+    @property
+    def certain(self) -> bool:
+        """Whether the write has happened here: loops that have ended since then did run."""
+        loop = self.loop
+        while loop is not None and not loop.open:
+            if not loop.runs():
+                return False
+            loop = loop.outer
+        return True
 
     def measure(self) -> None:
         """Find the bounds; most regions are never compared with another one."""
@@ -147,24 +198,25 @@ def _started(regions: list[_Region], region: _Region) -> bool:
     touching = [other for other in regions if not region.apart(other)]
     if not any(other.started for other in touching):
         return False
-    if all(other.started for other in touching):
-        if any(other.key == region.key for other in touching):
-            return True
-    elif not touching[-1].started and touching[-1].key == region.key:
-        return False
     storage = region.access.storage
     width = storage.pitch * DTYPES[storage.dtype].size
     sure = np.zeros((_most(storage.shape[0]), width), bool)
     maybe = np.zeros_like(sure)
     for other in touching:
-        if other.exact or not other.started:
+        definite = other.exact and other.certain
+        if definite or not other.started:
             other.paint(sure, other.started)
-        if other.exact or other.started:
+        if definite or other.started:
             other.paint(maybe, other.started)
     if not region.view(maybe).any():
         return False
     if region.view(sure).all():
         return True
+    if not all(other.certain for other in touching):
+        raise NeuronError(
+            "accumulation-undecided",
+            what=f"a loop before this matmul writes to {storage.name!r} and may run no iteration",
+        )
     raise NeuronError(
         "psum-overlap",
         what=f"this matmul writes {list(region.access.shape)} elements of {storage.name!r}, and "

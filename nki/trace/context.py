@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextvars import ContextVar
-from types import CodeType
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
 from isa.enums import Memory
@@ -18,6 +18,7 @@ from isa.operations.control import RegisterLoad, RegisterMove
 from isa.target import Target
 from nki.ir.nodes import Op
 from nki.trace.accumulate import Accumulation
+from nki.trace.open_loops import OpenLoops
 
 if TYPE_CHECKING:
     from isa.spec import Operation
@@ -59,6 +60,7 @@ class Context:
         self.core = core
         self.cores = cores
         self.accumulation = Accumulation()
+        self.loops = OpenLoops(self.accumulation)
 
     # Operations
 
@@ -133,8 +135,10 @@ class Context:
         """The loop of `nl.dynamic_range`: bounds are ints, polynomials or registers."""
         raise NotImplementedError
 
-    def while_condition(self, register: VirtualRegister, location: Location) -> bool:
-        """One evaluation of the condition of `while register:` at `location`."""
+    def while_condition(
+        self, register: VirtualRegister, location: Location, frame: FrameType
+    ) -> bool:
+        """One evaluation of the condition of `while register:` at `location`, by `frame`."""
         raise NotImplementedError
 
     # Order

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -30,10 +31,10 @@ from nki.trace.core_threads import CoreThread
 from nki.trace.locations import (
     error_location,
     resolve,
-    same_statement,
     variable_name,
-    while_exit,
 )
+from nki.trace.loops import trip_count
+from nki.trace.open_loops import OpenLoop
 from nki.trace.registers import VirtualRegister
 from nki.trace.results import SharedTensors, results_of
 from simulator.checks.initialised import Shadow
@@ -87,8 +88,6 @@ class EagerContext(Context):
         self.interpreter = Interpreter(
             launch.target, _contents, core, shadow=launch.shadow, native=launch.native
         )
-        self._loops: list[_OpenLoop] = []
-        self._ordered = 0
         self._register = 0
 
     # Operations
@@ -180,100 +179,46 @@ class EagerContext(Context):
     def dynamic_range(
         self, lower: Any, upper: Any, step: int, location: Location
     ) -> Iterator[VirtualRegister]:
-        self._no_order("nl.dynamic_range", location)
+        self.loops.refuse_order("nl.dynamic_range", location)
         values = range(self._value(lower), self._value(upper), step)
-        low = None if isinstance(lower, Register) else values.start
-        high = None
-        if low is not None and not isinstance(upper, Register):
-            high = low + step * (len(values) - 1)
-        loop = _OpenLoop(location, None)
-        self._loops.append(loop)
+        trips = trip_count(lower, upper, step)
+        low = None if isinstance(lower, Register) else lower
+        high = None if trips is None else lower + step * (trips - 1)
+        loop = OpenLoop(location)
+        self.loops.enter(loop, trips)
         for value in values:
             self._register += 1
             name = variable_name(location, "i")
             variable = VirtualRegister(self._register, name, location, low, high, True)
             self.interpreter.registers[variable.number] = value
             yield variable
-            self._expect(loop)
-        self._loops.pop()
+            self.loops.expect(loop)
+        self.loops.leave(loop)
 
-    def while_condition(self, register: VirtualRegister, location: Location) -> bool:
-        loop = self._loops[-1] if self._loops else None
-        if loop is None or loop.register is None or not same_statement(loop.location, location):
-            self._open_while(register, location)
-        elif loop.register is not register:
-            raise NeuronError(
-                "loop-carried-state",
-                what=f"the condition is register {loop.register.name!r} in one iteration and "
-                f"{register.name!r} in the next",
-                hint="Write the new condition into the same register with nisa.register_load or "
-                "nisa.register_move.",
-                location=resolve(location),
-            )
+    def while_condition(
+        self, register: VirtualRegister, location: Location, frame: FrameType
+    ) -> bool:
+        loop = self.loops.repeated(register, location, frame)
+        if loop is None:
+            self.loops.check_while(register, location, frame)
+            loop = OpenLoop(location, register, frame)
+            self.loops.enter(loop)
         holds = self.interpreter.registers[register.number] != 0
         if not holds:
-            self._loops.pop()
+            self.loops.leave(loop)
         return holds
-
-    def _open_while(self, register: VirtualRegister, location: Location) -> None:
-        self._no_order("a `while` on a register", location)
-        for loop in self._loops:
-            if loop.register is not None and same_statement(loop.location, location):
-                raise _left(self._loops[-1])
-        leaves = while_exit(location)
-        if leaves is not None:
-            raise NeuronError(
-                "loop-break",
-                what=f"`{leaves.text.strip()}` leaves `while {register.name}`",
-                location=leaves,
-            )
-        self._loops.append(_OpenLoop(location, register))
-
-    def _expect(self, loop: _OpenLoop) -> None:
-        if self._loops[-1] is not loop:
-            raise _left(self._loops[-1])
-
-    def _no_order(self, what: str, location: Location) -> None:
-        if self._ordered:
-            raise NeuronError(
-                "not-supported",
-                what=f"{what} inside nl.no_reorder()",
-                why="Rolled loops are not supported inside no_reorder.",
-                hint="Put the no_reorder block inside the loop body.",
-                location=resolve(location),
-            )
 
     def finish(self) -> None:
         """The kernel function returned: no loop of the device may be open."""
-        if self._loops:
-            raise _left(self._loops[-1])
+        self.loops.finish()
 
     # Order
 
     def enter_no_reorder(self, location: Location) -> None:
-        self._ordered += 1
+        self.loops.ordered += 1
 
     def exit_no_reorder(self) -> None:
-        self._ordered -= 1
-
-
-class _OpenLoop:
-    """A loop of the device that is running; `register` is a `while`'s condition."""
-
-    __slots__ = ("location", "register")
-
-    def __init__(self, location: Location, register: Register | None) -> None:
-        self.location = location
-        self.register = register
-
-
-def _left(loop: _OpenLoop) -> NeuronError:
-    what = "a `while` on a register" if loop.register is not None else "a rolled loop"
-    return NeuronError(
-        "loop-break",
-        what=f"{what} was left by `break`, `return` or an exception",
-        location=resolve(loop.location),
-    )
+        self.loops.ordered -= 1
 
 
 def _contents(tensor: Any) -> Storage:

@@ -13,7 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from isa.affine import Affine, Polynomial, Predicate, affine, bounds, identical
+from isa.affine import (
+    Affine,
+    Polynomial,
+    Predicate,
+    affine,
+    bounds,
+    ceil_division,
+    identical,
+)
 from isa.affine.polynomial import Derived
 from isa.errors import NeuronError
 from isa.fields import Kind
@@ -44,6 +52,13 @@ def whole_trips(trips: Any) -> Any:
     return trips
 
 
+def trip_count(lower: Any, upper: Any, step: int) -> Any:
+    """Iterations from lower below upper; None where only the device knows."""
+    if isinstance(lower, Register) or isinstance(upper, Register):
+        return None
+    return ceil_division(upper - lower, step)
+
+
 class Body:
     """One trace of a loop body: its nodes, and what was allocated meanwhile.
 
@@ -71,7 +86,6 @@ class Comparison:
         self.first = first
         self.second = second
         self.start = start
-        self.accumulates = False
         self._tensors: dict[Tensor, Tensor] = {}
         self._registers: dict[Register, Register] = {}
         self._ops: dict[Op, Op] = {}
@@ -145,7 +159,6 @@ class Comparison:
                 "accumulate=True.",
                 location=resolve(op.location),
             )
-        self.accumulates = True
         elapsed = affine(self.first.variable) - (
             affine(self.start) if isinstance(self.start, Register) else self.start
         )

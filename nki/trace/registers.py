@@ -42,7 +42,7 @@ class VirtualRegister(Register):
                 "register-branch",
                 what=f"a branch on {_text(self)}, whose value only the device has",
             )
-        return current("while").while_condition(self, location)
+        return current("while").while_condition(self, location, frame)
 
     def _arithmetic(self, *_: Any) -> NoReturn:
         raise NeuronError("register-arithmetic", what=f"Python arithmetic on {_text(self)}")

@@ -6,6 +6,7 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from types import FrameType
 from typing import Any
 
 from isa.affine import DECIDE, affine, ceil_division, prove
@@ -25,11 +26,17 @@ from nki.trace.locations import (
     error_location,
     is_call,
     resolve,
-    same_statement,
     variable_name,
-    while_exit,
 )
-from nki.trace.loops import Body, Comparison, Scopes, registers_written, whole_trips
+from nki.trace.loops import (
+    Body,
+    Comparison,
+    Scopes,
+    registers_written,
+    trip_count,
+    whole_trips,
+)
+from nki.trace.open_loops import OpenLoop
 from nki.trace.registers import VirtualRegister
 from nki.trace.results import SharedTensors, results_of
 
@@ -37,15 +44,20 @@ _new = object.__new__
 _dense_strides = lru_cache(1 << 12)(dense_strides)
 
 
-class Frame:
+class TracedLoop(OpenLoop):
     """A rolled loop that is being traced: its bodies so far, and what to return to."""
 
-    __slots__ = ("bodies", "location", "outer", "register")
+    __slots__ = ("bodies", "outer")
 
-    def __init__(self, outer: list[Node], location: Location, register: Any = None) -> None:
+    def __init__(
+        self,
+        outer: list[Node],
+        location: Location,
+        register: Register | None = None,
+        frame: FrameType | None = None,
+    ) -> None:
+        super().__init__(location, register, frame)
         self.outer = outer
-        self.location = location
-        self.register = register
         self.bodies: list[Body] = []
 
 
@@ -70,13 +82,12 @@ class Tracer(Context):
         self.tensors = tensors
         self.shared = shared
         self.rolled = False
-        self._frames: list[Frame] = []
         self._tensor = first_tensor
         self._register = 0
         self._names: dict[str, int] = {}
         self._named: list[str] = []
         self._variables: dict[tuple[int, int], str] = {}
-        self._ordered = 0
+        self.loops.ordered = 0
         self._previous: NkiInstruction | None = None
 
     # Operations
@@ -93,7 +104,7 @@ class Tracer(Context):
         op.values = values
         op.location = location
         op.name = name
-        if self._ordered:
+        if self.loops.ordered:
             op.after = () if self._previous is None else (self._previous,)
             self._previous = op
         else:
@@ -138,7 +149,7 @@ class Tracer(Context):
         self, shape: tuple[Any, ...], dtype: str, name: str, location: Location, data: Any
     ) -> Tensor:
         """The shared HBM tensor that every core gets from its call at this place."""
-        if self._frames:
+        if self.loops:
             raise NeuronError(
                 "not-supported",
                 what="a shared HBM tensor is made in the body of a rolled loop",
@@ -203,58 +214,54 @@ class Tracer(Context):
         self, lower: Any, upper: Any, step: int, location: Location
     ) -> Iterator[Any]:
         """Two traces of a general iteration, then one of the last partial iteration if any."""
-        self._no_order("a loop over a launch symbol", location)
+        self.loops.refuse_order("a loop over a launch symbol", location)
         trips = ceil_division(upper - lower, step)
         whole = whole_trips(trips)
         middle = upper if whole is trips else lower + step * whole
-        accumulates = False
         if prove(whole, "<=") is not True:
-            frame = self._open(location)
+            loop = self._open(location, whole)
             for _ in range(2):
                 variable = self._variable(location, lower, lower + step * (whole - 1))
-                self._begin(frame, variable)
+                self._begin(loop, variable)
                 yield affine(variable)
-                self._expect(frame)
-            nodes, accumulates = self._close(frame, lower)
-            kept = frame.bodies[0].variable
+                self.loops.expect(loop)
+            nodes = self._close(loop, lower)
+            kept = loop.bodies[0].variable
             assert kept is not None
             self.nodes.append(Loop(kept, lower, middle, step, nodes, True, location))
         if whole is trips:
             return
-        if accumulates and not (whole >= 1):
-            # The last tile accumulates onto the whole ones: there must be one.
-            raise NeuronError("guard-refused", what=f"{whole} >= 1 does not hold")
-        frame = self._open(location)
+        loop = self._open(location, trips - whole)
         variable = self._variable(location, middle, middle)
-        self._begin(frame, variable)
+        self._begin(loop, variable)
         yield middle
-        self._expect(frame)
-        self._frames.pop()
-        self.nodes = frame.outer
-        body = frame.bodies[0].nodes
+        self.loops.leave(loop)
+        self.nodes = loop.outer
+        body = loop.bodies[0].nodes
         self.nodes.append(Loop(variable, middle, upper, step, body, False, location))
 
     def dynamic_range(
         self, lower: Any, upper: Any, step: int, location: Location
     ) -> Iterator[VirtualRegister]:
-        self._no_order("nl.dynamic_range", location)
-        frame = self._open(location)
+        self.loops.refuse_order("nl.dynamic_range", location)
+        trips = trip_count(lower, upper, step)
+        if trips is not None and prove(trips, "<=") is True:
+            return
+        loop = self._open(location, trips)
         bottom = None if isinstance(lower, Register) else lower
-        top = None
-        if bottom is not None and not isinstance(upper, Register):
-            top = lower + step * (ceil_division(upper - lower, step) - 1)
+        top = None if trips is None else lower + step * (trips - 1)
         for _ in range(2):
             variable = self._variable(location, bottom, top)
-            self._begin(frame, variable)
+            self._begin(loop, variable)
             yield variable
-            self._expect(frame)
-        written = set(registers_written(frame.bodies[0].nodes))
+            self.loops.expect(loop)
+        written = set(registers_written(loop.bodies[0].nodes))
         copies: list[Node] = []
         lower = self._own_bound(lower, written, copies, location)
         upper = self._own_bound(upper, written, copies, location)
-        nodes, _ = self._close(frame, lower)
+        nodes = self._close(loop, lower)
         self.nodes.extend(copies)
-        kept = frame.bodies[0].variable
+        kept = loop.bodies[0].variable
         assert kept is not None
         self.nodes.append(Loop(kept, lower, upper, step, nodes, False, location))
 
@@ -268,24 +275,18 @@ class Tracer(Context):
         copies.append(NkiInstruction(RegisterMove, (copy, bound), location))
         return copy
 
-    def while_condition(self, register: VirtualRegister, location: Location) -> bool:
-        frame = self._frames[-1] if self._frames else None
-        if frame is None or frame.register is None or not same_statement(frame.location, location):
-            self._open_while(register, location)
+    def while_condition(
+        self, register: VirtualRegister, location: Location, frame: FrameType
+    ) -> bool:
+        loop = self.loops.repeated(register, location, frame)
+        if loop is None:
+            self.loops.check_while(register, location, frame)
+            self._begin(self._open(location, None, register, frame), None)
             return True
-        if frame.register is not register:
-            raise NeuronError(
-                "loop-carried-state",
-                what=f"the condition is register {frame.register.name!r} in the first iteration "
-                f"and {register.name!r} in the next",
-                hint="Write the new condition into the same register with nisa.register_load or "
-                "nisa.register_move.",
-                location=resolve(location),
-            )
-        if len(frame.bodies) == 1:
-            self._begin(frame, None)
+        if len(loop.bodies) == 1:
+            self._begin(loop, None)
             return True
-        nodes, _ = self._close(frame, None)
+        nodes = self._close(loop, None)
         if register not in set(registers_written(nodes)):
             raise NeuronError(
                 "value-not-allowed",
@@ -294,59 +295,33 @@ class Tracer(Context):
                 hint="Update the register in the body with nisa.register_load.",
                 location=resolve(location),
             )
-        self.nodes.append(While(register, nodes, frame.location))
+        self.nodes.append(While(register, nodes, loop.location))
         return False
 
-    def _open_while(self, register: VirtualRegister, location: Location) -> None:
-        self._no_order("a `while` on a register", location)
-        for frame in self._frames:
-            if frame.register is not None and same_statement(frame.location, location):
-                raise _left(self._frames[-1])
-        leaves = while_exit(location)
-        if leaves is not None:
-            raise NeuronError(
-                "loop-break",
-                what=f"`{leaves.text.strip()}` leaves `while {register.name}`",
-                location=leaves,
-            )
-        frame = self._open(location, register)
-        self._begin(frame, None)
-
-    def _no_order(self, what: str, location: Location) -> None:
-        if self._ordered:
-            raise NeuronError(
-                "not-supported",
-                what=f"{what} inside nl.no_reorder()",
-                why="Rolled loops are not supported inside no_reorder (SDK nki-dynamic-loops.rst, "
-                '"Interaction with no_reorder").',
-                hint="Put the no_reorder block inside the loop body.",
-                location=resolve(location),
-            )
-
-    def _open(self, location: Location, register: Any = None) -> Frame:
+    def _open(
+        self,
+        location: Location,
+        trips: Any,
+        register: Register | None = None,
+        frame: FrameType | None = None,
+    ) -> TracedLoop:
         self.rolled = True
-        frame = Frame(self.nodes, location, register)
-        self._frames.append(frame)
-        return frame
+        loop = TracedLoop(self.nodes, location, register, frame)
+        self.loops.enter(loop, trips)
+        return loop
 
-    def _begin(self, frame: Frame, variable: Register | None) -> None:
+    def _begin(self, loop: TracedLoop, variable: Register | None) -> None:
         """Trace another copy of the loop's body."""
         number = self._register if variable is None else variable.number
         body = Body(self._tensor, number, variable)
-        frame.bodies.append(body)
+        loop.bodies.append(body)
         self.nodes = body.nodes
 
-    def _expect(self, frame: Frame) -> None:
-        """The loop whose iteration ends must be the innermost one."""
-        if self._frames[-1] is not frame:
-            raise _left(self._frames[-1])
-
-    def _close(self, frame: Frame, start: Any) -> tuple[list[Node], bool]:
-        """The loop's one body, and whether accumulations start in its first iteration."""
-        self._expect(frame)
-        first, second = frame.bodies
-        comparison = Comparison(first, second, start)
-        nodes = comparison.merge()
+    def _close(self, loop: TracedLoop, start: Any) -> list[Node]:
+        """The loop's one body."""
+        self.loops.leave(loop)
+        first, second = loop.bodies
+        nodes = Comparison(first, second, start).merge()
         dropped = self._tensor - second.tensor
         if dropped:
             del self.tensors[-dropped:]
@@ -354,14 +329,12 @@ class Tracer(Context):
                 self._names[name] -= 1
             del self._named[-dropped:]
         self._tensor, self._register = second.tensor, second.register
-        self._frames.pop()
-        self.nodes = frame.outer
-        return nodes, comparison.accumulates
+        self.nodes = loop.outer
+        return nodes
 
     def finish(self) -> None:
         """The kernel function returned: no loop may be open, nothing used outside its loop."""
-        if self._frames:
-            raise _left(self._frames[-1])
+        self.loops.finish()
         if self.rolled:
             known = {t for t in self.tensors if t.memory is Memory.shared_hbm or t.role != "local"}
             Scopes(known).check(self.nodes, StorageBegin)
@@ -370,21 +343,12 @@ class Tracer(Context):
     # Order
 
     def enter_no_reorder(self, location: Location) -> None:
-        self._ordered += 1
+        self.loops.ordered += 1
 
     def exit_no_reorder(self) -> None:
-        self._ordered -= 1
-        if not self._ordered:
+        self.loops.ordered -= 1
+        if not self.loops.ordered:
             self._previous = None
-
-
-def _left(frame: Frame) -> NeuronError:
-    what = "a `while` on a register" if frame.register is not None else "a rolled loop"
-    return NeuronError(
-        "loop-break",
-        what=f"{what} was left by `break`, `return` or an exception",
-        location=resolve(frame.location),
-    )
 
 
 def _hbm_writes(row: type[Operation]) -> tuple[int, ...]:

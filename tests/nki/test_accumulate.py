@@ -258,3 +258,125 @@ def test_a_write_anywhere_leaves_it_open_what_is_started():
 
     refused("psum-overlap", lambda a: kernel(None), (4, 4))
     assert flags(traced(lambda a: kernel(True), (4, 4))) == [False, True]
+
+
+def counted(times):
+    """A register that holds a number."""
+    register = nisa.register_alloc()
+    nisa.register_load(register, times)
+    return register
+
+
+@nki.jit(platform_target="trn2")
+def twice(a, b, counts):
+    """A matmul in a loop that may run no iteration, then one into the same tile."""
+    out = nl.ndarray((P, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    left, right, tile = nl.load(a), nl.load(b), psum(P, 512)
+    for _ in nl.dynamic_range(counted(nl.load(counts))):
+        nisa.nc_matmul(dst=tile, stationary=left, moving=right)
+    nisa.nc_matmul(dst=tile, stationary=left, moving=right)
+    result = sbuf(P, 512)
+    nisa.tensor_copy(dst=result, src=tile)
+    nisa.dma_copy(dst=out, src=result)
+    return out
+
+
+@pytest.mark.parametrize("mode", ["device", "reference", "eager"])
+def test_behind_a_loop_that_may_not_run_the_flag_must_be_given(mode):
+    a, b = np.ones((P, P), np.float32), np.ones((P, 512), np.float32)
+    with pytest.raises(NeuronError) as caught:
+        nki.simulate(twice, mode=mode)(a, b, np.ones((1, 1), np.int32))
+    assert caught.value.code == "accumulation-undecided"
+    assert caught.value.location.line == twice.__wrapped__.__code__.co_firstlineno + 7
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_an_unrolled_loop_around_a_device_loop_that_may_not_run(start):
+    def kernel(counts):
+        tile = psum(P, 512)
+        stop = counted(nl.load(counts))
+        for _ in range(2):
+            for _ in nl.dynamic_range(start, stop):
+                matmul(tile)
+
+    assert refused("accumulation-undecided", kernel, (1, 1)).location.function == "matmul"
+
+
+def test_a_clear_in_a_loop_that_may_not_run():
+    def kernel(counts):
+        tile = psum(P, 512)
+        matmul(tile)
+        for _ in nl.dynamic_range(counted(nl.load(counts))):
+            nisa.memset(dst=tile, value=0)
+        matmul(tile)
+
+    refused("accumulation-undecided", kernel, (1, 1))
+
+
+def test_behind_a_while_the_flag_must_be_given():
+    def kernel(counts):
+        tile, left = psum(P, 512), nl.load(counts)
+        register = counted(left)
+        while register:
+            matmul(tile, accumulate=True)
+            nisa.register_load(register, left)
+        matmul(tile)
+
+    refused("accumulation-undecided", kernel, (1, 1))
+
+
+def test_a_given_flag_decides_for_what_follows():
+    def kernel(counts):
+        tile = psum(P, 512)
+        for _ in nl.dynamic_range(counted(nl.load(counts))):
+            matmul(tile)
+        matmul(tile, accumulate=False)
+        matmul(tile)
+
+    assert flags(traced(kernel, (1, 1)))[1:] == [False, True]
+
+
+def test_what_began_before_the_loop_is_decided():
+    def kernel(counts):
+        tile = psum(P, 512)
+        matmul(tile)
+        for _ in nl.dynamic_range(counted(nl.load(counts))):
+            matmul(tile)
+        matmul(tile)
+
+    assert flags(traced(kernel, (1, 1))) == [False, True, True]
+
+
+def test_another_region_than_the_loop_wrote_is_decided():
+    def kernel(counts):
+        tile = psum(P, 512)
+        for _ in nl.dynamic_range(counted(nl.load(counts))):
+            matmul(tile[:, 0:256])
+        matmul(tile[:, 256:512])
+        matmul(tile[:, 256:512])
+
+    assert flags(traced(kernel, (1, 1)))[1:] == [False, True]
+
+
+def test_a_loop_over_a_symbol_is_guarded_to_run():
+    def kernel(a):
+        tile = psum(P, 512)
+        for _ in nl.affine_range((a.shape[0] - P) // P):
+            matmul(tile)
+        matmul(tile)
+
+    kernel = traced(kernel, (M, 8))
+    assert flags(kernel)[1] is True
+    assert [text.split(" (")[0] for _, text in kernel.guards] == ["M//128 >= 2"]
+
+
+def test_a_device_loop_of_no_iterations_traces_nothing():
+    def kernel(a):
+        tile = psum(P, 512)
+        for _ in nl.dynamic_range(3, 3):
+            matmul(tile)
+        matmul(tile)
+        for _ in nl.dynamic_range(0, 2):
+            matmul(tile)
+
+    assert flags(traced(kernel, (4, 4))) == [False, True]

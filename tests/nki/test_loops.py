@@ -357,6 +357,30 @@ def test_nothing_of_a_body_outlives_its_loop():
         assert line(error) == inspect.getsource(body).strip().splitlines()[-1].strip()
 
 
+def test_a_while_line_reached_again_from_inside_of_it():
+    def countdown(counts, depth):
+        left = nisa.register_alloc()
+        nisa.register_load(left, counts[depth])
+        while left:
+            if depth:
+                countdown(counts, depth - 1)
+            nisa.tensor_scalar(dst=counts[depth], data=counts[depth], op0=nl.subtract, operand0=1)
+            nisa.register_load(left, counts[depth])
+
+    def kernel(a):
+        countdown([sbuf(1, 1, dtype=nl.int32) for _ in range(3)], 2)
+
+    (outer,) = whiles(traced(kernel, (4, 4)).bodies[0])
+    (middle,) = whiles(outer.body)
+    (inner,) = whiles(middle.body)
+    assert not whiles(inner.body)
+    assert len({outer.register, middle.register, inner.register}) == 3
+
+
+def whiles(nodes):
+    return [node for node in nodes if isinstance(node, While)]
+
+
 def test_leaving_a_rolled_loop_early():
     def leave(a):
         for _ in nl.affine_range(a.shape[0] // P):

@@ -1,0 +1,122 @@
+"""The rolled loops that the kernel's Python code is in, whoever runs its operations."""
+
+from __future__ import annotations
+
+from types import FrameType
+from typing import Any
+
+from isa.errors import NeuronError
+from nki.ir.nodes import Register
+from nki.trace.accumulate import Accumulation
+from nki.trace.locations import resolve, same_statement, while_exit
+
+
+class OpenLoop:
+    """A rolled loop that has begun and not ended.
+
+    `register` is a `while`'s condition and `frame` the Python frame that evaluates it, which tells
+    a loop from another one of the same line in a recursive call. Both are None in other loops.
+    """
+
+    __slots__ = ("frame", "location", "register")
+
+    def __init__(
+        self, location: Any, register: Register | None = None, frame: FrameType | None = None
+    ) -> None:
+        self.location = location
+        self.register = register
+        self.frame = frame
+
+    def evaluates(self, location: Any, frame: FrameType) -> bool:
+        """Whether the condition of this `while` is what `frame` evaluates at a location."""
+        return self.frame is frame and same_statement(self.location, location)
+
+    def left(self) -> NeuronError:
+        """The error of a loop that did not run to its end."""
+        what = "a `while` on a register" if self.register is not None else "a rolled loop"
+        return NeuronError(
+            "loop-break",
+            what=f"{what} was left by `break`, `return` or an exception",
+            location=resolve(self.location),
+        )
+
+
+class OpenLoops:
+    """The open loops of one core, outermost first, and its `no_reorder` blocks."""
+
+    __slots__ = ("_accumulation", "_loops", "ordered")
+
+    def __init__(self, accumulation: Accumulation) -> None:
+        self._accumulation = accumulation
+        self._loops: list[OpenLoop] = []
+        self.ordered = 0
+
+    def __bool__(self) -> bool:
+        """Whether any loop is open."""
+        return bool(self._loops)
+
+    def enter(self, loop: OpenLoop, trips: Any = None) -> None:
+        """A loop begins, of so many iterations; None: only the device knows how many."""
+        self._loops.append(loop)
+        self._accumulation.enter_loop(trips)
+
+    def leave(self, loop: OpenLoop) -> None:
+        """A loop ends. Raises loop-break when one inside of it never did."""
+        self.expect(loop)
+        self._loops.pop()
+        self._accumulation.leave_loop()
+
+    def expect(self, loop: OpenLoop) -> None:
+        """The loop whose iteration ends must be the innermost one."""
+        if self._loops[-1] is not loop:
+            raise self._loops[-1].left()
+
+    def finish(self) -> None:
+        """The kernel function returned: no loop may be open."""
+        if self._loops:
+            raise self._loops[-1].left()
+
+    def repeated(self, register: Register, location: Any, frame: FrameType) -> Any:
+        """The innermost loop if it is the `while` whose condition is evaluated again, else None.
+
+        Raises loop-carried-state when its condition is another register now.
+        """
+        loop = self._loops[-1] if self._loops else None
+        if loop is None or not loop.evaluates(location, frame):
+            return None
+        if loop.register is not register:
+            assert loop.register is not None
+            raise NeuronError(
+                "loop-carried-state",
+                what=f"the condition is register {loop.register.name!r} in one iteration and "
+                f"{register.name!r} in the next",
+                hint="Write the new condition into the same register with nisa.register_load or "
+                "nisa.register_move.",
+                location=resolve(location),
+            )
+        return loop
+
+    def check_while(self, register: Register, location: Any, frame: FrameType) -> None:
+        """A `while` begins: it must be able to run as a rolled loop."""
+        self.refuse_order("a `while` on a register", location)
+        if any(loop.evaluates(location, frame) for loop in self._loops):
+            raise self._loops[-1].left()
+        leaves = while_exit(location)
+        if leaves is not None:
+            raise NeuronError(
+                "loop-break",
+                what=f"`{leaves.text.strip()}` leaves `while {register.name}`",
+                location=leaves,
+            )
+
+    def refuse_order(self, what: str, location: Any) -> None:
+        """A rolled loop begins, which `nl.no_reorder` cannot hold."""
+        if self.ordered:
+            raise NeuronError(
+                "not-supported",
+                what=f"{what} inside nl.no_reorder()",
+                why="Rolled loops are not supported inside no_reorder (SDK nki-dynamic-loops.rst, "
+                '"Interaction with no_reorder").',
+                hint="Put the no_reorder block inside the loop body.",
+                location=resolve(location),
+            )
