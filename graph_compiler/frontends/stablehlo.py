@@ -1,8 +1,8 @@
-"""StableHLO in: MLIR text, MLIR bytecode and portable artifacts, through jaxlib's converter.
+"""StableHLO in and out: MLIR text, MLIR bytecode and portable artifacts, by jaxlib's converters.
 
 XLA's own conversion to HLO defines what a StableHLO program means as a graph, so it is used rather
-than imitated. jaxlib offers it as `jaxlib.xla_client._xla.mlir` (jax 0.4 to 0.10). The conversion
-runs in a process of its own: the C++ code ends its process on some invalid programs.
+than imitated. jaxlib offers it as `jaxlib.xla_client._xla.mlir` (jax 0.4 to 0.10). Conversions
+run in a process of their own: the C++ code ends its process on some invalid programs.
 """
 
 from __future__ import annotations
@@ -35,23 +35,32 @@ _FIRST_WORD = re.compile(
 
 _POSITION = re.compile(r"^(?:-|loc\(unknown\)|<unknown>):(\d+):(\d+): ")
 
-# Reads a program from stdin and writes the serialized HloModuleProto to stdout.
-_CONVERTER = f"""
+_TO_HLO = """
+    graph = mlir.mlir_module_to_xla_computation(source, use_tuple_args=False, return_tuple=False)
+    result = graph.as_serialized_hlo_module_proto()
+"""
+
+_FROM_HLO = """
+    result = mlir.xla_computation_to_mlir_module(xla_client.XlaComputation(source)).encode()
+"""
+
+
+def _converter(conversion: str) -> str:
+    """A Python program that converts `source`, its standard input, to its standard output."""
+    return f"""
 import sys
 try:
     from jaxlib import xla_client
-    convert = xla_client._xla.mlir.mlir_module_to_xla_computation
+    mlir = xla_client._xla.mlir
 except (ImportError, AttributeError) as error:
     sys.stderr.write(str(error))
     sys.exit({_MISSING})
 source = sys.stdin.buffer.read()
-try:
-    graph = convert(source, use_tuple_args=False, return_tuple=False)
-    proto = graph.as_serialized_hlo_module_proto()
+try:{conversion}
 except Exception as error:
     sys.stderr.write(str(error))
     sys.exit({_REFUSED})
-sys.stdout.buffer.write(proto)
+sys.stdout.buffer.write(result)
 """
 
 
@@ -71,23 +80,54 @@ def to_proto(source: str | bytes) -> bytes:
     Raises NeuronError: `missing-extra` without jaxlib, `front-end` where XLA refuses the program.
     """
     data = source.encode() if isinstance(source, str) else bytes(source)
-    command = [sys.executable, "-c", _CONVERTER]
+    result = _run(_TO_HLO, data, "reading StableHLO")
+    if result.returncode == 0:
+        return result.stdout
+    raise _refusal(data, result)
+
+
+def _run(conversion: str, data: bytes, purpose: str) -> subprocess.CompletedProcess[bytes]:
+    """What became of a conversion. Raises NeuronError missing-extra, front-end (out of time)."""
+    command = [sys.executable, "-c", _converter(conversion)]
     try:
         result = subprocess.run(command, input=data, capture_output=True, timeout=SECONDS)
     except subprocess.TimeoutExpired:
         raise NeuronError(
-            "front-end", f"XLA took more than {SECONDS} s to convert the StableHLO program"
+            "front-end", f"{purpose}: XLA took more than {SECONDS} s for the conversion"
         ) from None
-    if result.returncode == 0:
-        return result.stdout
-    complaint = result.stderr.decode(errors="replace")
     if result.returncode == _MISSING:
+        complaint = result.stderr.decode(errors="replace")
         raise NeuronError(
             "missing-extra",
-            f"reading StableHLO needs jaxlib, which cannot be used here ({complaint})",
-            hint="Run `pip install 'opennki[jax]'`, or pass the HLO proto of the same program.",
+            f"{purpose} needs jaxlib, which cannot be used here ({complaint})",
+            hint="Run `pip install 'opennki[jax]'`, or use the HLO proto of the same program.",
         )
-    raise _refusal(data, result.returncode, complaint)
+    return result
+
+
+def from_module(module: Module) -> str:
+    """A graph as a StableHLO program, in MLIR text, as XLA itself writes it.
+
+    Raises NeuronError: `missing-extra` without jaxlib, `front-end` where StableHLO cannot state
+    the graph.
+    """
+    from graph_compiler.hlo.proto import to_proto as module_to_proto
+
+    result = _run(_FROM_HLO, module_to_proto(module), "writing StableHLO")
+    if result.returncode == 0:
+        return result.stdout.decode()
+    complaint = result.stderr.decode(errors="replace").strip().partition("\n")[0]
+    reason = complaint if result.returncode == _REFUSED else _fatal(result)
+    raise NeuronError(
+        "front-end", f"XLA cannot state the module `{module.name}` in StableHLO: {reason}"
+    )
+
+
+def _fatal(result: subprocess.CompletedProcess[bytes]) -> str:
+    """Why a converter ended its own process."""
+    lines = result.stderr.decode(errors="replace").splitlines()
+    fatal = [line for line in lines if re.match(r"F\d{4} ", line)]
+    return fatal[0].partition("] ")[2] if fatal else f"exit code {result.returncode}"
 
 
 def load(source: str | bytes) -> Module:
@@ -97,12 +137,11 @@ def load(source: str | bytes) -> Module:
     return from_proto(to_proto(source))
 
 
-def _refusal(data: bytes, code: int, complaint: str) -> NeuronError:
+def _refusal(data: bytes, result: subprocess.CompletedProcess[bytes]) -> NeuronError:
     """The error for a program that XLA refuses, or on which it ends its process."""
-    if code != _REFUSED:
-        fatal = [line for line in complaint.splitlines() if re.match(r"F\d{4} ", line)]
-        reason = fatal[0].partition("] ")[2] if fatal else f"exit code {code}"
-        return NeuronError("front-end", f"XLA stopped on the StableHLO program: {reason}")
+    if result.returncode != _REFUSED:
+        return NeuronError("front-end", f"XLA stopped on the StableHLO program: {_fatal(result)}")
+    complaint = result.stderr.decode(errors="replace")
     # "UNKNOWN: -:3:2: error: MESSAGE", followed by notes and the operation in generic form.
     first = re.sub(r"^[A-Z_]+: ", "", complaint.strip()).partition("\n")[0]
     position = _POSITION.match(first)

@@ -22,10 +22,11 @@ from graph_compiler.hlo.types import Shape
 
 CONVENTIONS = frozenset(
     {"is_dynamic_dimension", "tail_padding", "layout"}
-    | {"metadata", "frontend_attributes", "statistics_viz"}
+    | {"metadata", "frontend_attributes", "statistics_viz", "host_program_shape"}
 )
 """What XLA's writer states in every place although it says nothing: that dimensions are static,
-that layouts end without padding, the layout of scalars, empty metadata, attributes and statistics.
+that layouts end without padding, the layout of scalars, empty metadata, attributes and statistics,
+and the shapes of the entry computation once more for the host, without which XLA reads no module.
 A module remembers which of these its file states throughout (`Module.conventions`); the graph then
 leaves them out, and writing a proto puts them back. A module made anew follows all of them."""
 
@@ -153,7 +154,8 @@ class Module:
     """A whole graph. `computations`: callees before callers, the entry among them.
 
     `attributes`: the proto's other fields (`host_program_shape`, `input_output_alias`, `schedule`,
-    `frontend_attributes` ...). `config`: settings that only the text form has (`num_partitions`).
+    `frontend_attributes` ...). A `host_program_shape` that is absent follows from the entry
+    computation. `config`: settings that only the text form has (`num_partitions`).
     `wrappers`: for each message that surrounds the module in its file (HloProto, HloSnapshot),
     outermost first, that message's other fields as bytes. `conventions`: see `CONVENTIONS`.
     """

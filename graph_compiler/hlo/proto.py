@@ -20,6 +20,9 @@ from isa.errors import NeuronError
 MAX_BYTES = 1 << 31
 """Bytes that a proto may have at most, by the format's own rule."""
 
+_HOST_SHAPE = "host_program_shape"
+"""The field with the shapes of the entry computation, which XLA takes no module without."""
+
 _SLOTS = frozenset(
     {"name", "opcode", "shape", "metadata", "literal", "parameter_number", "id"}
     | {"operand_ids", "control_predecessor_ids", "called_computation_ids"}
@@ -134,6 +137,8 @@ class _ModuleReader:
         )
 
     def module(self, message: Any) -> Module:
+        if _HOST_SHAPE in self.conventions and not message.HasField(_HOST_SHAPE):
+            raise Deviation(_HOST_SHAPE)
         computations = [self.computation(inner) for inner in message.computations]
         by_id = {computation.id: computation for computation in computations}
         if len(by_id) != len(computations):
@@ -315,6 +320,8 @@ def to_message(module: Module) -> Any:
     if module.id:
         message.id = module.id
     _write_rest("HloModuleProto", module.attributes, message, values)
+    if _HOST_SHAPE in module.conventions and _HOST_SHAPE not in module.attributes:
+        values.record(module.entry.program_shape(), message.host_program_shape)
     for computation in module.computations:
         _write_computation(computation, message.computations.add(), values, module.conventions)
     if module.unknown:

@@ -17,9 +17,10 @@ import pytest
 from conformance_models import MODELS, WITHOUT_GOLDEN, inputs_of, models
 
 import graph_compiler
+from graph_compiler.frontends import xla
 from graph_compiler.hlo import Computation, Instruction, Module
 
-jax = pytest.importorskip("jax", reason="jax is not installed (pip install 'opennki[jax]')")
+pytest.importorskip("jax", reason="jax is not installed (pip install 'opennki[jax]')")
 
 if not MODELS.exists():
     pytest.skip(f"no model files in {MODELS}", allow_module_level=True)
@@ -100,22 +101,6 @@ def recorded(name: str) -> Iterator[tuple[Instruction, list[Any], Any]]:
     yield from found.values()
 
 
-def by_xla(module: Module, operands: list[Any]) -> list[np.ndarray[Any, Any]]:
-    from jaxlib import _hlo, _jax, xla_client
-
-    devices = jax.devices()
-    client = devices[0].client
-    parsed = _hlo.hlo_module_from_text(graph_compiler.print_text(module))
-    computation = _hlo.XlaComputation(parsed.as_serialized_hlo_module_proto())
-    program = _jax.mlir.xla_computation_to_mlir_module(computation)
-    compiled = client.compile_and_load(
-        program, _jax.DeviceList(tuple(devices[:1])), xla_client.CompileOptions()
-    )
-    with jax.enable_x64(True):
-        arguments = [jax.device_put(operand) for operand in operands]
-        return [np.asarray(output) for output in compiled.execute(arguments)]
-
-
 def difference(actual: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> str:
     if (actual.dtype, actual.shape) != (expected.dtype, expected.shape):
         return f"{actual.dtype}{actual.shape} instead of {expected.dtype}{expected.shape}"
@@ -142,7 +127,7 @@ def test_each_instruction_is_what_xla_computes(
     count = 0
     for instruction, operands, value in recorded(name):
         count += 1
-        outputs = by_xla(alone(instruction), operands)
+        outputs = xla.run(alone(instruction), *operands)
         actual = list(value) if isinstance(value, tuple) else [value]
         for one, other in zip(actual, outputs, strict=True):
             reason = difference(one, other)

@@ -126,7 +126,7 @@ def test_a_missing_library_is_named_with_the_command_that_installs_it(
 
 
 def test_a_missing_converter_is_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stablehlo, "_CONVERTER", "import sys; sys.exit(3)")
+    monkeypatch.setattr(stablehlo, "_converter", lambda conversion: "import sys; sys.exit(3)")
     with pytest.raises(NeuronError) as caught:
         stablehlo.load(ADD)
     assert caught.value.code == "missing-extra"
