@@ -156,7 +156,7 @@ class Interpreter:
                     arguments[position] = view.fixed
                     if view.fixed is None:
                         dynamic.append((position, view.resolve))
-                if start < 0 and position in row.writes:
+                if start < 0 and (position in row.writes or not row.writes):
                     start = self._start_partition(value)
             elif isinstance(value, Register):
                 if position not in written:
@@ -170,6 +170,7 @@ class Interpreter:
         engine = instruction.engine
         call = None
         if not row.control:  # type: ignore[attr-defined]
+            self.state.start_partition = max(start, 0)
             call = (moving if dynamic else fixed)(row, engine, self.state, arguments, self.native)
         return Step(row, engine, arguments, tuple(dynamic), max(start, 0), call)
 

@@ -28,8 +28,10 @@ def fixed(
     values: Sequence[Any],
     native: bool,
 ) -> Call:
-    """A call that executes the instruction on `values`, which stay as they are."""
+    """A call that executes the instruction on `values`, which stay as they are. The state's start
+    partition is that of the instruction's destination, now and when it is called."""
     if native:
+        state.engine = engine
         from simulator.native import plan
 
         found = plan(row, engine, values)

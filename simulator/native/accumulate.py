@@ -11,20 +11,19 @@ import numpy as np
 from isa.alu import ALU, Activation, AluOperator
 from isa.enums import Engine, ReduceCommand
 from isa.machine import accumulate, scalar
-from simulator.conversion import canonical_nan
-from simulator.elementwise import alu
 from simulator.native.elementwise import (
     Operand,
     Step,
     converting,
     map_plan,
+    number,
     scalar_operand,
     tile,
 )
-from simulator.native.plan import Call, Plan
+from simulator.native.plan import Bound, Plan
 from simulator.native.printer import covers
 from simulator.native.table import plans
-from simulator.oracle.accumulate import accumulators, start
+from simulator.oracle.accumulate import accumulators
 
 if TYPE_CHECKING:
     from simulator.machine import CoreState
@@ -53,24 +52,46 @@ class AccumulatingPlan:
         self._initial = initial
         self.result = None
 
-    def bind(self, state: CoreState, values: Sequence[Any]) -> Call | None:
-        """As `Plan.bind`. Engine and partitions are those that the state has when it runs."""
+    def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
+        """As `Plan.bind`, for the engine and the partitions that the state has now."""
         reduced = np.empty((self._partitions, 1), np.float32)
         compute = self._plan.bind(state, [*values, reduced])
         if compute is None:
             return None
-        op, command = self._op, self._command
+        registers = accumulators(state, self._partitions)[:, np.newaxis]
         initial = None if self._initial is None else values[self._initial]
-        lines, combine = reduced[:, 0], alu(op.name)
+        fold = self._fold(state, registers, reduced, initial)
+        if fold is None:
+            return None
+        first = compute.jobs[0]
+        own = tuple(slot for slot in first.slots if slot[1] < len(values))
+        return Bound([first._replace(slots=own), *fold.jobs], (registers, reduced))
 
-        def call() -> None:
-            compute()
-            registers = accumulators(state, len(lines))
-            start(registers, op, command, initial)
-            if command is not ReduceCommand.reset:
-                registers[...] = canonical_nan(combine(registers, lines))
-
-        return call
+    def _fold(
+        self, state: CoreState, registers: Array, reduced: Array, initial: Any
+    ) -> Bound | None:
+        """registers = start <op> reduced, or the start alone. The start is the operator's identity,
+        what they hold, or what is loaded: `simulator.oracle.accumulate.start`."""
+        command = self._command
+        started: Any = self._op.identity
+        if command is ReduceCommand.load_reduce:
+            if initial is None:
+                return None
+            # Whose address may depend on registers.
+            if isinstance(initial, np.ndarray):
+                return None
+            started = initial
+        elif command is ReduceCommand.reduce:
+            started = registers
+        values = (registers, reduced, started)
+        first = number(2) if started is not registers else tile(2, registers)
+        if command is ReduceCommand.reset:
+            plan = map_plan("float32", registers, [first], ())
+        else:
+            steps = [("alu", self._op.name, (0, 1))]
+            plan = map_plan("float32", registers, [first, tile(1, reduced)], steps)
+        call = None if plan is None else plan.bind(state, values)
+        return None if call is None else Bound([job._replace(slots=()) for job in call.jobs])
 
 
 def _accumulating(

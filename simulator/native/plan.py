@@ -1,4 +1,4 @@
-"""From an instruction's operands to a call of a compiled function.
+"""From an instruction's operands to calls of compiled functions.
 
 A `Plan` serves all uses of an instruction on operands of the same dtypes, shapes and strides: it
 knows the function, its argument words but for addresses and numbers, and which operands must not
@@ -11,8 +11,8 @@ import ctypes
 import math
 import struct
 from collections.abc import Callable, Sequence
-from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -51,6 +51,30 @@ def float32_word(value: Any) -> int:
         return _BITS.unpack(_FLOAT.pack(value))[0]
     except OverflowError:
         return _BITS.unpack(_FLOAT.pack(math.copysign(math.inf, value)))[0]
+
+
+class Job(NamedTuple):
+    """One call of a compiled function with its argument words. `slots` are the (word, position)
+    pairs of the pointers to the instruction's own operands."""
+
+    function: Function
+    words: Any
+    slots: tuple[tuple[int, int], ...] = ()
+
+
+class Bound:
+    """What executes one instruction on fixed operands: jobs, in order. The native program loop
+    takes `jobs`; to call it runs them from Python. `keep` holds their scratch memory."""
+
+    __slots__ = ("jobs", "keep")
+
+    def __init__(self, jobs: Sequence[Job], keep: Any = None) -> None:
+        self.jobs = tuple(jobs)
+        self.keep = keep
+
+    def __call__(self) -> None:
+        for function, words, _ in self.jobs:
+            function(words)
 
 
 class Plan:
@@ -95,7 +119,7 @@ class Plan:
         # Whether an operand at the destination's address is the same elements in the same order.
         self._apart = tuple(same_order)
 
-    def bind(self, state: CoreState, values: Sequence[Any]) -> Call | None:
+    def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
         """The call for these values; None where an operand is missing, or operands overlap so that
         order would matter."""
         words = self._type.from_buffer_copy(self._words)
@@ -113,7 +137,7 @@ class Plan:
                 return None
         for slot, position, pack in self.numbers:
             words[slot] = pack(values[position])
-        return partial(self.function, words)
+        return Bound([Job(self.function, words, tuple(enumerate(self.positions)))])
 
 
 def ranked(space: Space, ranks: Sequence[int] = RANKS) -> Space | None:
