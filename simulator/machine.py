@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isa.enums import SEQUENCERS, Engine
+from simulator.random import initial_states
 
 if TYPE_CHECKING:
     from isa.target import Target
@@ -52,10 +53,11 @@ class CoreState:
     """What the kernels of `simulator.oracle` and the executors see of one core.
 
     `stationary` holds the tiles [K, M] in the PE array by the (row, column) of their corner.
-    `accumulators` are the accumulate registers of the engines that have some, one a partition.
+    `accumulators` are the accumulate registers of the engines that have some, one a partition;
+    `random` the states of their random-number generators, uint32 [partitions, words].
     Before it calls a kernel, an executor sets `engine` to the engine that runs the instruction and
-    `start_partition` to the first partition of the instruction's destination: that selects the
-    accumulate registers.
+    `start_partition` to the first partition of the instruction's destination (of its source, if it
+    has none): that selects the accumulate registers and generators.
     """
 
     __slots__ = (
@@ -64,6 +66,7 @@ class CoreState:
         "engine",
         "number",
         "psum",
+        "random",
         "registers",
         "sbuf",
         "start_partition",
@@ -80,15 +83,18 @@ class CoreState:
         self.accumulators: dict[Engine, np.ndarray[Any, Any]] = {
             engine: np.empty(partitions, np.float32) for engine in ACCUMULATING
         }
+        self.random: dict[Engine, np.ndarray[Any, Any]] = {}
         count = int(target.registers_per_engine.value)
         self.registers: dict[Engine, list[int]] = {e: [0] * count for e in SEQUENCERS}
         self.reset()
 
     def reset(self) -> None:
-        """Engine state as at the start of a program: registers 0, accumulators hold nothing."""
+        """Engine state as at the start of a program: registers 0, accumulators hold nothing, random
+        numbers from their beginning."""
         self.stationary.clear()
         for accumulators in self.accumulators.values():
             accumulators.fill(np.nan)
+        self.random = initial_states(self.device.target.generation, self.sbuf.partitions)
         for registers in self.registers.values():
             registers[:] = [0] * len(registers)
         self.engine = Engine.unknown

@@ -14,6 +14,7 @@ from isa.access import AccessPattern
 from isa.enums import OobMode
 from isa.errors import NeuronError
 from isa.fields import Kind
+from isa.machine.random import RANDOM
 from isa.machine.scalar import ACCUMULATORS
 from isa.program import RegisterReference
 from isa.spec import Instruction, MachineInstruction
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 Call = Callable[[], Any]
 WindowCache = dict[tuple[Any, ...], Window]
+
+_BY_PARTITION = frozenset({ACCUMULATORS, RANDOM})
+"""Engine state of which every partition has its own."""
 
 
 class Barriers:
@@ -211,9 +215,9 @@ class Preparation:
             row, self.stream.engine, self.state, operands.values, self.native
         )
         call = self.call(instruction, operands, compute)
-        if any(effect.name == ACCUMULATORS for effect in row.state):
-            destination = instruction.values[row.writes[0]]
-            call = _at_partition(call, self.state, destination.start_partition)
+        if any(effect.name in _BY_PARTITION for effect in row.state):
+            first = instruction.values[(*row.writes, *row.reads)[0]]
+            call = _at_partition(call, self.state, first.start_partition)
         if row.asynchronous:
             # The number of rows moved is an event when it is known only now.
             return _recording(call, self.stream.events) if operands.recorded else _silent(call)

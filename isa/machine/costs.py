@@ -153,6 +153,19 @@ LOCAL_GATHER = Cost(
     )
 )
 
+# Random numbers
+
+RANDOM = Cost(
+    Case("gpsimd_startup_cycles + N*S", "gpsimd", "not published: as iota", assumed=True),
+    Case("Max(MIN_II, N/4)", "generation >= 4", "ARCH4 (XORWOW-based PRNG: 4 a cycle)"),
+    Case(_STREAM, source="not published: as dropout", assumed=True),
+)
+DROPOUT = Cost(Case("Max(MIN_II, N)", source=_DOCUMENTED))
+RANDOM_STATE = Cost(
+    Case("gpsimd_startup_cycles + N*S", "gpsimd", "not published: as iota", assumed=True),
+    Case("MIN_II", source="not published: a few words a lane", assumed=True),
+)
+
 # Tensor engine. Loading fp32 is not among the fast loads: 168 ns between measured transposes of
 # 128 columns, of which the array streams for 107 ns while the next tile loads. The measured
 # completion of an fp32 matmul, 381 ns, contains that load: the array itself drains in 203 ns, as

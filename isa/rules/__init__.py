@@ -60,6 +60,13 @@ from isa.rules.operands import (
     same_dtype,
     same_elements,
 )
+from isa.rules.random import (
+    DROPOUT_PROBABILITY,
+    RAND_LIMITS,
+    SEED_BITS,
+    random_engine,
+    state_words,
+)
 from isa.rules.sequence import TOP_K_COUNTS
 from isa.rules.sizes import (
     dimensions_at_most,
@@ -81,6 +88,7 @@ __all__ = [
     "DMA_ENGINE",
     "DMA_HWDGE",
     "DMA_PRIORITY",
+    "DROPOUT_PROBABILITY",
     "GATHER_COUNT",
     "GATHER_GROUPS",
     "GPSIMD_NO_PSUM",
@@ -90,12 +98,14 @@ __all__ = [
     "MATMUL_OUTPUT_SHAPE",
     "MATMUL_TILE_LIMITS",
     "MEMSET_VALUE",
+    "RAND_LIMITS",
     "RANGE_FILL",
     "RANGE_POSITIONS",
     "REDUCE_AXES",
     "REDUCE_RESULT",
     "REVERSE_NOT_SUPPORTED",
     "SCALAR_COPY_GENERATION",
+    "SEED_BITS",
     "SHUFFLE_MASK",
     "TENSOR_SCALAR_ENGINE",
     "TOP_K_COUNTS",
@@ -125,6 +135,7 @@ __all__ = [
     "operators_of_one_type",
     "partition_count",
     "pattern_covers",
+    "random_engine",
     "reduction_operator",
     "result_of_reduction",
     "row_elements",
@@ -136,6 +147,7 @@ __all__ = [
     "same_elements",
     "same_partitions",
     "same_row_elements",
+    "state_words",
     "transpose_engine",
     "transpose_mode",
 ]

@@ -16,7 +16,11 @@ import numpy as np
 from isa.enums import Engine
 from isa.errors import NeuronError
 from isa.spec import MachineInstruction
-from simulator.checks import gather_rows, vector_rows  # noqa: F401 (register their rows)
+from simulator.checks import (  # noqa: F401 (each registers its rows)
+    gather_rows,
+    random_rows,
+    vector_rows,
+)
 from simulator.checks.marks import CLEAN, EMPTY, TAINTED, UNWRITTEN, Space, Tracked
 from simulator.checks.propagation import Operands, Use, propagate
 from simulator.views import Indirect
@@ -52,6 +56,7 @@ class Shadow:
         self.findings: list[Finding] = []
         self.stationary: dict[tuple[int, int, int], Array] = {}
         self.accumulators: dict[tuple[int, Engine], Array] = {}
+        self.generators: dict[tuple[int, Engine], Array] = {}
         self._seen: set[tuple[Any, str, str]] = set()
 
     def reset(self) -> None:
@@ -59,6 +64,7 @@ class Shadow:
         self.findings = []
         self.stationary.clear()
         self.accumulators.clear()
+        self.generators.clear()
         self._seen.clear()
 
     def add(self, buffer: Array, pitch: int = 0, initialised: bool = False) -> Space:
