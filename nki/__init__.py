@@ -19,8 +19,12 @@ _HOME = {
     "CompiledKernel": "nki.kernel",
     "TensorSpec": "nki.trace.call",
     "symbol": "nki.trace.call",
+    "cpu_simulate": "nki.simulation",
     "NeuronError": "isa.errors",
 }
+
+_MODULES = ("collectives", "compiler", "dtype", "isa", "language", "tensor", "typing")
+"""Public modules below this one, which load when they are first named."""
 
 __all__ = [
     "CompiledKernel",
@@ -28,6 +32,7 @@ __all__ = [
     "NeuronError",
     "TensorSpec",
     "compile",
+    "cpu_simulate",
     "jit",
     "load",
     "profile",
@@ -38,6 +43,7 @@ __all__ = [
 if TYPE_CHECKING:
     from isa.errors import NeuronError
     from nki.kernel import CompiledKernel, Kernel, compile, jit, load, profile, simulate
+    from nki.simulation import cpu_simulate
     from nki.trace.call import TensorSpec, symbol
 
 
@@ -45,6 +51,8 @@ def __getattr__(name: str) -> Any:
     """Public names load their module at first use, so that `import nki` stays light."""
     import importlib
 
+    if name in _MODULES:
+        return importlib.import_module(f"nki.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'nki' has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOME[name]), name)

@@ -9,20 +9,28 @@ from isa.errors import NeuronError
 from isa.target import DEFAULT_TARGET, Target
 from isa.target import resolve as resolve_target
 
+_TARGET_VARIABLES = ("NKI_NC_VERSION", "NEURON_PLATFORM_TARGET_OVERRIDE")
+"""Who names the target, the first that is set: NKI_NC_VERSION is what test harnesses set for one
+test at a time, the other one is documented (SDK nki/api/nki/__init__.py, jit)."""
+
 
 def target(name: str | None = None) -> Target:
-    """The target to compile for: `name`, else NEURON_PLATFORM_TARGET_OVERRIDE, else trn3.
+    """The target to compile for: `name`, else NKI_NC_VERSION, else
+    NEURON_PLATFORM_TARGET_OVERRIDE, else trn3.
 
     Raises unknown-target with the names that are accepted.
     """
-    return resolve_target(name or os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE") or None)
+    source = _target_variable()
+    return resolve_target(name or (os.environ[source] if source else None))
 
 
 def target_source() -> str:
     """Where `target()` comes from, in words."""
-    if os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE"):
-        return "NEURON_PLATFORM_TARGET_OVERRIDE"
-    return "the documented default"
+    return _target_variable() or "the documented default"
+
+
+def _target_variable() -> str | None:
+    return next((name for name in _TARGET_VARIABLES if os.environ.get(name)), None)
 
 
 OWN_FRAMES: ContextVar[bool] = ContextVar("own_frames", default=False)

@@ -16,6 +16,26 @@ from nki.language.allocation import (
     zeros,
     zeros_like,
 )
+from nki.language.dtypes import (
+    bfloat16,
+    bool_,
+    float4_e2m1fn_x4,
+    float8_e4m3,
+    float8_e4m3fn,
+    float8_e4m3fn_x4,
+    float8_e5m2,
+    float8_e5m2_x4,
+    float8_e8m0fnu,
+    float16,
+    float32,
+    int8,
+    int16,
+    int32,
+    tfloat32,
+    uint8,
+    uint16,
+    uint32,
+)
 from nki.language.indexing import ds
 from nki.language.operators import OPERATORS
 from nki.language.program import no_reorder, num_programs, program_id, program_ndim
@@ -29,27 +49,9 @@ from nki.language.ranges import (
 )
 from nki.language.tensor import NkiTensor
 from nki.language.tile_size import tile_size
+from nki.superseded import superseded_names
 
 DType = str
-
-bool_ = "bool"
-int8 = "int8"
-int16 = "int16"
-int32 = "int32"
-uint8 = "uint8"
-uint16 = "uint16"
-uint32 = "uint32"
-float16 = "float16"
-float32 = "float32"
-bfloat16 = "bfloat16"
-tfloat32 = "tfloat32"
-float8_e4m3 = "float8_e4m3"
-float8_e4m3fn = "float8_e4m3fn"
-float8_e5m2 = "float8_e5m2"
-float8_e8m0fnu = "float8_e8m0fnu"
-float8_e5m2_x4 = "float8_e5m2_x4"
-float8_e4m3fn_x4 = "float8_e4m3fn_x4"
-float4_e2m1fn_x4 = "float4_e2m1fn_x4"
 
 sbuf = MemoryRegion.sbuf
 psum = MemoryRegion.psum
@@ -72,6 +74,8 @@ class NKIObject:
 
 
 globals().update(OPERATORS)
+
+__getattr__ = superseded_names(__name__, {"bool": bool_, "range": range})
 
 __all__ = [
     "DType",

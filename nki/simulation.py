@@ -1,0 +1,44 @@
+"""`nki.cpu_simulate`: the simulator under its name of NKI 0.3; `nki.simulate` is today's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nki.errors import user_frames
+from nki.kernel import Kernel, as_kernel, simulate
+
+
+class Simulation:
+    """`nki.cpu_simulate(kernel)`: call it, or launch it on cores with `[lnc]` first."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+
+    @user_frames
+    def __getitem__(self, lnc: int) -> Simulation:
+        return Simulation(self.kernel[lnc])
+
+    @user_frames
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return simulate(self.kernel)(*args, **kwargs)
+
+
+@user_frames
+def cpu_simulate(kernel: Any) -> Simulation:
+    """The kernel (or a plain function) as a callable that runs it on this machine.
+
+    Results and errors are those of `nki.simulate`. Source: nki-library
+    test/utils/simulation_setup.py.
+
+    >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+    >>> def copy(a):
+    ...     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     nisa.dma_copy(dst=out, src=a)
+    ...     return out
+    >>> nki.cpu_simulate(copy)[1](a=np.ones((1, 3), np.float32))
+    array([[1., 1., 1.]], dtype=float32)
+    """
+    return Simulation(as_kernel(kernel))
+
+
+__all__ = ["Simulation", "cpu_simulate"]

@@ -1,0 +1,100 @@
+"""Spellings of earlier versions that still work, what replaces each, and the hint that says so.
+
+`SUPERSEDED` is the one list: the modules that keep an old spelling alive warn from it, and
+`nki migrate` finds and rewrites by it. Sources are SDK nki/migration/index.rst and
+release-notes/components/nki.rst.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Superseded:
+    """One spelling: `old` and `new` are dotted names, `since` the version that replaced it.
+
+    `rewrite` tells whether putting `new` in the place of `old` keeps the meaning; if not, `note`
+    says what to do by hand.
+    """
+
+    old: str
+    new: str
+    since: str
+    rewrite: bool = True
+    note: str = ""
+
+
+class MigrationWarning(DeprecationWarning):
+    """A kernel uses a spelling that a newer version of NKI replaced; the message names both."""
+
+
+_BY_HAND = "the body becomes a function that gets the value of the iteration"
+
+SUPERSEDED: tuple[Superseded, ...] = (
+    Superseded("nki.isa.constants.dge_mode", "nki.isa.dge_mode", "0.3"),
+    Superseded("nki.isa.constants.oob_mode", "nki.isa.oob_mode", "0.3"),
+    Superseded("nki.isa.constants.matmul_perf_mode", "nki.isa.matmul_perf_mode", "0.3"),
+    Superseded("nki.isa.constants.engine", "nki.isa.engine", "0.3"),
+    Superseded("nki.isa.constants.reduce_cmd", "nki.isa.reduce_cmd", "0.3"),
+    Superseded("nki.isa.constants.nc_version", "nki.isa.nc_version", "0.3"),
+    Superseded("nki.isa.constants.dma_engine", "nki.isa.dma_engine", "0.3"),
+    Superseded("nki.typing.tensor", "nki.language.NkiTensor", "0.2"),
+    Superseded("nki.typing.mutable_tensor", "nki.language.NkiTensor", "0.2"),
+    Superseded("nki.tensor.NkiTensor", "nki.language.NkiTensor", "0.4"),
+    Superseded("nki.cpu_simulate", "nki.simulate", "0.4"),
+    Superseded("nki.language.bool", "nki.language.bool_", "0.4"),
+    Superseded("nki.language.range", "range", "0.4"),
+    Superseded("nki.language.dynamic_range", "nki.language.fori_loop", "0.6", False, _BY_HAND),
+    Superseded(
+        "nki.language.tile_size.total_available_sbuf_size",
+        "nki.language.tile_size.sbuf_fmax_bytes",
+        "0.4",
+    ),
+)
+
+_HINTS = {row.old: row for row in SUPERSEDED}
+
+
+def hint(old: str) -> None:
+    """Warn at the line outside this project that uses the spelling `old`."""
+    row = _HINTS[old]
+    note = f" ({row.note})" if row.note else ""
+    frame = _user_frame(sys._getframe(1))
+    warnings.warn_explicit(
+        f"{row.old} is superseded since NKI {row.since}: use {row.new}{note}",
+        MigrationWarning,
+        frame.f_code.co_filename,
+        frame.f_lineno,
+        module=frame.f_globals.get("__name__"),
+        registry=frame.f_globals.setdefault("__warningregistry__", {}),
+    )
+
+
+def superseded_names(module: str, values: dict[str, Any]) -> Callable[[str], Any]:
+    """A module's `__getattr__` for names that work with a hint: `values` by name."""
+
+    def __getattr__(name: str) -> Any:
+        if name not in values:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        hint(f"{module}.{name}")
+        return values[name]
+
+    return __getattr__
+
+
+def _user_frame(frame: FrameType) -> FrameType:
+    """The innermost frame that runs neither this project nor Python's import system."""
+    from nki.trace.locations import is_own_file
+
+    while frame.f_back is not None:
+        name = frame.f_code.co_filename
+        if not (is_own_file(name) or name.startswith("<frozen importlib")):
+            break
+        frame = frame.f_back
+    return frame
