@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import insort
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 from isa.dtypes import DTYPES
 from isa.enums import Memory
@@ -11,6 +12,7 @@ from isa.errors import NeuronError
 from isa.operations.control import StorageBegin
 from isa.target import TARGETS, Target
 from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Tensor, While
+from nki.passes.packing import largest_first, solve, solver_is_installed
 from nki.trace.locations import resolve
 
 ALIGNMENT = 16
@@ -154,7 +156,11 @@ def _with_body(node: Loop | While, body: list[Node]) -> Loop | While:
 
 
 def place(lives: list[Life], memory: Memory, target: Target) -> dict[Tensor, tuple[int, int]]:
-    """Addresses for the tensors of one memory; tries round robin, then lowest fit."""
+    """Addresses for the tensors of one memory.
+
+    Round robin in the author's order where that fits. Else whatever fits: lowest gap first, then
+    all live ranges in view, largest first, then an exact search if the `solver` extra is there.
+    """
     capacity, bank = _geometry(memory, target)
     fixed = [life for life in lives if life.tensor.address is not None]
     _check_fixed(fixed, memory, capacity)
@@ -164,7 +170,16 @@ def place(lives: list[Life], memory: Memory, target: Target) -> dict[Tensor, tup
     if isinstance(placed, Life):
         placed = _place(moving, fixed, capacity, bank, rotate=False)
     if isinstance(placed, Life):
-        raise _overflow(placed, lives, memory, capacity)
+        crowded = _overfull(lives, capacity)
+        if crowded is not None:
+            raise _overflow(crowded, lives, memory, capacity)
+        problem = moving, fixed, capacity, bank, ALIGNMENT
+        found = largest_first(*problem)
+        if found is None and solver_is_installed():
+            found = solve(*problem)
+        if found is None:
+            raise _overflow(placed, lives, memory, capacity)
+        placed = found
     result = {life.tensor: (0, offset) for life, offset in placed.items()}
     result.update({life.tensor: life.address for life in fixed})
     return result
@@ -285,6 +300,20 @@ def _check_fixed(fixed: list[Life], memory: Memory, capacity: int) -> None:
                 )
 
 
+def _overfull(lives: list[Life], capacity: int) -> Life | None:
+    """The first tensor with which more bytes are live than there are; None where all fit."""
+    total = 0
+    ends: list[tuple[int, int]] = []  # a heap of (last position, size)
+    for life in sorted(lives, key=lambda one: one.first):
+        while ends and ends[0][0] < life.first:
+            total -= heappop(ends)[1]
+        total += life.size
+        heappush(ends, (life.last, life.size))
+        if total > capacity:
+            return life
+    return None
+
+
 def _overflow(life: Life, lives: list[Life], memory: Memory, capacity: int) -> NeuronError:
     """The overflow error with the live set at the first position that does not fit."""
     live = [other for other in lives if other.first <= life.first <= other.last]
@@ -301,10 +330,16 @@ def _overflow(life: Life, lives: list[Life], memory: Memory, capacity: int) -> N
     if len(rows) > 12:
         rest = sum(other.size for other in rows[12:])
         notes.append(f"  {rest:>8} B  in {len(rows) - 12} smaller tensors")
+    hint = ""
+    if total <= capacity:
+        notes.append("  it would fit, but no free bytes in one piece were found")
+        if not solver_is_installed():
+            hint = "Install opennki[solver], which searches for an arrangement exactly."
     return NeuronError(
         "sbuf-overflow" if memory is Memory.sbuf else "psum-overflow",
         f"{life.tensor.name} needs {life.size} bytes a partition; with what is live that makes "
         f"{total} of {capacity}",
+        hint=hint,
         location=resolve(life.tensor.location),
         notes=tuple(notes),
     )

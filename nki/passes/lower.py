@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from isa.access import byte_hull
 from isa.dtypes import DTYPES
 from isa.enums import SEQUENCERS, Engine, Memory
+from isa.errors import NeuronError
+from isa.memory import psum_bank
 from isa.operations.control import StorageBegin
 from isa.program import (
     CoreProgram,
@@ -13,6 +16,7 @@ from isa.program import (
     StorageRecord,
     TensorDeclaration,
 )
+from isa.spec import Instruction
 from isa.target import TARGETS, Target
 from nki.ir.nodes import Access, Kernel, Node, Op, Tensor, walk
 from nki.passes.channels import Channels, Context
@@ -73,9 +77,37 @@ def _core(
         emitter = Emitter(
             engine, addresses, target.registers_per_engine.value, locations, has_registers
         )
-        streams[SEQUENCERS[engine]] = emitter.run(items)
+        stream = streams[SEQUENCERS[engine]] = emitter.run(items)
+        if target.generation < _WHOLE_PSUM:
+            _check_banks(stream, target, locations)
     queues = [Queue(f"q{owner.name.capitalize()}IO0", owner) for owner in owners]
     return CoreProgram(streams, queues, _storages(body, locations, placement))
+
+
+_WHOLE_PSUM = 4
+"""From this generation on, the result of one instruction may span PSUM banks."""
+
+
+def _check_banks(stream: list[Instruction], target: Target, locations: LocationTable) -> None:
+    """Raise psum-bank where an instruction writes more than one bank (SDK nki.isa.nc_matmul, "Tile
+    size"). Addresses that a register or launch symbol moves are left to the author."""
+    for instruction in stream:
+        for position in instruction.row.banked:
+            pattern = instruction.values[position]
+            form = (pattern.offset, *(number for dim in pattern.dims for number in dim))
+            if pattern.registers or not all(type(number) is int for number in form):
+                continue
+            low, high = byte_hull(pattern)
+            if psum_bank(low, target) == psum_bank(high - 1, target):
+                continue
+            name = instruction.row.field_names[position]
+            size = target.psum_bank_bytes.value
+            raise NeuronError(
+                "psum-bank",
+                f"{name} covers bytes {low} to {high - 1} of its partitions of PSUM; a bank has "
+                f"{size}, one ends at {(low // size + 1) * size - 1}",
+                location=resolve(locations.locations[instruction.location]),
+            )
 
 
 def _tracked(kernel: Kernel) -> set[Tensor]:
