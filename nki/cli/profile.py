@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     help="Write a trace that ui.perfetto.dev opens; gzipped when the name ends in .gz.",
 )
 @click.option(
+    "--plot",
+    metavar="FILE",
+    help="Draw the timeline and the map of on-chip memory (.png, .svg, .pdf; needs the extra viz).",
+)
+@click.option(
     "--lines",
     type=click.IntRange(min=0),
     metavar="NUMBER",
@@ -49,6 +54,7 @@ def profile_command(
     tolerance: float | None,
     seed: int,
     perfetto: str | None,
+    plot: str | None,
     lines: int,
 ) -> int:
     """Run a kernel and show where its time goes.
@@ -68,16 +74,17 @@ def profile_command(
     from nki.cli.run import compare_outputs, comparison_table
     from nki.settings import native_wanted
     from simulator.execute import run
-    from simulator.profile import profile, write_perfetto
+    from simulator.profile import profile, write_perfetto, write_plot
     from simulator.timing import simulate
 
     check_writable(perfetto)
+    check_writable(plot)
     launch = prepare(kernel, inputs, arguments, seed, target, cores)
     function = load_expected(launch, expect)
     before = copies(launch.tensors)
     program, arrays = launch.bound_program()
     result = run(program, arrays, check=launch.checked, native=native_wanted())
-    timeline = simulate(program, result.trace, keep_spans=perfetto is not None)
+    timeline = simulate(program, result.trace, keep_spans=bool(perfetto or plot))
     found = profile(program, timeline)
     for array, after in zip(arrays, result.inputs_after):
         array[...] = after
@@ -86,6 +93,8 @@ def profile_command(
     comparisons = compare_outputs(function, launch, before, outputs, updated, tolerance)
     if perfetto is not None:
         write_perfetto(perfetto, program, timeline)
+    if plot is not None:
+        write_plot(plot, program, timeline)
 
     sections: list[Section]
     sections = profile_sections(found, lines) if is_terminal() else [found.text(lines).rstrip("\n")]
@@ -94,11 +103,14 @@ def profile_command(
         sections.append(comparison_table(comparisons, names))
     if perfetto is not None:
         sections.append(f"wrote {perfetto}; open it in ui.perfetto.dev")
+    if plot is not None:
+        sections.append(f"wrote {plot}")
     data = {
         "profile": found.to_dict(),
         "inputs": launch.inputs_data(),
         "comparison": None if comparisons is None else [c.data() for c in comparisons],
         "perfetto": perfetto,
+        "plot": plot,
     }
     options.show(context, Report(data, sections))
     failed = comparisons is not None and not all(c.agrees for c in comparisons)

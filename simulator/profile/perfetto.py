@@ -46,13 +46,7 @@ def write_perfetto(path: str | os.PathLike[str], program: Program, timeline: Tim
     semaphores. The file appears complete or not at all. Raises NeuronError not-writable when it
     cannot be written, missing-argument when the timeline has no spans.
     """
-    if timeline.cores and not any(lane.spans for core in timeline.cores for lane in core.lanes):
-        raise NeuronError(
-            "missing-argument",
-            "The timeline has no spans to write.",
-            why="A trace needs the start and end of every instruction.",
-            hint="Time the program with simulate(program, keep_spans=True).",
-        )
+    require_spans(timeline)
     target = Path(path)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
@@ -67,6 +61,17 @@ def write_perfetto(path: str | os.PathLike[str], program: Program, timeline: Tim
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
     return Written(str(target), slices, tracks)
+
+
+def require_spans(timeline: Timeline) -> None:
+    """Raises NeuronError missing-argument when the timeline was made without spans."""
+    if timeline.cores and not any(lane.spans for core in timeline.cores for lane in core.lanes):
+        raise NeuronError(
+            "missing-argument",
+            "The timeline has no spans.",
+            why="A trace needs the start and end of every instruction.",
+            hint="Time the program with simulate(program, keep_spans=True).",
+        )
 
 
 def _open(path: Path, zipped: bool) -> IO[str]:
@@ -121,8 +126,8 @@ def _core_events(number: int, program: Program, timeline: Timeline) -> Iterator[
 
 def _thread(pid: int, track: int, lane: Lane) -> str:
     metadata = {"ph": "M", "pid": pid, "tid": track}
-    name = lane.name if lane.queue < 0 else f"queue {lane.name}"
-    order = _track_order(lane)
+    name = describe_track(lane)
+    order = track_order(lane)
     return (
         json.dumps({**metadata, "name": "thread_name", "args": {"name": name}})
         + ",\n"
@@ -130,7 +135,12 @@ def _thread(pid: int, track: int, lane: Lane) -> str:
     )
 
 
-def _track_order(lane: Lane) -> int:
+def describe_track(lane: Lane) -> str:
+    """The name of a lane for people."""
+    return lane.name if lane.queue < 0 else f"queue {lane.name}"
+
+
+def track_order(lane: Lane) -> int:
     """Engines first, each with its side lanes below, then queues."""
     if lane.queue >= 0:
         return 1000 + lane.queue

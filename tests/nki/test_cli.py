@@ -455,6 +455,7 @@ def test_interruption_has_its_exit_code(file, capsys, monkeypatch) -> None:
         ["compile", "{file}:scaled", *INPUT, "-o", "{dir}/no/k.neff"],
         ["compile", "{file}:scaled", *INPUT, "-o", "{dir}"],
         ["profile", "{file}:scaled", *INPUT, "--perfetto", "{dir}/no/t.json"],
+        ["profile", "{file}:scaled", *INPUT, "--plot", "{dir}/no/t.png"],
     ],
 )
 def test_an_unwritable_path_is_refused_before_any_work(file, capsys, arguments) -> None:
