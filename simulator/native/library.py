@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
+from simulator.native.levels import Level, levels, of_host
 from simulator.native.object_cache import Cache
 
 Function = Callable[[Any], None]
@@ -28,29 +29,23 @@ class MicroKernel(Protocol):
         """The LLVM module with a function of this name."""
 
 
-_ARM = ("aarch64", "arm64")
-
 _PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 class Library:
-    """The functions of this process.
+    """The functions of this process, for the CPU that it runs on or a lower `level` of it."""
 
-    `has_fma`: the CPU has a fused multiply-add. `wide_registers`: it has 32 registers of 512 bits.
-    """
-
-    def __init__(self, store: Cache | None = None) -> None:
+    def __init__(self, store: Cache | None = None, level: Level | None = None) -> None:
         import llvmlite.binding as llvm
 
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         self._llvm = llvm
         target = llvm.Target.from_default_triple()
-        host = llvm.get_host_cpu_features()
-        cpu, features = llvm.get_host_cpu_name(), host.flatten()
-        x86 = target.triple.startswith(("x86_64", "i686"))
-        self.has_fma = bool(host.get("fma")) if x86 else target.triple.startswith(_ARM)
-        self.wide_registers = bool(host.get("avx512f"))
+        self.level = level or of_host(
+            target.triple, llvm.get_host_cpu_name(), *_host_features(llvm)
+        )
+        cpu, features = self.level.cpu, self.level.features
         self._machine = target.create_target_machine(cpu=cpu, features=features, opt=2, jit=True)
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), self._machine)
         version = ".".join(map(str, llvm.llvm_version_info))
@@ -78,6 +73,23 @@ class Library:
         function = _PROTOTYPE(self._engine.get_function_address(name))
         function.owner = self._engine  # type: ignore[attr-defined]  # whose memory the code is
         return function
+
+
+def _host_features(llvm: Any) -> tuple[dict[str, bool], str]:
+    host = llvm.get_host_cpu_features()
+    return dict(host), host.flatten()
+
+
+def host_levels() -> tuple[Level, ...]:
+    """The levels that this CPU can run, its own last; none without LLVM."""
+    try:
+        import llvmlite.binding as llvm
+    except ImportError:
+        return ()
+    llvm.initialize_native_target()
+    triple = llvm.get_process_triple()
+    features, flattened = _host_features(llvm)
+    return levels(triple, of_host(triple, llvm.get_host_cpu_name(), features, flattened))
 
 
 def _digest(text: str) -> str:

@@ -1,210 +1,152 @@
-"""The product of the PE array: for every result the ascending-k sum of fp32 fused multiply-adds.
+"""Native plans of the tensor engine's rows: loading a tile, multiplying by it, transposing it.
 
-The loaded tile is packed once into panels: groups of columns, widened to fp32, in the order in
-which the inner loop takes them. A block of results stays in vector registers while k runs. The
-size of a block follows the CPU's registers and changes no result.
+The micro-kernels are those of `simulator.native.gemm`. Which tile is loaded is seen when a
+multiplication runs: a tile that NumPy loaded is packed then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isa.dtypes import DTYPES
 from isa.enums import Engine
 from isa.machine import tensor
-from simulator.native import ports
-from simulator.native.copy import convert_plan, through_float32
+from simulator.machine import StationaryTile
+from simulator.native.copy import convert_plan
 from simulator.native.elementwise import converting, map_plan, tile
+from simulator.native.gemm import (
+    DEEPEST,
+    HEADER,
+    WIDEST,
+    Blocking,
+    Load,
+    Multiply,
+    fits_pairs,
+    image_bytes,
+)
 from simulator.native.layout import dims, space
+from simulator.native.levels import Level
 from simulator.native.library import Function, library
 from simulator.native.plan import Call, Plan, address, words_type
 from simulator.native.table import compiled, plans
-from simulator.native.text import FunctionText, Value
 from simulator.oracle.table import KERNELS
 from simulator.views import dtype_name
 
 if TYPE_CHECKING:
-    from simulator.machine import CoreState, StationaryTile
+    from simulator.machine import CoreState
 
 Array = np.ndarray[Any, Any]
-
-STREAMED = frozenset({"float32", "bfloat16"})
-"""Dtypes of the moving tile that are widened in the inner loop; others are widened before."""
-
-
-@dataclass(frozen=True, slots=True)
-class Blocking:
-    """A block of results: `rows` of `vectors` vectors of `width` fp32 lanes."""
-
-    rows: int
-    vectors: int
-    width: int
 
 
 @cache
 def blocking() -> Blocking | None:
-    """The block for this CPU; None where it has no fused multiply-add, or there is no LLVM."""
+    """The block of results for this CPU; None where there is no LLVM."""
     functions = library()
-    if functions is None or not functions.has_fma:
+    return None if functions is None else block_for(functions.level)
+
+
+def block_for(level: Level) -> Blocking:
+    """The block for a level: as many sums as hide the latency of FMA, and no more registers."""
+    if level.wide_registers:
+        return Blocking(8, 2, 16, dot=level.bf16_dot)
+    if level.fused:
+        return Blocking(8, 2, 4) if level.many_registers else Blocking(4, 2, 8)
+    return Blocking(2, 2, 4, fused=False)
+
+
+class HeldTile(StationaryTile):
+    """A loaded tile with its image: `panels`, at an address divisible by the size of a line of
+    cache. `places`: the addresses of image and tile."""
+
+    __slots__ = ("places",)
+
+    def __init__(self, held: Array) -> None:
+        super().__init__(held)
+        room = np.empty(image_bytes(*held.shape) + HEADER, np.uint8)
+        self.panels = room[-address(room) % HEADER :]
+        self.places = address(self.panels), address(held)
+
+
+def _pack(loaded: StationaryTile, block: Blocking) -> HeldTile:
+    """A tile that NumPy loaded, with an image."""
+    source = loaded.tile
+    held = HeldTile(np.empty_like(source))
+    function = _loader(dtype_name(source), block)
+    words = (*held.places, address(source), *source.shape, source.strides[0])
+    function(words_type(len(words))(*words))
+    return held
+
+
+def _loader(dtype: str, block: Blocking) -> Function:
+    function = compiled(Load(dtype, block.dot and fits_pairs(dtype)))
+    assert function is not None
+    return function
+
+
+class LoadPlan:
+    """How to run LoadStationary for a source of one layout."""
+
+    __slots__ = ("_dtype", "_function", "_shape", "result")
+
+    def __init__(self, function: Function, dtype: np.dtype[Any], shape: tuple[int, int]) -> None:
+        self._function = function
+        self._dtype = dtype
+        self._shape = shape
+        self.result = None
+
+    def bind(self, state: CoreState, values: Sequence[Any]) -> Call | None:
+        """The call for these operands. It takes the memory of the tile that was loaded before."""
+        source, row, column = values
+        if source is None:
+            return None
+        function, dtype, shape, key = self._function, self._dtype, self._shape, (row, column)
+        words = words_type(6)(0, 0, address(source), *shape, source.strides[0])
+
+        def load() -> None:
+            held = state.stationary.get(key)
+            if (
+                type(held) is not HeldTile
+                or held.tile.dtype is not dtype
+                or held.tile.shape != shape
+            ):
+                held = state.stationary[key] = HeldTile(np.empty(shape, dtype))
+            held.widened = None
+            words[0], words[1] = held.places
+            function(words)
+
+        return load
+
+
+@plans(tensor.LoadStationary)
+def load_stationary(engine: Engine, src: Array, row: int, column: int) -> LoadPlan | None:
+    block = blocking()
+    if block is None or not converting(src) or not src.size or not _adjacent(src):
         return None
-    return Blocking(8, 3, 16) if functions.wide_registers else Blocking(4, 3, 8)
-
-
-@dataclass(frozen=True, slots=True)
-class Pack:
-    """Panels of a loaded tile [K, M]: for each group of `rows` of its columns, [K, rows] as fp32,
-    zeros beyond M. Words: panels, tile, K, M."""
-
-    dtype: str
-    rows: int
-
-    def text(self, name: str) -> str:
-        f = FunctionText(name)
-        panels, source = f.word(0, "ptr"), f.word(1, "ptr")
-        depth, columns = f.word(2), f.word(3)
-        size, lane = DTYPES[self.dtype].size, f"i{DTYPES[self.dtype].bits}"
-        panel_bytes = f.binary("mul", depth, f.integer(4 * self.rows))
-
-        def line(k: Value) -> None:
-            row = f.element_at(source, f.binary("mul", k, columns), size)
-            target = f.element_at(panels, k, 4 * self.rows)
-
-            def place(column: Value) -> Value:
-                panel = f.binary("udiv", column, f.integer(self.rows))
-                return f.offset(target, f.binary("mul", panel, panel_bytes))
-
-            def full(column: Value) -> None:
-                stored = f.load(f.element_at(row, column, size), lane, self.rows)
-                f.store(ports.decode(f, self.dtype, stored), place(column))
-
-            def part(column: Value) -> None:
-                within = f.binary("urem", column, f.integer(self.rows))
-                stored = f.load(f.element_at(row, column, size), lane, 1)
-                f.store(ports.decode(f, self.dtype, stored), f.element_at(place(column), within, 4))
-
-            whole = f.binary("and", columns, f.integer(-self.rows))
-            f.loop(f.integer(0), whole, self.rows, full)
-            f.loop(whole, columns, 1, part)
-
-        f.loop(f.integer(0), depth, 1, line)
-        return f.text()
-
-
-@dataclass(frozen=True, slots=True)
-class Multiply:
-    """dst [M, N] = (or +=) panels.T @ moving [K, N].
-
-    Words: dst, moving, panels, K, M, N, the byte strides between rows of dst and of moving.
-    Elements of a row are adjacent in both.
-    """
-
-    moving: str
-    output: str
-    accumulate: bool
-    blocking: Blocking
-
-    def text(self, name: str) -> str:
-        f = FunctionText(name)
-        target, moving, panels = (f.word(index, "ptr") for index in range(3))
-        depth, rows, columns, down, along = (f.word(index) for index in range(3, 8))
-        block = self.blocking
-        sizes = DTYPES[self.output].size, DTYPES[self.moving].size
-        lanes = f"i{DTYPES[self.output].bits}", f"i{DTYPES[self.moving].bits}"
-        panel_bytes = f.binary("mul", depth, f.integer(4 * block.rows))
-        zero = f.integer(0)
-
-        def one(first: Value, vectors: int, width: int) -> None:
-            """All rows of a strip of `vectors * width` columns from `first` on."""
-            left = f.element_at(moving, first, sizes[1])
-
-            def step(k: Value, panel: Value, sums: Sequence[Value]) -> list[Value]:
-                line = f.offset(left, f.binary("mul", k, along))
-                stream = [
-                    ports.decode(
-                        f,
-                        self.moving,
-                        f.load(f.element_at(line, f.integer(v * width), sizes[1]), lanes[1], width),
-                    )
-                    for v in range(vectors)
-                ]
-                factors = f.element_at(panel, k, 4 * block.rows)
-                result = []
-                for row in range(block.rows):
-                    scalar = f.load(f.element_at(factors, f.integer(row), 4), "float")
-                    factor = f.splat(scalar, width)
-                    for v in range(vectors):
-                        total = sums[row * vectors + v]
-                        result.append(f.intrinsic("fma", factor, stream[v], total))
-                return result
-
-            def finish(row: Value, sums: Sequence[Value]) -> None:
-                line = f.offset(target, f.binary("mul", row, down))
-                for v, value in enumerate(sums):
-                    column = f.binary("add", first, f.integer(v * width))
-                    place = f.element_at(line, column, sizes[0])
-                    if self.accumulate:
-                        held = ports.decode(f, self.output, f.load(place, lanes[0], width))
-                        value = f.binary("fadd", value, held)
-                    f.store(ports.encode(f, self.output, ports.canonical(f, value)), place)
-
-            def strip(row: Value) -> None:
-                number = f.binary("udiv", row, f.integer(block.rows))
-                panel = f.offset(panels, f.binary("mul", number, panel_bytes))
-                start = [f.constant("float", 0.0, width)] * (block.rows * vectors)
-                sums = f.loop(zero, depth, 1, lambda k, *sums: step(k, panel, sums), start)
-                for i in range(block.rows):
-                    index = f.binary("add", row, f.integer(i))
-                    part = sums[i * vectors : (i + 1) * vectors]
-                    inside = f.compare("icmp slt", index, rows)
-                    f.when(inside, partial(finish, index, part))
-
-            f.loop(zero, rows, block.rows, strip)
-
-        start = zero
-        for vectors, width in ((block.vectors, block.width), (1, block.width), (1, 1)):
-            lanes_taken = vectors * width
-            left = f.binary("sub", columns, start)
-            whole = f.binary("sub", left, f.binary("urem", left, f.integer(lanes_taken)))
-            end = f.binary("add", start, whole)
-            f.loop(start, end, lanes_taken, partial(one, vectors=vectors, width=width))
-            start = end
-        return f.text()
-
-
-def _panels(loaded: StationaryTile, block: Blocking) -> Array:
-    """The panels of a loaded tile, packed when they are first needed."""
-    if loaded.panels is None:
-        source = loaded.tile
-        depth, columns = source.shape
-        loaded.panels = np.zeros((-(-columns // block.rows), depth, block.rows), np.float32)
-        function = compiled(Pack(dtype_name(source), block.rows))
-        assert function is not None
-        words = (address(loaded.panels), address(source), depth, columns)
-        function(words_type(len(words))(*words))
-    return loaded.panels
+    shape = src.shape[0], src.size // src.shape[0]
+    if shape[0] > DEEPEST or shape[1] > WIDEST:
+        return None
+    return LoadPlan(_loader(dtype_name(src), block), src.dtype, shape)
 
 
 def _adjacent(view: Array) -> bool:
-    """Whether the elements of each row of [rows, n] are adjacent."""
+    """Whether the elements of each row of [rows, *free] are adjacent."""
     row = space([dims(view.shape[1:], view.strides[1:])])
     return row is not None and row.strides[0] in ((), (view.dtype.itemsize,))
 
 
-def _float32_like(view: Array) -> Array:
-    """Scratch for the elements of [rows, *free] as fp32 [rows, n]."""
-    return np.empty((view.shape[0], view.size // view.shape[0]), np.float32)
+def _rows_like(view: Array, dtype: Any) -> Array:
+    """Scratch for the elements of [rows, *free] as [rows, n]."""
+    return np.empty((view.shape[0], view.size // view.shape[0]), dtype)
 
 
 class MultiplyPlan:
     """How to run MultiplyMoving for operands of one layout.
 
-    A moving tile that the inner loop cannot take is widened into scratch first (`_before`);
-    results that are not rows in memory come from scratch too (`_after`).
+    A moving tile that is not rows in memory is copied into scratch first (`before`); results that
+    are not come from scratch (`after`).
     """
 
     __slots__ = ("_after", "_before", "_block", "_function", "_shape", "result")
@@ -236,21 +178,23 @@ class MultiplyPlan:
         if self._after is None:
             words[0], words[6] = address(dst), dst.strides[0]
         function, block, before, after = self._function, self._block, self._before, self._after
-        shape = self._shape
+        shape, key = self._shape, (row, column)
         refuse = partial(KERNELS[tensor.MultiplyMoving.name], state, *values)
 
         def multiply() -> None:
-            loaded = state.stationary.get((row, column))
+            loaded = state.stationary.get(key)
             if loaded is None or loaded.tile.shape != shape or not converting(loaded.tile):
                 refuse()
                 return
-            words[2] = address(_panels(loaded, block))
+            if type(loaded) is not HeldTile:
+                loaded = state.stationary[key] = _pack(loaded, block)
+            words[2] = loaded.places[0]
             if before is not None:
-                streamed = _float32_like(moving)
+                streamed = _rows_like(moving, moving.dtype)
                 words[1], words[7] = address(streamed), streamed.strides[0]
                 _run(before, state, streamed, moving)
             if after is not None:
-                products = _float32_like(dst)
+                products = _rows_like(dst, np.float32)
                 words[0], words[6] = address(products), products.strides[0]
             function(words)
             if after is not None:
@@ -272,29 +216,24 @@ def multiply_moving(
     block = blocking()
     if block is None or not converting(dst, moving) or not moving.size:
         return None
-    if dst.size * moving.shape[0] != moving.size * dst.shape[0]:
+    depth, rows = moving.shape[0], dst.shape[0]
+    if dst.size * depth != moving.size * rows or depth > DEEPEST or rows > WIDEST:
         return None
-    streams = dtype_name(moving) in STREAMED and _adjacent(moving)
-    before = None if streams else through_float32(_float32_like(moving), moving)
-    stores = _adjacent(dst)
+    streams, stores = _adjacent(moving), _adjacent(dst)
+    before = None if streams else convert_plan(_rows_like(moving, moving.dtype), moving)
     after = None if stores else _from_scratch(dst, accumulate)
     if (before is None and not streams) or (after is None and not stores):
         return None
-    function = compiled(
-        Multiply(
-            dtype_name(moving) if streams else "float32",
-            dtype_name(dst) if stores else "float32",
-            accumulate and stores,
-            block,
-        )
-    )
+    output = dtype_name(dst) if stores else "float32"
+    kernel = Multiply(dtype_name(moving), output, accumulate and stores, block)
+    function = compiled(kernel)
     assert function is not None
-    return MultiplyPlan(function, block, (moving.shape[0], dst.shape[0]), before, after)
+    return MultiplyPlan(function, block, (depth, rows), before, after)
 
 
 def _from_scratch(dst: Array, accumulate: bool) -> Plan | None:
     """dst = (or +=) products that are fp32 rows."""
-    inputs, steps = [tile(1, _float32_like(dst))], []
+    inputs, steps = [tile(1, _rows_like(dst, np.float32))], []
     if accumulate:
         inputs.append(tile(0, dst))
         steps.append(("alu", "add", (0, 1)))

@@ -106,6 +106,11 @@ class FunctionText:
             f"{operation} {value.type} {value.text} to {target}", element, value.width
         )
 
+    def reinterpret(self, value: Value, element: str, width: int) -> Value:
+        """The same bits as other lanes."""
+        target = type_text(element, width)
+        return self._assign(f"bitcast {value.type} {value.text} to {target}", element, width)
+
     def splat(self, scalar: Value, width: int) -> Value:
         """A scalar in every lane."""
         target = type_text(scalar.element, width)
@@ -159,6 +164,14 @@ class FunctionText:
         values = ", ".join(f"{argument.type} {argument.text}" for argument in arguments)
         return self._assign(f"call {result.type} {function}({values})", *result[1:])
 
+    def call(self, function: str, element: str, width: int, *arguments: Value) -> Value:
+        """A call of a function whose result is of this type, such as an intrinsic of one CPU."""
+        result = type_text(element, width)
+        types = ", ".join(argument.type for argument in arguments)
+        self._declarations[function] = f"declare {result} @{function}({types})"
+        values = ", ".join(f"{argument.type} {argument.text}" for argument in arguments)
+        return self._assign(f"call {result} @{function}({values})", element, width)
+
     # Memory
 
     def offset(self, pointer: Value, bytes_: Value) -> Value:
@@ -178,6 +191,24 @@ class FunctionText:
 
     def store(self, value: Value, pointer: Value) -> None:
         self._lines.append(f"  store {value.type} {value.text}, ptr {pointer.text}, align 1")
+
+    def load_where(self, mask: Value, pointer: Value, element: str) -> Value:
+        """A vector whose lanes are read where the mask holds, else 0."""
+        width = mask.width
+        function = f"llvm.masked.load.{_mangled(Value('', element, width))}.p0"
+        align, other = self.constant("i32", 1), self.constant(element, 0, width)
+        return self.call(function, element, width, pointer, align, mask, other)
+
+    def store_where(self, mask: Value, value: Value, pointer: Value) -> None:
+        """Write the lanes for which the mask holds."""
+        function = f"@llvm.masked.store.{_mangled(value)}.p0"
+        self._declarations[function] = (
+            f"declare void {function}({value.type}, ptr, i32, {mask.type})"
+        )
+        self._lines.append(
+            f"  call void {function}({value.type} {value.text}, ptr {pointer.text}, i32 1, "
+            f"{mask.type} {mask.text})"
+        )
 
     def word(self, index: int, element: str = "i64") -> Value:
         """An argument word, or its low bytes as another type."""

@@ -11,15 +11,18 @@ from tiles import FLOATS, State, empty, tile, wide
 
 from isa.enums import Engine
 from isa.machine.tensor import LoadStationary
+from simulator import native
 from simulator.kernels import fixed
-from simulator.native.matmul import Blocking, Multiply, Pack, blocking
+from simulator.native import matmul
+from simulator.native.gemm import Blocking, Load, Multiply
+from simulator.native.matmul import blocking
 from simulator.oracle import quiet
 
 Array = np.ndarray[Any, Any]
 
 SHAPES = ((1, 1, 1), (128, 128, 512), (7, 9, 50), (128, 8, 48), (64, 33, 95), (3, 128, 16))
 
-pytestmark = pytest.mark.skipif(blocking() is None, reason="this CPU has no fused multiply-add")
+pytestmark = pytest.mark.skipif(blocking() is None, reason="there is no LLVM")
 
 
 def loaded(stationary: Array) -> State:
@@ -99,18 +102,25 @@ def test_layouts(accumulate: bool) -> None:
         multiplied(a, turned, moving, accumulate)
 
 
-@pytest.mark.parametrize("block", (Blocking(8, 3, 16), Blocking(4, 3, 8), Blocking(4, 2, 4)))
-def test_the_size_of_a_block_changes_no_result(
-    block: Blocking, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from simulator import native
-    from simulator.native import matmul
+BLOCKS = (
+    Blocking(8, 3, 16),
+    Blocking(8, 2, 4),
+    Blocking(4, 2, 8),
+    Blocking(2, 2, 4, fused=False),
+)
 
+
+@pytest.mark.parametrize("dtype", ("float32", "bfloat16"))
+@pytest.mark.parametrize("block", BLOCKS)
+def test_the_size_of_a_block_changes_no_result(
+    block: Blocking, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(native, "_PLANS", {})
     monkeypatch.setattr(matmul, "blocking", lambda: block)
     rng = np.random.default_rng(6)
-    a, b = tile(rng, "float32", 30, 21), tile(rng, "float32", 30, 75)
-    multiplied(a, tile(rng, "float32", 21, 75), b, True)
+    for make in (tile, patterns):
+        a, b = make(rng, dtype, 30, 21), make(rng, dtype, 30, 75)
+        multiplied(a, tile(rng, "float32", 21, 75), b, True)
 
 
 @pytest.mark.parametrize("result", ("float32", "bfloat16"))
@@ -127,4 +137,4 @@ def test_transposes_of_the_loaded_tile(result: str) -> None:
 def test_code_is_a_function_of_the_description() -> None:
     kernel = Multiply("bfloat16", "float32", True, Blocking(8, 3, 16))
     assert kernel.text("a") == kernel.text("a")
-    assert Pack("bfloat16", 8).text("a") != Pack("float32", 8).text("a")
+    assert Load("bfloat16", True).text("a") != Load("bfloat16", False).text("a")
