@@ -347,6 +347,14 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         "Keep shared allocations and barriers outside conditions on nl.program_id.",
         _API,
     ),
+    "psum-bank": _entry(
+        309,
+        "A result that spans PSUM banks",
+        "Before gen4 (trn3) the result of one tensor-engine instruction lies in one bank of PSUM: "
+        "2 KiB of each partition, which is 512 fp32 elements.",
+        "Write to slices that end where banks end; tensors larger than a bank start at one.",
+        _API,
+    ),
     "uninitialised-output": _entry(
         401,
         "Output holds data that was never written",
@@ -572,6 +580,14 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         "File of an unknown format",
         "A graph is a HloModuleProto or HloProto, HLO text, or StableHLO (text or bytecode).",
         "Pass one of these; the format is recognised by content, whatever the file is called.",
+    ),
+    "hlo-not-supported": _entry(
+        710,
+        "Graph with a feature that this project does not have",
+        "Graphs have static shapes, opcodes of the operator table, and custom calls whose targets "
+        "have a meaning; graphs for several ranks are divided already.",
+        "Use the alternative that the message names.",
+        _HLO_SEMANTICS,
     ),
 }
 

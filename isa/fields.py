@@ -14,6 +14,7 @@ from typing import Any
 from isa.enums import (
     Condition,
     DgeMode,
+    DmaEngine,
     Engine,
     MatmulPerfMode,
     Memory,
@@ -60,6 +61,7 @@ class Kind(Enum):
     activation = "activation"  # isa.alu.Activation
     pattern = "pattern"  # tuple of (step, count) pairs
     integers = "integers"  # tuple of int
+    numbers = "numbers"  # tuple of int or float; in operations only
     register = "register"  # a register that the instruction writes
     value = "value"  # int, polynomial, or a register that the instruction reads
     target = "target"  # index of an instruction in the same stream
@@ -67,6 +69,7 @@ class Kind(Enum):
     engine = "engine"
     reduce_command = "reduce_command"
     dge_mode = "dge_mode"
+    dma_engine = "dma_engine"
     oob_mode = "oob_mode"
     perf_mode = "perf_mode"
     condition = "condition"
@@ -79,6 +82,7 @@ ENUM_KINDS: dict[Kind, type[Enum]] = {
     Kind.engine: Engine,
     Kind.reduce_command: ReduceCommand,
     Kind.dge_mode: DgeMode,
+    Kind.dma_engine: DmaEngine,
     Kind.oob_mode: OobMode,
     Kind.perf_mode: MatmulPerfMode,
     Kind.condition: Condition,
@@ -92,7 +96,9 @@ class Operand:
 
     `column`: one element a partition, broadcast along the free dimensions.
     `immediate`: a number may stand in its place. `vector_offset`: the operand may carry
-    per-partition row indices (gather or scatter).
+    per-partition row indices (gather or scatter). `one_bank`: before gen4, its bytes of a partition
+    lie in one PSUM bank. `starts`: where in a quadrant of 32 partitions it may start, if not where
+    engines' accesses usually do.
     """
 
     role: Role
@@ -102,6 +108,8 @@ class Operand:
     immediate: bool = False
     column: bool = False
     vector_offset: bool = False
+    one_bank: bool = False
+    starts: tuple[int, ...] | None = None
     default: Any = REQUIRED
     doc: str = ""
 

@@ -31,6 +31,8 @@ class Row:
     writes: ClassVar[tuple[int, ...]] = ()
     accesses: ClassVar[tuple[tuple[int, bool], ...]] = ()
     """(index, whether it is written) of every operand."""
+    banked: ClassVar[tuple[int, ...]] = ()
+    """Indices of the operands that lie in one PSUM bank before gen4."""
     register_fields: ClassVar[tuple[int, ...]] = ()
     """Indices of the fields whose values can mention a register: operands (in their offsets),
     registers and values."""
@@ -51,6 +53,7 @@ class Row:
         cls.reads = tuple(i for i, _, f in cls.operands if f.role.reads)
         cls.writes = tuple(i for i, _, f in cls.operands if f.role.writes)
         cls.accesses = tuple((i, f.role.writes) for i, _, f in cls.operands)
+        cls.banked = tuple(i for i, _, f in cls.operands if f.one_bank)
         cls.register_fields = tuple(
             i
             for i, (_, f) in numbered
@@ -67,6 +70,12 @@ class Operation(Row):
     rules: ClassVar[tuple[Rule, ...]] = ()
     generations: ClassVar[tuple[int, ...]] = (2, 3, 4)
     public: ClassVar[bool] = True
+    lists: ClassVar[dict[str, tuple[str, ...]]] = {}
+    """Parameters of the public function that take a list: its items go to these fields, in order;
+    those that are left over hold None."""
+    variants: ClassVar[tuple[str, ...]] = ()
+    """Flags and modes that decide into which machine instructions a use expands, besides engines
+    and optional operands."""
     minimum_cores: ClassVar[int] = 1
     """Physical cores that the launch must have for the operation to make sense."""
 
@@ -76,9 +85,26 @@ class Operation(Row):
             OPERATIONS[cls.name] = cls
 
     @classmethod
+    def parameters(cls) -> dict[str, tuple[str, ...]]:
+        """The parameters of the public function, in order, and the fields that each goes to."""
+        listed = {fields[0]: name for name, fields in cls.lists.items()}
+        later = {field for fields in cls.lists.values() for field in fields[1:]}
+        return {
+            listed.get(name, name): cls.lists.get(listed.get(name, ""), (name,))
+            for name in cls.field_names
+            if name not in later
+        }
+
+    @classmethod
     def resolve(cls, values: tuple[Any, ...], target: Target) -> tuple[Any, ...]:
         """Replace choices left open (engine, descriptor mode) by those that fix the numerics."""
         return values
+
+    @classmethod
+    def signature_decides(cls, values: tuple[Any, ...]) -> bool:
+        """Whether the verdict on a use holds for every use with the same memories, dtypes, shapes,
+        start partitions and attributes, and need not be found again."""
+        return True
 
     @classmethod
     def expand(cls, values: tuple[Any, ...], target: Target) -> Iterable[Instruction]:

@@ -180,6 +180,21 @@ MULTIPLY_MOVING = Cost(
     Case("fp32_matmul_passes*Max(MIN_II, N)", "moving_dtype == 'float32'", _DOCUMENTED),
     Case(_STREAM, source=_DOCUMENTED),
 )
+_ONE_ZERO = "nki.isa.nc_matmul (is_stationary_onezero: up to 2x for fp32)"
+MULTIPLY_MOVING_ONE_ZERO = Cost(
+    Case("fp32_matmul_passes/2*Max(MIN_II, N)", "moving_dtype == 'float32'", _ONE_ZERO),
+    Case(_STREAM, source=_DOCUMENTED),
+)
+# N counts both elements of a pair; a pair streams in the time of one bfloat16 element.
+_PAIRS = "ARCH3 (double fp8: as bf16 of half the contraction)"
+LOAD_STATIONARY_PAIRS = Cost(
+    Case("Max(MIN_II/2, N/2/load_stationary_columns_per_cycle)", source=_PAIRS), completion=_DONE
+)
+MULTIPLY_MOVING_PAIRS = Cost(Case("Max(MIN_II, N/2*S)", source=_PAIRS))
+TRANSPOSE_MOVING = Cost(
+    Case("2*Max(MIN_II, N)", "moving_dtype == 'float32'", "ARCH3 (2x for fp32)"),
+    Case(_STREAM, source=_DOCUMENTED),
+)
 TRANSPOSE_STATIONARY = Cost(
     Case("2*Max(N, Min(MIN_II, P))", "out_bytes == 4 and generation >= 3", "ARCH3 (2x for fp32)"),
     Case("fp32_matmul_passes*Max(N, Min(MIN_II, P))", "out_bytes == 4", _DOCUMENTED),

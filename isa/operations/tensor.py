@@ -7,9 +7,17 @@ from typing import Any
 from isa import rules
 from isa.enums import Engine, MatmulPerfMode
 from isa.fields import ON_CHIP, PSUM, SBUF, Attribute, Kind, Read, Update, Write
-from isa.machine.tensor import LoadStationary, MultiplyMoving, TransposeStationary
+from isa.machine.tensor import (
+    LoadStationary,
+    LoadStationaryPairs,
+    MultiplyMoving,
+    MultiplyMovingOneZero,
+    MultiplyMovingPairs,
+    TransposeMoving,
+    TransposeStationary,
+)
 from isa.machine.vector import Transpose32
-from isa.spec import Instruction, Operation
+from isa.spec import Instruction, MachineInstruction, Operation
 
 _FLOAT_INPUTS = frozenset(
     {
@@ -29,9 +37,12 @@ class NcMatmul(Operation):
 
     The contraction runs along the partitions of both inputs. `accumulate=None` lets the tracer
     decide: the first matmul into a PSUM region since its allocation overwrites, later ones add.
+    With `perf_mode=double_row` (fp8) stationary is [K, 2, M] and moving [K, 2, N], and the pairs
+    belong to the contraction. `is_transpose`, from gen3 on, passes stationary's elements on bit for
+    bit, picked by the ones of moving. `tile_position` and `tile_size` choose a part of the array.
 
     Raises contraction-mismatch, shape-mismatch, tile-limit, wrong-memory, dtype-not-allowed,
-    value-not-allowed, not-supported.
+    value-not-allowed, generation.
 
     Example:
         >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
@@ -55,11 +66,16 @@ class NcMatmul(Operation):
     name = "nc_matmul"
     document = "nki/api/nki.isa.rst#nki.isa.nc_matmul"
     engines = (Engine.tensor,)
+    variants = ("is_stationary_onezero", "is_moving_onezero", "is_transpose", "perf_mode")
     dst = Update(PSUM, doc="[M, N] tile in PSUM")
     stationary = Read(SBUF, dtypes=_FLOAT_INPUTS, doc="[K, M], K <= 128, M <= 128")
     moving = Read(SBUF, dtypes=_FLOAT_INPUTS, doc="[K, N], N <= 512 (gen2, gen3)")
-    is_stationary_onezero = Attribute(kind=Kind.flag, default=False)
-    is_moving_onezero = Attribute(kind=Kind.flag, default=False)
+    is_stationary_onezero = Attribute(
+        kind=Kind.flag, default=False, doc="fp32 stationary holds zeros and ones: half the time"
+    )
+    is_moving_onezero = Attribute(
+        kind=Kind.flag, default=False, doc="fp32 moving holds zeros and ones: half the time"
+    )
     is_transpose = Attribute(kind=Kind.flag, default=False)
     accumulate = Attribute(kind=Kind.accumulate, optional=True, default=None)
     tile_position = Attribute(kind=Kind.integers, default=())
@@ -67,19 +83,38 @@ class NcMatmul(Operation):
     perf_mode = Attribute(kind=Kind.perf_mode, default=MatmulPerfMode.none)
     rules = (
         rules.MATMUL_CONTRACTION,
+        rules.MATMUL_PAIRS,
         rules.MATMUL_OUTPUT_SHAPE,
         rules.MATMUL_TILE_LIMITS,
         rules.MATMUL_DTYPES,
-        rules.MATMUL_MODES,
+        rules.MATMUL_TRANSPOSE,
+        rules.MATMUL_TILING,
+        rules.TILE_PARTITIONS,
     )
 
     @classmethod
+    def signature_decides(cls, values: tuple[Any, ...]) -> bool:
+        """A tile of the array fits or not by where the operands' tensors may start."""
+        return not values[cls.field_names.index("tile_position")]
+
+    @classmethod
     def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
-        dst, stationary, moving, _, _, _, accumulate, position, _, _ = values
+        dst, stationary, moving, left, right, turn, accumulate, position, _, mode = values
         row, column = position or (0, 0)
+        engine = Engine.tensor
+        if mode is MatmulPerfMode.double_row:
+            return (
+                Instruction(LoadStationaryPairs, engine, (stationary, row)),
+                Instruction(MultiplyMovingPairs, engine, (dst, moving, accumulate, row)),
+            )
+        multiply: type[MachineInstruction] = MultiplyMoving
+        if turn and target.generation >= 3:
+            multiply = TransposeMoving
+        elif left or right:
+            multiply = MultiplyMovingOneZero
         return (
-            Instruction(LoadStationary, Engine.tensor, (stationary, row, column)),
-            Instruction(MultiplyMoving, Engine.tensor, (dst, moving, accumulate, row, column)),
+            Instruction(LoadStationary, engine, (stationary, row, column)),
+            Instruction(multiply, engine, (dst, moving, accumulate, row, column)),
         )
 
 

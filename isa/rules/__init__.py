@@ -11,13 +11,20 @@ from isa.rules.accumulate import (
     operator_among,
     result_of_reduction,
 )
+from isa.rules.array import (
+    MATMUL_MX_SIZES,
+    MATMUL_MX_TILING,
+    MATMUL_PAIRS,
+    MATMUL_TILING,
+    MATMUL_TRANSPOSE,
+    TILE_PARTITIONS,
+)
 from isa.rules.form import Call, Rule, Violation
 from isa.rules.gather import GATHER_COUNT, GATHER_GROUPS, SHUFFLE_MASK, gather_positions
 from isa.rules.generic import check_call
 from isa.rules.matmul import (
     MATMUL_CONTRACTION,
     MATMUL_DTYPES,
-    MATMUL_MODES,
     MATMUL_OUTPUT_SHAPE,
     MATMUL_TILE_LIMITS,
     TRANSPOSE_ENGINE,
@@ -94,9 +101,13 @@ __all__ = [
     "GPSIMD_NO_PSUM",
     "MATMUL_CONTRACTION",
     "MATMUL_DTYPES",
-    "MATMUL_MODES",
+    "MATMUL_MX_SIZES",
+    "MATMUL_MX_TILING",
     "MATMUL_OUTPUT_SHAPE",
+    "MATMUL_PAIRS",
     "MATMUL_TILE_LIMITS",
+    "MATMUL_TILING",
+    "MATMUL_TRANSPOSE",
     "MEMSET_VALUE",
     "RAND_LIMITS",
     "RANGE_FILL",
@@ -108,6 +119,7 @@ __all__ = [
     "SEED_BITS",
     "SHUFFLE_MASK",
     "TENSOR_SCALAR_ENGINE",
+    "TILE_PARTITIONS",
     "TOP_K_COUNTS",
     "TRANSPOSE_AXES",
     "TRANSPOSE_BOUNDS",

@@ -28,6 +28,9 @@ from isa.spec import Operation
 if TYPE_CHECKING:
     from isa.target import Target
 
+QUADRANT = 32
+"""Partitions of a quadrant of SBUF (ARCH4, "Quad-MXFP8/MXFP4 Matmul Performance")."""
+
 _MAXIMUM_DIMENSIONS = 5  # the partition dimension and four [stride, count] pairs (nki-aps.rst)
 _NAMES = {2: "trn1", 3: "trn2", 4: "trn3"}
 
@@ -173,6 +176,8 @@ def _check_tile(name: str, operand: Operand, value: Any, target: Target) -> Viol
             operand=name,
         )
     # DMA reaches any partition; an engine's port starts at some only.
+    if operand.starts is not None:
+        return _check_quadrant_start(name, operand.starts, value, limit)
     if operand.memories <= ON_CHIP:
         most = bounds(count)[1] or limit
         for start in _start_partitions(value, limit):
@@ -188,6 +193,37 @@ def _check_tile(name: str, operand: Operand, value: Any, target: Target) -> Viol
                     operand=name,
                 )
     return None
+
+
+def _check_quadrant_start(
+    name: str, starts: tuple[int, ...], value: Any, limit: int
+) -> Violation | None:
+    for start in _start_partitions(value, limit):
+        if start % QUADRANT not in starts:
+            return Violation(
+                "view-not-allowed",
+                f"{name} starts at partition {start}, {start % QUADRANT} in its quadrant; it may "
+                f"start at {', '.join(str(s) for s in starts)} of each quadrant",
+                operand=name,
+            )
+    return None
+
+
+def start_partition(access: Any) -> int | None:
+    """The partition of its tensor at which an on-chip access starts; None where it varies."""
+    if not isinstance(access.offset, int):
+        return None
+    storage = access.storage
+    pitch = storage.pitch * DTYPES[storage.dtype].size
+    return access.offset * DTYPES[access.dtype].size // pitch
+
+
+def base_partitions(access: Any) -> tuple[int, ...]:
+    """The partitions at which the tensor of an on-chip access may start: the author's address, or
+    what the compiler can choose from."""
+    storage = access.storage
+    address = getattr(storage, "address", None)
+    return (int(address[0]),) if address is not None else start_partitions(storage.shape[0])
 
 
 def _start_partitions(value: Any, limit: int) -> tuple[int, ...] | range:
@@ -246,6 +282,10 @@ _KINDS: dict[Kind, tuple[str, Callable[[Any], bool]]] = {
     Kind.integers: (
         "a tuple of integers",
         lambda v: isinstance(v, (tuple, list)) and all(_is_form(x) for x in v),
+    ),
+    Kind.numbers: (
+        "a list of numbers",
+        lambda v: isinstance(v, (tuple, list)) and all(is_number(x) for x in v),
     ),
     Kind.register: ("a register", lambda v: hasattr(v, "number")),
     Kind.value: (

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from isa.dtypes import DTYPES
-from isa.enums import Engine, MatmulPerfMode, Memory
+from isa.enums import Engine, Memory
+from isa.rules.array import columns, moving_limit, tile_limits
 from isa.rules.form import (
     ISA,
     Call,
@@ -24,7 +25,6 @@ _TRANSPOSE = ISA + "nc_transpose"
 _ARRAY = 128
 _VECTOR_BLOCK = 32
 _SINGLE_PRECISION = ("float32", "tfloat32")
-_TILE_GENERATIONS = {32: (3, 4), 64: (2, 3, 4), 128: (2, 3, 4)}
 
 
 def _contraction(call: Call) -> Violation | None:
@@ -48,7 +48,7 @@ MATMUL_CONTRACTION = Rule(
 
 
 def _output_shape(call: Call) -> Violation | None:
-    m, n = free_elements(call.stationary), free_elements(call.moving)
+    m, n = columns(call, call.stationary), columns(call, call.moving)
     if partitions(call.dst) == m and free_elements(call.dst) == n:
         return None
     return Violation(
@@ -69,14 +69,13 @@ MATMUL_OUTPUT_SHAPE = Rule(
 
 
 def _tile_limits(call: Call) -> Violation | None:
-    rows, columns = call.tile_size if len(call.tile_size) == 2 else (_ARRAY, _ARRAY)
-    bfloat16 = call.dst.dtype == "bfloat16"
-    figure = call.target.moving_free_max_bfloat16 if bfloat16 else call.target.moving_free_max
-    m_limit = min(columns, call.target.stationary_free_max.value)
+    rows, width = tile_limits(call)
+    figure = moving_limit(call)
+    m_limit = min(width, call.target.stationary_free_max.value)
     for name, meaning, size, limit in (
         ("stationary", "partitions (K)", partitions(call.stationary), rows),
-        ("stationary", "free elements (M)", free_elements(call.stationary), m_limit),
-        ("moving", "free elements (N)", free_elements(call.moving), figure.value),
+        ("stationary", "free elements (M)", columns(call, call.stationary), m_limit),
+        ("moving", "free elements (N)", columns(call, call.moving), figure.value),
     ):
         if not at_most(size, limit):
             return Violation(
@@ -117,7 +116,7 @@ def _dtypes(call: Call) -> Violation | None:
         if dtype == "float8_e4m3fn" and target.generation < 4:
             return generation_violation(f"{name} of type {dtype}", (4,), target)
     allowed = ("float32", "bfloat16") if target.generation >= 4 else ("float32",)
-    if call.dst.dtype in allowed:
+    if call.dst.dtype in allowed or (call.is_transpose and target.generation >= 3):
         return None
     return Violation(
         "dtype-not-allowed",
@@ -134,61 +133,6 @@ MATMUL_DTYPES = Rule(
     _dtypes,
     "float32 and tfloat32 pair only with each other, float8_e4m3 not with float8_e4m3fn (gen4); "
     "dst is float32, or bfloat16 from gen4 on.",
-)
-
-
-def _modes(call: Call) -> Violation | None:
-    if call.perf_mode is not MatmulPerfMode.none:
-        if call.target.generation < 3:
-            return generation_violation("perf_mode=double_row", (3, 4), call.target)
-        return Violation(
-            "not-supported",
-            f"perf_mode={call.perf_mode.name}",
-            hint="Leave perf_mode out.",
-            operand="perf_mode",
-        )
-    if call.is_transpose:
-        return Violation(
-            "not-supported",
-            "is_transpose=True",
-            hint="Use nisa.nc_transpose, which moves the bits unchanged.",
-            operand="is_transpose",
-        )
-    return _tiling(call)
-
-
-def _tiling(call: Call) -> Violation | None:
-    position, size = tuple(call.tile_position), tuple(call.tile_size)
-    if not position and not size:
-        return None
-    if len(position) != 2 or len(size) != 2:
-        return Violation(
-            "value-not-allowed",
-            f"tile_position is {position}, tile_size is {size}",
-            why="Tiling needs both: tile_position (row, column) and tile_size (rows, columns).",
-            operand="tile_position" if len(position) != 2 else "tile_size",
-        )
-    for axis, start, extent in zip(("row", "column"), position, size):
-        generations = _TILE_GENERATIONS.get(extent)
-        if generations is None or not 0 <= start <= _ARRAY - extent or start % extent:
-            return Violation(
-                "value-not-allowed",
-                f"{axis} tile of {extent} at {start}",
-                why="A tile of the array has 32, 64 or 128 rows and columns and starts at a "
-                "multiple of its size, inside 128 x 128.",
-                operand="tile_position",
-            )
-        if call.target.generation not in generations:
-            return generation_violation(f"a {axis} tile of {extent}", generations, call.target)
-    return None
-
-
-MATMUL_MODES = Rule(
-    "matmul_modes",
-    _MATMUL,
-    _modes,
-    "tile_position and tile_size come together: tiles of 32 (gen3 and later), 64 or 128 rows and "
-    "columns at multiples of their size. perf_mode and is_transpose are not supported.",
 )
 
 

@@ -12,6 +12,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from enum import Enum
 from typing import Any
 
 from isa.affine import Affine, Polynomial, Predicate
@@ -214,6 +215,10 @@ def _as_integers(name: str, value: Any) -> Any:
     return (value,) if isinstance(value, (int, Polynomial)) else value
 
 
+def _as_numbers(name: str, value: Any) -> Any:
+    return tuple(_number(item) for item in value) if isinstance(value, (tuple, list)) else value
+
+
 def _as_pattern(name: str, value: Any) -> Any:
     if isinstance(value, (tuple, list)) and all(isinstance(p, (tuple, list)) for p in value):
         return tuple(tuple(_as_integer(name, item) for item in pair) for pair in value)
@@ -239,7 +244,18 @@ def _as_register(name: str, value: Any) -> Any:
     )
 
 
+def _as_member(members: type[Enum]) -> Callable[[str, Any], Any]:
+    """The member of an enumeration that a number stands for, as kernels of NKI 0.2 write it."""
+    by_value = {member.value: member for member in members if type(member.value) is int}
+
+    def member(name: str, value: Any) -> Any:
+        return by_value.get(value, value) if type(value) is int else value
+
+    return member
+
+
 _NORMALISE: dict[Kind, Callable[[str, Any], Any]] = {
+    **{kind: _as_member(members) for kind, members in ENUM_KINDS.items()},
     Kind.flag: _as_flag,
     Kind.integer: _as_integer,
     Kind.float32: _as_number,
@@ -248,6 +264,7 @@ _NORMALISE: dict[Kind, Callable[[str, Any], Any]] = {
     Kind.activation: _as_activation,
     Kind.pattern: _as_pattern,
     Kind.integers: _as_integers,
+    Kind.numbers: _as_numbers,
     Kind.register: _as_register,
     Kind.value: _as_value,
     Kind.accumulate: _as_accumulate,
@@ -261,7 +278,7 @@ _BY_VALUE = frozenset({Kind.number, Kind.integer})
 """Kinds whose check depends on class and value; the value goes into the operation unchanged, so
 that 0.0 and -0.0, which are equal keys, stay what they are."""
 
-_SEQUENCES = frozenset({Kind.pattern, Kind.integers})
+_SEQUENCES = frozenset({Kind.pattern, Kind.integers, Kind.numbers})
 """Kinds whose values authors may write as lists."""
 
 _PASS_THROUGH = _BY_CLASS | _BY_VALUE | {Kind.register}
@@ -272,6 +289,21 @@ def _passes_through(field: Field) -> bool:
 
 
 # Generated functions
+
+
+def _spread(row: type[Operation], parameter: str, items: Any) -> tuple[Any, ...]:
+    """The items of a list parameter, and None for what the row has room for beyond them."""
+    room = len(row.lists[parameter])
+    if isinstance(items, (tuple, list)) and 0 < len(items) <= room:
+        return (*items, *(None,) * (room - len(items)))
+    with USER_FRAMES:
+        if items is MISSING:
+            raise NeuronError("missing-argument", what=f"nisa.{row.name}() needs {parameter}")
+        found = f"{len(items)} tensors" if isinstance(items, (tuple, list)) else repr(items)
+        raise NeuronError(
+            "value-not-allowed",
+            what=f"{parameter} is {found}, expected a list of 1 to {room} tensors",
+        )
 
 
 def has_name(row: type[Operation]) -> bool:
@@ -293,6 +325,7 @@ def function(row: type[Operation]) -> Callable[..., Any]:
         "_user_frames": USER_FRAMES,
         "_missing": MISSING,
         "_frozen": _frozen,
+        "_spread": _spread,
     }
     source = _source(row, namespace)
     exec(compile(source, f"<nki.isa.{row.name}>", "exec"), namespace)
@@ -306,7 +339,8 @@ def function(row: type[Operation]) -> Callable[..., Any]:
 
 def _source(row: type[Operation], namespace: dict[str, Any]) -> str:
     """Python source of the public function; defaults go into `namespace`."""
-    parameters, key, values, overwrites = [], [], [], []
+    given: dict[str, str] = {}
+    key, values, overwrites = [], [], []
     entry = 0
     matmul = ""
     for name, field in row.fields.items():
@@ -314,7 +348,7 @@ def _source(row: type[Operation], namespace: dict[str, Any]) -> str:
         if field.default is not REQUIRED:
             default = f"_default_{name}"
             namespace[default] = field.default
-        parameters.append(f"{name}={default}")
+        given[name] = f"{name}={default}"
         values.append(name)
         if isinstance(field, Operand):
             tensor = (
@@ -339,11 +373,20 @@ def _source(row: type[Operation], namespace: dict[str, Any]) -> str:
             key.append(f"{name} and _frozen({name})" if field.kind in _SEQUENCES else name)
             values[-1] = f"_entry[{entry}]"
             entry += 1
+    parameters = [
+        given[fields[0]] if len(fields) == 1 else f"{parameter}=_missing"
+        for parameter, fields in row.parameters().items()
+    ]
     parameters += ["name=None"] if has_name(row) else []
+    spreads = [
+        f"    {', '.join(fields)} = _spread(_row, {parameter!r}, {parameter})"
+        for parameter, fields in row.lists.items()
+    ]
     arguments = ", ".join(row.field_names)
     name = "name" if has_name(row) else "None"
     lines = [
         f"def {row.name}({', '.join(parameters)}, *_extra, **_unknown):",
+        *spreads,
         "    _context = _current()",
         "    _caller = _frame(1)",
         "    _location = (_caller.f_code, _caller.f_lasti)",
@@ -387,8 +430,12 @@ def _first_of_signature(
     if extra or unknown:
         raise _unknown_argument(row, extra, unknown, location)
     normal, plain = check(context, row, values, location)
-    if plain and not any(
-        isinstance(value, NkiTensor) and value.vector_offset is not None for value in values
+    if (
+        plain
+        and row.signature_decides(normal)
+        and not any(
+            isinstance(value, NkiTensor) and value.vector_offset is not None for value in values
+        )
     ):
         if len(signatures) >= _MOST_SIGNATURES:
             signatures.clear()
@@ -443,7 +490,7 @@ def _frozen(value: Any) -> Any:
 def _unknown_argument(
     row: type[Operation], extra: tuple[Any, ...], unknown: dict[str, Any], location: Location
 ) -> NeuronError:
-    names = [*row.field_names, *(["name"] if has_name(row) else [])]
+    names = [*row.parameters(), *(["name"] if has_name(row) else [])]
     listed = f"nisa.{row.name}({', '.join(names)})"
     if unknown:
         first = next(iter(unknown))
@@ -468,7 +515,8 @@ def _signature(row: type[Operation]) -> inspect.Signature:
             inspect.Parameter.POSITIONAL_OR_KEYWORD,
             default=inspect.Parameter.empty if field.default is REQUIRED else field.default,
         )
-        for name, field in row.fields.items()
+        for name, fields in row.parameters().items()
+        for field in (row.fields[fields[0]],)
     ]
     if has_name(row):
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -479,8 +527,9 @@ def _signature(row: type[Operation]) -> inspect.Signature:
 def _document(row: type[Operation]) -> str:
     text, heading, example = inspect.cleandoc(row.__doc__ or row.name).partition("Example:")
     lines = [text.strip(), ""]
-    for name, field in row.fields.items():
-        lines.append(f"{name}: {_field_text(field)}")
+    for name, fields in row.parameters().items():
+        count = f"list of 1 to {len(fields)}: " if len(fields) > 1 else ""
+        lines.append(f"{name}: {count}{_field_text(row.fields[fields[0]])}")
     if row.document:
         lines += ["", f"Source: SDK {row.document}"]
     if example:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+from enum import Enum
 from typing import Any
 
 from isa.enums import Engine
@@ -125,19 +126,27 @@ def _placeholder(field: str, length: int) -> _Placeholder:
     return found
 
 
-def _choices(name: str, field: Field, length: int) -> list[Any]:
+def _choices(
+    name: str, field: Field, length: int, varies: bool, listed: bool
+) -> list[Any]:
     """Values to try for one field: what an expansion may depend on, else a placeholder."""
     if isinstance(field, Operand):
-        return [_placeholder(name, length), *([None] if field.optional else [])]
+        return [_placeholder(name, length), *([None] if field.optional and not listed else [])]
     if field.kind is Kind.engine:
         chosen = field.choices or ENUM_KINDS[field.kind]
         return [choice for choice in chosen if choice is not Engine.unknown]
+    if varies:
+        return [False, True] if field.kind is Kind.flag else list(ENUM_KINDS[field.kind])
     return [_placeholder(name, length)]
 
 
 def _tried(row: type[Operation], length: int) -> list[Variant]:
     """Every combination of choices, with the instructions that it expands into."""
-    options = [_choices(name, field, length) for name, field in row.fields.items()]
+    listed = {field for fields in row.lists.values() for field in fields}
+    options = [
+        _choices(name, field, length, name in row.variants, name in listed)
+        for name, field in row.fields.items()
+    ]
     found = []
     for values in itertools.product(*options):
         chosen = zip(row.field_names, values, options)
@@ -200,8 +209,10 @@ def _condition(choice: dict[str, Any], variants: Any) -> str:
 
 
 def _state(value: Any) -> str:
-    if isinstance(value, Engine):
+    if isinstance(value, Enum):
         return f"= {value.name}"
+    if isinstance(value, bool):
+        return f"= {value}"
     return "left out" if value is None else "given"
 
 

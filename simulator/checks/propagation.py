@@ -191,10 +191,32 @@ def _load_stationary(use: Use) -> None:
         use.shadow.stationary[key] = mask.reshape(mask.shape[0], -1)
 
 
-@propagates(tensor.MultiplyMoving)
+@propagates(tensor.LoadStationaryPairs)
+def _load_stationary_pairs(use: Use) -> None:
+    src, row = use.operand(0), use.values[1]
+    mask = use.read(src)
+    key = (use.state.number, row, 0)
+    if mask is None:
+        use.shadow.stationary.pop(key, None)
+    else:
+        use.shadow.stationary[key] = mask.reshape(2 * mask.shape[0], -1)
+
+
+@propagates(tensor.MultiplyMoving, tensor.MultiplyMovingOneZero, tensor.TransposeMoving)
 def _multiply_moving(use: Use) -> None:
-    dst, moving = use.operand(0), use.operand(1)
     accumulate, row, column = use.values[2:5]
+    _product(use, row, column, accumulate, 1)
+
+
+@propagates(tensor.MultiplyMovingPairs)
+def _multiply_moving_pairs(use: Use) -> None:
+    _product(use, use.values[3], 0, use.values[2], 2)
+
+
+def _product(use: Use, row: int, column: int, accumulate: bool, lanes: int) -> None:
+    """A result is initialised when its column of the loaded tile and of moving are; a partition
+    of moving holds `lanes` elements of the contraction."""
+    dst, moving = use.operand(0), use.operand(1)
     stationary = use.shadow.stationary.get((use.state.number, row, column))
     streamed = use.read(moving)
     held = use.read(dst) if accumulate else None
@@ -206,7 +228,7 @@ def _multiply_moving(use: Use) -> None:
     if stationary is not None:
         mask &= _every(stationary, 0)[:, None]
     if streamed is not None:
-        mask &= _every(streamed.reshape(streamed.shape[0], -1), 0)[None, :]
+        mask &= _every(streamed.reshape(lanes * streamed.shape[0], -1), 0)[None, :]
     dst.write(both(mask.reshape(shape), held))
 
 

@@ -33,19 +33,79 @@ def _loaded(state: CoreState, row: int, column: int) -> StationaryTile:
     return tile
 
 
+@kernel(tensor.MultiplyMovingOneZero)
 @kernel(tensor.MultiplyMoving)
 def multiply_moving(
     state: CoreState, dst: Array, moving: Array, accumulate: bool, row: int, column: int
 ) -> None:
-    loaded = _loaded(state, row, column)
+    streamed = load_fp32(moving).reshape(moving.shape[0], -1)
+    finish_product(dst, multiplied(_loaded(state, row, column), streamed), accumulate)
+
+
+def multiplied(loaded: StationaryTile, streamed: Array) -> Array:
+    """The product of a loaded tile [K, M] and what streams through it, fp32 [K, N]."""
     tile = loaded.tile
     if loaded.widened is None:
         loaded.widened = padded(load_fp32(tile), ROWS)
-    streamed = load_fp32(moving).reshape(moving.shape[0], -1)
-    result = product(loaded.widened, tile.shape[1], streamed).reshape(dst.shape)
+    return product(loaded.widened, tile.shape[1], streamed)
+
+
+def finish_product(dst: Array, result: Array, accumulate: bool) -> None:
+    """Write fp32 results into PSUM, added to what is there with `accumulate`."""
+    result = result.reshape(dst.shape)
     if accumulate:
         result = result + load_fp32(dst)
     store(dst, canonical_nan(result))
+
+
+@kernel(tensor.LoadStationaryPairs)
+def load_stationary_pairs(state: CoreState, src: Array, row: int) -> None:
+    """Held as [2 K, M]: the elements of a partition follow each other in the contraction."""
+    tile = np.empty(src.shape, src.dtype)
+    bits(tile)[...] = bits(src)
+    state.stationary[row, 0] = StationaryTile(tile.reshape(2 * src.shape[0], -1))
+
+
+@kernel(tensor.MultiplyMovingPairs)
+def multiply_moving_pairs(
+    state: CoreState, dst: Array, moving: Array, accumulate: bool, row: int
+) -> None:
+    streamed = load_fp32(moving).reshape(2 * moving.shape[0], -1)
+    finish_product(dst, multiplied(_loaded(state, row, 0), streamed), accumulate)
+
+
+@kernel(tensor.TransposeMoving)
+def transpose_moving(
+    state: CoreState, dst: Array, moving: Array, accumulate: bool, row: int, column: int
+) -> None:
+    tile = _loaded(state, row, column).tile
+    picks, empty = picked_rows(moving)
+    turned = tile.T[:, picks]
+    bits(turned)[:, empty] = 0
+    if accumulate:
+        finish_product(dst, load_fp32(turned), True)
+    elif same_type(dst, turned):
+        bits(dst)[...] = bits(turned).reshape(dst.shape)
+    else:
+        convert(dst, np.ascontiguousarray(turned))
+
+
+def picked_rows(moving: Array) -> tuple[Array, Array]:
+    """Which row every column of a one-hot [K, N] picks, and which columns pick none.
+
+    Raises NeuronError value-not-allowed where a column is not zeros with at most one 1.
+    """
+    weights = load_fp32(moving).reshape(moving.shape[0], -1)
+    chosen = weights != 0
+    wrong = (chosen.sum(0) > 1) | ((weights != 1) & chosen).any(0)
+    if wrong.any():
+        raise NeuronError(
+            "value-not-allowed",
+            f"Column {int(np.argmax(wrong))} of moving is not zeros with at most one 1.",
+            why="In transpose mode the array passes elements on; it does not add them up.",
+            hint="Give an identity matrix as moving, or leave is_transpose out.",
+        )
+    return np.argmax(chosen, axis=0), ~chosen.any(0)
 
 
 @kernel(tensor.TransposeStationary)

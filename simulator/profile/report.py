@@ -9,10 +9,10 @@ from typing import Any
 
 from isa.cost import Case
 from isa.enums import SEQUENCERS, Engine, Memory
-from isa.machine import tensor
 from isa.program import Program
 from isa.target import Target, resolve
 from simulator.profile import bound, table
+from simulator.timing.plan import PRODUCTS
 from simulator.timing.plan import flops as instruction_flops
 from simulator.timing.timeline import Timeline
 
@@ -292,7 +292,7 @@ def _matmul_dtype(program: Program, timeline: Timeline) -> str:
         time = times.engines.get(Engine.tensor)
         stream = core.streams.get(Engine.tensor, [])
         for index, instruction in enumerate(stream if time is not None else []):
-            if instruction.row is tensor.MultiplyMoving and time is not None:
+            if instruction.row in PRODUCTS and time is not None:
                 moving = instruction.values[instruction.row.field_names.index("moving")]
                 flops = instruction_flops(instruction) * time.executed[index]
                 work[moving.dtype] = work.get(moving.dtype, 0.0) + flops

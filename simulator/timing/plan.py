@@ -29,7 +29,11 @@ MEMORY_REGISTER, LOOP_BEGIN, LOOP_END, BRANCH, BARRIER, DRAIN, HALT = range(7, 1
 
 _KINDS: dict[type[MachineInstruction], int] = {
     tensor.LoadStationary: LOAD_TILE,
+    tensor.LoadStationaryPairs: LOAD_TILE,
     tensor.MultiplyMoving: MULTIPLY,
+    tensor.MultiplyMovingOneZero: MULTIPLY,
+    tensor.MultiplyMovingPairs: MULTIPLY,
+    tensor.TransposeMoving: MULTIPLY,
     tensor.TransposeStationary: MULTIPLY,
     control.LoopBegin: LOOP_BEGIN,
     control.LoopEnd: LOOP_END,
@@ -285,8 +289,14 @@ def on_data_path(code: Code) -> bool:
     return kind in (COMPUTE, COMPUTE_EXTRA, MULTIPLY) or (kind == DMA and extra.on_engine)
 
 
-TRANSPOSES: frozenset[type[MachineInstruction]] = frozenset({tensor.TransposeStationary})
+TRANSPOSES: frozenset[type[MachineInstruction]] = frozenset(
+    {tensor.TransposeMoving, tensor.TransposeStationary}
+)
 """Rows whose array work moves data and computes nothing."""
+
+
+PRODUCTS = frozenset({row for row, kind in _KINDS.items() if kind == MULTIPLY} - TRANSPOSES)
+"""Rows whose array work multiplies `moving` with the loaded tile."""
 
 
 def flops(instruction: Instruction) -> float:
@@ -307,5 +317,8 @@ def _transpose_flops(instruction: Instruction) -> float:
 
 _FLOPS: dict[type[MachineInstruction], Callable[[Instruction], float]] = {
     tensor.MultiplyMoving: _multiply_flops,
+    tensor.MultiplyMovingOneZero: _multiply_flops,
+    tensor.MultiplyMovingPairs: _multiply_flops,
+    tensor.TransposeMoving: _multiply_flops,
     tensor.TransposeStationary: _transpose_flops,
 }

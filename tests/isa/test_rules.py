@@ -20,8 +20,10 @@ M = polynomial(Symbol("M", 8192, multiple_of=128))
 N = polynomial(Symbol("N", 100))
 
 
-def tile(*shape, memory=SBUF, dtype="float32", offset=0, pitch=None, address=None, rows=None):
-    """An access with the attributes of the tile IR's."""
+def tile(
+    *shape, memory=SBUF, dtype="float32", offset=0, pitch=None, address=None, rows=None, part=None
+):
+    """An access with the attributes of the tile IR's; of the first `part` partitions only."""
     if pitch is None:
         pitch = 1
         for size in shape[1:]:
@@ -29,8 +31,9 @@ def tile(*shape, memory=SBUF, dtype="float32", offset=0, pitch=None, address=Non
     storage = SimpleNamespace(
         memory=memory, name="t", pitch=pitch, dtype=dtype, shape=shape, address=address
     )
+    view = shape if part is None else (part, *shape[1:])
     return SimpleNamespace(
-        storage=storage, shape=shape, dtype=dtype, offset=offset, vector_offset=rows
+        storage=storage, shape=view, dtype=dtype, offset=offset, vector_offset=rows
     )
 
 
@@ -58,6 +61,19 @@ MATMUL = {
     "dst": tile(64, 512, memory=PSUM),
     "stationary": tile(128, 64, dtype="bfloat16"),
     "moving": tile(128, 512, dtype="bfloat16"),
+}
+PAIRS = {
+    "dst": tile(64, 512, memory=PSUM),
+    "stationary": tile(128, 2, 64, dtype="float8_e5m2"),
+    "moving": tile(128, 2, 512, dtype="float8_e4m3"),
+    "perf_mode": MatmulPerfMode.double_row,
+}
+ROW_TILE = {
+    "dst": tile(64, 512, memory=PSUM),
+    "stationary": tile(64, 64, dtype="bfloat16"),
+    "moving": tile(64, 512, dtype="bfloat16"),
+    "tile_position": (64, 0),
+    "tile_size": (64, 128),
 }
 ADD = {"dst": tile(128, 512), "data1": tile(128, 512), "data2": tile(128, 512), "op": ALU["add"]}
 SCALE = {"dst": tile(64, 8), "data": tile(64, 8), "op0": ALU["multiply"], "operand0": 2.0}
@@ -92,6 +108,12 @@ SELECT = {
         (
             "nc_matmul",
             MATMUL | {"tile_position": (0, 64), "tile_size": (128, 64)},
+        ),
+        ("nc_matmul", PAIRS),
+        ("nc_matmul", ROW_TILE),
+        (
+            "nc_matmul",
+            MATMUL | {"is_transpose": True, "dst": tile(64, 512, memory=PSUM, dtype="bfloat16")},
         ),
         ("tensor_tensor", ADD),
         ("tensor_tensor", ADD | {"data1": tile(128, 8, 64)}),
@@ -152,9 +174,22 @@ def test_legal_calls(name, given):
         ("nc_matmul", "value-not-allowed", "tile_size is ()", MATMUL | {"tile_position": (0, 0)}),
         ("nc_matmul", "value-not-allowed", "row tile of 128 at 64",
          MATMUL | {"tile_position": (64, 0), "tile_size": (128, 128)}),
-        ("nc_matmul", "not-supported", "double_row",
+        ("nc_matmul", "dtype-not-allowed", "stationary is bfloat16 with perf_mode=double_row",
          MATMUL | {"perf_mode": MatmulPerfMode.double_row}),
-        ("nc_matmul", "not-supported", "is_transpose", MATMUL | {"is_transpose": True}),
+        ("nc_matmul", "shape-mismatch", "stationary has shape [128, 64], expected [K, 2, columns]",
+         PAIRS | {"stationary": tile(128, 64, dtype="float8_e5m2")}),
+        ("nc_matmul", "value-not-allowed", "together with is_transpose",
+         PAIRS | {"is_transpose": True}),
+        ("nc_matmul", "value-not-allowed", "a column tile of 64 with perf_mode=double_row",
+         PAIRS | {"tile_position": (0, 64), "tile_size": (128, 64)}),
+        ("nc_matmul", "tile-limit", "moving has 600 free elements (N)",
+         PAIRS | {"moving": tile(128, 2, 600, dtype="float8_e4m3"), "dst": tile(64, 600, memory=PSUM)}),
+        ("nc_matmul", "dtype-not-allowed", "dst is float16 with is_transpose=True",
+         MATMUL | {"is_transpose": True, "dst": tile(64, 512, memory=PSUM, dtype="float16")}),
+        ("nc_matmul", "value-not-allowed", "moving starts at partition 0, the tile at row 64",
+         ROW_TILE | {"moving": tile(128, 512, dtype="bfloat16", part=64)}),
+        ("nc_matmul", "value-not-allowed", "dst starts at partition 64, the tile at column 0",
+         ROW_TILE | {"dst": tile(64, 512, memory=PSUM, address=(64, 0))}),
         ("tensor_tensor", "shape-mismatch", "dst has 128 partitions, data2 has 64",
          ADD | {"data2": tile(64, 512)}),
         ("tensor_tensor", "shape-mismatch", "512 elements per partition, data1 has 256",
