@@ -64,6 +64,13 @@ class DgeMode(_Choice):
     none = 3
 
 
+class DmaEngine(_Choice):
+    """Who moves the bytes between cores (SDK nki.isa.sendrecv)."""
+
+    dma = 1
+    gpsimd_dma = 2
+
+
 class OobMode(_Choice):
     """What an indirect access outside its tensor does."""
 
