@@ -37,6 +37,7 @@ from nki.language.dtypes import (
     uint32,
 )
 from nki.language.indexing import ds
+from nki.language.objects import NKIObject
 from nki.language.operators import OPERATORS
 from nki.language.program import no_reorder, num_programs, program_id, program_ndim
 from nki.language.ranges import (
@@ -58,19 +59,6 @@ psum = MemoryRegion.psum
 private_hbm = MemoryRegion.private_hbm
 shared_hbm = MemoryRegion.shared_hbm
 hbm = private_hbm
-
-
-class NKIObject:
-    """Base of the classes that kernels use for configuration.
-
-    >>> import nki.language as nl
-    >>> nl.NKIObject(block=4).block
-    4
-    """
-
-    def __init__(self, **kwargs: object) -> None:
-        for name, value in kwargs.items():
-            setattr(self, name, value)
 
 
 globals().update(OPERATORS)

@@ -256,7 +256,7 @@ class _Launch:
         self.tensors = 0
         self.arrays: list[Array] = []
         self.parameters: list[EagerTensor] = []
-        self.results: list[list[Tensor]] = [[] for _ in range(cores)]
+        self.results: list[list[NkiTensor]] = [[] for _ in range(cores)]
 
     def run(self) -> tuple[list[Array], list[Array]]:
         for name, value in self.arguments.items():
@@ -274,7 +274,7 @@ class _Launch:
             plain_copy(tensor.contents) if tensor.written else array
             for tensor, array in zip(self.parameters, self.arrays)
         ]
-        return [plain_copy(_contents(tensor)) for tensor in results], after
+        return [plain_copy(_contents(t)).reshape(t.shape) for t in results], after
 
     def tensor(
         self,

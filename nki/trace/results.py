@@ -84,19 +84,28 @@ class SharedTensors:
                 missing[0].location,
             )
 
-    def agreed(self, results: list[list[Tensor]]) -> list[Tensor]:
-        """The results, which all cores return alike."""
+    def agreed(self, results: list[list[NkiTensor]]) -> list[Tensor]:
+        """The tensors behind the results, which all cores return alike, in the shapes returned."""
         first = results[0]
         for core, other in enumerate(results[1:], 1):
-            same = len(first) == len(other) and all(a is b for a, b in zip(first, other))
+            same = len(first) == len(other) and all(
+                a.storage is b.storage and _same_shape(a.shape, b.shape)
+                for a, b in zip(first, other)
+            )
             if not same:
                 raise _mismatch(
                     f"core 0 returns {_names(first)}, core {core} returns {_names(other)}", None
                 )
-        return first
+        shapes: dict[Tensor, tuple[Any, ...]] = {}
+        for view in first:
+            if not _same_shape(shapes.setdefault(view.storage, view.shape), view.shape):
+                raise _no_result(view, "It is returned in another shape as well.")
+        for storage, shape in shapes.items():
+            storage.shape = shape
+        return [view.storage for view in first]
 
 
-def results_of(returned: Any) -> list[Tensor]:
+def results_of(returned: Any) -> list[NkiTensor]:
     """The tensors that a kernel function returned, in order. Raises output-not-hbm."""
     if returned is None:
         return []
@@ -104,7 +113,7 @@ def results_of(returned: Any) -> list[Tensor]:
     return [_result(item) for item in items]
 
 
-def _result(item: Any) -> Tensor:
+def _result(item: Any) -> NkiTensor:
     if not isinstance(item, NkiTensor):
         raise NeuronError(
             "output-not-hbm",
@@ -120,28 +129,42 @@ def _result(item: Any) -> Tensor:
         )
     whole = (
         item.dtype == storage.dtype
-        and _same_shape(item.shape, storage.shape)
+        and identical(_elements(item.shape), _elements(storage.shape))
         and identical(item.offset, 0)
         and not item.is_indirect()
         and item.is_contiguous()
     )
     if not whole:
-        raise NeuronError(
-            "output-not-hbm",
-            what=f"the kernel returns a view of {storage.name!r}: shape {list(item.shape)} of "
-            f"{list(storage.shape)}",
-            why="A result is a whole tensor in HBM.",
-            hint="Allocate the result in the shape to return, and write views of it.",
-        )
-    return storage
+        raise _no_result(item, "A result is all of a tensor in HBM, in any shape.")
+    if storage.role in ("input", "inout") and not _same_shape(item.shape, storage.shape):
+        raise _no_result(item, "An input is returned in the shape in which it came.")
+    return item
+
+
+def _no_result(view: NkiTensor, why: str) -> NeuronError:
+    storage = view.storage
+    return NeuronError(
+        "output-not-hbm",
+        what=f"the kernel returns a view of {storage.name!r}: shape {list(view.shape)} of "
+        f"{list(storage.shape)}",
+        why=why,
+        hint="Allocate the result in the shape to return, and write views of it.",
+    )
+
+
+def _elements(shape: tuple[Any, ...]) -> Any:
+    product: Any = 1
+    for size in shape:
+        product = product * size
+    return product
 
 
 def _same_shape(left: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
     return len(left) == len(right) and all(identical(a, b) for a, b in zip(left, right))
 
 
-def _names(tensors: list[Tensor]) -> str:
-    return ", ".join(repr(t.name) for t in tensors) or "nothing"
+def _names(views: list[NkiTensor]) -> str:
+    return ", ".join(f"{v.storage.name!r} {list(v.shape)}" for v in views) or "nothing"
 
 
 def _mismatch(what: str, location: Any) -> NeuronError:

@@ -1,0 +1,74 @@
+"""`nl.NKIObject`: the base of the classes that kernels use for configuration."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+
+class NKIObject:
+    """Base of the classes that kernels use for configuration.
+
+    Without an `__init__` of its own a subclass takes any keyword argument as an attribute. A
+    subclass that is a dataclass may be built without some of its fields; reading one that was not
+    given raises AttributeError. Public kernels rely on that (nki-library
+    core/mlp/mlp_tkg/mlp_tkg_constants.py, `remainderIFused`).
+
+    >>> import dataclasses, nki.language as nl
+    >>> nl.NKIObject(block=4).block
+    4
+    >>> @dataclasses.dataclass
+    ... class Tiling(nl.NKIObject):
+    ...     rows: int
+    ...     columns: int
+    >>> Tiling(rows=2).rows
+    2
+    >>> hasattr(Tiling(rows=2), "columns")
+    False
+    """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> NKIObject:
+        # The decorator writes __init__ after the class is made, so this is the first chance.
+        if "__dataclass_fields__" in cls.__dict__ and not hasattr(cls.__init__, "takes_part"):
+            cls.__init__ = _taking_part(cls.__init__)  # type: ignore[method-assign]
+        return super().__new__(cls)
+
+    def __init__(self, **kwargs: object) -> None:
+        for name, value in kwargs.items():
+            setattr(self, name, value)
+
+
+def _taking_part(initialise: Callable[..., None]) -> Callable[..., None]:
+    """A dataclass's `__init__` that leaves fields which are not given unset."""
+
+    @functools.wraps(initialise)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            initialise(self, *args, **kwargs)
+        except TypeError:
+            absent = _absent(self, args, kwargs)
+            if not absent:
+                raise
+            initialise(self, *args, **kwargs, **dict.fromkeys(absent))
+            for name in absent:
+                object.__delattr__(self, name)
+
+    __init__.takes_part = True  # type: ignore[attr-defined]
+    return __init__
+
+
+def _absent(self: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+    """Fields without a default that a call does not give."""
+    positional = [f for f in dataclasses.fields(self) if f.init and not f.kw_only]
+    given = {*kwargs, *(f.name for f in positional[: len(args)])}
+    missing = dataclasses.MISSING
+    return [
+        f.name
+        for f in dataclasses.fields(self)
+        if f.init and f.name not in given and f.default is missing and f.default_factory is missing
+    ]
+
+
+__all__ = ["NKIObject"]
