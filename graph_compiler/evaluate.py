@@ -290,14 +290,21 @@ def evaluate_ranks(
 ) -> list[list[Array]]:
     """The outputs of every rank. `inputs[r]` are rank r's.
 
-    `partitions`: how many ranks are partitions of one replica; by default all of them where the
-    module has channels or asks for its partition, else 1. Raises NeuronError as `evaluate`, and
+    `partitions`: how many ranks are partitions of one replica; by default what the module's text
+    states (`num_partitions`), else all of them where the module has channels or asks for its
+    partition, else 1. Raises NeuronError as `evaluate`, and
     deadlock where ranks wait for collectives that others do not reach.
     """
     ranks = len(inputs)
     if ranks > 1:
         _refuse_tiled(module)
-    count = partitions if partitions is not None else (ranks if _partitioned(module) else 1)
+    count = partitions if partitions is not None else _partitions(module, ranks)
+    if count < 1 or ranks % count:
+        raise NeuronError(
+            "input-mismatch",
+            f"{ranks} ranks are no whole number of replicas with {count} partitions each.",
+            hint="Evaluate with as many ranks as replicas times partitions.",
+        )
     arguments = [checked_inputs(module, values) for values in inputs]
     meeting = Meeting(ranks)
 
@@ -310,12 +317,12 @@ def evaluate_ranks(
 
 
 def _refuse_tiled(module: Module) -> None:
-    """Raises NeuronError not-supported where a partitioner has yet to divide the graph."""
+    """Raises NeuronError hlo-not-supported where a partitioner has yet to divide the graph."""
     for item in module.instructions():
         sharding = item.attributes.get("sharding")
         if sharding is not None and sharding.type == "OTHER":
             raise NeuronError(
-                "not-supported",
+                "hlo-not-supported",
                 f"{subject(item)} is to be divided over ranks, and there is no partitioner.",
                 why="Shardings of whole arrays say what a partitioner has to do; ranks execute "
                 "graphs that are divided already (shard_map).",
@@ -323,11 +330,16 @@ def _refuse_tiled(module: Module) -> None:
             )
 
 
-def _partitioned(module: Module) -> bool:
-    return any(
+def _partitions(module: Module, ranks: int) -> int:
+    """How many of the ranks are partitions of one replica, as far as the module says."""
+    stated = str(module.config.get("num_partitions", ""))
+    if stated.isdecimal() and int(stated) > 1:
+        return int(stated)
+    partitioned = any(
         item.opcode == "partition-id" or (item.attributes.get("channel_id") or 0) > 0
         for item in module.instructions()
     )
+    return ranks if partitioned else 1
 
 
 def outputs_of(value: Value) -> list[Array]:

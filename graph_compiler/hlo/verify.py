@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from graph_compiler.hlo.graph import Computation, Instruction, Module
@@ -22,19 +22,45 @@ def verify(module: Module) -> None:
 
     Raises NeuronError, with the instruction's name and its line in the model's source where known:
     hlo-invalid (names and ids twice, values of other computations, parameters with gaps, calls out
-    of the module, incomplete attributes), hlo-cycle, hlo-unknown-opcode, hlo-too-large,
-    hlo-shape-mismatch and hlo-type-mismatch.
+    of the module, aliases of what is not there, incomplete attributes), hlo-cycle,
+    hlo-unknown-opcode, hlo-not-supported, hlo-too-large, hlo-shape-mismatch and hlo-type-mismatch.
+
+    >>> from graph_compiler import parse_text
+    >>> text = "HloModule m\\nENTRY e {\\n x = f32[2] parameter(0)\\n ROOT y = f32[3] negate(x)\\n}"
+    >>> verify(parse_text(text))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    isa.errors.NeuronError: ...negate `y` says f32[3]; operands and attributes give f32[2]...
     """
-    _check_computations(module)
-    for computation in module.computations:
-        _check_structure(computation)
-    callees_first(module)
-    for computation in module.computations:
-        for instruction in computation.instructions:
-            try:
-                _check_meaning(instruction)
-            except NeuronError as error:
-                raise _located(error, module, instruction) from None
+    for error in findings(module):
+        raise error
+
+
+def findings(module: Module) -> Iterator[NeuronError]:
+    """Everything that is wrong with a graph, as errors that `verify` would raise.
+
+    First names, ids, uses, calls and aliases; only where these are in order, the meaning of every
+    instruction.
+    """
+    broken = False
+    for check, argument in (
+        (_check_computations, module),
+        *((_check_structure, computation) for computation in module.computations),
+        (callees_first, module),
+        (_check_aliases, module),
+    ):
+        try:
+            check(argument)  # type: ignore[operator]
+        except NeuronError as error:
+            broken = True
+            yield error
+    if broken:
+        return
+    for instruction in module.instructions():
+        try:
+            _check_meaning(instruction)
+        except NeuronError as error:
+            yield _located(error, module, instruction)
 
 
 def _located(error: NeuronError, module: Module, instruction: Instruction) -> NeuronError:
@@ -110,6 +136,37 @@ def _check_structure(computation: Computation) -> None:
         raise NeuronError("hlo-invalid", f"The parameters of {where} are numbered {numbers}.")
 
 
+def _part(shape: Shape, index: Iterable[int]) -> Shape | None:
+    """The component of a shape that an index of a tuple names; None where there is none."""
+    for position in index:
+        if not 0 <= position < len(shape.tuple_shapes):
+            return None
+        shape = shape.tuple_shapes[position]
+    return shape
+
+
+def _check_aliases(module: Module) -> None:
+    """Outputs that reuse the memory of parameters must be there, and so must the parameters."""
+    record = module.attributes.get("input_output_alias")
+    parameters = module.parameters
+    for entry in () if record is None else record.entries:
+        output = _part(module.result_shape, entry.output_shape_index)
+        known = 0 <= entry.parameter_number < len(parameters)
+        given = (
+            _part(parameters[entry.parameter_number].shape, entry.parameter_shape_index)
+            if known
+            else None
+        )
+        if output is None or given is None or output.bytes != given.bytes:
+            raise NeuronError(
+                "hlo-invalid",
+                f"Output {tuple(entry.output_shape_index)} ({output}) of the module is to take "
+                f"the memory of parameter {entry.parameter_number} "
+                f"{tuple(entry.parameter_shape_index)} ({given}).",
+                why="Aliases name an output and a parameter of the entry computation, of one size.",
+            )
+
+
 def check_size(shape: Shape, owner: str) -> None:
     """Dimensions must be sizes, and a value small enough. Raises NeuronError."""
     for inner in shape.tuple_shapes:
@@ -117,7 +174,11 @@ def check_size(shape: Shape, owner: str) -> None:
     if shape.element_type == "invalid":
         raise NeuronError("hlo-invalid", f"{owner} has a shape without an element type.")
     if any(shape.dynamic_dimensions):
-        raise NeuronError("not-supported", f"{owner} has dynamic dimensions: {shape}.")
+        raise NeuronError(
+            "hlo-not-supported",
+            f"{owner} has dynamic dimensions: {shape}.",
+            why="Every size is known when a graph is compiled (NCC_EMOD025).",
+        )
     if any(size < 0 for size in shape.dimensions):
         raise NeuronError("hlo-invalid", f"{owner} has a negative dimension: {shape}.")
     if shape.dimensions and not shape.is_array:
@@ -160,16 +221,12 @@ def _fits(literal: Any, shape: Shape) -> bool:
 
 
 def _check_meaning(instruction: Instruction) -> None:
-    from graph_compiler.hlo.operators import OPERATORS
+    from graph_compiler.hlo.operators import operator
     from graph_compiler.hlo.operators.row import check_counts
 
     owner = _named(instruction)
     check_size(instruction.shape, owner)
-    row = OPERATORS.get(instruction.opcode)
-    if row is None:
-        raise NeuronError(
-            "hlo-unknown-opcode", f"{instruction.opcode!r} of `{instruction.name}` is no opcode."
-        )
+    row = operator(instruction.opcode, owner)
     check_counts(instruction, row)
     _check_literal(instruction, owner)
     try:

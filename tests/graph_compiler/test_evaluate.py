@@ -158,7 +158,7 @@ def test_custom_calls_are_looked_up_by_target() -> None:
     assert found.tolist() == [2, 4]
     with pytest.raises(NeuronError) as caught:
         evaluate(module, x)
-    assert caught.value.code == "not-supported" and "twice" in caught.value.what
+    assert caught.value.code == "hlo-not-supported" and "twice" in caught.value.what
 
 
 # Ranks.

@@ -129,7 +129,7 @@ def named(module: Module, name: str) -> Instruction:
         ("f32[] add(a, b)", "s32[] add(a, b)", "hlo-type-mismatch", ["`c`", "model.py:7"]),
         ("b = f32[] parameter(1)", "b = f32[] parameter(2)", "hlo-invalid", ["[0, 2]"]),
         ("f32[4,6] parameter(0)", "f32[4,-6] parameter(0)", "hlo-invalid", ["`x`", "negative"]),
-        ("f32[4,6] parameter(0)", "f32[4,<=6] parameter(0)", "not-supported", ["dynamic"]),
+        ("f32[4,6] parameter(0)", "f32[4,<=6] parameter(0)", "hlo-not-supported", ["dynamic"]),
         (
             "x = f32[4,6] parameter(0)",
             "x = f32[1000000000000,6] parameter(0)",

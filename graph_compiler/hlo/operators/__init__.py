@@ -29,6 +29,7 @@ from graph_compiler.hlo.operators import (
     unary,
 )
 from graph_compiler.hlo.operators.custom import CUSTOM_CALLS
+from graph_compiler.hlo.operators.refused import REFUSED
 from graph_compiler.hlo.operators.row import OPERATORS, Context, Operator, check_counts
 
 FAMILIES = (
@@ -64,6 +65,7 @@ __all__ = [
     "CUSTOM_CALLS",
     "FAMILIES",
     "OPERATORS",
+    "REFUSED",
     "Context",
     "Operator",
     "check_counts",
@@ -71,18 +73,25 @@ __all__ = [
 ]
 
 
-def operator(opcode: str) -> type[Operator]:
-    """The row of an opcode. Raises NeuronError hlo-unknown-opcode."""
+def operator(opcode: str, owner: str = "") -> type[Operator]:
+    """The row of an opcode.
+
+    `owner`: the instruction, for the message. Raises NeuronError hlo-unknown-opcode, and
+    hlo-not-supported for opcodes that XLA has and the table has not.
+
+    >>> operator("add").builders
+    ('Add',)
+    """
     row = OPERATORS.get(opcode)
-    if row is None:
-        from difflib import get_close_matches
+    if row is not None:
+        return row
+    from isa.errors import NeuronError
 
-        from isa.errors import NeuronError
+    what = f"{opcode!r} is not an opcode of the operator table" + (f": {owner}." if owner else ".")
+    if opcode in REFUSED:
+        raise NeuronError("hlo-not-supported", what, why=REFUSED[opcode])
+    from difflib import get_close_matches
 
-        near = get_close_matches(opcode, OPERATORS, 1)
-        raise NeuronError(
-            "hlo-unknown-opcode",
-            f"{opcode!r} is not an opcode of the operator table.",
-            hint=f"Did you mean {near[0]!r}?" if near else "",
-        )
-    return row
+    near = get_close_matches(opcode, OPERATORS, 1)
+    hint = f"Did you mean {near[0]!r}?" if near else ""
+    raise NeuronError("hlo-unknown-opcode", what, hint=hint)

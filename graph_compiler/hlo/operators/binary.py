@@ -15,6 +15,8 @@ from graph_compiler.hlo.operators.numerics import (
     wrap,
 )
 from graph_compiler.hlo.operators.row import (
+    ARITHMETIC,
+    TRANSCENDENTAL,
     Array,
     Context,
     Operator,
@@ -37,6 +39,7 @@ class Binary(Operator):
 
     arity = (2, 2)
     lanes = True
+    per_element = ARITHMETIC
     kinds: ClassVar[frozenset[str]] = ANY
 
     @classmethod
@@ -206,6 +209,7 @@ class Power(Binary):
     opcode = "power"
     builders = ("Pow",)
     stablehlo = "power"
+    per_element = TRANSCENDENTAL
     kinds = NUMBER
 
     @classmethod
@@ -381,6 +385,7 @@ class Atan2(Binary):
     opcode = "atan2"
     builders = ("Atan2",)
     stablehlo = "atan2"
+    per_element = TRANSCENDENTAL
     kinds = INEXACT
 
     @classmethod

@@ -15,14 +15,19 @@ from graph_compiler.hlo.operators.control import CopyDone, placeholder
 from graph_compiler.hlo.operators.folding import Folder
 from graph_compiler.hlo.operators.row import (
     Array,
+    CalledWork,
     Context,
     Operator,
+    Work,
     check_scalar_computation,
     operand_array,
+    require_kind,
     require_shape,
+    require_type,
     subject,
     tuple_or_one,
 )
+from graph_compiler.hlo.operators.unary import INTEGER
 from isa.errors import NeuronError
 
 if TYPE_CHECKING:
@@ -65,8 +70,15 @@ def group_of(
     replica, partition = divmod(context.rank, partitions)
     channel = (instruction.attribute("channel_id") or 0) > 0
     groups = stated_groups(instruction)
-    if channel and instruction.attribute("use_global_device_ids"):
-        candidates = groups or [list(range(context.ranks))]
+    if instruction.attribute("use_global_device_ids"):
+        if not channel or not groups:
+            raise NeuronError(
+                "hlo-invalid",
+                f"{subject(instruction)} has global device ids and no "
+                f"{'groups' if channel else 'channel'}.",
+                why="Ids are of devices only where there is a channel and groups are stated.",
+            )
+        candidates = groups
     elif channel and across_partitions:
         groups = groups or [list(range(partitions))]
         candidates = [[replica * partitions + one for one in group] for group in groups]
@@ -110,7 +122,7 @@ class Collective(Operator):
         "channel_id",
         "use_global_device_ids",
     )
-    arity = (1, None)
+    arity: ClassVar[tuple[int, int | None]] = (1, None)
     across_partitions = False
 
     @classmethod
@@ -156,6 +168,13 @@ class AllReduce(Collective):
             types = [shape.element_type] * 2
             check_scalar_computation(instruction, instruction.called[0], types, 1)
         return tuple_or_one(shapes)
+
+    @classmethod
+    def work(cls, instruction: Instruction, called: CalledWork) -> Work:
+        """Of one rank: the other ranks of its group are folded into its results."""
+        shapes = instruction.shape.tuple_shapes or (instruction.shape,)
+        count = sum(shape.size for shape in shapes) * ((group_size(instruction) or 2) - 1)
+        return called(instruction.called[0]).times(count)
 
     @classmethod
     def joined(
@@ -305,6 +324,70 @@ class AllToAll(Collective):
             return [operands[place] for operands in gathered]
         parts = [np.split(ops[0], len(gathered), axis=axes[0])[place] for ops in gathered]
         return [np.concatenate(parts, axis=axes[0])]
+
+
+class RaggedAllToAll(Collective):
+    """Runs of rows of any length go to the ranks of the group, into rows of their outputs.
+
+    Operands are the input, the output and four vectors with one number (or k numbers) for each
+    rank of the group: where a run starts in the input, how long it is, where it starts in the
+    output of the rank that it goes to, and how long the runs are that come from each rank. Rows
+    that nothing goes to stay as they are in operand 1.
+    """
+
+    opcode = "ragged-all-to-all"
+    builders = ("RaggedAllToAll",)
+    arity = (6, 6)
+    across_partitions = True
+
+    @classmethod
+    def infer(cls, instruction: Instruction) -> Shape:
+        rows, output, *vectors = _arrays(instruction)
+        require_type(
+            rows.element_type == output.element_type,
+            instruction,
+            f"rows of {rows} go into {output}.",
+            "Input and output have the same element type.",
+        )
+        for vector in vectors:
+            require_kind(instruction, vector.primitive, INTEGER, "an offset or size")
+        number = group_size(instruction) or 1
+        require_shape(
+            rows.rank > 0
+            and rows.dimensions[1:] == output.dimensions[1:]
+            and rows.rank == output.rank
+            and all(
+                vector.rank == 1
+                and vector.dimensions == vectors[0].dimensions
+                and vector.dimensions[0] % number == 0
+                for vector in vectors
+            ),
+            instruction,
+            f"rows of {rows} go into {output} by ({', '.join(map(str, vectors))}), {number} ranks.",
+            "Rows are alike, and the vectors hold equally many numbers for every rank.",
+        )
+        return output
+
+    @classmethod
+    def joined(
+        cls, instruction: Instruction, gathered: list[list[Array]], place: int, context: Context
+    ) -> list[Array]:
+        result = np.array(gathered[place][1])
+        for rows, _, starts, lengths, targets, _ in gathered:
+            runs = len(starts) // len(gathered)
+            for run in range(place * runs, (place + 1) * runs):
+                start, length, target = int(starts[run]), int(lengths[run]), int(targets[run])
+                if not (0 <= start <= start + length <= len(rows)) or not (
+                    0 <= target <= target + length <= len(result)
+                ):
+                    raise NeuronError(
+                        "hlo-invalid",
+                        f"{subject(instruction)}: rows {start} to {start + length} of {len(rows)} "
+                        f"go to {target} of {len(result)}.",
+                        why="Runs lie within the input and the output.",
+                    )
+                result[target : target + length] = rows[start : start + length]
+        return [result]
 
 
 class CollectiveBroadcast(Collective):

@@ -10,6 +10,7 @@ import numpy as np
 from graph_compiler.hlo.operators.binary import Binary, maximum, minimum
 from graph_compiler.hlo.operators.numerics import binary, total_order_key, widen
 from graph_compiler.hlo.operators.row import (
+    ARITHMETIC,
     Array,
     Context,
     Operator,
@@ -71,6 +72,7 @@ class Select(Operator):
 
     opcode = "select"
     builders = ("Select",)
+    per_element = ARITHMETIC
     stablehlo = "select"
     arity = (3, 3)
     lanes = True
@@ -113,6 +115,7 @@ class Clamp(Operator):
 
     opcode = "clamp"
     builders = ("Clamp",)
+    per_element = ARITHMETIC
     stablehlo = "clamp"
     arity = (3, 3)
     lanes = True

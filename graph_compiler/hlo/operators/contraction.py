@@ -10,8 +10,10 @@ import numpy as np
 from graph_compiler.hlo.operators.numerics import narrow, widen, wrap
 from graph_compiler.hlo.operators.row import (
     Array,
+    CalledWork,
     Context,
     Operator,
+    Work,
     check_axes,
     operand_array,
     require_kind,
@@ -100,6 +102,14 @@ class Dot(Operator):
         others = _free(right, numbers.rhs_batch_dimensions, numbers.rhs_contracting_dimensions)
         shape = left.with_dimensions([*batch, *free, *others])
         return shape.with_element_type(contraction_type(instruction, left, right))
+
+    @classmethod
+    def work(cls, instruction: Instruction, called: CalledWork) -> Work:
+        """A multiply-add for each element of the result and contracted element."""
+        numbers = instruction.attribute("dot_dimension_numbers")
+        left = instruction.operands[0].shape
+        depth = math.prod(left.dimensions[axis] for axis in numbers.lhs_contracting_dimensions)
+        return Work(2 * instruction.shape.size * depth)
 
     @classmethod
     def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
@@ -208,6 +218,15 @@ class RaggedDot(Operator):
         leading = [groups.dimensions[0]] if ragged[0] in dots.lhs_contracting_dimensions else []
         shape = left.with_dimensions([*leading, *batch, *free, *others])
         return shape.with_element_type(contraction_type(instruction, left, right))
+
+    @classmethod
+    def work(cls, instruction: Instruction, called: CalledWork) -> Work:
+        """Every row meets one group, so the groups together are one dot."""
+        dots, _, group = _ragged(instruction.attribute("ragged_dot_dimension_numbers"))
+        right = instruction.operands[1].shape
+        taken = (*group, *dots.rhs_batch_dimensions, *dots.rhs_contracting_dimensions)
+        columns = math.prod(n for axis, n in enumerate(right.dimensions) if axis not in taken)
+        return Work(2 * instruction.operands[0].shape.size * columns)
 
     @classmethod
     def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from graph_compiler.hlo.operators.row import (
+    CalledWork,
     Context,
     Operator,
+    Work,
     operand_array,
     require_shape,
     require_type,
@@ -94,6 +96,10 @@ class Call(Operator):
         return check_call(instruction, instruction.called[0], shapes)
 
     @classmethod
+    def work(cls, instruction: Instruction, called: CalledWork) -> Work:
+        return called(instruction.called[0])
+
+    @classmethod
     def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
         return context.call(instruction.called[0], operands)
 
@@ -130,6 +136,12 @@ class While(Operator):
         )
         _check_choice(instruction, choice, condition)
         return shape
+
+    @classmethod
+    def work(cls, instruction: Instruction, called: CalledWork) -> Work:
+        """One iteration: the graph does not say how many there are."""
+        body, condition = instruction.called
+        return called(body) + called(condition)
 
     @classmethod
     def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
@@ -198,6 +210,11 @@ class Conditional(Operator):
                 "All branches give the same shape.",
             )
         return results[0]
+
+    @classmethod
+    def work(cls, instruction: Instruction, called: CalledWork) -> Work:
+        """The costliest branch."""
+        return max(called(branch) for branch in instruction.called)
 
     @classmethod
     def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
@@ -347,6 +364,10 @@ class AsyncStart(Operator):
             "It gives a tuple of the operands, the result, and contexts.",
         )
         return instruction.shape
+
+    @classmethod
+    def work(cls, instruction: Instruction, called: CalledWork) -> Work:
+        return called(instruction.called[0])
 
     @classmethod
     def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 
 from graph_compiler.hlo.operators.numerics import convert, unsigned_view, wrap
 from graph_compiler.hlo.operators.row import (
+    ARITHMETIC,
     Array,
     Context,
     Operator,
@@ -31,6 +32,7 @@ class Convert(Operator):
 
     opcode = "convert"
     builders = ("ConvertElementType",)
+    per_element = ARITHMETIC
     stablehlo = "convert"
     arity = (1, 1)
     lanes = True
@@ -56,6 +58,7 @@ class StochasticConvert(Operator):
 
     opcode = "stochastic-convert"
     builders = ("StochasticConvertType",)
+    per_element = ARITHMETIC
     arity = (2, 2)
     lanes = True
 

@@ -12,8 +12,10 @@ from graph_compiler.hlo.operators.numerics import narrow, widen
 from graph_compiler.hlo.operators.reduction import positions
 from graph_compiler.hlo.operators.row import (
     Array,
+    CalledWork,
     Context,
     Operator,
+    Work,
     check_axes,
     operand_array,
     require_shape,
@@ -105,6 +107,17 @@ class Convolution(Operator):
         return shape.with_element_type(contraction_type(instruction, left, right))
 
     @classmethod
+    def work(cls, instruction: Instruction, called: CalledWork) -> Work:
+        """A multiply-add wherever an element of the kernel meets one of the input, not padding."""
+        places = _places(instruction.attribute("convolution_dimension_numbers"))
+        left, right = (operand.shape.dimensions for operand in instruction.operands)
+        batch, outputs, *sizes = (instruction.shape.dimensions[axis] for axis in places["output"])
+        spatial = [left[axis] for axis in places["input"][2:]]
+        parts = () if not sizes else instruction.attribute("window").dimensions
+        met = math.prod(_met(*each) for each in zip(parts, spatial, sizes))
+        return Work(2 * batch * outputs * right[places["kernel"][1]] * met)
+
+    @classmethod
     def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
         places = _places(instruction.attribute("convolution_dimension_numbers"))
         x = widen(operands[0]).transpose(places["input"])  # batch, features, spatial
@@ -126,6 +139,16 @@ class Convolution(Operator):
         steps = [(part.stride, part.window_dilation or 1) for part in parts]
         result = convolve(x, kernel, groups, steps, sizes[2:], instruction.shape.primitive)
         return result.transpose(np.argsort(places["output"]))
+
+
+def _met(part: Any, size: int, positions: int) -> int:
+    """Pairs of a position of the window and an element of it that lie on the input's elements."""
+    base, dilation = part.base_dilation or 1, part.window_dilation or 1
+    if part.size * positions > _PATCH_ELEMENTS:
+        return int(part.size * positions)  # too many to look at: as if there were no padding
+    starts = np.arange(positions)[:, np.newaxis] * part.stride - part.padding_low
+    places = starts + np.arange(part.size) * dilation
+    return int(((places >= 0) & (places % base == 0) & (places // base < size)).sum())
 
 
 def _places(numbers: Any) -> dict[str, list[int]]:

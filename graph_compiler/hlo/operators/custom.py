@@ -81,7 +81,7 @@ class CustomCall(Operator):
         function = context.custom_calls.get(target) or CUSTOM_CALLS.get(target)
         if function is None:
             raise NeuronError(
-                "not-supported",
+                "hlo-not-supported",
                 f"{subject(instruction)}: no meaning is known of the target {target!r}.",
                 why="A custom call means what its target is registered to mean.",
                 hint="Pass a function for it: evaluate(..., custom_calls={target: function}).",

@@ -11,8 +11,10 @@ import numpy as np
 from graph_compiler.hlo.operators.folding import Folder, chosen_parameter
 from graph_compiler.hlo.operators.row import (
     Array,
+    CalledWork,
     Context,
     Operator,
+    Work,
     check_axes,
     check_scalar_computation,
     operand_array,
@@ -268,6 +270,10 @@ class Scatter(Operator):
         types = [shape.element_type for shape in shapes]
         check_scalar_computation(instruction, instruction.called[0], types * 2, half)
         return tuple_or_one(shapes)
+
+    @classmethod
+    def work(cls, instruction: Instruction, called: CalledWork) -> Work:
+        return called(instruction.called[0]).times(instruction.operands[-1].shape.size)
 
     @classmethod
     def _check_numbers(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,8 +10,10 @@ import numpy as np
 from graph_compiler.hlo.operators.numerics import narrow, widen_precise
 from graph_compiler.hlo.operators.row import (
     Array,
+    CalledWork,
     Context,
     Operator,
+    Work,
     operand_array,
     require_kind,
     require_shape,
@@ -68,6 +71,10 @@ class TriangularSolve(Operator):
         return b
 
     @classmethod
+    def work(cls, instruction: Instruction, called: CalledWork) -> Work:
+        return Work(instruction.shape.size * instruction.operands[0].shape.dimensions[-1])
+
+    @classmethod
     def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
         options = instruction.attribute("triangular_solve_options")
         a, b = (widen_precise(array) for array in operands)
@@ -109,6 +116,11 @@ class Cholesky(Operator):
         shape = operand_array(instruction, 0)
         _check_square(instruction, shape)
         return shape
+
+    @classmethod
+    def work(cls, instruction: Instruction, called: CalledWork) -> Work:
+        shape = instruction.shape
+        return Work(shape.size * shape.dimensions[-1] // 3)
 
     @classmethod
     def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
@@ -178,6 +190,14 @@ class Fft(Operator):
         return result.with_element_type(_TRANSFORMS[form][shape.element_type])
 
     @classmethod
+    def work(cls, instruction: Instruction, called: CalledWork) -> Work:
+        """5 n log2 n for n complex elements, half of it where one side is real."""
+        count = math.prod(instruction.attribute("fft_length"))
+        real = any(not s.primitive.is_complex for s in _sides(instruction))
+        size = max(shape.size for shape in _sides(instruction))
+        return Work(size * max(0, count - 1).bit_length() * 5 // (2 if real else 1))
+
+    @classmethod
     def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
         lengths = instruction.attribute("fft_length")
         axes = tuple(range(operands[0].ndim - len(lengths), operands[0].ndim))
@@ -186,6 +206,10 @@ class Fft(Operator):
             return np.empty(instruction.shape.dimensions, instruction.shape.numpy_dtype())
         result = transform(widen_precise(operands[0]), tuple(lengths), axes)
         return result.astype(instruction.shape.numpy_dtype())
+
+
+def _sides(instruction: Instruction) -> tuple[Shape, Shape]:
+    return instruction.operands[0].shape, instruction.shape
 
 
 _COMPLEX = {"c64": "c64", "c128": "c128"}

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from graph_compiler.hlo.operators.numerics import narrow, widen_precise
 from graph_compiler.hlo.operators.row import (
     Array,
+    CalledWork,
     Context,
     Operator,
+    Work,
     operand_array,
     require_kind,
     require_shape,
@@ -64,7 +66,18 @@ def _others(instruction: Instruction, rank: int) -> tuple[int, ...]:
     return tuple(axis for axis in range(rank) if axis != feature)
 
 
-class BatchNormTraining(Operator):
+class BatchNorm(Operator):
+    """Arithmetic on every element, and a square root for every feature."""
+
+    flops_per_element: ClassVar[int]
+
+    @classmethod
+    def work(cls, instruction: Instruction, called: CalledWork) -> Work:
+        size = instruction.operands[0].shape.size
+        return Work(size * cls.flops_per_element, instruction.operands[1].shape.size)
+
+
+class BatchNormTraining(BatchNorm):
     """(normalised, mean, variance) of operands (x, scale, offset).
 
     Mean and biased variance are over all dimensions but the feature's; the result is
@@ -74,6 +87,7 @@ class BatchNormTraining(Operator):
     opcode = "batch-norm-training"
     builders = ("Batchnorm", "BatchNormTraining")
     stablehlo = "batch_norm_training"
+    flops_per_element = 8  # mean 1, variance 3, normalisation 4
     attributes = ("epsilon", "feature_index")
     arity = (3, 3)
 
@@ -99,13 +113,14 @@ def _normalise(instruction: Instruction, x: Array, vectors: list[Array]) -> Arra
     return (x - mean) * scale / np.sqrt(variance + epsilon) + offset
 
 
-class BatchNormInference(Operator):
+class BatchNormInference(BatchNorm):
     """(x - mean) * scale / sqrt(variance + epsilon) + offset of (x, scale, offset, mean,
     variance)."""
 
     opcode = "batch-norm-inference"
     builders = ("Batchnorminference", "BatchNormInference")
     stablehlo = "batch_norm_inference"
+    flops_per_element = 4
     attributes = ("epsilon", "feature_index")
     arity = (5, 5)
 
@@ -119,12 +134,13 @@ class BatchNormInference(Operator):
         return narrow(_normalise(instruction, x, vectors), operands[0].dtype)
 
 
-class BatchNormGrad(Operator):
+class BatchNormGrad(BatchNorm):
     """Gradients for (x, scale, offset) of operands (x, scale, mean, variance, gradient)."""
 
     opcode = "batch-norm-grad"
     builders = ("Batchnormgrad", "BatchNormGrad")
     stablehlo = "batch_norm_grad"
+    flops_per_element = 10  # centred 1, its sum 2, sum of gradients 1, combination 6
     attributes = ("epsilon", "feature_index")
     arity = (5, 5)
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from graph_compiler.hlo.operators.numerics import narrow
 from graph_compiler.hlo.operators.row import (
+    TRANSCENDENTAL,
     Array,
     Context,
     Operator,
@@ -203,6 +204,7 @@ class Rng(Operator):
 
     opcode = "rng"
     builders = ("RngUniform", "RngNormal")
+    per_element = TRANSCENDENTAL
     stablehlo = "rng"
     attributes = ("distribution",)
     arity = (2, 2)

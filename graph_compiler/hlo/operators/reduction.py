@@ -11,8 +11,10 @@ from graph_compiler.hlo.operators.folding import Folder
 from graph_compiler.hlo.operators.indexing import scatter_values
 from graph_compiler.hlo.operators.row import (
     Array,
+    CalledWork,
     Context,
     Operator,
+    Work,
     check_axes,
     check_scalar_computation,
     operand_array,
@@ -71,6 +73,11 @@ def _results(instruction: Instruction, shapes: list[Shape], dimensions: Any) -> 
     )
 
 
+def _first(shape: Shape) -> Shape:
+    """The shape of the first of N results."""
+    return shape.tuple_shapes[0] if shape.is_tuple else shape
+
+
 def _pack(values: list[Array]) -> Any:
     return values[0] if len(values) == 1 else tuple(values)
 
@@ -96,6 +103,12 @@ class Reduce(Operator):
         check_axes(instruction, axes, shapes[0].rank, "`dimensions`")
         kept = [size for axis, size in enumerate(shapes[0].dimensions) if axis not in axes]
         return _results(instruction, shapes, kept)
+
+    @classmethod
+    def work(cls, instruction: Instruction, called: CalledWork) -> Work:
+        results = _first(instruction.shape).size
+        count = instruction.operands[0].shape.size - results
+        return called(instruction.called[0]).times(max(0, count))
 
     @classmethod
     def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
@@ -165,11 +178,16 @@ class ReduceWindow(Operator):
         return _results(instruction, shapes, window_sizes(instruction, shapes[0]))
 
     @classmethod
+    def work(cls, instruction: Instruction, called: CalledWork) -> Work:
+        elements = math.prod(part.size for part in instruction.attribute("window").dimensions)
+        count = _first(instruction.shape).size * (elements - 1)
+        return called(instruction.called[0]).times(count)
+
+    @classmethod
     def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
         half = len(operands) // 2
         folder = Folder(instruction.called[0], context)
-        shape = instruction.shape
-        dimensions = (shape.tuple_shapes[0] if shape.is_tuple else shape).dimensions
+        dimensions = _first(instruction.shape).dimensions
         if 0 in dimensions:
             return _pack([np.empty(dimensions, dtype) for dtype in folder.dtypes])
         parts = instruction.attribute("window").dimensions
@@ -225,6 +243,12 @@ class SelectAndScatter(Operator):
         for computation in instruction.called:
             check_scalar_computation(instruction, computation, types, 1)
         return shape
+
+    @classmethod
+    def work(cls, instruction: Instruction, called: CalledWork) -> Work:
+        select, scatter = (called(computation) for computation in instruction.called)
+        elements = math.prod(part.size for part in instruction.attribute("window").dimensions)
+        return (select.times(elements - 1) + scatter).times(instruction.operands[1].shape.size)
 
     @classmethod
     def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
@@ -286,6 +310,10 @@ class Map(Operator):
         return shapes[0].with_element_type(computation.root.shape.element_type)
 
     @classmethod
+    def work(cls, instruction: Instruction, called: CalledWork) -> Work:
+        return called(instruction.called[0]).times(instruction.shape.size)
+
+    @classmethod
     def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
         result = context.lanes(instruction.called[0], operands)[0]
         return np.broadcast_to(result, operands[0].shape)
@@ -331,6 +359,11 @@ class Scan(Operator):
             for shape in outputs
         ]
         return Shape.tuple_of([*stacked, *roots[len(outputs) :]])
+
+    @classmethod
+    def work(cls, instruction: Instruction, called: CalledWork) -> Work:
+        axis, _ = _scan_form(instruction)
+        return called(instruction.called[0]).times(instruction.operands[0].shape.dimensions[axis])
 
     @classmethod
     def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:

@@ -12,7 +12,7 @@ Sources: https://openxla.org/xla/operation_semantics (`builders`), the StableHLO
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -25,6 +25,29 @@ if TYPE_CHECKING:
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Value: TypeAlias = Any
 """An array, a tuple of values, or None for a token."""
+
+
+class Work(NamedTuple):
+    """Arithmetic: exact operations (a multiply-add is two), and functions that are not exact.
+
+    >>> Work(2) + Work(0, 1).times(3)
+    Work(flops=2, transcendentals=3)
+    """
+
+    flops: int = 0
+    transcendentals: int = 0
+
+    def __add__(self, other: Work) -> Work:  # type: ignore[override]
+        return Work(self.flops + other.flops, self.transcendentals + other.transcendentals)
+
+    def times(self, count: int) -> Work:
+        return Work(self.flops * count, self.transcendentals * count)
+
+
+NO_WORK, ARITHMETIC, TRANSCENDENTAL = Work(), Work(1), Work(0, 1)
+
+CalledWork: TypeAlias = "Callable[[Computation], Work]"
+"""The work of one execution of a computation."""
 
 OPERATORS: dict[str, type[Operator]] = {}
 """Every row by its opcode, as HLO text writes it."""
@@ -63,8 +86,8 @@ class Operator:
     `opcode`: as HLO text writes it. `builders`: names of the XLA builder functions that make it.
     `stablehlo`: name of the StableHLO operation, "" where there is none. `attributes`: the fields
     of the proto that it reads. `arity`: least and most operands, None for any number. `calls`:
-    least and most computations called. `lanes`, `scalar_identity`: see the module. The docstring is
-    the reference.
+    least and most computations called. `lanes`, `scalar_identity`: see the module. `per_element`:
+    the work for one element of the result. The docstring is the reference.
     """
 
     opcode: ClassVar[str]
@@ -75,6 +98,7 @@ class Operator:
     calls: ClassVar[tuple[int, int | None]] = (0, 0)
     lanes: ClassVar[bool] = False
     scalar_identity: ClassVar[bool] = False
+    per_element: ClassVar[Work] = NO_WORK
 
     def __init_subclass__(cls) -> None:
         if "opcode" in vars(cls):
@@ -101,6 +125,11 @@ class Operator:
     def evaluate(cls, instruction: Instruction, operands: list[Value], context: Context) -> Value:
         """The instruction's value. `operands` are not written to; views of them may return."""
         raise TypeError(f"the row of {cls.opcode} has no meaning")
+
+    @classmethod
+    def work(cls, instruction: Instruction, called: CalledWork) -> Work:
+        """What one execution computes; `called` gives the work of called computations."""
+        return cls.per_element.times(instruction.shape.size)
 
 
 def subject(instruction: Instruction) -> str:

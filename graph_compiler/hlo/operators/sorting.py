@@ -9,8 +9,10 @@ import numpy as np
 from graph_compiler.hlo.operators.numerics import total_order_key, widen
 from graph_compiler.hlo.operators.row import (
     Array,
+    CalledWork,
     Context,
     Operator,
+    Work,
     check_scalar_computation,
     operand_array,
     require_shape,
@@ -57,6 +59,13 @@ class Sort(Operator):
         types = [shape.element_type for shape in shapes for _ in range(2)]
         check_scalar_computation(instruction, instruction.called[0], types, 1)
         return tuple_or_one(shapes)
+
+    @classmethod
+    def work(cls, instruction: Instruction, called: CalledWork) -> Work:
+        """A comparison for each element and bit of its position."""
+        shape, axis = instruction.operands[0].shape, instruction.attribute("dimensions")[0]
+        depth = max(0, shape.dimensions[axis] - 1).bit_length()
+        return called(instruction.called[0]).times(shape.size * depth)
 
     @classmethod
     def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:

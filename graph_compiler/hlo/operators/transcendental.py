@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from graph_compiler.hlo.operators.numerics import precise, unary
-from graph_compiler.hlo.operators.row import Array
+from graph_compiler.hlo.operators.row import TRANSCENDENTAL, Array
 from graph_compiler.hlo.operators.unary import INEXACT, REAL, Unary
 
 
@@ -16,6 +16,7 @@ class Transcendental(Unary):
     """A function that is not exact: computed more precisely, rounded once."""
 
     kinds = INEXACT
+    per_element = TRANSCENDENTAL
     formula: ClassVar[Any]
 
     @classmethod

@@ -8,6 +8,7 @@ import numpy as np
 
 from graph_compiler.hlo.operators.numerics import unary, unsigned_view, wrap
 from graph_compiler.hlo.operators.row import (
+    ARITHMETIC,
     Array,
     Context,
     Operator,
@@ -31,6 +32,7 @@ class Unary(Operator):
 
     arity = (1, 1)
     lanes = True
+    per_element = ARITHMETIC
     kinds: ClassVar[frozenset[str]] = NUMBER
 
     @classmethod
