@@ -2,7 +2,8 @@
 
 The vendor's encoding is not public; this one is designed from public needs: the operands and
 attributes of the instruction table, 256 semaphores, 64 registers, and dtype codes of the runtime.
-An instruction is one 64-byte slot, or more where its semaphores need it, little-endian:
+An instruction is one 64-byte slot, or more where its semaphores or a list of operands need it,
+little-endian:
 
     bytes 0-1  opcode                    byte 4     semaphore waits
     byte 2     engine                    byte 5     semaphore updates

@@ -400,6 +400,15 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         "Check that the body changes the register that the loop tests, or raise the limit.",
         _LOOPS,
     ),
+    "indices-not-unique": _entry(
+        407,
+        "Two rows added to one",
+        "Transfers read, add and write rows independently: where an index comes twice, one of the "
+        "sums may be lost (SDK nki.isa.dma_compute, unique_indices).",
+        "Make the indices of a scatter differ, or drop rows with an index outside the tensor and "
+        "oob_mode.skip.",
+        _API,
+    ),
     "container-truncated": _entry(
         501,
         "Container is incomplete",

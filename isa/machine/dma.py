@@ -11,6 +11,9 @@ from isa.fields import SBUF, SBUF_OR_HBM, Attribute, Kind, Read, Write
 from isa.machine import costs
 from isa.spec import MachineInstruction
 
+MOST_SOURCES = 16
+"""Tensors that one transfer can add (SDK nki.isa.dma_compute)."""
+
 
 class DmaCopy(MachineInstruction):
     """dst = src, element by element in row-major order; shapes may differ, counts may not.
@@ -48,3 +51,38 @@ class DmaTranspose(MachineInstruction):
     src = Read(SBUF_OR_HBM)
     queue = Attribute(kind=Kind.integer, doc="index of the queue in the core's queue list")
     dge_mode = Attribute(kind=Kind.dge_mode, default=DgeMode.none)
+
+
+class DmaCompute(MachineInstruction):
+    """dst = the sum of the sources, in fp32 in their order, cast to dst's dtype.
+
+    Any operand may carry row indices, then dst's rows are the rows that they select; all row
+    indices name the same rows in the same order. Sources that are left over are absent.
+    """
+
+    opcode = 0x62
+    engines = (Engine.sync, Engine.scalar, Engine.gpsimd, Engine.vector, Engine.tensor)
+    cost = costs.DMA_TRIGGER
+    asynchronous = True
+    document = "nki/api/nki.isa.rst#nki.isa.dma_compute"
+    dst = Write(SBUF_OR_HBM, vector_offset=True)
+    src0 = Read(SBUF_OR_HBM, vector_offset=True)
+    src1 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
+    src2 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
+    src3 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
+    src4 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
+    src5 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
+    src6 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
+    src7 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
+    src8 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
+    src9 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
+    src10 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
+    src11 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
+    src12 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
+    src13 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
+    src14 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
+    src15 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
+    op = Attribute(kind=Kind.alu)
+    queue = Attribute(kind=Kind.integer, doc="index of the queue in the core's queue list")
+    dge_mode = Attribute(kind=Kind.dge_mode, default=DgeMode.none)
+    oob_mode = Attribute(kind=Kind.oob_mode, default=OobMode.error)

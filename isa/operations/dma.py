@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from isa import rules
 from isa.enums import DgeMode, Engine, OobMode
@@ -127,3 +127,79 @@ class DmaTranspose(Operation):
         dst, src, _, _, mode, _ = values
         engine = Engine.gpsimd if mode is DgeMode.swdge else Engine.sync
         return (Instruction(dma.DmaTranspose, engine, (dst, src, 0, mode)),)
+
+
+class DmaCompute(Operation):
+    """dst = the sum of the tensors in srcs, by the DMA engines: in fp32, in their order.
+
+    srcs are 1 to 16 tensors of as many elements as dst; one alone is copied. With row indices the
+    sum is added to rows in place. Scatter: dst and one source are the same rows of a tensor in HBM,
+    selected by the same indices, the other source is in SBUF. Gather: one source is rows of a
+    tensor in HBM, dst is in SBUF and is the other source. Indices of a scatter differ from each
+    other: `unique_indices` promises it, and an index that comes twice is an error when the kernel
+    runs. Rows outside are an error, or skipped with oob_mode.skip.
+
+    Raises shape-mismatch, dtype-not-allowed, operator-not-allowed (reduce_op is not nl.add),
+    value-not-allowed (scales other than 1.0), indirect (other uses of row indices), symbol-index
+    (an address that registers move); when the kernel runs, dynamic-out-of-bounds and
+    indices-not-unique.
+
+    Example:
+        >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+        >>> @nki.jit
+        ... def add_rows(table, rows, indices):
+        ...     index = nl.load(indices)
+        ...     there = table.vector_select(0, index)
+        ...     nisa.dma_compute(dst=there, srcs=[there, nl.load(rows)], reduce_op=nl.add)
+        >>> table = np.zeros((4, 2), np.float32)
+        >>> add_rows(table, np.array([[1, 2], [3, 4]], np.float32), np.array([[3], [0]], np.int32))
+        >>> print(table)
+        [[3. 4.]
+         [0. 0.]
+         [0. 0.]
+         [1. 2.]]
+    """
+
+    name = "dma_compute"
+    document = "nki/api/nki.isa.rst#nki.isa.dma_compute"
+    engines = (Engine.sync, Engine.gpsimd)
+    lists: ClassVar[dict[str, tuple[str, ...]]] = {
+        "srcs": tuple(f"src{i}" for i in range(dma.MOST_SOURCES))
+    }
+    dst = Write(SBUF_OR_HBM, vector_offset=True)
+    src0 = Read(SBUF_OR_HBM, vector_offset=True)
+    src1 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
+    src2 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
+    src3 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
+    src4 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
+    src5 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
+    src6 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
+    src7 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
+    src8 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
+    src9 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
+    src10 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
+    src11 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
+    src12 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
+    src13 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
+    src14 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
+    src15 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
+    reduce_op = Attribute(kind=Kind.alu)
+    scales = Attribute(kind=Kind.numbers, optional=True, default=None)
+    unique_indices = Attribute(kind=Kind.flag, default=True)
+    oob_mode = Attribute(kind=Kind.oob_mode, default=OobMode.error)
+    rules = (
+        rules.operator_among("reduce_op", ("add",), "nki/api/nki.isa.rst#nki.isa.dma_compute"),
+        rules.SUM_ELEMENTS,
+        rules.SUM_SCALES,
+        rules.SUM_INDICES,
+    )
+
+    @classmethod
+    def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
+        dst, *sources = values[: dma.MOST_SOURCES + 1]
+        op, _, _, oob_mode = values[dma.MOST_SOURCES + 1 :]
+        indexed = any(rules.has_rows(access) for access in (dst, *sources))
+        mode = DgeMode.swdge if indexed else DgeMode.none
+        store = not dst.storage.memory.on_chip
+        engine = Engine.gpsimd if indexed or store else Engine.sync
+        return (Instruction(dma.DmaCompute, engine, (dst, *sources, op, 0, mode, oob_mode)),)

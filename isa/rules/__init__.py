@@ -19,6 +19,7 @@ from isa.rules.array import (
     MATMUL_TRANSPOSE,
     TILE_PARTITIONS,
 )
+from isa.rules.dma_sum import SUM_ELEMENTS, SUM_INDICES, SUM_SCALES, has_rows
 from isa.rules.form import Call, Rule, Violation
 from isa.rules.gather import GATHER_COUNT, GATHER_GROUPS, SHUFFLE_MASK, gather_positions
 from isa.rules.generic import check_call
@@ -118,6 +119,9 @@ __all__ = [
     "SCALAR_COPY_GENERATION",
     "SEED_BITS",
     "SHUFFLE_MASK",
+    "SUM_ELEMENTS",
+    "SUM_INDICES",
+    "SUM_SCALES",
     "TENSOR_SCALAR_ENGINE",
     "TILE_PARTITIONS",
     "TOP_K_COUNTS",
@@ -139,6 +143,7 @@ __all__ = [
     "dimensions_at_most",
     "float32_columns",
     "gather_positions",
+    "has_rows",
     "loaded_value",
     "not_both_psum",
     "one_element",

@@ -443,6 +443,7 @@ _KINDS: dict[Kind, Callable[[Parser, Line], Any]] = {
     Kind.activation: lambda parser, line: line.choice(ACTIVATIONS, "an activation"),
     Kind.pattern: Parser.pattern,
     Kind.integers: Parser.integers,
+    Kind.numbers: lambda parser, line: parser._tuple(line, parser.number),
     Kind.register: Parser.register,
     Kind.value: Parser.bound,
     Kind.target: lambda parser, line: line.integer(),

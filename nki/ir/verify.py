@@ -371,6 +371,7 @@ _KINDS: dict[Kind, Callable[[Any], bool]] = {
         isinstance(value, tuple) and all(_are_integers(pair) and len(pair) == 2 for pair in value)
     ),
     Kind.integers: _are_integers,
+    Kind.numbers: lambda value: isinstance(value, tuple) and all(map(_is_number, value)),
     Kind.register: lambda value: isinstance(value, Register),
     Kind.value: lambda value: _is_form(value) or isinstance(value, Register),
     Kind.target: lambda value: type(value) is int,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from isa.enums import DgeMode as dge_mode
+from isa.enums import DmaEngine as dma_engine
 from isa.enums import Engine as engine
 from isa.enums import MatmulPerfMode as matmul_perf_mode
 from isa.enums import NcVersion as nc_version
 from isa.enums import OobMode as oob_mode
 from isa.enums import ReduceCommand as reduce_cmd
 from isa.errors import NeuronError
+from isa.errors import NeuronError as NkiValidationError
 from isa.operations import OPERATIONS
 from nki import settings
 from nki.errors import USER_FRAMES
@@ -36,6 +38,22 @@ def get_nc_version() -> nc_version:
     context = CURRENT.get()
     target = settings.target() if context is None else context.target
     return nc_version(target.generation)
+
+
+FIRST_REVISION = 0
+"""The revision of every generation's silicon that the tables describe."""
+
+
+def get_nc_sub_version() -> int:
+    """The revision of the target's silicon within its generation: 0, the first one.
+
+    Source: SDK nki/api/nki.isa.rst#nki.isa.get_nc_sub_version
+
+    >>> import nki.isa as nisa
+    >>> nisa.get_nc_sub_version()
+    0
+    """
+    return FIRST_REVISION
 
 
 def register_alloc(x: int | None = None) -> VirtualRegister:
@@ -75,9 +93,12 @@ globals().update(FUNCTIONS)
 
 __all__ = [
     "NkiInstruction",
+    "NkiValidationError",
     "VirtualRegister",
     "dge_mode",
+    "dma_engine",
     "engine",
+    "get_nc_sub_version",
     "get_nc_version",
     "gpsimd_engine",
     "matmul_perf_mode",

@@ -400,8 +400,8 @@ def _source(row: type[Operation], namespace: dict[str, Any]) -> str:
         " _extra, _unknown)",
     ]
     for operand, optional in overwrites:
-        given = f"{operand} is not None and " if optional else ""
-        lines.append(f"    if {given}{operand}.storage.memory is _psum:")
+        present = f"{operand} is not None and " if optional else ""
+        lines.append(f"    if {present}{operand}.storage.memory is _psum:")
         if matmul:
             lines.append(f"        {matmul} = _context.accumulate({operand}, {matmul}, _location)")
         else:

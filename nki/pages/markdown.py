@@ -80,7 +80,17 @@ def state(found: Iterable[EngineState]) -> str:
 def fields(row: type[Row]) -> str:
     """The fields of a row: kind, where it may be, dtypes, default."""
     rows = []
+    listed = getattr(row, "lists", {})
+    first = {names[0]: (parameter, len(names)) for parameter, names in listed.items()}
+    hidden = {name for names in listed.values() for name in names[1:]}
     for name, field in row.fields.items():
+        if name in hidden:
+            continue
+        if name in first:
+            name, most = first[name]
+            kind = f"list of 1 to {most}: {field_kind(field)}"
+            rows.append((code(name), kind, _where(field), "required", field.doc))
+            continue
         rows.append((code(name), field_kind(field), _where(field), _default(field), field.doc))
     return table(("field", "what", "memories, dtypes, choices", "default", "notes"), rows)
 
@@ -104,6 +114,7 @@ _KIND_WORDS = {
     "accumulate": "True, False or None (inferred)",
     "pattern": "[step, count] pairs",
     "integers": "integers",
+    "numbers": "list of numbers",
     "value": "integer or register",
     "priority": "0 to 3, or None",
     "target": "index of an instruction",

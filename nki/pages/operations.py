@@ -126,9 +126,7 @@ def _placeholder(field: str, length: int) -> _Placeholder:
     return found
 
 
-def _choices(
-    name: str, field: Field, length: int, varies: bool, listed: bool
-) -> list[Any]:
+def _choices(name: str, field: Field, length: int, varies: bool, listed: bool) -> list[Any]:
     """Values to try for one field: what an expansion may depend on, else a placeholder."""
     if isinstance(field, Operand):
         return [_placeholder(name, length), *([None] if field.optional and not listed else [])]

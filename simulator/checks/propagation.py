@@ -265,19 +265,31 @@ def _dma_copy(use: Use) -> None:
     dst_value, src_value = use.values[0], use.values[1]
     if dst_value is None or src_value is None:
         return
-    dst, src = use.operand(0), use.operand(1)
-    for operand in (dst, src):
+    _moved(use, (1,))
+
+
+@propagates(dma.DmaCompute)
+def _dma_compute(use: Use) -> None:
+    sources = range(1, 1 + dma.MOST_SOURCES)
+    _moved(use, [position for position in sources if use.values[position] is not None])
+
+
+def _moved(use: Use, sources: Sequence[int]) -> None:
+    """dst = an element-wise function of the sources, of which rows may be skipped."""
+    dst, dst_value = use.operand(0), use.values[0]
+    for operand in (dst, *(use.operand(position) for position in sources)):
         if operand.index is not None:
             use.read(operand.index)
-    if not isinstance(dst_value, Indirect) and not isinstance(src_value, Indirect):
-        mask = use.read(src)
-        dst.write(None if mask is None else mask.reshape(dst.view.shape))
-        return
-    mask, moved = _gathered(use, src, src_value)
+    shape = dst_value.shape
+    mask: Mask = None
+    moved: Mask = None
+    for position in sources:
+        part, rows = _gathered(use, use.operand(position), use.values[position])
+        mask = both(mask, None if part is None else part.reshape(shape))
+        moved = both(moved, rows)
     if isinstance(dst_value, Indirect):
         _scatter(dst, dst_value, mask, moved)
         return
-    shape = dst.view.shape
     if moved is not None:
         # Rows that were skipped keep their marks.
         count = moved.size

@@ -6,8 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from isa.alu import AluOperator
+from isa.errors import NeuronError
 from isa.machine import dma
-from simulator.conversion import convert
+from simulator.conversion import canonical_nan, convert, load_fp32, store
+from simulator.elementwise import alu
 from simulator.machine import CoreState
 from simulator.oracle.table import kernel
 from simulator.views import Indirect, bits
@@ -68,3 +71,46 @@ def dma_transpose(state: CoreState, dst: Array, src: Array, queue: int, dge_mode
     """Returns the rows of dst."""
     bits(dst)[...] = transposed(bits(src)).copy()
     return dst.shape[0]
+
+
+@kernel(dma.DmaCompute)
+def dma_compute(state: CoreState, dst: Any, *values: Any) -> int:
+    """Returns the rows written."""
+    sources = [source for source in values[: dma.MOST_SOURCES] if source is not None]
+    op: AluOperator = values[dma.MOST_SOURCES]
+    combine = alu(op.name, "float32")
+    total: Any = None
+    moved: Any = None
+    for source in sources:
+        rows, inside = source.gather() if isinstance(source, Indirect) else (source, None)
+        part = load_fp32(rows).reshape(dst.shape)
+        total = part if total is None else combine(total, part)
+        if inside is not None:
+            moved = inside
+    result = np.empty(dst.shape, dst.dtype)
+    store(result, canonical_nan(total))
+    if isinstance(dst, Indirect):
+        _refuse_repeated(dst)
+        return dst.scatter(result)
+    if moved is None:
+        bits(dst)[...] = bits(result)
+        return dst.shape[0] if dst.ndim else 1
+    # Rows that are skipped keep what the destination holds.
+    rows = bits(dst).reshape(moved.size, -1)
+    written = np.where(moved[:, None], bits(result).reshape(rows.shape), rows)
+    bits(dst)[...] = written.reshape(dst.shape)
+    return int(np.count_nonzero(moved))
+
+
+def _refuse_repeated(dst: Indirect) -> None:
+    """Raise NeuronError indices-not-unique where two rows are added to one."""
+    index, inside = dst.rows()
+    if inside is not None:
+        index = index[inside]
+    values, counts = np.unique(index, return_counts=True)
+    if (counts > 1).any():
+        position = int(np.argmax(counts > 1))
+        raise NeuronError(
+            "indices-not-unique",
+            f"Row {values[position]} is selected {counts[position]} times.",
+        )

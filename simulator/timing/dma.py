@@ -67,12 +67,14 @@ class Transfer:
 def transfer_key(instruction: Instruction) -> tuple[Any, ...]:
     """What the plan of a transfer depends on: everything but addresses."""
     row, values = instruction.row, instruction.values
-    dst, src = values[row.writes[0]], values[row.reads[0]]
-    return (
-        values[row.field_names.index("queue")],
-        _shape(dst),
-        _shape(src),
-    )
+    shapes = (_shape(p) for p in (values[row.writes[0]], *_sources(instruction)))
+    return (row, values[row.field_names.index("queue")], *shapes)
+
+
+def _sources(instruction: Instruction) -> list[AccessPattern]:
+    """What a transfer reads; there are several where the DMA engines compute."""
+    values = instruction.values
+    return [p for p in (values[i] for i in instruction.row.reads) if isinstance(p, AccessPattern)]
 
 
 def _shape(pattern: AccessPattern) -> tuple[Any, ...]:
@@ -91,30 +93,32 @@ def plan_transfer(instruction: Instruction, target: Target) -> Transfer:
     """The transfer that a DMA instruction of a bound program starts, with all its rows."""
     row, values = instruction.row, instruction.values
     dst: AccessPattern = values[row.writes[0]]
-    src: AccessPattern = values[row.reads[0]]
-    size = max(DTYPES[dst.dtype].size, DTYPES[src.dtype].size)
+    sources = _sources(instruction)
+    src = sources[0]
     rate = target.dma_bytes_per_ns_per_engine.value
-    if dst.dtype != src.dtype:
+    if len(sources) > 1 or dst.dtype != src.dtype:
         rate *= target.dma_compute_fraction.value
-    run = min(run_elements(dst, src) * size, target.dma_descriptor_max_bytes.value)
-    engines = target.dma_engines.value
-    chip = next((p for p in (dst, src) if p.memory.on_chip), None)
-    if chip is None:
-        counts = _even_counts(elements(dst) * size, run, engines)
-    else:
-        counts = _partition_counts(chip, size, run, engines, target.partitions.value)
+    # Each source is read by descriptors of its own.
+    counts: dict[int, tuple[int, int]] = {}
+    for source in sources:
+        for engine, (n, b) in _counts(dst, source, target).items():
+            known = counts.get(engine, (0, 0))
+            counts[engine] = (known[0] + n, known[1] + b)
     overhead = target.dma_descriptor_ns.value
     work = tuple((e, n * overhead + b / rate) for e, (n, b) in counts.items())
     times = {ns for _, ns in work}
-    stores = chip is src and not dst.memory.on_chip
+    engines = target.dma_engines.value
+    stores = src.memory.on_chip and not dst.memory.on_chip
     if stores:
         dispatch = target.dma_store_dispatch_ns.value
         tail = target.dma_store_tail_ns.value + target.dma_store_notify_ns.value
     else:
         dispatch = target.dma_load_dispatch_ns.value
         tail = target.dma_load_tail_ns.value + target.dma_load_notify_ns.value
-    indexed = next((p for p in (dst, src) if p.vector_offset is not None), None)
-    read = elements(src) * src.partitions * DTYPES[src.dtype].size
+    operands = (dst, *sources)
+    indexed = next((p for p in operands if p.vector_offset is not None), None)
+    reads = [elements(p) * p.partitions * DTYPES[p.dtype].size for p in sources]
+    from_hbm = sum(n for n, p in zip(reads, sources) if not p.memory.on_chip)
     written = elements(dst) * dst.partitions * DTYPES[dst.dtype].size
     return Transfer(
         queue=values[row.field_names.index("queue")],
@@ -124,13 +128,24 @@ def plan_transfer(instruction: Instruction, target: Target) -> Transfer:
         tail_ns=tail,
         direction=f"{place(src)}->{place(dst)}",
         bytes=written,
-        read_bytes=read,
+        read_bytes=sum(reads),
         descriptors=sum(n for n, _ in counts.values()),
         rows=_rows(indexed if indexed is not None else dst),
-        dynamic=any(p.registers or p.vector_offset is not None for p in (dst, src)),
+        dynamic=any(p.registers or p.vector_offset is not None for p in operands),
         engine_ns=sum(ns for _, ns in work),
-        hbm_bytes=(0 if src.memory.on_chip else read, 0 if dst.memory.on_chip else written),
+        hbm_bytes=(from_hbm, 0 if dst.memory.on_chip else written),
     )
+
+
+def _counts(dst: AccessPattern, src: AccessPattern, target: Target) -> dict[int, tuple[int, int]]:
+    """(descriptors, bytes) by engine for moving one source to the destination."""
+    size = max(DTYPES[dst.dtype].size, DTYPES[src.dtype].size)
+    run = min(run_elements(dst, src) * size, target.dma_descriptor_max_bytes.value)
+    engines = target.dma_engines.value
+    chip = next((p for p in (dst, src) if p.memory.on_chip), None)
+    if chip is None:
+        return _even_counts(elements(dst) * size, run, engines)
+    return _partition_counts(chip, size, run, engines, target.partitions.value)
 
 
 def place(pattern: AccessPattern) -> str:

