@@ -102,6 +102,7 @@ BN_AGGREGATE = Cost(Case("Max(MIN_II, 13*N/3*S)", source=_DOCUMENTED))
 SELECT_REDUCE = Cost(Case(_STREAM, source="not published: as tensor_scalar_reduce", assumed=True))
 RANGE_SELECT = Cost(Case(_STREAM, source=_DOCUMENTED))
 EXPONENTIAL = Cost(Case(_STREAM, source="not published: as tensor_scalar_reduce", assumed=True))
+QUANTIZE_MX = Cost(Case("Max(MIN_II, N/4)", source="ARCH4 (QuantizeMX: four elements a cycle)"))
 STREAM_SHUFFLE = Cost(Case(_STREAM, source=_DOCUMENTED))
 TRANSPOSE_32 = Cost(
     Case("Max(89, N)", "generation >= 3", _MEASURED + " (93 ns an issue)"),
@@ -195,6 +196,12 @@ TRANSPOSE_MOVING = Cost(
     Case("2*Max(MIN_II, N)", "moving_dtype == 'float32'", "ARCH3 (2x for fp32)"),
     Case(_STREAM, source=_DOCUMENTED),
 )
+# N counts packed elements: four values stream in the time of one bfloat16 element.
+_QUAD = "ARCH4 (MX: as bf16 of a quarter of the contraction)"
+LOAD_STATIONARY_MX = Cost(
+    Case("Max(MIN_II/2, N/load_stationary_columns_per_cycle)", source=_QUAD), completion=_DONE
+)
+MULTIPLY_MOVING_MX = Cost(Case(_STREAM, source=_QUAD))
 TRANSPOSE_STATIONARY = Cost(
     Case("2*Max(N, Min(MIN_II, P))", "out_bytes == 4 and generation >= 3", "ARCH3 (2x for fp32)"),
     Case("fp32_matmul_passes*Max(N, Min(MIN_II, P))", "out_bytes == 4", _DOCUMENTED),

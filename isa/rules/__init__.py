@@ -44,6 +44,7 @@ from isa.rules.movement import (
     dge_mode,
     transpose_mode,
 )
+from isa.rules.mx import QUANTIZE_SHAPE, scales_of
 from isa.rules.operands import (
     ACTIVATION_BIAS,
     ACTIVATION_REDUCE_OPERATOR,
@@ -111,6 +112,7 @@ __all__ = [
     "MATMUL_TRANSPOSE",
     "MEMSET_VALUE",
     "RAND_LIMITS",
+    "QUANTIZE_SHAPE",
     "RANGE_FILL",
     "RANGE_POSITIONS",
     "REDUCE_AXES",
@@ -165,6 +167,7 @@ __all__ = [
     "same_partitions",
     "same_row_elements",
     "state_words",
+    "scales_of",
     "transpose_engine",
     "transpose_mode",
 ]

@@ -18,6 +18,7 @@ from isa.errors import NeuronError
 from isa.spec import MachineInstruction
 from simulator.checks import (  # noqa: F401 (each registers its rows)
     gather_rows,
+    mx_rows,
     random_rows,
     vector_rows,
 )

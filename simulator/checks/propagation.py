@@ -182,8 +182,18 @@ def _affine_select(use: Use) -> None:
 
 @propagates(tensor.LoadStationary)
 def _load_stationary(use: Use) -> None:
-    src, row, column = use.operand(0), use.values[1], use.values[2]
-    mask = use.read(src)
+    load_marks(use, use.read(use.operand(0)), use.values[1], use.values[2])
+
+
+@propagates(tensor.LoadStationaryPairs)
+def _load_stationary_pairs(use: Use) -> None:
+    mask = use.read(use.operand(0))
+    merged = None if mask is None else mask.reshape(2 * mask.shape[0], -1)
+    load_marks(use, merged, use.values[1], 0)
+
+
+def load_marks(use: Use, mask: Mask, row: int, column: int) -> None:
+    """Marks [k, *free] of a tile that is loaded at a corner of the array."""
     key = (use.state.number, row, column)
     if mask is None:
         use.shadow.stationary.pop(key, None)
@@ -191,34 +201,24 @@ def _load_stationary(use: Use) -> None:
         use.shadow.stationary[key] = mask.reshape(mask.shape[0], -1)
 
 
-@propagates(tensor.LoadStationaryPairs)
-def _load_stationary_pairs(use: Use) -> None:
-    src, row = use.operand(0), use.values[1]
-    mask = use.read(src)
-    key = (use.state.number, row, 0)
-    if mask is None:
-        use.shadow.stationary.pop(key, None)
-    else:
-        use.shadow.stationary[key] = mask.reshape(2 * mask.shape[0], -1)
-
-
 @propagates(tensor.MultiplyMoving, tensor.MultiplyMovingOneZero, tensor.TransposeMoving)
 def _multiply_moving(use: Use) -> None:
     accumulate, row, column = use.values[2:5]
-    _product(use, row, column, accumulate, 1)
+    multiply_marks(use, use.read(use.operand(1)), accumulate, row, column)
 
 
 @propagates(tensor.MultiplyMovingPairs)
 def _multiply_moving_pairs(use: Use) -> None:
-    _product(use, use.values[3], 0, use.values[2], 2)
+    mask = use.read(use.operand(1))
+    merged = None if mask is None else mask.reshape(2 * mask.shape[0], -1)
+    multiply_marks(use, merged, use.values[2], use.values[3], 0)
 
 
-def _product(use: Use, row: int, column: int, accumulate: bool, lanes: int) -> None:
-    """A result is initialised when its column of the loaded tile and of moving are; a partition
-    of moving holds `lanes` elements of the contraction."""
-    dst, moving = use.operand(0), use.operand(1)
+def multiply_marks(use: Use, streamed: Mask, accumulate: bool, row: int, column: int) -> None:
+    """A result is initialised when its column of the loaded tile and its column of `streamed`
+    [k, *free] are, and, accumulating, what it is added to."""
+    dst = use.operand(0)
     stationary = use.shadow.stationary.get((use.state.number, row, column))
-    streamed = use.read(moving)
     held = use.read(dst) if accumulate else None
     if stationary is None and streamed is None:
         dst.write(held)
@@ -228,7 +228,7 @@ def _product(use: Use, row: int, column: int, accumulate: bool, lanes: int) -> N
     if stationary is not None:
         mask &= _every(stationary, 0)[:, None]
     if streamed is not None:
-        mask &= _every(streamed.reshape(lanes * streamed.shape[0], -1), 0)[None, :]
+        mask &= _every(streamed.reshape(streamed.shape[0], -1), 0)[None, :]
     dst.write(both(mask.reshape(shape), held))
 
 

@@ -24,6 +24,7 @@ from simulator.oracle import (  # noqa: F401  (each registers its kernels)
     elementwise,
     gather,
     gpsimd,
+    mx,
     random,
     scalar,
     scan,

@@ -24,7 +24,8 @@ def load_stationary(state: CoreState, src: Array, row: int, column: int) -> None
     state.stationary[row, column] = StationaryTile(tile.reshape(src.shape[0], -1))
 
 
-def _loaded(state: CoreState, row: int, column: int) -> StationaryTile:
+def loaded_tile(state: CoreState, row: int, column: int) -> StationaryTile:
+    """The tile at a corner of the array. Raises NeuronError ir-invalid where none was loaded."""
     tile = state.stationary.get((row, column))
     if tile is None:
         raise NeuronError(
@@ -39,7 +40,7 @@ def multiply_moving(
     state: CoreState, dst: Array, moving: Array, accumulate: bool, row: int, column: int
 ) -> None:
     streamed = load_fp32(moving).reshape(moving.shape[0], -1)
-    finish_product(dst, multiplied(_loaded(state, row, column), streamed), accumulate)
+    finish_product(dst, multiplied(loaded_tile(state, row, column), streamed), accumulate)
 
 
 def multiplied(loaded: StationaryTile, streamed: Array) -> Array:
@@ -71,14 +72,14 @@ def multiply_moving_pairs(
     state: CoreState, dst: Array, moving: Array, accumulate: bool, row: int
 ) -> None:
     streamed = load_fp32(moving).reshape(2 * moving.shape[0], -1)
-    finish_product(dst, multiplied(_loaded(state, row, 0), streamed), accumulate)
+    finish_product(dst, multiplied(loaded_tile(state, row, 0), streamed), accumulate)
 
 
 @kernel(tensor.TransposeMoving)
 def transpose_moving(
     state: CoreState, dst: Array, moving: Array, accumulate: bool, row: int, column: int
 ) -> None:
-    tile = _loaded(state, row, column).tile
+    tile = loaded_tile(state, row, column).tile
     picks, empty = picked_rows(moving)
     turned = tile.T[:, picks]
     bits(turned)[:, empty] = 0
@@ -110,7 +111,7 @@ def picked_rows(moving: Array) -> tuple[Array, Array]:
 
 @kernel(tensor.TransposeStationary)
 def transpose_stationary(state: CoreState, dst: Array) -> None:
-    turned = _loaded(state, 0, 0).tile.T
+    turned = loaded_tile(state, 0, 0).tile.T
     if same_type(dst, turned):
         bits(dst)[...] = bits(turned).reshape(dst.shape)
     else:

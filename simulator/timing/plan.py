@@ -13,10 +13,11 @@ from typing import Any
 
 from isa.access import AccessPattern
 from isa.cost import elements
+from isa.dtypes import DTYPES
 from isa.enums import DgeMode, Engine, Memory
 from isa.errors import NeuronError
 from isa.fields import Kind
-from isa.machine import control, tensor
+from isa.machine import control, mx, tensor
 from isa.program import CoreProgram
 from isa.spec import Instruction, MachineInstruction
 from isa.target import Target
@@ -30,6 +31,8 @@ MEMORY_REGISTER, LOOP_BEGIN, LOOP_END, BRANCH, BARRIER, DRAIN, HALT = range(7, 1
 _KINDS: dict[type[MachineInstruction], int] = {
     tensor.LoadStationary: LOAD_TILE,
     tensor.LoadStationaryPairs: LOAD_TILE,
+    mx.LoadStationaryMx: LOAD_TILE,
+    mx.MultiplyMovingMx: MULTIPLY,
     tensor.MultiplyMoving: MULTIPLY,
     tensor.MultiplyMovingOneZero: MULTIPLY,
     tensor.MultiplyMovingPairs: MULTIPLY,
@@ -307,7 +310,8 @@ def flops(instruction: Instruction) -> float:
 
 def _multiply_flops(instruction: Instruction) -> float:
     dst, moving = instruction.values[0], instruction.values[1]
-    return 2.0 * moving.partitions * dst.partitions * elements(moving)
+    lanes = DTYPES[moving.dtype].lanes
+    return 2.0 * lanes * moving.partitions * dst.partitions * elements(moving)
 
 
 def _transpose_flops(instruction: Instruction) -> float:
@@ -319,6 +323,7 @@ _FLOPS: dict[type[MachineInstruction], Callable[[Instruction], float]] = {
     tensor.MultiplyMoving: _multiply_flops,
     tensor.MultiplyMovingOneZero: _multiply_flops,
     tensor.MultiplyMovingPairs: _multiply_flops,
+    mx.MultiplyMovingMx: _multiply_flops,
     tensor.TransposeMoving: _multiply_flops,
     tensor.TransposeStationary: _transpose_flops,
 }

@@ -1,0 +1,34 @@
+"""Instructions on microscaled (MX) tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from isa.machine import mx
+from simulator import packed
+from simulator.conversion import load_fp32
+from simulator.machine import CoreState, StationaryTile
+from simulator.oracle.table import kernel
+from simulator.oracle.tensor import finish_product, loaded_tile, multiplied
+
+Array = np.ndarray[Any, Any]
+
+
+@kernel(mx.QuantizeMx)
+def quantize_mx(state: CoreState, dst: Array, src: Array, scale: Array) -> None:
+    packed.quantize(dst, scale, load_fp32(src).reshape(src.shape[0], -1))
+
+
+@kernel(mx.LoadStationaryMx)
+def load_stationary_mx(state: CoreState, src: Array, scale: Array, row: int) -> None:
+    state.stationary[row, 0] = StationaryTile(packed.dequantized(src, scale))
+
+
+@kernel(mx.MultiplyMovingMx)
+def multiply_moving_mx(
+    state: CoreState, dst: Array, moving: Array, scale: Array, accumulate: bool, row: int
+) -> None:
+    streamed = packed.dequantized(moving, scale)
+    finish_product(dst, multiplied(loaded_tile(state, row, 0), streamed), accumulate)

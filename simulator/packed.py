@@ -1,0 +1,103 @@
+"""Packed elements and scales of microscaled (MX) tensors as fp32 numbers, and back.
+
+A packed element holds four values, the first in the lowest bits (SDK
+nki/deep-dives/mxfp-matmul.rst); a scale is a power of two, as its biased exponent.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from isa.dtypes import DTYPES
+from isa.machine.mx import GROUP_PARTITIONS, NAN_SCALE, SCALE_ROWS
+from simulator.views import bits, dtype_name
+
+Array = np.ndarray[Any, Any]
+
+_BIAS = 127
+_QUADRANT = GROUP_PARTITIONS * SCALE_ROWS
+
+
+def lane_bits(name: str) -> int:
+    """Bits of one value of a packed dtype."""
+    row = DTYPES[name]
+    return row.bits // row.lanes
+
+
+@cache
+def _lane_table(name: str) -> Array:
+    """The value of every bit pattern of a lane, fp32."""
+    import ml_dtypes
+
+    width = lane_bits(name)
+    lane = np.dtype(getattr(ml_dtypes, DTYPES[name].lane or ""))
+    table: Array = np.arange(1 << width, dtype=np.uint8).view(lane).astype(np.float32)
+    return table
+
+
+def unpack(view: Array) -> Array:
+    """Packed elements [P, *free] as fp32 [P, n, 4]."""
+    name = dtype_name(view)
+    width, lanes = lane_bits(name), DTYPES[name].lanes
+    flat = np.ascontiguousarray(bits(view)).reshape(view.shape[0], -1)
+    if width == 8:
+        codes = flat.view(np.uint8).reshape(*flat.shape, lanes)
+    else:
+        codes = (flat[..., None] >> (width * np.arange(lanes, dtype=flat.dtype))) & (1 << width) - 1
+    return _lane_table(name)[codes]
+
+
+def pack(view: Array, values: Array) -> None:
+    """Round fp32 [P, n, 4] to the lanes of the fp8 elements of `view` [P, *free] and write them;
+    what is beyond the largest value saturates."""
+    import ml_dtypes
+
+    row = DTYPES[dtype_name(view)]
+    lane = DTYPES[row.lane or ""]
+    limited = np.clip(values, lane.lowest, lane.largest)
+    codes = np.ascontiguousarray(limited.astype(getattr(ml_dtypes, lane.name)))
+    bits(view)[...] = codes.view(f"u{row.size}").reshape(view.shape)
+
+
+def scale_rows(partitions: int) -> Array:
+    """The rows of a scale operand, from its first partition on, that belong to a packed operand of
+    `partitions` partitions: four in every quadrant, one for each group."""
+    groups = np.arange(partitions // GROUP_PARTITIONS)
+    return groups // SCALE_ROWS * _QUADRANT + groups % SCALE_ROWS
+
+
+def scales(view: Array, partitions: int) -> Array:
+    """The scales [groups, n] of a packed operand, fp32."""
+    rows = bits(view)[scale_rows(partitions)]
+    codes = rows.reshape(rows.shape[0], -1).astype(np.int32)
+    return np.where(codes == NAN_SCALE, np.float32(np.nan), np.ldexp(np.float32(1), codes - _BIAS))
+
+
+def dequantized(view: Array, scale: Array) -> Array:
+    """Packed [P, *free] times its scales, as a contraction: fp32 [4 P, n], the four values of a
+    partition after one another."""
+    values = unpack(view)
+    partitions, columns, lanes = values.shape
+    grouped = values.reshape(-1, GROUP_PARTITIONS, columns, lanes)
+    scaled = grouped * scales(scale, partitions)[:, None, :, None]
+    ordered = scaled.reshape(partitions, columns, lanes).transpose(0, 2, 1)
+    return np.ascontiguousarray(ordered).reshape(partitions * lanes, columns)
+
+
+def quantize(dst: Array, scale: Array, values: Array) -> None:
+    """Write fp32 [P, 4 n] as packed elements and scales (SDK nki.isa.quantize_mx, "Scale
+    calculation")."""
+    lane = DTYPES[DTYPES[dtype_name(dst)].lane or ""]
+    largest_exponent = int(np.frexp(lane.largest)[1]) - 1
+    partitions = values.shape[0]
+    groups = values.reshape(partitions // GROUP_PARTITIONS, GROUP_PARTITIONS, -1, 4)
+    exponents = (np.ascontiguousarray(groups).view(np.uint32) >> 23) & 0xFF
+    most = exponents.max(axis=(1, 3)).astype(np.int32)
+    codes = np.maximum(most - (largest_exponent - 1), 0)
+    shift = (_BIAS - codes)[:, None, :, None]
+    pack(dst, np.ldexp(groups, shift).reshape(partitions, -1, 4))
+    stored = np.where(most == 0xFF, NAN_SCALE, codes).astype(np.uint8)
+    bits(scale)[scale_rows(partitions)] = stored.reshape(stored.shape[0], *scale.shape[1:])

@@ -1,0 +1,342 @@
+"""MX quantisation and multiplication against formulas of the OCP specification, on trn3.
+
+Formulas use fp64 and ml_dtypes; packed elements are taken apart byte by byte (fp8) or nibble by
+nibble (fp4).
+"""
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from operation_checks import BF16, F32, close, covers, load, normal, run, same, sbuf, store
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+F16, U8 = np.dtype(np.float16), np.dtype(np.uint8)
+LANES = {
+    "float8_e4m3fn_x4": (ml_dtypes.float8_e4m3fn, 8, np.uint32),
+    "float8_e5m2_x4": (ml_dtypes.float8_e5m2, 15, np.uint32),
+    "float4_e2m1fn_x4": (ml_dtypes.float4_e2m1fn, 2, np.uint16),
+}
+FP8 = list(LANES)[:2]
+
+
+@pytest.fixture(autouse=True)
+def trn3(monkeypatch):
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn3")
+
+
+def lanes_of(words, name):
+    """Values [P, n, 4] of packed words [P, n]."""
+    lane, _, word = LANES[name]
+    bits = 8 * np.dtype(word).itemsize // 4
+    codes = [(words.astype(np.uint64) >> bits * i) & (1 << bits) - 1 for i in range(4)]
+    return np.stack(codes, -1).astype(np.uint8).view(lane).astype(np.float64)
+
+
+def factors(codes):
+    """Numbers that scale codes stand for."""
+    return np.exp2(codes.astype(np.float64) - 127)
+
+
+def quantized(values, name):
+    """(scale codes [P / 8, n], elements [P, n, 4]) of [P, 4 n], by the documented formula."""
+    lane, largest_exponent, _ = LANES[name]
+    partitions = values.shape[0]
+    groups = values.astype(np.float64).reshape(partitions // 8, 8, -1, 4)
+    most = np.abs(groups).max(axis=(1, 3))
+    with np.errstate(divide="ignore"):
+        exponent = np.floor(np.log2(most)) - (largest_exponent - 1)
+    codes = np.clip(exponent, -127, 127) + 127
+    scaled = groups / factors(codes)[:, None, :, None]
+    elements = scaled.astype(np.float32).astype(lane).astype(np.float64)
+    return codes.astype(np.uint8), elements.reshape(partitions, -1, 4)
+
+
+def spread(codes, partitions, start=0):
+    """Scale codes [P / 8, n] as rows of a scale tile: four in each quadrant, from `start` on."""
+    tile = np.full((partitions, codes.shape[1]), 99, np.uint8)
+    for group, row in enumerate(codes):
+        tile[group // 4 * 32 + group % 4 + start] = row
+    return tile
+
+
+def scale_tile(partitions, columns, dtype):
+    """A scale tile of nothing but 99 (called in kernels)."""
+    tile = sbuf((partitions, columns), dtype)
+    nisa.memset(dst=tile.view(nl.uint8), value=99)
+    return tile
+
+
+@covers("quantize_mx")
+@pytest.mark.parametrize("name", FP8)
+@pytest.mark.parametrize("dtype", [BF16, F16])
+@pytest.mark.parametrize("partitions, columns", [(32, 1), (64, 12), (128, 40)])
+def test_quantization(partitions, columns, dtype, name):
+    scale_dtype = "uint8" if columns % 8 else "float8_e8m0fnu"
+
+    @nki.jit
+    def kernel(a):
+        data = sbuf((partitions, columns), name)
+        scale = scale_tile(partitions, columns, scale_dtype)
+        nisa.quantize_mx(dst=data, src=load(a), dst_scale=scale)
+        return store(data.view(LANES[name][2].__name__)), store(scale.view(nl.uint8))
+
+    random = np.random.default_rng(301)
+    magnitudes = np.exp2(random.integers(-12, 12, (partitions // 8, columns)))
+    a = random.standard_normal((partitions, 4 * columns))
+    a = (a * magnitudes.repeat(8, 0).repeat(4, 1)).astype(dtype)
+    a[:8, :4] = 0  # a group of zeros, and one of denormals
+    a[8:16, :4] = np.finfo(np.float16).smallest_subnormal if dtype == F16 else 1e-39
+    words, scale = run("quantize_mx", kernel, a)
+    codes, elements = quantized(a, name)
+    same(scale, spread(codes, partitions))
+    np.testing.assert_array_equal(lanes_of(words, name), elements)
+
+
+@covers("quantize_mx")
+@pytest.mark.parametrize("name", FP8)
+def test_quantization_reserves_a_bit_for_rounding(name):
+    """The largest of a group, rounded up, still fits: no element saturates."""
+
+    @nki.jit
+    def kernel(a):
+        data, scale = sbuf((32, 4), name), sbuf((4, 4), nl.uint8)
+        nisa.quantize_mx(dst=data, src=load(a), dst_scale=scale)
+        return store(data.view(nl.uint32)), store(scale)
+
+    a = np.full((32, 16), 1.9921875, BF16)  # the last bfloat16 before 2
+    words, codes = run("quantize_mx", kernel, a)
+    assert (lanes_of(words, name)[..., 0] * factors(codes).repeat(8, 0) == 2.0).all()
+
+
+def test_groups_with_infinity_or_nan_have_the_scale_nan():
+    @nki.jit
+    def kernel(a):
+        data, scale = sbuf((32, 2), nl.float8_e5m2_x4), sbuf((4, 2), nl.uint8)
+        nisa.quantize_mx(dst=data, src=load(a), dst_scale=scale)
+        return store(scale)
+
+    a = np.ones((32, 8), BF16)
+    a[9, 1], a[30, 7] = np.inf, np.nan
+    expected = np.full((4, 2), 127 - 14, np.uint8)
+    expected[1, 0] = expected[3, 1] = 255
+    same(nki.simulate(kernel)(a), expected)
+
+
+@covers("nc_matmul_mx")
+@pytest.mark.parametrize("left", LANES)
+@pytest.mark.parametrize("right", LANES)
+@pytest.mark.parametrize("k, m, n", [(128, 32, 48), (32, 2, 1), (64, 128, 70)])
+def test_multiplication(left, right, k, m, n):
+    """Words and scales from HBM; scales four rows a quadrant."""
+
+    @nki.jit
+    def kernel(a, b, a_scale, b_scale):
+        product = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.psum)
+        x, y = (load(words).view(name) for words, name in ((a, left), (b, right)))
+        nisa.nc_matmul_mx(product, x, y, load(a_scale), load(b_scale))
+        result = sbuf((m, n), nl.float32)
+        nisa.tensor_copy(dst=result, src=product)
+        return store(result)
+
+    random = np.random.default_rng(302)
+    words, scales, exact = [], [], []
+    for name, columns in ((left, m), (right, n)):
+        lane, _, word = LANES[name]
+        bits = 8 * np.dtype(word).itemsize // 4
+        elements = np.asarray(random.standard_normal((k, columns, 4)) * 2, np.float32).astype(lane)
+        codes = elements.view(np.uint8).astype(np.uint64)
+        packed = sum(codes[..., i] << np.uint64(bits * i) for i in range(4)).astype(word)
+        code = random.integers(110, 140, (k // 8, columns)).astype(np.uint8)
+        words.append(packed)
+        scales.append(spread(code, k) if k > 32 else code)
+        exact.append(elements.astype(np.float64) * factors(code).repeat(8, 0)[..., None])
+    x, y = exact
+    found = run("nc_matmul_mx", kernel, *words, *scales)
+    scale = np.einsum("kmq,knq->mn", abs(x), abs(y))
+    close(found, np.einsum("kmq,knq->mn", x, y), 4 * k, scale)
+
+
+@covers("nc_matmul_mx", "quantize_mx")
+def test_scales_of_four_tensors_in_one_tile():
+    """Quantised, packed at 0, 4, 8 and 12 of each quadrant, multiplied in two row tiles."""
+
+    @nki.jit
+    def kernel(a, b):
+        scales = scale_tile(128, 24, nl.uint8)
+        data = []
+        for i, source in enumerate((a, b, a, b)):
+            tile = sbuf((128, source.shape[1] // 4), nl.float8_e4m3fn_x4)
+            columns = nl.ds(0, source.shape[1] // 4)
+            nisa.quantize_mx(tile, load(source), scales[4 * i :, columns])
+            data.append((tile, scales[4 * i :, columns]))
+        product = nl.ndarray((16, 24), dtype=nl.float32, buffer=nl.psum)
+        for row in (0, 64):
+            rows = nl.ds(row, 64)
+            (x, x_scale), (y, y_scale) = data[2:] if row else data[:2]
+            nisa.nc_matmul_mx(
+                product,
+                x[rows],
+                y[rows],
+                x_scale[row : row + 36],
+                y_scale[row : row + 36],
+                tile_position=(row, 0),
+                tile_size=(64, 128),
+            )
+        result = sbuf((16, 24), nl.float32)
+        nisa.tensor_copy(dst=result, src=product)
+        return store(result), store(scales)
+
+    a, b = normal(303, (128, 64), BF16), normal(304, (128, 96), BF16)
+    found, tile = run("nc_matmul_mx", kernel, a, b)
+    (x_codes, x), (y_codes, y) = (quantized(v, "float8_e4m3fn_x4") for v in (a, b))
+    expected = np.full((128, 24), 99, np.uint8)
+    for i, codes in enumerate((x_codes, y_codes, x_codes, y_codes)):
+        rows = [g // 4 * 32 + g % 4 + 4 * i for g in range(16)]
+        expected[rows, : codes.shape[1]] = codes
+    same(tile, expected)
+    x, y = (v * factors(c).repeat(8, 0)[..., None] for v, c in ((x, x_codes), (y, y_codes)))
+    scale = np.einsum("kmq,knq->mn", abs(x), abs(y))
+    close(found, np.einsum("kmq,knq->mn", x, y), 512, scale)
+
+
+@covers("nc_matmul_mx")
+@pytest.mark.parametrize("dtype", [F32, BF16])
+def test_accumulation_and_wide_results(dtype):
+    """Sums into PSUM, of either dtype; exact in fp32, rounded once per product in bfloat16."""
+
+    @nki.jit
+    def kernel(a, b):
+        tiles = []
+        for source in (a, b):
+            data = sbuf((32, source.shape[1] // 4), nl.float8_e5m2_x4)
+            scale = sbuf((4, source.shape[1] // 4), nl.uint8)
+            nisa.quantize_mx(data, load(source), scale)
+            tiles.append((data, scale))
+        (x, x_scale), (y, y_scale) = tiles
+        product = nl.ndarray((2, 1024), dtype=dtype.name, buffer=nl.psum)
+        for _ in range(3):
+            nisa.nc_matmul_mx(product, x, y, x_scale, y_scale)
+        result = sbuf((2, 1024), dtype.name)
+        nisa.tensor_copy(dst=result, src=product)
+        return store(result)
+
+    random = np.random.default_rng(305)
+    a, b = (random.integers(-3, 4, (32, 4 * n)).astype(F16) for n in (2, 1024))
+    x, y = (v.astype(np.float32).reshape(32, -1, 4) for v in (a, b))
+    once = np.einsum("kmq,knq->mn", x, y)
+    total = np.zeros_like(once)
+    for _ in range(3):
+        total = (total + once).astype(dtype).astype(np.float32)
+    same(run("nc_matmul_mx", kernel, a, b), total.astype(dtype))
+
+
+def refused(code, text, **changes):
+    """The kernel with one thing changed is refused while it is traced."""
+    data = changes.get("data", (32, 2))
+    scale = changes.get("scale", (4, 2))
+
+    @nki.jit
+    def kernel(a):
+        tile = sbuf(data, changes.get("dtype", nl.float8_e4m3fn_x4))
+        scales = sbuf(scale, changes.get("scale_dtype", nl.uint8))
+        scales = scales[changes.get("start", 0) :]
+        nisa.quantize_mx(tile, load(a), scales)
+        product = nl.ndarray((data[1], data[1]), dtype=nl.float32, buffer=nl.psum)
+        tiling = changes.get("tiling", {})
+        nisa.nc_matmul_mx(product, tile, tile, scales, scales, **tiling)
+        result = sbuf((data[1], data[1]), nl.float32)
+        nisa.tensor_copy(result, product)
+        return store(result)
+
+    target = changes.get("target", "trn3")
+    source = changes.get("source", (data[0], 4 * data[1]))
+    with pytest.raises(nki.NeuronError, match=text) as caught:
+        kernel.trace(np.zeros(source, changes.get("source_dtype", F16)), target=target)
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    "code, text, changes",
+    [
+        ("generation", "quantize_mx", {"target": "trn2"}),
+        ("shape-mismatch", "src has shape", {"source": (32, 12)}),
+        ("dtype-not-allowed", "src is float32", {"source_dtype": F32}),
+        ("dtype-not-allowed", "dst is float4_e2m1fn_x4", {"dtype": nl.float4_e2m1fn_x4}),
+        ("dtype-not-allowed", "dst_scale is int8", {"scale_dtype": nl.int8}),
+        ("shape-mismatch", r"dst_scale has shape \[4, 3\]", {"scale": (4, 3)}),
+        ("shape-mismatch", "with 64 needs 36", {"data": (64, 2)}),
+        ("tile-limit", "src has 48 partitions", {"data": (48, 2), "scale": (48, 2)}),
+        ("view-not-allowed", "2 in its quadrant", {"scale": (32, 2), "start": 2}),
+        ("view-not-allowed", "dst_scale starts at partition 32", {"scale": (64, 2), "start": 32}),
+        ("tile-limit", "expected an even number", {"data": (32, 1), "scale": (4, 1)}),
+        (
+            "value-not-allowed",
+            "MX|tile_position",
+            {"tiling": {"tile_position": (0, 64), "tile_size": (128, 64)}},
+        ),
+    ],
+)
+def test_refusals(code, text, changes):
+    refused(code, text, **changes)
+
+
+def test_only_rows_that_hold_scales_are_looked_at():
+    """The other rows of a scale tile may be uninitialised, but not be returned."""
+
+    @nki.jit
+    def kernel(a, whole):
+        data, scale = sbuf((64, 2), nl.float8_e4m3fn_x4), sbuf((64, 2), nl.uint8)
+        nisa.quantize_mx(data, load(a), scale)
+        product = nl.ndarray((2, 2), dtype=nl.float32, buffer=nl.psum)
+        nisa.nc_matmul_mx(product, data, data, scale, scale)
+        result = sbuf((2, 2), nl.float32)
+        nisa.tensor_copy(dst=result, src=product)
+        return store(scale) if whole else store(result)
+
+    a = np.ones((64, 8), F16)
+    same(nki.simulate(kernel)(a, False), np.full((2, 2), 256, np.float32))
+    with pytest.raises(nki.NeuronError, match="uninitialised"):
+        nki.simulate(kernel)(a, True)
+
+
+def test_scales_that_nobody_wrote_are_found():
+    @nki.jit
+    def kernel(a):
+        data, scale = sbuf((64, 2), nl.float8_e4m3fn_x4), sbuf((64, 2), nl.uint8)
+        nisa.quantize_mx(data[0:32], load(a)[0:32], scale[0:4])
+        nisa.quantize_mx(data[32:64], load(a)[32:64], scale[36:40])
+        product = nl.ndarray((2, 2), dtype=nl.float32, buffer=nl.psum)
+        nisa.nc_matmul_mx(product, data, data, scale, scale)
+        result = sbuf((2, 2), nl.float32)
+        nisa.tensor_copy(dst=result, src=product)
+        return store(result)
+
+    with pytest.raises(nki.NeuronError, match="uninitialised"):
+        nki.simulate(kernel)(np.ones((64, 8), F16))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(0, 2**16 - 1), min_size=128, max_size=128), st.sampled_from(FP8))
+def test_any_finite_group_is_within_half_a_step(patterns, name):
+    """Dequantised values differ by at most half a unit of the group's element format."""
+    a = np.array(patterns, np.uint16).view(BF16).reshape(32, 4)
+    a = np.where(np.isfinite(a.astype(np.float32)), a, BF16.type(1.0))
+
+    @nki.jit(platform_target="trn3")
+    def kernel(a):
+        data, scale = sbuf((32, 1), name), sbuf((4, 1), nl.uint8)
+        nisa.quantize_mx(data, load(a), scale)
+        return store(data.view(nl.uint32)), store(scale)
+
+    words, codes = nki.simulate(kernel)(a)
+    info = ml_dtypes.finfo(LANES[name][0])
+    found = lanes_of(words, name)[:, 0] * factors(codes).repeat(8, 0)
+    value = a.astype(np.float64)
+    relative = np.abs(value) * float(info.eps) / 2
+    absolute = factors(codes).repeat(8, 0) * float(info.smallest_subnormal) / 2
+    assert (np.abs(found - value) <= np.maximum(relative, absolute)).all()
