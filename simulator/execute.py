@@ -20,6 +20,7 @@ from isa.errors import NeuronError
 from isa.program import Program, TensorDeclaration
 from isa.target import resolve
 from simulator.checks.initialised import Finding, Shadow
+from simulator.checks.replicated import Replicated
 from simulator.machine import Device
 from simulator.oracle import fill_sentinel, quiet
 from simulator.prepare import Barriers, Preparation, WindowCache
@@ -121,6 +122,7 @@ class LoadedProgram:
                 self.shadow.add(core.psum.buffer, core.psum.pitch)
         self.native = native
         self.barriers = Barriers()
+        self.replicated = Replicated(program) if check else None
         self.cores = [self._load_core(number) for number in range(len(program.cores))]
 
     def _load_core(self, number: int) -> list[Stream]:
@@ -134,7 +136,9 @@ class LoadedProgram:
                 continue
             stream = Stream(engine, instructions, state, semaphores)
             try:
-                Preparation(stream, self.barriers, windows, self.shadow, self.native).run()
+                Preparation(
+                    stream, self.barriers, windows, self.shadow, self.native, self.replicated
+                ).run()
             except NeuronError as error:
                 raise self._located(error, stream) from None
             streams.append(stream)
@@ -193,6 +197,8 @@ class LoadedProgram:
         if self.shadow is not None:
             self.shadow.reset()
         self.barriers.restart()
+        if self.replicated is not None:
+            self.replicated.restart()
         for streams in self.cores:
             for stream in streams:
                 stream.restart(loop_limit)

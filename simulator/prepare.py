@@ -19,6 +19,7 @@ from isa.machine.scalar import ACCUMULATORS
 from isa.program import RegisterReference
 from isa.spec import Instruction, MachineInstruction
 from simulator.checks.marks import CLEAN, DEAD, Tracked
+from simulator.checks.replicated import Replicated
 from simulator.control import CONTROL
 from simulator.kernels import fixed, moving
 from simulator.streams import HALTED, Action, Stream
@@ -49,6 +50,10 @@ class Barriers:
         counts = self._reached.setdefault(cores, {})
         counts[core] = counts.get(core, 0) + 1
         return counts[core]
+
+    def count(self, core: int) -> int:
+        """Barriers that a core has reached."""
+        return sum(counts.get(core, 0) for counts in self._reached.values())
 
     def passed(self, cores: tuple[int, ...], sequence: int) -> bool:
         """Whether every core of `cores` has reached its barrier of this number."""
@@ -159,7 +164,8 @@ class Operands:
 class Preparation:
     """Turns the instructions of one stream into its steps.
 
-    `windows` are those of the core by what they look at, shared by its streams.
+    `windows` are those of the core by what they look at, shared by its streams; `replicated` are
+    the writes to compare with those of other cores.
     """
 
     def __init__(
@@ -169,6 +175,7 @@ class Preparation:
         windows: WindowCache,
         shadow: Shadow | None,
         native: bool,
+        replicated: Replicated | None = None,
     ) -> None:
         self.stream = stream
         self.state = stream.state
@@ -176,6 +183,7 @@ class Preparation:
         self.barriers = barriers
         self.shadow = shadow
         self.native = native
+        self.replicated = replicated
         self._windows = windows
         self._bounds: dict[int, list[int]] = {}
 
@@ -214,6 +222,8 @@ class Preparation:
         compute = (moving if operands.dynamic else fixed)(
             row, self.stream.engine, self.state, operands.values, self.native
         )
+        if self.replicated is not None and self.replicated.keys:
+            compute = self._compared(instruction, operands, compute)
         call = self.call(instruction, operands, compute)
         if any(effect.name in _BY_PARTITION for effect in row.state):
             first = instruction.values[(*row.writes, *row.reads)[0]]
@@ -222,6 +232,18 @@ class Preparation:
             # The number of rows moved is an event when it is known only now.
             return _recording(call, self.stream.events) if operands.recorded else _silent(call)
         return call
+
+    def _compared(self, instruction: Instruction, operands: Operands, compute: Call) -> Call:
+        """`compute`, compared with the same write of another core."""
+        assert self.replicated is not None
+        (position, *_) = instruction.row.writes or (0,)
+        return self.replicated.comparing(
+            instruction,
+            self.state.number,
+            partial(self.barriers.count, self.state.number),
+            lambda: operands.values[position],
+            compute,
+        )
 
     def call(self, instruction: Instruction, operands: Operands, compute: Call) -> Call:
         """A call of `compute` when the operands are current and the checks are done."""

@@ -10,6 +10,7 @@ from isa.access import UNBOUNDED
 from simulator.checks.prepare import Action, Node, Prepared, Step
 from simulator.checks.race import Bounds, Race, Site
 from simulator.checks.regions import OverlapCache, Region
+from simulator.checks.replicated import twin_key
 from simulator.checks.shadow import Record, Shadow
 
 
@@ -248,7 +249,7 @@ class Order:
 
     def _report_race(self, old: Record, step: Step, region: Region, write: bool) -> None:
         nodes = (old.step.node, step.node)
-        if nodes in self.found:
+        if nodes in self.found or self._replicated(old, step, write):
             return
         first = self._site(nodes[0], old.step.iteration, old.write)
         second = self._site(nodes[1], step.iteration, write)
@@ -264,6 +265,15 @@ class Order:
             partitions,
             shared_bytes,
         )
+
+    def _replicated(self, old: Record, step: Step, write: bool) -> bool:
+        """Whether two cores both make one write, in the same round; a run compares the two."""
+        first, second = old.step.node, step.node
+        if first.core == second.core or not (old.write and write):
+            return False
+        key = twin_key(first.instruction)
+        same = key is not None and key == twin_key(second.instruction)
+        return same and old.step.iteration == step.iteration
 
     def _shared_bytes(self, old: Record, region: Region) -> tuple[Bounds | None, Bounds]:
         """Partitions and bytes in which two accesses meet, or None and bytes of the tensor."""

@@ -1,0 +1,70 @@
+"""Two cores that make the same write: allowed while both write the same bytes."""
+
+import numpy as np
+import pytest
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+def stored(value):
+    """A kernel whose cores both store `value(core)` times the input."""
+
+    def kernel(a):
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(a)
+        factor = float(value(nl.program_id(0)))
+        nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=factor)
+        nisa.dma_copy(dst=out, src=tile)
+        return out
+
+    return nki.jit(kernel, platform_target="trn2")[2]
+
+
+A = np.array([[1, -2, np.nan]], np.float32)
+
+
+@pytest.mark.parametrize("backend", ["native", "numpy"])
+def test_cores_may_write_the_same(backend):
+    result = nki.simulate(stored(lambda core: 3), backend=backend)(A)
+    np.testing.assert_array_equal(result, 3 * A)
+
+
+@pytest.mark.parametrize("backend", ["native", "numpy"])
+def test_cores_that_write_different_values(backend):
+    with pytest.raises(nki.NeuronError, match="core 1 and core 0 both write") as caught:
+        nki.simulate(stored(lambda core: core + 1), backend=backend)(A)
+    assert caught.value.code == "race"
+    assert caught.value.location.text.strip() == "nisa.dma_copy(dst=out, src=tile)"
+
+
+def test_a_barrier_between_two_writes_orders_them():
+    @nki.jit(platform_target="trn2")
+    def kernel(a):
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        core = nl.program_id(0)
+        tile = nl.load(a)
+        nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=float(core + 1))
+        if core == 1:
+            nisa.core_barrier(out, (0, 1))
+        nisa.dma_copy(dst=out, src=tile)
+        if core == 0:
+            nisa.core_barrier(out, (0, 1))
+        return out
+
+    np.testing.assert_array_equal(nki.simulate(kernel[2])(A), 2 * A)
+
+
+def test_writes_of_different_lines_are_a_race():
+    @nki.jit(platform_target="trn2")
+    def kernel(a):
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        if nl.program_id(0) == 0:
+            nisa.dma_copy(dst=out, src=a)
+        else:
+            nisa.dma_copy(dst=out, src=a)
+        return out
+
+    with pytest.raises(nki.NeuronError, match="cross-core"):
+        nki.compile(kernel[2], a=nki.TensorSpec((1, 3), nl.float32))
