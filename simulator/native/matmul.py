@@ -14,6 +14,7 @@ import numpy as np
 
 from isa.enums import Engine
 from isa.machine import tensor
+from isa.spec import MachineInstruction
 from simulator.machine import StationaryTile
 from simulator.native.copy import convert_plan
 from simulator.native.elementwise import converting, map_plan, tile
@@ -87,22 +88,33 @@ def _loader(dtype: str, block: Blocking) -> Function:
 
 
 class LoadPlan:
-    """How to run LoadStationary for a source of one layout."""
+    """How to load a source of one layout as a [K, M] tile.
 
-    __slots__ = ("_dtype", "_function", "_shape", "result")
+    A source that is not rows in memory is copied first (`before`), as it is.
+    """
 
-    def __init__(self, function: Function, dtype: np.dtype[Any], shape: tuple[int, int]) -> None:
+    __slots__ = ("_before", "_dtype", "_function", "_shape", "result")
+
+    def __init__(
+        self,
+        function: Function,
+        dtype: np.dtype[Any],
+        shape: tuple[int, int],
+        before: Plan | None,
+    ) -> None:
         self._function = function
         self._dtype = dtype
         self._shape = shape
+        self._before = before
         self.result = None
 
     def bind(self, state: CoreState, values: Sequence[Any]) -> Call | None:
         """The call for these operands. It takes the memory of the tile that was loaded before."""
-        source, row, column = values
+        source, *corner = values
         if source is None:
             return None
-        function, dtype, shape, key = self._function, self._dtype, self._shape, (row, column)
+        function, dtype, shape, before = self._function, self._dtype, self._shape, self._before
+        key = _corner(corner)
         words = words_type(6)(0, 0, address(source), *shape, source.strides[0])
 
         def load() -> None:
@@ -115,20 +127,42 @@ class LoadPlan:
                 held = state.stationary[key] = HeldTile(np.empty(shape, dtype))
             held.widened = None
             words[0], words[1] = held.places
+            if before is not None:
+                _run(before, state, held.tile, source)
+                words[2], words[5] = words[1], held.tile.strides[0]
             function(words)
 
         return load
 
 
-@plans(tensor.LoadStationary)
-def load_stationary(engine: Engine, src: Array, row: int, column: int) -> LoadPlan | None:
+def _corner(numbers: Sequence[int]) -> tuple[int, int]:
+    """The key of a loaded tile; rows without a column use the first one."""
+    return (numbers[0], numbers[1] if len(numbers) > 1 else 0)
+
+
+def _load_plan(src: Array, depth: int) -> LoadPlan | None:
     block = blocking()
-    if block is None or not converting(src) or not src.size or not _adjacent(src):
+    if block is None or not converting(src) or not src.size:
         return None
-    shape = src.shape[0], src.size // src.shape[0]
+    shape = depth, src.size // depth
     if shape[0] > DEEPEST or shape[1] > WIDEST:
         return None
-    return LoadPlan(_loader(dtype_name(src), block), src.dtype, shape)
+    before = None
+    if depth != src.shape[0] or not _adjacent(src):
+        before = convert_plan(np.empty(shape, src.dtype), src)
+        if before is None:
+            return None
+    return LoadPlan(_loader(dtype_name(src), block), src.dtype, shape, before)
+
+
+@plans(tensor.LoadStationary)
+def load_stationary(engine: Engine, src: Array, row: int, column: int) -> LoadPlan | None:
+    return _load_plan(src, src.shape[0])
+
+
+@plans(tensor.LoadStationaryPairs)
+def load_stationary_pairs(engine: Engine, src: Array, row: int) -> LoadPlan | None:
+    return _load_plan(src, 2 * src.shape[0])
 
 
 def _adjacent(view: Array) -> bool:
@@ -137,28 +171,30 @@ def _adjacent(view: Array) -> bool:
     return row is not None and row.strides[0] in ((), (view.dtype.itemsize,))
 
 
-def _rows_like(view: Array, dtype: Any) -> Array:
-    """Scratch for the elements of [rows, *free] as [rows, n]."""
-    return np.empty((view.shape[0], view.size // view.shape[0]), dtype)
+def _rows_like(view: Array, rows: int, dtype: Any) -> Array:
+    """Scratch for the elements of a view as [rows, n]."""
+    return np.empty((rows, view.size // rows), dtype)
 
 
 class MultiplyPlan:
-    """How to run MultiplyMoving for operands of one layout.
+    """How to run a multiplication for operands of one layout.
 
     A moving tile that is not rows in memory is copied into scratch first (`before`); results that
     are not come from scratch (`after`).
     """
 
-    __slots__ = ("_after", "_before", "_block", "_function", "_shape", "result")
+    __slots__ = ("_after", "_before", "_block", "_function", "_row", "_shape", "result")
 
     def __init__(
         self,
+        row: type[MachineInstruction],
         function: Function,
         block: Blocking,
         shape: tuple[int, int],
         before: Plan | None,
         after: Plan | None,
     ) -> None:
+        self._row = row
         self._function = function
         self._block = block
         self._shape = shape
@@ -168,7 +204,7 @@ class MultiplyPlan:
 
     def bind(self, state: CoreState, values: Sequence[Any]) -> Call | None:
         """The call for these operands; which tile is loaded is seen when it runs."""
-        dst, moving, _, row, column = values
+        dst, moving, _, *corner = values
         if dst is None or moving is None:
             return None
         depth, rows = self._shape
@@ -178,8 +214,8 @@ class MultiplyPlan:
         if self._after is None:
             words[0], words[6] = address(dst), dst.strides[0]
         function, block, before, after = self._function, self._block, self._before, self._after
-        shape, key = self._shape, (row, column)
-        refuse = partial(KERNELS[tensor.MultiplyMoving.name], state, *values)
+        shape, key = self._shape, _corner(corner)
+        refuse = partial(KERNELS[self._row.name], state, *values)
 
         def multiply() -> None:
             loaded = state.stationary.get(key)
@@ -190,11 +226,11 @@ class MultiplyPlan:
                 loaded = state.stationary[key] = _pack(loaded, block)
             words[2] = loaded.places[0]
             if before is not None:
-                streamed = _rows_like(moving, moving.dtype)
+                streamed = _rows_like(moving, depth, moving.dtype)
                 words[1], words[7] = address(streamed), streamed.strides[0]
                 _run(before, state, streamed, moving)
             if after is not None:
-                products = _rows_like(dst, np.float32)
+                products = _rows_like(dst, rows, np.float32)
                 words[0], words[6] = address(products), products.strides[0]
             function(words)
             if after is not None:
@@ -209,31 +245,56 @@ def _run(plan: Plan, state: CoreState, *values: Array) -> None:
     call()
 
 
-@plans(tensor.MultiplyMoving)
-def multiply_moving(
-    engine: Engine, dst: Array, moving: Array, accumulate: bool, row: int, column: int
+def _multiply_plan(
+    row: type[MachineInstruction], dst: Array, moving: Array, accumulate: bool, depth: int
 ) -> MultiplyPlan | None:
     block = blocking()
     if block is None or not converting(dst, moving) or not moving.size:
         return None
-    depth, rows = moving.shape[0], dst.shape[0]
+    rows = dst.shape[0]
     if dst.size * depth != moving.size * rows or depth > DEEPEST or rows > WIDEST:
         return None
-    streams, stores = _adjacent(moving), _adjacent(dst)
-    before = None if streams else convert_plan(_rows_like(moving, moving.dtype), moving)
-    after = None if stores else _from_scratch(dst, accumulate)
-    if (before is None and not streams) or (after is None and not stores):
-        return None
+    before = after = None
+    if depth != moving.shape[0] or not _adjacent(moving):
+        before = convert_plan(_rows_like(moving, depth, moving.dtype), moving)
+        if before is None:
+            return None
+    stores = _adjacent(dst)
+    if not stores:
+        after = _from_scratch(dst, accumulate)
+        if after is None:
+            return None
     output = dtype_name(dst) if stores else "float32"
     kernel = Multiply(dtype_name(moving), output, accumulate and stores, block)
     function = compiled(kernel)
     assert function is not None
-    return MultiplyPlan(function, block, (depth, rows), before, after)
+    return MultiplyPlan(row, function, block, (depth, rows), before, after)
+
+
+@plans(tensor.MultiplyMoving)
+def multiply_moving(
+    engine: Engine, dst: Array, moving: Array, accumulate: bool, row: int, column: int
+) -> MultiplyPlan | None:
+    return _multiply_plan(tensor.MultiplyMoving, dst, moving, accumulate, moving.shape[0])
+
+
+@plans(tensor.MultiplyMovingOneZero)
+def multiply_moving_one_zero(
+    engine: Engine, dst: Array, moving: Array, accumulate: bool, row: int, column: int
+) -> MultiplyPlan | None:
+    return _multiply_plan(tensor.MultiplyMovingOneZero, dst, moving, accumulate, moving.shape[0])
+
+
+@plans(tensor.MultiplyMovingPairs)
+def multiply_moving_pairs(
+    engine: Engine, dst: Array, moving: Array, accumulate: bool, row: int
+) -> MultiplyPlan | None:
+    return _multiply_plan(tensor.MultiplyMovingPairs, dst, moving, accumulate, 2 * moving.shape[0])
 
 
 def _from_scratch(dst: Array, accumulate: bool) -> Plan | None:
     """dst = (or +=) products that are fp32 rows."""
-    inputs, steps = [tile(1, _rows_like(dst, np.float32))], []
+    inputs, steps = [tile(1, _rows_like(dst, dst.shape[0], np.float32))], []
     if accumulate:
         inputs.append(tile(0, dst))
         steps.append(("alu", "add", (0, 1)))

@@ -10,13 +10,14 @@ from native_equality import assert_equal, is_native, patterns
 from tiles import FLOATS, State, empty, tile, wide
 
 from isa.enums import Engine
-from isa.machine.tensor import LoadStationary
+from isa.machine.tensor import LoadStationary, LoadStationaryPairs, TransposeStationary
 from simulator import native
 from simulator.kernels import fixed
 from simulator.native import matmul
 from simulator.native.gemm import Blocking, Load, Multiply
 from simulator.native.matmul import blocking
 from simulator.oracle import quiet
+from simulator.views import bits
 
 Array = np.ndarray[Any, Any]
 
@@ -121,6 +122,52 @@ def test_the_size_of_a_block_changes_no_result(
     for make in (tile, patterns):
         a, b = make(rng, dtype, 30, 21), make(rng, dtype, 30, 75)
         multiplied(a, tile(rng, "float32", 21, 75), b, True)
+
+
+@pytest.mark.parametrize("accumulate", (False, True))
+def test_pairs_of_fp8(accumulate: bool) -> None:
+    """Two rows of the loaded tile in each partition: up to 256 in all."""
+    rng = np.random.default_rng(8)
+    for depth, rows, columns in ((128, 128, 512), (5, 33, 70)):
+        a, b = (tile(rng, "float8_e4m3", depth, 2, n) for n in (rows, columns))
+        dst = tile(rng, "float32", rows, columns)
+        for native_load in (False, True):
+            state = State(Engine.tensor)
+            load = fixed(LoadStationaryPairs, Engine.tensor, state, (a, 0), native=native_load)
+            load()
+            values = (dst, b, accumulate, 0)
+            assert is_native("MultiplyMovingPairs", Engine.tensor, values)
+            with quiet():
+                assert_equal("MultiplyMovingPairs", *values, engine=Engine.tensor, state=state)
+
+
+def test_zeros_and_ones() -> None:
+    rng = np.random.default_rng(9)
+    a, b = tile(rng, "float32", 40, 24), tile(rng, "float32", 40, 70)
+    b[...] = rng.integers(0, 2, b.shape)
+    values = (tile(rng, "float32", 24, 70), b, True, 0, 0)
+    assert is_native("MultiplyMovingOneZero", Engine.tensor, values)
+    assert_equal("MultiplyMovingOneZero", *values, engine=Engine.tensor, state=loaded(a))
+
+
+@pytest.mark.parametrize("dtype", ("float32", "bfloat16", "float8_e5m2", "int8"))
+def test_loading_keeps_the_tile(dtype: str) -> None:
+    """Native loads in the memory of the tile before, of the same and of other shapes."""
+    rng = np.random.default_rng(10)
+    state = State(Engine.tensor)
+    for shape in ((128, 128), (128, 128), (7, 30), (33, 4, 5)):
+        source = patterns(rng, dtype, *shape)
+        if len(shape) == 3:
+            source = source.transpose(0, 2, 1)
+        fixed(LoadStationary, Engine.tensor, state, (source, 0, 32), native=True)()
+        held = state.stationary[0, 32]
+        assert type(held) is matmul.HeldTile
+        flat = np.ascontiguousarray(bits(source)).reshape(shape[0], -1)
+        np.testing.assert_array_equal(bits(held.tile), flat)
+        turned = empty(dtype, *held.tile.shape[::-1])
+        state.stationary[0, 0] = held
+        fixed(TransposeStationary, Engine.tensor, state, (turned,), native=True)()
+        np.testing.assert_array_equal(bits(turned), flat.T)
 
 
 @pytest.mark.parametrize("result", ("float32", "bfloat16"))
