@@ -236,12 +236,11 @@ class Preparation:
     def _compared(self, instruction: Instruction, operands: Operands, compute: Call) -> Call:
         """`compute`, compared with the same write of another core."""
         assert self.replicated is not None
-        (position, *_) = instruction.row.writes or (0,)
         return self.replicated.comparing(
             instruction,
             self.state.number,
             partial(self.barriers.count, self.state.number),
-            lambda: operands.values[position],
+            operands.values,
             compute,
         )
 

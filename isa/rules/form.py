@@ -93,6 +93,15 @@ def free_elements(access: Any) -> Any:
     return product(access.shape[1:])
 
 
+def stored_elements(access: Any) -> Any:
+    """Elements of a partition that an on-chip access touches; what a stride of 0 repeats is one."""
+    return product(
+        size
+        for size, stride in zip(access.shape[1:], access.strides[1:])
+        if not (type(stride) is int and stride == 0)
+    )
+
+
 def elements(access: Any) -> Any:
     """All elements of an access."""
     return product(access.shape)

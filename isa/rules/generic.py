@@ -22,6 +22,7 @@ from isa.rules.form import (
     largest,
     partitions,
     shape_text,
+    stored_elements,
 )
 from isa.spec import Operation
 
@@ -166,7 +167,7 @@ def _check_tile(name: str, operand: Operand, value: Any, target: Target) -> Viol
             operand=name,
         )
     memory = value.storage.memory
-    size = free_elements(value) * DTYPES[value.dtype].size
+    size = stored_elements(value) * DTYPES[value.dtype].size
     capacity = bytes_per_partition(memory, target)
     if not at_most(size, capacity):
         return Violation(

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from isa.access import UNBOUNDED
+from isa.spec import Meeting
 from simulator.checks.prepare import Action, Node, Prepared, Step
 from simulator.checks.race import Bounds, Race, Site
 from simulator.checks.regions import OverlapCache, Region
-from simulator.checks.replicated import twin_key
+from simulator.checks.replicated import Key, twin_key, twins
 from simulator.checks.shadow import Record, Shadow
 
 
@@ -72,6 +73,7 @@ class Order:
         self.consumers: list[Node | None] = [None] * channels
         self.waiting: list[list[int]] = [[] for _ in range(channels)]
         self.barriers = Barriers()
+        self.twins: dict[Key, set[int]] | None = None
         self.shadows: dict[int, Shadow] = {}
         self.ready = deque(range(engines))
 
@@ -226,7 +228,9 @@ class Order:
             return True
         if engine in barriers.waiting:
             return False
-        last = barriers.last.get(node.core)
+        instruction = node.instruction
+        meeting = instruction.row.meeting(instruction.values, node.core)
+        last = barriers.last.get((node.core, meeting))
         if last is not None and last[0] != engine and self.known[engine][last[0]] < last[1]:
             self._report_shared(
                 "barrier-shared",
@@ -234,8 +238,8 @@ class Order:
                 node,
                 f"core {node.core} reaches two core barriers in no order",
             )
-        barriers.last[node.core] = (engine, position + 1, node)
-        arrived = barriers.arrive(engine, position, node)
+        barriers.last[node.core, meeting] = (engine, position + 1, node)
+        arrived = barriers.arrive(engine, position, node.core, meeting)
         if arrived is None:
             return False
         joined = [max(column) for column in zip(*(self.known[e] for e in arrived))]
@@ -267,13 +271,20 @@ class Order:
         )
 
     def _replicated(self, old: Record, step: Step, write: bool) -> bool:
-        """Whether two cores both make one write, in the same round; a run compares the two."""
+        """Whether two cores write, and each makes the other's write too; a run compares them."""
         first, second = old.step.node, step.node
         if first.core == second.core or not (old.write and write):
             return False
-        key = twin_key(first.instruction)
-        same = key is not None and key == twin_key(second.instruction)
-        return same and old.step.iteration == step.iteration
+        if self.twins is None:
+            self.twins = twins(
+                [node.instruction for nodes in core for node in nodes]
+                for core in self.prepared.nodes
+            )
+        for node, other in ((first, second), (second, first)):
+            key = twin_key(node.instruction)
+            if key is None or other.core not in self.twins[key]:
+                return False
+        return True
 
     def _shared_bytes(self, old: Record, region: Region) -> tuple[Bounds | None, Bounds]:
         """Partitions and bytes in which two accesses meet, or None and bytes of the tensor."""
@@ -349,27 +360,28 @@ def _author_order(at: Site) -> tuple[Any, ...]:
 
 
 class Barriers:
-    """Which core barriers belong together: those of the same number on each of their cores.
+    """Which instructions belong together where cores meet: those of the same number at the same
+    meeting on each of its cores.
 
-    `waiting` are the engines whose barrier lacks other cores, `released` those that may go on
-    from theirs; `last` is a core's latest barrier, as (engine, its epoch, node).
+    `waiting` are the engines that wait for other cores, `released` those that may go on; `last` is
+    what came last of a core to a meeting, as (engine, its epoch, node).
     """
 
     def __init__(self) -> None:
         self.waiting: set[int] = set()
         self.released: set[int] = set()
-        self.last: dict[int, tuple[int, int, Node]] = {}
-        self.numbers: dict[tuple[int, tuple[int, ...]], int] = {}
-        self.arrived: dict[tuple[tuple[int, ...], int], dict[int, int]] = {}
+        self.last: dict[tuple[int, Meeting], tuple[int, int, Node]] = {}
+        self.numbers: dict[tuple[int, Meeting], int] = {}
+        self.arrived: dict[tuple[Meeting, int], dict[int, int]] = {}
 
-    def arrive(self, engine: int, position: int, node: Node) -> dict[int, int] | None:
-        """Note that `engine` has come to a barrier; when the last comes, where they all stand."""
-        row = node.instruction.row
-        cores = tuple(sorted(node.instruction.values[row.field_names.index("cores")]))
-        number = self.numbers[node.core, cores] = self.numbers.get((node.core, cores), 0) + 1
-        arrived = self.arrived.setdefault((cores, number), {})
+    def arrive(
+        self, engine: int, position: int, core: int, meeting: Meeting
+    ) -> dict[int, int] | None:
+        """Note that `engine` has come to a meeting; when the last comes, where they all stand."""
+        number = self.numbers[core, meeting] = self.numbers.get((core, meeting), 0) + 1
+        arrived = self.arrived.setdefault((meeting, number), {})
         arrived[engine] = position
-        if len(arrived) < len(cores):
+        if len(arrived) < len(meeting[1]):
             self.waiting.add(engine)
             return None
         others = arrived.keys() - {engine}

@@ -1,16 +1,19 @@
 """Writes that two cores both make: allowed as long as both write the same bytes.
 
 A kernel that runs alike on the cores of a logical core often lets each of them store the whole of
-a small result. Nothing orders these stores, and nothing needs to while they agree. The proof of a
-program (`simulator.checks.order`) therefore takes such twins out, and a run compares them.
+a small result, or clear a tensor and then fill it. Nothing orders these stores of different cores,
+and nothing needs to while the cores agree: whichever comes last, it leaves the same bytes. The
+proof of a program (`simulator.checks.order`) therefore takes twins out, and a run compares them.
 
-Twins are instructions of one row, from one source line, that write the same bytes of a shared HBM
-tensor on different cores.
+Twins are instructions of one row, from one source line, that write the same place of a shared HBM
+tensor on different cores and read no shared HBM that they write. What they write follows from what
+they read, so the comparison is of their sources and indices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,88 +23,112 @@ from isa.enums import Memory
 from isa.errors import NeuronError
 from isa.program import Program
 from isa.spec import Instruction
+from simulator.views import Indirect
 
 Key = tuple[Any, ...]
 
 
-def destination(instruction: Instruction) -> AccessPattern | None:
-    """The pattern in shared HBM that an instruction writes to, if it has one."""
-    for position in instruction.row.writes:
-        pattern = instruction.values[position]
+def twin_key(instruction: Instruction) -> Key | None:
+    """Equal for instructions that are twins; None for those that cannot be one."""
+    row, values = instruction.row, instruction.values
+    if instruction.location is None or set(row.reads) & set(row.writes):
+        return None
+    for position in row.writes:
+        pattern = values[position]
         if isinstance(pattern, AccessPattern) and pattern.memory is Memory.shared_hbm:
-            return pattern
+            return (
+                row,
+                instruction.location,
+                pattern.tensor,
+                pattern.dtype,
+                pattern.offset,
+                pattern.dims,
+                pattern.partitions,
+                pattern.registers,
+                pattern.vector_offset is None,
+            )
     return None
 
 
-def twin_key(instruction: Instruction) -> Key | None:
-    """Equal for instructions that are twins; None for those that cannot be one."""
-    pattern = destination(instruction)
-    if pattern is None or pattern.vector_offset is not None or instruction.location is None:
-        return None
-    return (
-        instruction.row,
-        instruction.location,
-        pattern.tensor,
-        pattern.dtype,
-        pattern.offset,
-        pattern.dims,
-        pattern.partitions,
-        pattern.registers,
-    )
+def twins(cores: Iterable[Iterable[Instruction]]) -> dict[Key, set[int]]:
+    """The cores that have an instruction of each key."""
+    found: dict[Key, set[int]] = {}
+    for number, instructions in enumerate(cores):
+        for instruction in instructions:
+            key = twin_key(instruction)
+            if key is not None:
+                found.setdefault(key, set()).add(number)
+    return found
 
 
 class Replicated:
-    """The twins of a program, and which core has executed which since its last barrier."""
+    """The twins of a program, and what each core has read for them since its last barrier."""
 
     def __init__(self, program: Program) -> None:
-        seen: dict[Key, set[int]] = {}
-        for number, core in enumerate(program.cores if len(program.cores) > 1 else ()):
-            for stream in core.streams.values():
-                for instruction in stream:
-                    key = twin_key(instruction)
-                    if key is not None:
-                        seen.setdefault(key, set()).add(number)
-        self.keys = frozenset(key for key, cores in seen.items() if len(cores) > 1)
-        self._executed: dict[Key, dict[int, int]] = {}
+        found = twins(
+            [i for stream in core.streams.values() for i in stream] for core in program.cores
+        )
+        self.keys = frozenset(key for key, cores in found.items() if len(cores) > 1)
+        self._executed: dict[Key, dict[int, list[tuple[int, bytes]]]] = {}
 
     def restart(self) -> None:
-        self._executed.clear()
+        for cores in self._executed.values():
+            for executed in cores.values():
+                executed.clear()
 
     def comparing(
         self,
         instruction: Instruction,
         core: int,
-        epoch: Callable[[], int],
-        view: Callable[[], Any],
+        barriers: Callable[[], int],
+        values: Sequence[Any],
         compute: Callable[[], Any],
     ) -> Callable[[], Any]:
-        """`compute`, with a comparison when another core has made the same write since the last
-        barrier. `epoch` counts this core's barriers, `view` is the destination.
+        """`compute`, with a comparison to the same execution on other cores.
 
-        Raises race when the bytes differ.
+        `barriers` counts those that this core has passed; `values` are the operands, current when
+        the result is called. Raises race when what the cores write, or where, differs with no
+        barrier between them.
         """
         key = twin_key(instruction)
-        if key not in self.keys:
+        if key is None or key not in self.keys:
             return compute
+        cores = self._executed.setdefault(key, {})
+        mine = cores.setdefault(core, [])
+        row = instruction.row
+        reads = [i for i, _, _ in row.operands if i not in row.writes]
 
         def call() -> Any:
-            executed = self._executed.setdefault(key, {})
-            now = epoch()
-            unordered = [c for c, then in executed.items() if c != core and then == now]
-            executed[core] = now
-            if not unordered:
-                return compute()
-            before = np.array(view())
-            result = compute()
-            if before.tobytes() != np.array(view()).tobytes():
-                raise NeuronError(
-                    "race",
-                    what=f"core {core} and core {unordered[0]} both write here, nothing orders "
-                    "them, and they write different values",
-                )
-            return result
+            now = (barriers(), _digest(values, reads, row.writes))
+            for number, executed in cores.items():
+                if number == core or len(executed) <= len(mine):
+                    continue
+                then = executed[len(mine)]
+                if then[0] == now[0] and then != now:
+                    raise NeuronError(
+                        "race",
+                        what=f"core {core} and core {number} both write here, nothing orders "
+                        "them, and they write different values",
+                    )
+            mine.append(now)
+            return compute()
 
         return call
 
 
-__all__ = ["Key", "Replicated", "destination", "twin_key"]
+def _digest(values: Sequence[Any], reads: Sequence[int], writes: Sequence[int]) -> bytes:
+    """What an instruction's effect follows from: sources, places, and indices of either."""
+    digest = hashlib.blake2b(digest_size=16)
+    for position in (*reads, *writes):
+        value = values[position]
+        if isinstance(value, Indirect):
+            digest.update(np.ascontiguousarray(value.index).tobytes())
+            value = value.base
+        if position in writes:
+            digest.update(value.ctypes.data.to_bytes(8, "little"))
+        else:
+            digest.update(np.ascontiguousarray(value).tobytes())
+    return digest.digest()
+
+
+__all__ = ["Key", "Replicated", "twin_key", "twins"]

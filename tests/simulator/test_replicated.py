@@ -39,6 +39,40 @@ def test_cores_that_write_different_values(backend):
     assert caught.value.location.text.strip() == "nisa.dma_copy(dst=out, src=tile)"
 
 
+def test_cores_may_clear_and_fill_alike():
+    """Each core clears the tensor and then writes some rows of it, picked by an index."""
+
+    @nki.jit(platform_target="trn2")
+    def kernel(a, rows):
+        out = nl.ndarray((4, 3), dtype=a.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=nl.zeros((4, 3), dtype=a.dtype, buffer=nl.sbuf))
+        place = out.ap([[3, 2], [1, 3]], vector_offset=nl.load(rows), indirect_dim=0)
+        nisa.dma_copy(dst=place, src=nl.load(a))
+        return out
+
+    a = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
+    expected = np.zeros((4, 3), np.float32)
+    expected[[3, 1]] = a
+    result = nki.simulate(kernel[2])(a, np.array([[3], [1]], np.uint32))
+    np.testing.assert_array_equal(result, expected)
+
+
+def test_clearing_everything_and_filling_a_part_is_a_race():
+    """The other core may clear what this one has filled already."""
+
+    @nki.jit(platform_target="trn2")
+    def kernel(a):
+        out = nl.ndarray((2, 3), dtype=a.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=nl.zeros((2, 3), dtype=a.dtype, buffer=nl.sbuf))
+        row = nl.program_id(0)
+        nisa.dma_copy(dst=out[row : row + 1], src=a[row : row + 1])
+        return out
+
+    with pytest.raises(nki.NeuronError, match="cross-core") as caught:
+        nki.compile(kernel[2], a=nki.TensorSpec((2, 3), nl.float32))
+    assert caught.value.code == "race"
+
+
 def test_a_barrier_between_two_writes_orders_them():
     @nki.jit(platform_target="trn2")
     def kernel(a):
