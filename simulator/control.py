@@ -110,14 +110,14 @@ def _register_load(preparation: Preparation, index: int, instruction: Instructio
     def load() -> None:
         registers[number] = load_register(values[1])
 
-    return preparation.call(instruction, operands, load)
+    return preparation.call(index, instruction, operands, load)
 
 
 @_makes(control.RegisterStore)
 def _register_store(preparation: Preparation, index: int, instruction: Instruction) -> Action:
     operands = preparation.operands(instruction)
     values = operands.values
-    return preparation.call(instruction, operands, lambda: store_register(*values))
+    return preparation.call(index, instruction, operands, lambda: store_register(*values))
 
 
 @_makes(control.LoopBegin)
@@ -190,23 +190,33 @@ def _storage_begin(preparation: Preparation, index: int, instruction: Instructio
     operands, shadow = preparation.operands(instruction), preparation.shadow
     values = operands.values
 
-    def fill() -> None:
-        if operands.dynamic:
-            operands.refresh()
-        fill_sentinel(values[0])
-
     if shadow is None:
-        return fill
-    space = shadow.spaces[id(operands.windows[0][1].buffer)]
 
+        def fill() -> None:
+            if operands.dynamic:
+                operands.refresh()
+            fill_sentinel(values[0])
+
+        return fill
+
+    states, begun = shadow.states, preparation.begun
+    space = shadow.spaces[id(operands.windows[0][1].buffer)]
     region: Region | None = None
+    number = 0 if operands.dynamic else states.view(values[0])
 
     def begin() -> None:
         nonlocal region
-        fill()
+        if operands.dynamic:
+            operands.refresh()
+            fill_sentinel(values[0])
         if region is not None and region.state != DEAD and not operands.dynamic:
             region.state = EMPTY
         else:
-            region = space.begin(values[0])
+            region = begun[index] = space.begin(values[0])
+        # The memory gets its sentinel when something may see it.
+        if region is None:
+            fill_sentinel(values[0])
+        else:
+            states.fills[region.number] = number
 
     return begin

@@ -8,12 +8,14 @@ decided on the way (trip counts, branches, rows moved) is left in a `ControlTrac
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from isa.access import AccessPattern
 from isa.dtypes import DTYPES
 from isa.enums import SEQUENCERS, Engine
 from isa.errors import NeuronError
@@ -26,6 +28,9 @@ from simulator.oracle import fill_sentinel, quiet
 from simulator.prepare import Barriers, Preparation, WindowCache
 from simulator.streams import DEFAULT_LOOP_LIMIT, Stream
 from simulator.views import strided
+
+if TYPE_CHECKING:
+    from simulator.native.program import NativeProgram
 
 Array = np.ndarray[Any, Any]
 
@@ -123,26 +128,68 @@ class LoadedProgram:
         self.native = native
         self.barriers = Barriers()
         self.replicated = Replicated(program) if check else None
-        self.cores = [self._load_core(number) for number in range(len(program.cores))]
+        self._windows: list[WindowCache] = [{} for _ in program.cores]
+        loaded = [self._load_core(number) for number in range(len(program.cores))]
+        self.cores = [[preparation.stream for preparation in core] for core in loaded]
+        self._compiled = self._prepare(loaded)
+        self._written = self._find_written()
 
-    def _load_core(self, number: int) -> list[Stream]:
+    def _load_core(self, number: int) -> list[Preparation]:
         core, state = self.program.cores[number], self.device.cores[number]
-        semaphores = [0] * int(self.device.target.semaphores.value)
-        windows: WindowCache = {}
-        streams = []
+        semaphores = (ctypes.c_int64 * int(self.device.target.semaphores.value))()
+        preparations = []
         for engine in SEQUENCERS:
             instructions = core.streams.get(engine)
             if not instructions:
                 continue
             stream = Stream(engine, instructions, state, semaphores)
-            try:
+            windows = self._windows[number]
+            preparations.append(
                 Preparation(
                     stream, self.barriers, windows, self.shadow, self.native, self.replicated
-                ).run()
-            except NeuronError as error:
-                raise self._located(error, stream) from None
-            streams.append(stream)
-        return streams
+                )
+            )
+        return preparations
+
+    def _prepare(self, loaded: list[list[Preparation]]) -> NativeProgram | None:
+        """Prepare all instructions: as records of native code, or as steps where there is none."""
+        from simulator.native.library import library
+        from simulator.native.program import NativeProgram
+
+        preparations = [preparation for core in loaded for preparation in core]
+        try:
+            if self.native and library() is not None:
+                return NativeProgram(loaded, self.shadow)
+            for preparation in preparations:
+                preparation.run()
+        except NeuronError as error:
+            stream = next(p.stream for p in preparations if p.stream.failed)
+            raise self._located(error, stream) from None
+        return None
+
+    def _find_written(self) -> set[int]:
+        """The tensors that any instruction may write, by index. The marks of all tensors get the
+        coarsest unit that suits all accesses."""
+        written = set()
+        for core in self.program.cores:
+            for instructions in core.streams.values():
+                for instruction in instructions:
+                    for position in instruction.row.writes:
+                        pattern = instruction.values[position]
+                        if isinstance(pattern, AccessPattern) and not pattern.memory.on_chip:
+                            written.add(pattern.tensor)
+        if self.shadow is not None:
+            for windows in self._windows:
+                for window in windows.values():
+                    if not window.on_chip:
+                        self.shadow.spaces[id(window.buffer)].coarsen(
+                            window.offset,
+                            window.dtype.itemsize,
+                            window.shape,
+                            window.strides,
+                            [scale for _, scale in window.registers],
+                        )
+        return written
 
     def _located(self, error: NeuronError, stream: Stream) -> NeuronError:
         """The error, with the kernel line of the instruction that the stream is at."""
@@ -163,7 +210,10 @@ class LoadedProgram:
         self._check_outputs()
         return RunResult(
             outputs=[self._read(index) for index in self.program.results],
-            inputs_after=[self._read(index) for index in self.program.parameters],
+            inputs_after=[
+                self._read(index) if index in self._written else np.asarray(given)
+                for index, given in zip(self.program.parameters, inputs)
+            ],
             trace=ControlTrace(
                 [{s.engine: list(s.events) for s in streams} for streams in self.cores]
             ),
@@ -184,11 +234,15 @@ class LoadedProgram:
             buffer = self.device.tensors[index]
             if index in given:
                 buffer[...] = given[index]
-            elif tensor.data is None:
+            elif tensor.data is None and self.shadow is None:
                 fill_sentinel(self._view(index))
             if self.shadow is not None:
                 known = index in given or tensor.data is not None
-                self.shadow.spaces[id(buffer)].reset(initialised=known)
+                space, states = self.shadow.spaces[id(buffer)], self.shadow.states
+                space.reset(initialised=known)
+                if not known and space.whole is not None:
+                    # It gets its sentinel when something may see it.
+                    states.fills[space.whole.number] = states.view(self._view(index))
         for core in self.device.cores:
             core.reset()
             if self.shadow is not None:
@@ -223,15 +277,14 @@ class LoadedProgram:
         return flat.reshape(tensor.shape)
 
     def _execute(self) -> None:
-        streams = [stream for core in self.cores for stream in core]
-        progress = True
-        while progress:
-            progress = False
-            for stream in streams:
-                try:
-                    progress |= stream.advance()
-                except NeuronError as error:
-                    raise self._located(error, stream) from None
+        if self._compiled is not None:
+            try:
+                self._compiled.run()
+            except NeuronError as error:
+                stream = next(stream for core in self.cores for stream in core if stream.failed)
+                raise self._located(error, stream) from None
+        else:
+            self._take_turns()
         waiting = [
             (number, stream)
             for number, core in enumerate(self.cores)
@@ -247,6 +300,17 @@ class LoadedProgram:
                 location=self._location(first.instructions[first.pc].location),
                 notes=lines,
             )
+
+    def _take_turns(self) -> None:
+        streams = [stream for core in self.cores for stream in core]
+        progress = True
+        while progress:
+            progress = False
+            for stream in streams:
+                try:
+                    progress |= stream.advance()
+                except NeuronError as error:
+                    raise self._located(error, stream) from None
 
     def _check_semaphores(self) -> None:
         for number, core in enumerate(self.cores):

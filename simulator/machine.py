@@ -7,6 +7,7 @@ column operations).
 
 from __future__ import annotations
 
+import ctypes
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -85,7 +86,7 @@ class CoreState:
         }
         self.random: dict[Engine, np.ndarray[Any, Any]] = {}
         count = int(target.registers_per_engine.value)
-        self.registers: dict[Engine, list[int]] = {e: [0] * count for e in SEQUENCERS}
+        self.registers: dict[Engine, Any] = {e: (ctypes.c_int64 * count)() for e in SEQUENCERS}
         self.reset()
 
     def reset(self) -> None:

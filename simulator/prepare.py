@@ -6,6 +6,7 @@ that loops and repeated runs build nothing again; the others are resolved each t
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from isa.machine.random import RANDOM
 from isa.machine.scalar import ACCUMULATORS
 from isa.program import RegisterReference
 from isa.spec import Instruction, MachineInstruction
-from simulator.checks.marks import CLEAN, DEAD, Tracked
+from simulator.checks.marks import CLEAN, DEAD, Region, Tracked
 from simulator.checks.replicated import Replicated
 from simulator.control import CONTROL
 from simulator.kernels import fixed, moving
@@ -164,6 +165,9 @@ class Operands:
 class Preparation:
     """Turns the instructions of one stream into its steps.
 
+    `begun` holds the regions in which allocations began, `tracked` the shadow side of operands, by
+    the index of the instruction, for those that were executed from here.
+
     `windows` are those of the core by what they look at, shared by its streams; `replicated` are
     the writes to compare with those of other cores.
     """
@@ -184,50 +188,81 @@ class Preparation:
         self.shadow = shadow
         self.native = native
         self.replicated = replicated
+        self.begun: dict[int, Region | None] = {}
+        self.tracked: dict[int, tuple[Tracked | None, ...]] = {}
+        self._actions: dict[int, Action] = {}
         self._windows = windows
-        self._bounds: dict[int, list[int]] = {}
+        self._by_pattern: dict[int, Window] = {}
+        self._bounds: dict[int, Any] = {}
 
     def run(self) -> None:
         """Fill `stream.steps`. Raises NeuronError for an operand outside its memory; the stream's
-        `pc` is then that of the instruction."""
+        `pc` is then that of the instruction, and it has `failed`."""
         steps = self.stream.steps
         for index, instruction in enumerate(self.stream.instructions):
             try:
-                action = self._action(index, instruction)
+                action = self.action(index)
             except NeuronError:
-                self.stream.pc = index
+                self.stream.pc, self.stream.failed = index, True
                 raise
             steps.append((instruction.waits, action, instruction.updates))
         # A stream that ends without Halt halts there.
         steps.append(((), partial(int, HALTED), ()))
 
-    def _action(self, index: int, instruction: Instruction) -> Action:
-        control = CONTROL.get(instruction.row.name)
-        if control is not None:
-            return control(self, index, instruction)
-        return self._computing(instruction)
+    def action(self, index: int) -> Action:
+        """The action of the instruction at `index`, made when first asked for."""
+        found = self._actions.get(index)
+        if found is None:
+            instruction = self.stream.instructions[index]
+            control = CONTROL.get(instruction.row.name)
+            if control is not None:
+                found = control(self, index, instruction)
+            else:
+                found = self._computing(index, instruction)
+            self._actions[index] = found
+        return found
 
-    def loop_bound(self, begin: int) -> list[int]:
-        """Cell in which the LoopBegin at `begin` leaves its upper bound for its LoopEnd."""
-        return self._bounds.setdefault(begin, [0])
+    def loop_bound(self, begin: int) -> Any:
+        """Cell in which the LoopBegin at `begin` leaves its upper bound for its LoopEnd: an array
+        of one int64, which native code uses too."""
+        if begin not in self._bounds:
+            self._bounds[begin] = (ctypes.c_int64 * 1)()
+        return self._bounds[begin]
+
+    def window(self, instruction: Instruction, pattern: AccessPattern) -> Window:
+        """The window of one of the instruction's access patterns."""
+        found = self._by_pattern.get(id(pattern))
+        if found is None:
+            for position, window in self.operands(instruction).windows:
+                self._by_pattern[id(instruction.values[position])] = window
+            found = self._by_pattern[id(pattern)]
+        return found
+
+    def first_partition(self, instruction: Instruction) -> int:
+        """The first partition of the destination, or of the source without one; 0 where the
+        instruction's engine has nothing that belongs to partitions."""
+        row = instruction.row
+        if not any(effect.name in _BY_PARTITION for effect in row.state):
+            return 0
+        return instruction.values[(*row.writes, *row.reads)[0]].start_partition
 
     def operands(self, instruction: Instruction) -> Operands:
         """The instruction's values, its access patterns resolved."""
         return Operands(instruction, self.state, self.registers, self._windows)
 
-    def _computing(self, instruction: Instruction) -> Action:
+    def _computing(self, index: int, instruction: Instruction) -> Action:
         """Action of a row that has a kernel."""
         row = instruction.row
         operands = self.operands(instruction)
+        self.state.start_partition = self.first_partition(instruction)
         compute = (moving if operands.dynamic else fixed)(
             row, self.stream.engine, self.state, operands.values, self.native
         )
         if self.replicated is not None and self.replicated.keys:
             compute = self._compared(instruction, operands, compute)
-        call = self.call(instruction, operands, compute)
+        call = self.call(index, instruction, operands, compute)
         if any(effect.name in _BY_PARTITION for effect in row.state):
-            first = instruction.values[(*row.writes, *row.reads)[0]]
-            call = _at_partition(call, self.state, first.start_partition)
+            call = _at_partition(call, self.state, self.first_partition(instruction))
         if row.asynchronous:
             # The number of rows moved is an event when it is known only now.
             return _recording(call, self.stream.events) if operands.recorded else _silent(call)
@@ -244,7 +279,7 @@ class Preparation:
             compute,
         )
 
-    def call(self, instruction: Instruction, operands: Operands, compute: Call) -> Call:
+    def call(self, index: int, instruction: Instruction, operands: Operands, compute: Call) -> Call:
         """A call of `compute` when the operands are current and the checks are done."""
         values = operands.values
         shadow = self.shadow
@@ -252,7 +287,7 @@ class Preparation:
             return _refreshing(operands, compute) if operands.dynamic else compute
         row, location, state = instruction.row, instruction.location, self.state
         dynamic = operands.dynamic
-        tracked = operands.track(shadow, row)
+        tracked = self.tracked[index] = operands.track(shadow, row)
         reads = [t for i in row.reads if (t := tracked[i]) is not None]
         reads += [t.index for t in tracked if t is not None and t.index is not None]
         writes = [t for i in row.writes if (t := tracked[i]) is not None]
@@ -264,6 +299,8 @@ class Preparation:
                 operands.refresh()
                 operands.rebind(tracked)
             if always or not _clean(reads, writes):
+                for operand in reads:
+                    operand.expose()
                 shadow.follow(row, state, values, location, tracked)
             return compute()
 

@@ -8,7 +8,7 @@ of the instruction to go to, or `BLOCKED` or `HALTED`. `simulator.prepare` makes
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from isa.enums import Engine
 from isa.errors import NeuronError
@@ -47,7 +47,8 @@ class Barriers:
 class Stream:
     """One engine's instructions on one core, and where it stands in them.
 
-    `events` is the engine's part of the control trace. `semaphores` are shared by the streams of a
+    `events` is the engine's part of the control trace. `failed`: the instruction at `pc` raised an
+    error. `semaphores` are shared by the streams of a
     core.
     """
 
@@ -55,6 +56,7 @@ class Stream:
         "budget",
         "engine",
         "events",
+        "failed",
         "halted",
         "instructions",
         "issued",
@@ -70,7 +72,7 @@ class Stream:
         engine: Engine,
         instructions: list[Instruction],
         state: CoreState,
-        semaphores: list[int],
+        semaphores: Any,
     ) -> None:
         self.engine = engine
         self.instructions = instructions
@@ -84,6 +86,7 @@ class Stream:
     def restart(self, budget: int) -> None:
         """Back to the first instruction, with nothing recorded."""
         self.pc = 0
+        self.failed = False
         self.issued = False
         self.halted = not self.instructions
         self.budget = budget
@@ -114,7 +117,7 @@ class Stream:
                         moved = True
                         self.budget -= pc - target + 1
                         if self.budget < 0:
-                            raise _runaway(self)
+                            raise runaway(self)
                     pc = target
                 elif target == BLOCKED:
                     self.issued = True
@@ -149,7 +152,8 @@ class Stream:
         return f"{name} waits for {', '.join(missing)}"
 
 
-def _runaway(stream: Stream) -> NeuronError:
+def runaway(stream: Stream) -> NeuronError:
+    """The error of a stream that has used up its budget."""
     return NeuronError(
         "loop-limit", f"The {stream.engine.name} engine executed too many instructions in loops."
     )

@@ -22,7 +22,7 @@ from simulator.checks import (  # noqa: F401 (each registers its rows)
     random_rows,
     vector_rows,
 )
-from simulator.checks.marks import CLEAN, EMPTY, TAINTED, UNWRITTEN, Space, Tracked
+from simulator.checks.marks import CLEAN, EMPTY, TAINTED, UNWRITTEN, Space, States, Tracked
 from simulator.checks.propagation import Operands, Use, propagate
 from simulator.views import Indirect
 
@@ -53,6 +53,7 @@ class Shadow:
     """
 
     def __init__(self) -> None:
+        self.states = States()
         self.spaces: dict[int, Space] = {}
         self.findings: list[Finding] = []
         self.stationary: dict[tuple[int, int, int], Array] = {}
@@ -73,7 +74,9 @@ class Shadow:
 
         The buffer must own its memory, and live as long as the shadow.
         """
-        space = self.spaces[id(buffer)] = Space(buffer, pitch, initialised)
+        space = self.spaces[id(buffer)] = Space(
+            buffer, pitch, initialised, self.states
+        )
         return space
 
     def space_of(self, view: Array) -> Space:
@@ -152,7 +155,7 @@ class Shadow:
                 f"Output {name}: none of its {total} elements was written.",
                 location=made,
             )
-        marks = region.marks().reshape(total, itemsize)
+        marks = region.bytes().reshape(total, itemsize)
         tainted = (marks == TAINTED).any(axis=1)
         if not tainted.any():
             missing = (marks == UNWRITTEN).any(axis=1)

@@ -3,13 +3,20 @@
 Marks are kept lazily. A `Region` (an allocation, or an HBM tensor) that is entirely initialised or
 entirely empty needs none; only partly written regions have bytes of marks. So an instruction whose
 operands lie in clean regions costs one comparison an operand.
+
+The fill of uninitialised memory is lazy as well: an empty region gets its sentinel when something
+may see it, which is when it is read, or written in part. Most allocations are written as a whole.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import gcd
 from typing import Any
 
 import numpy as np
+
+from simulator.oracle.control import fill_sentinel
 
 Array = np.ndarray[Any, Any]
 Box = tuple[int, int, int, int]
@@ -25,6 +32,48 @@ _FULL = {s: t.type(int.from_bytes(bytes([INITIALISED] * s), "little")) for s, t 
 _HALF = {s: t.type(int.from_bytes(bytes([TAINTED] * s), "little")) for s, t in _TYPES.items()}
 
 
+class States:
+    """The states of all regions of a device by number, in memory that native code works on too.
+
+    `states` has one byte a region. `fills` has the number of the view in `views` that is to be
+    filled with its sentinel before anything sees the empty region; 0 for none. Number 0 is no
+    region: always dead.
+    """
+
+    def __init__(self) -> None:
+        self.count = 1
+        self.states = bytearray([DEAD] * 256)
+        self.fills = np.zeros(256, np.int64)
+        self.views: list[Array | None] = [None]
+        self._numbers: dict[tuple[Any, ...], int] = {}
+
+    def add(self, state: int) -> int:
+        """A new region's number."""
+        number = self.count
+        self.count += 1
+        if number == len(self.states):
+            self.states = self.states + bytearray([DEAD] * number)
+            self.fills = np.concatenate([self.fills, np.zeros_like(self.fills)])
+        self.states[number] = state
+        return number
+
+    def view(self, view: Array) -> int:
+        """The number of a view that may have to be filled."""
+        place = view.__array_interface__["data"][0]
+        key = place, view.shape, view.strides, view.dtype.str, view.dtype.metadata is None
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self.views)
+            self.views.append(view)
+        return number
+
+    def to_fill(self, number: int) -> Array | None:
+        """The view of a region that still needs its sentinel; from now on it has it."""
+        view = self.views[self.fills[number]]
+        self.fills[number] = 0
+        return view
+
+
 class Region:
     """Bytes that are allocated together: a box [partitions, bytes] of an arena, or a tensor.
 
@@ -34,12 +83,13 @@ class Region:
     __slots__ = (
         "box",
         "nbytes",
+        "number",
         "rivals",
         "shape",
         "space",
         "start",
-        "state",
         "strides",
+        "table",
         "unsettled",
     )
 
@@ -51,13 +101,44 @@ class Region:
         self.shape = (last - first, high - low)
         self.strides = (space.pitch, 1)
         self.nbytes = self.shape[0] * self.shape[1]
-        self.state = state
+        self.table = space.table
+        self.number = self.table.add(state)
         self.unsettled = False
         self.rivals: list[Region] = []
 
+    @property
+    def state(self) -> int:
+        """CLEAN, EMPTY, MIXED or DEAD."""
+        return self.table.states[self.number]
+
+    @state.setter
+    def state(self, state: int) -> None:
+        self.table.states[self.number] = state
+
     def marks(self) -> Array:
-        """The region's marks; meaningful when its state is MIXED."""
-        return np.ndarray(self.shape, np.uint8, self.space.marks, self.start, self.strides)
+        """The region's marks, one for each unit; meaningful when its state is MIXED."""
+        space = self.space
+        if space.unit > 1:
+            return space.marks
+        return np.ndarray(self.shape, np.uint8, space.marks, self.start, self.strides)
+
+    def bytes(self) -> Array:
+        """A mark for each byte."""
+        return np.repeat(self.marks(), self.space.unit)
+
+    def fill(self) -> None:
+        """Give what was not written its sentinel, unless it has it: something may see it."""
+        if self.state not in (EMPTY, MIXED):
+            return
+        view = self.table.to_fill(self.number)
+        if view is None:
+            return
+        memory = np.ndarray(self.shape, np.uint8, self.space.buffer, self.start, self.strides)
+        written = None if self.state == EMPTY else self.bytes().reshape(self.shape) != UNWRITTEN
+        kept = None if written is None else memory[written]
+        fill_sentinel(view)
+        if written is not None:
+            memory[written] = kept
 
     def spell_out(self) -> None:
         """Write the marks that the state stands for, and go by marks from now on."""
@@ -80,6 +161,7 @@ class _Unknown:
     """Stands for the region of an operand that has not been looked up."""
 
     state = DEAD
+    number = 0
 
 
 _UNKNOWN: Any = _Unknown()
@@ -87,9 +169,23 @@ _UNKNOWN: Any = _Unknown()
 
 class Space:
     """Mirror of one memory buffer. With `pitch` it is an arena whose regions come and go with
-    `begin`; without, the buffer is one tensor and one region."""
+    `begin`; without, the buffer is one tensor and one region.
 
-    def __init__(self, buffer: Array, pitch: int = 0, initialised: bool = False) -> None:
+    A mark stands for `unit` bytes: 1, or in a tensor what `coarsen` found to be read and written
+    together always.
+    """
+
+    def __init__(
+        self,
+        buffer: Array,
+        pitch: int = 0,
+        initialised: bool = False,
+        table: States | None = None,
+    ) -> None:
+        self.table = States() if table is None else table
+        self.unit = 1
+        self._coarse = 0
+        self.buffer = buffer
         self.address: int = buffer.__array_interface__["data"][0]
         self.size = buffer.size
         self.arena = pitch > 0
@@ -107,20 +203,53 @@ class Space:
     @property
     def marks(self) -> Array:
         if self._marks is None:
-            self._marks = np.zeros(self.size, np.uint8)
+            self._marks = np.zeros(self.size // self.unit, np.uint8)
         return self._marks
+
+    def coarsen(
+        self,
+        offset: int,
+        itemsize: int,
+        shape: Sequence[int],
+        strides: Sequence[int],
+        scales: Sequence[int] = (),
+    ) -> None:
+        """Make the unit of a tensor's marks one that suits a view too, wherever it may be moved by
+        multiples of `scales` bytes. Called for all that will be used, before a run begins."""
+        run, outer = _run(itemsize, shape, strides)
+        steps = [stride for _, stride in outer]
+        self._coarse = gcd(self._coarse, self.size, offset, run, *steps, *scales)
+
+    def _refine(self) -> None:
+        """Go on with a mark for each byte."""
+        if self.unit > 1:
+            marks = None if self._marks is None else np.repeat(self._marks, self.unit)
+            self._marks, self.unit = marks, 1
+
+    def units_of(self, view: Array) -> Array:
+        """Marks of the units that a view covers."""
+        unit = self.unit
+        offset = view.__array_interface__["data"][0] - self.address
+        run, outer = _run(view.itemsize, view.shape, view.strides)
+        shape = [count for count, _ in outer] + [run // unit]
+        strides = [stride // unit for _, stride in outer] + [1]
+        return np.ndarray(shape, np.uint8, self.marks, offset // unit, strides)
 
     def marks_of(self, view: Array) -> Array:
         """Marks of the elements of a view, as unsigned integers of the element size."""
+        self._refine()
         offset = view.__array_interface__["data"][0] - self.address
         return np.ndarray(view.shape, _TYPES[view.itemsize], self.marks, offset, view.strides)
 
     def reset(self, initialised: bool = False) -> None:
         """As at the start of a run: no regions, or the tensor's region initialised or empty."""
+        states = self.table.states
         for region in self._in_order:
-            region.state = DEAD
+            states[region.number] = DEAD
         if self.whole is not None:
             self.whole.state = CLEAN if initialised else EMPTY
+            if self._coarse > 1 and self.unit != self._coarse:
+                self._marks, self.unit = None, self._coarse
         elif self._marks is not None:
             self._marks = None
 
@@ -150,6 +279,7 @@ class Space:
                 self.marks_of(view)[...] = 0
                 return None
             self.whole.state = EMPTY
+            self.table.fills[self.whole.number] = 0
             return self.whole
         box = self._box(view)
         region = self._regions.get(box) or self._enter(box)
@@ -157,6 +287,7 @@ class Space:
             for other in region.rivals:
                 other.state = DEAD
         region.state = EMPTY
+        self.table.fills[region.number] = 0
         return region
 
     def _enter(self, box: Box) -> Region:
@@ -193,7 +324,24 @@ class Space:
                 return other
         for other in living:
             other.spell_out()
+            other.fill()
         return self.rest
+
+
+def _run(
+    itemsize: int, shape: Sequence[int], strides: Sequence[int]
+) -> tuple[int, list[tuple[int, int]]]:
+    """Bytes that lie together in a view, and the (count, stride) of the dimensions around them."""
+    run = itemsize
+    outer: list[tuple[int, int]] = []
+    for count, stride in zip(reversed(shape), reversed(strides)):
+        if count == 1:
+            continue
+        if stride == run and not outer:
+            run *= count
+        else:
+            outer.append((count, stride))
+    return run, outer[::-1]
 
 
 def _within(inner: Box, outer: Box) -> bool:
@@ -238,6 +386,11 @@ class Tracked:
             self.full = region if whole else None
         return region
 
+    def expose(self) -> None:
+        """Something is about to see the operand: what was not written of it gets its sentinel."""
+        if self.view is not None and self.view.size:
+            self.mask()
+
     def mask(self) -> Array | None:
         """Which elements are initialised, [shape of the view]; None when all are."""
         view = self.view
@@ -248,9 +401,15 @@ class Tracked:
         if region.state == CLEAN:
             return None
         if region.state == EMPTY:
+            region.fill()
             return np.zeros(view.shape, np.bool_)
+        if self.space.unit > 1 and (self.space.units_of(view) == INITIALISED).all():
+            return None
         mask = self.space.marks_of(view) == _FULL[view.itemsize]
-        return None if mask.all() else mask
+        if mask.all():
+            return None
+        region.fill()
+        return mask
 
     def write(self, mask: Array | None) -> None:
         """All elements are written; those outside `mask` (None: none) with tainted values."""
@@ -262,6 +421,9 @@ class Tracked:
             region.state = CLEAN
             return
         region.spell_out()
+        if mask is None and self.space.unit > 1:
+            self.space.units_of(view)[...] = INITIALISED
+            return
         size = view.itemsize
         marks = self.space.marks_of(view)
         if mask is None:

@@ -65,6 +65,7 @@ class AccumulatingPlan:
             return None
         first = compute.jobs[0]
         own = tuple(slot for slot in first.slots if slot[1] < len(values))
+        # The scratch is the last operand, so that the flags still go with the slots.
         return Bound([first._replace(slots=own), *fold.jobs], (registers, reduced))
 
     def _fold(
@@ -114,6 +115,47 @@ def _accumulating(
     if plan is None:
         return None
     return AccumulatingPlan(plan, op, dst.shape[0], command, initial)
+
+
+class ReadPlan:
+    """How to read the accumulate registers into a destination of one layout: times a factor."""
+
+    __slots__ = ("_factor", "_plan", "result")
+
+    def __init__(self, plan: Plan, factor: float) -> None:
+        self._plan = plan
+        self._factor = factor
+        self.result = None
+
+    def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
+        """As `Plan.bind`, for the engine and the partitions that the state has now."""
+        registers = accumulators(state, values[0].shape[0])[:, np.newaxis]
+        call = self._plan.bind(state, (values[0], registers, self._factor))
+        if call is None:
+            return None
+        (job,) = call.jobs
+        return Bound([job._replace(slots=job.slots[:1], same=())], registers)
+
+
+def _reading(dst: Array, negate: bool) -> ReadPlan | None:
+    if not converting(dst):
+        return None
+    registers = tile(1, np.empty((dst.shape[0], 1), np.float32))
+    if negate:
+        plan = map_plan("float32", dst, [registers, number(2)], [("alu", "multiply", (0, 1))])
+    else:
+        plan = map_plan("float32", dst, [registers], ())
+    return None if plan is None else ReadPlan(plan, -1.0)
+
+
+@plans(scalar.ActReadAccumulator)
+def act_read_accumulator(engine: Engine, dst: Array) -> ReadPlan | None:
+    return _reading(dst, False)
+
+
+@plans(accumulate.VectorReadAccumulator)
+def vector_read_accumulator(engine: Engine, dst: Array, negate: bool) -> ReadPlan | None:
+    return _reading(dst, negate)
 
 
 @plans(scalar.Activate)

@@ -54,12 +54,26 @@ def float32_word(value: Any) -> int:
 
 
 class Job(NamedTuple):
-    """One call of a compiled function with its argument words. `slots` are the (word, position)
-    pairs of the pointers to the instruction's own operands."""
+    """One call of a compiled function with its argument words.
+
+    `slots` are the (word, position) pairs of the pointers to the instruction's own operands, first
+    the one that is written; the others must be apart from it, or where `same` says so (one flag for
+    each of them) may be the same bytes. `nest`: how many operands and dimensions the words begin
+    with (`nest_words`) if any range of any dimension can be done apart from the rest.
+    """
 
     function: Function
     words: Any
     slots: tuple[tuple[int, int], ...] = ()
+    same: tuple[bool, ...] = ()
+    nest: tuple[int, int] | None = None
+
+    @property
+    def address(self) -> int:
+        """Where the code of the function is."""
+        place = ctypes.cast(self.function, ctypes.c_void_p).value  # type: ignore[arg-type]
+        assert place is not None
+        return place
 
 
 class Bound:
@@ -73,8 +87,8 @@ class Bound:
         self.keep = keep
 
     def __call__(self) -> None:
-        for function, words, _ in self.jobs:
-            function(words)
+        for job in self.jobs:
+            job.function(job.words)
 
 
 class Plan:
@@ -83,7 +97,7 @@ class Plan:
     `words` are all argument words, pointers and numbers being 0; the first ones are the pointers
     of the operands at `positions` among the instruction's values. `numbers` are (word, position,
     function from the value to its word). The first operand is the one that is written; each of the
-    others must be apart from it, or be the same bytes in the same order.
+    others must be apart from it, or be the same bytes in the same order. `nest`: as `Job.nest`.
     """
 
     __slots__ = (
@@ -92,6 +106,7 @@ class Plan:
         "_type",
         "_words",
         "function",
+        "nest",
         "numbers",
         "positions",
         "result",
@@ -106,8 +121,10 @@ class Plan:
         numbers: Sequence[tuple[int, int, Pack]] = (),
         same_order: Sequence[bool] = (),
         result: Any = None,
+        nest: tuple[int, int] | None = None,
     ) -> None:
         self.function = function
+        self.nest = nest
         self.positions = tuple(positions)
         self.numbers = tuple(numbers)
         self.result = result
@@ -137,7 +154,8 @@ class Plan:
                 return None
         for slot, position, pack in self.numbers:
             words[slot] = pack(values[position])
-        return Bound([Job(self.function, words, tuple(enumerate(self.positions)))])
+        slots = tuple(enumerate(self.positions))
+        return Bound([Job(self.function, words, slots, self._apart, self.nest)])
 
 
 def ranked(space: Space, ranks: Sequence[int] = RANKS) -> Space | None:

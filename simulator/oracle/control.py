@@ -51,7 +51,7 @@ def store_register(view: Array, value: int) -> None:
 
 
 @cache
-def _sentinel(name: str) -> Any:
+def sentinel_bits(name: str) -> Any:
     """Bit pattern of uninitialised elements of a dtype."""
     row = DTYPES[name]
     if row.is_float:
@@ -61,4 +61,4 @@ def _sentinel(name: str) -> Any:
 
 def fill_sentinel(view: Array) -> None:
     """Make every element of a view what uninitialised memory reads as."""
-    bits(view)[...] = _sentinel(dtype_name(view))
+    bits(view)[...] = sentinel_bits(dtype_name(view))

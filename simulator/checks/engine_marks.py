@@ -1,0 +1,133 @@
+"""Marks of engine state as regions: loaded tiles, and the accumulate registers of partitions.
+
+For operands that are all initialised, `EFFECTS` says what a row does to these marks, so that
+the native program loop has them as states of regions as well: initialised, or (`EMPTY`) anything
+else, which `simulator.checks.propagation` then looks into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from isa.enums import Engine, ReduceCommand
+from isa.machine import accumulate, scalar, tensor
+from isa.spec import MachineInstruction
+from simulator.checks.initialised import Shadow
+from simulator.checks.marks import CLEAN, EMPTY
+from simulator.machine import CoreState
+
+Key = tuple[Any, ...]
+
+
+class Effect(NamedTuple):
+    """Whether an instruction reads engine state, and whether it initialises all that it names."""
+
+    reads: bool = False
+    writes: bool = False
+
+
+_Says = Callable[[Sequence[Any]], Effect | None]
+
+_NONE = Effect()
+_READS = Effect(reads=True)
+_WRITES = Effect(writes=True)
+
+
+def _command(position: int, idle: Effect | None) -> _Says:
+    """The effect of the reduce command at a position of the values."""
+    effects = {
+        ReduceCommand.idle: idle,
+        ReduceCommand.reduce: _READS,
+        ReduceCommand.reset: _WRITES,
+        ReduceCommand.reset_reduce: _WRITES,
+        ReduceCommand.load_reduce: _WRITES,
+    }
+    return lambda values: effects[values[position]]
+
+
+def _always(effect: Effect) -> _Says:
+    return lambda values: effect
+
+
+EFFECTS: dict[str, _Says] = {
+    scalar.Activate.name: _command(5, _NONE),
+    scalar.ActReadAccumulator.name: _always(_READS),
+    accumulate.VectorReadAccumulator.name: _always(_READS),
+    accumulate.TensorScalarReduce.name: _command(5, None),
+    accumulate.Exponential.name: _command(3, None),
+    tensor.LoadStationary.name: _always(_WRITES),
+    tensor.MultiplyMoving.name: _always(_READS),
+    tensor.TransposeStationary.name: _always(_READS),
+}
+"""By row name; None where the marks have to be followed each time."""
+
+_TILES: dict[str, Callable[[Sequence[Any]], tuple[int, int]]] = {
+    tensor.LoadStationary.name: lambda values: (values[1], values[2]),
+    tensor.MultiplyMoving.name: lambda values: (values[3], values[4]),
+    tensor.TransposeStationary.name: lambda values: (0, 0),
+}
+"""The corner of the tile that a row uses; other rows use accumulate registers."""
+
+
+class EngineMarks:
+    """The engine state of one core that its program names, each a region of the shadow's states."""
+
+    def __init__(self, shadow: Shadow, state: CoreState) -> None:
+        self._shadow = shadow
+        self._state = state
+        self._tiles: dict[tuple[int, int, int], int] = {}
+        self._registers: dict[tuple[Engine, int, int], int] = {}
+
+    def use(
+        self,
+        row: type[MachineInstruction],
+        engine: Engine,
+        values: Sequence[Any],
+        start: int,
+        partitions: int,
+    ) -> tuple[int, Effect] | None:
+        """The number of the region that an instruction uses and what it does to it; None where the
+        marks have to be followed each time."""
+        says = EFFECTS.get(row.name)
+        effect = None if says is None else says(values)
+        if effect is None:
+            return None
+        corner = _TILES.get(row.name)
+        states = self._shadow.states
+        if corner is not None:
+            key = (self._state.number, *corner(values))
+            if key not in self._tiles:
+                self._tiles[key] = states.add(CLEAN)
+            return self._tiles[key], effect
+        registers = engine, start, partitions
+        if registers not in self._registers:
+            self._registers[registers] = states.add(EMPTY)
+        return self._registers[registers], effect
+
+    def tell(self) -> None:
+        """Give the shadow's marks what native code has found out."""
+        states = self._shadow.states.states
+        for key, number in self._tiles.items():
+            if states[number] == CLEAN:
+                self._shadow.stationary.pop(key, None)
+        for registers, number in self._registers.items():
+            if states[number] == CLEAN:
+                self._marks(registers)[...] = True
+
+    def ask(self) -> None:
+        """Take what the shadow's marks are now."""
+        states = self._shadow.states.states
+        for key, number in self._tiles.items():
+            states[number] = EMPTY if key in self._shadow.stationary else CLEAN
+        for registers, number in self._registers.items():
+            states[number] = CLEAN if self._marks(registers).all() else EMPTY
+
+    def _marks(self, registers: tuple[Engine, int, int]) -> Any:
+        engine, start, partitions = registers
+        state = self._state
+        known = state.engine, state.start_partition
+        state.engine, state.start_partition = engine, start
+        marks = self._shadow.accumulator_marks(state, partitions)
+        state.engine, state.start_partition = known
+        return marks

@@ -1,0 +1,199 @@
+"""A loaded program as native code runs it: its records, and the calls back into Python."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from simulator.checks.engine_marks import EngineMarks
+from simulator.native.library import library
+from simulator.native.loop import (
+    FAILED,
+    LOOK,
+    LOOK_EVERY,
+    NEXT,
+    PROGRAM,
+    RUNAWAY,
+    STREAM,
+    Loop,
+)
+from simulator.native.plan import Job
+from simulator.native.records import Packing
+from simulator.native.structure import Memory
+from simulator.streams import Stream, runaway
+
+if TYPE_CHECKING:
+    from simulator.checks.initialised import Shadow
+    from simulator.prepare import Preparation
+
+EVENTS = 256
+"""Events of a stream for which there is space at first."""
+
+_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+
+
+class NativeProgram:
+    """The streams of all cores as records, in the order in which they take turns."""
+
+    def __init__(self, cores: Sequence[Sequence[Preparation]], shadow: Shadow | None) -> None:
+        functions = library()
+        assert functions is not None
+        self._memory = Memory()
+        self._shadow = shadow
+        self._states = None if shadow is None else shadow.states
+        self._marks: list[EngineMarks | None] = []
+        self._preparations: list[Preparation] = []
+        self._packings: list[Packing] = []
+        self._error: BaseException | None = None
+        for core in cores:
+            marks = None
+            if shadow is not None and core:
+                marks = EngineMarks(shadow, core[0].state)
+            computations: dict[Any, Any] = {}
+            begins: dict[int, list[Any]] = {}
+            for preparation in core:
+                self._marks.append(marks)
+                self._preparations.append(preparation)
+                packing = Packing(
+                    preparation,
+                    self._memory,
+                    self._states,
+                    marks,
+                    computations,
+                    begins,
+                    self._parts,
+                )
+                self._packings.append(packing)
+        self._streams = self._memory.words(
+            [word for number in range(len(self._preparations)) for word in self._stream(number)]
+        )
+        self._callback = _CALLBACK(self._call_back)
+        self._program = self._memory.words(
+            PROGRAM.words(
+                streams=ctypes.addressof(self._streams),
+                streams_count=len(self._preparations),
+                callback=_address(self._callback),
+            )
+        )
+        self._run = functions.function(Loop())
+
+    @property
+    def streams(self) -> list[Stream]:
+        """The streams, in the order of their records."""
+        return [preparation.stream for preparation in self._preparations]
+
+    def _stream(self, number: int) -> list[int]:
+        stream = self._preparations[number].stream
+        events = self._memory.words([0] * EVENTS)
+        return STREAM.words(
+            number=number,
+            records=ctypes.addressof(self._packings[number].words),
+            registers=ctypes.addressof(stream.registers),
+            semaphores=ctypes.addressof(stream.semaphores),
+            events=ctypes.addressof(events),
+            events_limit=EVENTS,
+        )
+
+    def _parts(self, job: Job) -> list[Any]:
+        return [job.words]
+
+    def _member(self, number: int, name: str) -> int:
+        """Where a member of a stream is in the table."""
+        return number * len(STREAM.names) + STREAM.indices[name]
+
+    def run(self) -> None:
+        """Run all streams until none can go on; they say where they stand. Raises what an
+        instruction raised; its stream has `failed` then."""
+        words, program = self._streams, self._program
+        for number, stream in enumerate(self.streams):
+            for name, value in (
+                ("pc", 0),
+                ("issued", 0),
+                ("halted", int(stream.halted)),
+                ("budget", stream.budget),
+                ("events_count", 0),
+            ):
+                words[self._member(number, name)] = value
+        program[PROGRAM.indices["patience"]] = LOOK_EVERY
+        self._point_to_states()
+        for marks in self._marks:
+            if marks is not None:
+                marks.ask()
+        self._error = None
+        self._run(self._program)
+        for number, stream in enumerate(self.streams):
+            stream.pc = words[self._member(number, "pc")]
+            stream.issued = bool(words[self._member(number, "issued")])
+            stream.halted = bool(words[self._member(number, "halted")])
+            count = words[self._member(number, "events_count")]
+            place = words[self._member(number, "events")]
+            stream.events[:] = (ctypes.c_int64 * count).from_address(place)
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+    def _point_to_states(self) -> None:
+        if self._states is not None:
+            states = (ctypes.c_char * len(self._states.states)).from_buffer(self._states.states)
+            program = self._program
+            program[PROGRAM.indices["states"]] = ctypes.addressof(states)
+            program[PROGRAM.indices["fills"]] = self._states.fills.ctypes.data
+
+    def _call_back(self, number: int, index: int) -> int:
+        try:
+            if index == LOOK:
+                return NEXT
+            preparation = self._preparations[number]
+            stream = preparation.stream
+            if index == RUNAWAY:
+                stream.pc = self._streams[self._member(number, "pc")]
+                raise runaway(stream)
+            return self._execute(number, preparation, index)
+        except BaseException as error:
+            self._error = error
+            self._preparations[number].stream.failed = True
+            return FAILED
+
+    def _execute(self, number: int, preparation: Preparation, index: int) -> int:
+        """Let Python execute an instruction; what the native loop is told."""
+        stream = preparation.stream
+        if index == len(stream.instructions):
+            raise AssertionError("streams end natively")
+        marks, state = self._marks[number], preparation.state
+        stateful = marks is not None and stream.instructions[index].row.state
+        stream.issued = bool(self._streams[self._member(number, "issued")])
+        state.engine = stream.engine
+        if stateful and marks is not None:
+            marks.tell()
+        target = preparation.action(index)()
+        if stateful and marks is not None:
+            marks.ask()
+        if stream.events:
+            self._take_events(number, stream.events)
+        if self._states is not None:
+            self._packings[number].learn(index, preparation.tracked.get(index))
+            self._point_to_states()
+        return NEXT if target is None else target
+
+    def _take_events(self, number: int, events: list[int]) -> None:
+        """Append what Python left in the control trace to what native code has."""
+        words = self._streams
+        count, limit, place = (
+            self._member(number, name) for name in ("events_count", "events_limit", "events")
+        )
+        if words[count] + len(events) > words[limit]:
+            old = (ctypes.c_int64 * words[count]).from_address(words[place])
+            more = self._memory.words([*old, *[0] * (3 * words[limit] + len(events))])
+            words[place], words[limit] = ctypes.addressof(more), len(more)
+        array = (ctypes.c_int64 * words[limit]).from_address(words[place])
+        for event in events:
+            array[words[count]] = event
+            words[count] += 1
+        events.clear()
+
+
+def _address(function: Any) -> int:
+    place = ctypes.cast(function, ctypes.c_void_p).value
+    assert place is not None
+    return place

@@ -1,0 +1,468 @@
+"""Packs the streams of a program into the records that the native loop walks.
+
+Instructions with equal rows, attributes and operands share everything but their waits, updates and
+locations. What native code does not do (yet) for an instruction is left to `Preparation.action`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from isa.access import AccessPattern
+from isa.alu import Activation, AluOperator
+from isa.enums import Condition, RegisterOperation
+from isa.errors import NeuronError
+from isa.machine import control
+from isa.program import RegisterReference
+from isa.spec import Instruction
+from simulator import native
+from simulator.checks.marks import Region, States, Tracked
+from simulator.checks.replicated import twin_key
+from simulator.native.copy import sentinel_plan
+from simulator.native.loop import (
+    AMOUNT,
+    BEGIN,
+    CONDITIONS,
+    JOB,
+    KINDS,
+    OPERAND,
+    OPERATIONS,
+    PAIR,
+    PART,
+    PATCH,
+    RECORD,
+    REFERENCE,
+    RIVAL,
+    TERM,
+)
+from simulator.native.plan import Bound, Job
+from simulator.native.structure import Memory
+from simulator.native.text import WORD
+from simulator.oracle.control import sentinel_bits
+from simulator.views import Window
+
+if TYPE_CHECKING:
+    from simulator.checks.engine_marks import EngineMarks
+    from simulator.prepare import Preparation
+
+_ANYWHERE = 1 << 62
+
+_REGION, _LOWEST, _HIGHEST, _FULL = (
+    OPERAND.indices[name] for name in ("region", "region_lowest", "region_highest", "full")
+)
+
+
+class Placed(NamedTuple):
+    """An operand of shared records: its position among the values, its words, its window."""
+
+    position: int
+    words: Any
+    window: Window
+
+
+class Computation(NamedTuple):
+    """What the records of equal instructions have in common."""
+
+    members: dict[str, int]
+    operands: list[Placed]
+
+
+class Packing:
+    """The records of one stream. `marks` are those of its core's engines, None without checks.
+
+    `learn(index)` takes over, behind an instruction that Python executed, in which regions its
+    operands lie.
+    """
+
+    def __init__(
+        self,
+        preparation: Preparation,
+        memory: Memory,
+        states: States | None,
+        marks: EngineMarks | None,
+        computations: dict[Any, Computation | None],
+        begins: dict[int, list[Any]],
+        parts: Callable[[Job], list[Any]],
+    ) -> None:
+        self._preparation = preparation
+        self._stream = preparation.stream
+        self._memory = memory
+        self._states = states
+        self._marks = marks
+        self._computations = computations
+        self._begins = begins
+        self._parts = parts
+        self._shared: list[Computation | None] = []
+        self._begun: dict[int, Any] = {}
+        self.words = self._pack()
+
+    # Records
+
+    def _pack(self) -> Any:
+        words: list[int] = []
+        instructions = self._stream.instructions
+        for index, instruction in enumerate(instructions):
+            try:
+                words += self._record(index, instruction)
+            except NeuronError:
+                self._stream.pc, self._stream.failed = index, True
+                raise
+        # A stream that ends without Halt halts there.
+        words += RECORD.words(kind=KINDS.index("halt"))
+        return self._memory.words(words)
+
+    def _record(self, index: int, instruction: Instruction) -> list[int]:
+        row = instruction.row
+        computation = None
+        replicated = self._preparation.replicated
+        pack = _CONTROL.get(row.name)
+        if pack is not None:
+            members = pack(self, index, instruction)
+        elif row.control or (
+            replicated is not None and replicated.keys and twin_key(instruction) in replicated.keys
+        ):
+            members = {}
+        else:
+            computation = self._computation(instruction)
+            members = {} if computation is None else computation.members
+        if not members:
+            # What it looks at is checked now, as for the others.
+            self._preparation.action(index)
+        self._shared.append(computation)
+        return RECORD.words(
+            **members,
+            **self._amounts("waits", instruction.waits),
+            **self._amounts("updates", instruction.updates),
+        )
+
+    def _table(self, name: str, words: Sequence[int], size: int) -> dict[str, int]:
+        count = len(words) * WORD // size
+        return {name: self._memory.table(words), f"{name}_count": count} if words else {}
+
+    def _amounts(self, name: str, amounts: Sequence[tuple[int, int]]) -> dict[str, int]:
+        return self._table(name, [word for pair in amounts for word in pair], AMOUNT.size)
+
+    # Computing instructions
+
+    def _computation(self, instruction: Instruction) -> Computation | None:
+        row = instruction.row
+        preparation = self._preparation
+        key: list[Any] = [row, self._stream.engine]
+        for value in instruction.values:
+            if isinstance(value, AccessPattern):
+                key.append(id(preparation.window(instruction, value)))
+            elif isinstance(value, (AluOperator, Activation)):
+                key.append(value.name)
+            else:
+                key += (type(value), value)
+        identity = tuple(key)
+        if identity not in self._computations:
+            self._computations[identity] = self._new_computation(instruction)
+        return self._computations[identity]
+
+    def _new_computation(self, instruction: Instruction) -> Computation | None:
+        row, preparation = instruction.row, self._preparation
+        operands = preparation.operands(instruction)
+        if operands.numbers or any(window.index is not None for _, window in operands.windows):
+            return None
+        values = list(operands.values)
+        for position, window in operands.windows:
+            if window.dynamic:
+                values[position] = _stand_in(window)
+        state, engine = self._stream.state, self._stream.engine
+        state.engine, state.start_partition = engine, preparation.first_partition(instruction)
+        found = native.plan(row, engine, values)
+        bound = None if found is None else found.bind(state, values)
+        if not isinstance(bound, Bound):
+            return None
+        placed = [
+            Placed(position, self._operand(window), window) for position, window in operands.windows
+        ]
+        members = {
+            "kind": KINDS.index("compute"),
+            "event": found.result if row.asynchronous and operands.recorded else -1,
+        }
+        members |= self._jobs(bound, placed)
+        if self._states is not None:
+            checks = self._checks(instruction, values, placed)
+            if checks is None:
+                return None
+            members |= checks
+        self._memory.keep(bound)
+        return Computation(members, placed)
+
+    def _operand(self, window: Window) -> Any:
+        address = window.buffer.__array_interface__["data"][0] + window.origin
+        terms = self._table("terms", [w for term in window.registers for w in term], TERM.size)
+        return self._memory.words(
+            OPERAND.words(
+                address=address + window.offset,
+                offset=window.offset,
+                base=address,
+                origin=window.offset,
+                lowest=-window.low,
+                highest=window.limit - window.high,
+                region_lowest=-_ANYWHERE,
+                region_highest=_ANYWHERE,
+                low=window.low,
+                high=window.high,
+                **terms,
+            )
+        )
+
+    def _jobs(self, bound: Bound, placed: Sequence[Placed]) -> dict[str, int]:
+        """The jobs, and where the addresses of operands go that registers decide."""
+        by_position = {operand.position: operand for operand in placed}
+        moving = [operand for operand in placed if operand.window.dynamic]
+        jobs, patches, pairs = [], [], []
+        for job in bound.jobs:
+            parts = self._parts(job)
+            for part in parts:
+                self._memory.keep(part)
+            addresses = [ctypes.addressof(part) for part in parts]
+            jobs += JOB.words(
+                function=job.address,
+                parts=self._memory.table([w for a in addresses for w in PART.words(words=a)]),
+                parts_count=len(parts),
+            )
+            if not moving:
+                continue
+            for slot, position in job.slots:
+                operand = by_position[position]
+                for part, address in zip(parts, addresses):
+                    patches += PATCH.words(
+                        operand=ctypes.addressof(operand.words),
+                        word=address + WORD * slot,
+                        delta=part[slot] - job.words[slot],
+                    )
+            pairs += self._pairs(job, by_position)
+        references = [w for o in moving for w in REFERENCE.words(operand=ctypes.addressof(o.words))]
+        return {
+            **self._table("jobs", jobs, JOB.size),
+            **self._table("moving", references, REFERENCE.size),
+            **self._table("patches", patches, PATCH.size),
+            **self._table("apart", pairs, PAIR.size),
+        }
+
+    def _pairs(self, job: Job, by_position: dict[int, Placed]) -> list[int]:
+        """Operands that could share bytes with what the job writes, its first one."""
+        words: list[int] = []
+        if not job.slots:
+            return words
+        first = by_position[job.slots[0][1]]
+        for (_, position), same in zip(job.slots[1:], job.same):
+            other = by_position[position]
+            if first.window.buffer is other.window.buffer and _meet(first.window, other.window):
+                words += PAIR.words(
+                    left=ctypes.addressof(first.words),
+                    right=ctypes.addressof(other.words),
+                    same=int(same),
+                )
+        return words
+
+    def _checks(
+        self, instruction: Instruction, values: Sequence[Any], placed: Sequence[Placed]
+    ) -> dict[str, int] | None:
+        """What has to be initialised, and what then is; None where Python has to follow."""
+        row = instruction.row
+        reads, writes = [], []
+        for operand in placed:
+            reference = REFERENCE.words(operand=ctypes.addressof(operand.words))
+            if operand.position in row.reads:
+                reads += reference
+            if operand.position in row.writes:
+                writes += reference
+        if row.state:
+            assert self._marks is not None
+            first = (*row.writes, *row.reads)[0]
+            start = self._preparation.first_partition(instruction)
+            used = self._marks.use(
+                row, self._stream.engine, values, start, instruction.values[first].partitions
+            )
+            if used is None:
+                return None
+            region, effect = used
+            words = self._memory.words(
+                OPERAND.words(
+                    region=region, region_lowest=-_ANYWHERE, region_highest=_ANYWHERE, full=1
+                )
+            )
+            reference = REFERENCE.words(operand=ctypes.addressof(words))
+            reads += reference * effect.reads
+            writes += reference * effect.writes
+        return {
+            **self._table("reads", reads, REFERENCE.size),
+            **self._table("writes", writes, REFERENCE.size),
+        }
+
+    def learn(self, index: int, tracked: Sequence[Tracked | None] | None) -> None:
+        """The operands of the instruction at `index` lie in the regions in which they were found
+        when Python followed them."""
+        begun = self._preparation.begun.get(index)
+        if begun is not None:
+            self._learn_begin(index, begun)
+            return
+        shared = self._shared[index] if index < len(self._shared) else None
+        if shared is None or tracked is None:
+            return
+        for position, words, window in shared.operands:
+            operand = tracked[position]
+            if operand is None:
+                continue
+            region = operand.region
+            if not region.number or region is operand.space.rest:
+                words[_REGION] = 0
+                continue
+            words[_REGION], words[_FULL] = region.number, int(operand.full is region)
+            if window.dynamic:
+                _, _, low, high = region.box
+                words[_LOWEST], words[_HIGHEST] = low - window.low, high - window.high
+
+    # Control instructions
+
+    def _address(self, value: int | RegisterReference) -> int:
+        """Where the value of an attribute is: its register, or a constant."""
+        if isinstance(value, RegisterReference):
+            return ctypes.addressof(self._stream.registers) + WORD * value.number
+        return self._memory.table([value])
+
+    def _nothing(self, index: int, instruction: Instruction) -> dict[str, int]:
+        return {"kind": KINDS.index("nothing")}
+
+    def _halt(self, index: int, instruction: Instruction) -> dict[str, int]:
+        return {"kind": KINDS.index("halt")}
+
+    def _move(self, index: int, instruction: Instruction) -> dict[str, int]:
+        dst, src = instruction.values
+        return {
+            "kind": KINDS.index("move"),
+            "target": self._address(dst),
+            "left": self._address(src),
+        }
+
+    def _alu(self, index: int, instruction: Instruction) -> dict[str, int]:
+        dst, operation, left, right = instruction.values
+        return {
+            "kind": KINDS.index("alu"),
+            "code": list[RegisterOperation](OPERATIONS).index(operation),
+            "target": self._address(dst),
+            "left": self._address(left),
+            "right": self._address(right),
+        }
+
+    def _loop_begin(self, index: int, instruction: Instruction) -> dict[str, int]:
+        self._preparation.action(index)
+        register, lower, upper, step, leave = instruction.values
+        return {
+            "kind": KINDS.index("loop_begin"),
+            "target": self._address(register),
+            "left": self._address(lower),
+            "right": self._address(upper),
+            "step": step,
+            "bound": ctypes.addressof(self._preparation.loop_bound(index)),
+            "to": leave,
+        }
+
+    def _loop_end(self, index: int, instruction: Instruction) -> dict[str, int]:
+        (begin,) = instruction.values
+        register, _, _, step, _ = self._stream.instructions[begin].values
+        return {
+            "kind": KINDS.index("loop_end"),
+            "target": self._address(register),
+            "step": step,
+            "bound": ctypes.addressof(self._preparation.loop_bound(begin)),
+            "to": begin + 1,
+        }
+
+    def _branch(self, index: int, instruction: Instruction) -> dict[str, int]:
+        condition, left, right, to = instruction.values
+        codes = [*CONDITIONS, Condition.always]
+        return {
+            "kind": KINDS.index("branch"),
+            "code": codes.index(condition),
+            "left": self._address(left),
+            "right": self._address(right),
+            "to": to,
+        }
+
+    def _storage_begin(self, index: int, instruction: Instruction) -> dict[str, int]:
+        operands = self._preparation.operands(instruction)
+        if operands.dynamic:
+            return {}
+        (view,) = operands.values
+        if self._states is not None:
+            words = self._begun[index] = self._memory.words(
+                BEGIN.words(fill=self._states.view(view))
+            )
+            return {"kind": KINDS.index("storage_begin"), "target": ctypes.addressof(words)}
+        values = (view, sentinel_bits(instruction.values[0].dtype))
+        found = sentinel_plan(view)
+        bound = None if found is None else found.bind(self._stream.state, values)
+        if bound is None:
+            return {}
+        self._memory.keep(bound)
+        return {"kind": KINDS.index("compute"), "event": -1, **self._jobs(bound, ())}
+
+    def _learn_begin(self, index: int, region: Region) -> None:
+        words = self._begun.get(index)
+        if words is not None and words[0] != region.number:
+            words[0] = region.number
+            self._begins.setdefault(region.number, []).append(words)
+        # A region that is new is a rival of those that it meets.
+        for other in (region, *region.rivals):
+            for begin in self._begins.get(other.number, ()):
+                if begin[BEGIN.indices["rivals_count"]] != len(other.rivals):
+                    rivals = [w for r in other.rivals for w in RIVAL.words(region=r.number)]
+                    table = self._memory.words(rivals)
+                    begin[BEGIN.indices["rivals"]] = ctypes.addressof(table)
+                    begin[BEGIN.indices["rivals_count"]] = len(other.rivals)
+
+
+def _stand_in(window: Window) -> Any:
+    """A view of the layout that an operand has wherever registers put it, in memory that nothing
+    else uses."""
+    memory = np.empty(_reach(window), np.uint8)
+    low = -sum(min((n - 1) * s, 0) for n, s in zip(window.shape, window.strides))
+    return np.ndarray(window.shape, window.dtype, memory, low, window.strides)
+
+
+def _reach(window: Window) -> int:
+    reach = sum(abs((n - 1) * s) for n, s in zip(window.shape, window.strides))
+    return max(reach + window.dtype.itemsize, 1)
+
+
+def _meet(left: Window, right: Window) -> bool:
+    """Whether two operands in one memory may share bytes: on chip, whether they share partitions.
+    Operands that are always equally far apart are looked at here, if they are rows."""
+    if left.on_chip:
+        ends = [
+            (window.origin, window.origin + window.shape[0] * window.strides[0])
+            for window in (left, right)
+        ]
+        if ends[0][1] <= ends[1][0] or ends[1][1] <= ends[0][0]:
+            return False
+    if left.registers == right.registers:
+        distance = right.offset - left.offset
+        if left.high <= distance + right.low or distance + right.high <= left.low:
+            return False
+    return True
+
+
+_CONTROL: dict[str, Callable[[Packing, int, Instruction], dict[str, int]]] = {
+    control.Nop.name: Packing._nothing,
+    control.DrainQueue.name: Packing._nothing,
+    control.Halt.name: Packing._halt,
+    control.RegisterMove.name: Packing._move,
+    control.RegisterAlu.name: Packing._alu,
+    control.LoopBegin.name: Packing._loop_begin,
+    control.LoopEnd.name: Packing._loop_end,
+    control.Branch.name: Packing._branch,
+    control.StorageBegin.name: Packing._storage_begin,
+}
+"""By row name: the members of the record of a control instruction; none where Python executes."""
+
+__all__ = ["Computation", "Packing"]

@@ -1,0 +1,157 @@
+"""Structures of 64-bit words that Python packs and native code walks, and LLVM text to walk them.
+
+Every member is one word: a number, or an address. A table is structures one after the other.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from simulator.native.text import WORD, FunctionText, Value
+
+
+class Structure:
+    """Member names in order."""
+
+    __slots__ = ("indices", "names", "size")
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+        self.indices = {name: index for index, name in enumerate(names)}
+        self.size = WORD * len(names)
+
+    def words(self, **members: int) -> list[int]:
+        """One structure; members that are not given are 0."""
+        words = [0] * len(self.names)
+        for name, value in members.items():
+            words[self.indices[name]] = value
+        return words
+
+
+class Memory:
+    """Words at addresses that stay. It owns them: what points there must not outlive it."""
+
+    __slots__ = ("_kept", "_tables")
+
+    def __init__(self) -> None:
+        self._kept: list[Any] = []
+        self._tables: dict[tuple[int, ...], int] = {}
+
+    def words(self, values: Sequence[int]) -> Any:
+        """A ctypes array of int64 with these values."""
+        array = (ctypes.c_int64 * max(len(values), 1))(*values)
+        self._kept.append(array)
+        return array
+
+    def keep(self, thing: Any) -> None:
+        """Keep something alive that packed words point to."""
+        self._kept.append(thing)
+
+    def table(self, values: Sequence[int]) -> int:
+        """The address of words that nothing changes: equal tables are one. 0 for none."""
+        if not values:
+            return 0
+        key = tuple(values)
+        place = self._tables.get(key)
+        if place is None:
+            place = self._tables[key] = ctypes.addressof(self.words(values))
+        return place
+
+
+class Record:
+    """A structure at an address, in the text of a function."""
+
+    __slots__ = ("f", "pointer", "structure")
+
+    def __init__(self, f: StructureText, structure: Structure, pointer: Value) -> None:
+        self.f = f
+        self.structure = structure
+        self.pointer = pointer
+
+    def _place(self, name: str) -> Value:
+        index = self.structure.indices[name]
+        return self.f.element_at(self.pointer, self.f.integer(index), WORD)
+
+    def get(self, name: str, element: str = "i64") -> Value:
+        """A member, or its low bytes as another type."""
+        return self.f.load(self._place(name), element)
+
+    def set(self, name: str, value: Value) -> None:
+        """Write a member."""
+        self.f.store(value, self._place(name))
+
+    def add(self, name: str, value: Value) -> Value:
+        """Add to a member; its new value."""
+        total = self.f.binary("add", self.get(name), value)
+        self.set(name, total)
+        return total
+
+    def shared(self, name: str) -> Value:
+        """A member that another thread writes: what it wrote before is seen then."""
+        place = self._place(name)
+        return self.f.value(f"load atomic i64, ptr {place.text} acquire, align 8", "i64")
+
+    def share(self, name: str, value: Value) -> None:
+        """Write a member that another thread waits for, behind all that was written before."""
+        place = self._place(name)
+        self.f.line(f"store atomic i64 {value.text}, ptr {place.text} release, align 8")
+
+    def each(self, name: str, structure: Structure, body: Callable[[Record], None]) -> None:
+        """Run `body` for every structure of the table at member `name`, `name`_count of them."""
+        first, count = self.get(name, "ptr"), self.get(f"{name}_count")
+
+        def one(index: Value) -> None:
+            place = self.f.element_at(first, index, structure.size)
+            body(Record(self.f, structure, place))
+
+        self.f.loop(self.f.integer(0), count, 1, one)
+
+
+class StructureText(FunctionText):
+    """A function with free control flow: what lives across blocks is in memory."""
+
+    def line(self, text: str) -> None:
+        """An instruction without a result."""
+        self._lines.append(f"  {text}")
+
+    def value(self, text: str, element: str) -> Value:
+        """An instruction with a scalar result."""
+        return self._assign(text, element, 0)
+
+    def label(self, name: str) -> str:
+        """A new label."""
+        return self._fresh(name)
+
+    def open(self, label: str) -> None:
+        """The block of a label begins."""
+        self._open(label)
+
+    def jump(self, label: str) -> None:
+        """End of a block: go to another one. Nothing may follow but a label."""
+        self.line(f"br label %{label}")
+
+    def branch(self, condition: Value, then: str, otherwise: str) -> None:
+        """End of a block: go to one of two."""
+        self.line(f"br i1 {condition.text}, label %{then}, label %{otherwise}")
+
+    def leave_if(self, condition: Value, label: str) -> None:
+        """Go to a label where a condition holds, else on."""
+        after = self.label("on")
+        self.branch(condition, label, after)
+        self.open(after)
+
+    def switch(self, value: Value, cases: Sequence[tuple[int, str]], otherwise: str) -> None:
+        """End of a block: go to the label of a value."""
+        listed = " ".join(f"i64 {number}, label %{label}" for number, label in cases)
+        self.line(f"switch i64 {value.text}, label %{otherwise} [{listed}]")
+
+    def variable(self) -> Record:
+        """Memory of the function's own for one word: member `value`."""
+        return Record(self, Structure("value"), self.scratch("i64", 0))
+
+    def call_address(self, function: Value, *arguments: Value) -> None:
+        """Call a function without a result at an address."""
+        given = ", ".join(f"{value.type} {value.text}" for value in arguments)
+        self.line(f"call void {function.text}({given})")
