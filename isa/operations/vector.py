@@ -63,7 +63,8 @@ class TensorTensor(Operation):
             engine = Engine.vector
             in_psum = any(t.storage.memory is Memory.psum for t in (dst, data1, data2))
             integer = all(t.dtype in ("int32", "uint32") for t in (dst, data1, data2))
-            if Engine.vector not in op.engines or (integer and op.arithmetic and not in_psum):
+            exact = integer and op.arithmetic and Engine.gpsimd in op.engines
+            if Engine.vector not in op.engines or (exact and not in_psum):
                 engine = Engine.gpsimd
         return dst, data1, data2, op, engine
 

@@ -1,4 +1,5 @@
-"""`nki.language`: tensors, memories, data types, loops, and the operators of `op=` arguments."""
+"""`nki.language`: tensors, memories, data types, loops, and functions of tiles, the element-wise
+ones of which are also the operators of `op=` arguments."""
 
 from isa.enums import Memory as MemoryRegion
 from nki.language.allocation import (
@@ -37,6 +38,8 @@ from nki.language.dtypes import (
     uint32,
 )
 from nki.language.indexing import ds
+from nki.language.matrices import load_transpose2d, matmul, shared_identity_matrix, transpose
+from nki.language.normalisation import rms_norm, softmax
 from nki.language.objects import NKIObject
 from nki.language.operators import OPERATORS
 from nki.language.program import no_reorder, num_programs, program_id, program_ndim
@@ -48,6 +51,8 @@ from nki.language.ranges import (
     static_range,
     while_loop,
 )
+from nki.language.reductions import all, max, mean, min, prod, sum, var
+from nki.language.selection import broadcast_to, expand_dims, gather_flattened, where
 from nki.language.tensor import NkiTensor
 from nki.language.tile_size import tile_size
 from nki.superseded import superseded_names
@@ -71,11 +76,14 @@ __all__ = [
     "NKIObject",
     "NkiTensor",
     "affine_range",
+    "all",
     "bfloat16",
     "bool_",
+    "broadcast_to",
     "ds",
     "dynamic_range",
     "empty_like",
+    "expand_dims",
     "float16",
     "float32",
     "float4_e2m1fn_x4",
@@ -87,6 +95,7 @@ __all__ = [
     "float8_e8m0fnu",
     "fori_loop",
     "full",
+    "gather_flattened",
     "hbm",
     "int16",
     "int32",
@@ -96,25 +105,38 @@ __all__ = [
     "is_psum",
     "is_sbuf",
     "load",
+    "load_transpose2d",
+    "matmul",
+    "max",
+    "mean",
+    "min",
     "ndarray",
     "no_reorder",
     "num_programs",
     "ones",
     "private_hbm",
+    "prod",
     "program_id",
     "program_ndim",
     "psum",
+    "rms_norm",
     "sbuf",
     "sequential_range",
     "shared_constant",
     "shared_hbm",
+    "shared_identity_matrix",
+    "softmax",
     "static_range",
     "store",
+    "sum",
     "tfloat32",
     "tile_size",
+    "transpose",
     "uint16",
     "uint32",
     "uint8",
+    "var",
+    "where",
     "while_loop",
     "zeros",
     "zeros_like",

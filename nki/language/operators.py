@@ -1,28 +1,34 @@
-"""The operators that `op=` arguments name: `nl.add`, `nl.exp`, ...
+"""Element-wise functions: called, `nl.add(x, y)` makes a tile; named, `op=nl.add` selects what an
+operation computes.
 
-Each is a function whose `alu` is the row of the ALU operator table it stands for, and whose
-`activation` that of the activation table; None where it is not in that table.
+Each is one object. Its `alu` is the row of the ALU operator table that it stands for as `op`, its
+`activation` that of the activation table, each None where the table has none; what it does when it
+is called is its row of `nki.language.lowering.table`.
 """
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+import inspect
+from typing import Any
 
 from isa.alu import ACTIVATIONS, ALU, Activation, AluOperator
 from isa.errors import NeuronError
+from nki.language.lowering.emitter import Emitter, dtype_of
+from nki.language.lowering.table import FUNCTIONS, Function
+from nki.language.tensor import NkiTensor
+from nki.trace.context import caller
 
 
 class Operator:
-    """An element-wise operator by its public name.
+    """An element-wise operator by its public name: an `op` argument, and mostly a function too.
 
     >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
     >>> @nki.jit
     ... def clipped_exp(a):
     ...     tile = nl.load(a)
     ...     nisa.tensor_scalar(dst=tile, data=tile, op0=nl.minimum, operand0=0.0)
-    ...     nisa.activation(dst=tile, op=nl.exp, data=tile)
     ...     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    ...     nl.store(out, tile)
+    ...     nl.store(out, nl.exp(tile))
     ...     return out
     >>> print(clipped_exp(np.array([[-1, 0, 1]], np.float32)).round(3))
     [[0.368 1.    1.   ]]
@@ -30,33 +36,28 @@ class Operator:
 
     __module__ = "nki.language"
 
-    def __init__(self, name: str, alu: AluOperator | None, activation: Activation | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        alu: AluOperator | None,
+        activation: Activation | None,
+        function: Function | None = None,
+    ) -> None:
         self.__name__ = name
         self.__qualname__ = name
         self.alu = alu
         self.activation = activation
-        tables = [
-            f"{table} ({argument})"
-            for row, table, argument in (
-                (alu, "ALU operator", "`op` of nisa.tensor_tensor and its kin"),
-                (activation, "activation function", "`op` of nisa.activation"),
-            )
-            if row is not None
-        ]
-        self.__doc__ = f"{name}: {' and '.join(tables)}."
+        self.function = function
+        self.__doc__ = _document(self)
+        self.__signature__ = _signature(function)
 
-    def __call__(self, x: Any, y: Any = None, dtype: Any = None) -> NoReturn:
-        if self.alu is not None and self.alu.arity == 2:
-            hint = f"Write nisa.tensor_tensor(dst, x, y, op=nl.{self.__name__})"
-        elif self.activation is not None:
-            hint = f"Write nisa.activation(dst, op=nl.{self.__name__}, data=x)"
-        else:
-            hint = f"Write nisa.tensor_scalar(dst, x, op0=nl.{self.__name__}, operand0=...)"
+    def __call__(self, *operands: Any, **options: Any) -> Any:
         raise NeuronError(
             "not-supported",
             what=f"nl.{self.__name__} was called as a function",
-            why="nki.language operators are names for op= arguments.",
-            hint=hint + " into a tile of your own.",
+            why=f"nl.{self.__name__} is a name for op= arguments.",
+            hint=f"Pass it to an operation, for example nisa.activation(..., op=nl.{self.__name__})"
+            " or nisa.tensor_scalar(..., op0=...).",
         )
 
     def __repr__(self) -> str:
@@ -66,8 +67,102 @@ class Operator:
         return self.__name__
 
 
+class _OfOne(Operator):
+    """A function of one tile."""
+
+    def __call__(self, x: Any, dtype: Any = None) -> NkiTensor:  # type: ignore[override]
+        assert self.function is not None and self.function.unary is not None
+        e = Emitter(self.__name__, caller())
+        tile = e.tile("x", x)
+        return self.function.unary(e, tile, dtype_of(dtype, tile.dtype))
+
+
+class _OfTwo(Operator):
+    """A function of two operands, at least one of them a tile."""
+
+    def __call__(self, x: Any, y: Any, dtype: Any = None) -> NkiTensor:  # type: ignore[override]
+        assert self.function is not None and self.function.binary is not None
+        return self.function.binary(Emitter(self.__name__, caller()), x, y, dtype)
+
+
+def _signature(function: Function | None) -> inspect.Signature:
+    parameter = inspect.Parameter
+    names = () if function is None else function.parameters
+    kind = parameter.POSITIONAL_OR_KEYWORD
+    operands = [parameter(name, kind) for name in names]
+    return inspect.Signature([*operands, parameter("dtype", kind, default=None)] if names else [])
+
+
+def _document(operator: Operator) -> str:
+    """Contract, bound, use as `op`, source and example."""
+    name, function = operator.__name__, operator.function
+    uses = [
+        f"{use} of {table}"
+        for row, use, table in (
+            (operator.alu, "ALU operator", "nisa.tensor_tensor and its kin"),
+            (operator.activation, "activation function", "nisa.activation"),
+        )
+        if row is not None
+    ]
+    as_operator = f"As `op`: {' and '.join(uses)}." if uses else ""
+    if function is None:
+        return f"{name}: a name for `op` arguments. {as_operator}"
+    operands = (
+        "x: a tile in SBUF or PSUM."
+        if function.binary is None
+        else "x, y: tiles of one shape in SBUF or PSUM, or one of them a number or a [P, 1] column."
+    )
+    default = "that of x" if function.binary is None else "the operands', promoted; numbers follow"
+    lines = [
+        function.summary,
+        "",
+        operands,
+        f"dtype: of the result, a new tile in SBUF (default: {default}).",
+        *([function.note] if function.note else []),
+        _bound(function),
+        *([as_operator] if as_operator else []),
+        "",
+        "Raises not-a-tensor, wrong-memory, shape-mismatch, dtype-not-allowed.",
+        f"Source: SDK nki/api/nki/language/__init__.py ({name})",
+        "",
+        *_example(function),
+    ]
+    return "\n".join(lines)
+
+
+def _bound(function: Function) -> str:
+    where = f" for {function.domain}" if function.domain else ""
+    if not function.ulps and not function.absolute:
+        return f"Exact, or correctly rounded{where}."
+    extra = f" plus {function.absolute:.1g}" if function.absolute else ""
+    return f"Within {function.ulps:g} units of the last place{extra} in fp32{where}."
+
+
+def _example(function: Function) -> list[str]:
+    *inputs, shown = function.example
+    names = "ab"[: len(inputs)]
+    loads = ", ".join(f"nl.load({name})" for name in names)
+    arrays = ", ".join(f"np.array({text}, np.{function.dtype})" for text in inputs)
+    target = f'(platform_target="{function.target}")' if function.target else ""
+    return [
+        ">>> import numpy as np, nki, nki.language as nl",
+        f">>> @nki.jit{target}",
+        f"... def kernel({', '.join(names)}):",
+        "...     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)",
+        f"...     nl.store(out, nl.{function.name}({loads}))",
+        "...     return out",
+        f">>> print(kernel({arrays}))",
+        shown,
+    ]
+
+
+def _operator(name: str) -> Operator:
+    function = FUNCTIONS.get(name)
+    kind = Operator if function is None else _OfOne if function.binary is None else _OfTwo
+    return kind(name, ALU.get(name), ACTIVATIONS.get(name), function)
+
+
 OPERATORS: dict[str, Operator] = {
-    name: Operator(name, ALU.get(name), ACTIVATIONS.get(name))
-    for name in sorted({*ALU, *ACTIVATIONS})
+    name: _operator(name) for name in sorted({*ALU, *ACTIVATIONS, *FUNCTIONS})
 }
-"""Every operator by its name in `nki.language`."""
+"""Every operator and element-wise function by its name in `nki.language`."""

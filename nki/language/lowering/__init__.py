@@ -1,0 +1,1 @@
+"""What the functions of `nki.language` become: sequences of `nki.isa` operations."""

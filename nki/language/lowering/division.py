@@ -1,0 +1,139 @@
+"""divide, fmod and mod from operations that every generation has.
+
+The instruction set has neither division nor remainder (NKI 0.4.0 release notes, Known Issues), but
+a precise reciprocal.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from nki.language.lowering.arithmetic import as_tile, is_integral, operands
+from nki.language.lowering.emitter import Emitter, dtype_of
+from nki.language.lowering.promotion import promote
+from nki.language.tensor import NkiTensor
+
+MOST_QUOTIENT = 2.0**21
+"""Where fmod and mod end: below, the nearest integer to an fp32 quotient is at most 0.75 off."""
+
+_SMALL, _LARGE, _SCALE = 2.0**-64, 2.0**64, 2.0**64
+_SPLITTER = 4097.0
+"""2**12 + 1: multiplying by it cuts a 24-bit significand in half (Dekker 1971)."""
+
+
+def divide(e: Emitter, x: Any, y: Any, dtype: Any) -> NkiTensor:
+    """(x * f) * (1 / (y * f)), f a power of two that keeps the reciprocal a normal number."""
+    left, right, common = _tiles(e, x, y)
+    wanted = dtype_of(dtype, "float32" if is_integral(common) else common)
+    factor = _factor(e, right)
+    quotient, inverse = e.part(left.shape), e.part(left.shape)
+    e.tensors(inverse, right, "multiply", factor)
+    e.invert(inverse, inverse)
+    e.tensors(quotient, left, "multiply", factor)
+    result = e.working(left.shape, wanted)
+    e.tensors(result, quotient, "multiply", inverse)
+    return e.finish(result, wanted)
+
+
+def fmod(e: Emitter, x: Any, y: Any, dtype: Any) -> NkiTensor:
+    """The exact remainder of |x| by |y|, with the sign of x."""
+    left, right, common = _tiles(e, x, y)
+    wanted = dtype_of(dtype, common)
+    result = e.working(left.shape, wanted)
+    _signed_remainder(e, result, left, right)
+    return e.finish(result, wanted)
+
+
+def mod(e: Emitter, x: Any, y: Any, dtype: Any) -> NkiTensor:
+    """fmod, plus y where it is not zero and its sign is not that of y."""
+    left, right, common = _tiles(e, x, y)
+    wanted = dtype_of(dtype, common)
+    result = e.working(left.shape, wanted)
+    _signed_remainder(e, result, left, right)
+    sign, other, differ = e.part(left.shape), e.part(left.shape), e.part(left.shape, "uint8")
+    e.activate(sign, "sign", result)
+    e.activate(other, "sign", right)
+    e.tensors(sign, sign, "multiply", other)
+    e.scalar(differ, sign, "less", 0.0)
+    e.tensors(other, result, "add", right)
+    e.choose(result, other, differ)
+    return e.finish(result, wanted)
+
+
+def _tiles(e: Emitter, x: Any, y: Any) -> tuple[NkiTensor, NkiTensor, str]:
+    """Both operands as SBUF tiles of one shape, and their promoted dtype."""
+    data, operand, reverse = operands(e, x, y)
+    other = as_tile(e, operand, data, None)
+    common = promote(data.dtype, operand.dtype) if isinstance(operand, NkiTensor) else data.dtype
+    data = e.in_sbuf(data)
+    return (other, data, common) if reverse else (data, other, common)
+
+
+def _factor(e: Emitter, y: NkiTensor) -> NkiTensor:
+    """2**64 where |y| is small, 2**-64 where it is large, else 1."""
+    up, down = e.part(y.shape), e.part(y.shape)
+    e.scalar(up, y, "abs", op1="less", operand1=_SMALL)
+    e.scalar(up, up, "multiply", _SCALE, "maximum", 1.0)
+    e.scalar(down, y, "abs", op1="less_equal", operand1=_LARGE)
+    e.scalar_then_tensor(up, down, "maximum", 1.0 / _SCALE, "multiply", up)
+    return up
+
+
+def _signed_remainder(e: Emitter, result: NkiTensor, x: NkiTensor, y: NkiTensor) -> None:
+    """result = |x| - n * |y| for an integer n, with the sign of x; NaN from 2**21 |y| on."""
+    size, unit = e.part(x.shape), e.part(x.shape)
+    e.scalar(size, x, "abs")
+    e.scalar(unit, y, "abs")
+    below = e.part(x.shape, "uint8")
+    e.tensors(below, size, "less", unit)
+
+    factor = _factor(e, unit)
+    dividend, divisor, ratio = e.part(x.shape), e.part(x.shape), e.part(x.shape)
+    e.tensors(dividend, size, "multiply", factor)
+    e.tensors(divisor, unit, "multiply", factor)
+    e.invert(ratio, divisor)
+    e.tensors(ratio, dividend, "multiply", ratio)
+    beyond = e.part(x.shape, "uint8")
+    e.scalar(beyond, ratio, "less", MOST_QUOTIENT, "equal", 0.0)
+
+    whole, quotient = e.part(x.shape, "int32"), e.part(x.shape)
+    e.copy(whole, ratio)
+    e.copy(quotient, whole)
+    rest = _exact_difference(e, dividend, quotient, divisor)
+    negative = e.part(x.shape)
+    e.scalar_then_tensor(negative, rest, "less", 0.0, "multiply", divisor)
+    e.tensors(rest, rest, "add", negative)
+
+    e.invert(factor, factor)
+    e.tensors(rest, rest, "multiply", factor)
+    e.choose(rest, size, below)
+    e.choose(rest, math.nan, beyond)
+    sign = e.part(x.shape)
+    e.activate(sign, "sign", x)
+    e.tensors(result, rest, "multiply", sign)
+
+
+def _exact_difference(e: Emitter, x: NkiTensor, n: NkiTensor, y: NkiTensor) -> NkiTensor:
+    """x - n * y without rounding, where the result is an fp32 number: the product in two parts."""
+    product, error, term = e.part(x.shape), e.part(x.shape), e.part(x.shape)
+    e.tensors(product, n, "multiply", y)
+    (n_high, n_low), (y_high, y_low) = _halves(e, n), _halves(e, y)
+    e.tensors(error, n_high, "multiply", y_high)
+    e.tensors(error, error, "subtract", product)
+    for one, other in ((n_high, y_low), (n_low, y_high), (n_low, y_low)):
+        e.tensors(term, one, "multiply", other)
+        e.tensors(error, error, "add", term)
+    e.tensors(product, x, "subtract", product)
+    e.tensors(product, product, "subtract", error)
+    return product
+
+
+def _halves(e: Emitter, value: NkiTensor) -> tuple[NkiTensor, NkiTensor]:
+    """Two numbers of 12 bits whose sum is `value`."""
+    high, low, scaled = (e.part(value.shape) for _ in range(3))
+    e.scalar(scaled, value, "multiply", _SPLITTER)
+    e.tensors(low, scaled, "subtract", value)
+    e.tensors(high, scaled, "subtract", low)
+    e.tensors(low, value, "subtract", high)
+    return high, low
