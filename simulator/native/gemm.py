@@ -392,10 +392,9 @@ class _Multiplication:
         f.loop(self.zero, self.rows, block.rows, rows)
 
     def _sum(self, factor: Value, moving: Value, total: Value) -> Value:
-        f, width = self.f, self.block.width
+        f = self.f
         if factor.element == "i32":
-            pairs = [f.reinterpret(value, "bfloat", 2 * width) for value in (factor, moving)]
-            return f.call(_DOT, "float", width, total, *pairs)
+            return dot_of_pairs(f, factor, moving, total)
         if self.block.fused:
             return f.intrinsic("fma", factor, moving, total)
         return _fma(f, factor, moving, total)
@@ -419,6 +418,12 @@ class _Multiplication:
                 f.store(result, place)
             else:
                 f.store_where(mask, result, place)
+
+
+def dot_of_pairs(f: FunctionText, left: Value, right: Value, total: Value) -> Value:
+    """Products of pairs in 32-bit lanes, added to fp32 sums by VDPBF16PS, of 512 bits."""
+    pairs = [f.reinterpret(value, "bfloat", 2 * value.width) for value in (left, right)]
+    return f.call(_DOT, "float", total.width, total, *pairs)
 
 
 def _fma(f: FunctionText, left: Value, right: Value, addend: Value) -> Value:

@@ -183,11 +183,17 @@ def _narrow_nan(
 
 def _encode_integer(f: FunctionText, row: DType, value: Value) -> Value:
     """Nearest even, saturating, NaN to 0."""
-    signed = row.kind is DTypeKind.signed
-    conversion = "fptosi.sat" if signed or row.size < 4 else "fptoui.sat"
-    wide = f.intrinsic(conversion, f.intrinsic("rint", value), element="i32")
-    if row.size == 4:
-        return wide
-    wide = f.intrinsic("smax", wide, f.like(wide, int(row.lowest)))
-    wide = f.intrinsic("smin", wide, f.like(wide, int(row.largest)))
+    lowest, largest = int(row.lowest), int(row.largest)
+    # The largest 32-bit integers are no fp32 numbers: what is beyond the last one comes after.
+    last = largest if row.size < 4 else largest + 1 - (1 << (largest.bit_length() - _ONE_BITS - 1))
+    rounded = f.intrinsic("rint", value)
+    upper, lower = f.like(value, last), f.like(value, lowest)
+    bounded = f.select(f.compare("fcmp olt", rounded, upper), rounded, upper)
+    bounded = f.select(f.compare("fcmp ogt", bounded, lower), bounded, lower)
+    number = f.select(f.compare("fcmp uno", value, value), f.like(value, 0.0), bounded)
+    signed = row.kind is DTypeKind.signed or row.size < 4
+    wide = f.convert("fptosi" if signed else "fptoui", number, "i32")
+    if last != largest:
+        beyond = f.compare("fcmp ogt", rounded, upper)
+        wide = f.select(beyond, f.like(wide, largest), wide)
     return f.convert("trunc", wide, f"i{row.bits}")

@@ -1,0 +1,255 @@
+"""Speed of single micro-kernels, each against NumPy in the same run, pinned to one CPU.
+
+Run: python benchmarks/native_kernels.py [matmul] [convert] [move]
+
+Times are medians of interleaved repeats, in CPU time of the thread, so that a busy machine disturbs
+them little. Peaks are what a loop of independent multiply-adds in registers reaches in this run.
+NumPy multiplies by BLAS on one thread and converts with ml_dtypes where it has no dtype of its own.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["MKL_NUM_THREADS"] = "1"
+
+import ctypes
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from isa.dtypes import DTYPES
+from isa.enums import Engine
+from isa.machine.dma import DmaCopy
+from isa.machine.elementwise import TensorCopy
+from isa.machine.tensor import LoadStationary, MultiplyMoving, TransposeStationary
+from simulator.kernels import fixed
+from simulator.machine import Arena
+from simulator.native.gemm import dot_of_pairs
+from simulator.native.library import library
+from simulator.native.text import FunctionText
+from simulator.views import bits, dtype_name, strided
+
+Array = np.ndarray[Any, Any]
+Arm = Callable[[], Any]
+
+P = 128
+PARTITION_BYTES = 192 * 1024
+SUMS = 24
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Independent multiply-adds of registers: the words are a count, and room for the sums."""
+
+    width: int
+    dot: bool
+
+    def text(self, name: str) -> str:
+        f = FunctionText(name)
+        pairs = f.load(f.words, "i32", self.width)
+        factor = f.convert("bitcast", pairs, "float")
+
+        def step(_: Any, *sums: Any) -> list[Any]:
+            if self.dot:
+                return [dot_of_pairs(f, pairs, pairs, value) for value in sums]
+            return [f.intrinsic("fma", factor, factor, value) for value in sums]
+
+        start = [f.constant("float", 0.0, self.width)] * SUMS
+        sums = f.loop(f.integer(0), f.word(0), 1, step, start)
+        for index, value in enumerate(sums):
+            f.store(value, f.offset(f.words, f.integer(64 * (index + 1))))
+        return f.text()
+
+
+def peak(dot: bool) -> float:
+    """GF/s of multiply-adds."""
+    functions = library()
+    assert functions is not None
+    width = 16 if functions.level.wide_registers else 8
+    function = functions.function(Peak(width, dot))
+    count = 20000
+    words = (ctypes.c_int64 * (8 * (SUMS + 1)))(count)
+    seconds = medians({"peak": lambda: function(words)}, 40)["peak"]
+    return count * SUMS * width * 2 * (1 + dot) / seconds / 1e9
+
+
+def medians(arms: dict[str, Arm], repeats: int = 25) -> dict[str, float]:
+    """Seconds by arm."""
+    times: dict[str, list[float]] = {name: [] for name in arms}
+    for arm in arms.values():
+        arm()
+    for _ in range(repeats):
+        for name, arm in arms.items():
+            start = time.thread_time()
+            arm()
+            times[name].append(time.thread_time() - start)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def on_chip(dtype: str, *shape: int) -> Array:
+    """A tile in an arena of its own."""
+    arena = Arena(shape[0], PARTITION_BYTES)
+    size = DTYPES[dtype].size
+    strides = [size]
+    for count in reversed(shape[2:]):
+        strides.insert(0, strides[0] * count)
+    return strided(arena.buffer, dtype, 0, shape, (arena.pitch, *strides))
+
+
+def random_tile(dtype: str, *shape: int) -> Array:
+    """Values of all sizes, without NaN."""
+    view = on_chip(dtype, *shape)
+    rng = np.random.default_rng(0)
+    if DTYPES[dtype].is_float:
+        view[...] = (rng.standard_normal(shape) * 8).astype(view.dtype)
+    else:
+        bits(view)[...] = rng.integers(0, 2 if dtype == "bool" else 100, shape)
+    return view
+
+
+def state() -> Any:
+    """What the kernels need of a core."""
+    return SimpleNamespace(stationary={}, engine=Engine.vector, start_partition=0, number=0)
+
+
+def call(row: Any, engine: Engine, core: Any, *values: Any) -> Arm:
+    return fixed(row, engine, core, values, native=True)
+
+
+def matmul() -> None:
+    functions = library()
+    has_dot = functions is not None and functions.level.bf16_dot
+    peaks = {False: peak(False), True: peak(True) if has_dot else 0.0}
+    print(
+        f"peak of fp32 multiply-adds {peaks[False]:.0f} GF/s, of bfloat16 pairs {peaks[True]:.0f}"
+    )
+    header = f"{'[128,128].T @ [128,N]':28}{'N':>5}{'us':>8}{'GF/s':>8}"
+    print(header + f"{'of peak':>9}{'NumPy':>8}{'ratio':>7}")
+    for dtype in ("float32", "bfloat16", "float16", "float8_e4m3", "int8"):
+        for columns in (512, 128, 16):
+            core = state()
+            a, b = random_tile(dtype, P, P), random_tile(dtype, P, columns)
+            dst = on_chip("float32", P, columns)
+            load = call(LoadStationary, Engine.tensor, core, a, 0, 0)
+            multiply = call(MultiplyMoving, Engine.tensor, core, dst, b, False, 0, 0)
+            left, right = (np.ascontiguousarray(x.astype(np.float32)) for x in (a, b))
+            product = np.empty((P, columns), np.float32)
+            load()
+            t = medians(
+                {
+                    "multiply": multiply,
+                    "load": load,
+                    "numpy": partial(np.matmul, left.T, right, product),
+                }
+            )
+            work = 2 * P * P * columns / 1e9
+            speed = work / t["multiply"]
+            limit = peaks[has_dot and dtype not in ("float32", "float16")]
+            print(
+                f"{dtype:28}{columns:5}{t['multiply'] * 1e6:8.1f}{speed:8.1f}{speed / limit:9.2f}"
+                f"{work / t['numpy']:8.1f}{t['numpy'] / t['multiply']:7.2f}"
+                f"   load {t['load'] * 1e6:.1f} us",
+                flush=True,
+            )
+
+
+CONVERTED = (
+    *("bfloat16", "float16", "float8_e4m3", "float8_e5m2", "float8_e4m3fn"),
+    *("int8", "uint8", "int16", "uint16", "int32", "uint32", "bool"),
+)
+
+
+def convert() -> None:
+    print(f"{'conversions of [128,512]':32}{'us':>8}{'G/s':>8}{'NumPy':>8}{'ratio':>7}")
+    pairs = [(name, "float32") for name in CONVERTED]
+    pairs += [("float32", name) for name in CONVERTED]
+    pairs += [("bfloat16", "float8_e4m3"), ("float8_e4m3", "bfloat16"), ("bfloat16", "float16")]
+    for source, target in pairs:
+        src, dst = random_tile(source, P, 512), on_chip(target, P, 512)
+        run = call(TensorCopy, Engine.vector, state(), dst, src)
+        t = medians({"native": run, "numpy": partial(numpy_cast, dst, src)})
+        report(f"{source} to {target}", t, src.size)
+
+
+def numpy_cast(dst: Array, src: Array) -> None:
+    with np.errstate(all="ignore"):
+        if dtype_name(dst) == "bool" or not DTYPES[dtype_name(dst)].is_integer:
+            dst[...] = src
+        else:
+            row = DTYPES[dtype_name(dst)]
+            wide = np.float32 if row.size < 4 else np.float64
+            dst[...] = np.clip(np.rint(src.astype(wide)), row.lowest, row.largest)
+
+
+def report(name: str, t: dict[str, float], elements: int) -> None:
+    print(
+        f"{name:32}{t['native'] * 1e6:8.2f}{elements / t['native'] / 1e9:8.2f}"
+        f"{t['numpy'] * 1e6:8.1f}{t['numpy'] / t['native']:7.2f}",
+        flush=True,
+    )
+
+
+def move() -> None:
+    print(f"{'moving':40}{'us':>8}{'G/s':>8}{'NumPy':>8}{'ratio':>7}")
+    for dtype in ("float32", "bfloat16", "uint8"):
+        core = state()
+        src, dst = random_tile(dtype, P, P), on_chip(dtype, P, P)
+        call(LoadStationary, Engine.tensor, core, src, 0, 0)()
+        held = np.ascontiguousarray(bits(src))
+        arms: dict[str, Arm] = {
+            "native": call(TransposeStationary, Engine.tensor, core, dst),
+            "numpy": partial(np.copyto, bits(dst), held.T),
+        }
+        report(f"TensorE transpose {dtype} [128,128]", medians(arms), src.size)
+        wide, out = random_tile(dtype, P, 32, 16), on_chip(dtype, P, 16, 32)
+        for label, view in (
+            ("copy [128,32,16]", wide),
+            ("copy, last two exchanged", wide.transpose(0, 2, 1)),
+            ("copy of every second", on_chip(dtype, P, 1024)[:, ::2]),
+            ("copy reversed", wide.reshape(P, 512)[:, ::-1]),
+        ):
+            target = out if view.ndim == 3 and view.shape[1] == 16 else on_chip(dtype, *view.shape)
+            arms: dict[str, Arm] = {
+                "native": call(TensorCopy, Engine.vector, core, target, view),
+                "numpy": partial(np.copyto, bits(target), bits(view)),
+            }
+            report(f"{label} {dtype}", medians(arms), view.size)
+        hbm = np.zeros((512, P), src.dtype)
+        loaded = on_chip(dtype, P, 512)
+        for label, target, source in (
+            ("DMA load [128,512]", loaded, hbm.reshape(P, 512)),
+            ("DMA transposing load [512,128]", loaded, hbm.T),
+            ("DMA transposing store [512,128]", hbm.T, loaded),
+        ):
+            arms: dict[str, Arm] = {
+                "native": call(DmaCopy, Engine.sync, core, target, source, 0, None, None),
+                "numpy": partial(np.copyto, bits(target), bits(source)),
+            }
+            report(f"{label} {dtype}", medians(arms), source.size)
+
+
+PARTS = {"matmul": matmul, "convert": convert, "move": move}
+
+
+def main() -> None:
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    functions = library()
+    assert functions is not None, "llvmlite is needed"
+    print(f"{functions.level.cpu}, load {os.getloadavg()[0]:.1f}, NumPy {np.__version__}")
+    for name in sys.argv[1:] or PARTS:
+        PARTS[name]()
+
+
+if __name__ == "__main__":
+    main()
