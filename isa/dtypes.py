@@ -99,8 +99,22 @@ class DType:
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """The NumPy dtype of arrays that hold this type (tfloat32: float32; packed: unsigned)."""
+        """The NumPy dtype of arrays that hold this type (tfloat32: float32; packed: a dtype of its
+        own name, `isa.packed_types`)."""
+        if self.is_packed:
+            from isa.packed_types import packed_dtype
+
+            return packed_dtype(self.name, self.size)
         return _numpy_dtype(self.storage)
+
+    @property
+    def words(self) -> np.dtype[Any]:
+        """The NumPy dtype under which elements are moved and computed (packed: unsigned)."""
+        return _numpy_dtype(self.storage)
+
+    def array(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """A copy of values as an array of this type; packed types take words."""
+        return values.astype(self.words).view(self.numpy)
 
 
 def _integer(name: str, size: int, code: int, signed: bool, **options: Any) -> DType:

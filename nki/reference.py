@@ -12,7 +12,7 @@ from isa.affine import evaluate, solve_shape
 from isa.binding import bind
 from isa.dtypes import DTYPES
 from isa.errors import NeuronError
-from isa.operations.control import CoreBarrier, StorageBegin
+from isa.operations.control import StorageBegin
 from isa.program import Program
 from isa.target import TARGETS
 from nki.interpreter import Interpreter, Step
@@ -20,6 +20,7 @@ from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While
 from nki.storage import Storage
 from nki.trace import locations
 from simulator.checks.initialised import Shadow
+from simulator.exchange import Exchange
 from simulator.oracle import quiet
 from simulator.prepare import Barriers
 from simulator.streams import DEFAULT_LOOP_LIMIT
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from simulator.execute import RunResult
 
 _RETURNED = frozenset({"output", "inout"})
-_BARRIER_CORES = CoreBarrier.field_names.index("cores")
 
 
 def run(
@@ -82,6 +82,7 @@ class Run:
         check_inputs(kernel, inputs, self.binding)
         self.shadow = Shadow() if check else None
         self.storages: dict[Tensor, Storage] = {}
+        exchange = Exchange()
         target = TARGETS[kernel.target]
         self.cores = [
             Core(
@@ -94,6 +95,7 @@ class Run:
                     self.shadow,
                     kernel.placement,
                     native,
+                    exchange,
                 ),
                 body,
             )
@@ -134,7 +136,7 @@ class Run:
 
 def plain_copy(storage: Storage) -> np.ndarray[Any, Any]:
     """The contents as an array of the dtype's ordinary NumPy type."""
-    return storage.array().astype(DTYPES[storage.tensor.dtype].numpy)
+    return DTYPES[storage.tensor.dtype].array(storage.array())
 
 
 def check_output(shadow: Shadow, storage: Storage) -> None:
@@ -160,14 +162,14 @@ class Core:
         self.budget = DEFAULT_LOOP_LIMIT
 
     def run(self) -> Iterator[Op]:
-        """Execute the body; yields each barrier that the core has reached and may not pass yet."""
+        """Execute the body; yields each operation at which the core waits for others."""
         last = _last_uses(self.body)
         execute = self.interpreter.execute
         for position, node in enumerate(self.body):
             if not isinstance(node, Op):
                 yield from self._control(node)
                 self.plans.clear()
-            elif node.row is CoreBarrier:
+            elif node.row.meets:
                 execute(node)
                 yield node
             elif node.row is not StorageBegin or node.values[0].storage.memory.on_chip:
@@ -187,7 +189,7 @@ class Core:
             if plan is None:
                 plan = plans[node] = interpreter.plan(node)
             interpreter.execute(node, plan)
-            if node.row is CoreBarrier:
+            if node.row.meets:
                 yield node
 
     def _control(self, node: Loop | While) -> Iterator[Op]:
@@ -249,7 +251,7 @@ def step_cores(cores: Sequence[Iterator[Op]]) -> None:
         for core in list(running):
             if core in waiting:
                 op, sequence = waiting[core]
-                if not barriers.passed(op.values[_BARRIER_CORES], sequence):
+                if not barriers.passed(op.row.meeting(op.values, core), sequence):
                     continue
                 del waiting[core]
             moved = True
@@ -257,21 +259,23 @@ def step_cores(cores: Sequence[Iterator[Op]]) -> None:
             if reached is None:
                 running.remove(core)
             else:
-                sequence = barriers.arrive(core, reached.values[_BARRIER_CORES])
+                sequence = barriers.arrive(core, reached.row.meeting(reached.values, core))
                 waiting[core] = reached, sequence
         if not moved:
             raise deadlock({core: op for core, (op, _) in waiting.items()})
 
 
 def deadlock(waiting: Mapping[int, Op]) -> NeuronError:
-    """The error of cores that wait at barriers which the others never reach."""
+    """The error of cores that wait for others which never come."""
     core, op = next(iter(waiting.items()))
+    what, cores = op.row.meeting(op.values, core)
+    others = [other for other in cores if other != core]
     return NeuronError(
         "deadlock",
-        f"Core {core} waits at a core_barrier for cores {list(op.values[_BARRIER_CORES])}, and the "
-        "others have ended or wait at another one.",
-        why="Every core that a barrier names must reach it.",
-        hint="Call nisa.core_barrier equally often on every core, with the same cores.",
+        f"Core {core} waits in {op.row.name} ({what}) for cores {others}, which have ended or wait "
+        "elsewhere.",
+        why="Cores that wait for each other must all come, and pair in the order of their calls.",
+        hint=f"Call nisa.{op.row.name} equally often on every core, and in the same order.",
         location=locations.resolve(op.location),
     )
 

@@ -29,7 +29,7 @@ _TAG = "nki"
 @cache
 def view_dtype(name: str) -> np.dtype[Any]:
     """NumPy dtype of a view on elements of dtype `name`, tagged where `numpy` is ambiguous."""
-    plain = DTYPES[name].numpy
+    plain = DTYPES[name].words
     if plain.name == name:
         return plain
     return np.dtype(plain, metadata={_TAG: name})

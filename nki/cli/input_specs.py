@@ -210,7 +210,7 @@ def make_array(spec: InputSpec, seed: int) -> Any:
         return _load(spec)
     if spec.kind == "values":
         return _from_values(spec)
-    shape, dtype = spec.shape or (), DTYPES[spec.dtype or "float32"].numpy
+    shape, row = spec.shape or (), DTYPES[spec.dtype or "float32"]
     if spec.kind == "shape":
         raise NeuronError(
             "bad-input-spec",
@@ -225,7 +225,7 @@ def make_array(spec: InputSpec, seed: int) -> Any:
         "ones": lambda: np.ones(shape, np.int8),
         "arange": lambda: np.arange(int(np.prod(shape))).reshape(shape),
     }
-    return makers[spec.kind]().astype(dtype)
+    return row.array(makers[spec.kind]())
 
 
 def _load(spec: InputSpec) -> Any:
@@ -244,10 +244,10 @@ def _load(spec: InputSpec) -> Any:
         ) from error
     if spec.dtype is None:
         return array
-    wanted = DTYPES[spec.dtype].numpy
+    wanted = DTYPES[spec.dtype]
     # NumPy files hold bfloat16 and the like as raw bytes.
-    raw = array.dtype.kind == "V" and array.dtype.itemsize == wanted.itemsize
-    return array.view(wanted) if raw else array.astype(wanted)
+    raw = array.dtype.kind == "V" and array.dtype.itemsize == wanted.size
+    return array.view(wanted.numpy) if raw else wanted.array(array)
 
 
 def _from_values(spec: InputSpec) -> Any:
@@ -264,7 +264,7 @@ def _from_values(spec: InputSpec) -> Any:
             hint="Give all rows the same length: [[1,2],[3,4]].",
         )
     default = "float32" if array.dtype.kind == "f" else "int32"
-    return array.astype(DTYPES[spec.dtype or default].numpy)
+    return DTYPES[spec.dtype or default].array(array)
 
 
 def make_tensor_spec(spec: InputSpec) -> Any:

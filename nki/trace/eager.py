@@ -16,14 +16,13 @@ import numpy as np
 from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.errors import NeuronError
-from isa.operations.control import CoreBarrier
 from isa.spec import Operation
 from isa.target import Target
 from nki.interpreter import Interpreter
 from nki.ir.nodes import Access, Op, Register, Tensor
 from nki.language.layout import dense_strides
 from nki.language.tensor import NkiTensor
-from nki.reference import check_output, plain_copy, step_cores
+from nki.reference import check_output, deadlock, plain_copy, step_cores
 from nki.storage import Storage, View
 from nki.trace.call import TensorSpec, call_arguments, map_tensors, spec_of
 from nki.trace.context import CURRENT, Context, Location, NkiInstruction
@@ -38,6 +37,7 @@ from nki.trace.open_loops import OpenLoop
 from nki.trace.registers import VirtualRegister
 from nki.trace.results import SharedTensors, results_of
 from simulator.checks.initialised import Shadow
+from simulator.exchange import Exchange
 from simulator.oracle import quiet
 
 Array = np.ndarray[Any, Any]
@@ -86,7 +86,12 @@ class EagerContext(Context):
         self.launch = launch
         self.barrier = barrier
         self.interpreter = Interpreter(
-            launch.target, _contents, core, shadow=launch.shadow, native=launch.native
+            launch.target,
+            _contents,
+            core,
+            shadow=launch.shadow,
+            native=launch.native,
+            exchange=launch.exchange,
         )
         self._register = 0
 
@@ -105,7 +110,7 @@ class EagerContext(Context):
         for position in row.writes:
             if values[position] is not None:
                 values[position].storage.written = True
-        if row is CoreBarrier:
+        if row.meets:
             self.barrier(op)
         return op
 
@@ -124,7 +129,7 @@ class EagerContext(Context):
         elements = view.resolve(self.interpreter.registers)
         if not isinstance(elements, np.ndarray):
             elements, _ = elements.gather()
-        return elements.astype(DTYPES[tensor.dtype].numpy)
+        return DTYPES[tensor.dtype].array(elements)
 
     def preview(self, tensor: NkiTensor) -> str:
         try:
@@ -253,6 +258,7 @@ class _Launch:
         self.cores = cores
         self.shadow = Shadow() if check else None
         self.shared = SharedTensors()
+        self.exchange = Exchange()
         self.tensors = 0
         self.arrays: list[Array] = []
         self.parameters: list[EagerTensor] = []
@@ -352,13 +358,5 @@ class _Launch:
 
 
 def _no_partner(op: Op) -> None:
-    """A barrier of a kernel that runs on one core."""
-    cores = op.values[CoreBarrier.field_names.index("cores")]
-    if any(core != 0 for core in cores):
-        raise NeuronError(
-            "deadlock",
-            f"The kernel runs on one core and waits at a core_barrier for cores {list(cores)}.",
-            why="Every core that a barrier names must reach it.",
-            hint="Launch the kernel on two cores, kernel[2](...), or leave the barrier out.",
-            location=resolve(op.location),
-        )
+    """A meeting of cores in a kernel that runs on one."""
+    raise deadlock({0: op})

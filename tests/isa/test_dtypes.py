@@ -96,7 +96,7 @@ def test_tensor_float_is_stored_as_float32():
 def test_packed_types_hold_four_values(name, size):
     row = DTYPES[name]
     assert (row.lanes, row.size, row.is_packed) == (4, size, True)
-    assert row.numpy == np.dtype(f"uint{8 * size}")
+    assert row.words == np.dtype(f"uint{8 * size}")
     assert row.generations == (4,)
     assert hasattr(ml_dtypes, row.lane)
 
@@ -132,3 +132,28 @@ def test_what_is_no_dtype_is_refused(value):
         normalise(value)
     assert caught.value.code == "dtype-not-allowed"
     assert "bfloat16" in caught.value.why
+
+
+@pytest.mark.parametrize("name, size", [("float8_e4m3fn_x4", 4), ("float4_e2m1fn_x4", 2)])
+def test_packed_types_are_numpy_dtypes_of_their_own_name(name, size):
+    """What other tools ask of them: the name, words by view, and no numbers."""
+    row = DTYPES[name]
+    array = row.array(np.arange(6).reshape(2, 3))
+    assert str(array.dtype) == array.dtype.name == name and normalise(array.dtype) == name
+    assert array.dtype == np.dtype(name) != np.dtype(f"u{size}")
+    assert DTYPES["float8_e5m2_x4"].numpy != array.dtype
+    assert (array.itemsize, array.dtype.alignment) == (size, size)
+    with pytest.raises(TypeError):
+        array.astype(np.float32)
+    with pytest.raises(TypeError):
+        np.ones(3, np.float32).astype(array.dtype)
+    words = array.view(f"u{size}")
+    np.testing.assert_array_equal(words, [[0, 1, 2], [3, 4, 5]])
+    for same in (array.copy(), array.T.copy().T, np.asarray(array, dtype=name), array[::-1][::-1]):
+        np.testing.assert_array_equal(np.ascontiguousarray(same).view(f"u{size}"), words)
+    empty = np.zeros((2, 3), dtype=name)
+    empty[...] = array
+    empty[1, 2] = 77
+    assert empty.tolist() == [[0, 1, 2], [3, 4, 77]] and array[1, 2] == 5
+    assert np.frombuffer(empty.tobytes(), name)[5] == 77
+    assert str(np.concatenate([array, empty]).dtype) == name

@@ -36,7 +36,7 @@ def test_generated_inputs_have_the_stated_shape_and_dtype(specification) -> None
         "arange": lambda: np.arange(np.prod(shape)).reshape(shape),
     }
     if kind in expected:
-        wanted = expected[kind]().astype(DTYPES[dtype].numpy)
+        wanted = expected[kind]().astype(DTYPES[dtype].words)
         assert array.tobytes() == wanted.tobytes()
 
 

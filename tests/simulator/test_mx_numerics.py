@@ -14,6 +14,7 @@ from operation_checks import BF16, F32, close, covers, load, normal, run, same, 
 import nki
 import nki.isa as nisa
 import nki.language as nl
+from isa.dtypes import DTYPES
 
 F16, U8 = np.dtype(np.float16), np.dtype(np.uint8)
 LANES = {
@@ -159,6 +160,28 @@ def test_multiplication(left, right, k, m, n):
     found = run("nc_matmul_mx", kernel, *words, *scales)
     scale = np.einsum("kmq,knq->mn", abs(x), abs(y))
     close(found, np.einsum("kmq,knq->mn", x, y), 4 * k, scale)
+
+
+@pytest.mark.parametrize("run_it", ["device", "reference", "eager"])
+def test_packed_arrays_go_in_and_out(run_it):
+    """As arrays of a dtype of their own, updated in place too."""
+
+    @nki.jit
+    def kernel(a, b):
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        tile = sbuf(a.shape, a.dtype)
+        nisa.dma_copy(dst=tile, src=a)
+        nisa.dma_copy(dst=out, src=tile)
+        nisa.dma_copy(dst=b, src=tile)
+        return out
+
+    dtype = DTYPES["float4_e2m1fn_x4"].numpy
+    a = np.arange(12, dtype=np.uint16).reshape(4, 3).view(dtype)
+    b = np.zeros((4, 3), dtype)
+    found = nki.simulate(kernel, mode=run_it)(a, b)
+    assert str(found.dtype) == "float4_e2m1fn_x4"
+    for array in (found, b):
+        np.testing.assert_array_equal(array.view(np.uint16), a.view(np.uint16))
 
 
 @covers("nc_matmul_mx", "quantize_mx")
