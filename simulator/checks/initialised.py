@@ -74,9 +74,7 @@ class Shadow:
 
         The buffer must own its memory, and live as long as the shadow.
         """
-        space = self.spaces[id(buffer)] = Space(
-            buffer, pitch, initialised, self.states
-        )
+        space = self.spaces[id(buffer)] = Space(buffer, pitch, initialised, self.states)
         return space
 
     def space_of(self, view: Array) -> Space:

@@ -184,7 +184,7 @@ class Packing:
         ]
         members = {
             "kind": KINDS.index("compute"),
-            "event": found.result if row.asynchronous and operands.recorded else -1,
+            "event": found.result if found and row.asynchronous and operands.recorded else -1,
         }
         members |= self._jobs(bound, placed)
         if self._states is not None:
