@@ -53,6 +53,11 @@ class Library:
         self._cache = store or Cache(key)
         self._functions: dict[Any, Function] = {}
 
+    @property
+    def folder(self) -> Path:
+        """Where compiled code is kept."""
+        return self._cache.folder
+
     def function(self, kernel: MicroKernel) -> Function:
         """The compiled function of a micro-kernel."""
         function = self._functions.get(kernel)

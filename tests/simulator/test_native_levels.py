@@ -1,0 +1,130 @@
+"""Every level of the CPU's features gives the same bits, and they are NumPy's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from native_equality import assert_equal, is_native, patterns
+from tiles import State, empty, tile
+
+from isa.alu import ACTIVATIONS, ALU
+from isa.enums import Engine, ReduceCommand
+from isa.machine.tensor import LoadStationary
+from simulator import native
+from simulator.kernels import fixed
+from simulator.native import matmul, table
+from simulator.native.gemm import Load
+from simulator.native.levels import Level, levels, of_host
+from simulator.native.library import Library, host_levels
+from simulator.native.object_cache import Cache
+from simulator.oracle import quiet
+
+Array = np.ndarray[Any, Any]
+
+LEVELS = host_levels()
+
+
+@pytest.fixture(scope="module", params=LEVELS, ids=[level.name for level in LEVELS])
+def level(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Level]:
+    """Native code for this level in place of the host's."""
+    chosen: Level = request.param
+    folder: Path = tmp_path_factory.mktemp(chosen.name)
+    functions = Library(Cache(chosen.name, folder), chosen)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "_PLANS", {})
+        patch.setattr(table, "library", lambda: functions)
+        block = matmul.block_for(chosen)
+        patch.setattr(matmul, "blocking", lambda: block)
+        yield chosen
+
+
+def agrees(row: str, *values: Any, engine: Engine = Engine.vector, state: Any = None) -> None:
+    assert is_native(row, engine, values)
+    with quiet():
+        assert_equal(row, *values, engine=engine, state=state)
+
+
+@pytest.mark.parametrize("dtype", ("bfloat16", "float16", "float8_e4m3", "int8", "uint32", "bool"))
+def test_conversions(level: Level, dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    agrees("TensorCopy", empty(dtype, 7, 61), patterns(rng, "float32", 7, 61))
+    agrees("TensorCopy", empty("float32", 7, 61), patterns(rng, dtype, 7, 61))
+
+
+@pytest.mark.parametrize("dtype", ("float32", "bfloat16", "float8_e5m2", "float16"))
+def test_products(level: Level, dtype: str) -> None:
+    """Moderate numbers, and any bit patterns; accumulated into fp32 and bfloat16."""
+    rng = np.random.default_rng(1)
+    for make in (tile, patterns):
+        for output, depth, rows, columns in (("float32", 31, 21, 75), ("bfloat16", 6, 9, 13)):
+            a, b = make(rng, dtype, depth, rows), make(rng, dtype, depth, columns)
+            state = State(Engine.tensor)
+            fixed(LoadStationary, Engine.tensor, state, (a, 0, 0), native=True)()
+            assert type(state.stationary[0, 0]) is matmul.HeldTile
+            dst = tile(rng, output, rows, columns)
+            agrees("MultiplyMoving", dst, b, True, 0, 0, engine=Engine.tensor, state=state)
+
+
+@pytest.mark.parametrize("name", ("add", "divide", "maximum", "greater_equal", "right_shift"))
+def test_elementwise(level: Level, name: str) -> None:
+    rng = np.random.default_rng(2)
+    dtype = "float32" if ALU[name].arithmetic else "uint32"
+    operands = [patterns(rng, dtype, 5, 37) for _ in range(2)]
+    agrees("TensorTensor", empty(dtype, 5, 37), *operands, ALU[name])
+
+
+def test_activations_and_reductions(level: Level) -> None:
+    rng = np.random.default_rng(3)
+    data = tile(rng, "float32", 5, 37)
+    values = (empty("bfloat16", 5, 37), data, ACTIVATIONS["exp"], None, 1.0, ReduceCommand.idle)
+    agrees("Activate", *values, engine=Engine.scalar)
+
+
+def test_transposes(level: Level) -> None:
+    rng = np.random.default_rng(4)
+    for dtype in ("float32", "bfloat16", "uint8"):
+        source = patterns(rng, dtype, 3, 18, 33)
+        agrees("TensorCopy", empty(dtype, 3, 33, 18), source.transpose(0, 2, 1))
+
+
+def test_levels_of_a_cpu() -> None:
+    everything = dict.fromkeys(
+        ("fma", "avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd", "avx512bf16"),
+        True,
+    )
+    best = of_host("x86_64-unknown-linux-gnu", "cpu", everything, "+all")
+    assert best.fused and best.wide_registers and best.bf16_dot
+    names = [each.name for each in levels("x86_64-unknown-linux-gnu", best)]
+    assert names == ["sse2", "avx2", "avx512", "host"]
+    laptop = of_host("x86_64-pc", "cpu", everything | {"avx512vl": False}, "")
+    assert laptop.fused and not (laptop.wide_registers or laptop.bf16_dot)
+    old = of_host("x86_64-pc", "cpu", {"fma": False, "avx2": False}, "")
+    assert not old.fused and [each.name for each in levels("x86_64-pc", old)] == ["sse2", "host"]
+    arm = of_host("aarch64-apple-darwin", "cpu", {}, "+neon")
+    assert arm.fused and arm.many_registers and not arm.wide_registers
+    other = of_host("riscv64-linux", "cpu", {}, "")
+    assert not other.fused
+    blocks = [matmul.block_for(each) for each in (best, laptop, old, arm)]
+    assert [block.width for block in blocks] == [16, 8, 4, 4]
+    assert [block.dot for block in blocks] == [True, False, False, False]
+    assert [block.fused for block in blocks] == [True, True, False, True]
+
+
+@pytest.mark.skipif(len(LEVELS) < 2, reason="this CPU has one level")
+def test_code_is_for_the_level(tmp_path: Path) -> None:
+    """Objects of two levels differ, and are kept apart without a folder being named."""
+    objects, folders = [], set()
+    for chosen in (LEVELS[0], LEVELS[-1]):
+        functions = Library(Cache(chosen.name, tmp_path), chosen)
+        functions.function(Load("float8_e4m3", False))
+        (path,) = (tmp_path / chosen.name).iterdir()
+        objects.append(path.read_bytes())
+        folders.add(Library(level=chosen).folder)
+    assert objects[0] != objects[1]
+    assert len(folders) == 2
