@@ -13,8 +13,10 @@ class NKIObject:
 
     Without an `__init__` of its own a subclass takes any keyword argument as an attribute. A
     subclass that is a dataclass may be built without some of its fields; reading one that was not
-    given raises AttributeError. Public kernels rely on that (nki-library
-    core/mlp/mlp_tkg/mlp_tkg_constants.py, `remainderIFused`).
+    given raises AttributeError. Its attributes that are no fields, because they have no annotation,
+    may be given as well. Public kernels rely on both (nki-library
+    core/mlp/mlp_tkg/mlp_tkg_constants.py, `remainderIFused`; core/attention/attention_cte.py,
+    `SectionParams`).
 
     >>> import dataclasses, nki.language as nl
     >>> nl.NKIObject(block=4).block
@@ -32,7 +34,8 @@ class NKIObject:
     def __new__(cls, *args: Any, **kwargs: Any) -> NKIObject:
         # The decorator writes __init__ after the class is made, so this is the first chance.
         if "__dataclass_fields__" in cls.__dict__ and not hasattr(cls.__init__, "takes_part"):
-            cls.__init__ = _taking_part(cls.__init__)  # type: ignore[method-assign]
+            fields = frozenset(cls.__dict__["__dataclass_fields__"])
+            cls.__init__ = _taking_part(cls.__init__, fields)  # type: ignore[method-assign]
         return super().__new__(cls)
 
     def __init__(self, **kwargs: object) -> None:
@@ -40,8 +43,9 @@ class NKIObject:
             setattr(self, name, value)
 
 
-def _taking_part(initialise: Callable[..., None]) -> Callable[..., None]:
-    """A dataclass's `__init__` that leaves fields which are not given unset."""
+def _taking_part(initialise: Callable[..., None], fields: frozenset[str]) -> Callable[..., None]:
+    """A dataclass's `__init__` that leaves fields which are not given unset, and sets attributes
+    that are no fields."""
 
     @functools.wraps(initialise)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -49,11 +53,15 @@ def _taking_part(initialise: Callable[..., None]) -> Callable[..., None]:
             initialise(self, *args, **kwargs)
         except TypeError:
             absent = _absent(self, args, kwargs)
-            if not absent:
+            others = [name for name in kwargs if name not in fields and hasattr(self, name)]
+            if not absent and not others:
                 raise
-            initialise(self, *args, **kwargs, **dict.fromkeys(absent))
+            given = {name: kwargs[name] for name in kwargs if name not in others}
+            initialise(self, *args, **given, **dict.fromkeys(absent))
             for name in absent:
                 object.__delattr__(self, name)
+            for name in others:
+                object.__setattr__(self, name, kwargs[name])
 
     __init__.takes_part = True  # type: ignore[attr-defined]
     return __init__

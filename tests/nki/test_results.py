@@ -84,3 +84,17 @@ def test_a_configuration_object_without_a_field():
     assert Tiling(2, 5).columns == 5 and Tiling(2, columns=5) == Tiling(2, 5)
     with pytest.raises(TypeError, match="weight"):
         Tiling(2, 5, weight=1)
+
+
+@dataclasses.dataclass
+class Section(nl.NKIObject):
+    index = None
+    offset = None
+    length: int = 0
+
+
+def test_a_configuration_object_with_attributes_that_are_no_fields():
+    section = Section(index=3, length=2)
+    assert (section.index, section.offset, section.length) == (3, None, 2)
+    with pytest.raises(TypeError, match="weight"):
+        Section(weight=1)
