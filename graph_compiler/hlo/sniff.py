@@ -76,13 +76,24 @@ def load(source: str | os.PathLike[str] | bytes, check: bool = True) -> Module:
     `jax` extra, StableHLO text and bytecode; the content says which. With `check`, the graph is
     verified (`graph_compiler.verify`). Raises NeuronError: file-not-found, format-unknown, the
     errors of the formats, and those of `verify`.
+
+    >>> load(b"HloModule twice\\nENTRY e { x = s8[2] parameter(0) ROOT y = s8[2] add(x, x) }")
+    <module twice: 1 computations>
     """
+    return load_with_format(source, check)[0]
+
+
+def load_with_format(
+    source: str | os.PathLike[str] | bytes, check: bool = True
+) -> tuple[Module, str]:
+    """What `load` gives, and the format that it was read from, as `sniff` names it."""
     data = source if isinstance(source, bytes) else _read(source)
-    reader = _READERS.get(sniff(data))
+    form = sniff(data)
+    reader = _READERS.get(form)
     if reader is None:
         what = f"The first bytes are {data[:16]!r}." if data else "The file is empty."
         raise NeuronError("format-unknown", what)
     module = reader(data)
     if check:
         verify(module)
-    return module
+    return module, form

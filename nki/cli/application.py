@@ -1,4 +1,8 @@
-"""The `nki` command group: its commands, how their results are printed, how failures end."""
+"""The `nki` command group: its commands, how their results are printed, how failures end.
+
+Packages beside `nki` add commands by entry points (`nki.extensions`); one is imported when it is
+called, or listed with its help.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +35,57 @@ COMMANDS = (
     errors_command,
     doctor_command,
 )
-"""Every command, in the order in which a new user meets them."""
+"""The commands of `nki` itself, in the order in which a new user meets them."""
+
+
+def extension_commands(own: bool = False) -> list[str]:
+    """Names of commands that other packages add; with `own`, those of this distribution."""
+    from nki.extensions import COMMANDS as GROUP
+    from nki.extensions import extensions
+
+    known = {command.name for command in COMMANDS}
+    return [name for name in extensions(GROUP, own) if name not in known]
+
+
+def all_commands() -> list[click.Command]:
+    """Every command of this distribution, those of its other packages included."""
+    return [*COMMANDS, *(_load(name) for name in extension_commands(own=True))]
+
+
+def _load(name: str) -> click.Command:
+    """The command that another package adds under a name."""
+    from nki.extensions import COMMANDS as GROUP
+    from nki.extensions import extensions
+
+    return extensions(GROUP)[name].load()
 
 
 class _Group(click.Group):
-    """Lists commands in the order of `COMMANDS`."""
+    """Lists commands in the order of `COMMANDS`, then those of other packages."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
+        return [*self.commands, *extension_commands()]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        own = super().get_command(ctx, cmd_name)
+        if own is not None or cmd_name not in extension_commands():
+            return own
+        try:
+            return _load(cmd_name)
+        except ImportError as error:
+            return _Unloadable(cmd_name, error)
+
+
+class _Unloadable(click.Command):
+    """A command whose package cannot be imported: listed as such, raises why when called."""
+
+    def __init__(self, name: str, error: ImportError) -> None:
+        settings = {"ignore_unknown_options": True, "allow_extra_args": True}
+        super().__init__(name, context_settings=settings, short_help=f"cannot be loaded: {error}")
+        self.error = error
+
+    def invoke(self, ctx: click.Context) -> None:
+        raise self.error
 
 
 @cache

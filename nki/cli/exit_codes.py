@@ -19,7 +19,7 @@ OK = ExitCode(0, "ok", "The command did what it was asked to do.")
 CHECK_FAILED = ExitCode(
     1,
     "check-failed",
-    "The outputs differ from those of --expect, or `nki doctor` found a problem.",
+    "The outputs differ from those of --expect or --compare, or `nki doctor` found a problem.",
 )
 USAGE = ExitCode(
     2,
@@ -37,10 +37,10 @@ RUN = ExitCode(4, "run", "The program failed while it ran (errors NKI04xx).")
 CONTAINER = ExitCode(
     5,
     "container",
-    "A container cannot be read or its inputs do not fit (errors NKI05xx).",
+    "A container cannot be read, or inputs do not fit (errors NKI05xx).",
 )
 FILE = ExitCode(6, "file", "A file was not found or cannot be written.")
-GRAPH = ExitCode(7, "graph", "A graph cannot be read or was refused (errors NKI07xx).")
+GRAPH = ExitCode(7, "graph", "A graph cannot be read, or has findings (errors NKI07xx).")
 INTERNAL = ExitCode(70, "internal", "A defect of this program; --traceback shows where.")
 INTERRUPTED = ExitCode(130, "interrupted", "The command was interrupted (Ctrl-C).")
 CLOSED = ExitCode(141, "closed", "Whatever read the output closed it.")

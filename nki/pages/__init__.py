@@ -1,5 +1,7 @@
 """The reference pages under `docs/`, generated from the tables.
 
+Packages beside `nki` add pages by entry points (`nki.extensions`).
+
 `pages()` gives every generated page; `python -m nki.pages` compares them with the files,
 `python -m nki.pages --update` rewrites the files.
 """
@@ -12,6 +14,7 @@ from pathlib import Path
 def pages() -> dict[str, str]:
     """Every generated page: path below `docs/`, and its Markdown. The same on every machine."""
     from nki.errors import catalogue_page
+    from nki.extensions import PAGES, extensions
     from nki.pages.command_line import command_line_page
     from nki.pages.index import index_page
     from nki.pages.machine import machine_pages
@@ -25,6 +28,8 @@ def pages() -> dict[str, str]:
         **machine_pages(),
         **table_pages(),
     }
+    for entry in extensions(PAGES, own=True).values():
+        found |= entry.load()()
     return {"index.md": index_page(found), **found}
 
 

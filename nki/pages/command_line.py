@@ -8,7 +8,7 @@ from textwrap import dedent
 import click
 
 from nki.cli import comparison, input_specs
-from nki.cli.application import COMMANDS
+from nki.cli.application import all_commands
 from nki.cli.exit_codes import EXIT_CODES
 from nki.pages.markdown import code, page, table
 
@@ -18,7 +18,7 @@ def command_line_page() -> str:
     return page(
         "# The nki command",
         "`python -m nki.cli` is the same command. Every command takes `--help`.",
-        *(_command(command) for command in COMMANDS),
+        *(_command(command) for command in all_commands()),
         "## Inputs",
         _after_title(input_specs.__doc__),
         "## Comparison with --expect",
@@ -42,15 +42,17 @@ def _after_title(document: str | None) -> str:
     )
 
 
-def _command(command: click.Command) -> str:
+def _command(command: click.Command, parent: str = "nki") -> str:
+    name = f"{parent} {command.name}"
+    if isinstance(command, click.Group):
+        inner = (_command(one, name) for one in command.commands.values())
+        return "\n\n".join([f"## {name}", _help(command), *inner])
     arguments = [p for p in command.params if isinstance(p, click.Argument)]
     options = [p for p in command.params if isinstance(p, click.Option)]
-    usage = " ".join(
-        ["nki", command.name or "", *(_metavar(argument) for argument in arguments), "[OPTIONS]"]
-    )
+    usage = " ".join([name, *(_metavar(argument) for argument in arguments), "[OPTIONS]"])
     rows = ((_names(option), option.help or "", _default(option)) for option in options)
     parts = [
-        f"## nki {command.name}",
+        f"## {name}",
         _help(command),
         f"```text\n{usage}\n```",
         table(("option", "meaning", "default"), rows),

@@ -12,6 +12,7 @@ _SECTIONS = {
     "reference": "Tables",
     "reference/operations": "Operations (nki.isa)",
     "reference/machine": "Machine instructions",
+    "reference/hlo": "HLO operators",
 }
 
 
@@ -23,6 +24,8 @@ def index_page(found: Mapping[str, str]) -> str:
         overview = f"{folder}/index.md"
         head = f"[{title}]({overview})" if overview in found else title
         links = sorted((_title(found[path]), path) for path in paths)
+        if not links:
+            continue
         parts.append(f"## {head}\n\n" + "\n".join(f"- [{name}]({path})" for name, path in links))
     return page(*parts)
 

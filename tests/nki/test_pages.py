@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path, PurePosixPath
 
+import click
 import pytest
 
 from isa.alu import ACTIVATIONS, ALU
@@ -17,7 +18,7 @@ from isa.errors import CATALOGUE
 from isa.machine import MACHINE_INSTRUCTIONS
 from isa.operations import OPERATIONS
 from isa.target import DOCUMENTS, TARGETS
-from nki.cli.application import COMMANDS
+from nki.cli.application import all_commands
 from nki.cli.exit_codes import EXIT_CODES
 from nki.pages import difference, pages, update
 from nki.pages.markdown import table
@@ -95,9 +96,12 @@ def test_every_row_has_its_page(generated: dict[str, str]) -> None:
             assert name in generated[f"reference/{page}.md"], (page, name)
     for code, entry in CATALOGUE.items():
         assert f"## NKI{entry.number:04d} {code}" in generated["errors.md"]
-    for command in COMMANDS:
+    for command in all_commands():
         assert f"## nki {command.name}" in generated["command-line.md"]
-        for parameter in command.params:
+        inner = list(command.commands.values()) if isinstance(command, click.Group) else []
+        for one in inner:
+            assert f"## nki {command.name} {one.name}" in generated["command-line.md"]
+        for parameter in [p for one in (command, *inner) for p in one.params]:
             if parameter.param_type_name == "option":
                 assert parameter.opts[-1] in generated["command-line.md"]
     for exit_code in EXIT_CODES:

@@ -96,22 +96,26 @@ def _identity(instruction: Instruction, operands: list[Any], context: Context) -
 
 @meaning("AwsNeuronErf")
 def _erf(instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    """The error function of every element."""
     return Erf.function(operands[0])
 
 
 @meaning("AwsNeuronGelu")
 def _gelu(instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    """x (1 + erf(x / sqrt(2))) / 2."""
     return precise(lambda x: x * 0.5 * (1 + Erf.formula(x / math.sqrt(2))), operands[0])
 
 
 @meaning("AwsNeuronGeluApprxTanh")
 def _gelu_tanh(instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    """x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2."""
     slope = math.sqrt(2 / math.pi)
     return precise(lambda x: x * 0.5 * (1 + np.tanh(slope * (x + 0.044715 * x**3))), operands[0])
 
 
 @meaning("AwsNeuronSilu")
 def _silu(instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    """x / (1 + exp(-x))."""
     return precise(lambda x: x * Logistic.formula(x), operands[0])
 
 

@@ -100,6 +100,7 @@ def _result(instruction: Instruction, values: list[Array]) -> Any:
 
 @meaning("xla.sdy.GlobalToLocalShape")
 def _global_to_local(instruction: Instruction, operands: list[Any], context: Context) -> Any:
+    """The part of each global array that belongs to this rank."""
     parts = _checked(instruction, "xla.sdy.in_shardings", context, len(operands))
     values = [
         array[sharding.part(context.rank, array.shape)] for array, sharding in zip(operands, parts)
@@ -109,6 +110,7 @@ def _global_to_local(instruction: Instruction, operands: list[Any], context: Con
 
 @meaning("xla.sdy.LocalToGlobalShape")
 def _local_to_global(instruction: Instruction, operands: list[Any], context: Context) -> Any:
+    """Global arrays, joined from the parts of all ranks."""
     parts = _checked(instruction, "xla.sdy.out_shardings", context, len(operands))
     gathered = context.exchange(instruction, tuple(range(context.ranks)), operands)
     shapes = instruction.shape.tuple_shapes or (instruction.shape,)

@@ -1,0 +1,107 @@
+"""Reference pages of the operator table: one for every HLO opcode, and their overview."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+
+from graph_compiler.hlo.operators import CUSTOM_CALLS, FAMILIES, OPERATORS, REFUSED
+from graph_compiler.hlo.operators.custom import IDENTITIES
+from graph_compiler.hlo.operators.row import ARITHMETIC, TRANSCENDENTAL, Operator
+from graph_compiler.hlo.record import fields_of
+from nki.pages.markdown import code, page, table
+
+_WORK = {ARITHMETIC: "1 operation", TRANSCENDENTAL: "1 function that is not exact"}
+
+
+def operator_pages() -> dict[str, str]:
+    """Pages by path below `docs/`.
+
+    >>> sorted(operator_pages())[:2]
+    ['reference/hlo/abs.md', 'reference/hlo/acos.md']
+    """
+    found = {f"reference/hlo/{opcode}.md": operator_page(row) for opcode, row in _rows()}
+    return {"reference/hlo/index.md": _overview(), **found}
+
+
+def _rows() -> list[tuple[str, type[Operator]]]:
+    return sorted(OPERATORS.items())
+
+
+def operator_page(row: type[Operator]) -> str:
+    """The page of one opcode."""
+    facts = [
+        ("XLA builder", ", ".join(map(code, row.builders))),
+        ("StableHLO", code(row.stablehlo) if row.stablehlo else ""),
+        ("operands", _count(*row.arity)),
+        ("called computations", "" if row.calls == (0, 0) else _count(*row.calls)),
+        ("element types of operands", ", ".join(sorted(getattr(row, "kinds", ())))),
+        ("work for each element of the result", _WORK.get(row.per_element, "")),
+    ]
+    fields = fields_of("HloInstructionProto")
+    return page(
+        f"# {row.opcode}",
+        inspect.cleandoc(row.__doc__ or ""),
+        table(("", ""), [fact for fact in facts if fact[1]]),
+        "## Attributes" if row.attributes else "",
+        table(
+            ("field of HloInstructionProto", "type"),
+            (
+                (code(name), code(fields[name].type + "[]" * fields[name].repeated))
+                for name in row.attributes
+            ),
+        ),
+        f"Source: <{row.link()}>. Family: {_family(row)}",
+    )
+
+
+def _count(least: int, most: int | None) -> str:
+    if most is None:
+        return f"{least} or more"
+    return f"{least}" if least == most else f"{least} to {most}"
+
+
+def _family(row: type[Operator]) -> str:
+    """The first line of the file that the row stands in."""
+    return (inspect.getdoc(sys.modules[row.__module__]) or "").partition("\n")[0]
+
+
+def _overview() -> str:
+    parts = []
+    for family in FAMILIES:
+        rows = [
+            (
+                f"[{opcode}]({opcode}.md)",
+                ", ".join(row.builders),
+                row.stablehlo,
+                inspect.cleandoc(row.__doc__ or "").partition("\n\n")[0],
+            )
+            for opcode, row in _rows()
+            if row.__module__ == family.__name__
+        ]
+        if rows:
+            title = (inspect.getdoc(family) or "").partition("\n")[0].rstrip(".")
+            columns = ("opcode", "XLA builder", "StableHLO", "meaning")
+            parts += [f"## {title}", table(columns, rows)]
+    return page(
+        "# HLO operators",
+        "The opcodes of graphs that are read, checked and evaluated, with the names that "
+        "`neuronx-cc list-operators` and the XLA builder give them.",
+        *parts,
+        "## Custom calls",
+        "Targets with a meaning of their own; others take a function, `evaluate(..., "
+        "custom_calls={target: function})`.",
+        table(
+            ("target", "meaning"),
+            (
+                (code(target), "gives its operands back" if target in IDENTITIES else _meaning(fn))
+                for target, fn in sorted(CUSTOM_CALLS.items())
+            ),
+        ),
+        "## Opcodes that are refused",
+        table(("opcode", "reason"), ((code(name), why) for name, why in REFUSED.items())),
+    )
+
+
+def _meaning(function: object) -> str:
+    return inspect.getdoc(function) or ""
