@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from isa.access import UNBOUNDED
-from isa.spec import Meeting
 from simulator.checks.prepare import Action, Node, Prepared, Step
 from simulator.checks.race import Bounds, Race, Site
 from simulator.checks.regions import OverlapCache, Region
@@ -228,9 +227,7 @@ class Order:
             return True
         if engine in barriers.waiting:
             return False
-        instruction = node.instruction
-        meeting = instruction.row.meeting(instruction.values, node.core)
-        last = barriers.last.get((node.core, meeting))
+        last = barriers.last.get(node.core)
         if last is not None and last[0] != engine and self.known[engine][last[0]] < last[1]:
             self._report_shared(
                 "barrier-shared",
@@ -238,8 +235,8 @@ class Order:
                 node,
                 f"core {node.core} reaches two core barriers in no order",
             )
-        barriers.last[node.core, meeting] = (engine, position + 1, node)
-        arrived = barriers.arrive(engine, position, node.core, meeting)
+        barriers.last[node.core] = (engine, position + 1, node)
+        arrived = barriers.arrive(engine, position, node)
         if arrived is None:
             return False
         joined = [max(column) for column in zip(*(self.known[e] for e in arrived))]
@@ -360,28 +357,27 @@ def _author_order(at: Site) -> tuple[Any, ...]:
 
 
 class Barriers:
-    """Which instructions belong together where cores meet: those of the same number at the same
-    meeting on each of its cores.
+    """Which core barriers belong together: those of the same number on each of their cores.
 
-    `waiting` are the engines that wait for other cores, `released` those that may go on; `last` is
-    what came last of a core to a meeting, as (engine, its epoch, node).
+    `waiting` are the engines whose barrier lacks other cores, `released` those that may go on
+    from theirs; `last` is a core's latest barrier, as (engine, its epoch, node).
     """
 
     def __init__(self) -> None:
         self.waiting: set[int] = set()
         self.released: set[int] = set()
-        self.last: dict[tuple[int, Meeting], tuple[int, int, Node]] = {}
-        self.numbers: dict[tuple[int, Meeting], int] = {}
-        self.arrived: dict[tuple[Meeting, int], dict[int, int]] = {}
+        self.last: dict[int, tuple[int, int, Node]] = {}
+        self.numbers: dict[tuple[int, tuple[int, ...]], int] = {}
+        self.arrived: dict[tuple[tuple[int, ...], int], dict[int, int]] = {}
 
-    def arrive(
-        self, engine: int, position: int, core: int, meeting: Meeting
-    ) -> dict[int, int] | None:
-        """Note that `engine` has come to a meeting; when the last comes, where they all stand."""
-        number = self.numbers[core, meeting] = self.numbers.get((core, meeting), 0) + 1
-        arrived = self.arrived.setdefault((meeting, number), {})
+    def arrive(self, engine: int, position: int, node: Node) -> dict[int, int] | None:
+        """Note that `engine` has come to a barrier; when the last comes, where they all stand."""
+        row = node.instruction.row
+        cores = tuple(sorted(node.instruction.values[row.field_names.index("cores")]))
+        number = self.numbers[node.core, cores] = self.numbers.get((node.core, cores), 0) + 1
+        arrived = self.arrived.setdefault((cores, number), {})
         arrived[engine] = position
-        if len(arrived) < len(meeting[1]):
+        if len(arrived) < len(cores):
             self.waiting.add(engine)
             return None
         others = arrived.keys() - {engine}
