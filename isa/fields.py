@@ -34,6 +34,9 @@ SHARED_HBM = frozenset({Memory.shared_hbm})
 SBUF_OR_HBM = SBUF | HBM
 ANY_MEMORY = ON_CHIP | HBM
 
+ANY_PARTITION = tuple(range(32))
+"""For `Operand.starts`: transfers reach every partition."""
+
 
 class Role(Enum):
     """What an instruction does with an operand's elements."""

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from isa.target import Target
 
 
+Meeting = tuple[str, tuple[int, ...]]
+"""A place where cores wait for each other: what tells it from others, and the cores."""
+
+
 class Row:
     """Common to both tables: the fields of a class body, in order, with derived indices."""
 
@@ -39,6 +43,13 @@ class Row:
     document: ClassVar[str] = ""
     engines: ClassVar[tuple[Engine, ...]] = ()
     state: ClassVar[tuple[EngineState, ...]] = ()
+    meets: ClassVar[bool] = False
+    """Whether cores wait for each other at a use of the row."""
+
+    @classmethod
+    def meeting(cls, values: tuple[Any, ...], core: int) -> Meeting:
+        """Where core `core` waits at this use, for rows that do."""
+        return "", (core,)
 
     def __init_subclass__(cls) -> None:
         cls.fields = {

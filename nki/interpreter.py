@@ -25,6 +25,7 @@ from nki.storage import Registers, Storage, View
 from nki.trace import locations
 from simulator.checks.initialised import Shadow
 from simulator.control import REGISTER_OPERATIONS
+from simulator.exchange import Exchange, Parcel
 from simulator.kernels import Call, fixed, moving
 from simulator.machine import CoreState
 from simulator.oracle import fill_sentinel, load_register, store_register
@@ -90,9 +91,11 @@ class Interpreter:
         shadow: Shadow | None = None,
         placement: Mapping[Tensor, tuple[int, int]] | None = None,
         native: bool = True,
+        exchange: Exchange | None = None,
     ) -> None:
         self.target = target
         self.native = native
+        self.exchange = exchange or Exchange()
         self.storage_of = storage_of
         self.binding = binding or {}
         self.shadow = shadow
@@ -265,6 +268,24 @@ def _core_barrier(interpreter: Interpreter, data: Any, cores: tuple[int, ...]) -
     """Whoever steps the cores makes them wait."""
 
 
+def _send_receive(
+    interpreter: Interpreter,
+    dst: Any,
+    src: Any,
+    send_to: int,
+    receive_from: int,
+    pipe: int,
+    dma_engine: Any,
+) -> None:
+    """The tiles move with the last of the cores; whoever steps them makes them wait."""
+    row = control.SendReceive
+    values = (dst, src, send_to, receive_from, pipe, dma_engine)
+    core, shadow = interpreter.state.number, interpreter.shadow
+    received, sent = shadow.track(row, values)[:2] if shadow is not None else (None, None)
+    parcel = Parcel(dst, src, send_to, receive_from, received, sent)
+    interpreter.exchange.bring(core, row.meeting(values, core), parcel)
+
+
 _CONTROL: dict[type[MachineInstruction], Callable[..., None]] = {
     control.RegisterMove: _register_move,
     control.RegisterAlu: _register_alu,
@@ -272,5 +293,6 @@ _CONTROL: dict[type[MachineInstruction], Callable[..., None]] = {
     control.RegisterStore: _register_store,
     control.StorageBegin: _storage_begin,
     control.CoreBarrier: _core_barrier,
+    control.SendReceive: _send_receive,
 }
 _UNTRACKED = frozenset({control.StorageBegin, control.RegisterMove, control.RegisterAlu})

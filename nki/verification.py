@@ -45,7 +45,13 @@ def race_error(race: Race, sizes: Mapping[str, int]) -> NeuronError:
         error.notes += (f"the other line: {other.file}:{other.line}", f"  {other.text.strip()}")
     if sizes:
         error.notes += ("for " + ", ".join(f"{name} = {size}" for name, size in sizes.items()),)
-    if race.first.core == race.second.core:
+    if race.kind == "absent":
+        error.why = "Cores that wait for each other must all come, and pair in the order of calls."
+        error.hint = (
+            "Call nisa.core_barrier and nisa.sendrecv equally often on every core, in the same "
+            "order, with the same cores or pipe_id."
+        )
+    elif race.kind != "partner" and race.first.core == race.second.core:
         error.hint = (
             "Within one core the compiler orders accesses: this is a defect of it, not of the "
             "kernel. NKI_CHECKS=0 compiles without this check."

@@ -16,6 +16,7 @@ from isa.machine import control
 from isa.program import RegisterReference
 from isa.spec import Instruction, MachineInstruction
 from simulator.checks.marks import DEAD, EMPTY, Region
+from simulator.exchange import Parcel
 from simulator.oracle import fill_sentinel, load_register, store_register
 from simulator.oracle.control import wrap32
 from simulator.streams import BLOCKED, HALTED, Action
@@ -173,14 +174,42 @@ def _branch(preparation: Preparation, index: int, instruction: Instruction) -> A
 
 @_makes(control.CoreBarrier)
 def _core_barrier(preparation: Preparation, index: int, instruction: Instruction) -> Action:
-    cores = tuple(sorted(int(core) for core in instruction.values[1]))
     barriers, core, stream = preparation.barriers, preparation.state.number, preparation.stream
+    meeting = instruction.row.meeting(instruction.values, core)
     sequence = [0]
 
     def meet() -> int | None:
         if not stream.issued:
-            sequence[0] = barriers.arrive(core, cores)
-        return None if barriers.passed(cores, sequence[0]) else BLOCKED
+            sequence[0] = barriers.arrive(core, meeting)
+        return None if barriers.passed(meeting, sequence[0]) else BLOCKED
+
+    return meet
+
+
+@_makes(control.SendReceive)
+def _send_receive(preparation: Preparation, index: int, instruction: Instruction) -> Action:
+    core, stream, shadow = preparation.state.number, preparation.stream, preparation.shadow
+    exchange = preparation.barriers.exchange
+    row = instruction.row
+    meeting = row.meeting(instruction.values, core)
+    operands = preparation.operands(instruction)
+    values = operands.values
+    tracked = operands.track(shadow, row) if shadow is not None else (None, None)
+    number = [0]
+
+    def bring() -> None:
+        dst, src, send_to, receive_from = values[:4]
+        if operands.dynamic and shadow is not None:
+            operands.rebind(tracked)
+        parcel = Parcel(dst, src, send_to, receive_from, *tracked[:2])
+        number[0] = exchange.bring(core, meeting, parcel)
+
+    call = preparation.call(index, instruction, operands, bring)
+
+    def meet() -> int | None:
+        if not stream.issued:
+            call()
+        return None if exchange.done(meeting, number[0]) else BLOCKED
 
     return meet
 

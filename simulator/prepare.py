@@ -18,10 +18,11 @@ from isa.fields import Kind
 from isa.machine.random import RANDOM
 from isa.machine.scalar import ACCUMULATORS
 from isa.program import RegisterReference
-from isa.spec import Instruction, MachineInstruction
+from isa.spec import Instruction, MachineInstruction, Meeting
 from simulator.checks.marks import CLEAN, DEAD, Region, Tracked
 from simulator.checks.replicated import Replicated
 from simulator.control import CONTROL
+from simulator.exchange import Exchange
 from simulator.kernels import fixed, moving
 from simulator.streams import HALTED, Action, Stream
 from simulator.views import Indirect, Window
@@ -38,17 +39,20 @@ _BY_PARTITION = frozenset({ACCUMULATORS, RANDOM})
 
 
 class Barriers:
-    """Barriers of all cores: how many each core has reached, by the set of cores that meet."""
+    """Where cores wait for each other: how often each core has come, by the place. `exchange`
+    holds the tiles that they swap."""
 
     def __init__(self) -> None:
-        self._reached: dict[tuple[int, ...], dict[int, int]] = {}
+        self._reached: dict[Meeting, dict[int, int]] = {}
+        self.exchange = Exchange()
 
     def restart(self) -> None:
         self._reached.clear()
+        self.exchange.restart()
 
-    def arrive(self, core: int, cores: tuple[int, ...]) -> int:
-        """Core `core` reaches its next barrier with `cores`; the barrier's sequence number."""
-        counts = self._reached.setdefault(cores, {})
+    def arrive(self, core: int, meeting: Meeting) -> int:
+        """Core `core` comes to a meeting once more; how often it has by now."""
+        counts = self._reached.setdefault(meeting, {})
         counts[core] = counts.get(core, 0) + 1
         return counts[core]
 
@@ -56,10 +60,10 @@ class Barriers:
         """Barriers that a core has reached."""
         return sum(counts.get(core, 0) for counts in self._reached.values())
 
-    def passed(self, cores: tuple[int, ...], sequence: int) -> bool:
-        """Whether every core of `cores` has reached its barrier of this number."""
-        counts = self._reached[cores]
-        return all(counts.get(core, 0) >= sequence for core in cores)
+    def passed(self, meeting: Meeting, number: int) -> bool:
+        """Whether every core of a meeting has come as often as this."""
+        counts = self._reached[meeting]
+        return all(counts.get(core, 0) >= number for core in meeting[1])
 
 
 def _identity(pattern: AccessPattern, skip: bool) -> tuple[Any, ...]:

@@ -3,10 +3,22 @@ nki.isa.register_alloc: 64 32-bit registers an engine; instruction roles as in r
 
 from __future__ import annotations
 
-from isa.enums import SEQUENCERS
-from isa.fields import SBUF_OR_HBM, SHARED_HBM, Attribute, Kind, Read, Update, Write
+from typing import Any
+
+from isa.enums import SEQUENCERS, Engine
+from isa.fields import (
+    ANY_PARTITION,
+    SBUF,
+    SBUF_OR_HBM,
+    SHARED_HBM,
+    Attribute,
+    Kind,
+    Read,
+    Update,
+    Write,
+)
 from isa.machine import costs
-from isa.spec import MachineInstruction
+from isa.spec import MachineInstruction, Meeting
 
 _API = "nki/api/nki.isa.rst#nki.isa."
 
@@ -142,8 +154,38 @@ class CoreBarrier(MachineInstruction):
     cost = costs.CORE_BARRIER
     control = True
     document = _API + "core_barrier"
+    meets = True
     data = Update(SHARED_HBM)
     cores = Attribute(kind=Kind.integers)
+
+    @classmethod
+    def meeting(cls, values: tuple[Any, ...], core: int) -> Meeting:
+        return "barrier", tuple(sorted(int(member) for member in values[1]))
+
+
+class SendReceive(MachineInstruction):
+    """src goes to the partner's dst, dst = the partner's src; waits until both cores have come.
+
+    The partner is at its SendReceive of the same `pipe` and the same number among them.
+    """
+
+    opcode = 0x0D
+    engines = (Engine.gpsimd,)
+    cost = costs.SEND_RECEIVE
+    control = True
+    document = _API + "sendrecv"
+    meets = True
+    dst = Write(SBUF, starts=ANY_PARTITION)
+    src = Read(SBUF, starts=ANY_PARTITION)
+    send_to = Attribute(kind=Kind.integer)
+    receive_from = Attribute(kind=Kind.integer)
+    pipe = Attribute(kind=Kind.integer)
+    dma_engine = Attribute(kind=Kind.dma_engine)
+
+    @classmethod
+    def meeting(cls, values: tuple[Any, ...], core: int) -> Meeting:
+        send_to, receive_from, pipe = (int(value) for value in values[2:5])
+        return f"pipe {pipe}", tuple(sorted({core, send_to, receive_from}))
 
 
 class StorageBegin(MachineInstruction):

@@ -242,6 +242,15 @@ REGISTER_LOAD = Cost(
     ),
     completion=_DONE,
 )
+SEND_RECEIVE = Cost(
+    Case(
+        "core_barrier_ns + N*P*out_bytes/(dma_engines*dma_bytes_per_ns_per_engine)",
+        source="third-party (LNC2), and the bytes at the rate of the DMA engines",
+        assumed=True,
+        unit="ns",
+    ),
+    completion=_DONE,
+)
 CORE_BARRIER = Cost(
     Case("core_barrier_ns", source="third-party (LNC2)", assumed=True, unit="ns"),
     completion=_DONE,

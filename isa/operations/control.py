@@ -5,10 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from isa import rules
-from isa.enums import SEQUENCERS, Engine
-from isa.fields import ANY_MEMORY, SBUF_OR_HBM, SHARED_HBM, Attribute, Kind, Read, Update, Write
+from isa.enums import SEQUENCERS, DmaEngine, Engine
+from isa.fields import (
+    ANY_MEMORY,
+    ANY_PARTITION,
+    SBUF,
+    SBUF_OR_HBM,
+    SHARED_HBM,
+    Attribute,
+    Kind,
+    Read,
+    Update,
+    Write,
+)
 from isa.machine import control
-from isa.spec import Instruction, Operation
+from isa.spec import Instruction, Meeting, Operation
 
 _API = "nki/api/nki.isa.rst#nki.isa."
 
@@ -159,11 +170,74 @@ class CoreBarrier(Operation):
     cores = Attribute(kind=Kind.integers)
     engine = Attribute(kind=Kind.engine, choices=SEQUENCERS, default=Engine.gpsimd)
     rules = (rules.BARRIER_CORES,)
+    meets = True
+
+    @classmethod
+    def meeting(cls, values: tuple[Any, ...], core: int) -> Meeting:
+        return control.CoreBarrier.meeting((values[0], values[1]), core)
 
     @classmethod
     def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
         data, cores, engine = values
         return (Instruction(control.CoreBarrier, engine, (data, cores)),)
+
+
+class Sendrecv(Operation):
+    """This core's src goes to the other core's dst, and the other's src comes to this one's dst.
+
+    Both cores call it, and neither goes on before both have come. Calls pair by pipe_id, then by
+    their order: the cores call with equal pipe_ids in the same order. dma_engine.gpsimd_dma, for
+    small tiles, moves at most 1024, 512 or 256 bytes a partition of elements of 4, 2 or 1 bytes.
+
+    Raises shape-mismatch, dtype-not-allowed, wrong-memory, value-not-allowed (a rank other than 0
+    and 1), tile-limit (gpsimd_dma), generation (before gen3); core-mismatch when the partner's tile
+    or ranks do not fit, and deadlock when it does not come.
+
+    Example:
+        >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+        >>> @nki.jit
+        ... def swapped(a):
+        ...     mine, other = nl.program_id(0), 1 - nl.program_id(0)
+        ...     tile = nl.load(a[nl.ds(mine, 1), :])
+        ...     received = nl.ndarray(tile.shape, dtype=a.dtype, buffer=nl.sbuf)
+        ...     nisa.sendrecv(
+        ...         src=tile, dst=received, send_to_rank=other, recv_from_rank=other, pipe_id=0
+        ...     )
+        ...     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        ...     nisa.dma_copy(dst=out[nl.ds(mine, 1), :], src=received)
+        ...     return out
+        >>> print(swapped[2](np.array([[1, 2], [3, 4]], np.float32)))
+        [[3. 4.]
+         [1. 2.]]
+    """
+
+    name = "sendrecv"
+    document = _API + "sendrecv"
+    engines = (Engine.gpsimd,)
+    generations = (3, 4)
+    minimum_cores = 2
+    meets = True
+    src = Read(SBUF, starts=ANY_PARTITION)
+    dst = Write(SBUF, starts=ANY_PARTITION)
+    send_to_rank = Attribute(kind=Kind.integer)
+    recv_from_rank = Attribute(kind=Kind.integer)
+    pipe_id = Attribute(kind=Kind.integer)
+    dma_engine = Attribute(kind=Kind.dma_engine, default=DmaEngine.dma)
+    rules = (
+        rules.same_dtype("dst", "src"),
+        rules.same_elements("dst", "src"),
+        rules.EXCHANGE_RANKS,
+        rules.EXCHANGE_BYTES,
+    )
+
+    @classmethod
+    def meeting(cls, values: tuple[Any, ...], core: int) -> Meeting:
+        return control.SendReceive.meeting(values, core)
+
+    @classmethod
+    def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
+        src, dst, *rest = values
+        return (Instruction(control.SendReceive, Engine.gpsimd, (dst, src, *rest)),)
 
 
 class StorageBegin(Operation):

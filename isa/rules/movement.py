@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from isa.affine import Affine
 from isa.dtypes import DTYPES
-from isa.enums import DgeMode, Engine, OobMode
+from isa.enums import DgeMode, DmaEngine, Engine, OobMode
 from isa.rules.form import (
     ISA,
     Call,
@@ -14,6 +14,7 @@ from isa.rules.form import (
     Violation,
     at_most,
     elements,
+    free_elements,
     plural,
     shape_text,
 )
@@ -156,6 +157,53 @@ def _barrier_cores(call: Call) -> Violation | None:
 
 
 BARRIER_CORES = Rule("barrier_cores", ISA + "core_barrier", _barrier_cores, "cores is (0, 1).")
+
+
+_EXCHANGE = ISA + "sendrecv"
+_RANKS = (0, 1)
+_EXCHANGED_BYTES = {4: 1024, 2: 512, 1: 256}
+"""Most bytes of a partition that GpSimd's own DMA engine moves, by the size of an element."""
+
+
+def _exchange_ranks(call: Call) -> Violation | None:
+    for name in ("send_to_rank", "recv_from_rank"):
+        rank = call.field(name)
+        if rank not in _RANKS:
+            return Violation(
+                "value-not-allowed",
+                f"{name} is {rank}, expected 0 or 1",
+                why="The two physical cores of a logical NeuronCore exchange tiles.",
+                operand=name,
+            )
+    return None
+
+
+EXCHANGE_RANKS = Rule("exchange_ranks", _EXCHANGE, _exchange_ranks, "Ranks are 0 or 1.")
+
+
+def _exchange_bytes(call: Call) -> Violation | None:
+    if call.dma_engine is not DmaEngine.gpsimd_dma:
+        return None
+    size = DTYPES[call.src.dtype].size
+    most = _EXCHANGED_BYTES.get(size, 0)
+    if at_most(free_elements(call.src) * size, most):
+        return None
+    return Violation(
+        "tile-limit",
+        f"src {shape_text(call.src)} {call.src.dtype} has {free_elements(call.src) * size} bytes "
+        f"in a partition, dma_engine.gpsimd_dma moves at most {most}",
+        hint="Leave dma_engine out.",
+        operand="src",
+    )
+
+
+EXCHANGE_BYTES = Rule(
+    "exchange_bytes",
+    _EXCHANGE,
+    _exchange_bytes,
+    "With dma_engine.gpsimd_dma a partition has at most 1024 bytes of 4-byte elements, 512 of "
+    "2-byte and 256 of 1-byte elements.",
+)
 
 
 _TRANSPOSE = ISA + "dma_transpose"

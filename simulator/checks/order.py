@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from isa.access import UNBOUNDED
+from isa.spec import Meeting
 from simulator.checks.prepare import Action, Node, Prepared, Step
 from simulator.checks.race import Bounds, Race, Site
 from simulator.checks.regions import OverlapCache, Region
 from simulator.checks.replicated import Key, twin_key, twins
 from simulator.checks.shadow import Record, Shadow
+from simulator.exchange import misfit
 
 
 class Event(NamedTuple):
@@ -107,7 +109,7 @@ class Order:
                 event = self.last_transfer.get((engine, node.queue))
                 if event is not None:
                     self._join(engine, event)
-            elif action is Action.barrier and not self._meet(engine, position, node):
+            elif action in _MEETINGS and not self._meet(engine, position, node):
                 self.position[engine] = position
                 return
             if step.regions:
@@ -227,7 +229,9 @@ class Order:
             return True
         if engine in barriers.waiting:
             return False
-        last = barriers.last.get(node.core)
+        instruction = node.instruction
+        meeting = instruction.row.meeting(instruction.values, node.core)
+        last = barriers.last.get((node.core, meeting))
         if last is not None and last[0] != engine and self.known[engine][last[0]] < last[1]:
             self._report_shared(
                 "barrier-shared",
@@ -235,10 +239,11 @@ class Order:
                 node,
                 f"core {node.core} reaches two core barriers in no order",
             )
-        barriers.last[node.core] = (engine, position + 1, node)
-        arrived = barriers.arrive(engine, position, node)
+        barriers.last[node.core, meeting] = (engine, position + 1, node)
+        arrived = barriers.arrive(engine, position, node.core, meeting)
         if arrived is None:
             return False
+        self._check_partners([self.steps[e][reached].node for e, reached in arrived.items()], node)
         joined = [max(column) for column in zip(*(self.known[e] for e in arrived))]
         for other, reached in arrived.items():
             joined[other] = max(joined[other], reached + 1)
@@ -247,6 +252,16 @@ class Order:
             if other != engine:
                 self.ready.append(other)
         return True
+
+    def _check_partners(self, nodes: list[Node], last: Node) -> None:
+        """Cores that exchange tiles must send what their partners expect."""
+        if last.action is not Action.exchange:
+            return
+        error = misfit({node.core: node.instruction for node in nodes})
+        if error is not None:
+            first, second = self._site(nodes[0], (), False), self._site(last, (), False)
+            race = Race("partner", first, second, "", detail=error.what, code=error.code)
+            self.found.setdefault(("partner", error.what), race)
 
     def _report_race(self, old: Record, step: Step, region: Region, write: bool) -> None:
         nodes = (old.step.node, step.node)
@@ -300,6 +315,12 @@ class Order:
         self.found.setdefault((kind, detail), Race(kind, a, b, "", detail=f"{detail}: {a} and {b}"))
 
     def _report_deadlock(self, blocked: list[int]) -> None:
+        steps = [self.steps[engine][self.position[engine]] for engine in blocked]
+        meeting = [s for e, s in zip(blocked, steps) if e in self.barriers.waiting]
+        stuck = {step.node.core for step in steps} - {step.node.core for step in meeting}
+        if meeting and not stuck:
+            self._report_absent(meeting[0])
+            return
         lines = []
         sites = []
         for engine in blocked:
@@ -316,6 +337,16 @@ class Order:
         self.found["deadlock"] = Race(
             "deadlock", sites[0], sites[-1], "", detail=detail, code="deadlock"
         )
+
+    def _report_absent(self, step: Step) -> None:
+        """A core waits for another that never comes."""
+        node = step.node
+        instruction = node.instruction
+        place, cores = instruction.row.meeting(instruction.values, node.core)
+        others = ", ".join(str(core) for core in cores if core != node.core)
+        site = self._site(node, step.iteration, False)
+        detail = f"{site} ({place}) waits for core {others}, which does not come as often"
+        self.found["deadlock"] = Race("absent", site, site, "", detail=detail, code="deadlock")
 
     def _channel_name(self, channel: int) -> str:
         core, semaphore = self.prepared.channels[channel]
@@ -335,6 +366,9 @@ class Order:
 
 
 _KINDS = {(True, False): "RAW", (False, True): "WAR", (True, True): "WAW"}
+
+
+_MEETINGS = frozenset({Action.barrier, Action.exchange})
 
 
 def _suppliers(events: deque[Event], first: int, last: int) -> dict[Node, int]:
@@ -357,27 +391,28 @@ def _author_order(at: Site) -> tuple[Any, ...]:
 
 
 class Barriers:
-    """Which core barriers belong together: those of the same number on each of their cores.
+    """Which instructions belong together where cores meet: those of the same number at the same
+    meeting on each of its cores.
 
-    `waiting` are the engines whose barrier lacks other cores, `released` those that may go on
-    from theirs; `last` is a core's latest barrier, as (engine, its epoch, node).
+    `waiting` are the engines that wait for other cores, `released` those that may go on; `last` is
+    what came last of a core to a meeting, as (engine, its epoch, node).
     """
 
     def __init__(self) -> None:
         self.waiting: set[int] = set()
         self.released: set[int] = set()
-        self.last: dict[int, tuple[int, int, Node]] = {}
-        self.numbers: dict[tuple[int, tuple[int, ...]], int] = {}
-        self.arrived: dict[tuple[tuple[int, ...], int], dict[int, int]] = {}
+        self.last: dict[tuple[int, Meeting], tuple[int, int, Node]] = {}
+        self.numbers: dict[tuple[int, Meeting], int] = {}
+        self.arrived: dict[tuple[Meeting, int], dict[int, int]] = {}
 
-    def arrive(self, engine: int, position: int, node: Node) -> dict[int, int] | None:
-        """Note that `engine` has come to a barrier; when the last comes, where they all stand."""
-        row = node.instruction.row
-        cores = tuple(sorted(node.instruction.values[row.field_names.index("cores")]))
-        number = self.numbers[node.core, cores] = self.numbers.get((node.core, cores), 0) + 1
-        arrived = self.arrived.setdefault((cores, number), {})
+    def arrive(
+        self, engine: int, position: int, core: int, meeting: Meeting
+    ) -> dict[int, int] | None:
+        """Note that `engine` has come to a meeting; when the last comes, where they all stand."""
+        number = self.numbers[core, meeting] = self.numbers.get((core, meeting), 0) + 1
+        arrived = self.arrived.setdefault((meeting, number), {})
         arrived[engine] = position
-        if len(arrived) < len(cores):
+        if len(arrived) < len(meeting[1]):
             self.waiting.add(engine)
             return None
         others = arrived.keys() - {engine}

@@ -24,11 +24,13 @@ class Action(Enum):
     transfer = 1
     drain = 2
     barrier = 3
+    exchange = 4
 
 
 _ACTIONS: dict[type[MachineInstruction], Action] = {
     control.DrainQueue: Action.drain,
     control.CoreBarrier: Action.barrier,
+    control.SendReceive: Action.exchange,
 }
 
 

@@ -339,6 +339,12 @@ def _register_store(use: Use) -> None:
     use.operand(0).write(None)
 
 
+@propagates(control.SendReceive)
+def _send_receive(use: Use) -> None:
+    """What arrives is the other core's, and followed where it is delivered."""
+    use.read(use.operand(1))
+
+
 @propagates(control.CoreBarrier)
 def _core_barrier(use: Use) -> None:
     """The tensor of a barrier is named, not accessed."""

@@ -41,7 +41,8 @@ class Race:
     """A finding. `kind` is "RAW", "WAR", "WAW" (same core) or "cross-core" for unordered accesses;
     "semaphore-shared" for a semaphore whose units have no one order; "queue-shared" for a queue
     that several engines feed; "barrier-shared" for core barriers of one core without an order;
-    "deadlock" for streams that can never go on.
+    "deadlock" for streams that can never go on; "absent" for a core that waits for another which
+    never comes, "partner" for cores that exchange tiles which do not fit.
 
     `first` and `second` are the two instructions in the order of iterations and source lines. What
     they share lies in `partitions` (None in HBM) and, within a partition or the tensor, in

@@ -16,6 +16,7 @@ from typing import Any
 from isa.enums import Engine
 from isa.errors import NeuronError
 from isa.program import CoreProgram, Program
+from isa.spec import Meeting as Where
 from isa.target import Target, resolve
 from simulator.timing import plan as p
 from simulator.timing.dma import Transfer
@@ -83,7 +84,7 @@ class Core:
 
 
 class Meeting:
-    """A core barrier: when each core came, and who waits for the others."""
+    """Cores that wait for each other: when each came, and who waits for the others."""
 
     __slots__ = ("arrived", "waiting")
 
@@ -199,9 +200,9 @@ class Model:
         core.dma_level = min(free) == max(free)
         return min(first, last), last
 
-    def meeting(self, core: Core, engine: Engine, cores: tuple[int, ...], number: int) -> Meeting:
-        """Where the `number`-th barrier of `engine` with `cores` meets those of the other cores."""
-        key = (cores, core.barrier_rank[engine], number)
+    def meeting(self, core: Core, engine: Engine, where: Where, number: int) -> Meeting:
+        """Where `engine` comes for the `number`-th time and meets those of the other cores."""
+        key = (where, core.barrier_rank[engine], number)
         return self.meetings.setdefault(key, Meeting())
 
     def _deadlock(self) -> NeuronError:

@@ -42,6 +42,7 @@ _KINDS: dict[type[MachineInstruction], int] = {
     control.LoopEnd: LOOP_END,
     control.Branch: BRANCH,
     control.CoreBarrier: BARRIER,
+    control.SendReceive: BARRIER,
     control.DrainQueue: DRAIN,
     control.Halt: HALT,
     control.RegisterLoad: MEMORY_REGISTER,

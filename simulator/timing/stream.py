@@ -13,6 +13,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from isa.enums import Engine
+from isa.spec import Meeting as Where
 from simulator.timing import plan as p
 from simulator.timing.flow import Flow
 from simulator.timing.resources import Ports, Throttle
@@ -41,7 +42,7 @@ class Stream:
         self.dones = [0.0] * len(plan.code)
         self.loops: list[list[int]] = []  # trip count, index of LoopBegin, iteration
         self.iteration = 0
-        self.barriers: dict[tuple[int, ...], int] = {}
+        self.barriers: dict[Where, int] = {}
         self.running = self._run()
         core.timeline.engines[plan.engine] = self.time
         self.data_path = self._lane(plan.engine.name)
@@ -205,12 +206,12 @@ class Stream:
     def _meet(
         self, pc: int, fields: p.ControlFields, arrived: float, interval: float
     ) -> Generator[None, Any, float]:
-        """Wait at a core barrier for the other cores; when the last of them has come."""
-        cores = tuple(sorted(fields.values[fields.row.field_names.index("cores")]))
-        number = self.barriers[cores] = self.barriers.get(cores, 0) + 1
-        meeting = self.model.meeting(self.core, self.plan.engine, cores, number)
+        """Wait for the other cores of a meeting; when the last of them has come."""
+        where = fields.row.meeting(fields.values, self.core.number)
+        number = self.barriers[where] = self.barriers.get(where, 0) + 1
+        meeting = self.model.meeting(self.core, self.plan.engine, where, number)
         meeting.arrived.append(arrived)
-        if len(meeting.arrived) < len(cores):
+        if len(meeting.arrived) < len(where[1]):
             meeting.waiting.append(self.running)
             yield from self._blocked(pc)
         else:

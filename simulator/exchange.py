@@ -1,0 +1,126 @@
+"""Tiles that cores exchange: each core hands over what it sends and where it receives, and goes on
+when all of a group have come (SDK nki.isa.sendrecv)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from isa.access import AccessPattern
+from isa.cost import elements
+from isa.errors import NeuronError
+from isa.spec import Instruction, Meeting
+from simulator.checks.marks import Tracked
+from simulator.views import bits, dtype_name
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(slots=True)
+class Parcel:
+    """What one core brings to an exchange. `sent` and `received` are the shadow sides of source and
+    destination, where uninitialised data is followed."""
+
+    destination: Array
+    source: Array
+    send_to: int
+    receive_from: int
+    received: Tracked | None = None
+    sent: Tracked | None = None
+
+
+class Exchange:
+    """The exchanges of all cores. Those of a core with the same meeting happen in their order."""
+
+    def __init__(self) -> None:
+        self._brought: dict[Meeting, dict[int, int]] = {}
+        self._waiting: dict[tuple[Meeting, int], dict[int, Parcel]] = {}
+
+    def restart(self) -> None:
+        """As at the start of a program."""
+        self._brought.clear()
+        self._waiting.clear()
+
+    def bring(self, core: int, meeting: Meeting, parcel: Parcel) -> int:
+        """Core `core` comes to its next exchange; with the last core the tiles move. Returns the
+        number of the exchange. Raises NeuronError core-mismatch."""
+        counts = self._brought.setdefault(meeting, {})
+        number = counts[core] = counts.get(core, 0) + 1
+        parcels = self._waiting.setdefault((meeting, number), {})
+        parcels[core] = parcel
+        _, cores = meeting
+        if all(other in parcels for other in cores):
+            del self._waiting[meeting, number]
+            _deliver(parcels)
+        return number
+
+    def done(self, meeting: Meeting, number: int) -> bool:
+        """Whether all cores have come to an exchange that one has come to."""
+        return (meeting, number) not in self._waiting
+
+
+def check_partners(core: int, send_to: int, sender: int, sender_sends_to: int) -> None:
+    """Raise NeuronError core-mismatch unless `core` receives from a core that sends to it."""
+    if sender_sends_to != core or sender == core or send_to == core:
+        other = f", core {sender} sends to core {sender_sends_to}" if sender != core else ""
+        raise NeuronError(
+            "core-mismatch",
+            f"sendrecv: core {core} sends to core {send_to} and receives from core {sender}{other}",
+            why="Each core sends to the core that receives from it.",
+            hint="Pass 1 - nl.program_id(0) as send_to_rank and recv_from_rank.",
+        )
+
+
+def check_tiles(core: int, wanted: tuple[Any, ...], sender: int, sent: tuple[Any, ...]) -> None:
+    """Raise NeuronError core-mismatch unless the (dtype, partitions, elements of each) agree."""
+    if wanted != sent:
+        raise NeuronError(
+            "core-mismatch",
+            f"sendrecv: core {core} receives {_tile(wanted)}, core {sender} sends {_tile(sent)}",
+            why="A tile is sent as it is.",
+            hint="Give src of one core and dst of the other the same dtype and shape.",
+        )
+
+
+def _tile(form: tuple[Any, ...]) -> str:
+    dtype, partitions, elements = form
+    return f"{dtype}[{partitions}, {elements}]"
+
+
+def _form(view: Array) -> tuple[Any, ...]:
+    return dtype_name(view), view.shape[0], view.size // max(view.shape[0], 1)
+
+
+def misfit(instructions: dict[int, Instruction]) -> NeuronError | None:
+    """What is wrong with the instructions, by core, that meet in a bound program: the error that
+    running them would raise."""
+    try:
+        for core, instruction in instructions.items():
+            dst, _, send_to, receive_from = instruction.values[:4]
+            sender = instructions.get(receive_from, instruction)
+            check_partners(core, send_to, receive_from, sender.values[2])
+            check_tiles(core, _pattern_form(dst), receive_from, _pattern_form(sender.values[1]))
+    except NeuronError as error:
+        return error
+    return None
+
+
+def _pattern_form(pattern: AccessPattern) -> tuple[Any, ...]:
+    return pattern.dtype, pattern.partitions, elements(pattern)
+
+
+def _deliver(parcels: dict[int, Parcel]) -> None:
+    for core, parcel in parcels.items():
+        sender = parcels.get(parcel.receive_from, parcel)
+        check_partners(core, parcel.send_to, parcel.receive_from, sender.send_to)
+        check_tiles(core, _form(parcel.destination), parcel.receive_from, _form(sender.source))
+    # All sources as they were: a destination may be part of one.
+    tiles = {core: bits(parcel.source).copy() for core, parcel in parcels.items()}
+    marks = {core: p.sent.mask() if p.sent is not None else None for core, p in parcels.items()}
+    for parcel in parcels.values():
+        target, mask = parcel.destination, marks[parcel.receive_from]
+        bits(target)[...] = tiles[parcel.receive_from].reshape(target.shape)
+        if parcel.received is not None:
+            parcel.received.write(None if mask is None else mask.reshape(target.shape))
