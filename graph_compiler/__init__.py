@@ -1,10 +1,12 @@
 """Whole graphs: XLA HLO modules read, checked, executed on the host and compiled.
 
 `load` reads a graph from a file or bytes, `verify` checks one, `to_proto` and `print_text` write
-one; `evaluate` computes its outputs with NumPy. `graph_compiler.hlo` has the nodes.
+one; `execute` computes its outputs fast, with code compiled for this CPU, `evaluate` with NumPy, as
+the reference. `graph_compiler.hlo` has the nodes.
 """
 
 from graph_compiler.evaluate import evaluate, evaluate_ranks
+from graph_compiler.execute import execute
 from graph_compiler.hlo.graph import Computation, Instruction, Module
 from graph_compiler.hlo.proto import from_proto, to_proto
 from graph_compiler.hlo.sniff import load
@@ -19,6 +21,7 @@ __all__ = [
     "Shape",
     "evaluate",
     "evaluate_ranks",
+    "execute",
     "from_proto",
     "load",
     "parse_text",

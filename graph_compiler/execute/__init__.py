@@ -1,0 +1,87 @@
+"""The host executor: modules compiled for this CPU and run.
+
+1. `simplify`: calls inlined, tuples taken apart, constants folded, equal operations merged, unused
+   ones gone: a `Block` of array nodes, with blocks for the bodies of control flow.
+2. `schedule`: a block becomes steps. Element-wise operations, conversions and moves (reshape,
+   transpose, broadcast, slice, reverse: strides, `views`) stay expressions until something needs
+   them in memory (`fusion`); then they are one kernel, or the operand of a reduction (`loops`).
+   Dots and convolutions are calls of one product kernel on strided operands (`contractions`,
+   `gemm`), dynamic slices, updates and gathers one of block copies (`movement`). `while` and
+   `conditional` are jumps and branches in the same list of steps. What has no native form is a
+   step for the host: the reference of the operator table, on views of the same memory.
+3. `layout`: buffers that may share memory do (in-place updates, loop state); the others get places
+   in one arena by their first and last use.
+4. `executable`: steps become records for a native loop (`driver`), so that Python runs only for
+   host steps. Kernels are LLVM text with explicit vectors (`registers`, `lanes`, `functions`),
+   compiled without a pass pipeline. Plan and code are kept on disk under digests of the graph's
+   structure, this code and the CPU.
+
+Numerics: element-wise arithmetic as the operator table has it, rounding after every operation;
+functions that are not exact within a few units of the last place; sums of floats in fp32 (several
+partial sums, then a tree), products as in `gemm`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from graph_compiler.evaluate import checked_inputs, evaluate
+from nki.settings import native_wanted
+from simulator.native.library import library
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from graph_compiler.execute.executable import Executable
+    from graph_compiler.hlo.graph import Module
+
+__all__ = ["execute", "prepare"]
+
+_KEPT = 8
+_recent: OrderedDict[int, tuple[Module, Executable]] = OrderedDict()
+
+
+def prepare(module: Module) -> Executable:
+    """The executable of a module that `verify` accepts; of the last few modules it is kept.
+
+    A module must not change after this. Raises NeuronError hlo-unknown-opcode, hlo-cycle.
+    """
+    from graph_compiler.execute.executable import Executable
+
+    found = _recent.get(id(module))
+    if found is None:
+        found = module, Executable(module)
+        _recent[id(module)] = found
+        while len(_recent) > _KEPT:
+            _recent.popitem(last=False)
+    _recent.move_to_end(id(module))
+    return found[1]
+
+
+def execute(
+    module: Module,
+    *inputs: Any,
+    seed: int = 0,
+    custom_calls: dict[str, Callable[..., Any]] | None = None,
+) -> list[np.ndarray[Any, Any]]:
+    """The outputs of the entry computation on this host, a tuple's components one after another.
+
+    Arguments and results are those of `graph_compiler.evaluate` for one rank, which computes them
+    where native code is not available or not wanted (NKI_BACKEND=numpy). The first call compiles.
+    Raises NeuronError input-mismatch, hlo-unknown-opcode, loop-limit, hlo-too-large and what
+    operators raise.
+
+    >>> import numpy as np
+    >>> from graph_compiler import execute, parse_text
+    >>> text = "HloModule m\\nENTRY e {\\n x = f32[3] parameter(0)\\n ROOT r = f32[3] add(x, x)\\n}"
+    >>> execute(parse_text(text), np.array([1, 2, 4], np.float32))
+    [array([2., 4., 8.], dtype=float32)]
+    """
+    if not native_wanted() or library() is None:
+        return evaluate(module, *inputs, seed=seed, custom_calls=custom_calls)
+    from graph_compiler.execute.simplify import leaves
+
+    values = leaves(tuple(checked_inputs(module, inputs)))
+    return prepare(module)(values, seed, custom_calls)

@@ -1,0 +1,416 @@
+"""Products and convolutions as calls of `gemm`.
+
+Operands are taken where they lie, as far as offsets of rows and runs along k describe them; what
+does not fit is copied first. A convolution is the product of its patches, which are never stored,
+and its kernel; one with a single input feature a group is element-wise work.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graph_compiler.execute.fusion import (
+    Expression,
+    Lazy,
+    Literal,
+    contiguous,
+    materialised,
+    rewritten,
+    store,
+)
+from graph_compiler.execute.gemm import Gemm, block_of, has_pairs
+from graph_compiler.execute.registers import register
+from graph_compiler.execute.steps import Call, Place, Program, item_size, place_of
+from graph_compiler.execute.views import Buffer, View, collapsed
+from simulator.native.library import library
+
+if TYPE_CHECKING:
+    from graph_compiler.execute.nodes import Node
+    from graph_compiler.execute.schedule import Scheduler
+
+_EXACT_IN_BF16 = frozenset({"bf16", "f8e4m3fn", "f8e5m2", "f8e4m3", "f8e3m4"})
+"""Types whose every number is one of bf16."""
+
+Axes = list[tuple[int, int]]
+"""(size, stride in elements) of dimensions, outermost first."""
+
+
+def available() -> bool:
+    """Whether this CPU has what the products are made of: fused multiply-adds."""
+    functions = library()
+    return functions is not None and functions.level.fused
+
+
+def converted(value: Lazy, type: str) -> Lazy:
+    return value if value.type == type else Expression("convert", type, None, [value])
+
+
+def _narrow_source(value: Lazy) -> Lazy:
+    """What was converted to fp32 from a type that bf16 holds, before the conversion."""
+    if isinstance(value, Expression) and value.op in _CONVERSIONS and value.type == "f32":
+        (source,) = value.arguments
+        if source.type in _EXACT_IN_BF16:
+            return source
+    return value
+
+
+_CONVERSIONS = frozenset({"convert"})
+
+
+def _operands(left: Lazy, right: Lazy, even: bool) -> tuple[Lazy, Lazy, bool]:
+    """Both as bf16 where products of pairs are the same products, else as fp32."""
+    narrow = _narrow_source(left), _narrow_source(right)
+    if even and has_pairs() and all(value.type in _EXACT_IN_BF16 for value in narrow):
+        return converted(narrow[0], "bf16"), converted(narrow[1], "bf16"), True
+    return converted(left, "f32"), converted(right, "f32"), False
+
+
+def _axes(view: View, chosen: Sequence[int]) -> Axes:
+    return [(view.dims[axis], view.strides[axis]) for axis in chosen]
+
+
+def _joined(axes: Axes) -> Axes:
+    sizes, (strides,) = collapsed([size for size, _ in axes], [[step for _, step in axes]])
+    return list(zip(sizes, strides))
+
+
+def _offsets(axes: Axes, size: int) -> np.ndarray[Any, Any]:
+    """Byte offsets of all elements, in order."""
+    result = np.zeros(1, np.int64)
+    for count, stride in axes:
+        steps = np.arange(count, dtype=np.int64) * (stride * size)
+        result = (result[:, np.newaxis] + steps).reshape(-1)
+    return result
+
+
+class Product:
+    """The operands of one product as dimensions: batch, rows (of A), columns (of B), depth."""
+
+    def __init__(
+        self,
+        left: View,
+        right: View,
+        pairs: bool,
+        batch: tuple[Axes, Axes],
+        rows: Axes,
+        columns: Axes,
+        depth: tuple[Axes, Axes],
+    ) -> None:
+        self.left = left
+        self.right = right
+        self.pairs = pairs
+        self.batch = batch
+        self.rows = rows
+        self.columns = _joined(columns) or [(1, 1)]
+        self.depth_left = _joined(depth[0]) or [(1, 1)]
+        self.depth_right = _joined(depth[1]) or [(1, 1)]
+
+    def left_fits(self) -> bool:
+        length, step = self.depth_left[-1]
+        return not self.pairs or (step == 1 and length % 2 == 0)
+
+    def right_fits(self) -> bool:
+        if len(self.columns) > 1 or len(self.depth_right) > 1:
+            return False
+        (columns, across), (depth, down) = self.columns[0], self.depth_right[0]
+        return across == 1 or columns == 1 or down == 1 or depth == 1
+
+
+def multiply(program: Program, product: Product, target: View, rows_step: int, batch: Axes) -> None:
+    """Emit a product whose operands fit. `batch`: of the target, in elements."""
+    size = item_size(product.left.type)
+    columns, across = product.columns[0]
+    depth, down = product.depth_right[0]
+    rows = math.prod(count for count, _ in product.rows)
+    unit = 2 if product.pairs else 1
+    transposed = not (across == 1 or columns == 1)
+    block_rows, vectors = block_of(rows)
+    packed = product.pairs or transposed or rows > 8
+    kernel = Gemm(product.pairs, transposed, packed, block_rows, vectors, target.type)
+    table = _offsets(product.rows, size)
+    table = np.pad(table, (0, -len(table) % block_rows), mode="edge")
+    *outer, (length, step) = product.depth_left
+    runs = _offsets(outer, size)
+    places = np.stack(
+        [
+            _offsets(product.batch[0], size),
+            _offsets(product.batch[1], size),
+            _offsets(batch, item_size(target.type)),
+        ],
+        axis=1,
+    )
+    scratch = Buffer(kernel.scratch * (depth // unit + 16) if packed else 8)
+    tables = [program.constant(np.ascontiguousarray(array)) for array in (places, table, runs)]
+    words: list[int | Place] = [
+        place_of(product.left),
+        place_of(product.right),
+        place_of(target),
+        Place(scratch),
+        len(places),
+        Place(tables[0]),
+        rows,
+        columns,
+        Place(tables[1]),
+        len(runs),
+        Place(tables[2]),
+        length // unit,
+        step * size * unit,
+        down * size,
+        across * size,
+        rows_step * item_size(target.type),
+        depth // unit,
+    ]
+    reads = [product.left.buffer, product.right.buffer, *tables, scratch]
+    program.steps.append(Call(kernel, words, reads, [target.buffer, scratch]))
+
+
+def dot(scheduler: Scheduler, node: Node) -> View | None:
+    """A dot of floats; None of other types, which stay on the host."""
+    assert node.instruction is not None
+    numbers = node.instruction.attribute("dot_dimension_numbers")
+    left_node, right_node = node.operands
+    types = (left_node.type, right_node.type, node.type)
+    if any(register(type) != "float" for type in types) or not available():
+        return None
+    if 0 in left_node.dims or 0 in right_node.dims:
+        return None
+    left_axes = _Axes(left_node, numbers.lhs_batch_dimensions, numbers.lhs_contracting_dimensions)
+    right_axes = _Axes(right_node, numbers.rhs_batch_dimensions, numbers.rhs_contracting_dimensions)
+    program = scheduler.program
+    depth = math.prod(left_node.dims[axis] for axis in left_axes.depth)
+    rows = math.prod(left_node.dims[axis] for axis in left_axes.free)
+    columns = math.prod(right_node.dims[axis] for axis in right_axes.free)
+    values = scheduler.value(left_node), scheduler.value(right_node)
+    left, right, pairs = _operands(*values, depth % 2 == 0)
+    if columns == 1 and rows > 1:
+        # Of a product of vectors one side has the columns.
+        left, right, left_axes, right_axes = right, left, right_axes, left_axes
+        rows, columns = columns, rows
+    target = program.buffer(node.type, node.dims)
+    product = _dot_product(scheduler, (left, right), (left_axes, right_axes), pairs)
+    batch = math.prod(count for count, _ in product.batch[0])
+    multiply(program, product, target, columns, [(batch, rows * columns)])
+    return target
+
+
+class _Axes:
+    """Which dimensions of an operand are batch, free, and contracting."""
+
+    def __init__(self, node: Node, batch: Sequence[int], depth: Sequence[int]) -> None:
+        self.batch, self.depth = list(batch), list(depth)
+        taken = {*batch, *depth}
+        self.free = [axis for axis in range(len(node.dims)) if axis not in taken]
+
+    @property
+    def order(self) -> list[int]:
+        return [*self.batch, *self.free, *self.depth]
+
+
+def _dot_product(
+    scheduler: Scheduler, values: tuple[Lazy, Lazy], axes: tuple[_Axes, _Axes], pairs: bool
+) -> Product:
+    program = scheduler.program
+    views = [materialised(program, value) for value in values]
+
+    def product() -> Product:
+        left, right = views
+        return Product(
+            left,
+            right,
+            pairs,
+            (_axes(left, axes[0].batch), _axes(right, axes[1].batch)),
+            _axes(left, axes[0].free),
+            _axes(right, axes[1].free),
+            (_axes(left, axes[0].depth), _axes(right, axes[1].depth)),
+        )
+
+    found = product()
+    for side, fits in enumerate((found.left_fits(), found.right_fits())):
+        if not fits:
+            order = (
+                axes[side].order
+                if side == 0
+                else [*axes[side].batch, *axes[side].depth, *axes[side].free]
+            )
+            views[side] = _copied(program, views[side], order)
+    return product()
+
+
+def _copied(program: Program, view: View, order: Sequence[int]) -> View:
+    """A copy whose memory has the dimensions in this order."""
+    dims = tuple(view.dims[axis] for axis in order)
+    target = program.buffer(view.type, dims)
+    store(program, view.placed(dims, tuple(view.strides[axis] for axis in order)), target)
+    strides = [0] * len(order)
+    for place, axis in enumerate(order):
+        strides[axis] = target.strides[place]
+    return target.placed(view.dims, tuple(strides))
+
+
+def convolution(scheduler: Scheduler, node: Node) -> Lazy | None:
+    """A convolution of floats; None of other types, and of groups of the batch."""
+    from graph_compiler.execute.schedule import padded
+    from graph_compiler.hlo.operators.convolution import _places
+
+    instruction = node.instruction
+    assert instruction is not None
+    x_node, kernel_node = node.operands
+    types = (x_node.type, kernel_node.type, node.type)
+    if any(register(type) != "float" for type in types) or not available():
+        return None
+    if (instruction.attribute("batch_group_count") or 1) > 1:
+        return None
+    if 0 in x_node.dims or 0 in kernel_node.dims or 0 in node.dims:
+        return None
+    places = _places(instruction.attribute("convolution_dimension_numbers"))
+    window = instruction.attribute("window")
+    parts = () if window is None else window.dimensions
+    edges = [(p.padding_low, p.padding_high, (p.base_dilation or 1) - 1) for p in parts]
+    if any(low < 0 or high < 0 for low, high, _ in edges):
+        return None
+    program = scheduler.program
+    groups = instruction.attribute("feature_group_count") or 1
+    features = x_node.dims[places["input"][1]] // groups
+    outputs = node.dims[places["output"][1]] // groups
+    values = scheduler.value(x_node), scheduler.value(kernel_node)
+    single = features == 1 and groups > 1
+    x, kernel, pairs = _operands(*values, features % 2 == 0 and not single)
+    # Batch, spatial, features; and spatial, input features, output features.
+    x = _permuted(program, x, [places["input"][0], *places["input"][2:], places["input"][1]])
+    order = [*places["kernel"][2:], places["kernel"][1], places["kernel"][0]]
+    kernel = _permuted(program, kernel, order)
+    if any(part.window_reversal for part in parts):
+        kernel = _reversed(materialised(program, kernel), [p.window_reversal for p in parts])
+    if any(any(edge) for edge in edges):
+        sizes = [
+            low + high + size + (size - 1) * interior
+            for size, (low, high, interior) in zip(x.dims[1:], edges)
+        ]
+        dims = (x.dims[0], *sizes, x.dims[-1])
+        zero = Literal(x.type, (), np.zeros((), np.float32)[()])
+        x = padded(program, x, zero, [(0, 0, 0), *edges, (0, 0, 0)], dims)
+    steps = [(part.stride, part.window_dilation or 1) for part in parts]
+    spatial = [node.dims[axis] for axis in places["output"][2:]]
+    if single:
+        if outputs > 1 or math.prod(kernel.dims[:-2]) > _UNROLLED:
+            return None
+        result: Lazy = _depthwise(program, x, kernel, steps, spatial, node.type)
+    else:
+        result = _patches(
+            program, x, kernel, pairs, steps, spatial, (groups, features, outputs), node.type
+        )
+    back = [0] * len(node.dims)
+    target_order = [places["output"][0], *places["output"][2:], places["output"][1]]
+    for place, axis in enumerate(target_order):
+        back[axis] = place
+    return _permuted(program, result, back)
+
+
+_UNROLLED = 32
+"""Positions of a kernel that are written out as an element-wise sum."""
+
+
+def _permuted(program: Program, value: Lazy, order: Sequence[int]) -> Lazy:
+    dims = tuple(value.dims[axis] for axis in order)
+    result = rewritten(
+        value,
+        lambda view: view.placed(dims, tuple(view.strides[axis] for axis in order)),
+        dims,
+    )
+    assert result is not None
+    return result
+
+
+def _reversed(view: View, flags: Sequence[bool]) -> View:
+    strides, start = list(view.strides), 0
+    for axis, flag in enumerate(flags):
+        if flag:
+            start += (view.dims[axis] - 1) * strides[axis]
+            strides[axis] = -strides[axis]
+    return view.placed(view.dims, tuple(strides), start)
+
+
+def _patches(
+    program: Program,
+    x: Lazy,
+    kernel: Lazy,
+    pairs: bool,
+    steps: list[tuple[int, int]],
+    spatial: list[int],
+    groups: tuple[int, int, int],
+    type: str,
+) -> View:
+    """[batch, spatial, features] by [spatial, features of a group, outputs]."""
+    count, features, outputs = groups
+    image = materialised(program, x)
+    if image.strides[-1] != 1 and image.dims[-1] > 1:
+        image = contiguous(program, _fresh(program, image))
+    weights = materialised(program, kernel)
+    dims = (image.dims[0], *spatial, count * outputs)
+    target = program.buffer(type, dims)
+    across = list(zip(spatial, (s * step for s, (step, _) in zip(image.strides[1:], steps))))
+    down = [
+        (size, stride * dilation)
+        for size, stride, (_, dilation) in zip(weights.dims, image.strides[1:], steps)
+    ]
+
+    def product() -> Product:
+        out = weights.strides[-1]
+        return Product(
+            image,
+            weights,
+            pairs,
+            ([(count, features * image.strides[-1])], [(count, outputs * out)]),
+            [(image.dims[0], image.strides[0]), *across],
+            [(outputs, out)],
+            (
+                [*down, (features, image.strides[-1])],
+                list(zip(weights.dims[:-1], weights.strides[:-1])),
+            ),
+        )
+
+    found = product()
+    if not found.right_fits():
+        weights = _fresh(program, weights)
+        found = product()
+    multiply(program, found, target, count * outputs, [(count, outputs)])
+    return target
+
+
+def _fresh(program: Program, view: View) -> View:
+    target = program.buffer(view.type, view.dims)
+    store(program, view, target)
+    return target
+
+
+def _depthwise(
+    program: Program,
+    x: Lazy,
+    kernel: Lazy,
+    steps: list[tuple[int, int]],
+    spatial: list[int],
+    type: str,
+) -> Lazy:
+    """One input feature and one output a group: a sum over the kernel's positions."""
+    image, weights = materialised(program, x), materialised(program, kernel)
+    dims = (image.dims[0], *spatial, image.dims[-1])
+    total: Lazy | None = None
+    for position in np.ndindex(*weights.dims[:-2]):
+        start = sum(
+            place * dilation * stride
+            for place, (_, dilation), stride in zip(position, steps, image.strides[1:])
+        )
+        strides = [stride * step for stride, (step, _) in zip(image.strides[1:], steps)]
+        part = image.placed(dims, (image.strides[0], *strides, image.strides[-1]), start)
+        place = sum(i * stride for i, stride in zip(position, weights.strides))
+        weight = weights.placed(dims, (*[0] * (len(dims) - 1), weights.strides[-1]), place)
+        term = Expression(
+            "multiply", "f32", None, [converted(part, "f32"), converted(weight, "f32")]
+        )
+        total = term if total is None else Expression("add", "f32", None, [total, term])
+    assert total is not None
+    return converted(total, type)

@@ -1,0 +1,115 @@
+"""The native loop over a program's records: calls, jumps, branches, and returns to the host.
+
+A record is three 64-bit words: what to do, an operand, a second operand. A number from 0 on is
+the kernel to call with the argument words at byte offset `operand`. The driver's state is
+four words: the number of the record to run next, pointers to records and argument words, and how
+many jumps it may take. It runs until the program ends, a record wants the host, or no jump is left,
+and leaves the number of the record behind the last one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graph_compiler.execute.gemm import Gemm
+from graph_compiler.execute.loops import Loop
+from graph_compiler.execute.movement import DynamicCopy
+from graph_compiler.execute.registers import KernelText
+
+Kernel = Loop | Gemm | DynamicCopy
+
+END, HOST, JUMP, BRANCH = -1, -2, -3, -4
+"""END: nothing is left. HOST: return. JUMP: go to record `operand`. BRANCH: go to record
+`second` where the byte at the pointer in the argument word at `operand` is 0, else on."""
+
+_TEXT = """
+@table = private constant [{count} x ptr] [{functions}]
+define void @{name}(ptr %state) {{
+entry:
+  %first = load i64, ptr %state
+  %p1 = getelementptr i64, ptr %state, i64 1
+  %records = load ptr, ptr %p1
+  %p2 = getelementptr i64, ptr %state, i64 2
+  %words = load ptr, ptr %p2
+  %p3 = getelementptr i64, ptr %state, i64 3
+  br label %head
+head:
+  %pc = phi i64 [%first, %entry], [%next, %call], [%operand, %jump], [%target, %branch]
+  %record = getelementptr [3 x i64], ptr %records, i64 %pc
+  %what = load i64, ptr %record
+  %a = getelementptr i64, ptr %record, i64 1
+  %operand = load i64, ptr %a
+  %b = getelementptr i64, ptr %record, i64 2
+  %second = load i64, ptr %b
+  %next = add i64 %pc, 1
+  %arguments = getelementptr i8, ptr %words, i64 %operand
+  switch i64 %what, label %call [
+    i64 {END}, label %leave
+    i64 {HOST}, label %leave
+    i64 {JUMP}, label %jump
+    i64 {BRANCH}, label %branch
+  ]
+call:
+  %entryplace = getelementptr ptr, ptr @table, i64 %what
+  %function = load ptr, ptr %entryplace
+  call void %function(ptr %arguments)
+  br label %head
+jump:
+  %left = load i64, ptr %p3
+  %fewer = sub i64 %left, 1
+  store i64 %fewer, ptr %p3
+  %out = icmp slt i64 %fewer, 0
+  br i1 %out, label %leave, label %head
+branch:
+  %flagplace = load ptr, ptr %arguments
+  %flag = load i8, ptr %flagplace
+  %zero = icmp eq i8 %flag, 0
+  %target = select i1 %zero, i64 %second, i64 %next
+  br label %head
+leave:
+  store i64 %next, ptr %state
+  ret void
+}}
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class ProgramCode:
+    """The micro-kernel that is a program's kernels and its driver. `key` says all of them;
+    `kernels` may be None where they are known to be on disk."""
+
+    key: str
+    kernels: tuple[Kernel, ...] | None
+
+    def __repr__(self) -> str:
+        return f"program {self.key}"
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ProgramCode) and self.key == other.key
+
+    def text(self, name: str) -> str:
+        """The module. Raises LookupError where the kernels are not known."""
+        if self.kernels is None:
+            raise LookupError(self.key)
+        declarations: dict[str, None] = {}
+        definitions = []
+        for number, kernel in enumerate(self.kernels):
+            f = KernelText(f"kernel{number}")
+            kernel.emit(f)
+            declared, definition = f.parts()
+            declarations.update(dict.fromkeys(declared))
+            definitions.append(definition.replace("define void", "define internal void", 1))
+        functions = ", ".join(f"ptr @kernel{number}" for number in range(len(self.kernels)))
+        driver = _TEXT.format(
+            name=name,
+            count=max(1, len(self.kernels)),
+            functions=functions or "ptr null",
+            END=END,
+            HOST=HOST,
+            JUMP=JUMP,
+            BRANCH=BRANCH,
+        )
+        return "\n".join([*declarations, *definitions, driver])

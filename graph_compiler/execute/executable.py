@@ -1,0 +1,311 @@
+"""A module ready to run on this host: made from its steps, kept on disk, and called."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import marshal
+import threading
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graph_compiler.evaluate import Evaluator
+from graph_compiler.execute.driver import BRANCH, END, HOST, JUMP, ProgramCode
+from graph_compiler.execute.fusion import is_whole, store
+from graph_compiler.execute.layout import Layout
+from graph_compiler.execute.schedule import Scheduler
+from graph_compiler.execute.simplify import Simplifier, forms, leaves, packed
+from graph_compiler.execute.steps import Branch, Call, Host, Jump, Label, Program, item_size
+from graph_compiler.execute.structure import structure_digest
+from graph_compiler.execute.views import Buffer, View
+from graph_compiler.hlo.operators import operator
+from graph_compiler.hlo.operators.row import subject
+from graph_compiler.hlo.types import PRIMITIVE_TYPES
+from isa.errors import NeuronError
+from simulator.native.library import library
+from simulator.native.object_cache import Cache
+
+if TYPE_CHECKING:
+    from graph_compiler.hlo.graph import Module
+
+ITERATIONS = 1 << 28
+"""Jumps of one run after which its loops count as endless."""
+
+Array = np.ndarray[Any, Any]
+Plan = dict[str, Any]
+"""A program as plain data:
+
+`records`, `words`: as `driver` has them, as bytes. `relocations`: of pointers among the words, each
+word, slot, offset. `slots`: numbers of inputs, outputs and constants; slots count these in this
+order, and the arena is the last. `constants`: bytes of each. `hosts`: for each record that wants
+the host the instruction (its computation and place there), operands and results, each (slot, byte
+offset, type, dimensions, strides in elements). `arena`: bytes. `kernels`: their digest. `inputs`,
+`outputs`: type and dimensions of each.
+"""
+
+
+def planned(module: Module) -> tuple[Plan, tuple[Any, ...]]:
+    """The plan of a module, and its kernels."""
+    program = Program()
+    block = Simplifier(module).block(module.entry)
+    arguments = []
+    for number, parameter in enumerate(block.parameters):
+        view = program.buffer(parameter.type, parameter.dims)
+        view.buffer.kind, view.buffer.number = "input", number
+        arguments.append(view)
+    results = Scheduler(program, block, arguments).run()
+    for number, value in enumerate(results):
+        if isinstance(value, View) and value.buffer.kind == "arena" and is_whole(value):
+            value.buffer.kind, value.buffer.number = "output", number
+            continue
+        target = program.buffer(value.type, value.dims)
+        target.buffer.kind, target.buffer.number = "output", number
+        store(program, value, target)
+    return _Assembler(module, program, len(arguments), len(results)).plan(
+        [(node.type, node.dims) for node in block.parameters],
+        [(value.type, value.dims) for value in results],
+    )
+
+
+class _Assembler:
+    """Steps as records, words and relocations."""
+
+    def __init__(self, module: Module, program: Program, inputs: int, outputs: int) -> None:
+        self.program = program
+        self.layout = Layout(program.steps)
+        self.places: dict[Any, tuple[int, int]] = {
+            id(item): (number, position)
+            for number, computation in enumerate(module.computations)
+            for position, item in enumerate(computation.instructions)
+        }
+        constants = len(program.constants)
+        self.first = {"input": 0, "output": inputs, "constant": inputs + outputs}
+        self.arena = inputs + outputs + constants
+        self.words: list[int] = []
+        self.relocations: list[tuple[int, int, int]] = []
+
+    def _slot(self, buffer: Buffer) -> tuple[int, int]:
+        memory = self.layout.memory_of(buffer)
+        if memory.kind == "arena":
+            return self.arena, self.layout.offsets[memory]
+        return self.first[memory.kind] + memory.number, 0
+
+    def _arguments(self, words: Sequence[Any]) -> int:
+        """Appends argument words; their byte offset."""
+        start = 8 * len(self.words)
+        for word in words:
+            if isinstance(word, int):
+                self.words.append(word)
+            else:
+                slot, base = self._slot(word.buffer)
+                self.relocations.append((len(self.words), slot, base + word.offset))
+                self.words.append(0)
+        return start
+
+    def _view(self, view: View) -> tuple[Any, ...]:
+        slot, base = self._slot(view.buffer)
+        offset = base + view.offset * item_size(view.type)
+        return slot, offset, view.type, view.dims, view.strides
+
+    def plan(self, inputs: list[Any], outputs: list[Any]) -> tuple[Plan, tuple[Any, ...]]:
+        steps, dropped = self.program.steps, self.layout.dropped
+        numbers: dict[Any, int] = {}
+        count = 0
+        for position, step in enumerate(steps):
+            if isinstance(step, Label):
+                numbers[step] = count
+            elif position not in dropped:
+                count += 1
+        kernels: dict[str, tuple[int, Any]] = {}
+        records: list[tuple[int, int, int]] = []
+        hosts: dict[int, Any] = {}
+        for position, step in enumerate(steps):
+            if isinstance(step, Label) or position in dropped:
+                continue
+            if isinstance(step, Call):
+                known = kernels.setdefault(repr(step.kernel), (len(kernels), step.kernel))
+                records.append((known[0], self._arguments(step.words), 0))
+            elif isinstance(step, Host):
+                hosts[len(records)] = (
+                    self.places[id(step.instruction)],
+                    [self._view(view) for view in step.operands],
+                    [self._view(view) for view in step.results],
+                )
+                records.append((HOST, 0, 0))
+            elif isinstance(step, Jump):
+                records.append((JUMP, numbers[step.label], 0))
+            else:
+                assert isinstance(step, Branch)
+                records.append((BRANCH, self._arguments([step.flag]), numbers[step.label]))
+        records.append((END, 0, 0))
+        plan = {
+            "records": np.array(records, np.int64).tobytes(),
+            "words": np.array(self.words, np.int64).tobytes(),
+            "relocations": np.array(self.relocations, np.int64).tobytes(),
+            "slots": (len(inputs), len(outputs), len(self.program.constants)),
+            "constants": [array.tobytes() for array in self.program.constants],
+            "hosts": hosts,
+            "arena": self.layout.size,
+            "kernels": _digest("\n".join(kernels)),
+            "inputs": inputs,
+            "outputs": outputs,
+        }
+        return plan, tuple(kernel for _, kernel in kernels.values())
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+@cache
+def _generator() -> str:
+    """Digest of everything but the graph that a plan depends on."""
+    digest = hashlib.sha256()
+    here = Path(__file__).resolve().parent
+    folders = (here, here.parent, here.parent / "hlo", here.parent / "hlo" / "operators")
+    native = here.parents[1] / "simulator" / "native"
+    for path in sorted(path for folder in (*folders, native) for path in folder.glob("*.py")):
+        digest.update(path.read_bytes())
+    import llvmlite.binding as llvm
+
+    digest.update(f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}".encode())
+    digest.update(f"{np.__version__} {marshal.version}".encode())
+    return digest.hexdigest()[:24]
+
+
+class Executable:
+    """A module ready to run. `from_disk`: whether its plan was there already."""
+
+    def __init__(self, module: Module, store: Cache | None = None) -> None:
+        self._module = module
+        cache_ = store or Cache("graph-" + _generator())
+        name = structure_digest(module)
+        stored = cache_.read(name)
+        self.from_disk = stored is not None
+        kernels = None
+        if stored is not None:
+            plan = marshal.loads(stored)
+        else:
+            plan, kernels = planned(module)
+            cache_.write(name, marshal.dumps(plan))
+        functions = library()
+        assert functions is not None
+        code = ProgramCode(f"{_generator()} {plan['kernels']}", kernels)
+        try:
+            self._run = functions.function(code)
+        except LookupError:
+            # The kernels of a plan that is on disk are gone: made again.
+            _, kernels = planned(module)
+            self._run = functions.function(ProgramCode(code.key, kernels))
+        self._prepare(plan)
+
+    def _prepare(self, plan: Plan) -> None:
+        self._inputs = [(PRIMITIVE_TYPES[type].numpy, tuple(dims)) for type, dims in plan["inputs"]]
+        self._outputs = [
+            (PRIMITIVE_TYPES[type].numpy, tuple(dims)) for type, dims in plan["outputs"]
+        ]
+        inputs, outputs, _ = plan["slots"]
+        self._records = np.frombuffer(plan["records"], np.int64)
+        self._words = np.frombuffer(plan["words"], np.int64).copy()
+        self._constants = [np.frombuffer(data, np.uint8) for data in plan["constants"]]
+        self._hosts = plan["hosts"]
+        self.arena_bytes = plan["arena"]
+        self._arena = np.empty(plan["arena"] + 64, np.uint8)
+        rows = np.frombuffer(plan["relocations"], np.int64).reshape(-1, 3)
+        moving = rows[:, 1] < inputs + outputs
+        self._moving = [np.ascontiguousarray(column) for column in rows[moving].T]
+        fixed = [array.ctypes.data for array in self._constants]
+        fixed.append(-(-self._arena.ctypes.data // 64) * 64)
+        self._fixed = fixed
+        word, slot, offset = rows[~moving].T
+        bases = np.array([0] * (inputs + outputs) + fixed, np.int64)
+        self._words[word] = bases[slot] + offset
+        self._first_fixed = inputs + outputs
+        self._state = (ctypes.c_int64 * 4)()
+        self._views: dict[Any, Array] = {}
+        self._lock = threading.Lock()
+
+    def __call__(
+        self,
+        inputs: Sequence[Array],
+        seed: int = 0,
+        custom_calls: dict[str, Callable[..., Any]] | None = None,
+    ) -> list[Array]:
+        """The outputs for arrays of the parameters' types and dimensions, tuples taken apart."""
+        arrays = [array if array.flags.c_contiguous else array.copy() for array in inputs]
+        outputs = [np.empty(dims, dtype) for dtype, dims in self._outputs]
+        arrays += outputs
+        with self._lock:
+            bases = np.array([_address(array) for array in arrays], np.int64)
+            word, slot, offset = self._moving
+            if len(word):
+                self._words[word] = bases[slot] + offset
+            state = self._state
+            state[0], state[3] = 0, ITERATIONS
+            state[1], state[2] = _address(self._records), _address(self._words)
+            if not self._hosts:
+                self._run(state)
+                self._check(state)
+                return outputs
+            evaluator = Evaluator(self._module, seed=seed, custom_calls=custom_calls)
+            with np.errstate(all="ignore"):
+                while True:
+                    self._run(state)
+                    self._check(state)
+                    host = self._hosts.get(state[0] - 1)
+                    if host is None:
+                        return outputs
+                    self._on_host(host, arrays, evaluator)
+
+    @staticmethod
+    def _check(state: Any) -> None:
+        if state[3] < 0:
+            raise NeuronError(
+                "loop-limit", f"The loops of the graph ran more than {ITERATIONS} iterations."
+            )
+
+    def _on_host(self, host: Any, arrays: list[Array], evaluator: Evaluator) -> None:
+        (computation, position), operand_views, result_views = host
+        instruction = self._module.computations[computation].instructions[position]
+        values = [self._view(view, arrays) for view in operand_views]
+        operands, taken = [], 0
+        for operand in instruction.operands:
+            count = len(forms(operand.shape))
+            operands.append(packed(operand.shape, values[taken : taken + count]))
+            taken += count
+        try:
+            result = operator(instruction.opcode).evaluate(instruction, operands, evaluator)
+        except MemoryError as error:
+            raise NeuronError(
+                "hlo-too-large", f"{subject(instruction)}: no memory for {instruction.shape}."
+            ) from error
+        for view, part in zip(result_views, leaves(result)):
+            self._view(view, arrays)[...] = part
+
+    def _view(self, view: tuple[Any, ...], arrays: list[Array]) -> Array:
+        slot, offset, type, dims, strides = view
+        fixed = slot >= self._first_fixed
+        known = self._views.get(view) if fixed else None
+        if known is not None:
+            return known
+        dtype = PRIMITIVE_TYPES[type].numpy
+        if slot == self._first_fixed + len(self._constants):
+            memory = self._arena
+            offset += self._fixed[-1] - self._arena.ctypes.data
+        elif fixed:
+            memory = self._constants[slot - self._first_fixed]
+        else:
+            memory = arrays[slot].reshape(-1).view(np.uint8)
+        steps = tuple(stride * dtype.itemsize for stride in strides)
+        array: Array = np.ndarray(tuple(dims), dtype, memory.data, offset, steps)
+        if fixed:
+            self._views[view] = array
+        return array
+
+
+def _address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])

@@ -1,0 +1,349 @@
+"""Element-wise opcodes as vector code: `FORMS[opcode][kind](f, arguments, step)`.
+
+The kinds are those of the operands (`registers.kind`). An opcode or kind that is missing has no
+native form and runs through the reference of the operator table. Results are those of the table:
+bit for bit where it computes exactly, within a few units of the last place elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from graph_compiler.execute import functions
+from graph_compiler.execute.registers import kind, register, rounded
+from graph_compiler.hlo.types import PRIMITIVE_TYPES
+from simulator.native.text import FunctionText, Value, bits_of
+
+
+class Step(NamedTuple):
+    """One operation of a kernel: `source` is the operands' type, `type` the result's."""
+
+    op: str
+    type: str
+    source: str
+    attribute: Any
+    arguments: tuple[int, ...]
+
+
+Print = Callable[[FunctionText, Sequence[Value], Step], Value]
+
+
+def _binary(name: str) -> Print:
+    return lambda f, x, step: f.binary(name, x[0], x[1])
+
+
+def _intrinsic(name: str) -> Print:
+    return lambda f, x, step: f.intrinsic(name, *x)
+
+
+def _function(function: Callable[[FunctionText, Value], Value]) -> Print:
+    return lambda f, x, step: function(f, x[0])
+
+
+def _zero(f: FunctionText, value: Value) -> Value:
+    return f.like(value, 0)
+
+
+def _signed_divide(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
+    """Towards zero; by zero -1, the lowest by -1 itself."""
+    left, right = x
+    zero = f.compare("icmp eq", right, _zero(f, right))
+    minus = f.compare("icmp eq", right, f.like(right, -1))
+    safe = f.select(f.binary("or", zero, minus), f.like(right, 1), right)
+    quotient = f.binary("sdiv", left, safe)
+    negated = f.binary("sub", _zero(f, left), left)
+    return f.select(zero, f.like(left, -1), f.select(minus, negated, quotient))
+
+
+def _unsigned_divide(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
+    left, right = x
+    zero = f.compare("icmp eq", right, _zero(f, right))
+    quotient = f.binary("udiv", left, f.select(zero, f.like(right, 1), right))
+    return f.select(zero, f.like(left, -1), quotient)
+
+
+def _remainder(operation: str, signed: bool) -> Print:
+    def remainder(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
+        left, right = x
+        zero = f.compare("icmp eq", right, _zero(f, right))
+        safe = f.select(zero, f.like(right, 1), right)
+        if signed:
+            minus = f.compare("icmp eq", right, f.like(right, -1))
+            safe = f.select(minus, f.like(right, 1), safe)
+        return f.select(zero, left, f.binary(operation, left, safe))
+
+    return remainder
+
+
+def _shift(operation: str, arithmetic: bool) -> Print:
+    """Amounts of the width or more, negative ones too, leave nothing, or the sign."""
+
+    def shift(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
+        width = bits_of(x[0].element)
+        inside = f.compare("icmp ult", x[1], f.like(x[1], width))
+        amount = f.select(inside, x[1], f.like(x[1], width - 1 if arithmetic else 0))
+        moved = f.binary(operation, x[0], amount)
+        return moved if arithmetic else f.select(inside, moved, _zero(f, moved))
+
+    return shift
+
+
+_REAL = {"EQ": "oeq", "NE": "une", "GE": "oge", "GT": "ogt", "LE": "ole", "LT": "olt"}
+
+
+def _compare_real(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
+    return f.compare(f"fcmp {_REAL[step.attribute]}", *x)
+
+
+def _compare_integer(sign: str) -> Print:
+    def compare(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
+        name = step.attribute.lower()
+        return f.compare(f"icmp {name if name in ('eq', 'ne') else sign + name}", *x)
+
+    return compare
+
+
+def _select(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
+    return f.select(*x)
+
+
+def _clamp(least: str, most: str) -> Print:
+    def clamp(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
+        low, value, high = x
+        return f.intrinsic(least, f.intrinsic(most, value, low), high)
+
+    return clamp
+
+
+def _sign_real(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
+    one = f.intrinsic("copysign", f.like(x[0], 1.0), x[0])
+    kept = f.compare("fcmp ueq", x[0], f.like(x[0], 0.0))  # zeros and NaN
+    return f.select(kept, x[0], one)
+
+
+def _sign_signed(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
+    positive = f.intrinsic("smin", x[0], f.like(x[0], 1))
+    return f.intrinsic("smax", positive, f.like(x[0], -1))
+
+
+def _absolute(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
+    negated = f.binary("sub", _zero(f, x[0]), x[0])
+    return f.select(f.compare("icmp slt", x[0], _zero(f, x[0])), negated, x[0])
+
+
+def _negated(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
+    return f.binary("sub", _zero(f, x[0]), x[0])
+
+
+def _inverted(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
+    return f.binary("xor", x[0], f.like(x[0], -1))
+
+
+def _is_finite(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
+    return f.compare("fcmp olt", f.intrinsic("fabs", x[0]), f.like(x[0], float("inf")))
+
+
+def _leading_zeros(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
+    flag = Value("false", "i1")
+    function = (
+        f"@llvm.ctlz.v{x[0].width}{x[0].element}" if x[0].width else (f"@llvm.ctlz.{x[0].element}")
+    )
+    f.declare(function, f"declare {x[0].type} {function}({x[0].type}, i1)")  # type: ignore[attr-defined]
+    return f.raw(  # type: ignore[attr-defined, no-any-return]
+        f"call {x[0].type} {function}({x[0].type} {x[0].text}, i1 {flag.text})",
+        x[0].element,
+        x[0].width,
+    )
+
+
+def _rsqrt(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
+    return f.binary("fdiv", f.like(x[0], 1.0), f.intrinsic("sqrt", x[0]))
+
+
+def _power(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
+    """A constant whole exponent: products in double, rounded once."""
+    exponent = int(step.attribute)
+    base = f.convert("fpext", x[0], "double")
+    result = base
+    for _ in range(abs(exponent) - 1):
+        result = f.binary("fmul", result, base)
+    if exponent < 0:
+        result = f.binary("fdiv", f.like(result, 1.0), result)
+    return f.convert("fptrunc", result, "float")
+
+
+POWERS = frozenset({-2.0, -1.0, 1.0, 2.0, 3.0, 4.0})
+"""Constant exponents that have a native form."""
+
+
+def _convert(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
+    (value,) = x
+    source, target = kind(step.source), kind(step.type)
+    element = register(step.type)
+    assert element is not None
+    if target == "boolean":
+        if source == "boolean":
+            return value
+        return f.compare("fcmp une" if source == "real" else "icmp ne", value, _zero(f, value))
+    if source == "real" and target == "real":
+        if value.element == element:
+            return value
+        narrower = bits_of(element) < bits_of(value.element)
+        return f.convert("fptrunc" if narrower else "fpext", value, element)
+    if source == "real":
+        name = "fptosi.sat" if target == "signed" else "fptoui.sat"
+        return f.intrinsic(name, value, element=element)
+    if target == "real":
+        return f.convert("sitofp" if source == "signed" else "uitofp", value, element)
+    if bits_of(element) > bits_of(value.element):
+        return f.convert("sext" if source == "signed" else "zext", value, element)
+    return f.convert("trunc", value, element)
+
+
+def _bitcast(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
+    element = register(step.type)
+    assert element is not None
+    return f.convert("bitcast", x[0], element)
+
+
+def _all(form: Print, *kinds: str) -> dict[str, Print]:
+    return dict.fromkeys(kinds or ("real", "signed", "unsigned", "boolean"), form)
+
+
+def _whole(form: Print) -> dict[str, Print]:
+    return _all(form, "signed", "unsigned")
+
+
+def _bits(name: str) -> dict[str, Print]:
+    return _all(_binary(name), "signed", "unsigned", "boolean")
+
+
+FORMS: dict[str, dict[str, Print]] = {
+    "add": {"real": _binary("fadd"), "boolean": _binary("or")} | _whole(_binary("add")),
+    "subtract": {"real": _binary("fsub")} | _whole(_binary("sub")),
+    "multiply": {"real": _binary("fmul"), "boolean": _binary("and")} | _whole(_binary("mul")),
+    "divide": {
+        "real": _binary("fdiv"),
+        "signed": _signed_divide,
+        "unsigned": _unsigned_divide,
+    },
+    "remainder": {"signed": _remainder("srem", True), "unsigned": _remainder("urem", False)},
+    "maximum": {
+        "real": _intrinsic("maximum"),
+        "signed": _intrinsic("smax"),
+        "unsigned": _intrinsic("umax"),
+        "boolean": _binary("or"),
+    },
+    "minimum": {
+        "real": _intrinsic("minimum"),
+        "signed": _intrinsic("smin"),
+        "unsigned": _intrinsic("umin"),
+        "boolean": _binary("and"),
+    },
+    "and": _bits("and"),
+    "or": _bits("or"),
+    "xor": _bits("xor"),
+    "not": _all(_inverted, "signed", "unsigned", "boolean"),
+    "shift-left": _whole(_shift("shl", False)),
+    "shift-right-logical": _whole(_shift("lshr", False)),
+    "shift-right-arithmetic": _whole(_shift("ashr", True)),
+    "compare": {
+        "real": _compare_real,
+        "signed": _compare_integer("s"),
+        "unsigned": _compare_integer("u"),
+        "boolean": _compare_integer("u"),
+    },
+    "select": _all(_select),
+    "clamp": {
+        "real": _clamp("minimum", "maximum"),
+        "signed": _clamp("smin", "smax"),
+        "unsigned": _clamp("umin", "umax"),
+    },
+    "abs": {
+        "real": _intrinsic("fabs"),
+        "signed": _absolute,
+        "unsigned": lambda f, x, step: x[0],
+    },
+    "negate": {"real": lambda f, x, step: f.unary("fneg", x[0])} | _whole(_negated),
+    "sign": {
+        "real": _sign_real,
+        "signed": _sign_signed,
+        "unsigned": lambda f, x, step: f.intrinsic("umin", x[0], f.like(x[0], 1)),
+    },
+    "floor": {"real": _intrinsic("floor")},
+    "ceil": {"real": _intrinsic("ceil")},
+    "round-nearest-even": {"real": _intrinsic("rint")},
+    "round-nearest-afz": {"real": _intrinsic("round")},
+    "is-finite": {"real": _is_finite},
+    "popcnt": _whole(_intrinsic("ctpop")),
+    "count-leading-zeros": _whole(_leading_zeros),
+    "sqrt": {"real": _intrinsic("sqrt")},
+    "rsqrt": {"real": _rsqrt},
+    "exponential": {"real": _function(functions.exp)},
+    "exponential-minus-one": {"real": _function(functions.exp_minus_one)},
+    "log": {"real": _function(functions.log)},
+    "log-plus-one": {"real": _function(functions.log_plus_one)},
+    "logistic": {"real": _function(functions.logistic)},
+    "tanh": {"real": _function(functions.tanh)},
+    "erf": {"real": _function(functions.erf)},
+    "power": {"real": _power},
+    "convert": _all(_convert),
+    "bitcast-convert": _all(_bitcast, "real", "signed", "unsigned"),
+    "real": {"real": lambda f, x, step: x[0]},
+}
+"""The native form of each opcode, by the kind of its operands."""
+
+_SINGLE = frozenset(
+    {"exponential", "exponential-minus-one", "log", "log-plus-one", "logistic", "tanh", "erf"}
+    | {"power", "rsqrt"}
+)
+"""Opcodes that have a native form in fp32 registers only."""
+
+_SAME_BITS = frozenset({"bitcast-convert"})
+"""Opcodes that need types whose registers are their bits."""
+
+COSTS: dict[str, int] = dict.fromkeys(_SINGLE, 20) | {
+    "divide": 8,
+    "remainder": 20,
+    "sqrt": 8,
+    "power": 8,
+}
+"""What an operation costs in comparison to an addition, where it is not 1."""
+
+
+def has_form(op: str, source: str, type: str, attribute: Any) -> bool:
+    """Whether an operation on these types has a native form."""
+    forms = FORMS.get(op)
+    registers = register(source), register(type)
+    if forms is None or None in registers or kind(source) not in forms:
+        return False
+    if op in _SINGLE and registers[0] != "float":
+        return False
+    if op in _SAME_BITS and not _bit_types(source, type):
+        return False
+    return attribute is not UNSUPPORTED
+
+
+def _bit_types(source: str, type: str) -> bool:
+    rows = PRIMITIVE_TYPES[source], PRIMITIVE_TYPES[type]
+    own = all(register(row.name) in (f"i{row.bits}", "float", "double") for row in rows)
+    return own and rows[0].bits == rows[1].bits and rows[0].bits >= 32
+
+
+UNSUPPORTED: Any = object()
+"""The attribute of an operation in a variant without native form."""
+
+
+def emit(f: FunctionText, step: Step, arguments: Sequence[Value]) -> Value:
+    """The value of a step, rounded to its type."""
+    value = FORMS[step.op][kind(step.source)](f, arguments, step)
+    exact = step.op in _EXACT and step.type == step.source
+    return value if exact else rounded(f, step.type, value)
+
+
+_EXACT = frozenset(
+    {"maximum", "minimum", "select", "clamp", "abs", "negate", "sign", "floor", "ceil"}
+    | {"round-nearest-even", "round-nearest-afz"}
+)
+"""Opcodes whose results need no rounding."""

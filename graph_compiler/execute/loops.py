@@ -1,0 +1,410 @@
+"""Kernels that walk strided operands: maps, and reductions, of fused element-wise expressions.
+
+A `Loop` says all that its code depends on. Its last dimension is taken a vector at a time, masked
+where the vector reaches beyond it; operands that do not change along it are computed once a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from graph_compiler.execute.lanes import COSTS, FORMS, Step, emit
+from graph_compiler.execute.registers import (
+    KernelText,
+    decode,
+    encode,
+    kind,
+    register,
+    rounded,
+    storage,
+    widths,
+)
+from simulator.native.text import Value
+
+Strides = tuple[int, ...]
+Pointers = list[Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """output = the last step's value at every index of `counts`, outermost first.
+
+    `leaves`: type and strides (in elements) of each operand; `steps` number their arguments with
+    the leaves first. `fold`: opcode by which the dimensions marked in `reduced` are folded, behind
+    an initial value. Words: pointers to the output, the leaves, and the initial value.
+    """
+
+    counts: tuple[int, ...]
+    output: tuple[str, Strides]
+    leaves: tuple[tuple[str, Strides], ...]
+    steps: tuple[Step, ...]
+    fold: str | None = None
+    reduced: tuple[bool, ...] = ()
+
+    def emit(self, f: KernelText) -> None:
+        _Emitter(self, f).run()
+
+
+_IDENTITIES: dict[str, dict[str, Callable[[int], float]]] = {
+    "add": dict.fromkeys(("real", "signed", "unsigned", "boolean"), lambda bits: 0),
+    "multiply": dict.fromkeys(("real", "signed", "unsigned", "boolean"), lambda bits: 1),
+    "maximum": {
+        "real": lambda bits: float("-inf"),
+        "signed": lambda bits: -(1 << (bits - 1)),
+        "unsigned": lambda bits: 0,
+        "boolean": lambda bits: 0,
+    },
+    "minimum": {
+        "real": lambda bits: float("inf"),
+        "signed": lambda bits: (1 << (bits - 1)) - 1,
+        "unsigned": lambda bits: (1 << bits) - 1,
+        "boolean": lambda bits: 1,
+    },
+    "and": {
+        "signed": lambda bits: -1,
+        "unsigned": lambda bits: (1 << bits) - 1,
+        "boolean": lambda bits: 1,
+    },
+    "or": dict.fromkeys(("signed", "unsigned", "boolean"), lambda bits: 0),
+    "xor": dict.fromkeys(("signed", "unsigned"), lambda bits: 0),
+}
+"""What leaves a value as it is, by opcode and kind."""
+
+
+def folds(op: str | None, type: str) -> bool:
+    """Whether elements of a type can be folded with an opcode."""
+    return op in _IDENTITIES and register(type) is not None and kind(type) in _IDENTITIES[op]
+
+
+class _Emitter:
+    def __init__(self, loop: Loop, f: KernelText) -> None:
+        self.loop = loop
+        self.f = f
+        self.count = loop.counts[-1] if loop.counts else 1
+        types = [loop.output[0], *(type for type, _ in loop.leaves)]
+        types += [step.type for step in loop.steps]
+        width = widths(types)
+        while width > 1 and width // 2 >= self.count:
+            width //= 2
+        self.width = width
+        self.operands = [loop.output, *loop.leaves]
+        self.sizes = [storage(type)[1] for type, _ in self.operands]
+        self.last = [strides[-1] if strides else 0 for _, strides in self.operands]
+        self.row_level = self._row_levels()
+
+    def _row_levels(self) -> list[bool]:
+        """Of every value, whether it is the same all along the last dimension."""
+        levels = [last == 0 for last in self.last[1:]]
+        for step in self.loop.steps:
+            levels.append(all(levels[argument] for argument in step.arguments))
+        return levels
+
+    def run(self) -> None:
+        f = self.f
+        pointers = [f.word(number, "ptr") for number in range(len(self.operands))]
+        if self.loop.fold is None:
+            self._nest(range(max(0, len(self.loop.counts) - 1)), pointers, self._map_row)
+            return
+        self.initial = f.word(len(self.operands), "ptr")
+        kept = [axis for axis, gone in enumerate(self.loop.reduced) if not gone]
+        if self.loop.reduced and self.loop.reduced[-1]:
+            self._nest(kept, pointers, self._fold_row)
+        else:
+            self._nest(kept[:-1], pointers, self._fold_columns)
+
+    def _moved(self, pointers: Pointers, axis: int, index: Value) -> Pointers:
+        """The pointers after `index` steps along a dimension."""
+        moved = []
+        for pointer, size, (_, strides) in zip(pointers, self.sizes, self.operands):
+            step = strides[axis] * size
+            moved.append(self.f.offset(pointer, self.f.at(index, step)) if step else pointer)
+        return moved
+
+    def _nest(
+        self, axes: Sequence[int], pointers: Pointers, body: Callable[[Pointers], None]
+    ) -> None:
+        if not axes:
+            body(pointers)
+            return
+        f = self.f
+        f.loop(
+            f.integer(0),
+            f.integer(self.loop.counts[axes[0]]),
+            1,
+            lambda i: self._nest(axes[1:], self._moved(pointers, axes[0], i), body),
+        )
+
+    # Values
+
+    def _row_values(self, pointers: Pointers) -> list[Value | None]:
+        """The values that do not change along the row, as scalars; None for the others."""
+        f = self.f
+        values: list[Value | None] = []
+        for number, (type, _) in enumerate(self.loop.leaves):
+            if self.row_level[number]:
+                stored = f.load(pointers[1 + number], storage(type)[0])
+                values.append(decode(f, type, stored))
+            else:
+                values.append(None)
+        for step, level in zip(self.loop.steps, self.row_level[len(values) :]):
+            values.append(self._step(step, values, 0) if level else None)
+        return values
+
+    def _step(self, step: Step, values: Sequence[Value | None], width: int) -> Value:
+        if step.op == "literal":
+            element = register(step.type)
+            assert element is not None
+            return self.f.constant(element, step.attribute, width)
+        arguments = [values[argument] for argument in step.arguments]
+        return emit(self.f, step, arguments)  # type: ignore[arg-type]
+
+    def _widened(self, rows: list[Value | None], width: int) -> list[Value | None]:
+        """Scalars of a row in all lanes, where something along the row takes them."""
+        taken = {len(rows) - 1}
+        for step, level in zip(self.loop.steps, self.row_level[len(self.loop.leaves) :]):
+            if not level:
+                taken.update(step.arguments)
+        result: list[Value | None] = []
+        for number, value in enumerate(rows):
+            if value is None or number not in taken or not width:
+                result.append(value)
+            elif value.text.startswith("%"):
+                result.append(self.f.splat(value, width))
+            else:
+                text = f"splat ({value.element} {value.text})"
+                result.append(Value(text, value.element, width))
+        return result
+
+    def _vector(
+        self,
+        pointers: Pointers,
+        rows: list[Value | None],
+        index: Value,
+        width: int,
+        part: int | None,
+    ) -> Value:
+        """The last value for `width` elements from `index` on, of which `part` exist."""
+        f = self.f
+        values = list(rows)
+        for number in range(len(self.loop.leaves)):
+            if values[number] is None:
+                values[number] = self._load(1 + number, pointers, index, width, part)
+        first = len(self.loop.leaves)
+        for number, step in enumerate(self.loop.steps, first):
+            if values[number] is None:
+                values[number] = self._step(step, values, width)
+        result = values[-1]
+        assert result is not None
+        if not result.width and width:
+            result = f.splat(result, width)
+        return result
+
+    def _load(
+        self, operand: int, pointers: Pointers, index: Value, width: int, part: int | None
+    ) -> Value:
+        f, (type, _) = self.f, self.operands[operand]
+        element, size = storage(type)
+        stride = self.last[operand] * size
+        place = f.offset(pointers[operand], f.at(index, stride))
+        if self.last[operand] != 1:
+            stored = f.gather(place, stride, element, width, part)
+        elif part is None:
+            stored = f.load(place, element, width)
+        else:
+            stored = f.masked_load(place, element, width, _first_lanes(part, width))
+        return decode(f, type, stored)
+
+    def _store(
+        self, value: Value, pointers: Pointers, index: Value, width: int, part: int | None
+    ) -> None:
+        f, (type, _) = self.f, self.operands[0]
+        size = storage(type)[1]
+        stored = encode(f, type, value)
+        stride = self.last[0] * size
+        place = f.offset(pointers[0], f.at(index, stride))
+        if self.last[0] != 1:
+            f.scatter(stored, place, stride, part)
+        elif part is None:
+            f.store(stored, place)
+        else:
+            f.masked_store(stored, place, _first_lanes(part, width))
+
+    # Maps
+
+    def _map_row(self, pointers: Pointers) -> None:
+        f = self.f
+        rows = self._row_values(pointers)
+        if self.count == 1:
+            value = rows[-1]
+            if value is None:
+                vector = self._vector(pointers, self._widened(rows, 1), f.integer(0), 1, None)
+                f.store(encode(f, self.loop.output[0], vector), pointers[0])
+            else:
+                f.store(encode(f, self.loop.output[0], value), pointers[0])
+            return
+        wide = self._widened(rows, self.width)
+
+        def elements(index: Value, part: int | None = None) -> None:
+            value = self._vector(pointers, wide, index, self.width, part)
+            self._store(value, pointers, index, self.width, part)
+
+        whole = self.count - self.count % self.width
+        if whole > self.width:
+            f.loop(f.integer(0), f.integer(whole), self.width, elements)
+        elif whole:
+            elements(f.integer(0))
+        if self.count > whole:
+            elements(f.integer(whole), self.count - whole)
+
+    # Reductions
+
+    def _combine(self, left: Value, right: Value) -> Value:
+        assert self.loop.fold is not None
+        type = self.loop.output[0]
+        step = Step(self.loop.fold, type, type, None, (0, 1))
+        return FORMS[self.loop.fold][kind(type)](self.f, [left, right], step)
+
+    def _identity(self, width: int) -> Value:
+        type, fold = self.loop.output[0], self.loop.fold
+        element = register(type)
+        assert element is not None and fold is not None
+        bits = int(element[1:]) if element.startswith("i") else 0
+        number = _IDENTITIES[fold][kind(type)](bits)
+        if bits:  # as the signed number of the same bits
+            number = (int(number) + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1))
+        return self.f.constant(element, abs(number) if bits == 1 else number, width)
+
+    def _finish(self, value: Value, width: int) -> Value:
+        """The folded value behind the initial one, rounded."""
+        f, type = self.f, self.loop.output[0]
+        initial: Value = decode(f, type, f.load(self.initial, storage(type)[0]))
+        if width:
+            initial = f.splat(initial, width)
+        return encode(f, type, rounded(f, type, self._combine(initial, value)))
+
+    def _reduce(
+        self,
+        axes: Sequence[int],
+        pointers: Pointers,
+        carried: list[Value],
+        body: Callable[[Pointers, list[Value]], list[Value]],
+    ) -> list[Value]:
+        """The carried values after `body` at every index of the axes."""
+        if not axes:
+            return body(pointers, carried)
+        f = self.f
+        return f.loop(
+            f.integer(0),
+            f.integer(self.loop.counts[axes[0]]),
+            1,
+            lambda i, *now: self._reduce(
+                axes[1:], self._moved(pointers, axes[0], i), list(now), body
+            ),
+            carried,
+        )
+
+    @property
+    def _unroll(self) -> int:
+        return 4 if sum(COSTS.get(step.op, 1) for step in self.loop.steps) < 12 else 2
+
+    def _fold_row(self, pointers: Pointers) -> None:
+        f = self.f
+        gone = [axis for axis, flag in enumerate(self.loop.reduced) if flag]
+        vectors = max(1, min(self._unroll, self.count // self.width))
+        width = self.width
+
+        def row(places: Pointers, partial: list[Value]) -> list[Value]:
+            rows = self._widened(self._row_values(places), width)
+
+            def several(index: Value, *now: Value) -> list[Value]:
+                result = []
+                for number, value in enumerate(now):
+                    start = f.binary("add", index, f.integer(number * width))
+                    element = self._vector(places, rows, start, width, None)
+                    result.append(self._combine(value, element))
+                return result
+
+            whole = self.count - self.count % (width * vectors)
+            if whole:
+                partial = f.loop(f.integer(0), f.integer(whole), width * vectors, several, partial)
+            for number in range((self.count - whole) // width):
+                start = f.integer(whole + number * width)
+                element = self._vector(places, rows, start, width, None)
+                partial[number] = self._combine(partial[number], element)
+            left = self.count % width
+            if left:
+                start = f.integer(self.count - left)
+                element = self._vector(places, rows, start, width, left)
+                kept = f.select(_first_lanes(left, width), element, self._identity(width))
+                partial[0] = self._combine(partial[0], kept)
+            return partial
+
+        start = [self._identity(width)] * vectors
+        partial = self._reduce(gone[:-1], pointers, start, row)
+        while len(partial) > 1:
+            pairs = zip(partial[::2], partial[1::2])
+            odd = partial[len(partial) - len(partial) % 2 :]
+            partial = [self._combine(left, right) for left, right in pairs] + odd
+        value = partial[0]
+        while value.width > 1:
+            half = value.width // 2
+            lower = f.shuffle(value, value, range(half))
+            upper = f.shuffle(value, value, range(half, 2 * half))
+            value = self._combine(lower, upper)
+        f.store(self._finish(f.lane(value, 0), 0), pointers[0])
+
+    def _fold_columns(self, pointers: Pointers) -> None:
+        f, width = self.f, self.width
+        gone = [axis for axis, flag in enumerate(self.loop.reduced) if flag]
+
+        def block(index: Value, vectors: int, part: int | None) -> None:
+            def one(places: Pointers, partial: list[Value]) -> list[Value]:
+                rows = self._widened(self._row_values(places), width)
+                result = []
+                for number, value in enumerate(partial):
+                    start = f.binary("add", index, f.integer(number * width))
+                    last = part if number == vectors - 1 else None
+                    element = self._vector(places, rows, start, width, last)
+                    result.append(self._combine(value, element))
+                return result
+
+            partial = self._reduce(gone, pointers, [self._identity(width)] * vectors, one)
+            for number, value in enumerate(partial):
+                start = f.binary("add", index, f.integer(number * width))
+                last = part if number == vectors - 1 else None
+                stored = self._finish(value, width)
+                stride = self.last[0] * self.sizes[0]
+                place = f.offset(pointers[0], f.at(start, stride))
+                if self.last[0] != 1:
+                    f.scatter(stored, place, stride, last)
+                elif last is None:
+                    f.store(stored, place)
+                else:
+                    f.masked_store(stored, place, _first_lanes(last, width))
+
+        span = width * self._unroll
+        whole = self.count - self.count % span
+        if whole:
+            f.loop(f.integer(0), f.integer(whole), span, lambda i: block(i, self._unroll, None))
+        left = self.count - whole
+        if left:
+            part = left % width or None
+            block(f.integer(whole), -(-left // width), part)
+
+
+def _first_lanes(count: int, width: int) -> Value:
+    """A mask of the first lanes."""
+    flags = ", ".join("i1 true" if lane < count else "i1 false" for lane in range(width))
+    return Value(f"<{flags}>", "i1", width)
+
+
+def literal(type: str, value: Any) -> Step:
+    """A constant in every lane; `value` is a NumPy scalar of the type."""
+    element = register(type)
+    number: Any = float(value) if element in ("float", "double") else int(value)
+    if element is not None and element.startswith("i") and element != "i1":
+        bits = int(element[1:])
+        number = (number + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1))
+    return Step("literal", type, type, number, ())

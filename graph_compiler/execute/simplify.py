@@ -1,0 +1,260 @@
+"""Module to block: calls inlined, tuples taken apart, constants folded, equal operations merged.
+
+All of it is exact. A constant stays a NumPy view (a broadcast scalar takes one element), so that
+folding a broadcast costs nothing; what is folded otherwise has at most FOLDED elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graph_compiler.evaluate import DEPTH_LIMIT, Evaluator
+from graph_compiler.execute.nodes import Block, Form, Node
+from graph_compiler.execute.views import MOVES
+from graph_compiler.hlo.operators import operator
+from graph_compiler.hlo.operators.binary import Binary
+from graph_compiler.hlo.operators.comparison import Clamp, Select
+from graph_compiler.hlo.operators.conversion import Convert
+from graph_compiler.hlo.operators.row import Operator
+from graph_compiler.hlo.operators.unary import Unary
+from isa.errors import NeuronError
+
+if TYPE_CHECKING:
+    from graph_compiler.hlo.graph import Computation, Instruction, Module
+    from graph_compiler.hlo.types import Shape
+
+FOLDED = 1 << 16
+"""Elements of the largest result that is computed while compiling."""
+
+Parts = Any
+"""A node, a tuple of parts, or None for a token."""
+
+PURE = frozenset({*MOVES, "iota", "concatenate", "pad", "reduce", "dot", "gather", "clamp"})
+"""Opcodes that are not element-wise, and are merged and folded like those that are."""
+
+
+def forms(shape: Shape) -> list[Form]:
+    """The arrays of a shape, components one after another; tokens have none."""
+    if shape.is_tuple:
+        return [form for part in shape.tuple_shapes for form in forms(part)]
+    return [(shape.element_type, shape.dimensions)] if shape.is_array else []
+
+
+def leaves(parts: Parts) -> list[Any]:
+    """The nodes (or arrays) of a value, components one after another."""
+    if isinstance(parts, tuple):
+        return [leaf for part in parts for leaf in leaves(part)]
+    return [] if parts is None else [parts]
+
+
+def packed(shape: Shape, values: Sequence[Any]) -> Parts:
+    """The reverse of `leaves`."""
+    remaining = iter(values)
+
+    def pack(part: Shape) -> Parts:
+        if part.is_tuple:
+            return tuple(pack(inner) for inner in part.tuple_shapes)
+        return next(remaining) if part.is_array else None
+
+    return pack(shape)
+
+
+def is_lanewise(row: type[Operator]) -> bool:
+    return issubclass(row, (Unary, Binary, Select, Clamp, Convert))
+
+
+def is_uniform(array: np.ndarray[Any, Any]) -> bool:
+    """Whether an array is one element, repeated."""
+    return all(stride == 0 or size == 1 for size, stride in zip(array.shape, array.strides))
+
+
+class Simplifier:
+    """Lowers the computations of a module."""
+
+    def __init__(self, module: Module) -> None:
+        self._evaluator = Evaluator(module)
+        self._depth = 0
+
+    def block(self, computation: Computation) -> Block:
+        """A computation as a block of its own."""
+        block = Block()
+        arguments = []
+        for parameter in computation.parameters:
+            nodes = []
+            for form in forms(parameter.shape):
+                node = Node("parameter", [form], [], parameter, len(block.parameters))
+                block.parameters.append(node)
+                nodes.append(node)
+            arguments.append(packed(parameter.shape, nodes))
+        merged: dict[Any, Node] = {}
+        if self._depth >= DEPTH_LIMIT:
+            raise NeuronError(
+                "hlo-cycle",
+                f"calls are nested {DEPTH_LIMIT} deep at `{computation.name}`.",
+                why="A computation cannot call itself, directly or through others.",
+            )
+        self._depth += 1
+        block.results = leaves(self._inline(block, merged, computation, arguments))
+        self._depth -= 1
+        return block
+
+    def _inline(
+        self,
+        block: Block,
+        merged: dict[Any, Node],
+        computation: Computation,
+        arguments: list[Parts],
+    ) -> Parts:
+        values: dict[Instruction, Parts] = {}
+        for item in computation.instructions:
+            structural = _STRUCTURAL.get(item.opcode)
+            if structural is not None:
+                values[item] = structural(item, [values[o] for o in item.operands], arguments)
+            elif item.opcode in _CALLS:
+                operands = [values[operand] for operand in item.operands]
+                values[item] = self._inline(block, merged, item.called[0], operands)
+            else:
+                operands = [leaf for operand in item.operands for leaf in leaves(values[operand])]
+                values[item] = self._operation(block, merged, item, operands)
+        return values[computation.root]
+
+    def _operation(
+        self, block: Block, merged: dict[Any, Node], item: Instruction, operands: list[Node]
+    ) -> Parts:
+        results = forms(item.shape)
+        if item.opcode in _BLOCKS:
+            node = Node(item.opcode, results, operands, item)
+            node.blocks = [self.block(called) for called in item.called]
+            block.nodes.append(node)
+            return self._picked(block, item, node)
+        row = operator(item.opcode)
+        lanewise = is_lanewise(row) and all(isinstance(o, Node) for o in operands)
+        if len(results) != 1 or item.shape.is_tuple or not (lanewise or item.opcode in PURE):
+            node = Node(item.opcode, results, operands, item)
+            block.nodes.append(node)
+            return self._picked(block, item, node)
+        same = _unchanged(item, operands)
+        if same is not None:
+            return same
+        if item.opcode not in _COMPUTED and all(node.op == "constant" for node in operands):
+            folded = self._folded(item, row, [node.value for node in operands], lanewise)
+            if folded is not None:
+                return Node("constant", results, [], value=folded)
+        key = (
+            item.opcode,
+            results[0],
+            tuple(map(_identity, operands)),
+            *(repr(item.attributes.get(name)) for name in row.attributes),
+            *map(id, item.called),
+        )
+        if key not in merged:
+            merged[key] = Node(item.opcode, results, operands, item)
+            block.nodes.append(merged[key])
+        return merged[key]
+
+    def _picked(self, block: Block, item: Instruction, node: Node) -> Parts:
+        if len(node.results) == 1:
+            return packed(item.shape, [node])
+        picks = [
+            Node("pick", [form], [node], value=number) for number, form in enumerate(node.results)
+        ]
+        block.nodes += picks
+        return packed(item.shape, picks)
+
+    def _folded(
+        self, item: Instruction, row: type[Operator], values: list[Any], lanewise: bool
+    ) -> Any:
+        """The constant result; None where it is too large to compute now."""
+        dims = item.shape.dimensions
+        uniform = bool(values) and item.shape.size > 0 and all(map(is_uniform, values))
+        if uniform and (lanewise or item.opcode in MOVES):
+            values = [np.asarray(value[(0,) * value.ndim]) for value in values]
+            if item.opcode in MOVES:
+                return np.broadcast_to(values[0], dims)
+            with np.errstate(all="ignore"):
+                return np.broadcast_to(
+                    np.asarray(row.evaluate(item, values, self._evaluator)), dims
+                )
+        large = item.shape.size > FOLDED or any(value.size > FOLDED for value in values)
+        if large and item.opcode not in _VIEWED:
+            return None
+        with np.errstate(all="ignore"):
+            return np.asarray(row.evaluate(item, values, self._evaluator))
+
+
+def _identity(node: Node) -> Any:
+    """What makes operands the same: scalar constants by their bits, others by themselves."""
+    if node.op == "constant" and node.value.size and is_uniform(node.value):
+        return node.type, node.dims, node.value[(0,) * node.value.ndim].tobytes()
+    return id(node)
+
+
+def _unchanged(item: Instruction, operands: list[Node]) -> Node | None:
+    """The operand that an operation returns as it is."""
+    check = _NO_CHANGE.get(item.opcode)
+    if check is None or not operands:
+        return None
+    (operand, *_) = operands
+    if operand.type == item.shape.element_type and operand.dims == item.shape.dimensions:
+        if check(item):
+            return operand
+    if item.opcode in _CONVERSIONS and operand.op in _CONVERSIONS:
+        # There and back by way of a type that holds every value.
+        inner = operand.operands[0]
+        if inner.type == item.shape.element_type and (inner.type, operand.type) in _WIDER:
+            return inner
+    return None
+
+
+_WIDER = frozenset({("bf16", "f32"), ("f16", "f32"), ("f32", "f64"), ("bf16", "f64")})
+_CONVERSIONS = frozenset({"convert"})
+
+_NO_CHANGE: dict[str, Callable[[Any], bool]] = {
+    "reshape": lambda item: True,
+    "broadcast": lambda item: list(item.attribute("dimensions")) == list(range(item.shape.rank)),
+    "convert": lambda item: True,
+    "copy": lambda item: True,
+    "slice": lambda item: True,
+    "transpose": lambda item: list(item.attribute("dimensions")) == list(range(item.shape.rank)),
+}
+"""Opcodes that do nothing where shape and type stay, if the check says so."""
+
+_COMPUTED = frozenset({"reduce", "dot", "gather"})
+"""Opcodes that are left to the run, as they may be long."""
+
+_VIEWED = frozenset({*MOVES, "iota"}) - {"reshape"}
+"""Opcodes of which NumPy makes views, whatever the size."""
+
+_BLOCKS = frozenset({"while", "conditional"})
+_CALLS = frozenset({"call", "fusion"})
+
+
+def _constant(item: Instruction, operands: list[Parts], arguments: list[Parts]) -> Parts:
+    row = operator(item.opcode)
+    value = row.evaluate(item, [], None)  # type: ignore[arg-type]
+
+    def node(shape: Shape, part: Any) -> Parts:
+        if shape.is_tuple:
+            return tuple(node(s, p) for s, p in zip(shape.tuple_shapes, part))
+        if not shape.is_array:
+            return None
+        return Node("constant", forms(shape), [], item, np.asarray(part))
+
+    return node(item.shape, value)
+
+
+_STRUCTURAL: dict[str, Callable[[Any, list[Parts], list[Parts]], Parts]] = {
+    "parameter": lambda item, operands, arguments: arguments[item.parameter_number],
+    "constant": _constant,
+    "tuple": lambda item, operands, arguments: tuple(operands),
+    "get-tuple-element": lambda item, operands, arguments: operands[0][
+        item.attribute("tuple_index")
+    ],
+    "copy": lambda item, operands, arguments: operands[0],
+    "opt-barrier": lambda item, operands, arguments: operands[0],
+    "add-dependency": lambda item, operands, arguments: operands[0],
+}
+"""Opcodes that only say which value is meant."""

@@ -1,0 +1,118 @@
+"""What a scheduled program is made of, in the order in which it runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from graph_compiler.execute.views import Buffer, View, row_major
+from graph_compiler.hlo.types import PRIMITIVE_TYPES
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from graph_compiler.execute.driver import Kernel
+    from graph_compiler.hlo.graph import Instruction
+
+
+class Place(NamedTuple):
+    """A byte of a buffer."""
+
+    buffer: Buffer
+    offset: int = 0
+
+
+class Call:
+    """A native call. `words` are numbers and places. `aligned`: buffers that are read element by
+    element in the order in which `writes[0]` is written, whole and of the same size, so that both
+    may be one. `moves`: nothing but a copy of such a buffer."""
+
+    __slots__ = ("aligned", "kernel", "moves", "reads", "words", "writes")
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        words: list[int | Place],
+        reads: list[Buffer],
+        writes: list[Buffer],
+        aligned: list[Buffer] | None = None,
+        moves: bool = False,
+    ) -> None:
+        self.kernel = kernel
+        self.words = words
+        self.reads = reads
+        self.writes = writes
+        self.aligned = aligned or []
+        self.moves = moves
+
+
+class Host:
+    """An instruction that the reference of the operator table computes, on views."""
+
+    __slots__ = ("instruction", "operands", "reads", "results", "writes")
+
+    def __init__(self, instruction: Instruction, operands: list[View], results: list[View]) -> None:
+        self.instruction = instruction
+        self.operands = operands
+        self.results = results
+        self.reads = [view.buffer for view in operands]
+        self.writes = [view.buffer for view in results]
+
+
+class Label:
+    """A place to go to; `loop` is 1 where a loop begins, -1 behind its end."""
+
+    __slots__ = ("loop",)
+
+    def __init__(self, loop: int = 0) -> None:
+        self.loop = loop
+
+
+class Jump(NamedTuple):
+    """Go on at a label."""
+
+    label: Label
+
+
+class Branch(NamedTuple):
+    """Go on at a label where a pred is false."""
+
+    label: Label
+    flag: Place
+
+
+Step = Call | Host | Label | Jump | Branch
+
+
+def item_size(type: str) -> int:
+    """Bytes of an element in memory."""
+    return PRIMITIVE_TYPES[type].numpy.itemsize
+
+
+def place_of(view: View) -> Place:
+    return Place(view.buffer, view.offset * item_size(view.type))
+
+
+class Program:
+    """Steps, and the constants that they read."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self.constants: list[np.ndarray[Any, Any]] = []
+        self._known: dict[Any, Buffer] = {}
+
+    def buffer(self, type: str, dims: tuple[int, ...]) -> View:
+        """New memory, row-major."""
+        count = 1
+        for size in dims:
+            count *= size
+        return View(Buffer(count * item_size(type)), type, dims, row_major(dims))
+
+    def constant(self, array: np.ndarray[Any, Any]) -> Buffer:
+        """Memory that holds a contiguous array."""
+        key = (array.dtype.str, array.shape, array.tobytes()) if array.nbytes <= 4096 else id(array)
+        buffer = self._known.get(key)
+        if buffer is None:
+            buffer = Buffer(array.nbytes, "constant", len(self.constants))
+            self._known[key] = buffer
+            self.constants.append(array)
+        return buffer
