@@ -19,7 +19,7 @@ from isa.rules.array import (
     MATMUL_TRANSPOSE,
     TILE_PARTITIONS,
 )
-from isa.rules.dma_sum import SUM_ELEMENTS, SUM_INDICES, SUM_SCALES, has_rows
+from isa.rules.dma_sum import SUM_ELEMENTS, SUM_INDICES, SUM_SCALES, has_rows, is_in_hbm
 from isa.rules.form import Call, Rule, Violation
 from isa.rules.gather import GATHER_COUNT, GATHER_GROUPS, SHUFFLE_MASK, gather_positions
 from isa.rules.generic import check_call
@@ -150,6 +150,7 @@ __all__ = [
     "float32_columns",
     "gather_positions",
     "has_rows",
+    "is_in_hbm",
     "loaded_value",
     "not_both_psum",
     "one_element",

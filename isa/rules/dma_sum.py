@@ -17,6 +17,11 @@ def has_rows(access: Any) -> bool:
     return getattr(access, "vector_offset", None) is not None
 
 
+def is_in_hbm(access: Any) -> bool:
+    """Whether an operand is an access in HBM."""
+    return is_tensor(access) and not access.storage.memory.on_chip
+
+
 def _sources(call: Call) -> list[tuple[str, Any]]:
     return [(name, access) for name, access in call.tensors() if name != "dst"]
 
