@@ -20,11 +20,8 @@ class Arithmetic(Protocol):
     def integer(self, value: int) -> Any:
         """An int32 constant."""
 
-    def minimum(self, left: Any, right: Any) -> Any:
-        """The smaller fp32 number; NaN when either is."""
-
-    def maximum(self, left: Any, right: Any) -> Any:
-        """The larger fp32 number; NaN when either is."""
+    def clamp(self, value: Any, low: float, high: float) -> Any:
+        """The fp32 number between bounds that are not zero; NaN stays."""
 
     def bits(self, value: Any) -> Any:
         """The bit pattern of fp32 as int32."""
@@ -32,14 +29,20 @@ class Arithmetic(Protocol):
     def from_bits(self, pattern: Any) -> Any:
         """The fp32 number of a bit pattern."""
 
+    def scale(self, value: Any, number: Any, exponent: Any) -> Any:
+        """value * 2**exponent rounded once, for values of magnitude 1/2 to 2 and exponents from
+        -254 to 254. `number` is the exponent as fp32."""
+
 
 class NumPyArithmetic:
     """`Arithmetic` on float32 and int32 arrays."""
 
     real = np.float32
     integer = np.int32
-    minimum = np.minimum
-    maximum = np.maximum
+
+    @staticmethod
+    def clamp(value: Any, low: float, high: float) -> Any:
+        return np.maximum(np.minimum(value, np.float32(high)), np.float32(low))
 
     @staticmethod
     def bits(value: Any) -> Any:
@@ -49,15 +52,19 @@ class NumPyArithmetic:
     def from_bits(pattern: Any) -> Any:
         return pattern.view(np.float32)
 
+    def scale(self, value: Any, number: Any, exponent: Any) -> Any:
+        return scale_in_two(self, value, exponent)
+
 
 _LOG2_E = 1.44269504088896341
 _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
 _EXP = (
-    *(1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3),
-    *(4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1),
+    *(1.3814569320452297e-3, 8.36873099190459e-3, 4.166838941588491e-2),
+    *(1.6666520515421335e-1, 4.999999343995778e-1),
 )
-"""Minimax coefficients of (exp(r) - 1 - r) / r**2 for |r| <= ln(2) / 2, highest power first, and
-ln(2) in two parts of which the first is short (Cephes, expf)."""
+"""Coefficients of (exp(r) - 1 - r) / r**2 for |r| <= ln(2) / 2, highest power first: with them the
+relative error of exp(r) is least, 3.1e-9 (iteratively reweighted least squares). ln(2) comes in two
+parts of which the first is short, so that its products with n are exact."""
 
 _ROUNDER = 1.5 * 2.0**23
 """Adding it rounds a small fp32 number to an integer, found in the lowest bits of the sum."""
@@ -66,7 +73,7 @@ _ROUNDER = 1.5 * 2.0**23
 def exp(m: Arithmetic, x: Any) -> Any:
     """e ** x within 1 unit of the last place; infinity, 0 and denormals as they round."""
     # Beyond these bounds the result is infinity or 0 anyway.
-    x = m.maximum(m.minimum(x, m.real(89.0)), m.real(-104.0))
+    x = m.clamp(x, -104.0, 89.0)
     shifted = x * m.real(_LOG2_E) + m.real(_ROUNDER)
     n = shifted - m.real(_ROUNDER)
     r = x - n * m.real(_LN2_HIGH) - n * m.real(_LN2_LOW)
@@ -74,10 +81,14 @@ def exp(m: Arithmetic, x: Any) -> Any:
     for coefficient in _EXP[2:]:
         p = p * r + m.real(coefficient)
     y = p * (r * r) + r + m.real(1.0)
-    # 2**n in two factors, as neither denormals nor 2**128 have an exponent of their own.
-    exponent = m.bits(shifted) - m.bits(m.real(_ROUNDER))
+    return m.scale(y, n, m.bits(shifted) - m.bits(m.real(_ROUNDER)))
+
+
+def scale_in_two(m: Arithmetic, value: Any, exponent: Any) -> Any:
+    """`Arithmetic.scale` by two factors, as neither denormals nor 2**128 have an exponent of their
+    own. The first product is exact."""
     half = exponent >> m.integer(1)
-    return y * _power_of_two(m, half) * _power_of_two(m, exponent - half)
+    return value * _power_of_two(m, half) * _power_of_two(m, exponent - half)
 
 
 def _power_of_two(m: Arithmetic, exponent: Any) -> Any:

@@ -130,8 +130,8 @@ class Map:
 
     def _write(self, f: FunctionText, value: Value) -> Value:
         if self.domain == "float32":
-            result = ports.canonical(f, value) if self.steps else value
-            return ports.encode(f, self.output, result)
+            encode = ports.encode_result if self.steps else ports.encode
+            return encode(f, self.output, value)
         return f.convert("trunc", value, f"i{DTYPES[self.output].bits}")
 
     def _keep(self, f: FunctionText, predicate: Value, place: Value, result: Value) -> Value:

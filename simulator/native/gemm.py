@@ -28,15 +28,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import partial
 
 from isa.dtypes import DTYPES, DTypeKind
 from simulator.native import ports
-from simulator.native.text import FunctionText, Value
+from simulator.native.text import WORD, FunctionText, Value
 
 HEADER = 64
-"""Bytes before the panels of an image. Word 0: whether panels are pairs; word 1: the smallest
-non-zero magnitude, less one, of pairs (as `_smallest`)."""
+"""Bytes before the panels of an image: words at `Word`."""
+
+
+class Word(IntEnum):
+    """Words of an image's header.
+
+    `pairs`: whether its panels are pairs; `smallest`: their smallest non-zero magnitude, less one
+    (as `_smallest`). `depth`, `columns`, `dtype`: of the tile, with the dtype's code; a depth of 0
+    says that there is none. `loads`: how often a tile was loaded. `refused`: a multiplication by a
+    tile of another shape did nothing.
+    """
+
+    pairs = 0
+    smallest = 1
+    depth = 2
+    columns = 3
+    dtype = 4
+    loads = 5
+    refused = 6
+
 
 GROUP = 8
 """Columns of a panel. A block of results has as many rows, or a divisor of it."""
@@ -112,6 +131,10 @@ def _smallest(f: FunctionText, start: Value, elements: Value, width: int) -> Val
     (least,) = f.loop(f.integer(0), elements, width, step, [first])
     scalar = f.call(f"llvm.vector.reduce.umin.v{2 * width}i16", "i16", 0, least)
     return f.convert("zext", scalar, "i64")
+
+
+def _header(f: FunctionText, image: Value, word: Word) -> Value:
+    return f.load(f.element_at(image, f.integer(word), WORD), "i64")
 
 
 def _steps(f: FunctionText, depth: Value, pairs: bool) -> Value:
@@ -216,13 +239,20 @@ class Load:
         f.loop(zero, whole, GROUP, pack)
         inside = _first(f, f.binary("sub", columns, whole), GROUP)
         f.loop(whole, columns, GROUP, lambda column: pack(column, inside))
-        f.store(f.integer(int(self.pairs)), image)
+        for word, value in (
+            (Word.pairs, f.integer(int(self.pairs))),
+            (Word.depth, depth),
+            (Word.columns, columns),
+            (Word.dtype, f.integer(DTYPES[self.dtype].code)),
+            (Word.loads, f.binary("add", _header(f, image, Word.loads), f.integer(1))),
+        ):
+            f.store(value, f.element_at(image, f.integer(word), WORD))
         if self.pairs:
             rounded = f.binary(
                 "and", f.binary("add", columns, f.integer(GROUP - 1)), f.integer(-GROUP)
             )
             least = _smallest(f, panels, f.binary("mul", lines, rounded), GROUP)
-            f.store(least, f.offset(image, f.integer(8)))
+            f.store(least, f.element_at(image, f.integer(Word.smallest), WORD))
         return f.text()
 
 
@@ -231,7 +261,8 @@ class Multiply:
     """dst [M, N] = (or +=) tile.T @ moving [K, N].
 
     Words: dst, moving, image, K, M, N, the byte strides between rows of dst and of moving.
-    Elements of a row are adjacent in both. K is at most `DEEPEST`, M at most `WIDEST`.
+    Elements of a row are adjacent in both. K is at most `DEEPEST`, M at most `WIDEST`. Where the
+    image is not of a [K, M] tile, all that happens is that its header says so.
     """
 
     moving: str
@@ -258,18 +289,28 @@ class _Multiplication:
         self.pairs = self.block.dot and fits_pairs(kernel.moving)
         self.strip = f.scratch("float", DEEPEST * self.block.vectors * self.block.width)
         if self.block.dot:
-            self.in_pairs = f.compare("icmp ne", f.load(self.image, "i64"), self.zero)
+            self.in_pairs = f.compare("icmp ne", _header(f, self.image, Word.pairs), self.zero)
             self.widened = f.scratch("float", DEEPEST * WIDEST)
             self.is_widened = f.scratch("i64", 1)
             f.store(self.zero, self.is_widened)
 
     def text(self) -> str:
+        f = self.f
+        depth, columns = (_header(f, self.image, w) for w in (Word.depth, Word.columns))
+        same = f.compare("icmp eq", depth, self.depth)
+        fits = f.binary("and", same, f.compare("icmp eq", columns, self.rows))
+        f.when(fits, self._strips)
+        refused = f.convert("zext", f.binary("xor", fits, f.like(fits, 1)), "i64")
+        place = f.element_at(self.image, f.integer(Word.refused), WORD)
+        f.store(f.binary("or", refused, f.load(place, "i64")), place)
+        return f.text()
+
+    def _strips(self) -> None:
         f, block = self.f, self.block
         size = block.vectors * block.width
         end = f.binary("sub", self.columns, f.binary("urem", self.columns, f.integer(size)))
         f.loop(self.zero, end, size, partial(self._strip, vectors=block.vectors))
         f.loop(end, self.columns, block.width, partial(self._strip, vectors=1))
-        return f.text()
 
     def _strip(self, first: Value, vectors: int) -> None:
         """All results of a strip of columns from `first` on; of fewer than a vector has lanes, if
@@ -296,7 +337,7 @@ class _Multiplication:
         """Whether sums of the products of loaded and packed pairs stay normal, or zero."""
         f = self.f
         exponents = []
-        loaded = f.load(f.offset(self.image, f.integer(8)), "i64")
+        loaded = _header(f, self.image, Word.smallest)
         for less_one in (loaded, _smallest(f, self.strip, elements, self.block.width)):
             magnitude = f.binary("add", less_one, f.integer(1))
             exponents.append(f.binary("lshr", magnitude, f.integer(7)))
@@ -413,7 +454,7 @@ class _Multiplication:
                     f.load(place, lane, width) if mask is None else f.load_where(mask, place, lane)
                 )
                 value = f.binary("fadd", value, ports.decode(f, kernel.output, held))
-            result = ports.encode(f, kernel.output, ports.canonical(f, value))
+            result = ports.encode_result(f, kernel.output, value)
             if mask is None:
                 f.store(result, place)
             else:

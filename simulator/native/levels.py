@@ -6,6 +6,7 @@ Results are the same at every level; only speed differs.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 
@@ -25,6 +26,9 @@ class Level:
     many_registers: bool = False
     bf16_dot: bool = False
 
+
+GENERATING: ContextVar[Level | None] = ContextVar("generating", default=None)
+"""The level for which a micro-kernel's text is being generated."""
 
 _WIDE = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd")
 

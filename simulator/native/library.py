@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from simulator.native.levels import Level, levels, of_host
+from simulator.native.levels import GENERATING, Level, levels, of_host
 from simulator.native.object_cache import Cache
 
 Function = Callable[[Any], None]
@@ -69,7 +69,10 @@ class Library:
         name = f"kernel_{_digest(repr(kernel))}"
         code = self._cache.read(name)
         if code is None:
-            module = self._llvm.parse_assembly(kernel.text(name))
+            token = GENERATING.set(self.level)
+            text = kernel.text(name)
+            GENERATING.reset(token)
+            module = self._llvm.parse_assembly(text)
             module.verify()
             code = self._machine.emit_object(module)
             self._cache.write(name, code)

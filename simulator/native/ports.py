@@ -125,6 +125,17 @@ def encode(f: FunctionText, dtype: str, value: Value) -> Value:
     return f.convert("trunc", _encode_narrow(f, row, pattern), f"i{row.bits}")
 
 
+def encode_result(f: FunctionText, dtype: str, value: Value) -> Value:
+    """`encode` of what `canonical` gives, which has one NaN, and that needs no care in bfloat16."""
+    row = DTYPES[dtype]
+    value = canonical(f, value)
+    narrow = row.is_float and row.size == 2
+    if not narrow or row.exponent_bits != DTYPES["float32"].exponent_bits:
+        return encode(f, dtype, value)
+    rounded = _down(f, _rounded(f, _as_bits(f, value), _dropped(row)), _dropped(row))
+    return f.convert("trunc", rounded, f"i{row.bits}")
+
+
 def _rounded(f: FunctionText, pattern: Value, dropped: int) -> Value:
     """The pattern with what rounds its lowest bits to nearest even added; they remain."""
     odd = _masked(f, _down(f, pattern, dropped), 1)

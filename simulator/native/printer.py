@@ -15,6 +15,7 @@ from isa import scalar
 from isa.alu import ACTIVATIONS, ALU, Activation, AluOperator
 from isa.scalar import Expression, Relation
 from simulator import polynomial
+from simulator.native.levels import GENERATING
 from simulator.native.text import FunctionText, Value
 
 Print = Callable[..., Value]
@@ -40,6 +41,10 @@ def _minimum(f: FunctionText, left: Value, right: Value) -> Value:
 
 
 def _extreme(f: FunctionText, comparison: str, left: Value, right: Value) -> Value:
+    for bound, value in ((left, right), (right, left)):
+        if bound.is_constant and bound.text != f.like(bound, 0.0).text:
+            # One instruction: NaN do not compare, and stay.
+            return f.select(f.compare(comparison, bound, value), bound, value)
     chosen = f.select(f.compare(comparison, left, right), left, right)
     # An unordered comparison chose the right side, which is NaN unless the left one is.
     return f.select(f.compare("fcmp uno", left, left), left, chosen)
@@ -71,6 +76,10 @@ def _shift(operation: str) -> Print:
 def _absolute(f: FunctionText, value: Value) -> Value:
     negative = f.binary("sub", f.like(value, 0), value)
     return f.select(f.compare("icmp slt", value, f.like(value, 0)), negative, value)
+
+
+_SCALED = 16
+"""Lanes of the vectors that AVX-512 scales by a power of two."""
 
 
 class _Lanes:
@@ -118,17 +127,30 @@ class _Arithmetic:
     def integer(self, value: int) -> _Lanes:
         return _Lanes(self.f, self.f.constant("i32", value, self.width))
 
-    def minimum(self, left: _Lanes, right: _Lanes) -> _Lanes:
-        return _Lanes(self.f, _minimum(self.f, left.value, right.value))
-
-    def maximum(self, left: _Lanes, right: _Lanes) -> _Lanes:
-        return _Lanes(self.f, _maximum(self.f, left.value, right.value))
+    def clamp(self, value: _Lanes, low: float, high: float) -> _Lanes:
+        below = _minimum(self.f, value.value, self.real(high).value)
+        return _Lanes(self.f, _maximum(self.f, below, self.real(low).value))
 
     def bits(self, value: _Lanes) -> _Lanes:
         return _Lanes(self.f, self.f.convert("bitcast", value.value, "i32"))
 
     def from_bits(self, pattern: _Lanes) -> _Lanes:
         return _Lanes(self.f, self.f.convert("bitcast", pattern.value, "float"))
+
+    def scale(self, value: _Lanes, number: _Lanes, exponent: _Lanes) -> _Lanes:
+        level = GENERATING.get()
+        if self.width != _SCALED or level is None or not level.wide_registers:
+            return polynomial.scale_in_two(self, value, exponent)
+        # VSCALEFPS rounds once, as the two factors do (Intel 64 and IA-32 Architectures Software
+        # Developer's Manual, volume 2).
+        f = self.f
+        everywhere, current = f.constant("i16", -1), f.constant("i32", 4)
+        scaled = f.call(
+            "llvm.x86.avx512.mask.scalef.ps.512",
+            *("float", _SCALED),
+            *(value.value, number.value, value.value, everywhere, current),
+        )
+        return _Lanes(f, scaled)
 
 
 def _polynomial(function: Callable[[polynomial.Arithmetic, Any], Any]) -> Print:

@@ -84,7 +84,7 @@ class Reduce:
     def _write(self, f: FunctionText, result: Value) -> Value:
         if self.domain == "float32":
             result = f.unary("fneg", result) if self.negate else result
-            return ports.encode(f, self.output, ports.canonical(f, result))
+            return ports.encode_result(f, self.output, result)
         wider = DTYPES[self.output].size > DTYPES[self.source].size
         return f.convert("zext" if wider else "trunc", result, f"i{DTYPES[self.output].bits}")
 

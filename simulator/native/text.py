@@ -26,6 +26,10 @@ class Value(NamedTuple):
     def type(self) -> str:
         return type_text(self.element, self.width)
 
+    @property
+    def is_constant(self) -> bool:
+        return not self.text.startswith("%")
+
 
 def type_text(element: str, width: int) -> str:
     """`i32`, or `<16 x i32>`."""
