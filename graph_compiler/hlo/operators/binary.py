@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -41,6 +40,8 @@ class Binary(Operator):
     lanes = True
     per_element = ARITHMETIC
     kinds: ClassVar[frozenset[str]] = ANY
+    formula: ClassVar[Any]
+    """The function, of arrays in the type that computes."""
 
     @classmethod
     def infer(cls, instruction: Instruction) -> Shape:
@@ -67,15 +68,9 @@ class Binary(Operator):
 
     @classmethod
     def function(cls, x: Array, y: Array, primitive: PrimitiveType) -> Array:
-        raise TypeError(f"the row of {cls.opcode} has no function")
-
-
-def _wrapping(
-    function: Callable[[Array, Array], Array], x: Array, y: Array, primitive: PrimitiveType
-) -> Array:
-    if primitive.bits < 8 and primitive.is_integer:
-        return wrap(np.asarray(function(widen(x), widen(y))), primitive)
-    return binary(function, x, y)
+        if primitive.bits < 8 and primitive.is_integer:
+            return wrap(np.asarray(cls.formula(widen(x), widen(y))), primitive)
+        return binary(cls.formula, x, y)
 
 
 class Add(Binary):
@@ -84,10 +79,7 @@ class Add(Binary):
     opcode = "add"
     builders = ("Add",)
     stablehlo = "add"
-
-    @classmethod
-    def function(cls, x: Array, y: Array, primitive: PrimitiveType) -> Array:
-        return _wrapping(np.add, x, y, primitive)
+    formula = staticmethod(np.add)
 
 
 class Subtract(Binary):
@@ -97,10 +89,7 @@ class Subtract(Binary):
     builders = ("Sub",)
     stablehlo = "subtract"
     kinds = NUMBER
-
-    @classmethod
-    def function(cls, x: Array, y: Array, primitive: PrimitiveType) -> Array:
-        return _wrapping(np.subtract, x, y, primitive)
+    formula = staticmethod(np.subtract)
 
 
 class Multiply(Binary):
@@ -109,10 +98,7 @@ class Multiply(Binary):
     opcode = "multiply"
     builders = ("Mul",)
     stablehlo = "multiply"
-
-    @classmethod
-    def function(cls, x: Array, y: Array, primitive: PrimitiveType) -> Array:
-        return _wrapping(np.multiply, x, y, primitive)
+    formula = staticmethod(np.multiply)
 
 
 class MultiplyHigh(Binary):
@@ -248,10 +234,7 @@ class Maximum(Binary):
     opcode = "maximum"
     builders = ("Max",)
     stablehlo = "maximum"
-
-    @classmethod
-    def function(cls, x: Array, y: Array, primitive: PrimitiveType) -> Array:
-        return binary(maximum, x, y)
+    formula = staticmethod(maximum)
 
 
 class Minimum(Binary):
@@ -260,10 +243,7 @@ class Minimum(Binary):
     opcode = "minimum"
     builders = ("Min",)
     stablehlo = "minimum"
-
-    @classmethod
-    def function(cls, x: Array, y: Array, primitive: PrimitiveType) -> Array:
-        return binary(minimum, x, y)
+    formula = staticmethod(minimum)
 
 
 class And(Binary):
@@ -273,10 +253,7 @@ class And(Binary):
     builders = ("LogicalAnd", "And")
     stablehlo = "and"
     kinds = BITS
-
-    @classmethod
-    def function(cls, x: Array, y: Array, primitive: PrimitiveType) -> Array:
-        return binary(np.bitwise_and, x, y)
+    formula = staticmethod(np.bitwise_and)
 
 
 class Or(Binary):
@@ -286,10 +263,7 @@ class Or(Binary):
     builders = ("LogicalOr", "Or")
     stablehlo = "or"
     kinds = BITS
-
-    @classmethod
-    def function(cls, x: Array, y: Array, primitive: PrimitiveType) -> Array:
-        return binary(np.bitwise_or, x, y)
+    formula = staticmethod(np.bitwise_or)
 
 
 class Xor(Binary):
@@ -299,10 +273,7 @@ class Xor(Binary):
     builders = ("LogicalXor", "Xor")
     stablehlo = "xor"
     kinds = BITS
-
-    @classmethod
-    def function(cls, x: Array, y: Array, primitive: PrimitiveType) -> Array:
-        return _wrapping(np.bitwise_xor, x, y, primitive)
+    formula = staticmethod(np.bitwise_xor)
 
 
 def _shift(

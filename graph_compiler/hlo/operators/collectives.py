@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from graph_compiler.hlo.operators.control import CopyDone, placeholder
+from graph_compiler.hlo.operators.control import CopyDone, OptimizationBarrier, placeholder
 from graph_compiler.hlo.operators.folding import Folder
 from graph_compiler.hlo.operators.row import (
     Array,
@@ -432,10 +432,10 @@ class CollectivePermute(Operator):
 
     @classmethod
     def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
-        return _pack(cls.received(instruction, operands, context))
+        return _pack(cls.results(instruction, operands, context))
 
     @classmethod
-    def received(
+    def results(
         cls, instruction: Instruction, operands: list[Any], context: Context
     ) -> list[Array]:
         everyone = tuple(range(context.ranks))
@@ -490,25 +490,25 @@ class AllReduceStart(AllReduce):
     stablehlo = ""
 
 
-class AllReduceDone(Operator):
+class AllReduceDone(OptimizationBarrier):
     """The result of the all-reduce that a start began."""
 
     opcode = "all-reduce-done"
-    arity = (1, 1)
+    builders = ()
+    stablehlo = ""
 
-    @classmethod
-    def infer(cls, instruction: Instruction) -> Shape:
-        return instruction.operands[0].shape
+
+class Started(Operator):
+    """Begins a collective; gives (operands, results, contexts ...)."""
+
+    builders: ClassVar[tuple[str, ...]] = ()
+    stablehlo = ""
+    results: ClassVar[Any]
 
     @classmethod
     def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
-        return operands[0]
-
-
-def _started(instruction: Instruction, operands: list[Any], results: list[Array]) -> Any:
-    """(operands, results, contexts ...) as the instruction's shape has them."""
-    contexts = [placeholder(shape) for shape in instruction.shape.tuple_shapes[2:]]
-    return (_pack(operands), _pack(results), *contexts)
+        contexts = [placeholder(shape) for shape in instruction.shape.tuple_shapes[2:]]
+        return (_pack(operands), _pack(cls.results(instruction, operands, context)), *contexts)
 
 
 def _started_shape(instruction: Instruction, results: list[Shape]) -> Shape:
@@ -519,12 +519,10 @@ def _started_shape(instruction: Instruction, results: list[Shape]) -> Shape:
     return Shape.tuple_of([operands, tuple_or_one(results), *contexts])
 
 
-class AllGatherStart(AllGather):
+class AllGatherStart(Started, AllGather):
     """Begins an all-gather: (operand, result)."""
 
     opcode = "all-gather-start"
-    builders = ()
-    stablehlo = ""
 
     @classmethod
     def infer(cls, instruction: Instruction) -> Shape:
@@ -538,10 +536,6 @@ class AllGatherStart(AllGather):
         results = list(parts[1].tuple_shapes or (parts[1],))
         return _started_shape(instruction, cls.gathered(instruction, results))
 
-    @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
-        return _started(instruction, operands, cls.results(instruction, operands, context))
-
 
 class AllGatherDone(CopyDone):
     """The result of the all-gather that a start began."""
@@ -550,21 +544,15 @@ class AllGatherDone(CopyDone):
     position = 1
 
 
-class CollectivePermuteStart(CollectivePermute):
+class CollectivePermuteStart(Started, CollectivePermute):
     """Begins a collective-permute: (operand, result, contexts ...)."""
 
     opcode = "collective-permute-start"
-    builders = ()
-    stablehlo = ""
 
     @classmethod
     def infer(cls, instruction: Instruction) -> Shape:
         super().infer(instruction)
         return _started_shape(instruction, _arrays(instruction))
-
-    @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
-        return _started(instruction, operands, cls.received(instruction, operands, context))
 
 
 class CollectivePermuteDone(CopyDone):

@@ -34,6 +34,8 @@ class Unary(Operator):
     lanes = True
     per_element = ARITHMETIC
     kinds: ClassVar[frozenset[str]] = NUMBER
+    formula: ClassVar[Any]
+    """The function, of arrays in the type that computes."""
 
     @classmethod
     def infer(cls, instruction: Instruction) -> Shape:
@@ -47,7 +49,7 @@ class Unary(Operator):
 
     @classmethod
     def function(cls, x: Array) -> Array:
-        raise TypeError(f"the row of {cls.opcode} has no function")
+        return unary(cls.formula, x)
 
 
 class Abs(Unary):
@@ -76,22 +78,7 @@ class Negate(Unary):
     opcode = "negate"
     builders = ("Neg",)
     stablehlo = "negate"
-
-    @classmethod
-    def function(cls, x: Array) -> Array:
-        return unary(np.negative, x)
-
-
-class Sign(Unary):
-    """-1, 0 or 1; keeps NaN and the sign of zero; of a complex number x / |x|."""
-
-    opcode = "sign"
-    builders = ("Sign",)
-    stablehlo = "sign"
-
-    @classmethod
-    def function(cls, x: Array) -> Array:
-        return unary(_sign, x)
+    formula = staticmethod(np.negative)
 
 
 def _sign(x: Array) -> Array:
@@ -101,6 +88,15 @@ def _sign(x: Array) -> Array:
     if x.dtype.kind == "f":
         return np.where((x == 0) | np.isnan(x), x, np.copysign(np.ones((), x.dtype), x))
     return np.sign(x)
+
+
+class Sign(Unary):
+    """-1, 0 or 1; keeps NaN and the sign of zero; of a complex number x / |x|."""
+
+    opcode = "sign"
+    builders = ("Sign",)
+    stablehlo = "sign"
+    formula = staticmethod(_sign)
 
 
 class Not(Unary):
@@ -126,10 +122,7 @@ class Floor(Unary):
     builders = ("Floor",)
     stablehlo = "floor"
     kinds = REAL
-
-    @classmethod
-    def function(cls, x: Array) -> Array:
-        return unary(np.floor, x)
+    formula = staticmethod(np.floor)
 
 
 class Ceil(Unary):
@@ -139,10 +132,7 @@ class Ceil(Unary):
     builders = ("Ceil",)
     stablehlo = "ceil"
     kinds = REAL
-
-    @classmethod
-    def function(cls, x: Array) -> Array:
-        return unary(np.ceil, x)
+    formula = staticmethod(np.ceil)
 
 
 class RoundNearestEven(Unary):
@@ -152,10 +142,14 @@ class RoundNearestEven(Unary):
     builders = ("RoundNearestEven",)
     stablehlo = "round_nearest_even"
     kinds = REAL
+    formula = staticmethod(np.rint)
 
-    @classmethod
-    def function(cls, x: Array) -> Array:
-        return unary(np.rint, x)
+
+def _round_away(x: Array) -> Array:
+    whole = np.trunc(x)
+    # The difference is exact; adding a half first would round 0.49999997 up.
+    away = np.abs(x - whole) >= 0.5
+    return np.where(away, whole + np.copysign(np.ones((), x.dtype), x), whole).astype(x.dtype)
 
 
 class RoundNearestAfz(Unary):
@@ -165,17 +159,7 @@ class RoundNearestAfz(Unary):
     builders = ("Round",)
     stablehlo = "round_nearest_afz"
     kinds = REAL
-
-    @classmethod
-    def function(cls, x: Array) -> Array:
-        return unary(_round_away, x)
-
-
-def _round_away(x: Array) -> Array:
-    whole = np.trunc(x)
-    # The difference is exact; adding a half first would round 0.49999997 up.
-    away = np.abs(x - whole) >= 0.5
-    return np.where(away, whole + np.copysign(np.ones((), x.dtype), x), whole).astype(x.dtype)
+    formula = staticmethod(_round_away)
 
 
 class IsFinite(Unary):
