@@ -99,7 +99,8 @@ class Operand:
 
     `column`: one element a partition, broadcast along the free dimensions.
     `immediate`: a number may stand in its place. `vector_offset`: the operand may carry
-    per-partition row indices (gather or scatter). `one_bank`: before gen4, its bytes of a partition
+    per-partition row indices (gather or scatter); `index_columns`: in several columns, taken one
+    after the other. `one_bank`: before gen4, its bytes of a partition
     lie in one PSUM bank. `starts`: where in a quadrant of 32 partitions it may start, if not where
     engines' accesses usually do.
     """
@@ -111,6 +112,7 @@ class Operand:
     immediate: bool = False
     column: bool = False
     vector_offset: bool = False
+    index_columns: bool = False
     one_bank: bool = False
     starts: tuple[int, ...] | None = None
     default: Any = REQUIRED
@@ -148,9 +150,13 @@ def Update(memories: frozenset[Memory] = ON_CHIP, **options: Any) -> Operand:
 
 @dataclass(frozen=True, slots=True)
 class EngineState:
-    """Engine-internal state that a row reads or writes; orders instructions of one engine."""
+    """Engine-internal state that a row reads or writes; orders instructions of one engine.
+
+    `idle`: whether it does so too where its reduce command is idle.
+    """
 
     name: str
     reads: bool = True
     writes: bool = True
+    idle: bool = True
     doc: str = field(default="")

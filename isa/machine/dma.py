@@ -39,7 +39,9 @@ class DmaTranspose(MachineInstruction):
     """dst = src with its dimensions permuted, bit for bit: (1, 0) for two, (2, 1, 0) for three,
     (3, 1, 2, 0) for four of them.
 
-    dst has as many dimensions as src; in SBUF the partitions are the first.
+    dst has as many dimensions as src; in SBUF the partitions are the first. Row indices of src
+    come from a tile of one or more columns, column by column; `oob_mode` says what one outside its
+    tensor does.
     """
 
     opcode = 0x61
@@ -48,9 +50,10 @@ class DmaTranspose(MachineInstruction):
     asynchronous = True
     document = "nki/api/nki.isa.rst#nki.isa.dma_transpose"
     dst = Write(SBUF)
-    src = Read(SBUF_OR_HBM)
+    src = Read(SBUF_OR_HBM, vector_offset=True, index_columns=True)
     queue = Attribute(kind=Kind.integer, doc="index of the queue in the core's queue list")
     dge_mode = Attribute(kind=Kind.dge_mode, default=DgeMode.none)
+    oob_mode = Attribute(kind=Kind.oob_mode, default=OobMode.error)
 
 
 class DmaCompute(MachineInstruction):

@@ -79,9 +79,11 @@ class DmaTranspose(Operation):
     """dst in SBUF = src with its dimensions permuted by a DMA queue, bit for bit.
 
     Two dimensions are swapped, (1, 0); three go to (2, 1, 0), four to (3, 1, 2, 0). `axes` may say
-    so. dst has exactly src's dimensions in that order, and its dtype. Raises shape-mismatch,
-    dtype-not-allowed, value-not-allowed (axes, or dge_mode=hwdge for a source that the hardware
-    generator cannot transpose), generation, indirect.
+    so. dst has exactly src's dimensions in that order, and its dtype. Row indices of src ([rows,
+    n] uint32, taken column by column) gather its rows first; with oob_mode.skip, what lies outside
+    leaves dst as it was. Raises shape-mismatch, dtype-not-allowed, value-not-allowed (axes, or
+    dge_mode=hwdge for a source that the hardware generator cannot transpose), generation, indirect;
+    when the kernel runs, dynamic-out-of-bounds.
 
     Example:
         >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
@@ -102,7 +104,7 @@ class DmaTranspose(Operation):
     document = "nki/api/nki.isa.rst#nki.isa.dma_transpose"
     engines = (Engine.sync, Engine.gpsimd)
     dst = Write(SBUF)
-    src = Read(SBUF_OR_HBM)
+    src = Read(SBUF_OR_HBM, vector_offset=True, index_columns=True)
     axes = Attribute(kind=Kind.integers, optional=True, default=None)
     priority = Attribute(kind=Kind.priority, optional=True, default=None)
     dge_mode = Attribute(kind=Kind.dge_mode, default=DgeMode.unknown)
@@ -113,6 +115,7 @@ class DmaTranspose(Operation):
         rules.DMA_PRIORITY,
         rules.TRANSPOSE_HWDGE,
         rules.TRANSPOSE_BOUNDS,
+        rules.TRANSPOSE_INDICES,
     )
 
     @classmethod
@@ -124,9 +127,9 @@ class DmaTranspose(Operation):
 
     @classmethod
     def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
-        dst, src, _, _, mode, _ = values
+        dst, src, _, _, mode, oob_mode = values
         engine = Engine.gpsimd if mode is DgeMode.swdge else Engine.sync
-        return (Instruction(dma.DmaTranspose, engine, (dst, src, 0, mode)),)
+        return (Instruction(dma.DmaTranspose, engine, (dst, src, 0, mode, oob_mode)),)
 
 
 class DmaCompute(Operation):

@@ -43,6 +43,7 @@ from isa.rules.movement import (
     TRANSPOSE_AXES,
     TRANSPOSE_BOUNDS,
     TRANSPOSE_HWDGE,
+    TRANSPOSE_INDICES,
     dge_mode,
     transpose_mode,
 )
@@ -135,6 +136,7 @@ __all__ = [
     "TRANSPOSE_BOUNDS",
     "TRANSPOSE_ENGINE",
     "TRANSPOSE_HWDGE",
+    "TRANSPOSE_INDICES",
     "TRANSPOSE_SHAPE",
     "Call",
     "Rule",

@@ -139,7 +139,8 @@ def _check_indirection(name: str, operand: Operand, value: Any) -> Violation | N
             "they must be int32 or uint32 in sbuf",
             operand=name,
         )
-    if not (free_elements(index) == 1 and partitions(index) == value.shape[0]):
+    one_each = free_elements(index) == 1 and partitions(index) == value.shape[0]
+    if not one_each and not operand.index_columns:
         return Violation(
             "indirect",
             f"the row indices of {name} have shape {shape_text(index)}, expected "

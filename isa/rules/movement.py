@@ -15,6 +15,7 @@ from isa.rules.form import (
     at_most,
     elements,
     free_elements,
+    partitions,
     plural,
     shape_text,
 )
@@ -292,11 +293,12 @@ TRANSPOSE_HWDGE = Rule(
 
 
 def _transpose_bounds(call: Call) -> Violation | None:
-    if call.oob_mode is OobMode.error:
+    dynamic = call.src.vector_offset is not None or isinstance(call.src.offset, Affine)
+    if call.oob_mode is OobMode.error or dynamic:
         return None
     return Violation(
         "value-not-allowed",
-        "oob_mode is skip for a source without row indices",
+        "oob_mode is skip for a source without run-time indices",
         why="Only what indices select can be skipped.",
         hint="Leave oob_mode out.",
         operand="oob_mode",
@@ -304,7 +306,62 @@ def _transpose_bounds(call: Call) -> Violation | None:
 
 
 TRANSPOSE_BOUNDS = Rule(
-    "transpose_bounds", _TRANSPOSE, _transpose_bounds, "oob_mode is error without row indices."
+    "transpose_bounds", _TRANSPOSE, _transpose_bounds, "oob_mode is error without run-time indices."
+)
+
+
+def _transpose_indices(call: Call) -> Violation | None:
+    src = call.src
+    index = src.vector_offset
+    if index is None:
+        return None
+    if call.target.generation < 3:
+        return generation_violation("a transpose of indexed rows", (3, 4), call.target)
+    if call.dge_mode not in (DgeMode.unknown, DgeMode.swdge):
+        return Violation(
+            "indirect",
+            f"row indices with dge_mode={call.dge_mode.name}",
+            why="Only the GpSimd engine writes descriptors for gathers.",
+            hint="Leave dge_mode out, or use dge_mode.swdge.",
+            operand="dge_mode",
+        )
+    reason = _indexed_transpose(src, index)
+    if not reason:
+        return None
+    return Violation(
+        "indirect",
+        f"{reason}, in a transpose of indexed rows",
+        why="GpSimd gathers 2-byte elements in groups of 16 rows, by uint32 indices in 16 to 128 "
+        "partitions, 128 when they have several columns.",
+        hint="Gather with nisa.dma_copy and transpose the tile with nisa.nc_transpose.",
+        operand="src",
+    )
+
+
+def _indexed_transpose(src: Any, index: Any) -> str:
+    """Why GpSimd cannot gather and transpose these rows, or nothing."""
+    rows, holding = src.shape[0], partitions(index)
+    if DTYPES[src.dtype].size != 2:
+        return f"src is {src.dtype}, not of 2 bytes"
+    if len(src.shape) == 4 and 1 not in src.shape[1:3]:
+        return f"src is {shape_text(src)}; dimension 1 or 2 must be 1"
+    if rows % _HARDWARE_GROUP:
+        return f"src has {rows} rows, no multiple of {_HARDWARE_GROUP}"
+    if index.dtype != "uint32":
+        return f"the indices are {index.dtype}, not uint32"
+    if holding % _HARDWARE_GROUP:
+        return f"the indices have {holding} partitions, no multiple of {_HARDWARE_GROUP}"
+    if free_elements(index) > 1 and holding != _HARDWARE_COLUMNS:
+        return f"indices of several columns have {holding} partitions, not {_HARDWARE_COLUMNS}"
+    return ""
+
+
+TRANSPOSE_INDICES = Rule(
+    "transpose_indices",
+    _TRANSPOSE,
+    _transpose_indices,
+    "With row indices (gen3 on, swdge): 2-byte elements, rows in multiples of 16, of 4 dimensions "
+    "the second or third 1; uint32 indices in 16 to 128 partitions, 128 for several columns.",
 )
 
 

@@ -383,7 +383,8 @@ class NkiTensor(ShapeViews):
         `offset` is added to this view's own offset (the API page's reading; on a new tensor all
         readings agree). `scalar_offset` (a register, or a one-element SBUF tensor) moves the start
         by that many steps of dimension `indirect_dim` of this view; `vector_offset` ([rows, 1] in
-        SBUF; HBM views only) gives an index of dimension 0 per row. On chip the first pair's
+        SBUF; HBM views only) gives an index of dimension 0 per row; for nisa.dma_transpose it may
+        have several columns. On chip the first pair's
         stride is the storage's elements per partition.
 
         >>> import numpy as np, nki, nki.language as nl
@@ -435,11 +436,12 @@ class NkiTensor(ShapeViews):
         if dimension != 0:
             raise NeuronError("indirect", what=f"vector_offset with indirect_dim={indirect_dim}")
         assert vector_offset is not None
-        rows = self._vector_index(vector_offset)
-        if not identical(shape[0], rows):
+        rows = self._vector_index(vector_offset, one_column=False)
+        columns = layout.product(vector_offset.shape[1:])
+        if not (shape[0] <= rows * columns if columns > 1 else identical(shape[0], rows)):
             raise NeuronError(
                 "indirect",
-                what=f"the pattern has {shape[0]} rows and vector_offset {rows} indices",
+                what=f"the pattern has {shape[0]} rows and vector_offset {rows * columns} indices",
                 hint="Give the first pair of the pattern as many rows as there are indices.",
             )
         total = scale.form(layout.product(storage.shape), "size")
@@ -544,8 +546,8 @@ class NkiTensor(ShapeViews):
             return affine(context.register_from_tensor(index, location))
         return index_form(index, "scalar_offset")
 
-    def _vector_index(self, vector_offset: Any) -> Any:
-        """The number of rows that a vector of run-time indices selects."""
+    def _vector_index(self, vector_offset: Any, one_column: bool = True) -> Any:
+        """The number of rows of a vector of run-time indices."""
         if self.is_indirect():
             raise NeuronError("indirect", what="a run-time index on a view that already has one")
         if self.on_chip:
@@ -559,7 +561,7 @@ class NkiTensor(ShapeViews):
             not isinstance(vector_offset, NkiTensor)
             or vector_offset.buffer is not Memory.sbuf
             or vector_offset.dtype not in ("int32", "uint32")
-            or not identical(layout.product(vector_offset.shape[1:]), 1)
+            or (one_column and not identical(layout.product(vector_offset.shape[1:]), 1))
         ):
             raise NeuronError(
                 "indirect",

@@ -8,9 +8,10 @@ import numpy as np
 
 from isa.machine import dma, gather, gpsimd, sequence
 from simulator.checks.marks import Tracked
-from simulator.checks.propagation import Mask, Use, both, propagates
-from simulator.oracle.dma import transposed
+from simulator.checks.propagation import Mask, Use, both, gathered, propagates
+from simulator.oracle.dma import by_column, transposed
 from simulator.oracle.gather import positions_of_group, shuffled
+from simulator.views import Indirect
 
 Array = np.ndarray[Any, Any]
 
@@ -128,5 +129,21 @@ def _top_k(use: Use) -> None:
 
 @propagates(dma.DmaTranspose)
 def _dma_transpose(use: Use) -> None:
-    dst, mask = use.operand(0), use.read(use.operand(1))
-    dst.write(None if mask is None else transposed(mask.reshape(use.operand(1).view.shape)))
+    dst_view, src_value = use.values[0], use.values[1]
+    if dst_view is None or src_value is None:
+        return
+    dst, src = use.operand(0), use.operand(1)
+    if not isinstance(src_value, Indirect):
+        mask = use.read(src)
+        dst.write(None if mask is None else transposed(mask.reshape(src.view.shape)))
+        return
+    assert src.index is not None
+    use.read(src.index)
+    mask, inside = gathered(use, src, by_column(src_value, dst_view.shape[-1]))
+    if inside is None:
+        dst.write(None if mask is None else transposed(mask))
+        return
+    old = dst.mask()
+    result = np.ones(dst_view.shape, np.bool_) if old is None else np.array(old)
+    result[..., inside] = True if mask is None else transposed(mask)[..., inside]
+    dst.write(None if result.all() else result)

@@ -284,7 +284,7 @@ def _moved(use: Use, sources: Sequence[int]) -> None:
     mask: Mask = None
     moved: Mask = None
     for position in sources:
-        part, rows = _gathered(use, use.operand(position), use.values[position])
+        part, rows = gathered(use, use.operand(position), use.values[position])
         mask = both(mask, None if part is None else part.reshape(shape))
         moved = both(moved, rows)
     if isinstance(dst_value, Indirect):
@@ -303,7 +303,7 @@ def _moved(use: Use, sources: Sequence[int]) -> None:
     dst.write(None if mask is None else mask.reshape(shape))
 
 
-def _gathered(use: Use, src: Tracked, value: Any) -> tuple[Mask, Mask]:
+def gathered(use: Use, src: Tracked, value: Any) -> tuple[Mask, Mask]:
     """Marks of the rows read, and which rows are moved at all (None: all)."""
     if not isinstance(value, Indirect):
         return use.read(src), None

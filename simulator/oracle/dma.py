@@ -67,10 +67,29 @@ def transposed(array: Array) -> Array:
 
 
 @kernel(dma.DmaTranspose)
-def dma_transpose(state: CoreState, dst: Array, src: Array, queue: int, dge_mode: Any) -> int:
-    """Returns the rows of dst."""
-    bits(dst)[...] = transposed(bits(src)).copy()
+def dma_transpose(
+    state: CoreState, dst: Array | None, src: Any, queue: int, dge_mode: Any, oob_mode: Any
+) -> int:
+    """Returns the rows of dst. An operand that is None (out of bounds and skipped) moves nothing;
+    rows that are skipped keep what dst holds."""
+    if dst is None or src is None:
+        return 0
+    if not isinstance(src, Indirect):
+        bits(dst)[...] = transposed(bits(src)).copy()
+        return dst.shape[0]
+    rows, inside = by_column(src, dst.shape[-1]).gather()
+    turned = transposed(bits(rows))
+    if inside is None:
+        bits(dst)[...] = turned
+    else:
+        bits(dst)[..., inside] = turned[..., inside]
     return dst.shape[0]
+
+
+def by_column(src: Indirect, count: int) -> Indirect:
+    """The first `count` rows of a gather whose indices are taken column by column."""
+    index = src.index.reshape(src.index.shape[0], -1).T.reshape(-1)[:count]
+    return Indirect(src.base, index, src.skip)
 
 
 @kernel(dma.DmaCompute)
