@@ -12,8 +12,9 @@ from isa.errors import NeuronError
 from isa.program import Program
 from isa.target import Target
 from nki import settings
+from nki.arrays import as_numpy, like
 from nki.errors import user_frames
-from nki.trace.call import TensorSpec, bind_arguments
+from nki.trace.call import TensorSpec, arrays_in, bind_arguments
 from nki.trace.context import CURRENT
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 MODES = ("device", "reference", "eager")
 
+_KEPT = 64
+"""Compiled specialisations that a kernel keeps."""
+
 _LOADED_KEPT = 2
 """Bound programs that a compiled kernel keeps on a device, ready to run again."""
 
@@ -31,9 +35,10 @@ class Kernel:
     """A kernel function: call it with arrays, or with `kernel[cores](...)` on several cores.
 
     A call outside a kernel compiles for the arguments' shapes and runs the program on the
-    simulator (there is no device); inside another kernel it runs inline. Arrays are NumPy arrays;
-    results come back as one array or a tuple, as the kernel returns them, and inputs that the
-    kernel writes to are updated in place.
+    simulator (there is no device); inside another kernel it runs inline. Calling again with equal
+    shapes and compile-time values does not compile again. Arrays are those of NumPy, torch or jax;
+    results come back in the library of the arguments, as one array or a tuple, and inputs that the
+    kernel writes to are updated in place (not those of jax, which never change).
 
     >>> import numpy as np, nki, nki.language as nl, nki.isa as nisa
     >>> @nki.jit
@@ -50,12 +55,17 @@ class Kernel:
     """
 
     def __init__(
-        self, function: Callable[..., Any], cores: int = 1, target: str | None = None
+        self,
+        function: Callable[..., Any],
+        cores: int = 1,
+        target: str | None = None,
+        kept: dict[Any, CompiledKernel] | None = None,
     ) -> None:
         functools.update_wrapper(self, function)
         self.function = function
         self.cores = cores
         self.target = target
+        self._kept: dict[Any, CompiledKernel] = {} if kept is None else kept
 
     @user_frames
     def __getitem__(self, cores: int) -> Kernel:
@@ -66,7 +76,7 @@ class Kernel:
                 f"kernel[{cores!r}]: a logical core has 1 or 2 physical cores",
                 hint="Launch with kernel(...) or kernel[2](...).",
             )
-        return Kernel(self.function, cores, self.target)
+        return Kernel(self.function, cores, self.target, self._kept)
 
     @user_frames
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -87,6 +97,29 @@ class Kernel:
         device = settings.target(target or self.target)
         _check_cores(self.cores, device)
         return trace(self.function, arguments, device, self.cores)
+
+    def compiled(self, arguments: dict[str, Any]) -> CompiledKernel:
+        """The kernel compiled for these arguments by parameter name, defaults included.
+
+        It is kept: the same content of function and arguments (`nki.fingerprint`) on the same
+        target is traced once.
+        """
+        from nki.fingerprint import fingerprint
+        from nki.trace.tracer import trace
+
+        device = settings.target(self.target)
+        _check_cores(self.cores, device)
+        content = fingerprint(self.function, arguments)
+        if content is None:
+            return compile_traced(trace(self.function, arguments, device, self.cores))
+        key = content, device.name, self.cores, settings.checks_wanted()
+        found = self._kept.get(key)
+        if found is None:
+            found = compile_traced(trace(self.function, arguments, device, self.cores))
+            if len(self._kept) >= _KEPT:
+                del self._kept[next(iter(self._kept))]
+            self._kept[key] = found
+        return found
 
 
 def _check_cores(cores: int, target: Target) -> None:
@@ -203,7 +236,8 @@ class CompiledKernel:
     def __call__(self, *arrays: Any, **named: Any) -> Any:
         inputs = self._inputs(arrays, named)
         result = self._run(inputs)[1]
-        return _returned(result.outputs, result.inputs_after, inputs)
+        outputs = _returned(result.outputs, result.inputs_after, inputs)
+        return like((*arrays, *named.values()), outputs)
 
     @user_frames
     def profile(self, *arrays: Any, **named: Any) -> tuple[Any, Profile]:
@@ -215,7 +249,7 @@ class CompiledKernel:
 
         timeline = time(program, result.trace)
         outputs = _returned(result.outputs, result.inputs_after, inputs)
-        return outputs, profile(program, timeline)
+        return like((*arrays, *named.values()), outputs), profile(program, timeline)
 
     @user_frames
     def save(self, path: Any) -> None:
@@ -253,7 +287,7 @@ class CompiledKernel:
                 f"{len(arrays)} by position and {', '.join(named) or 'none'} by name",
             )
         rest = dict(zip(names, arrays)) | named
-        return [_array(rest[name], name) for name in names]
+        return [as_numpy(rest[name], name) for name in names]
 
     def _run(self, inputs: list[np.ndarray]) -> tuple[Program, RunResult]:
         checked, native = settings.checks_wanted(), settings.native_wanted()
@@ -392,7 +426,8 @@ def _profile(kernel: Kernel, /, *args: Any, **kwargs: Any) -> tuple[Any, Profile
 
 @user_frames
 def _run_device(kernel: Kernel, /, *args: Any, **kwargs: Any) -> Any:
-    return compile(kernel, *args, **kwargs)(*tensor_arguments(kernel, args, kwargs))
+    arguments = bind_arguments(kernel.function, args, kwargs)
+    return kernel.compiled(arguments)(*arrays_in(arguments))
 
 
 @user_frames
@@ -400,9 +435,10 @@ def _run_reference(kernel: Kernel, /, *args: Any, **kwargs: Any) -> Any:
     from nki.reference import run
 
     traced = kernel.trace(*args, **kwargs)
-    inputs = tensor_arguments(kernel, args, kwargs)
+    given = arrays_in(bind_arguments(kernel.function, args, kwargs))
+    inputs = [as_numpy(array) for array in given]
     result = run(traced, inputs, {}, settings.checks_wanted(), settings.native_wanted())
-    return _returned(result.outputs, result.inputs_after, inputs)
+    return like(given, _returned(result.outputs, result.inputs_after, inputs))
 
 
 @user_frames
@@ -414,7 +450,8 @@ def _run_eager(kernel: Kernel, /, *args: Any, **kwargs: Any) -> Any:
     _check_cores(kernel.cores, target)
     checked, native = settings.checks_wanted(), settings.native_wanted()
     outputs, after = run_eager(kernel.function, arguments, target, kernel.cores, checked, native)
-    return _returned(outputs, after, tensor_arguments(kernel, args, kwargs))
+    given = arrays_in(arguments)
+    return like(given, _returned(outputs, after, [as_numpy(array) for array in given]))
 
 
 _RUNNERS: dict[str, Callable[..., Any]] = {
@@ -428,23 +465,13 @@ def tensor_arguments(
     kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> list[np.ndarray]:
     """The arguments that are arrays, in parameter order, nested containers included."""
-    from nki.trace.call import arrays_in
-
-    return [np.asarray(array) for array in arrays_in(bind_arguments(kernel.function, args, kwargs))]
-
-
-def _array(value: Any, name: str) -> np.ndarray:
-    if isinstance(value, np.ndarray):
-        return value
-    if hasattr(value, "__array__"):
-        return np.asarray(value)
-    raise NeuronError("not-a-tensor", f"{name} is a {type(value).__name__}, not an array")
+    return [as_numpy(array) for array in arrays_in(bind_arguments(kernel.function, args, kwargs))]
 
 
 def _returned(outputs: list[np.ndarray], after: list[Any], inputs: list[np.ndarray]) -> Any:
     """Update inputs that were written to; one array, or a tuple of several."""
     for array, new in zip(inputs, after):
-        if new is not None and new is not array:
+        if new is not None and new is not array and array.flags.writeable:
             array[...] = new
     if not outputs:
         return None

@@ -18,6 +18,7 @@ from isa.enums import Memory
 from isa.errors import NeuronError
 from isa.spec import Operation
 from isa.target import Target
+from nki.arrays import as_numpy
 from nki.interpreter import Interpreter
 from nki.ir.nodes import Access, Op, Register, Tensor
 from nki.language.layout import dense_strides
@@ -315,7 +316,7 @@ class _Launch:
                 why="Eager mode computes with values.",
                 hint="Pass an array.",
             )
-        array = np.asarray(value)
+        array = as_numpy(value, name)
         spec = spec_of(array, name)
         memory, core = (Memory.private_hbm, 0) if self.cores == 1 else (Memory.shared_hbm, None)
         tensor = self.tensor(name, memory, spec.dtype, spec.shape, None, core, None, role="input")

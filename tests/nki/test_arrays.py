@@ -1,0 +1,91 @@
+"""Arrays of NumPy, torch and jax: what goes in comes out, and inputs change in place."""
+
+import numpy as np
+import pytest
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+MODES = ("device", "reference", "eager")
+DTYPES = ("float32", "bfloat16", "float16", "int32", "uint8", "float8_e5m2")
+A = np.arange(6).reshape(2, 3)
+
+
+@nki.jit(platform_target="trn2")
+def doubled(a):
+    tile = nl.load(a)
+    nisa.tensor_tensor(dst=tile, data1=tile, data2=tile, op=nl.add)
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    nl.store(out, tile)
+    return out
+
+
+@nki.jit(platform_target="trn2")
+def updated(a, b):
+    """Writes to `a`; returns `b` and `a`."""
+    nisa.dma_copy(dst=a[0:1], src=b)
+    out = nl.ndarray(b.shape, dtype=b.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=b)
+    return out, a
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_torch(mode, dtype):
+    torch = pytest.importorskip("torch")
+    tensor = torch.tensor(A.tolist()).to(getattr(torch, dtype))
+    result = nki.simulate(doubled, mode=mode)(tensor)
+    assert isinstance(result, torch.Tensor) and result.dtype == tensor.dtype
+    np.testing.assert_array_equal(result.to(torch.float32).numpy(), 2 * A)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_torch_tensors_are_updated_in_place(mode, dtype):
+    torch = pytest.importorskip("torch")
+    a = torch.zeros(2, 3, dtype=getattr(torch, dtype))
+    b = torch.ones(1, 3, dtype=a.dtype)
+    out, after = nki.simulate(updated, mode=mode)(a, b)
+    np.testing.assert_array_equal(a.to(torch.float32).numpy(), [[1, 1, 1], [0, 0, 0]])
+    assert torch.equal(after, a) and torch.equal(out, b)
+
+
+def test_torch_tensor_that_needs_a_gradient_and_is_no_contiguous_view():
+    torch = pytest.importorskip("torch")
+    a = torch.arange(6, dtype=torch.float32).reshape(3, 2).requires_grad_().t()
+    np.testing.assert_array_equal(doubled(a).numpy(), 2 * a.detach().numpy())
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_jax(mode, dtype):
+    jax = pytest.importorskip("jax")
+    array = jax.numpy.asarray(A).astype(dtype)
+    result = nki.simulate(doubled, mode=mode)(array)
+    assert isinstance(result, jax.Array) and result.dtype == array.dtype
+    np.testing.assert_array_equal(np.asarray(result).astype(np.float32), 2 * A)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_a_kernel_writes_to_a_jax_array_is_returned(mode):
+    jax = pytest.importorskip("jax")
+    a, b = jax.numpy.zeros((2, 3)), jax.numpy.ones((1, 3))
+    _, after = nki.simulate(updated, mode=mode)(a, b)
+    np.testing.assert_array_equal(after, [[1, 1, 1], [0, 0, 0]])
+    np.testing.assert_array_equal(a, np.zeros((2, 3)))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_numpy_arrays_are_updated_in_place(mode):
+    a, b = np.zeros((2, 3), np.float32), np.ones((1, 3), np.float32)
+    out, after = nki.simulate(updated, mode=mode)(a, b)
+    np.testing.assert_array_equal(a, [[1, 1, 1], [0, 0, 0]])
+    np.testing.assert_array_equal(after, a)
+    np.testing.assert_array_equal(out, b)
+
+
+def test_what_is_no_array():
+    compiled = nki.compile(doubled, nki.TensorSpec((2, 3), nl.float32))
+    with pytest.raises(nki.NeuronError, match="a is a list"):
+        compiled([[1, 2, 3], [4, 5, 6]])
