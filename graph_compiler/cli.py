@@ -258,11 +258,10 @@ def _write_all(stream: Any, data: bytes) -> None:
 @options.seed
 @click.option(
     "--executor",
-    default="reference",
-    show_default=True,
     metavar="NAME",
-    help="What computes the outputs: reference (NumPy, instruction by instruction) or xla (needs "
-    "the extra `jax`).",
+    help="What computes the outputs: host (compiled for this CPU), reference (NumPy, instruction "
+    "by instruction, any number of ranks) or xla (needs the extra `jax`). Default: host for one "
+    "rank, reference for several.",
 )
 @click.option(
     "--compare",
@@ -300,7 +299,7 @@ def run_command(
     file: str,
     inputs: tuple[str, ...],
     seed: int,
-    executor: str,
+    executor: str | None,
     compare: str | None,
     tolerance: float | None,
     ranks: int,
@@ -313,12 +312,13 @@ def run_command(
     Example:
 
     \b
-      nki hlo run model.hlo.pb --input 'tokens=@tokens.npy' --compare xla
+      nki hlo run model.hlo.pb --input 'tokens=@tokens.npy' --compare reference
     """
-    from graph_compiler.runs import Run, chosen_executor
+    from graph_compiler.runs import Run, chosen_executor, default_executor
     from nki.cli.output_files import check_folder_writable, save_arrays
 
     check_folder_writable(folder)
+    executor = executor or default_executor(ranks)
     first = chosen_executor(executor, ranks)
     second = None if compare is None else chosen_executor(compare, ranks)
     run = Run.prepared(file, inputs, seed, ranks, partitions)

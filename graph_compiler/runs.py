@@ -10,6 +10,7 @@ import numpy as np
 
 from graph_compiler.description import leaves
 from graph_compiler.evaluate import evaluate
+from graph_compiler.execute import execute
 from graph_compiler.frontends import xla
 from graph_compiler.hlo.operators.row import Array, Value
 from graph_compiler.hlo.sniff import load
@@ -128,6 +129,10 @@ class Run:
         return Report(data, sections)
 
 
+def _host(run: Run) -> list[Array]:
+    return execute(run.module, *run.values, seed=run.seed)
+
+
 def _reference(run: Run) -> list[Array]:
     return evaluate(
         run.module, *run.values, ranks=run.ranks, partitions=run.partitions, seed=run.seed
@@ -145,11 +150,16 @@ def _by_xla(run: Run) -> list[Array]:
     return xla.run(run.module, *run.values)
 
 
-EXECUTORS: dict[str, Executor] = {"reference": _reference, "xla": _by_xla}
+EXECUTORS: dict[str, Executor] = {"host": _host, "reference": _reference, "xla": _by_xla}
 """Who can compute a graph, by the name on the command line."""
 
 _SEVERAL_RANKS = frozenset({"reference"})
 """Executors that simulate several ranks."""
+
+
+def default_executor(ranks: int) -> str:
+    """The fastest executor that simulates so many ranks."""
+    return "host" if ranks == 1 else "reference"
 
 
 def chosen_executor(name: str, ranks: int) -> Executor:

@@ -242,16 +242,28 @@ def test_run_takes_given_values_and_seeds_the_rest(
     assert [row["dtype"] for row in one] == ["f32", "bf16", "pred"]
 
 
-def test_run_compares_with_xla(
+@pytest.mark.parametrize("executor", ["host", "reference"])
+@pytest.mark.parametrize("other", ["reference", "xla"])
+def test_run_compares_with_another_executor(
+    capsys: pytest.CaptureFixture[str], graph: Path, executor: str, other: str
+) -> None:
+    if other == "xla":
+        pytest.importorskip("jax", reason="jax is not installed (pip install 'opennki[jax]')")
+    code, data = run_json(capsys, "run", graph, "--executor", executor, "--compare", other)
+    assert code == 0 and [row["agrees"] for row in data["comparison"]] == [True] * 3
+    assert (data["executor"], data["compared_with"]) == (executor, other)
+
+
+def test_a_difference_is_counted_and_ends_with_1(
     capsys: pytest.CaptureFixture[str], graph: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("jax", reason="jax is not installed (pip install 'opennki[jax]')")
-    code, data = run_json(capsys, "run", graph, "--compare", "xla")
-    assert code == 0 and [row["agrees"] for row in data["comparison"]] == [True] * 3
     from graph_compiler import runs
 
-    monkeypatch.setitem(runs.EXECUTORS, "xla", lambda run: [a * 0 for a in runs._reference(run)])
-    code, out, _ = run(capsys, "run", graph, "--compare", "xla")
+    reference = runs.EXECUTORS["reference"]
+    monkeypatch.setitem(
+        runs.EXECUTORS, "reference", lambda one: [array * 0 for array in reference(one)]
+    )
+    code, out, _ = run(capsys, "run", graph, "--compare", "reference")
     assert code == 1 and "6 outside" in out
 
 
