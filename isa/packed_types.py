@@ -131,7 +131,8 @@ def packed_dtype(name: str, size: int) -> np.dtype[Any]:
     register = _entry(table, _REGISTER_DATA_TYPE, ctypes.c_int, ctypes.POINTER(_DescrProto))
     number = register(ctypes.byref(prototype))
     dtype: np.dtype[Any] = _entry(table, _DESCR_FROM_TYPE, ctypes.py_object, ctypes.c_int)(number)
-    numpy.sctypeDict[name] = dtype  # type: ignore[index]
+    names: dict[str, Any] = numpy.sctypeDict  # type: ignore[assignment]
+    names[name] = dtype
     return dtype
 
 

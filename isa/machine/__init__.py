@@ -2,6 +2,7 @@
 
 from isa.machine import (
     accumulate,
+    activation2,
     control,
     dma,
     elementwise,
@@ -22,6 +23,7 @@ from isa.spec import MACHINE_INSTRUCTIONS
 __all__ = [
     "MACHINE_INSTRUCTIONS",
     "accumulate",
+    "activation2",
     "control",
     "dma",
     "elementwise",

@@ -120,6 +120,10 @@ ACTIVATE = Cost(
         Case("activation_function_ns + Max(columns - 1, 0)*activation_operand_ns"),
     ),
 )
+ACTIVATE_2 = Cost(
+    Case(_STREAM, source="not published: as activation", assumed=True),
+    completion=(Case("activation_function_ns + Max(columns - 1, 0)*activation_operand_ns"),),
+)
 READ_ACCUMULATOR = Cost(
     Case("accumulator_read_issue_ns", "generation >= 3", _MEASURED, unit="ns"),
     Case("MIN_II", source=_DOCUMENTED + " (activation_reduce)"),

@@ -2,6 +2,7 @@
 
 from isa.operations import (
     accumulate,
+    activation2,
     control,
     dma,
     gather,
@@ -21,6 +22,7 @@ from isa.spec import OPERATIONS
 __all__ = [
     "OPERATIONS",
     "accumulate",
+    "activation2",
     "control",
     "dma",
     "gather",

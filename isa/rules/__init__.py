@@ -11,6 +11,11 @@ from isa.rules.accumulate import (
     operator_among,
     result_of_reduction,
 )
+from isa.rules.activation2 import (
+    ACTIVATE2_IMMEDIATES,
+    ACTIVATE2_OPERATORS,
+    ACTIVATE2_REDUCTION,
+)
 from isa.rules.array import (
     MATMUL_MX_SIZES,
     MATMUL_MX_TILING,
@@ -93,6 +98,9 @@ from isa.rules.sizes import (
 )
 
 __all__ = [
+    "ACTIVATE2_IMMEDIATES",
+    "ACTIVATE2_OPERATORS",
+    "ACTIVATE2_REDUCTION",
     "ACTIVATION_BIAS",
     "ACTIVATION_REDUCE_OPERATOR",
     "BARRIER_CORES",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isa.enums import ReduceCommand
-from isa.machine import control, dma, elementwise, gpsimd, scalar, tensor, vector
+from isa.machine import activation2, control, dma, elementwise, gpsimd, scalar, tensor, vector
 from isa.spec import MachineInstruction
 from simulator.checks.marks import Tracked
 from simulator.oracle.gpsimd import affine_mask
@@ -240,7 +240,16 @@ def _transpose_stationary(use: Use) -> None:
 
 @propagates(scalar.Activate)
 def _activate(use: Use) -> None:
-    dst, command = use.operand(0), use.values[5]
+    _activation(use, use.values[5])
+
+
+@propagates(activation2.Activate2)
+def _activate2(use: Use) -> None:
+    _activation(use, use.values[11])
+
+
+def _activation(use: Use, command: ReduceCommand) -> None:
+    dst = use.operand(0)
     shape = dst.view.shape
     mask = _combined(use, shape)
     dst.write(mask)
