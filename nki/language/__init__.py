@@ -42,7 +42,9 @@ from nki.language.matrices import load_transpose2d, matmul, shared_identity_matr
 from nki.language.normalisation import rms_norm, softmax
 from nki.language.objects import NKIObject
 from nki.language.operators import OPERATORS
+from nki.language.printing import device_print
 from nki.language.program import no_reorder, num_programs, program_id, program_ndim
+from nki.language.random import dropout, rand, random_seed
 from nki.language.ranges import (
     affine_range,
     dynamic_range,
@@ -80,6 +82,8 @@ __all__ = [
     "bfloat16",
     "bool_",
     "broadcast_to",
+    "dropout",
+    "device_print",
     "ds",
     "dynamic_range",
     "empty_like",
@@ -119,6 +123,8 @@ __all__ = [
     "program_id",
     "program_ndim",
     "psum",
+    "rand",
+    "random_seed",
     "rms_norm",
     "sbuf",
     "sequential_range",

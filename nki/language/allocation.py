@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from math import gcd
 from typing import Any
 
 from isa.affine import Affine, Polynomial, bounds
@@ -159,7 +160,7 @@ def _address(address: Any, partitions: int, limit: int) -> tuple[int, int]:
 def zeros(
     shape: Sequence[Any], dtype: Any, buffer: Memory = Memory.sbuf, name: str = ""
 ) -> NkiTensor:
-    """A new on-chip tensor filled with zeros.
+    """A new tensor filled with zeros, by way of SBUF where it is in HBM.
 
     >>> import nki, nki.language as nl
     >>> @nki.jit
@@ -176,7 +177,7 @@ def zeros(
 def ones(
     shape: Sequence[Any], dtype: Any, buffer: Memory = Memory.sbuf, name: str = ""
 ) -> NkiTensor:
-    """A new on-chip tensor filled with ones.
+    """A new tensor filled with ones, by way of SBUF where it is in HBM.
 
     >>> import nki, nki.language as nl
     >>> @nki.jit
@@ -197,7 +198,7 @@ def full(
     buffer: Memory = Memory.sbuf,
     name: str = "",
 ) -> NkiTensor:
-    """A new on-chip tensor filled with one value.
+    """A new tensor filled with one value, by way of SBUF where it is in HBM.
 
     >>> import nki, nki.language as nl
     >>> @nki.jit
@@ -217,10 +218,58 @@ def _filled(
     from nki.isa.calls import emit
 
     context = current("a nki.language allocation")
-    tensor = allocate(context, shape, dtype, buffer, name, None, location)
-    if DTYPES[tensor.dtype].kind is DTypeKind.float:
+    dtype = normalise(dtype)
+    if DTYPES[dtype].kind is DTypeKind.float:
         value = float(value)
-    emit(context, Memset, {"dst": tensor, "value": value}, location)
+
+    def fill(tile: NkiTensor) -> None:
+        emit(context, Memset, {"dst": tile, "value": value}, location)
+
+    return fill_in_parts(context, shape, dtype, buffer, name, location, fill, same=True)
+
+
+_STAGED_ELEMENTS = 8192
+"""Elements a partition of an SBUF tile through which a tensor in HBM is filled."""
+
+_STAGE = "stage"
+"""Name of such a tile."""
+
+
+def fill_in_parts(
+    context: Context,
+    shape: Any,
+    dtype: str,
+    buffer: Any,
+    name: str,
+    location: Location,
+    fill: Callable[[NkiTensor], None],
+    same: bool = False,
+) -> NkiTensor:
+    """A new tensor that `fill` fills: as a whole on chip, else SBUF tiles that are copied to it.
+
+    With `same` all elements are the same, so that one column serves for all.
+    """
+    from nki.isa.calls import emit
+
+    tensor = allocate(context, shape, dtype, buffer, name, None, location)
+    if tensor.on_chip:
+        fill(tensor)
+        return tensor
+    size = tensor.size
+    rows = gcd(size, context.target.partitions.value) if isinstance(size, int) else 1
+    matrix = tensor.reshape((rows, size // rows))
+    columns = matrix.shape[1]
+    if same:
+        tile = allocate(context, (rows, 1), dtype, Memory.sbuf, _STAGE, None, location)
+        fill(tile)
+        repeated = tile.broadcast(1, columns)
+        emit(context, DmaCopy, {"dst": matrix, "src": repeated}, location)
+        return tensor
+    for start in range(0, columns, _STAGED_ELEMENTS):
+        part = matrix[:, start : start + _STAGED_ELEMENTS]
+        tile = allocate(context, part.shape, dtype, Memory.sbuf, _STAGE, None, location)
+        fill(tile)
+        emit(context, DmaCopy, {"dst": part, "src": tile}, location)
     return tensor
 
 

@@ -17,6 +17,7 @@ from isa.enums import Engine
 from isa.errors import NeuronError
 from isa.spec import MachineInstruction
 from simulator.checks import (  # noqa: F401 (each registers its rows)
+    debug_rows,
     gather_rows,
     mx_rows,
     random_rows,

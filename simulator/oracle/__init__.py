@@ -21,6 +21,7 @@ import numpy as np
 from simulator.oracle import (  # noqa: F401  (each registers its kernels)
     accumulate,
     activation2,
+    debug,
     dma,
     elementwise,
     gather,

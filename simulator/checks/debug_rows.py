@@ -1,0 +1,11 @@
+"""What is printed may be seen: printing uninitialised elements is a finding."""
+
+from __future__ import annotations
+
+from isa.machine import debug
+from simulator.checks.propagation import Use, propagates
+
+
+@propagates(debug.PrintTensor)
+def _print_tensor(use: Use) -> None:
+    use.read(use.operand(0))

@@ -1,0 +1,21 @@
+"""What a running program prints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from isa.machine import debug
+from simulator.machine import CoreState
+from simulator.oracle.table import kernel
+
+Array = np.ndarray[Any, Any]
+
+
+@kernel(debug.PrintTensor)
+def print_tensor(state: CoreState, tensor: Array, prefix: tuple[int, ...]) -> None:
+    """The message, marked on other cores than the first, and the elements as NumPy prints them."""
+    message = "".join(map(chr, prefix))
+    core = f" (core {state.number})" if state.number else ""
+    print(f"{message}{core}\n{np.asarray(tensor)}", flush=True)
