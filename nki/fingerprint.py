@@ -91,7 +91,7 @@ class _Walk:
             return frozenset(self.content(item) for item in value)
         return tuple(self.content(item, tensors) for item in value)
 
-    def _object(self, value: Any, kind: type, tensors: bool) -> Hashable:
+    def _object(self, value: Any, kind: type, tensors: bool) -> Any:
         function = getattr(value, "function", None)
         if isinstance(function, FunctionType):  # a kernel
             return kind, self.content(function)
@@ -132,7 +132,7 @@ class _Walk:
             tuple(outside),
         )
 
-    def _class(self, kind: type) -> Hashable:
+    def _class(self, kind: type) -> Any:
         if _is_library(kind):
             return kind
         members = {
@@ -143,7 +143,7 @@ class _Walk:
         bases = tuple(self.content(base) for base in kind.__bases__)
         return kind, bases, tuple((n, self._member(m)) for n, m in members.items())
 
-    def _member(self, member: Any) -> Hashable:
+    def _member(self, member: Any) -> Any:
         """An attribute of a class; descriptors that Python makes for fields count as nothing."""
         function = getattr(member, "__func__", getattr(member, "fget", member))
         if isinstance(function, FunctionType):

@@ -6,6 +6,7 @@ from typing import Any
 
 from nki.errors import user_frames
 from nki.kernel import Kernel, as_kernel, simulate
+from nki.superseded import hint
 
 
 class Simulation:
@@ -38,6 +39,7 @@ def cpu_simulate(kernel: Any) -> Simulation:
     >>> nki.cpu_simulate(copy)[1](a=np.ones((1, 3), np.float32))
     array([[1., 1., 1.]], dtype=float32)
     """
+    hint("nki.cpu_simulate")
     return Simulation(as_kernel(kernel))
 
 

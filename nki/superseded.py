@@ -34,29 +34,67 @@ class MigrationWarning(DeprecationWarning):
     """A kernel uses a spelling that a newer version of NKI replaced; the message names both."""
 
 
-_BY_HAND = "the body becomes a function that gets the value of the iteration"
+MODULES: tuple[Superseded, ...] = (
+    Superseded("nki.isa.constants", "nki.isa", "0.3"),
+    Superseded("nki.dtype", "nki.language", "0.4"),
+    Superseded("nki.tensor", "nki.language", "0.4"),
+    Superseded(
+        "neuronxcc.nki",
+        "nki",
+        "0.2",
+        False,
+        "the first-generation API: instructions return tiles there and take dst= here; see "
+        "SDK nki/migration/index.rst",
+    ),
+)
+"""Modules whose names are all in another one, under the same names."""
 
 SUPERSEDED: tuple[Superseded, ...] = (
-    Superseded("nki.isa.constants.dge_mode", "nki.isa.dge_mode", "0.3"),
-    Superseded("nki.isa.constants.oob_mode", "nki.isa.oob_mode", "0.3"),
-    Superseded("nki.isa.constants.matmul_perf_mode", "nki.isa.matmul_perf_mode", "0.3"),
-    Superseded("nki.isa.constants.engine", "nki.isa.engine", "0.3"),
-    Superseded("nki.isa.constants.reduce_cmd", "nki.isa.reduce_cmd", "0.3"),
-    Superseded("nki.isa.constants.nc_version", "nki.isa.nc_version", "0.3"),
-    Superseded("nki.isa.constants.dma_engine", "nki.isa.dma_engine", "0.3"),
+    *(
+        Superseded(f"nki.isa.constants.{name}", f"nki.isa.{name}", "0.3")
+        for name in (
+            "dge_mode",
+            "dma_engine",
+            "engine",
+            "matmul_perf_mode",
+            "nc_version",
+            "oob_mode",
+            "reduce_cmd",
+        )
+    ),
     Superseded("nki.typing.tensor", "nki.language.NkiTensor", "0.2"),
     Superseded("nki.typing.mutable_tensor", "nki.language.NkiTensor", "0.2"),
-    Superseded("nki.tensor.NkiTensor", "nki.language.NkiTensor", "0.4"),
     Superseded("nki.cpu_simulate", "nki.simulate", "0.4"),
     Superseded("nki.language.bool", "nki.language.bool_", "0.4"),
     Superseded("nki.language.range", "range", "0.4"),
-    Superseded("nki.language.dynamic_range", "nki.language.fori_loop", "0.6", False, _BY_HAND),
+    Superseded(
+        "nki.language.dynamic_range",
+        "nki.language.fori_loop",
+        "0.6",
+        False,
+        "the body becomes a function that gets the value of the iteration",
+    ),
     Superseded(
         "nki.language.tile_size.total_available_sbuf_size",
         "nki.language.tile_size.sbuf_fmax_bytes",
         "0.4",
     ),
+    Superseded(
+        "nki.isa.tensor_copy_dynamic_src",
+        "nki.isa.tensor_copy",
+        "0.4",
+        False,
+        "give the offset as src.ap(..., scalar_offset=...)",
+    ),
+    Superseded(
+        "nki.isa.tensor_copy_dynamic_dst",
+        "nki.isa.tensor_copy",
+        "0.4",
+        False,
+        "give the offset as dst.ap(..., scalar_offset=...)",
+    ),
 )
+"""Names that another name replaces."""
 
 _HINTS = {row.old: row for row in SUPERSEDED}
 
@@ -71,7 +109,7 @@ def hint(old: str) -> None:
         MigrationWarning,
         frame.f_code.co_filename,
         frame.f_lineno,
-        module=frame.f_globals.get("__name__"),
+        module=frame.f_globals.get("__name__") or "<unknown>",
         registry=frame.f_globals.setdefault("__warningregistry__", {}),
     )
 

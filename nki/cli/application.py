@@ -22,6 +22,7 @@ from nki.cli.exit_codes import CLOSED, INTERRUPTED, USAGE, exit_code_table
 from nki.cli.failure import Presentation, keep_frames, report_failure, report_usage
 from nki.cli.ir import ir_command
 from nki.cli.isa import isa_command
+from nki.cli.migrate import migrate_command
 from nki.cli.profile import profile_command
 from nki.cli.run import run_command
 
@@ -32,6 +33,7 @@ COMMANDS = (
     ir_command,
     disasm_command,
     isa_command,
+    migrate_command,
     errors_command,
     doctor_command,
 )

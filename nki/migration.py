@@ -1,0 +1,256 @@
+"""Superseded spellings in a source file: where they are, and the file without them.
+
+Names are resolved through the file's imports, so `nl.bool` is found whatever `nki.language` is
+called, and a variable that happens to be called `nl` is not. Positions come from the syntax tree;
+everything else in the file stays as it is, byte for byte.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from nki.superseded import MODULES, SUPERSEDED, Superseded
+
+_NAMES = {row.old: row for row in SUPERSEDED}
+_MODULES = {row.old: row for row in MODULES}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One superseded spelling: at `line` and `column` (from 1 and 0) stands `old`; `replacement`
+    is what to write there instead, None when it is for the author to do (`note` says how)."""
+
+    line: int
+    column: int
+    old: str
+    new: str
+    since: str
+    note: str
+    replacement: str | None
+    start: int
+    end: int
+
+
+def findings(source: str, filename: str = "<source>") -> list[Finding]:
+    """Every superseded spelling of a source text, in order. Raises SyntaxError.
+
+    >>> text = "import nki.language as nl\\nmask = nl.bool\\n"
+    >>> [(f.line, f.old, f.replacement) for f in findings(text)]
+    [(2, 'nki.language.bool', 'nl.bool_')]
+    """
+    tree = ast.parse(source, filename)
+    found = sorted(_Finder(source, tree).run(), key=lambda f: (f.start, -f.end))
+    return [f for i, f in enumerate(found) if i == 0 or f.start >= found[i - 1].end]
+
+
+def migrated(source: str, filename: str = "<source>") -> str:
+    """The source text with every spelling replaced that has a replacement.
+
+    >>> print(migrated("from nki.isa.constants import oob_mode"))
+    from nki.isa import oob_mode
+    """
+    result, position = [], 0
+    for finding in findings(source, filename):
+        if finding.replacement is not None:
+            result += [source[position : finding.start], finding.replacement]
+            position = finding.end
+    return "".join(result) + source[position:]
+
+
+class _Finder:
+    """Walks one syntax tree. `names` maps a variable to the dotted name that an import bound."""
+
+    def __init__(self, source: str, tree: ast.Module) -> None:
+        self.source = source
+        self.tree = tree
+        lines = io.StringIO(source, newline="").readlines()
+        self.offsets = [0]
+        for line in lines:
+            self.offsets.append(self.offsets[-1] + len(line))
+        self.lines = lines
+        self.names = dict(_imported(tree))
+
+    def run(self) -> Iterator[Finding]:
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.ImportFrom):
+                yield from self._import_from(node)
+            elif isinstance(node, ast.Import):
+                yield from self._import(node)
+            elif isinstance(node, ast.Call):
+                yield from self._simulation(node)
+            elif isinstance(node, (ast.Attribute, ast.Name)):
+                yield from self._name(node)
+
+    # Imports
+
+    def _import_from(self, node: ast.ImportFrom) -> Iterator[Finding]:
+        module = node.module or ""
+        row = _module(module)
+        if row is not None:
+            start, end = self._word(node, module)
+            yield self._finding(row, start, end, _renamed(module, row))
+            return
+        for alias in node.names:
+            dotted = f"{module}.{alias.name}"
+            row = _module(dotted) or _NAMES.get(dotted)
+            if row is None:
+                continue
+            start, end = self._span(alias)
+            home, _, name = row.new.rpartition(".")
+            replacement = None
+            if home == module and alias.asname is not None:
+                replacement = f"{name} as {alias.asname}"
+            yield self._finding(row, start, end, replacement, _BY_IMPORT)
+
+    def _import(self, node: ast.Import) -> Iterator[Finding]:
+        for alias in node.names:
+            row = _module(alias.name)
+            if row is None:
+                continue
+            start, _ = self._span(alias)
+            new = _renamed(alias.name, row)
+            yield self._finding(row, start, start + len(alias.name), new)
+
+    # Uses
+
+    def _name(self, node: ast.Attribute | ast.Name) -> Iterator[Finding]:
+        dotted = self._dotted(node)
+        if dotted is None:
+            return
+        start, end = self._span(node)
+        row = _NAMES.get(dotted)
+        if row is not None and isinstance(node, ast.Attribute):
+            module = _module(dotted.rpartition(".")[0])
+            if module is not None and module.rewrite and self._is_alias(node.value):
+                return  # the import changes, and the name stays
+            yield self._finding(row, start, end, self._spelled(row.new))
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            module = _MODULES.get(dotted)
+            if module is not None and not self._is_alias(node):
+                yield self._finding(module, start, end, self._spelled(module.new))
+
+    def _simulation(self, node: ast.Call) -> Iterator[Finding]:
+        """`nki.cpu_simulate(kernel)[lnc]` becomes `nki.simulate(kernel[lnc])`."""
+        part = node.func
+        if not isinstance(part, ast.Subscript) or not isinstance(part.value, ast.Call):
+            return
+        inner = part.value
+        row = _NAMES.get(self._dotted(inner.func) or "")
+        if row is None or row.new != "nki.simulate" or len(inner.args) != 1 or inner.keywords:
+            return
+        function, kernel, lnc = (self._text(n) for n in (inner.func, inner.args[0], part.slice))
+        if isinstance(inner.args[0], (ast.Lambda, ast.IfExp, ast.BoolOp, ast.BinOp)):
+            kernel = f"({kernel})"
+        name = self._spelled(row.new) or function
+        start, end = self._span(part)
+        yield self._finding(row, start, end, f"{name}({kernel}[{lnc}])")
+
+    # Names
+
+    def _is_alias(self, node: ast.expr) -> bool:
+        """Whether an expression is one variable that an import statement bound to a module."""
+        return isinstance(node, ast.Name) and "." in self.names.get(node.id, "")
+
+    def _dotted(self, node: ast.expr) -> str | None:
+        """The dotted name that an expression stands for, through the imports."""
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name) or node.id not in self.names:
+            return None
+        return ".".join([self.names[node.id], *reversed(parts)])
+
+    def _spelled(self, dotted: str) -> str | None:
+        """A dotted name under the names of this file; None when nothing imports its module."""
+        if "." not in dotted:
+            return dotted
+        found = [
+            (len(known), variable + dotted[len(known) :])
+            for variable, known in self.names.items()
+            if dotted == known or dotted.startswith(known + ".")
+        ]
+        return max(found)[1] if found else None
+
+    # Places
+
+    def _finding(
+        self, row: Superseded, start: int, end: int, replacement: str | None, note: str = ""
+    ) -> Finding:
+        line = next(n for n in range(len(self.offsets), 0, -1) if self.offsets[n - 1] <= start)
+        if not row.rewrite:
+            replacement = None
+        by_hand = row.note or note or f"write {row.new}"
+        return Finding(
+            line,
+            start - self.offsets[line - 1],
+            row.old,
+            row.new,
+            row.since,
+            "" if replacement is not None else by_hand,
+            replacement,
+            start,
+            end,
+        )
+
+    def _span(self, node: ast.expr | ast.alias) -> tuple[int, int]:
+        """First and one-after-last character of a node; the tree counts columns in bytes."""
+        end_line, end_column = node.end_lineno, node.end_col_offset
+        assert end_line is not None and end_column is not None
+        return self._offset(node.lineno, node.col_offset), self._offset(end_line, end_column)
+
+    def _offset(self, line: int, column: int) -> int:
+        text = self.lines[line - 1].encode("utf-8")[:column].decode("utf-8")
+        return self.offsets[line - 1] + len(text)
+
+    def _text(self, node: ast.expr) -> str:
+        start, end = self._span(node)
+        return self.source[start:end]
+
+    def _word(self, node: ast.ImportFrom, module: str) -> tuple[int, int]:
+        """Where the module's name stands in `from module import ...`."""
+        start = self._offset(node.lineno, node.col_offset)
+        tokens = tokenize.generate_tokens(io.StringIO(self.source[start:]).readline)
+        next(tokens)
+        first = next(tokens)
+        row, column = first.start
+        lines = self.source[start:].splitlines(keepends=True)
+        begin = start + sum(len(line) for line in lines[: row - 1]) + column
+        return begin, begin + len(module)
+
+
+_BY_IMPORT = "rename the import and its uses together"
+
+
+def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """(variable, dotted name) of every import of this project's or the vendor's packages."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                first = alias.name.partition(".")[0]
+                if first in ("nki", "neuronxcc"):
+                    yield (alias.asname, alias.name) if alias.asname else (first, first)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            module = node.module or ""
+            if module.partition(".")[0] in ("nki", "neuronxcc"):
+                for alias in node.names:
+                    yield alias.asname or alias.name, f"{module}.{alias.name}"
+
+
+def _module(name: str) -> Superseded | None:
+    """The row of a module or of one that it is in."""
+    for old, row in _MODULES.items():
+        if name == old or name.startswith(old + "."):
+            return row
+    return None
+
+
+def _renamed(name: str, row: Superseded) -> str:
+    return row.new + name[len(row.old) :]
+
+
+__all__ = ["Finding", "findings", "migrated"]

@@ -1,0 +1,185 @@
+"""Superseded spellings: they work with a hint, and `nki migrate` replaces them exactly."""
+
+import ast
+import json
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+import nki
+from nki.cli.application import run
+from nki.migration import findings, migrated
+from nki.superseded import SUPERSEDED, MigrationWarning
+
+REWRITES = [
+    ("import nki.language as nl\nx = nl.bool\n", "import nki.language as nl\nx = nl.bool_\n"),
+    (
+        "import nki.language\nx = nki.language.bool\n",
+        "import nki.language\nx = nki.language.bool_\n",
+    ),
+    (
+        "from nki import language\nx = language.bool\n",
+        "from nki import language\nx = language.bool_\n",
+    ),
+    (
+        "import nki.language as nl\nfor i in nl.range(3): pass\n",
+        "import nki.language as nl\nfor i in range(3): pass\n",
+    ),
+    (
+        "from nki.isa.constants import dge_mode, oob_mode  # both\n",
+        "from nki.isa import dge_mode, oob_mode  # both\n",
+    ),
+    (
+        "from nki.isa.constants import (\n    dge_mode as d,\n)\nd.hwdge\n",
+        "from nki.isa import (\n    dge_mode as d,\n)\nd.hwdge\n",
+    ),
+    (
+        "import nki.isa.constants as c\nx = c.oob_mode.skip\n",
+        "import nki.isa as c\nx = c.oob_mode.skip\n",
+    ),
+    (
+        "import nki\nimport nki.isa as nisa\nx = nisa.constants.oob_mode.skip\n",
+        "import nki\nimport nki.isa as nisa\nx = nisa.oob_mode.skip\n",
+    ),
+    ("import nki.dtype as nt\nx = nt.float32\n", "import nki.language as nt\nx = nt.float32\n"),
+    (
+        "import nki\ndef f(x: nki.dtype = nki.dtype.float32): pass\n",
+        "import nki\ndef f(x: nki.language = nki.language.float32): pass\n",
+    ),
+    (
+        "import nki\nr = nki.cpu_simulate(kernel)[2](a=1)\n",
+        "import nki\nr = nki.simulate(kernel[2])(a=1)\n",
+    ),
+    (
+        "import nki\nr = nki.cpu_simulate(kernel)(a)\n",
+        "import nki\nr = nki.simulate(kernel)(a)\n",
+    ),
+    (
+        "import nki.language as nl\nn = nl.tile_size.total_available_sbuf_size // 2\n",
+        "import nki.language as nl\nn = nl.tile_size.sbuf_fmax_bytes // 2\n",
+    ),
+    (
+        "import nki.language as nl\r\ns = 'é' ; x = nl.bool\r\n",
+        "import nki.language as nl\r\ns = 'é' ; x = nl.bool_\r\n",
+    ),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), REWRITES, ids=range(len(REWRITES)))
+def test_a_spelling_is_replaced_and_nothing_else(before, after):
+    assert migrated(before) == after
+    ast.parse(after)
+    assert migrated(after) == after
+    assert findings(after) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "nl = object()\nnl.bool\n",
+        "import numpy as nl\nnl.bool\n",
+        "import nki.language as nl\ntext = 'nl.bool'  # nl.bool\n",
+        "from .language import bool\nbool\n",
+    ],
+)
+def test_what_only_looks_like_a_spelling_stays(source):
+    assert findings(source) == [] and migrated(source) == source
+
+
+@pytest.mark.parametrize(
+    ("source", "old", "note"),
+    [
+        (
+            "import nki.language as nl\nfor i in nl.dynamic_range(r): pass\n",
+            "nki.language.dynamic_range",
+            "body",
+        ),
+        ("import neuronxcc.nki.language as nl\n", "neuronxcc.nki", "first-generation"),
+        ("from neuronxcc import nki\n", "neuronxcc.nki", "first-generation"),
+        (
+            "import nki.isa as nisa\nnisa.tensor_copy_dynamic_src(a)\n",
+            "nki.isa.tensor_copy_dynamic_src",
+            "scalar_offset",
+        ),
+        ("import nki.typing as nt\nx: nt.tensor\n", "nki.typing.tensor", "nki.language.NkiTensor"),
+    ],
+)
+def test_what_is_left_to_the_author(source, old, note):
+    (finding,) = findings(source)
+    assert finding.old == old and finding.replacement is None and note in finding.note
+    assert migrated(source) == source
+
+
+def test_the_command(tmp_path, capsys):
+    path = tmp_path / "kernel.py"
+    path.write_text("import nki.language as nl\nx = nl.bool\ny = nl.dynamic_range\n")
+    before = path.read_text()
+    assert run(["migrate", "--check", str(path)]) == 0
+    assert path.read_text() == before and "nl.bool_" in capsys.readouterr().out
+    assert run(["migrate", "--json", str(path)]) == 0
+    assert path.read_text() == before.replace("nl.bool", "nl.bool_")
+    found = json.loads(capsys.readouterr().out)["findings"]
+    assert [(f["line"], f["column"], f["replacement"]) for f in found] == [
+        (2, 4, "nl.bool_"),
+        (3, 4, None),
+    ]
+    assert run(["migrate", str(tmp_path / "none.py")]) == 6
+    path.write_text("def\n")
+    assert run(["migrate", str(path)]) != 0
+
+
+USES = {
+    "nki.cpu_simulate": "nki.cpu_simulate(print)",
+    "nki.typing.tensor": "nki.typing.tensor",
+    "nki.language.bool": "nki.language.bool",
+    "nki.language.range": "nki.language.range",
+    "nki.isa.constants.oob_mode": "nki.isa.constants.oob_mode",
+}
+
+
+@pytest.mark.parametrize("old", USES)
+def test_a_superseded_spelling_works_and_says_what_replaces_it(old):
+    import nki.isa.constants
+    import nki.typing
+
+    row = next(row for row in SUPERSEDED if row.old == old)
+    with pytest.warns(MigrationWarning, match=f"use {row.new}") as caught:
+        eval(USES[old], {"nki": nki})
+    (warning,) = caught
+    assert warning.filename == "<string>"
+
+
+def test_current_spellings_do_not_warn():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _ = nki.language.bool_, nki.isa.oob_mode, nki.simulate, nki.language.float32
+
+
+FIRST_GENERATION = "import nki\nimport neuronxcc.nki.language as nl"
+
+
+def test_the_first_generation_names_its_replacement():
+    done = subprocess.run([sys.executable, "-c", FIRST_GENERATION], capture_output=True, text=True)
+    last = done.stderr.strip().splitlines()[-1]
+    assert done.returncode and last.startswith("ModuleNotFoundError: ")
+    assert "neuronxcc.nki" in last and "import nki" in last and "nki migrate" in last
+
+
+def test_the_first_generation_as_an_optional_import():
+    source = "import nki\ntry: import neuronxcc\nexcept ImportError as error: print(error.name)"
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
+    assert done.stdout == "neuronxcc\n"
+
+
+def test_a_package_of_that_name_is_imported(tmp_path):
+    (tmp_path / "neuronxcc.py").write_text("here = 1\n")
+    source = "import nki, neuronxcc\nprint(neuronxcc.here)"
+    done = subprocess.run(
+        [sys.executable, "-c", source],
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": ":".join([str(tmp_path), *filter(None, sys.path)])},
+    )
+    assert done.stdout == "1\n"
