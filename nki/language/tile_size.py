@@ -52,8 +52,9 @@ class TileSize:
 
     @property
     def gemm_moving_fmax(self) -> int:
-        """Most free elements of the moving matrix of a matmul."""
-        return self._target.moving_free_max.value
+        """Free elements of the moving matrix of a matmul whose fp32 result fits one PSUM bank: 512
+        on every target (SDK nki/get-started/about/tiling-overview.rst). gen4 takes more."""
+        return self.psum_bank_fmax
 
     @property
     def bn_stats_fmax(self) -> int:

@@ -461,3 +461,15 @@ def test_tracing_is_repeatable():
     assert same(first, second)
     assert all(isinstance(n, Op) for n in first.bodies[0])
     assert sys.getrefcount(first) < 5
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
+def test_matmul_tile_sizes_are_the_same_on_every_target(target):
+    """Kernels tile by them, and their PSUM tiles of fp32 are one bank (SDK tiling-overview.rst)."""
+    seen = []
+
+    def kernel(a):
+        seen.append((nl.tile_size.gemm_stationary_fmax, nl.tile_size.gemm_moving_fmax))
+
+    traced(kernel, (4, 4), target=target)
+    assert seen == [(128, 512)]
