@@ -22,7 +22,7 @@ from graph_compiler.execute.fusion import (
     rewritten,
     store,
 )
-from graph_compiler.execute.gemm import Gemm, block_of, has_pairs
+from graph_compiler.execute.gemm import BLOCK, Gemm, block_of, group_of, has_pairs
 from graph_compiler.execute.registers import register
 from graph_compiler.execute.steps import Call, Place, Program, item_size, place_of
 from graph_compiler.execute.views import Buffer, View, collapsed
@@ -130,11 +130,13 @@ def multiply(program: Program, product: Product, target: View, rows_step: int, b
     transposed = not (across == 1 or columns == 1)
     block_rows, vectors = block_of(rows)
     packed = product.pairs or transposed or rows > 8
-    kernel = Gemm(product.pairs, transposed, packed, block_rows, vectors, target.type)
+    length, step = product.depth_left[-1]
+    blocked = packed and depth // unit > BLOCK * 5 // 4 and length // unit >= BLOCK // 4
+    kernel = Gemm(product.pairs, transposed, packed, blocked, block_rows, vectors, target.type)
+    group = group_of(rows, columns, vectors)
     table = _offsets(product.rows, size)
     table = np.pad(table, (0, -len(table) % block_rows), mode="edge")
-    *outer, (length, step) = product.depth_left
-    runs = _offsets(outer, size)
+    runs = _offsets(product.depth_left[:-1], size)
     places = np.stack(
         [
             _offsets(product.batch[0], size),
@@ -143,7 +145,7 @@ def multiply(program: Program, product: Product, target: View, rows_step: int, b
         ],
         axis=1,
     )
-    scratch = Buffer(kernel.scratch * (depth // unit + 16) if packed else 8)
+    scratch = Buffer(kernel.scratch(rows, depth // unit, group))
     tables = [program.constant(np.ascontiguousarray(array)) for array in (places, table, runs)]
     words: list[int | Place] = [
         place_of(product.left),
@@ -163,6 +165,7 @@ def multiply(program: Program, product: Product, target: View, rows_step: int, b
         across * size,
         rows_step * item_size(target.type),
         depth // unit,
+        group,
     ]
     reads = [product.left.buffer, product.right.buffer, *tables, scratch]
     program.steps.append(Call(kernel, words, reads, [target.buffer, scratch]))

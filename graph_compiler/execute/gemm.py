@@ -9,7 +9,7 @@ patches of a convolution. A block of results stays in registers while k runs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -20,23 +20,29 @@ from simulator.native.text import Value
 LANES = 16
 """Lanes of a vector of results."""
 
-WORDS = 17
+BLOCK = 384
+"""Units of the depth of a block: a strip of them stays in the second-level cache."""
+
+WORDS = 18
 
 A, B, C, SCRATCH, BATCHES, BATCH_TABLE, ROWS, COLUMNS, ROW_TABLE = range(9)
-RUNS, RUN_TABLE, RUN_LENGTH, STEP_A, STEP_B, COLUMN_B, ROW_C, DEPTH = range(9, WORDS)
+RUNS, RUN_TABLE, RUN_LENGTH, STEP_A, STEP_B, COLUMN_B, ROW_C, DEPTH, GROUP = range(9, WORDS)
 """Words of a product: pointers, sizes, tables of byte offsets, and byte strides. Lengths of runs,
-the depth and STEP_A count units: elements, or pairs of bf16."""
+the depth and STEP_A count units: elements, or pairs of bf16. GROUP: strips that are packed
+together, so that rows of B are read in longer runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gemm:
     """One product. `pairs`: A and B are bf16, taken in pairs; else fp32. `transposed`: the
     elements of B are adjacent along k, else along n. `packed`: strips of B are copied first.
+    `blocked`: the depth is taken in blocks of BLOCK units, whose sums are added up in memory.
     A block of results is `rows` by `vectors` vectors."""
 
     pairs: bool
     transposed: bool
     packed: bool
+    blocked: bool
     rows: int
     vectors: int
     output: str
@@ -44,10 +50,19 @@ class Gemm:
     def emit(self, f: KernelText) -> None:
         _Emitter(self, f).run()
 
-    @property
-    def scratch(self) -> int:
-        """Bytes of packed B for each unit of the depth."""
-        return 4 * LANES * self.vectors if self.packed else 0
+    def scratch(self, rows: int, depth: int, group: int) -> int:
+        """Bytes for packed strips of B, and for the sums of blocks, of so many rows and units."""
+        line = 4 * LANES * self.vectors * group
+        if not self.packed:
+            return 0
+        if not self.blocked:
+            return line * (depth + LANES)
+        return line * (BLOCK + LANES) + line * (rows + self.rows)
+
+
+def group_of(rows: int, columns: int, vectors: int) -> int:
+    """How many strips to pack together, for numbers of rows of A and columns of B."""
+    return 1 if rows > 1024 else max(1, min(4, columns // (LANES * vectors)))
 
 
 def has_pairs() -> bool:
@@ -90,49 +105,154 @@ class _Emitter:
             span = LANES * self.gemm.vectors
             columns = words[COLUMNS]
             whole = f.binary("sub", columns, f.binary("urem", columns, f.integer(span)))
-            f.loop(self.zero, whole, span, lambda n: self._strip(n, self.gemm.vectors, None))
+            group = f.binary("mul", words[GROUP], f.integer(span))
+
+            def several(number: Value) -> None:
+                first = f.binary("mul", number, group)
+                left = f.binary("udiv", f.binary("sub", whole, first), f.integer(span))
+                strips = f.intrinsic("smin", left, words[GROUP])
+                self._strips(first, strips, self.gemm.vectors, None)
+
+            rounded_up = f.binary("sub", f.binary("add", whole, group), f.integer(1))
+            f.loop(self.zero, f.binary("udiv", rounded_up, group), 1, several)
 
             def last(n: Value) -> None:
                 mask = f.below(f.binary("sub", columns, n), LANES)
-                self._strip(n, 1, mask)
+                self._strips(n, f.integer(1), 1, mask)
 
             f.loop(whole, columns, LANES, last)
 
         f.loop(self.zero, words[BATCHES], 1, batch)
 
-    def _strip(self, first: Value, vectors: int, mask: Value | None) -> None:
-        """All rows of `vectors` vectors of columns from `first` on."""
+    def _strips(self, first: Value, strips: Value, vectors: int, mask: Value | None) -> None:
+        """All rows of strips of `vectors` vectors of columns, from column `first` on."""
         f, words = self.f, self.words
+        if self.gemm.blocked:
+            self._blocked_strips(first, strips, vectors, mask)
+            return
+        line, span = 4 * LANES * vectors, LANES * vectors
+        pitch = f.at(f.binary("add", words[DEPTH], f.integer(LANES)), line)
         if self.gemm.packed:
-            if self.gemm.transposed:
-                self._pack_transposed(first, vectors)
+            self._pack(first, strips, vectors, mask, (self.zero, words[DEPTH]), pitch)
+
+        def strip(number: Value) -> None:
+            column = f.at(number, span, first)
+            if self.gemm.packed:
+                base = f.offset(self.scratch, f.binary("mul", number, pitch))
+                step, masked = f.integer(line), None
             else:
-                self._pack(first, vectors, mask)
-            base, step = self.scratch, f.integer(4 * LANES * vectors)
-            masked = None
-        else:
-            base = f.element_at(self.right, first, self.size)
-            step, masked = words[STEP_B], mask
-        table = f.word(ROW_TABLE, "ptr")
+                base = f.element_at(self.right, column, self.size)
+                step, masked = words[STEP_B], mask
 
-        def block(row: Value) -> None:
-            entries = f.element_at(table, row, 8)
-            rows = [
-                f.offset(self.left, f.load(f.element_at(entries, f.integer(i), 8), "i64"))
-                for i in range(self.gemm.rows)
-            ]
-            sums = self._sums(rows, base, step, vectors, masked)
-            for i in range(self.gemm.rows):
-                index = f.binary("add", row, f.integer(i))
-                part = sums[i * vectors : (i + 1) * vectors]
-                inside = f.compare("icmp slt", index, words[ROWS])
-                f.when(inside, partial(self._finish, index, first, part, mask))
+            def block(row: Value) -> None:
+                sums = self._sums(self._places(row), base, step, vectors, masked)
+                self._each_row(row, sums, vectors, partial(self._finish, column, mask))
 
-        f.loop(self.zero, words[ROWS], self.gemm.rows, block)
+            f.loop(self.zero, words[ROWS], self.gemm.rows, block)
+
+        f.loop(self.zero, strips, 1, strip)
+
+    def _blocked_strips(
+        self, first: Value, strips: Value, vectors: int, mask: Value | None
+    ) -> None:
+        f, words = self.f, self.words
+        line, span = 4 * LANES * vectors, LANES * vectors
+        pitch = f.integer(line * (BLOCK + LANES))
+        packed = 4 * LANES * self.gemm.vectors * (BLOCK + LANES)
+        held = f.offset(self.scratch, f.at(words[GROUP], packed))
+        rows_held = f.at(f.binary("add", words[ROWS], f.integer(self.gemm.rows)), line)
+        table, length = f.word(RUN_TABLE, "ptr"), words[RUN_LENGTH]
+        zeros = f.constant("float", 0.0, LANES)
+
+        def each(body: Callable[[Value, Value, Callable[[Value, int], Value]], None]) -> None:
+            """`body` of every strip: its number, first column, and where its sums are."""
+
+            def strip(number: Value) -> None:
+                start = f.offset(held, f.binary("mul", number, rows_held))
+
+                def place(row: Value, v: int) -> Value:
+                    return f.offset(f.element_at(start, row, line), f.integer(4 * LANES * v))
+
+                body(number, f.at(number, span, first), place)
+
+            f.loop(self.zero, strips, 1, strip)
+
+        def clear(number: Value, column: Value, place: Callable[[Value, int], Value]) -> None:
+            def one(row: Value) -> None:
+                for v in range(vectors):
+                    f.store(zeros, place(row, v))
+
+            f.loop(self.zero, words[ROWS], 1, one)
+
+        def run(number: Value) -> None:
+            moved = f.load(f.element_at(table, number, 8), "i64")
+
+            def part(start: Value) -> None:
+                count = f.intrinsic("smin", f.binary("sub", length, start), f.integer(BLOCK))
+                unit = f.binary("add", f.binary("mul", number, length), start)
+                self._pack(first, strips, vectors, mask, (unit, count), pitch)
+                along = f.binary("add", moved, f.binary("mul", start, words[STEP_A]))
+
+                def add(strip: Value, column: Value, place: Callable[[Value, int], Value]) -> None:
+                    base = f.offset(self.scratch, f.binary("mul", strip, pitch))
+
+                    def keep(row: Value, sums: Sequence[Value]) -> None:
+                        for v, value in enumerate(sums):
+                            where = place(row, v)
+                            before = f.load(where, "float", LANES)
+                            f.store(f.binary("fadd", before, value), where)
+
+                    def block(row: Value) -> None:
+                        rows = [f.offset(start, along) for start in self._places(row)]
+                        sums = [zeros] * (len(rows) * vectors)
+                        sums = self._run(rows, base, f.integer(line), count, vectors, None, sums)
+                        self._each_row(row, sums, vectors, keep)
+
+                    f.loop(self.zero, words[ROWS], self.gemm.rows, block)
+
+                each(add)
+
+            f.loop(self.zero, length, BLOCK, part)
+
+        def finish(number: Value, column: Value, place: Callable[[Value, int], Value]) -> None:
+            def one(row: Value) -> None:
+                sums = [f.load(place(row, v), "float", LANES) for v in range(vectors)]
+                self._finish(column, mask, row, sums)
+
+            f.loop(self.zero, words[ROWS], 1, one)
+
+        each(clear)
+        f.loop(self.zero, words[RUNS], 1, run)
+        each(finish)
+
+    def _places(self, row: Value) -> list[Value]:
+        """Where the rows of a block begin in A."""
+        f = self.f
+        entries = f.element_at(f.word(ROW_TABLE, "ptr"), row, 8)
+        return [
+            f.offset(self.left, f.load(f.element_at(entries, f.integer(i), 8), "i64"))
+            for i in range(self.gemm.rows)
+        ]
+
+    def _each_row(
+        self,
+        row: Value,
+        sums: list[Value],
+        vectors: int,
+        body: Callable[[Value, Sequence[Value]], None],
+    ) -> None:
+        """`body` of the number and sums of those rows of a block that exist."""
+        f = self.f
+        for i in range(self.gemm.rows):
+            index = f.binary("add", row, f.integer(i))
+            part = sums[i * vectors : (i + 1) * vectors]
+            inside = f.compare("icmp slt", index, self.words[ROWS])
+            f.when(inside, partial(body, index, part))
 
     def _sums(
         self, rows: list[Value], base: Value, step: Value, vectors: int, mask: Value | None
     ) -> list[Value]:
+        """The sums of a block of results over the whole depth."""
         f, words = self.f, self.words
         table = f.word(RUN_TABLE, "ptr")
         length = words[RUN_LENGTH]
@@ -141,29 +261,42 @@ class _Emitter:
             moved = f.load(f.element_at(table, number, 8), "i64")
             places = [f.offset(row, moved) for row in rows]
             start = f.offset(base, f.binary("mul", f.binary("mul", number, length), step))
-
-            def unit(k: Value, *now: Value) -> list[Value]:
-                line = f.offset(start, f.binary("mul", k, step))
-                along = f.binary("mul", k, words[STEP_A])
-                stream = []
-                for v in range(vectors):
-                    place = f.offset(line, f.integer(4 * LANES * v))
-                    if mask is None:
-                        stream.append(f.load(place, "float", LANES))
-                    else:
-                        stream.append(f.masked_load(place, "float", LANES, mask))
-                result = []
-                for i, place in enumerate(places):
-                    factor = f.splat(f.load(f.offset(place, along), "float"), LANES)
-                    for v in range(vectors):
-                        total = now[i * vectors + v]
-                        result.append(self._multiply(factor, stream[v], total))
-                return result
-
-            return f.loop(self.zero, length, 1, unit, sums)
+            return self._run(places, start, step, length, vectors, mask, list(sums))
 
         start = [f.constant("float", 0.0, LANES)] * (len(rows) * vectors)
         return f.loop(self.zero, words[RUNS], 1, run, start)
+
+    def _run(
+        self,
+        places: list[Value],
+        start: Value,
+        step: Value,
+        length: Value,
+        vectors: int,
+        mask: Value | None,
+        sums: list[Value],
+    ) -> list[Value]:
+        """The sums with the products of `length` units added."""
+        f, words = self.f, self.words
+
+        def unit(k: Value, *now: Value) -> list[Value]:
+            line = f.offset(start, f.binary("mul", k, step))
+            along = f.binary("mul", k, words[STEP_A])
+            stream = []
+            for v in range(vectors):
+                place = f.offset(line, f.integer(4 * LANES * v))
+                if mask is None:
+                    stream.append(f.load(place, "float", LANES))
+                else:
+                    stream.append(f.masked_load(place, "float", LANES, mask))
+            result = []
+            for i, place in enumerate(places):
+                factor = f.splat(f.load(f.offset(place, along), "float"), LANES)
+                for v in range(vectors):
+                    result.append(self._multiply(factor, stream[v], now[i * vectors + v]))
+            return result
+
+        return f.loop(self.zero, length, 1, unit, sums)
 
     def _multiply(self, factor: Value, stream: Value, total: Value) -> Value:
         f = self.f
@@ -183,7 +316,7 @@ class _Emitter:
             LANES,
         )
 
-    def _finish(self, row: Value, first: Value, sums: Sequence[Value], mask: Value | None) -> None:
+    def _finish(self, first: Value, mask: Value | None, row: Value, sums: Sequence[Value]) -> None:
         f, type = self.f, self.gemm.output
         element, size = storage(type)
         line = f.offset(self.target, f.binary("mul", row, self.words[ROW_C]))
@@ -199,42 +332,71 @@ class _Emitter:
 
     # Strips of B
 
-    def _pack(self, first: Value, vectors: int, mask: Value | None) -> None:
-        """Columns that are adjacent: [unit, column]."""
+    def _pack(
+        self,
+        first: Value,
+        strips: Value,
+        vectors: int,
+        mask: Value | None,
+        units: tuple[Value, Value],
+        pitch: Value,
+    ) -> None:
+        """Units (start, count) of strips, each as [unit, column], `pitch` bytes apart."""
         f, words = self.f, self.words
+        start, count = units
+        span = LANES * vectors
+        if self.gemm.transposed:
+
+            def turned(number: Value) -> None:
+                target = f.offset(self.scratch, f.binary("mul", number, pitch))
+                self._pack_transposed(f.at(number, span, first), vectors, units, target)
+
+            f.loop(self.zero, strips, 1, turned)
+            return
+        along = words[STEP_B]
         left = f.element_at(self.right, first, self.size)
+        left = f.offset(left, f.binary("mul", f.at(start, 2 if self.gemm.pairs else 1), along))
 
         def line(unit: Value) -> None:
-            target = f.element_at(self.scratch, unit, 4 * LANES * vectors)
             number = f.at(unit, 2) if self.gemm.pairs else unit
-            row = f.offset(left, f.binary("mul", number, words[STEP_B]))
-            for v in range(vectors):
-                place = f.offset(row, f.integer(v * LANES * self.size))
-                value = self._columns(place, mask)
-                if self.gemm.pairs:
-                    other = self._columns(f.offset(place, words[STEP_B]), mask)
-                    low, high = (f.convert("zext", half, "i32") for half in (value, other))
-                    value = f.binary("or", low, f.binary("shl", high, f.like(high, 16)))
-                f.store(value, f.offset(target, f.integer(4 * LANES * v)))
+            row = f.offset(left, f.binary("mul", number, along))
+            target = f.element_at(self.scratch, unit, 4 * span)
 
-        f.loop(self.zero, words[DEPTH], 1, line)
+            def part(strip: Value) -> None:
+                source = f.element_at(row, strip, span * self.size)
+                into = f.offset(target, f.binary("mul", strip, pitch))
+                for v in range(vectors):
+                    place = f.offset(source, f.integer(v * LANES * self.size))
+                    value = self._columns(place, mask)
+                    if self.gemm.pairs:
+                        other = self._columns(f.offset(place, along), mask)
+                        low, high = (f.convert("zext", half, "i32") for half in (value, other))
+                        value = f.binary("or", low, f.binary("shl", high, f.like(high, 16)))
+                    f.store(value, f.offset(into, f.integer(4 * LANES * v)))
+
+            f.loop(self.zero, strips, 1, part)
+
+        f.loop(self.zero, count, 1, line)
 
     def _columns(self, place: Value, mask: Value | None) -> Value:
         if mask is None:
             return self.f.load(place, self.element, LANES)
         return self.f.masked_load(place, self.element, LANES, mask)
 
-    def _pack_transposed(self, first: Value, vectors: int) -> None:
+    def _pack_transposed(
+        self, first: Value, vectors: int, units: tuple[Value, Value], scratch: Value
+    ) -> None:
         """Columns whose units are adjacent along k: tiles of 16 by 16 units are turned."""
         f, words = self.f, self.words
         last = f.binary("sub", words[COLUMNS], f.integer(1))
-        depth = words[DEPTH]
+        start, depth = units
+        origin = f.element_at(self.right, start, 4)
         for v in range(vectors):
             columns = []
             for lane in range(LANES):
                 number = f.binary("add", first, f.integer(v * LANES + lane))
                 inside = f.intrinsic("smin", number, last)
-                columns.append(f.offset(self.right, f.binary("mul", inside, words[COLUMN_B])))
+                columns.append(f.offset(origin, f.binary("mul", inside, words[COLUMN_B])))
 
             def tile(unit: Value, mask: Value | None, v: int, columns: list[Value]) -> None:
                 places = [f.element_at(column, unit, 4) for column in columns]
@@ -242,7 +404,7 @@ class _Emitter:
                     lines = [f.load(place, "i32", LANES) for place in places]
                 else:
                     lines = [f.masked_load(place, "i32", LANES, mask) for place in places]
-                target = f.element_at(self.scratch, unit, 4 * LANES * vectors)
+                target = f.element_at(scratch, unit, 4 * LANES * vectors)
                 for number, turned in enumerate(transposed(f, lines)):
                     f.store(turned, f.offset(target, f.integer(4 * LANES * (number * vectors + v))))
 

@@ -23,6 +23,9 @@ from graph_compiler.execute.registers import (
 )
 from simulator.native.text import Value
 
+CHUNK = 128
+"""Iterations whose elements are folded by themselves first."""
+
 Strides = tuple[int, ...]
 Pointers = list[Value]
 
@@ -294,16 +297,31 @@ class _Emitter:
         """The carried values after `body` at every index of the axes."""
         if not axes:
             return body(pointers, carried)
-        f = self.f
-        return f.loop(
-            f.integer(0),
-            f.integer(self.loop.counts[axes[0]]),
+        return self._in_chunks(
+            self.loop.counts[axes[0]],
             1,
             lambda i, *now: self._reduce(
                 axes[1:], self._moved(pointers, axes[0], i), list(now), body
             ),
             carried,
         )
+
+    def _in_chunks(
+        self, stop: int, step: int, body: Callable[..., list[Value]], carried: list[Value]
+    ) -> list[Value]:
+        """A loop that carries folded values. A long one folds CHUNK iterations at a time, so that
+        the rounding errors of a sum grow with the number of chunks, not of elements."""
+        f, span = self.f, CHUNK * step
+        if stop < 2 * span or kind(self.loop.output[0]) != "real":
+            return f.loop(f.integer(0), f.integer(stop), step, body, carried)
+
+        def chunk(start: Value, *now: Value) -> list[Value]:
+            end = f.intrinsic("smin", f.binary("add", start, f.integer(span)), f.integer(stop))
+            none = [self._identity(value.width) for value in now]
+            parts = f.loop(start, end, step, body, none)
+            return [self._combine(value, part) for value, part in zip(now, parts)]
+
+        return f.loop(f.integer(0), f.integer(stop), span, chunk, carried)
 
     @property
     def _unroll(self) -> int:
@@ -328,7 +346,7 @@ class _Emitter:
 
             whole = self.count - self.count % (width * vectors)
             if whole:
-                partial = f.loop(f.integer(0), f.integer(whole), width * vectors, several, partial)
+                partial = self._in_chunks(whole, width * vectors, several, partial)
             for number in range((self.count - whole) // width):
                 start = f.integer(whole + number * width)
                 element = self._vector(places, rows, start, width, None)
