@@ -178,7 +178,8 @@ def _named(code: CodeType, scope: dict[str, Any]) -> Iterator[Any]:
             continue
         value = scope[name]
         yield value
-        if isinstance(value, ModuleType) and not _is_library_file(value.__file__ or "<"):
+        file = getattr(value, "__file__", None) or "<"  # built-in modules have none
+        if isinstance(value, ModuleType) and not _is_library_file(file):
             yield from (getattr(value, other) for other in names if hasattr(value, other))
 
 
