@@ -133,6 +133,8 @@ class LoadedProgram:
         self.cores = [[preparation.stream for preparation in core] for core in loaded]
         self._compiled = self._prepare(loaded)
         self._written = self._find_written()
+        if self._compiled is not None and self.shadow is not None:
+            self._compiled.mark()
 
     def _load_core(self, number: int) -> list[Preparation]:
         core, state = self.program.cores[number], self.device.cores[number]
@@ -189,6 +191,8 @@ class LoadedProgram:
                             window.strides,
                             [scale for _, scale in window.registers],
                         )
+            for space in self.shadow.spaces.values():
+                space.adopt()
         return written
 
     def _located(self, error: NeuronError, stream: Stream) -> NeuronError:

@@ -10,6 +10,7 @@ may see it, which is when it is read, or written in part. Most allocations are w
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from math import gcd
 from typing import Any
@@ -34,6 +35,7 @@ _HALF = {s: t.type(int.from_bytes(bytes([TAINTED] * s), "little")) for s, t in _
 
 class States:
     """The states of all regions of a device by number, in memory that native code works on too.
+    `native`: it does, and writes marks as well.
 
     `states` has one byte a region. `fills` has the number of the view in `views` that is to be
     filled with its sentinel before anything sees the empty region; 0 for none. Number 0 is no
@@ -42,6 +44,7 @@ class States:
 
     def __init__(self) -> None:
         self.count = 1
+        self.native = False
         self.states = bytearray([DEAD] * 256)
         self.fills = np.zeros(256, np.int64)
         self.views: list[Array | None] = [None]
@@ -151,7 +154,7 @@ class Region:
 
     def settle(self) -> None:
         """Back to CLEAN when every byte is initialised; looks only after writes."""
-        if self.unsettled and self.state == MIXED and self.nbytes:
+        if (self.unsettled or self.table.native) and self.state == MIXED and self.nbytes:
             self.unsettled = False
             if (self.marks() == INITIALISED).all():
                 self.state = CLEAN
@@ -183,6 +186,8 @@ class Space:
         table: States | None = None,
     ) -> None:
         self.table = States() if table is None else table
+        # Address and unit of the marks, for native code.
+        self.cells = (ctypes.c_int64 * 2)()
         self.unit = 1
         self._coarse = 0
         self.buffer = buffer
@@ -204,6 +209,7 @@ class Space:
     def marks(self) -> Array:
         if self._marks is None:
             self._marks = np.zeros(self.size // self.unit, np.uint8)
+            self.cells[:] = [self._marks.ctypes.data, self.unit]
         return self._marks
 
     def coarsen(
@@ -215,25 +221,45 @@ class Space:
         scales: Sequence[int] = (),
     ) -> None:
         """Make the unit of a tensor's marks one that suits a view too, wherever it may be moved by
-        multiples of `scales` bytes. Called for all that will be used, before a run begins."""
+        multiples of `scales` bytes. Called for all that will be used; then `adopt`."""
         run, outer = _run(itemsize, shape, strides)
         steps = [stride for _, stride in outer]
         self._coarse = gcd(self._coarse, self.size, offset, run, *steps, *scales)
+
+    def adopt(self) -> None:
+        """Go by the unit that `coarsen` found. All that was marked is lost."""
+        if self._coarse > 1 and self.unit != self._coarse:
+            self._forget()
+            self.unit = self._coarse
 
     def _refine(self) -> None:
         """Go on with a mark for each byte."""
         if self.unit > 1:
             marks = None if self._marks is None else np.repeat(self._marks, self.unit)
+            self._forget()
             self._marks, self.unit = marks, 1
+
+    def allocate(self) -> None:
+        """Make memory for marks, so that native code has some."""
+        self.marks  # noqa: B018  (made when first asked for)
+
+    def _forget(self) -> None:
+        self._marks = None
+        self.cells[:] = [0, 0]
+
+    def units(
+        self, itemsize: int, shape: Sequence[int], strides: Sequence[int]
+    ) -> tuple[list[int], list[int]]:
+        """Counts and strides of the marks of a view, outermost first."""
+        run, outer = _run(itemsize, shape, strides)
+        counts = [count for count, _ in outer] + [run // self.unit]
+        return counts, [stride // self.unit for _, stride in outer] + [1]
 
     def units_of(self, view: Array) -> Array:
         """Marks of the units that a view covers."""
-        unit = self.unit
         offset = view.__array_interface__["data"][0] - self.address
-        run, outer = _run(view.itemsize, view.shape, view.strides)
-        shape = [count for count, _ in outer] + [run // unit]
-        strides = [stride // unit for _, stride in outer] + [1]
-        return np.ndarray(shape, np.uint8, self.marks, offset // unit, strides)
+        shape, strides = self.units(view.itemsize, view.shape, view.strides)
+        return np.ndarray(shape, np.uint8, self.marks, offset // self.unit, strides)
 
     def marks_of(self, view: Array) -> Array:
         """Marks of the elements of a view, as unsigned integers of the element size."""
@@ -248,10 +274,11 @@ class Space:
             states[region.number] = DEAD
         if self.whole is not None:
             self.whole.state = CLEAN if initialised else EMPTY
-            if self._coarse > 1 and self.unit != self._coarse:
-                self._marks, self.unit = None, self._coarse
-        elif self._marks is not None:
-            self._marks = None
+            self.adopt()
+        elif self.rest.unsettled and self._marks is not None:
+            # What is in no region has marks from the run before.
+            self._forget()
+            self.rest.unsettled = False
 
     def _box(self, view: Array) -> Box:
         """Partitions [first, last) and bytes [low, high) of each that a view touches."""

@@ -2,11 +2,10 @@
 
 One stream after the other runs until it waits in vain, as `simulator.streams.Stream.advance`, and
 in the same order; so both give the same linearisation. A record names its waits and updates, the
-operands whose addresses registers decide, what has to hold for the checks to have nothing to do
-(all that is read initialised, all that is written initialised or filled as a whole), and the jobs,
-which are micro-kernels with their argument words. Where any of that does not hold, and for
-instructions without native code, the loop calls back into Python, which executes the instruction
-and says how to go on. `simulator.native.records` packs the records.
+operands whose addresses registers decide, those that have to be initialised and those that then
+are, and the jobs, which are micro-kernels with their argument words. Where something is amiss, and
+for instructions without native code, the loop calls back into Python, which executes the
+instruction and says how to go on. `simulator.native.records` packs the records.
 
 A job may come in parts for several threads. `Worker` waits for parts: it spins for a while, then
 yields its time slice.
@@ -18,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from isa.enums import Condition, RegisterOperation
-from simulator.checks.marks import CLEAN, DEAD, EMPTY
+from simulator.checks.marks import CLEAN, DEAD, EMPTY, INITIALISED, MIXED, UNWRITTEN
 from simulator.native.structure import Record, Structure, StructureText
 from simulator.native.text import WORD, FunctionText, Value
 from simulator.streams import BLOCKED, HALTED
@@ -63,9 +62,12 @@ OPERATIONS: dict[RegisterOperation, Callable[[FunctionText, Value, Value], Value
 }
 """Arithmetic of registers; the code of an operation is its index here."""
 
-PROGRAM = Structure("streams", "streams_count", "states", "fills", "callback", "patience", "team")
-"""`states` and `fills`: addresses of those of `simulator.checks.marks.States`. `patience`: how many
-instructions until the next look. `team`: the `TEAM` that runs parts, 0 for this thread alone."""
+PROGRAM = Structure(
+    *("streams", "streams_count", "states", "fills", "no_space", "callback", "patience", "team"),
+)
+"""`no_space`: a `SPACE` without marks. `states` and `fills`: addresses of those of
+`simulator.checks.marks.States`. `patience`: how many instructions until the next look. `team`: the
+`TEAM` that runs parts, 0 for this thread alone."""
 
 TEAM = Structure("function", "parts", "parts_count", "sequence", "quit", "yield", "members_count")
 """What the worker threads are to run. Raising `sequence` starts them; `yield` is sched_yield."""
@@ -93,12 +95,22 @@ AMOUNT = Structure("semaphore", "amount")
 OPERAND = Structure(
     *("address", "offset", "base", "origin", "terms", "terms_count", "lowest", "highest"),
     *("region", "region_lowest", "region_highest", "full", "low", "high"),
+    *("space", "unit", "buffer_offset", "outer", "middle", "inner", "outer_step", "middle_step"),
+    *("box", "box_rows", "box_pitch", "box_width"),
 )
 """`offset` is where the operand lies in its partition or tensor, `base` the address of offset 0;
 `offset` is `origin` and the `terms`. Offsets from `lowest` to `highest` are inside the memory. The
 operand lies in region number `region` (0: nobody knows) as long as its offset is between the
 region's; it covers the region if `full`. It touches the bytes from `offset + low` to
-`offset + high`."""
+`offset + high`.
+
+Its marks are at `space`, a `SPACE` (0: Python has to look), as long as a mark there stands for
+`unit` bytes: `outer` times `middle` times `inner` of them, those of `inner` adjacent, from that of
+byte `buffer_offset + offset` on. Those of its region are `box_rows` times `box_width` from mark
+`box` on."""
+
+SPACE = Structure("marks", "unit")
+"""`simulator.checks.marks.Space.cells`."""
 
 TERM = Structure("register", "scale")
 REFERENCE = Structure("operand")
@@ -338,23 +350,51 @@ class _Loop(StructureText):
 
         def readable(reference: Record) -> None:
             operand = Record(self, OPERAND, reference.get("operand", "ptr"))
-            state = self.load(state_of(operand), "i8")
-            self.leave_if(self.compare("icmp ne", state, self.constant("i8", CLEAN)), fallback)
+            place = state_of(operand)
+            fine, look, within = self.label("fine"), self.label("look"), self.label("within")
+            state = self.load(place, "i8")
+            self.branch(self._is(state, CLEAN), fine, look)
+            self.open(look)
+            self.branch(self._is(state, MIXED), within, fallback)
+            self.open(within)
+            self._unless_marked(operand, fallback)
+            covers = self.compare("icmp ne", operand.get("full"), self.integer(0))
+            self.store(self.select(covers, self.constant("i8", CLEAN), state), place)
+            self.jump(fine)
+            self.open(fine)
 
         def writable(reference: Record) -> None:
             operand = Record(self, OPERAND, reference.get("operand", "ptr"))
             state = self.load(state_of(operand), "i8")
-            clean = self.compare("icmp eq", state, self.constant("i8", CLEAN))
-            empty = self.compare("icmp eq", state, self.constant("i8", EMPTY))
             full = self.compare("icmp ne", operand.get("full"), self.integer(0))
-            fine = self.binary("or", clean, self.binary("and", empty, full))
+            whole = self.binary("and", self._is(state, EMPTY), full)
+            partly = self.binary("or", self._is(state, EMPTY), self._is(state, MIXED))
+            partly = self.binary("and", partly, self._has_marks(operand))
+            fine = self.binary("or", self._is(state, CLEAN), self.binary("or", whole, partly))
             wrong = self.binary("xor", fine, self.constant("i1", 1))
             self.leave_if(wrong, fallback)
 
         def initialised(reference: Record) -> None:
             operand = Record(self, OPERAND, reference.get("operand", "ptr"))
             place = self.element_at(states, operand.get("region"), 1)
+            state = self.load(place, "i8")
+            part, mark, all_of_it, after = (self.label(n) for n in ("part", "mark", "all", "on"))
+            full = self.compare("icmp ne", operand.get("full"), self.integer(0))
+            self.branch(self.binary("or", self._is(state, CLEAN), full), all_of_it, part)
+            self.open(part)
+            clear = self.label("clear")
+            self.branch(self._is(state, EMPTY), clear, mark)
+            self.open(clear)
+            self._clear(operand)
+            self.store(self.constant("i8", MIXED), place)
+            self.jump(mark)
+            self.open(mark)
+            self._mark(operand)
+            self.jump(after)
+            self.open(all_of_it)
             self.store(self.constant("i8", CLEAN), place)
+            self.jump(after)
+            self.open(after)
 
         def apart(pair: Record) -> None:
             left, right = (Record(self, OPERAND, pair.get(n, "ptr")) for n in ("left", "right"))
@@ -384,6 +424,84 @@ class _Loop(StructureText):
         record.each("patches", PATCH, patch)
         record.each("jobs", JOB, self._job)
         self.go("next")
+
+    # Marks
+
+    def _is(self, state: Value, number: int) -> Value:
+        return self.compare("icmp eq", state, self.constant("i8", number))
+
+    def _space(self, operand: Record) -> Record:
+        return Record(self, SPACE, operand.get("space", "ptr"))
+
+    def _has_marks(self, operand: Record) -> Value:
+        """Whether the operand's marks are as they were when it was packed."""
+        cells = self.program.get("no_space", "ptr")
+        known = self.compare("icmp ne", operand.get("space"), self.integer(0))
+        space = Record(self, SPACE, self.select(known, operand.get("space", "ptr"), cells))
+        same = self.compare("icmp eq", space.get("unit"), operand.get("unit"))
+        return self.binary("and", known, same)
+
+    def _runs(self, operand: Record, body: Callable[[Value, Value], None]) -> None:
+        """`body(pointer, count)` for the adjacent marks of an operand."""
+        offset = self.binary("add", operand.get("buffer_offset"), operand.get("offset"))
+        unit = operand.get("unit")
+        first = self.offset(
+            self._space(operand).get("marks", "ptr"), self.binary("sdiv", offset, unit)
+        )
+        zero, inner = self.integer(0), operand.get("inner")
+
+        def outer(index: Value) -> None:
+            step = self.binary("mul", index, operand.get("outer_step"))
+            line = self.offset(first, step)
+
+            def middle(number: Value) -> None:
+                step = self.binary("mul", number, operand.get("middle_step"))
+                body(self.offset(line, step), inner)
+
+            self.loop(zero, operand.get("middle"), 1, middle)
+
+        self.loop(zero, operand.get("outer"), 1, outer)
+
+    def _fill(self, pointer: Value, mark: int, count: Value) -> None:
+        function = "@llvm.memset.p0.i64"
+        self._declarations[function] = f"declare void {function}(ptr, i8, i64, i1)"
+        self.line(
+            f"call void {function}(ptr {pointer.text}, i8 {mark}, i64 {count.text}, i1 false)"
+        )
+
+    def _mark(self, operand: Record) -> None:
+        self._runs(operand, lambda place, count: self._fill(place, INITIALISED - 256, count))
+
+    def _unless_marked(self, operand: Record, label: str) -> None:
+        """Go to a label unless all marks of an operand say that it is initialised."""
+        self.leave_if(self.binary("xor", self._has_marks(operand), self.constant("i1", 1)), label)
+
+        def run(place: Value, count: Value) -> None:
+            zero, eight = self.integer(0), self.integer(-WORD)
+            whole = self.binary("and", count, eight)
+
+            def word(index: Value) -> None:
+                marks = self.load(self.offset(place, index), "i64")
+                self.leave_if(self.compare("icmp ne", marks, self.integer(-1)), label)
+
+            def byte(index: Value) -> None:
+                mark = self.load(self.offset(place, index), "i8")
+                self.leave_if(self.compare("icmp ne", mark, self.constant("i8", -1)), label)
+
+            self.loop(zero, whole, WORD, word)
+            self.loop(whole, count, 1, byte)
+
+        self._runs(operand, run)
+
+    def _clear(self, operand: Record) -> None:
+        """Nothing of the operand's region is written."""
+        first = self.offset(self._space(operand).get("marks", "ptr"), operand.get("box"))
+
+        def row(index: Value) -> None:
+            place = self.offset(first, self.binary("mul", index, operand.get("box_pitch")))
+            self._fill(place, UNWRITTEN, operand.get("box_width"))
+
+        self.loop(self.integer(0), operand.get("box_rows"), 1, row)
 
     def _unless_between(
         self, value: Value, record: Record, lowest: str, highest: str, label: str

@@ -74,9 +74,17 @@ class NativeProgram:
                 streams=ctypes.addressof(self._streams),
                 streams_count=len(self._preparations),
                 callback=_address(self._callback),
+                no_space=ctypes.addressof(self._memory.words([0, 0])),
             )
         )
         self._run = functions.function(Loop())
+        if shadow is not None:
+            shadow.states.native = True
+
+    def mark(self) -> None:
+        """Tell all operands where their marks are; the units of all tensors are known now."""
+        for packing in self._packings:
+            packing.mark()
 
     @property
     def streams(self) -> list[Stream]:
@@ -117,6 +125,9 @@ class NativeProgram:
                 words[self._member(number, name)] = value
         program[PROGRAM.indices["patience"]] = LOOK_EVERY
         self._point_to_states()
+        if self._shadow is not None:
+            for space in self._shadow.spaces.values():
+                space.allocate()
         for marks in self._marks:
             if marks is not None:
                 marks.ask()

@@ -51,8 +51,9 @@ if TYPE_CHECKING:
 
 _ANYWHERE = 1 << 62
 
-_REGION, _LOWEST, _HIGHEST, _FULL = (
-    OPERAND.indices[name] for name in ("region", "region_lowest", "region_highest", "full")
+_REGION, _LOWEST, _HIGHEST, _FULL, _SPACE, _BOX = (
+    OPERAND.indices[name]
+    for name in ("region", "region_lowest", "region_highest", "full", "space", "box")
 )
 
 
@@ -318,9 +319,36 @@ class Packing:
                 words[_REGION] = 0
                 continue
             words[_REGION], words[_FULL] = region.number, int(operand.full is region)
+            space = operand.space
+            first, last, low, high = region.box
+            words[_BOX : _BOX + 4] = (
+                region.start // space.unit,
+                last - first,
+                space.pitch // space.unit,
+                (high - low) // space.unit,
+            )
             if window.dynamic:
                 _, _, low, high = region.box
                 words[_LOWEST], words[_HIGHEST] = low - window.low, high - window.high
+
+    def mark(self) -> None:
+        """Tell the operands where their marks are."""
+        shadow = self._preparation.shadow
+        assert shadow is not None
+        for computation in self._computations.values():
+            for _, words, window in () if computation is None else computation.operands:
+                space = shadow.spaces[id(window.buffer)]
+                counts, steps = space.units(window.dtype.itemsize, window.shape, window.strides)
+                if len(counts) > 3 or not all(counts):
+                    continue
+                counts, steps = [1] * (3 - len(counts)) + counts, [0] * (3 - len(steps)) + steps
+                words[_SPACE : _SPACE + 8] = (
+                    ctypes.addressof(space.cells),
+                    space.unit,
+                    window.origin,
+                    *counts,
+                    *steps[:2],
+                )
 
     # Control instructions
 
