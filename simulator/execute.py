@@ -287,6 +287,8 @@ class LoadedProgram:
             except NeuronError as error:
                 stream = next(stream for core in self.cores for stream in core if stream.failed)
                 raise self._located(error, stream) from None
+            for core in self.device.cores:
+                core.stationary.check()
         else:
             self._take_turns()
         waiting = [

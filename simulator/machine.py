@@ -8,11 +8,13 @@ column operations).
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from isa.enums import SEQUENCERS, Engine
+from isa.errors import NeuronError
 from simulator.random import initial_states
 
 if TYPE_CHECKING:
@@ -39,23 +41,83 @@ class Arena:
 
 
 class StationaryTile:
-    """A tile in the PE array: a copy in its own dtype, and what `simulator.matmul` or
-    `simulator.native.matmul` multiplies, made when it is first needed."""
+    """A tile in the PE array: a copy in its own dtype, and what `simulator.matmul` multiplies, made
+    when it is first needed."""
 
-    __slots__ = ("panels", "tile", "widened")
+    __slots__ = ("tile", "widened")
 
     def __init__(self, tile: np.ndarray[Any, Any]) -> None:
         self.tile = tile
         self.widened: np.ndarray[Any, Any] | None = None
-        self.panels: np.ndarray[Any, Any] | None = None
+
+
+class Resident(Protocol):
+    """Memory of native code for the tile at one corner of the array, which stays where it is."""
+
+    refused: bool
+
+    @property
+    def loaded(self) -> StationaryTile | None:
+        """The tile that it holds, if any."""
+
+    def take(self, tile: StationaryTile | None) -> None:
+        """Hold this tile, or none if it is none or does not fit."""
+
+
+class LoadedTiles:
+    """The tiles [K, M] in the PE array, by the (row, column) of their corner.
+
+    Native code loads into residents without anything being said here, so that what they hold comes
+    first; a tile that is set goes to them too.
+    """
+
+    __slots__ = ("_residents", "_tiles")
+
+    def __init__(self) -> None:
+        self._tiles: dict[tuple[int, int], StationaryTile] = {}
+        self._residents: dict[tuple[int, int], Resident] = {}
+
+    def get(self, corner: tuple[int, int]) -> StationaryTile | None:
+        """The tile at a corner, None if there is none."""
+        resident = self._residents.get(corner)
+        loaded = None if resident is None else resident.loaded
+        return self._tiles.get(corner) if loaded is None else loaded
+
+    def __setitem__(self, corner: tuple[int, int], tile: StationaryTile) -> None:
+        self._tiles[corner] = tile
+        if corner in self._residents:
+            self._residents[corner].take(tile)
+
+    def resident(self, corner: tuple[int, int], make: Callable[[], Any]) -> Any:
+        """The memory of native code for a corner, made when it is first asked for."""
+        if corner not in self._residents:
+            self._residents[corner] = make()
+            self._residents[corner].take(self._tiles.get(corner))
+        return self._residents[corner]
+
+    def clear(self) -> None:
+        """Nothing is loaded."""
+        self._tiles.clear()
+        for resident in self._residents.values():
+            resident.take(None)
+
+    def check(self) -> None:
+        """Raise NeuronError ir-invalid where native code found no tile that it could multiply."""
+        for corner, resident in self._residents.items():
+            if resident.refused:
+                resident.refused = False
+                raise NeuronError(
+                    "ir-invalid",
+                    f"A multiplication found no stationary tile of its shape at {corner}.",
+                )
 
 
 class CoreState:
     """What the kernels of `simulator.oracle` and the executors see of one core.
 
-    `stationary` holds the tiles [K, M] in the PE array by the (row, column) of their corner.
-    `accumulators` are the accumulate registers of the engines that have some, one a partition;
-    `random` the states of their random-number generators, uint32 [partitions, words].
+    `stationary` holds the tiles [K, M] in the PE array. `accumulators` are the accumulate registers
+    of the engines that have some, one a partition; `random` the states of their random-number
+    generators, uint32 [partitions, words].
     Before it calls a kernel, an executor sets `engine` to the engine that runs the instruction and
     `start_partition` to the first partition of the instruction's destination (of its source, if it
     has none): that selects the accumulate registers and generators.
@@ -80,7 +142,7 @@ class CoreState:
         self.psum = Arena(partitions, int(target.psum_bytes_per_partition.value))
         self.device = device if device is not None else Device(target, cores=0)
         self.number = number
-        self.stationary: dict[tuple[int, int], StationaryTile] = {}
+        self.stationary = LoadedTiles()
         self.accumulators: dict[Engine, np.ndarray[Any, Any]] = {
             engine: np.empty(partitions, np.float32) for engine in ACCUMULATING
         }

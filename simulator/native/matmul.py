@@ -1,7 +1,7 @@
 """Native plans of the tensor engine's rows: loading a tile, multiplying by it, transposing it.
 
-The micro-kernels are those of `simulator.native.gemm`. Which tile is loaded is seen when a
-multiplication runs: a tile that NumPy loaded is packed then.
+The micro-kernels are those of `simulator.native.gemm`. The image of the tile at a corner of the
+array is at one address for good, so that neither loading nor multiplying needs Python in between.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from isa.dtypes import BY_CODE
 from isa.enums import Engine
 from isa.machine import tensor
 from isa.spec import MachineInstruction
@@ -25,21 +26,25 @@ from simulator.native.gemm import (
     Blocking,
     Load,
     Multiply,
+    Word,
     fits_pairs,
     image_bytes,
 )
 from simulator.native.layout import dims, space
 from simulator.native.levels import Level
 from simulator.native.library import Function, library
-from simulator.native.plan import Call, Plan, address, words_type
+from simulator.native.plan import Bound, Call, Job, Plan, address, words_type
 from simulator.native.table import compiled, plans
 from simulator.oracle.table import KERNELS
-from simulator.views import dtype_name
+from simulator.views import dtype_name, view_dtype
 
 if TYPE_CHECKING:
     from simulator.machine import CoreState
 
 Array = np.ndarray[Any, Any]
+
+_ELEMENT = 4
+"""Bytes of the largest elements that are multiplied."""
 
 
 @cache
@@ -58,33 +63,114 @@ def block_for(level: Level) -> Blocking:
     return Blocking(2, 2, 4, fused=False)
 
 
-class HeldTile(StationaryTile):
-    """A loaded tile with its image: `panels`, at an address divisible by the size of a line of
-    cache. `places`: the addresses of image and tile."""
-
-    __slots__ = ("places",)
-
-    def __init__(self, held: Array) -> None:
-        super().__init__(held)
-        room = np.empty(image_bytes(*held.shape) + HEADER, np.uint8)
-        self.panels = room[-address(room) % HEADER :]
-        self.places = address(self.panels), address(held)
-
-
-def _pack(loaded: StationaryTile, block: Blocking) -> HeldTile:
-    """A tile that NumPy loaded, with an image."""
-    source = loaded.tile
-    held = HeldTile(np.empty_like(source))
-    function = _loader(dtype_name(source), block)
-    words = (*held.places, address(source), *source.shape, source.strides[0])
-    function(words_type(len(words))(*words))
-    return held
-
-
 def _loader(dtype: str, block: Blocking) -> Function:
     function = compiled(Load(dtype, block.dot and fits_pairs(dtype)))
     assert function is not None
     return function
+
+
+class HeldTile(StationaryTile):
+    """A tile in native memory: its image, then a copy of it as it was loaded.
+
+    It is whichever tile was loaded last; the image's header says which. `image` and `copy` are
+    addresses, `scratch` memory for operands that are not rows.
+    """
+
+    __slots__ = ("_header", "_memory", "_scratch", "_widened", "copy", "image")
+
+    def __init__(self) -> None:
+        image = image_bytes(DEEPEST, WIDEST)
+        room = np.empty(image + _ELEMENT * DEEPEST * WIDEST + HEADER, np.uint8)
+        self._memory = room[-address(room) % HEADER :]
+        self._header = self._memory[:HEADER].view(np.int64)
+        self._header[:] = 0
+        self._widened: tuple[int, Array | None] = 0, None
+        self._scratch: dict[str, Array] = {}
+        self.image = address(self._memory)
+        self.copy = self.image + image
+
+    @property
+    def loaded(self) -> HeldTile | None:
+        """Itself, if it holds a tile."""
+        return self if self._header[Word.depth] else None
+
+    @property
+    def tile(self) -> Array:  # type: ignore[override]
+        """The copy of the tile."""
+        depth, columns, code = (
+            int(self._header[word]) for word in (Word.depth, Word.columns, Word.dtype)
+        )
+        return self.copy_as((depth, columns), view_dtype(BY_CODE[code].name))
+
+    @property
+    def widened(self) -> Array | None:  # type: ignore[override]
+        """What was set here since the last tile was loaded."""
+        loads, widened = self._widened
+        return widened if loads == self._header[Word.loads] else None
+
+    @widened.setter
+    def widened(self, value: Array | None) -> None:
+        self._widened = int(self._header[Word.loads]), value
+
+    @property
+    def refused(self) -> bool:
+        """Whether a multiplication found a tile of another shape, or none."""
+        return bool(self._header[Word.refused])
+
+    @refused.setter
+    def refused(self, value: bool) -> None:
+        self._header[Word.refused] = value
+
+    def take(self, tile: StationaryTile | None) -> None:
+        """Hold this tile, or none if it is none or native code cannot multiply by it."""
+        block = blocking()
+        self._header[Word.depth] = 0
+        if tile is None or block is None or not tile.tile.size:
+            return
+        source = np.ascontiguousarray(tile.tile)
+        if not converting(tile.tile) or not _fits(*source.shape):
+            return
+        words = (self.image, self.copy, address(source), *source.shape, source.strides[0])
+        _loader(dtype_name(tile.tile), block)(words_type(len(words))(*words))
+
+    def copy_as(self, shape: tuple[int, int], dtype: np.dtype[Any]) -> Array:
+        """The memory of the copy as a tile."""
+        offset = self.copy - self.image
+        return np.ndarray(shape, dtype, self._memory, offset)
+
+    def scratch(self, purpose: str, shape: tuple[int, int], dtype: np.dtype[Any]) -> Array:
+        """Memory that instructions share, one at a time: a new array of this shape and dtype."""
+        size = shape[0] * shape[1] * dtype.itemsize
+        held = self._scratch.get(purpose)
+        if held is None or held.size < size:
+            held = self._scratch[purpose] = np.empty(size, np.uint8)
+        return np.ndarray(shape, dtype, held)
+
+
+def _held(state: CoreState, corner: Sequence[int]) -> HeldTile:
+    """The memory for a corner of the array; rows without a column use the first one."""
+    key = corner[0], corner[1] if len(corner) > 1 else 0
+    found: HeldTile = state.stationary.resident(key, HeldTile)
+    return found
+
+
+def _fits(depth: int, columns: int) -> bool:
+    return depth <= DEEPEST and columns <= WIDEST
+
+
+def _adjacent(view: Array) -> bool:
+    """Whether the elements of each row of [rows, *free] are adjacent."""
+    row = space([dims(view.shape[1:], view.strides[1:])])
+    return row is not None and row.strides[0] in ((), (view.dtype.itemsize,))
+
+
+def _inner(plan: Plan, state: CoreState, target: Array, source: Array, slot: int, at: int) -> Job:
+    """The job of a plan that copies between scratch memory and the operand at position `at`, which
+    is its first (slot 0) or second (slot 1) one."""
+    bound = plan.bind(state, (target, source))
+    assert bound is not None, "scratch overlaps nothing"
+    (job,) = bound.jobs
+    return job._replace(slots=((slot, at),), same=())
 
 
 class LoadPlan:
@@ -108,36 +194,20 @@ class LoadPlan:
         self._before = before
         self.result = None
 
-    def bind(self, state: CoreState, values: Sequence[Any]) -> Call | None:
-        """The call for these operands. It takes the memory of the tile that was loaded before."""
+    def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
+        """The call for these operands."""
         source, *corner = values
         if source is None:
             return None
-        function, dtype, shape, before = self._function, self._dtype, self._shape, self._before
-        key = _corner(corner)
-        words = words_type(6)(0, 0, address(source), *shape, source.strides[0])
-
-        def load() -> None:
-            held = state.stationary.get(key)
-            if (
-                type(held) is not HeldTile
-                or held.tile.dtype is not dtype
-                or held.tile.shape != shape
-            ):
-                held = state.stationary[key] = HeldTile(np.empty(shape, dtype))
-            held.widened = None
-            words[0], words[1] = held.places
-            if before is not None:
-                _run(before, state, held.tile, source)
-                words[2], words[5] = words[1], held.tile.strides[0]
-            function(words)
-
-        return load
-
-
-def _corner(numbers: Sequence[int]) -> tuple[int, int]:
-    """The key of a loaded tile; rows without a column use the first one."""
-    return (numbers[0], numbers[1] if len(numbers) > 1 else 0)
+        held = _held(state, corner)
+        copy = held.copy_as(self._shape, self._dtype)
+        words = words_type(6)(held.image, held.copy, 0, *self._shape, 0)
+        if self._before is None:
+            words[2], words[5] = address(source), source.strides[0]
+            return Bound([Job(self._function, words, ((2, 0),))], held)
+        words[2], words[5] = held.copy, copy.strides[0]
+        before = _inner(self._before, state, copy, source, 1, 0)
+        return Bound([before, Job(self._function, words)], held)
 
 
 def _load_plan(src: Array, depth: int) -> LoadPlan | None:
@@ -145,7 +215,7 @@ def _load_plan(src: Array, depth: int) -> LoadPlan | None:
     if block is None or not converting(src) or not src.size:
         return None
     shape = depth, src.size // depth
-    if shape[0] > DEEPEST or shape[1] > WIDEST:
+    if not _fits(*shape):
         return None
     before = None
     if depth != src.shape[0] or not _adjacent(src):
@@ -165,15 +235,22 @@ def load_stationary_pairs(engine: Engine, src: Array, row: int) -> LoadPlan | No
     return _load_plan(src, 2 * src.shape[0])
 
 
-def _adjacent(view: Array) -> bool:
-    """Whether the elements of each row of [rows, *free] are adjacent."""
-    row = space([dims(view.shape[1:], view.strides[1:])])
-    return row is not None and row.strides[0] in ((), (view.dtype.itemsize,))
+class Multiplication(Bound):
+    """A multiplication called from Python: where native code has no tile to multiply by, NumPy
+    does it, or says what is wrong."""
 
+    __slots__ = ("_held", "_refuse")
 
-def _rows_like(view: Array, rows: int, dtype: Any) -> Array:
-    """Scratch for the elements of a view as [rows, n]."""
-    return np.empty((rows, view.size // rows), dtype)
+    def __init__(self, jobs: Sequence[Job], held: HeldTile, refuse: Call, keep: Any) -> None:
+        super().__init__(jobs, keep)
+        self._held = held
+        self._refuse = refuse
+
+    def __call__(self) -> None:
+        super().__call__()
+        if self._held.refused:
+            self._held.refused = False
+            self._refuse()
 
 
 class MultiplyPlan:
@@ -183,66 +260,53 @@ class MultiplyPlan:
     are not come from scratch (`after`).
     """
 
-    __slots__ = ("_after", "_before", "_block", "_function", "_row", "_shape", "result")
+    __slots__ = ("_after", "_before", "_function", "_row", "_shape", "result")
 
     def __init__(
         self,
         row: type[MachineInstruction],
         function: Function,
-        block: Blocking,
         shape: tuple[int, int],
         before: Plan | None,
         after: Plan | None,
     ) -> None:
         self._row = row
         self._function = function
-        self._block = block
         self._shape = shape
         self._before = before
         self._after = after
         self.result = None
 
-    def bind(self, state: CoreState, values: Sequence[Any]) -> Call | None:
-        """The call for these operands; which tile is loaded is seen when it runs."""
+    def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
+        """The call for these operands."""
         dst, moving, _, *corner = values
         if dst is None or moving is None:
             return None
+        held = _held(state, corner)
         depth, rows = self._shape
-        words = words_type(8)(0, 0, 0, depth, rows, moving.size // depth, 0, 0)
-        if self._before is None:
-            words[1], words[7] = address(moving), moving.strides[0]
+        columns = moving.size // depth
+        target, streamed = dst, moving
+        first: list[Job] = []
+        last: list[Job] = []
+        slots: list[tuple[int, int]] = []
         if self._after is None:
-            words[0], words[6] = address(dst), dst.strides[0]
-        function, block, before, after = self._function, self._block, self._before, self._after
-        shape, key = self._shape, _corner(corner)
+            slots.append((0, 0))
+        else:
+            target = held.scratch("products", (rows, columns), np.dtype(np.float32))
+            last.append(_inner(self._after, state, dst, target, 0, 0))
+        if self._before is None:
+            slots.append((1, 1))
+        else:
+            streamed = held.scratch("moving", (depth, columns), moving.dtype)
+            first.append(_inner(self._before, state, streamed, moving, 1, 1))
+        words = words_type(8)(
+            *(address(target), address(streamed), held.image, depth, rows, columns),
+            *(target.strides[0], streamed.strides[0]),
+        )
+        job = Job(self._function, words, tuple(slots), (False,) * (len(slots) - 1))
         refuse = partial(KERNELS[self._row.name], state, *values)
-
-        def multiply() -> None:
-            loaded = state.stationary.get(key)
-            if loaded is None or loaded.tile.shape != shape or not converting(loaded.tile):
-                refuse()
-                return
-            if type(loaded) is not HeldTile:
-                loaded = state.stationary[key] = _pack(loaded, block)
-            words[2] = loaded.places[0]
-            if before is not None:
-                streamed = _rows_like(moving, depth, moving.dtype)
-                words[1], words[7] = address(streamed), streamed.strides[0]
-                _run(before, state, streamed, moving)
-            if after is not None:
-                products = _rows_like(dst, rows, np.float32)
-                words[0], words[6] = address(products), products.strides[0]
-            function(words)
-            if after is not None:
-                _run(after, state, dst, products)
-
-        return multiply
-
-
-def _run(plan: Plan, state: CoreState, *values: Array) -> None:
-    call = plan.bind(state, values)
-    assert call is not None, "scratch overlaps nothing"
-    call()
+        keep = held, target, streamed
+        return Multiplication([*first, job, *last], held, refuse, keep)
 
 
 def _multiply_plan(
@@ -252,7 +316,7 @@ def _multiply_plan(
     if block is None or not converting(dst, moving) or not moving.size:
         return None
     rows = dst.shape[0]
-    if dst.size * depth != moving.size * rows or depth > DEEPEST or rows > WIDEST:
+    if dst.size * depth != moving.size * rows or not _fits(depth, rows):
         return None
     before = after = None
     if depth != moving.shape[0] or not _adjacent(moving):
@@ -268,7 +332,12 @@ def _multiply_plan(
     kernel = Multiply(dtype_name(moving), output, accumulate and stores, block)
     function = compiled(kernel)
     assert function is not None
-    return MultiplyPlan(row, function, block, (depth, rows), before, after)
+    return MultiplyPlan(row, function, (depth, rows), before, after)
+
+
+def _rows_like(view: Array, rows: int, dtype: Any) -> Array:
+    """An array for the elements of a view as [rows, n]."""
+    return np.empty((rows, view.size // rows), dtype)
 
 
 @plans(tensor.MultiplyMoving)

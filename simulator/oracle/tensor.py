@@ -46,6 +46,11 @@ def multiply_moving(
 def multiplied(loaded: StationaryTile, streamed: Array) -> Array:
     """The product of a loaded tile [K, M] and what streams through it, fp32 [K, N]."""
     tile = loaded.tile
+    if tile.shape[0] != streamed.shape[0]:
+        raise NeuronError(
+            "ir-invalid",
+            f"{streamed.shape[0]} rows stream through a stationary tile of {tile.shape[0]}.",
+        )
     if loaded.widened is None:
         loaded.widened = padded(load_fp32(tile), ROWS)
     return product(loaded.widened, tile.shape[1], streamed)

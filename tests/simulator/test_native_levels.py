@@ -66,7 +66,7 @@ def test_products(level: Level, dtype: str) -> None:
             a, b = make(rng, dtype, depth, rows), make(rng, dtype, depth, columns)
             state = State(Engine.tensor)
             fixed(LoadStationary, Engine.tensor, state, (a, 0, 0), native=True)()
-            assert type(state.stationary[0, 0]) is matmul.HeldTile
+            assert type(state.stationary.get((0, 0))) is matmul.HeldTile
             dst = tile(rng, output, rows, columns)
             agrees("MultiplyMoving", dst, b, True, 0, 0, engine=Engine.tensor, state=state)
 

@@ -10,9 +10,16 @@ from native_equality import assert_equal, is_native, patterns
 from tiles import FLOATS, State, empty, tile, wide
 
 from isa.enums import Engine
-from isa.machine.tensor import LoadStationary, LoadStationaryPairs, TransposeStationary
+from isa.errors import NeuronError
+from isa.machine.tensor import (
+    LoadStationary,
+    LoadStationaryPairs,
+    MultiplyMoving,
+    TransposeStationary,
+)
 from simulator import native
 from simulator.kernels import fixed
+from simulator.machine import StationaryTile
 from simulator.native import matmul
 from simulator.native.gemm import Blocking, Load, Multiply
 from simulator.native.matmul import blocking
@@ -160,14 +167,63 @@ def test_loading_keeps_the_tile(dtype: str) -> None:
         if len(shape) == 3:
             source = source.transpose(0, 2, 1)
         fixed(LoadStationary, Engine.tensor, state, (source, 0, 32), native=True)()
-        held = state.stationary[0, 32]
+        held = state.stationary.get((0, 32))
         assert type(held) is matmul.HeldTile
         flat = np.ascontiguousarray(bits(source)).reshape(shape[0], -1)
         np.testing.assert_array_equal(bits(held.tile), flat)
+        state.stationary[0, 0] = StationaryTile(held.tile.copy())
         turned = empty(dtype, *held.tile.shape[::-1])
-        state.stationary[0, 0] = held
         fixed(TransposeStationary, Engine.tensor, state, (turned,), native=True)()
         np.testing.assert_array_equal(bits(turned), flat.T)
+
+
+def test_a_tile_is_where_it_was_loaded_last() -> None:
+    """By NumPy and by native code in turns, with and without memory of native code there."""
+    rng = np.random.default_rng(11)
+    state = State(Engine.tensor)
+    moving = tile(rng, "bfloat16", 16, 40)
+    for native_load in (False, True, False, False, True):
+        stationary = tile(rng, "bfloat16", 16, 24)
+        fixed(LoadStationary, Engine.tensor, state, (stationary, 0, 0), native=native_load)()
+        results = []
+        for native_code in (True, False):
+            dst = empty("float32", 24, 40)
+            values = (dst, moving, False, 0, 0)
+            fixed(MultiplyMoving, Engine.tensor, state, values, native=native_code)()
+            results.append(dst)
+        np.testing.assert_array_equal(results[0], ascending(stationary, moving))
+        np.testing.assert_array_equal(*results)
+
+
+def test_a_tile_of_another_shape_is_refused() -> None:
+    rng = np.random.default_rng(12)
+    dst, moving = empty("float32", 24, 40), tile(rng, "bfloat16", 16, 40)
+    before = dst.tobytes()
+    values = (dst, moving, False, 0, 0)
+    for state in (State(Engine.tensor), loaded(tile(rng, "bfloat16", 15, 24))):
+        bound = fixed(MultiplyMoving, Engine.tensor, state, values, native=True)
+        for job in bound.jobs:  # as the native program loop does
+            job.function(job.words)
+        with pytest.raises(NeuronError) as caught:
+            state.stationary.check()
+        assert caught.value.code == "ir-invalid"
+        state.stationary.check()  # reported once
+        assert dst.tobytes() == before
+    state = State(Engine.tensor)
+    with pytest.raises(NeuronError) as caught:
+        fixed(MultiplyMoving, Engine.tensor, state, values, native=True)()
+    assert caught.value.code == "ir-invalid"
+
+
+def test_nothing_is_loaded_after_a_reset() -> None:
+    rng = np.random.default_rng(13)
+    state = State(Engine.tensor)
+    call = fixed(LoadStationary, Engine.tensor, state, (tile(rng, "int8", 4, 5), 0, 0), native=True)
+    for _ in range(2):
+        call()
+        assert state.stationary.get((0, 0)) is not None
+        state.stationary.clear()
+        assert state.stationary.get((0, 0)) is None
 
 
 @pytest.mark.parametrize("result", ("float32", "bfloat16"))

@@ -9,6 +9,7 @@ import numpy as np
 from isa.dtypes import DTYPES
 from isa.enums import Engine
 from simulator.conversion import store
+from simulator.machine import LoadedTiles
 from simulator.views import strided
 
 Array = np.ndarray[Any, Any]
@@ -24,7 +25,7 @@ class State:
         self.engine = engine
         self.number = 0
         self.start_partition = 0
-        self.stationary: dict[Any, Any] = {}
+        self.stationary = LoadedTiles()
         self.accumulators = {
             unit: np.full(128, np.nan, np.float32) for unit in (Engine.scalar, Engine.vector)
         }
