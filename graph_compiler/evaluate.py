@@ -25,8 +25,11 @@ if TYPE_CHECKING:
 DEPTH_LIMIT = 64
 """Computations that may be under way inside each other."""
 
+_CALLS_IN_ITERATION = 4
+"""Calls for each iteration that the limit of loops allows: of its body, and within."""
+
 LOOP_LIMIT = 1 << 24
-"""Iterations of one `while` after which it counts as endless."""
+"""Iterations of one `while`, and calls in all, after which a run counts as endless."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +128,18 @@ class Evaluator:
         self._observe = observe
         self._plans: dict[Computation, Plan] = {}
         self._depth = 0
+        self._calls = 0
+        self._lanes: dict[int, bool] = {}
 
     def _plan(self, computation: Computation) -> Plan:
+        """The plan of a computation that is to run now. Raises NeuronError loop-limit."""
+        self._calls += 1
+        if self._calls > self._loop_limit * _CALLS_IN_ITERATION:
+            raise NeuronError(
+                "loop-limit",
+                f"`{computation.name}` and others were called {self._calls - 1} times.",
+                why="Calls that call twice what they call run for ever, as endless loops do.",
+            )
         plan = self._plans.get(computation)
         if plan is None:
             plan = self._plans[computation] = Plan(computation)
@@ -184,11 +197,15 @@ class Evaluator:
         )
 
     def _all_lanes(self, plan: Plan) -> bool:
-        return plan.lanes and all(
-            self._all_lanes(self._plan(called))
-            for step in plan.steps
-            for called in step.instruction.called
-        )
+        """Whether arrays can go through a computation and all that it calls."""
+        found = self._lanes.get(id(plan))
+        if found is None:
+            found = self._lanes[id(plan)] = plan.lanes and all(
+                self._all_lanes(self._plan(called))
+                for step in plan.steps
+                for called in step.instruction.called
+            )
+        return found
 
     def _run_lanes(self, plan: Plan, arguments: list[Value]) -> Value:
         values: list[Value] = []

@@ -80,7 +80,10 @@ def literal_array(message: Any, shape: Shape, where: str) -> Any:
 
 
 def fill_literal(message: Any, value: Any, shape: Shape) -> None:
-    """Write the elements into a LiteralProto whose shape is filled in already."""
+    """Write the elements into a LiteralProto whose shape is filled in already.
+
+    Raises ValueError, TypeError, LookupError or OverflowError for elements that are of another sort.
+    """
     if shape.is_tuple:
         for part, of in zip(value, shape.tuple_shapes):
             inner = message.tuple_literals.add()
@@ -89,6 +92,8 @@ def fill_literal(message: Any, value: Any, shape: Shape) -> None:
     if not shape.is_array:
         return
     primitive = shape.primitive
+    if np.iscomplexobj(value) and not primitive.is_complex:
+        raise ValueError(f"complex numbers are no {primitive.name}")
     array = np.asarray(value).transpose(_memory_order(shape)).reshape(-1)
     name = _VARINT_FIELDS.get(primitive.name)
     if name:

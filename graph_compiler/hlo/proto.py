@@ -406,6 +406,11 @@ def _write_literal(
     message: Any, value: Any, shape: Shape, unknown: bytes, values: ValueWriter
 ) -> None:
     values.shape(shape, message.literal.shape)
-    fill_literal(message.literal, value, shape)
+    try:
+        fill_literal(message.literal, value, shape)
+    except (ValueError, TypeError, LookupError, OverflowError) as error:
+        raise NeuronError(
+            "hlo-invalid", f"The literal of {message.name!r} cannot be {shape}: {error}"
+        ) from None
     if unknown:
         message.literal.MergeFromString(unknown)

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from graph_compiler.hlo.record import Record
 
 
+MAX_VALUE_BYTES = 1 << 40
+"""Bytes that a value may have; no machine that this runs for holds more."""
+
+
 @dataclass(frozen=True, slots=True)
 class PrimitiveType:
     """One primitive type.

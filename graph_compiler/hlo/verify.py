@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from graph_compiler.hlo.graph import Computation, Instruction, Module
 from graph_compiler.hlo.order import callees_first, operands_first
-from graph_compiler.hlo.types import Shape
+from graph_compiler.hlo.types import MAX_VALUE_BYTES, Shape
 from isa.errors import NeuronError
 
-MAX_VALUE_BYTES = 1 << 40
-"""Bytes that a value may have; no machine that this runs for holds more."""
+MAX_RANK = 32
+"""Dimensions that a value may have; NumPy's own limit is 64, and windows double the dimensions."""
 
 _MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What the rules of the table meet in attributes that are incomplete or out of range."""
@@ -185,8 +186,12 @@ def check_size(shape: Shape, owner: str) -> None:
         raise NeuronError("hlo-invalid", f"{owner} has dimensions but no elements: {shape}.")
     if shape.layout and sorted(shape.layout) != list(range(shape.rank)):
         raise NeuronError("hlo-invalid", f"{owner} has a layout that is no permutation: {shape}.")
-    if shape.bytes >= MAX_VALUE_BYTES:
-        raise NeuronError("hlo-too-large", f"{owner} has {shape.bytes} bytes: {shape}.")
+    if shape.rank > MAX_RANK:
+        raise NeuronError("hlo-too-large", f"{owner} has {shape.rank} dimensions.")
+    # As if dimensions of size 0 had an element: the others stand in strides and loops.
+    extent = math.prod(size or 1 for size in shape.dimensions) * ((shape.primitive.bits + 7) // 8)
+    if extent >= MAX_VALUE_BYTES:
+        raise NeuronError("hlo-too-large", f"{owner} has {extent} bytes: {shape}.")
 
 
 _WITH_LITERAL = frozenset({"constant"})

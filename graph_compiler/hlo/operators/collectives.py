@@ -7,6 +7,7 @@ Reductions fold the ranks in the order of the group.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -37,22 +38,45 @@ if TYPE_CHECKING:
 
 def stated_groups(instruction: Instruction) -> list[list[int]]:
     """The replica groups as the instruction states them; [] where it leaves them out."""
+    iota = _iota_of(instruction)
+    if iota is not None:
+        ids = np.arange(iota.num_replica_groups * iota.num_devices_per_group)
+        ids = ids.reshape(iota.iota_reshape_dims or (-1,))
+        if iota.iota_transpose_perm:
+            ids = ids.transpose(iota.iota_transpose_perm)
+        return ids.reshape(iota.num_replica_groups, -1).tolist()
     devices = instruction.attributes.get("collective_device_list")
     groups = instruction.attribute("replica_groups")
     if not groups and devices is not None:
-        iota = devices.iota_replica_group_list
-        if iota is not None and iota.num_replica_groups:
-            ids = np.arange(iota.num_replica_groups * iota.num_devices_per_group)
-            ids = ids.reshape(iota.iota_reshape_dims or (-1,))
-            if iota.iota_transpose_perm:
-                ids = ids.transpose(iota.iota_transpose_perm)
-            return ids.reshape(iota.num_replica_groups, -1).tolist()
         groups = devices.replica_groups
     return [list(group.replica_ids) for group in groups if group.replica_ids]
 
 
+def _iota_of(instruction: Instruction) -> Any:
+    """Groups stated as reshaped and transposed numbers; None where they are not."""
+    devices = instruction.attributes.get("collective_device_list")
+    if instruction.attribute("replica_groups") or devices is None:
+        return None
+    iota = devices.iota_replica_group_list
+    return iota if iota is not None and iota.num_replica_groups else None
+
+
 def group_size(instruction: Instruction) -> int | None:
-    """Ranks a group, None where all take part."""
+    """Ranks a group, None where all take part. Raises NeuronError hlo-shape-mismatch."""
+    iota = _iota_of(instruction)
+    if iota is not None:
+        sizes, order = tuple(iota.iota_reshape_dims), tuple(iota.iota_transpose_perm)
+        total = iota.num_replica_groups * iota.num_devices_per_group
+        require_shape(
+            iota.num_devices_per_group > 0
+            and (not sizes or (min(sizes) > 0 and math.prod(sizes) == total))
+            and (not order or sorted(order) == list(range(len(sizes)))),
+            instruction,
+            f"{iota.num_replica_groups} groups of {iota.num_devices_per_group} are numbers in the "
+            f"shape {sizes}, transposed by {order}.",
+            "The shape has a number for every rank, and the order names each of its dimensions.",
+        )
+        return int(iota.num_devices_per_group)
     groups = stated_groups(instruction)
     return len(groups[0]) if groups else None
 
@@ -69,6 +93,10 @@ def group_of(
     replicas = context.ranks // partitions
     replica, partition = divmod(context.rank, partitions)
     channel = (instruction.attribute("channel_id") or 0) > 0
+    iota = _iota_of(instruction)
+    if iota is not None and iota.num_replica_groups * iota.num_devices_per_group > context.ranks:
+        number = f"{iota.num_replica_groups} of {iota.num_devices_per_group} ranks"
+        raise _no_group(instruction, context, number)
     groups = stated_groups(instruction)
     if instruction.attribute("use_global_device_ids"):
         if not channel or not groups:
@@ -96,10 +124,15 @@ def group_of(
             if max(candidate) >= context.ranks:
                 break
             return tuple(candidate)
-    raise NeuronError(
+    raise _no_group(instruction, context, str(stated_groups(instruction)))
+
+
+def _no_group(instruction: Instruction, context: Context, groups: str) -> NeuronError:
+    partitions = context.partitions
+    return NeuronError(
         "hlo-invalid",
-        f"{subject(instruction)}: groups {stated_groups(instruction)} do not fit rank"
-        f" {context.rank} of {context.ranks} ({replicas} replicas of {partitions} partitions).",
+        f"{subject(instruction)}: groups {groups} do not fit rank {context.rank} of"
+        f" {context.ranks} ({context.ranks // partitions} replicas of {partitions} partitions).",
         why="Every rank is in exactly one group, and groups name existing ranks.",
         hint="Evaluate with the number of ranks that the graph was made for.",
     )
@@ -164,6 +197,7 @@ class AllReduce(Collective):
     @classmethod
     def infer(cls, instruction: Instruction) -> Shape:
         shapes = _arrays(instruction)
+        group_size(instruction)
         for shape in shapes:
             types = [shape.element_type] * 2
             check_scalar_computation(instruction, instruction.called[0], types, 1)
@@ -400,6 +434,7 @@ class CollectiveBroadcast(Collective):
 
     @classmethod
     def infer(cls, instruction: Instruction) -> Shape:
+        group_size(instruction)
         return tuple_or_one(_arrays(instruction))
 
     @classmethod

@@ -36,6 +36,9 @@ def _check_square(instruction: Instruction, shape: Shape) -> None:
     )
 
 
+_TRANSPOSITIONS = ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT")
+
+
 class TriangularSolve(Operator):
     """x of op(a) x = b, or of x op(a) = b, for triangular matrices a.
 
@@ -59,7 +62,13 @@ class TriangularSolve(Operator):
             "Both operands have the same element type.",
         )
         options = instruction.attribute("triangular_solve_options")
-        left = options is not None and options.left_side
+        require_type(
+            options is not None and options.transpose_a in _TRANSPOSITIONS,
+            instruction,
+            f"its options are {options}.",
+            "A triangular solve states whether it transposes: " + ", ".join(_TRANSPOSITIONS) + ".",
+        )
+        left = options.left_side
         require_shape(
             a.rank == b.rank
             and a.dimensions[:-2] == b.dimensions[:-2]

@@ -21,9 +21,11 @@ from graph_compiler.hlo.operators.row import (
     require_shape,
     require_type,
     shape_error,
+    subject,
     tuple_or_one,
 )
 from graph_compiler.hlo.operators.slicing import pad
+from isa.errors import NeuronError
 
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Instruction
@@ -208,6 +210,10 @@ class ReduceWindow(Operator):
         return _pack(folder.narrow(folder.combine(whole, arrays)))
 
 
+_WINDOW_LIMIT = 1 << 22
+"""Elements of a window that are gone through one after another."""
+
+
 class SelectAndScatter(Operator):
     """Adds each element of the source where the window found the element that `select` prefers.
 
@@ -255,6 +261,11 @@ class SelectAndScatter(Operator):
         array, source, initial = operands
         select, combine = instruction.called
         parts = instruction.attribute("window").dimensions
+        if math.prod(part.size for part in parts) > _WINDOW_LIMIT:
+            raise NeuronError(
+                "hlo-too-large",
+                f"{subject(instruction)}: its window has more than {_WINDOW_LIMIT} elements.",
+            )
         best: Array | None = None
         found = np.full(source.shape, -1, np.int64)
         for offset in np.ndindex(*(part.size for part in parts)):

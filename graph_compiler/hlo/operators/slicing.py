@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from graph_compiler.hlo.operators.row import (
     shape_error,
 )
 from graph_compiler.hlo.operators.unary import INTEGER
+from graph_compiler.hlo.types import MAX_VALUE_BYTES
 
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Instruction
@@ -169,7 +171,7 @@ def padding_of(instruction: Instruction) -> list[tuple[int, int, int]]:
 
 
 def pad(array: Array, value: Any, edges: list[tuple[int, int, int]]) -> Array:
-    """`array` with (low, high, interior) padding in every dimension."""
+    """`array` with (low, high, interior) padding in every dimension. Raises MemoryError."""
     if not any(any(edge) for edge in edges):
         return array
     sizes, target, source = [], [], []
@@ -185,6 +187,8 @@ def pad(array: Array, value: Any, edges: list[tuple[int, int, int]]) -> Array:
         target.append(slice(start, start + max(0, last - first - 1) * step + 1, step))
         if last <= first:
             target[-1] = slice(0, 0)
+    if math.prod(sizes) * array.dtype.itemsize >= MAX_VALUE_BYTES:
+        raise MemoryError
     result = np.empty(sizes, array.dtype)
     result[...] = value
     result[tuple(target)] = array[tuple(source)]

@@ -1,0 +1,269 @@
+"""Hostile graphs: catalogue errors that name the instruction, in bounded time and memory.
+
+All run in one process with a limit on its memory and on the CPU time of each graph.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conformance_cases import DATA, cases, protos
+
+from graph_compiler import verify
+from graph_compiler.hlo import Module, Record, Shape
+from graph_compiler.hlo.proto import from_proto, to_proto
+from isa.errors import CATALOGUE, NeuronError
+
+HUGE = 1 << 38
+"""Elements of one byte: a value that is only just allowed, and that no memory here holds."""
+
+ADD = "add { a = s8[] parameter(0) b = s8[] parameter(1) ROOT c = s8[] add(a, b) }"
+LESS = ADD.replace("add {", "less {").replace(
+    "s8[] add(a, b)", "pred[] compare(a, b), direction=LT"
+)
+
+
+def graph(line: str, *more: str) -> str:
+    """A graph whose root is `line`; it has a scalar `s`, a vector `v` of 4 and a matrix `m`."""
+    parameters = ("s = s8[] parameter(0)", "v = s8[4] parameter(1)", "m = s8[4,4] parameter(2)")
+    head = ("HloModule hostile", ADD, *more, "ENTRY e {")
+    return "\n".join((*head, *parameters, f"ROOT r = {line}", "}"))
+
+
+def doubling(levels: int) -> list[str]:
+    """Computations of one scalar, each calling the one before it twice."""
+    lines = ["c0 { p = s8[] parameter(0) ROOT r = s8[] negate(p) }"]
+    for level in range(1, levels):
+        called = f"to_apply=c{level - 1}"
+        lines.append(
+            f"c{level} {{\np = s8[] parameter(0)\na = s8[] call(p), {called}\n"
+            f"ROOT r = s8[] call(a), {called}\n}}"
+        )
+    return lines
+
+
+VERIFIED = {
+    "value of 2^40 bytes": (graph(f"s8[{1 << 40}] iota(), iota_dimension=0"), "hlo-too-large"),
+    "extent beside a size of 0": (
+        graph(f"s8[0,{1 << 30},{1 << 30}] broadcast(s), dimensions={{}}"),
+        "hlo-too-large",
+    ),
+    "40 dimensions": (
+        graph(f"s8[{','.join(['1'] * 40)}] broadcast(s), dimensions={{}}"),
+        "hlo-too-large",
+    ),
+    "padding to a negative size": (graph("s8[0] pad(v, s), padding=-9_4"), "hlo-shape-mismatch"),
+    "groups of numbers that do not fit": (
+        graph("s8[4] all-reduce(v), replica_groups=[2,2]<=[5], to_apply=add"),
+        "hlo-shape-mismatch",
+    ),
+    "a window of no elements": (
+        graph("s8[4] reduce-window(v, s), window={size=0}, to_apply=add"),
+        "hlo-shape-mismatch",
+    ),
+    "a slice that begins behind its end": (
+        graph("s8[1] slice(v), slice={[3:2]}"),
+        "hlo-shape-mismatch",
+    ),
+    "a dimension twice": (graph("s8[4,4] transpose(m), dimensions={0,0}"), "hlo-shape-mismatch"),
+    "a called computation of other types": (
+        graph("s8[4] map(v), dimensions={0}, to_apply=add"),
+        "hlo-shape-mismatch",
+    ),
+    "a dynamic size": (graph("s8[<=4] negate(v)"), "hlo-not-supported"),
+    "data from the host": (graph("(s8[4], token[]) infeed(v)"), "hlo-not-supported"),
+}
+"""Graphs that the verifier refuses, and the code."""
+
+RUN = {
+    "memory of a value": (graph(f"s8[{HUGE}] iota(), iota_dimension=0"), "hlo-too-large"),
+    "memory of padding inside": (
+        graph(
+            f"s8[5] reduce-window(v, s), window={{size=2 stride={HUGE} lhs_dilate={HUGE} "
+            f"pad=1_{HUGE}}}, to_apply=add"
+        ),
+        "hlo-too-large",
+    ),
+    "a window with more elements than can be gone through": (
+        graph(
+            f"s8[4] select-and-scatter(v, v, s), window={{size={HUGE + 1} "
+            f"pad={HUGE // 2}_{HUGE // 2}}}, select=less, scatter=add",
+            LESS,
+        ),
+        "hlo-too-large",
+    ),
+    "groups of more ranks than there are": (
+        graph(f"s8[4] all-reduce(v), replica_groups=[1,{HUGE}]<=[{HUGE}], to_apply=add"),
+        "hlo-invalid",
+    ),
+    "calls that double": (graph("s8[] call(s), to_apply=c60", *doubling(61)), "loop-limit"),
+    "lanes that double": (
+        graph("s8[4] map(v), dimensions={0}, to_apply=c60", *doubling(61)),
+        "loop-limit",
+    ),
+    "an endless loop": (
+        graph(
+            "s8[] while(s), condition=always, body=c0",
+            "always { p = s8[] parameter(0) ROOT t = pred[] constant(true) }",
+            *doubling(1),
+        ),
+        "loop-limit",
+    ),
+}
+"""Graphs that are right and cannot run, and the code."""
+
+CHILD = """
+import json, resource, signal, sys
+resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
+import numpy as np
+import graph_compiler
+from isa.errors import NeuronError
+from graph_compiler.sample_inputs import sample_inputs
+
+def stop(*_):
+    raise TimeoutError
+
+signal.signal(signal.SIGPROF, stop)
+for name, text in json.load(sys.stdin).items():
+    signal.setitimer(signal.ITIMER_PROF, 20)
+    try:
+        module = graph_compiler.load(text.encode())
+        stage = "run"
+        graph_compiler.evaluate(module, *sample_inputs(module).values(), loop_limit=1000)
+        outcome = ["", "it ran"]
+    except NeuronError as error:
+        outcome = [error.code, error.what]
+    except BaseException as error:
+        outcome = [type(error).__name__, str(error)]
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    print(json.dumps([name, *outcome]), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> dict[str, tuple[str, str]]:
+    texts = {name: text for name, (text, _) in (VERIFIED | RUN).items()}
+    result = subprocess.run(
+        [sys.executable, "-c", CHILD],
+        input=json.dumps(texts),
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).resolve().parents[2],
+    )
+    assert result.returncode == 0, result.stderr[-2000:]
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    return {name: (code, what) for name, code, what in rows}
+
+
+@pytest.mark.parametrize("name", VERIFIED | RUN)
+def test_a_hostile_graph_ends_in_an_error_of_the_catalogue(
+    name: str, outcomes: dict[str, tuple[str, str]]
+) -> None:
+    code, what = outcomes[name]
+    assert code == (VERIFIED | RUN)[name][1], what
+    assert "`r`" in what or "`c" in what or "'r'" in what, what
+
+
+NUMBERS = (-1, 0, 1, 2, 3, 7, 1 << 20, 1 << 31, (1 << 40) + 1, (1 << 62) + 1, -(1 << 40))
+
+
+class Mutator:
+    """Changes a graph in ways that a damaged or hostile file can."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+
+    def value(self, value: Any) -> Any:
+        """Another value in the place of one of an attribute's."""
+        choose = self.random.choice
+        if isinstance(value, bool):
+            return not value
+        if isinstance(value, int):
+            return choose((*NUMBERS, value + 1, value - 1))
+        if isinstance(value, float):
+            return choose((0.0, -1.0, float("nan"), 1e300))
+        if isinstance(value, str):
+            return choose(("", "BOGUS", value + "X"))
+        if isinstance(value, tuple) and value:
+            place = self.random.randrange(len(value))
+            changed = (*value[:place], self.value(value[place]), *value[place + 1 :])
+            return choose((value[:-1], (*value, value[-1]), changed, changed, changed))
+        if isinstance(value, Record) and value.values:
+            name = choose(sorted(value.values))
+            if self.random.random() < 0.15:
+                rest = {key: inner for key, inner in value.values.items() if key != name}
+                return Record(value.message, value.unknown, **rest)
+            return value.replace(**{name: self.value(value.values[name])})
+        return self.shape(value) if isinstance(value, Shape) else value
+
+    def shape(self, shape: Shape) -> Shape:
+        kinds = ("f32", "s32", "pred", "u8", "bf16", "c64", "token", "s4", "f64", "f8e4m3fn")
+        if shape.tuple_shapes:
+            parts = list(shape.tuple_shapes)
+            place = self.random.randrange(len(parts))
+            parts[place] = self.shape(parts[place])
+            return Shape.tuple_of(parts)
+        sizes = list(shape.dimensions)
+        if sizes:
+            place = self.random.randrange(len(sizes))
+            sizes[place] = self.value(sizes[place])
+        return self.random.choice(
+            (
+                Shape(shape.element_type, tuple(sizes)),
+                Shape(shape.element_type, (*shape.dimensions, self.random.choice(NUMBERS))),
+                Shape(self.random.choice(kinds), shape.dimensions),
+                Shape.tuple_of([shape, shape]),
+            )
+        )
+
+    def graph(self, module: Module) -> None:
+        """One to two changes: of an attribute, a shape, an operand, a called computation."""
+        items = list(module.instructions())
+        for _ in range(self.random.choice((1, 1, 2))):
+            item = self.random.choice(items)
+            names = [name for name in item.attributes if not name.startswith("literal")]
+            kind = self.random.random()
+            if kind < 0.6 and names:
+                name = self.random.choice(names)
+                item.attributes[name] = self.value(item.attributes[name])
+                if self.random.random() < 0.1:
+                    del item.attributes[name]
+            elif kind < 0.75:
+                item.shape = self.shape(item.shape)
+            elif item.operands and kind < 0.85:
+                place = self.random.randrange(len(item.operands))
+                item.operands[place] = self.random.choice(items)
+            elif item.operands and kind < 0.9:
+                item.operands.pop()
+            elif item.called:
+                item.called.append(item.called[0])
+            elif item.operands:
+                item.operands[0].shape = self.shape(item.operands[0].shape)
+
+
+@pytest.mark.skipif(not DATA.exists(), reason=f"no conformance data in {DATA}")
+def test_damaged_graphs_of_every_operator_are_refused_by_the_catalogue() -> None:
+    """Written, read and verified without any other exception; most are refused."""
+    mutator = Mutator(0)
+    chosen = mutator.random.sample(cases(), 250)
+    found: dict[str, int] = {}
+    for _, data in protos(chosen):
+        for _ in range(6):
+            module = from_proto(data)
+            mutator.graph(module)
+            try:
+                verify(from_proto(to_proto(module)))
+                code = ""
+            except NeuronError as error:
+                code = error.code
+                assert code in CATALOGUE
+            found[code] = found.get(code, 0) + 1
+    assert sum(found.values()) == 1500
+    assert found[""] < 750 and min(found[c] for c in ("hlo-invalid", "hlo-too-large")) > 20
+    assert found["hlo-shape-mismatch"] > 200 and found["hlo-type-mismatch"] > 20
