@@ -82,7 +82,7 @@ def literal_array(message: Any, shape: Shape, where: str) -> Any:
 def fill_literal(message: Any, value: Any, shape: Shape) -> None:
     """Write the elements into a LiteralProto whose shape is filled in already.
 
-    Raises ValueError, TypeError, LookupError or OverflowError for elements that are of another sort.
+    Raises ValueError, TypeError, LookupError or OverflowError for elements of another sort.
     """
     if shape.is_tuple:
         for part, of in zip(value, shape.tuple_shapes):
