@@ -1,7 +1,10 @@
 """`nki.language`: tensors, memories, data types, loops, and functions of tiles, the element-wise
 ones of which are also the operators of `op=` arguments."""
 
+from typing import Any
+
 from isa.enums import Memory as MemoryRegion
+from nki.language import dtypes
 from nki.language.allocation import (
     empty_like,
     full,
@@ -20,12 +23,9 @@ from nki.language.allocation import (
 from nki.language.dtypes import (
     bfloat16,
     bool_,
-    float4_e2m1fn_x4,
     float8_e4m3,
     float8_e4m3fn,
-    float8_e4m3fn_x4,
     float8_e5m2,
-    float8_e5m2_x4,
     float8_e8m0fnu,
     float16,
     float32,
@@ -70,7 +70,16 @@ hbm = private_hbm
 
 globals().update(OPERATORS)
 
-__getattr__ = superseded_names(__name__, {"bool": bool_, "range": range})
+_superseded = superseded_names(__name__, {"bool": bool_, "range": range})
+
+
+def __getattr__(name: str) -> Any:
+    """Packed data types (see `nki.language.dtypes`) and superseded names."""
+    if name in dtypes.PACKED:
+        value = globals()[name] = getattr(dtypes, name)
+        return value
+    return _superseded(name)
+
 
 __all__ = [
     "DType",

@@ -20,19 +20,28 @@ float8_e4m3 = "float8_e4m3"
 float8_e4m3fn = "float8_e4m3fn"
 float8_e5m2 = "float8_e5m2"
 float8_e8m0fnu = "float8_e8m0fnu"
-float8_e5m2_x4 = "float8_e5m2_x4"
-float8_e4m3fn_x4 = "float8_e4m3fn_x4"
-float4_e2m1fn_x4 = "float4_e2m1fn_x4"
+
+PACKED = frozenset({"float8_e5m2_x4", "float8_e4m3fn_x4", "float4_e2m1fn_x4"})
+"""The names that `__getattr__` gives."""
+
+
+def __getattr__(name: str) -> str:
+    """A packed data type. The first use of its name brings its NumPy type into being, so that
+    `numpy.zeros(shape, nl.float8_e4m3fn_x4)` works."""
+    if name not in PACKED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from isa.dtypes import DTYPES
+
+    globals()[name] = DTYPES[name].numpy.name
+    return name
+
 
 __all__ = [
     "bfloat16",
     "bool_",
-    "float4_e2m1fn_x4",
     "float8_e4m3",
     "float8_e4m3fn",
-    "float8_e4m3fn_x4",
     "float8_e5m2",
-    "float8_e5m2_x4",
     "float8_e8m0fnu",
     "float16",
     "float32",
@@ -43,4 +52,5 @@ __all__ = [
     "uint8",
     "uint16",
     "uint32",
+    *PACKED,
 ]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -157,3 +160,14 @@ def test_packed_types_are_numpy_dtypes_of_their_own_name(name, size):
     assert empty.tolist() == [[0, 1, 2], [3, 4, 77]] and array[1, 2] == 5
     assert np.frombuffer(empty.tobytes(), name)[5] == 77
     assert str(np.concatenate([array, empty]).dtype) == name
+
+
+def test_naming_a_packed_type_registers_it():
+    """In a fresh process, before anything ran."""
+    code = (
+        "import numpy as np, nki.language as nl\n"
+        "print(np.zeros(2, nl.float8_e5m2_x4).dtype, nl.float4_e2m1fn_x4)"
+    )
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["float8_e5m2_x4", "float4_e2m1fn_x4"]

@@ -90,7 +90,7 @@ def test_every_name_is_documented(documented, namespace):
 def test_operators_are_documented_functions(documented):
     """Arity follows from the documented parameters: x and dtype, or x, y and dtype."""
     operators = {
-        name: nl.__dict__[name] for name in nl.__all__ if isinstance(vars(nl)[name], Operator)
+        name: getattr(nl, name) for name in nl.__all__ if isinstance(getattr(nl, name), Operator)
     }
     assert len(operators) > 50
     for name, operator in operators.items():
