@@ -196,6 +196,14 @@ class FunctionText:
     def store(self, value: Value, pointer: Value) -> None:
         self._lines.append(f"  store {value.type} {value.text}, ptr {pointer.text}, align 1")
 
+    def prefetch(self, pointer: Value, write: bool = False) -> None:
+        """A hint that memory will be read, or written; it may lie anywhere."""
+        function = "@llvm.prefetch.p0"
+        self._declarations[function] = f"declare void {function}(ptr, i32, i32, i32)"
+        self._lines.append(
+            f"  call void {function}(ptr {pointer.text}, i32 {int(write)}, i32 3, i32 1)"
+        )
+
     def load_where(self, mask: Value, pointer: Value, element: str) -> Value:
         """A vector whose lanes are read where the mask holds, else 0."""
         width = mask.width
