@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
+from functools import cache
 from typing import Any
 
 from isa.affine import Affine, Polynomial, Predicate
@@ -49,19 +50,10 @@ MISSING = _Missing()
 
 
 def emit(
-    context: Context,
-    row: type[Operation],
-    arguments: dict[str, Any],
-    location: Location,
-    name: str | None = None,
+    context: Context, row: type[Operation], arguments: dict[str, Any], location: Location
 ) -> Any:
     """One operation on behalf of the caller at `location`; absent arguments have defaults."""
-    values = tuple(
-        arguments.get(field_name, MISSING if field.default is REQUIRED else field.default)
-        for field_name, field in row.fields.items()
-    )
-    normal, _ = check(context, row, values, location)
-    return record(context, row, normal, location, name)
+    return _placed(row)(context, location, **arguments)
 
 
 def record(
@@ -314,6 +306,22 @@ def has_name(row: type[Operation]) -> bool:
 
 def function(row: type[Operation]) -> Callable[..., Any]:
     """The public function of a row: parameters are its fields in order, then `name`."""
+    result = _generate(row, False)
+    result.__module__ = "nki.isa"
+    result.__qualname__ = row.name
+    result.__doc__ = _document(row)
+    result.__signature__ = _signature(row)  # type: ignore[attr-defined]
+    return result
+
+
+@cache
+def _placed(row: Any) -> Callable[..., Any]:
+    """The same on behalf of a caller elsewhere: a context and a location come before the fields,
+    which are those of the row, lists included, and there is no `name`."""
+    return _generate(row, True)
+
+
+def _generate(row: type[Operation], placed: bool) -> Callable[..., Any]:
     namespace: dict[str, Any] = {
         "_current": CURRENT.get,
         "_frame": sys._getframe,
@@ -327,18 +335,14 @@ def function(row: type[Operation]) -> Callable[..., Any]:
         "_frozen": _frozen,
         "_spread": _spread,
     }
-    source = _source(row, namespace)
+    source = _source(row, namespace, placed)
     exec(compile(source, f"<nki.isa.{row.name}>", "exec"), namespace)
     result: Callable[..., Any] = namespace[row.name]
-    result.__module__ = "nki.isa"
-    result.__qualname__ = row.name
-    result.__doc__ = _document(row)
-    result.__signature__ = _signature(row)  # type: ignore[attr-defined]
     return result
 
 
-def _source(row: type[Operation], namespace: dict[str, Any]) -> str:
-    """Python source of the public function; defaults go into `namespace`."""
+def _source(row: type[Operation], namespace: dict[str, Any], placed: bool) -> str:
+    """Python source of the function; defaults go into `namespace`."""
     given: dict[str, str] = {}
     key, values, overwrites = [], [], []
     entry = 0
@@ -373,31 +377,23 @@ def _source(row: type[Operation], namespace: dict[str, Any]) -> str:
             key.append(f"{name} and _frozen({name})" if field.kind in _SEQUENCES else name)
             values[-1] = f"_entry[{entry}]"
             entry += 1
-    parameters = [
-        given[fields[0]] if len(fields) == 1 else f"{parameter}=_missing"
-        for parameter, fields in row.parameters().items()
-    ]
-    parameters += ["name=None"] if has_name(row) else []
-    spreads = [
-        f"    {', '.join(fields)} = _spread(_row, {parameter!r}, {parameter})"
-        for parameter, fields in row.lists.items()
-    ]
-    arguments = ", ".join(row.field_names)
-    name = "name" if has_name(row) else "None"
+    name = "name" if has_name(row) and not placed else "None"
+    if placed:
+        head = [f"def {row.name}(_context, _location, {', '.join(given.values())}):"]
+        wrong, others = "_entry is None", "(), {}"
+    else:
+        head = _public_head(row, given)
+        wrong, others = "_entry is None or _extra or _unknown", "_extra, _unknown"
     lines = [
-        f"def {row.name}({', '.join(parameters)}, *_extra, **_unknown):",
-        *spreads,
-        "    _context = _current()",
-        "    _caller = _frame(1)",
-        "    _location = (_caller.f_code, _caller.f_lasti)",
+        *head,
         "    try:",
         f"        _entry = _signatures[_context.target, {', '.join(key)}]",
         "    except (KeyError, TypeError, AttributeError):",
         "        _entry = None",
-        "    if _entry is None or _extra or _unknown:",
+        f"    if {wrong}:",
         "        with _user_frames:",
-        f"            return _first(_row, _signatures, _context, ({arguments},), _location, {name},"
-        " _extra, _unknown)",
+        f"            return _first(_row, _signatures, _context, ({', '.join(row.field_names)},),"
+        f" _location, {name}, {others})",
     ]
     for operand, optional in overwrites:
         present = f"{operand} is not None and " if optional else ""
@@ -408,6 +404,26 @@ def _source(row: type[Operation], namespace: dict[str, Any]) -> str:
             lines.append(f"        _context.overwritten({operand})")
     lines.append(f"    return _context.record(_row, ({', '.join(values)},), _location, {name})")
     return "\n".join(lines) + "\n"
+
+
+def _public_head(row: type[Operation], given: dict[str, str]) -> list[str]:
+    """The definition of the public function, and where it finds context and caller."""
+    parameters = [
+        given[fields[0]] if len(fields) == 1 else f"{parameter}=_missing"
+        for parameter, fields in row.parameters().items()
+    ]
+    parameters += ["name=None"] if has_name(row) else []
+    spreads = [
+        f"    {', '.join(fields)} = _spread(_row, {parameter!r}, {parameter})"
+        for parameter, fields in row.lists.items()
+    ]
+    return [
+        f"def {row.name}({', '.join(parameters)}, *_extra, **_unknown):",
+        *spreads,
+        "    _context = _current()",
+        "    _caller = _frame(1)",
+        "    _location = (_caller.f_code, _caller.f_lasti)",
+    ]
 
 
 def _first_of_signature(

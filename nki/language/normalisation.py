@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from isa.alu import ALU
 from isa.enums import ReduceCommand
 from nki.language.lowering.emitter import FLOAT, Emitter, dtype_of, is_column
 from nki.language.lowering.reduction import against, axes_of, statistic
@@ -44,7 +43,7 @@ def softmax(x: NkiTensor, axis: Any = -1, dtype: Any = None) -> NkiTensor:
             "exp",
             tile,
             bias=lowest,
-            reduce_op=ALU["add"],
+            reduce_op=e.operators["add"],
             reduce_res=total,
             reduce_cmd=ReduceCommand.reset_reduce,
         )
