@@ -35,8 +35,10 @@ def like(view: Array, shape: tuple[int, ...]) -> Array:
 
 
 def direct(dst: Array, shape: tuple[int, ...]) -> Array | None:
-    """`dst` itself when fp32 results of this shape can be computed in place."""
-    return dst if dst.dtype is _FLOAT32 and dst.shape == shape else None
+    """`dst` itself when fp32 results of this shape can be computed in place: it keeps them all, so
+    what is computed there can still be accumulated (a stride of 0 keeps the last)."""
+    fits = dst.dtype is _FLOAT32 and dst.shape == shape and 0 not in dst.strides
+    return dst if fits else None
 
 
 def finish(dst: Array, result: Array) -> None:
