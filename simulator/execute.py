@@ -15,19 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isa.access import AccessPattern
 from isa.dtypes import DTYPES
 from isa.enums import SEQUENCERS, Engine
 from isa.errors import NeuronError
-from isa.program import Program, TensorDeclaration
+from isa.program import Program
 from isa.target import resolve
 from simulator.checks.initialised import Finding, Shadow
 from simulator.checks.replicated import Replicated
 from simulator.machine import Device
-from simulator.oracle import fill_sentinel, quiet
+from simulator.oracle import quiet
 from simulator.prepare import Barriers, Preparation, WindowCache
 from simulator.streams import DEFAULT_LOOP_LIMIT, Stream
-from simulator.views import strided
+from simulator.tensors import Tensors
 
 if TYPE_CHECKING:
     from simulator.native.program import NativeProgram
@@ -117,11 +116,9 @@ class LoadedProgram:
             )
         self.program = program
         self.device = Device(resolve(program.target), len(program.cores))
-        self.device.tensors = [_buffer(tensor) for tensor in program.tensors]
         self.shadow = Shadow() if check else None
+        self.tensors = Tensors(program, self.device, self.shadow)
         if self.shadow is not None:
-            for buffer in self.device.tensors:
-                self.shadow.add(buffer)
             for core in self.device.cores:
                 self.shadow.add(core.sbuf.buffer, core.sbuf.pitch)
                 self.shadow.add(core.psum.buffer, core.psum.pitch)
@@ -132,7 +129,8 @@ class LoadedProgram:
         loaded = [self._load_core(number) for number in range(len(program.cores))]
         self.cores = [[preparation.stream for preparation in core] for core in loaded]
         self._compiled = self._prepare(loaded)
-        self._written = self._find_written()
+        preparations = [preparation for core in loaded for preparation in core]
+        self.tensors.prepare(preparations, self._windows, self._compiled)
         if self._compiled is not None and self.shadow is not None:
             self._compiled.mark()
 
@@ -169,32 +167,6 @@ class LoadedProgram:
             raise self._located(error, stream) from None
         return None
 
-    def _find_written(self) -> set[int]:
-        """The tensors that any instruction may write, by index. The marks of all tensors get the
-        coarsest unit that suits all accesses."""
-        written = set()
-        for core in self.program.cores:
-            for instructions in core.streams.values():
-                for instruction in instructions:
-                    for position in instruction.row.writes:
-                        pattern = instruction.values[position]
-                        if isinstance(pattern, AccessPattern) and not pattern.memory.on_chip:
-                            written.add(pattern.tensor)
-        if self.shadow is not None:
-            for windows in self._windows:
-                for window in windows.values():
-                    if not window.on_chip:
-                        self.shadow.spaces[id(window.buffer)].coarsen(
-                            window.offset,
-                            window.dtype.itemsize,
-                            window.shape,
-                            window.strides,
-                            [scale for _, scale in window.registers],
-                        )
-            for space in self.shadow.spaces.values():
-                space.adopt()
-        return written
-
     def _located(self, error: NeuronError, stream: Stream) -> NeuronError:
         """The error, with the kernel line of the instruction that the stream is at."""
         if error.location is None:
@@ -213,9 +185,9 @@ class LoadedProgram:
         self._check_semaphores()
         self._check_outputs()
         return RunResult(
-            outputs=[self._read(index) for index in self.program.results],
+            outputs=[self.tensors.result(index) for index in self.program.results],
             inputs_after=[
-                self._read(index) if index in self._written else np.asarray(given)
+                self.tensors.after(index, given)
                 for index, given in zip(self.program.parameters, inputs)
             ],
             trace=ControlTrace(
@@ -225,28 +197,7 @@ class LoadedProgram:
         )
 
     def _start(self, inputs: Sequence[Array], loop_limit: int) -> None:
-        program = self.program
-        if len(inputs) != len(program.parameters):
-            raise NeuronError(
-                "input-mismatch",
-                f"{program.name} takes {len(program.parameters)} tensors, not {len(inputs)}.",
-            )
-        given = {}
-        for index, name, array in zip(program.parameters, program.parameter_names, inputs):
-            given[index] = _input_bytes(program.tensors[index], name, array)
-        for index, tensor in enumerate(program.tensors):
-            buffer = self.device.tensors[index]
-            if index in given:
-                buffer[...] = given[index]
-            elif tensor.data is None and self.shadow is None:
-                fill_sentinel(self._view(index))
-            if self.shadow is not None:
-                known = index in given or tensor.data is not None
-                space, states = self.shadow.spaces[id(buffer)], self.shadow.states
-                space.reset(initialised=known)
-                if not known and space.whole is not None:
-                    # It gets its sentinel when something may see it.
-                    states.fills[space.whole.number] = states.view(self._view(index))
+        self.tensors.start(inputs)
         for core in self.device.cores:
             core.reset()
             if self.shadow is not None:
@@ -261,24 +212,6 @@ class LoadedProgram:
             for stream in streams:
                 stream.restart(loop_limit)
                 stream.semaphores[:] = [0] * len(stream.semaphores)
-
-    def _view(self, index: int) -> Array:
-        """An HBM tensor's elements as the simulator's views have them."""
-        tensor = self.program.tensors[index]
-        strides = []
-        step = DTYPES[tensor.dtype].size
-        for count in reversed(tensor.shape):
-            strides.append(step)
-            step *= max(count, 1)
-        return strided(
-            self.device.tensors[index], tensor.dtype, 0, tensor.shape, tuple(reversed(strides))
-        )
-
-    def _read(self, index: int) -> Array:
-        """A copy of an HBM tensor in its plain NumPy dtype."""
-        tensor = self.program.tensors[index]
-        flat = self.device.tensors[index].copy().view(DTYPES[tensor.dtype].numpy)
-        return flat.reshape(tensor.shape)
 
     def _execute(self) -> None:
         if self._compiled is not None:
@@ -361,31 +294,3 @@ def _culprit(waiting: list[tuple[int, Stream]]) -> Stream:
         if stream.missing() - to_come:
             return stream
     return waiting[0][1]
-
-
-def _buffer(tensor: TensorDeclaration) -> Array:
-    size = DTYPES[tensor.dtype].size
-    for count in tensor.shape:
-        size *= count
-    if tensor.data is None:
-        return np.zeros(size, np.uint8)
-    data = np.frombuffer(tensor.data, np.uint8).copy()
-    if data.size != size:
-        raise NeuronError(
-            "input-mismatch",
-            f"Constant {tensor.name} of {size} bytes comes with {data.size} bytes of data.",
-        )
-    return data
-
-
-def _input_bytes(tensor: TensorDeclaration, name: str, array: Array) -> Array:
-    """The bytes of an argument; raises NeuronError input-mismatch."""
-    array = np.asarray(array)
-    wanted = DTYPES[tensor.dtype].numpy
-    if tuple(array.shape) != tuple(tensor.shape) or array.dtype != wanted:
-        raise NeuronError(
-            "input-mismatch",
-            f"Parameter {name} is {tensor.dtype}{list(tensor.shape)}; "
-            f"the argument is {array.dtype.name}{list(array.shape)}.",
-        )
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

@@ -226,6 +226,11 @@ class Preparation:
             self._actions[index] = found
         return found
 
+    def forget(self, index: int) -> None:
+        """An operand of the instruction at `index` is elsewhere: its action is made again."""
+        self._actions.pop(index, None)
+        self.tracked.pop(index, None)
+
     def loop_bound(self, begin: int) -> Any:
         """Cell in which the LoopBegin at `begin` leaves its upper bound for its LoopEnd: an array
         of one int64, which native code uses too."""

@@ -271,6 +271,11 @@ class Window:
             self.fixed = view
         return view
 
+    def move(self, buffer: np.ndarray[Any, Any]) -> None:
+        """The memory is this buffer from now on."""
+        self.buffer = buffer
+        self.fixed = None
+
     def _outside(self, offset: int) -> NeuronError:
         free = slice(1, None) if self.on_chip else slice(None)
         return _outside(

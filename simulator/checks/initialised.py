@@ -78,6 +78,12 @@ class Shadow:
         space = self.spaces[id(buffer)] = Space(buffer, pitch, initialised, self.states)
         return space
 
+    def move(self, old: Array, new: Array) -> None:
+        """What a registered buffer held is in another buffer of its size from now on."""
+        space = self.spaces.pop(id(old))
+        space.move(new)
+        self.spaces[id(new)] = space
+
     def space_of(self, view: Array) -> Space:
         """The space of the registered buffer that a view (made by `views.strided`) aliases."""
         base: Any = view

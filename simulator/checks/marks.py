@@ -190,8 +190,7 @@ class Space:
         self.cells = (ctypes.c_int64 * 2)()
         self.unit = 1
         self._coarse = 0
-        self.buffer = buffer
-        self.address: int = buffer.__array_interface__["data"][0]
+        self.move(buffer)
         self.size = buffer.size
         self.arena = pitch > 0
         self.pitch = pitch or max(self.size, 1)
@@ -204,6 +203,11 @@ class Space:
             self.whole = Region(self, (0, 1, 0, self.size), CLEAN if initialised else EMPTY)
         # What lies in no region, or across several, goes by marks always.
         self.rest = Region(self, (0, 0, 0, 0), MIXED)
+
+    def move(self, buffer: Array) -> None:
+        """The memory is this buffer from now on."""
+        self.buffer = buffer
+        self.address: int = buffer.__array_interface__["data"][0]
 
     @property
     def marks(self) -> Array:

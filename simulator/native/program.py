@@ -86,6 +86,15 @@ class NativeProgram:
         for packing in self._packings:
             packing.mark()
 
+    def computes(self, preparation: Preparation, index: int) -> bool:
+        """Whether the instruction of a stream at `index` has native code."""
+        return self._packings[self._preparations.index(preparation)].computes(index)
+
+    def move(self, old: Any, new: Any) -> None:
+        """A tensor is in another buffer from now on."""
+        for packing in self._packings:
+            packing.move(old, new)
+
     @property
     def streams(self) -> list[Stream]:
         """The streams, in the order of their records."""

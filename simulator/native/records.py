@@ -99,6 +99,9 @@ class Packing:
         self._parts = parts
         self._shared: list[Computation | None] = []
         self._begun: dict[int, Any] = {}
+        # Where addresses are, and which instructions know one, by the buffer.
+        self._addresses: dict[int, list[tuple[Any, int]]] = {}
+        self._users: dict[int, list[int]] = {}
         self.words = self._pack()
 
     # Records
@@ -134,6 +137,9 @@ class Packing:
             # What it looks at is checked now, as for the others.
             self._preparation.action(index)
         self._shared.append(computation)
+        for _, _, window in () if computation is None else computation.operands:
+            if not window.on_chip:
+                self._users.setdefault(id(window.buffer), []).append(index)
         return RECORD.words(
             **members,
             **self._amounts("waits", instruction.waits),
@@ -199,7 +205,7 @@ class Packing:
     def _operand(self, window: Window) -> Any:
         address = window.buffer.__array_interface__["data"][0] + window.origin
         terms = self._table("terms", [w for term in window.registers for w in term], TERM.size)
-        return self._memory.words(
+        words = self._memory.words(
             OPERAND.words(
                 address=address + window.offset,
                 offset=window.offset,
@@ -214,6 +220,32 @@ class Packing:
                 **terms,
             )
         )
+        self._note(window, words, OPERAND.indices["address"])
+        self._note(window, words, OPERAND.indices["base"])
+        return words
+
+    def _note(self, window: Window, words: Any, index: int) -> None:
+        """An address in the window's memory is in a word."""
+        if not window.on_chip:
+            self._addresses.setdefault(id(window.buffer), []).append((words, index))
+
+    def computes(self, index: int) -> bool:
+        """Whether the instruction at `index` has native code."""
+        return self._shared[index] is not None
+
+    def move(self, old: Any, new: Any) -> None:
+        """A tensor is in another buffer from now on."""
+        noted = self._addresses.pop(id(old), None)
+        users = self._users.pop(id(old), None)
+        if noted:
+            distance = new.ctypes.data - old.ctypes.data
+            for words, index in noted:
+                words[index] += distance
+            self._addresses[id(new)] = noted
+        if users:
+            for index in users:
+                self._preparation.forget(index)
+            self._users[id(new)] = users
 
     def _jobs(self, bound: Bound, placed: Sequence[Placed]) -> dict[str, int]:
         """The jobs, and where the addresses of operands go that registers decide."""
@@ -230,6 +262,9 @@ class Packing:
                 parts=self._memory.table([w for a in addresses for w in PART.words(words=a)]),
                 parts_count=len(parts),
             )
+            for slot, position in () if moving or not placed else job.slots:
+                for part in parts:
+                    self._note(by_position[position].window, part, slot)
             if not moving:
                 continue
             for slot, position in job.slots:

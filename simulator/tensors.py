@@ -1,0 +1,221 @@
+"""The HBM tensors of a loaded program: their memory, what goes in, what comes out.
+
+Large tensors are not copied where native code can do without: an argument that the program only
+reads stays where it is, and the memory of a result is given away; its next run uses other memory,
+or the same if nobody holds the result any more. Everything that knows an address is told.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isa.access import AccessPattern
+from isa.dtypes import DTYPES
+from isa.errors import NeuronError
+from isa.program import Program, TensorDeclaration
+from simulator.oracle import fill_sentinel
+from simulator.views import Window, strided
+
+if TYPE_CHECKING:
+    from simulator.checks.initialised import Shadow
+    from simulator.machine import Device
+    from simulator.native.program import NativeProgram
+    from simulator.prepare import Preparation, WindowCache
+
+Array = np.ndarray[Any, Any]
+
+LARGE = 1 << 16
+"""Bytes from which on moving a tensor's address costs less than copying the tensor."""
+
+
+class Tensors:
+    """The tensors of `program`, allocated on `device`, which `shadow` mirrors."""
+
+    def __init__(self, program: Program, device: Device, shadow: Shadow | None) -> None:
+        self._program = program
+        self._device = device
+        self._shadow = shadow
+        device.tensors = [_buffer(tensor) for tensor in program.tensors]
+        if shadow is not None:
+            for buffer in device.tensors:
+                shadow.add(buffer)
+        self._native: NativeProgram | None = None
+        self._windows: dict[int, list[Window]] = {}
+        self._written: set[int] = set()
+        self._moving: set[int] = set()
+        self._given_away: dict[int, weakref.ref[Array]] = {}
+        self._fills: dict[int, int] = {}
+
+    def prepare(
+        self,
+        preparations: Sequence[Preparation],
+        windows: Sequence[WindowCache],
+        native: NativeProgram | None,
+    ) -> None:
+        """All instructions are prepared: find out how they use the tensors. The marks of each get
+        the coarsest unit that suits all accesses."""
+        self._native = native
+        by_buffer = {id(buffer): index for index, buffer in enumerate(self._device.tensors)}
+        for cache in windows:
+            for window in cache.values():
+                for each in (window, window.index):
+                    if each is not None and not each.on_chip:
+                        self._windows.setdefault(by_buffer[id(each.buffer)], []).append(each)
+        fixed = set()
+        for preparation in preparations:
+            for index, instruction in enumerate(preparation.stream.instructions):
+                for position, _, _ in instruction.row.operands:
+                    pattern = instruction.values[position]
+                    used = _tensors_of(pattern) if isinstance(pattern, AccessPattern) else ()
+                    if not used:
+                        continue
+                    if native is None or not native.computes(preparation, index):
+                        fixed |= used
+                    if position in instruction.row.writes:
+                        self._written |= used
+        self._moving = {
+            index
+            for index, buffer in enumerate(self._device.tensors)
+            if index not in fixed and buffer.size >= LARGE
+        }
+        if self._shadow is None:
+            return
+        for index, buffer in enumerate(self._device.tensors):
+            space = self._shadow.spaces[id(buffer)]
+            for window in self._windows.get(index, ()):
+                scales = [scale for _, scale in window.registers]
+                size = window.dtype.itemsize
+                space.coarsen(window.offset, size, window.shape, window.strides, scales)
+            space.adopt()
+
+    # Runs
+
+    def start(self, inputs: Sequence[Array]) -> None:
+        """As a run finds them: parameters hold the arguments, other tensors nothing.
+
+        Raises NeuronError input-mismatch.
+        """
+        program = self._program
+        if len(inputs) != len(program.parameters):
+            raise NeuronError(
+                "input-mismatch",
+                f"{program.name} takes {len(program.parameters)} tensors, not {len(inputs)}.",
+            )
+        given = {}
+        for index, name, array in zip(program.parameters, program.parameter_names, inputs):
+            given[index] = _input_bytes(program.tensors[index], name, array)
+        for index, tensor in enumerate(program.tensors):
+            if index in given:
+                if index in self._moving and index not in self._written:
+                    self._move(index, given[index])
+                else:
+                    self._device.tensors[index][...] = given[index]
+            elif tensor.data is None:
+                self._take_back(index)
+                if self._shadow is None:
+                    fill_sentinel(self._view(index))
+            if self._shadow is not None:
+                self._mark(index, index in given or tensor.data is not None)
+
+    def _mark(self, index: int, initialised: bool) -> None:
+        assert self._shadow is not None
+        space = self._shadow.spaces[id(self._device.tensors[index])]
+        space.reset(initialised)
+        if initialised or space.whole is None:
+            return
+        # It gets its sentinel when something may see it.
+        states = self._shadow.states
+        if index not in self._fills:
+            self._fills[index] = states.view(self._view(index))
+        states.views[self._fills[index]] = self._view(index)
+        states.fills[space.whole.number] = self._fills[index]
+
+    def _take_back(self, index: int) -> None:
+        """Other memory for a tensor whose memory somebody still holds as a result."""
+        holder = self._given_away.pop(index, None)
+        if holder is not None and holder() is not None:
+            self._move(index, np.empty(self._device.tensors[index].size, np.uint8))
+
+    def _move(self, index: int, buffer: Array) -> None:
+        """The tensor is in other memory from now on."""
+        old = self._device.tensors[index]
+        self._device.tensors[index] = buffer
+        for window in self._windows.get(index, ()):
+            window.move(buffer)
+        if self._shadow is not None:
+            self._shadow.move(old, buffer)
+        if self._native is not None:
+            self._native.move(old, buffer)
+
+    def result(self, index: int) -> Array:
+        """What a run left in a tensor, in its plain NumPy dtype: memory that is the caller's."""
+        tensor = self._program.tensors[index]
+        buffer = self._device.tensors[index]
+        if self._may_give_away(index):
+            # All views that come of it hold `given`, as what it looks at is no array.
+            given = np.frombuffer(buffer.data, np.uint8)
+            self._given_away[index] = weakref.ref(given)
+        else:
+            given = buffer.copy()
+        return given.view(DTYPES[tensor.dtype].numpy).reshape(tensor.shape)
+
+    def _may_give_away(self, index: int) -> bool:
+        return (
+            index in self._moving
+            and index not in self._given_away
+            and index not in self._program.parameters
+            and self._program.tensors[index].data is None
+        )
+
+    def after(self, index: int, given: Array) -> Array:
+        """What a run left in a parameter, for which `given` was the argument."""
+        return self.result(index) if index in self._written else np.asarray(given)
+
+    def _view(self, index: int) -> Array:
+        """A tensor's elements as the simulator's views have them."""
+        tensor = self._program.tensors[index]
+        strides = []
+        step = DTYPES[tensor.dtype].size
+        for count in reversed(tensor.shape):
+            strides.append(step)
+            step *= max(count, 1)
+        buffer = self._device.tensors[index]
+        return strided(buffer, tensor.dtype, 0, tensor.shape, tuple(reversed(strides)))
+
+
+def _tensors_of(pattern: AccessPattern) -> set[int]:
+    """The tensors that an operand looks at, itself or for its indices."""
+    found = set() if pattern.memory.on_chip else {pattern.tensor}
+    return found if pattern.vector_offset is None else found | _tensors_of(pattern.vector_offset)
+
+
+def _buffer(tensor: TensorDeclaration) -> Array:
+    size = DTYPES[tensor.dtype].size
+    for count in tensor.shape:
+        size *= count
+    if tensor.data is None:
+        return np.zeros(size, np.uint8)
+    data = np.frombuffer(tensor.data, np.uint8).copy()
+    if data.size != size:
+        raise NeuronError(
+            "input-mismatch",
+            f"Constant {tensor.name} of {size} bytes comes with {data.size} bytes of data.",
+        )
+    return data
+
+
+def _input_bytes(tensor: TensorDeclaration, name: str, array: Array) -> Array:
+    """The bytes of an argument; raises NeuronError input-mismatch."""
+    array = np.asarray(array)
+    wanted = DTYPES[tensor.dtype].numpy
+    if tuple(array.shape) != tuple(tensor.shape) or array.dtype != wanted:
+        raise NeuronError(
+            "input-mismatch",
+            f"Parameter {name} is {tensor.dtype}{list(tensor.shape)}; "
+            f"the argument is {array.dtype.name}{list(array.shape)}.",
+        )
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

@@ -1,0 +1,79 @@
+"""Large tensors are not copied, and nobody sees that they are not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+Array = np.ndarray[Any, Any]
+
+SHAPE = (256, 512)
+
+
+@nki.jit
+def plus_one(a):
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    for i in range(a.shape[0] // 128):
+        rows = nl.ds(i * 128, 128)
+        tile = nl.ndarray((128, a.shape[1]), dtype=a.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=a[rows, :])
+        nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=1.0)
+        nisa.dma_copy(dst=out[rows, :], src=tile)
+    return out
+
+
+@pytest.fixture(scope="module")
+def compiled() -> nki.CompiledKernel:
+    return nki.compile(plus_one, nki.TensorSpec(SHAPE, nl.float32), target="trn2")
+
+
+def test_results_belong_to_the_caller(compiled: nki.CompiledKernel) -> None:
+    """A later call changes neither an earlier result nor what was made of it."""
+    kept, expected = [], []
+    for value in range(4):
+        argument = np.full(SHAPE, value, np.float32)
+        result = compiled(argument)
+        # A view, a part, or the bytes of a result hold its memory as well as the result.
+        kept.append((result, result[3:5], memoryview(result), result.view(np.uint32))[value])
+        expected.append(np.float32(value + 1))
+        del result
+    for held, value in zip(kept, expected):
+        found = np.asarray(held)
+        np.testing.assert_array_equal(found.view(np.float32), value)
+
+
+def test_a_result_can_be_the_next_argument(compiled: nki.CompiledKernel) -> None:
+    value = np.zeros(SHAPE, np.float32)
+    for _ in range(5):
+        value = compiled(value)
+    np.testing.assert_array_equal(value, 5)
+
+
+def test_arguments_are_read_where_they_are_and_not_written(compiled: nki.CompiledKernel) -> None:
+    rng = np.random.default_rng(0)
+    argument = rng.uniform(-1, 1, SHAPE).astype(np.float32)
+    argument.flags.writeable = False
+    for view in (argument, argument[::-1], np.asfortranarray(argument)):
+        np.testing.assert_array_equal(compiled(view), view + np.float32(1))
+
+
+def test_results_can_be_written_to(compiled: nki.CompiledKernel) -> None:
+    first = compiled(np.zeros(SHAPE, np.float32))
+    first[...] = 7
+    second = compiled(np.ones(SHAPE, np.float32))
+    assert (first == 7).all() and (second == 2).all()
+
+
+def test_memory_of_a_dropped_result_is_used_again(compiled: nki.CompiledKernel) -> None:
+    argument = np.zeros(SHAPE, np.float32)
+    compiled(argument)
+    first = compiled(argument)
+    place = first.ctypes.data
+    del first
+    assert compiled(argument).ctypes.data == place
