@@ -98,7 +98,8 @@ class Operand:
     """A tensor operand.
 
     `column`: one element a partition, broadcast along the free dimensions.
-    `immediate`: a number may stand in its place. `vector_offset`: the operand may carry
+    `immediate`: a number may stand in its place. `columns`: on chip, indices may pick its columns
+    (gen4). `vector_offset`: the operand may carry
     per-partition row indices (gather or scatter); `index_columns`: in several columns, taken one
     after the other. `one_bank`: before gen4, its bytes of a partition
     lie in one PSUM bank. `starts`: where in a quadrant of 32 partitions it may start, if not where
@@ -112,6 +113,7 @@ class Operand:
     immediate: bool = False
     column: bool = False
     vector_offset: bool = False
+    columns: bool = False
     index_columns: bool = False
     one_bank: bool = False
     starts: tuple[int, ...] | None = None

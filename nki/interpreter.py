@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from isa.affine import Affine, Polynomial, Predicate, evaluate
 from isa.alu import Activation, AluOperator
 from isa.dtypes import DTYPES
@@ -24,12 +26,15 @@ from nki.ir.nodes import Access, Op, Register, Tensor
 from nki.storage import Registers, Storage, View
 from nki.trace import locations
 from simulator.checks.initialised import Shadow
+from simulator.checks.marks import Tracked
+from simulator.columns import Stage, TrackedColumns, through
 from simulator.control import REGISTER_OPERATIONS
 from simulator.exchange import Exchange, Parcel
 from simulator.kernels import Call, fixed, moving
 from simulator.machine import CoreState
 from simulator.oracle import fill_sentinel, load_register, store_register
 from simulator.oracle.control import wrap32
+from simulator.views import view_dtype
 
 Resolver = Callable[[Registers], Any]
 """Gives the value of a field for the registers' values."""
@@ -54,7 +59,7 @@ class Step:
     """A machine instruction that is ready to run: its arguments, what registers decide of them, and
     the call that executes it on them (None for control instructions)."""
 
-    __slots__ = ("arguments", "call", "dynamic", "engine", "operands", "row", "start")
+    __slots__ = ("arguments", "call", "dynamic", "engine", "operands", "row", "stages", "start")
 
     def __init__(
         self,
@@ -64,7 +69,9 @@ class Step:
         dynamic: tuple[tuple[int, Resolver], ...],
         start: int,
         call: Call | None,
+        stages: tuple[tuple[int, View, Stage], ...] = (),
     ) -> None:
+        self.stages = stages
         self.row = row
         self.engine = engine
         self.arguments = arguments
@@ -121,6 +128,8 @@ class Interpreter:
                 arguments = step.arguments
                 for position, resolve in step.dynamic:
                     arguments[position] = resolve(registers)
+                for _, view, stage in step.stages:
+                    stage.columns = view.resolve(registers)
                 state.engine = step.engine
                 state.start_partition = step.start
                 if shadow is not None:
@@ -137,8 +146,8 @@ class Interpreter:
             return
         operands = step.operands
         if operands is None:
-            operands = shadow.track(step.row, arguments)
-            if not step.dynamic:
+            operands = _track(shadow, step, arguments)
+            if not step.dynamic and not step.stages:
                 step.operands = operands
         shadow.follow(step.row, self.state, arguments, op.location, operands)
 
@@ -147,6 +156,7 @@ class Interpreter:
         written, mode = _layout(row)  # type: ignore[arg-type]
         arguments: list[Any] = list(values)
         dynamic: list[tuple[int, Resolver]] = []
+        stages: list[tuple[int, View, Stage]] = []
         start = -1
         for position, value in enumerate(values):
             if type(value) in _PLAIN:
@@ -157,7 +167,12 @@ class Interpreter:
                     skip = mode >= 0 and values[mode] is OobMode.skip
                     view = View(value, self.storage_of, self.binding, skip)
                     arguments[position] = view.fixed
-                    if view.fixed is None:
+                    if view.index is not None and value.storage.memory.on_chip:
+                        role = row.fields[row.field_names[position]].role  # type: ignore[union-attr]
+                        tile = np.empty((view.shape[0], view.count), view_dtype(value.dtype))
+                        stages.append((position, view, Stage(tile, instruction.engine, role)))
+                        arguments[position] = tile
+                    elif view.fixed is None:
                         dynamic.append((position, view.resolve))
                 if start < 0 and (position in row.writes or not row.writes):
                     start = self._start_partition(value)
@@ -175,7 +190,9 @@ class Interpreter:
         if not row.control:  # type: ignore[attr-defined]
             self.state.start_partition = max(start, 0)
             call = (moving if dynamic else fixed)(row, engine, self.state, arguments, self.native)
-        return Step(row, engine, arguments, tuple(dynamic), max(start, 0), call)
+            if stages:
+                call = through([stage for _, _, stage in stages], call)
+        return Step(row, engine, arguments, tuple(dynamic), max(start, 0), call, tuple(stages))
 
     def _fixed(self, access: Access) -> Any:
         """The view of an access that neither registers nor row indices move, else None."""
@@ -211,6 +228,22 @@ class Interpreter:
         if isinstance(value, tuple):
             return tuple(map(self._bound, value))
         return evaluate(value, self.binding) if isinstance(value, Polynomial) else value
+
+
+def _track(shadow: Shadow, step: Step, arguments: list[Any]) -> tuple[Tracked | None, ...]:
+    """The shadow side of a step's operands."""
+    if not step.stages:
+        return shadow.track(step.row, arguments)
+    plain = list(arguments)
+    for position, _, _ in step.stages:
+        plain[position] = None
+    tracked = list(shadow.track(step.row, plain))
+    for position, _, stage in step.stages:
+        name, columns = step.row.field_names[position], stage.columns
+        base = Tracked(shadow.space_of(columns.base), columns.base, name)
+        index = Tracked(shadow.space_of(columns.index), columns.index, f"{name} index")
+        tracked[position] = TrackedColumns(base, index, stage)
+    return tuple(tracked)
 
 
 def located(error: NeuronError, op: Op) -> NeuronError:

@@ -13,7 +13,7 @@ from isa.errors import NeuronError
 from nki.ir.nodes import Access, Tensor
 from simulator.checks.initialised import Shadow
 from simulator.oracle import fill_sentinel
-from simulator.views import Indirect, strided, view_dtype
+from simulator.views import Columns, Indirect, strided, view_dtype
 
 Registers = Mapping[int, int]
 """Register values by register number."""
@@ -69,6 +69,7 @@ class View:
 
     __slots__ = (
         "access",
+        "count",
         "fixed",
         "high",
         "index",
@@ -94,10 +95,13 @@ class View:
         shape = [evaluate(count, binding) for count in access.shape]
         strides = [evaluate(stride, binding) * size for stride in access.strides]
         self.index: View | None = None
+        self.count = 0
         if access.vector_offset is not None:
             self.index = View(access.vector_offset, storage_of, binding)
-            shape[0] = evaluate(access.vector_bound, binding)
-            strides[0] = evaluate(access.vector_stride, binding) * size
+            picked = 1 if access.storage.memory.on_chip else 0
+            self.count = shape[picked]
+            shape[picked] = evaluate(access.vector_bound, binding)
+            strides[picked] = evaluate(access.vector_stride, binding) * size
         self.shape = tuple(shape)
         self.strides = tuple(strides)
         self.skip = skip
@@ -120,7 +124,8 @@ class View:
             self.fixed = self.resolve({})
 
     def resolve(self, registers: Registers) -> Any:
-        """The operand: a view, an `Indirect`, or None where it is out of bounds and skipped.
+        """The operand: a view, an `Indirect`, `Columns`, or None where it is out of bounds and
+        skipped.
 
         Raises NeuronError out-of-bounds, or dynamic-out-of-bounds where registers take part.
         """
@@ -136,7 +141,10 @@ class View:
         view = strided(self.storage.buffer, self.access.dtype, offset, self.shape, self.strides)
         if self.index is None:
             return view
-        return Indirect(view, self.index.resolve(registers), self.skip)
+        index = self.index.resolve(registers)
+        if self.storage.tensor.memory.on_chip:
+            return Columns(view, index, self.count)
+        return Indirect(view, index, self.skip)
 
     def _inside(self, offset: int) -> bool:
         if 0 in self.shape:

@@ -11,16 +11,19 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from isa.access import AccessPattern
 from isa.enums import OobMode
 from isa.errors import NeuronError
-from isa.fields import Kind
+from isa.fields import Kind, Role
 from isa.machine.random import RANDOM
 from isa.machine.scalar import ACCUMULATORS
 from isa.program import RegisterReference
 from isa.spec import Instruction, MachineInstruction, Meeting
 from simulator.checks.marks import CLEAN, DEAD, Region, Tracked
 from simulator.checks.replicated import Replicated
+from simulator.columns import Stage, TrackedColumns, through
 from simulator.control import CONTROL
 from simulator.exchange import Exchange
 from simulator.kernels import fixed, moving
@@ -86,7 +89,17 @@ def _identity(pattern: AccessPattern, skip: bool) -> tuple[Any, ...]:
 class Operands:
     """Values of one instruction as its kernel takes them; `refresh` keeps the list current."""
 
-    __slots__ = ("dynamic", "numbers", "recorded", "registers", "skips", "values", "windows")
+    __slots__ = (
+        "dynamic",
+        "engine",
+        "numbers",
+        "recorded",
+        "registers",
+        "skips",
+        "stages",
+        "values",
+        "windows",
+    )
 
     def __init__(
         self,
@@ -97,6 +110,8 @@ class Operands:
     ) -> None:
         row = instruction.row
         self.registers = registers
+        self.engine = instruction.engine
+        self.stages: dict[int, Stage] = {}
         self.values: list[Any] = list(instruction.values)
         self.numbers: list[tuple[int, int]] = []
         self.windows: list[tuple[int, Window]] = []
@@ -110,19 +125,32 @@ class Operands:
                 self.dynamic = True
             elif attribute.kind is Kind.oob_mode:
                 self.skips = value is OobMode.skip
-        for position, _, _ in row.operands:
+        for position, _, operand in row.operands:
             pattern = self.values[position]
             if isinstance(pattern, AccessPattern):
-                self._place(position, pattern, state, windows)
+                self._place(position, pattern, operand.role, state, windows)
 
     def _place(
-        self, position: int, pattern: AccessPattern, state: CoreState, windows: WindowCache
+        self,
+        position: int,
+        pattern: AccessPattern,
+        role: Role,
+        state: CoreState,
+        windows: WindowCache,
     ) -> None:
         key = _identity(pattern, self.skips)
         window = windows.get(key)
         if window is None:
             window = windows[key] = Window(state, pattern, self.skips)
         self.windows.append((position, window))
+        if window.on_chip and window.index is not None:
+            tile = np.empty((pattern.partitions, window.count), window.dtype)
+            stage = self.stages[position] = Stage(tile, self.engine, role)
+            self.values[position] = tile
+            self.dynamic |= window.dynamic
+            if not window.dynamic:
+                stage.columns = window.view(())
+            return
         if window.dynamic:
             self.dynamic = self.recorded = True
             self.values[position] = None
@@ -136,7 +164,11 @@ class Operands:
             self.values[position] = self.registers[number]
         for position, window in self.windows:
             if window.dynamic:
-                self.values[position] = window.view(self.registers)
+                view = window.view(self.registers)
+                if position in self.stages:
+                    self.stages[position].columns = view
+                else:
+                    self.values[position] = view
 
     def track(self, shadow: Shadow, row: type[MachineInstruction]) -> tuple[Tracked | None, ...]:
         """The shadow side of the operands."""
@@ -144,6 +176,9 @@ class Operands:
         for position, window in self.windows:
             view = self.values[position]
             index = None
+            if position in self.stages:
+                tracked[position] = self._tracked_columns(position, window, shadow, row)
+                continue
             if window.index is not None:
                 indices = view.index if isinstance(view, Indirect) else None
                 space = shadow.spaces[id(window.index.buffer)]
@@ -153,10 +188,23 @@ class Operands:
             tracked[position] = Tracked(space, view, row.field_names[position], index)
         return tuple(tracked)
 
+    def _tracked_columns(
+        self, position: int, window: Window, shadow: Shadow, row: type[MachineInstruction]
+    ) -> Tracked:
+        stage, name = self.stages[position], row.field_names[position]
+        columns = stage.columns
+        assert window.index is not None
+        spaces = shadow.spaces
+        base = Tracked(spaces[id(window.buffer)], columns and columns.base, name)
+        index = Tracked(spaces[id(window.index.buffer)], columns and columns.index, f"{name} index")
+        return TrackedColumns(base, index, stage)
+
     def rebind(self, tracked: tuple[Tracked | None, ...]) -> None:
         """Tell the shadow side where the operands are after `refresh`."""
         for position, window in self.windows:
             operand, view = tracked[position], self.values[position]
+            if position in self.stages:
+                view = self.stages[position].columns
             if operand is None or not window.dynamic or view is None:
                 continue
             if isinstance(view, Indirect):
@@ -267,6 +315,8 @@ class Preparation:
         compute = (moving if operands.dynamic else fixed)(
             row, self.stream.engine, self.state, operands.values, self.native
         )
+        if operands.stages:
+            compute = through(operands.stages.values(), compute)
         if self.replicated is not None and self.replicated.keys:
             compute = self._compared(instruction, operands, compute)
         call = self.call(index, instruction, operands, compute)

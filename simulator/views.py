@@ -170,17 +170,57 @@ class Indirect:
         return int(np.count_nonzero(inside))
 
 
+class Columns:
+    """`count` columns of `base` [partitions, bound], picked by `index` [partitions, k]."""
+
+    __slots__ = ("base", "count", "index")
+
+    def __init__(self, base: np.ndarray[Any, Any], index: np.ndarray[Any, Any], count: int) -> None:
+        self.base = base
+        self.index = index
+        self.count = count
+
+    def spread(self, rows: np.ndarray[Any, Any], group: int) -> np.ndarray[Any, Any]:
+        """What [partitions, k] values mean for each partition's `count` elements."""
+        partitions = rows.shape[0]
+        groups = rows.reshape(partitions // group, group, -1).transpose(0, 2, 1)
+        taken = groups.reshape(partitions // group, -1)[:, : self.count]
+        return np.repeat(taken, group, axis=0)
+
+    def positions(self, group: int) -> np.ndarray[Any, Any]:
+        """Columns of the elements of every partition, int64 [partitions, count].
+
+        Raises NeuronError dynamic-out-of-bounds.
+        """
+        found = self.spread(self.index.reshape(self.base.shape[0], -1), group).astype(np.int64)
+        bound = self.base.shape[1]
+        outside = (found < 0) | (found >= bound)
+        if outside.any():
+            partition, element = (int(i) for i in np.argwhere(outside)[0])
+            raise NeuronError(
+                "dynamic-out-of-bounds",
+                f"Index {element} for partition {partition} is {found[partition, element]}; the "
+                f"operand has columns 0 to {bound - 1}.",
+            )
+        return found
+
+    def gather(self, group: int = 16) -> tuple[np.ndarray[Any, Any], None]:
+        """The columns (copied), and no mask, as of `views.Indirect`."""
+        return np.take_along_axis(self.base, self.positions(group), axis=1), None
+
+
 class Window:
     """An access pattern of a bound program placed in a core's memories.
 
-    `view(registers)` gives the NumPy view (or `Indirect`) for the values that the issuing
-    engine's registers hold; unless `dynamic` it is the same object every time. `low` and `high`
-    say how far the access extends from its offset, in a partition (on chip) or tensor (HBM) of
-    `limit` bytes.
+    `view(registers)` gives the NumPy view (or `Indirect`, or `Columns`) for the values that the
+    issuing engine's registers hold; unless `dynamic` it is the same object every time. `low` and
+    `high` say how far the access extends from its offset, in a partition (on chip) or tensor (HBM)
+    of `limit` bytes.
     """
 
     __slots__ = (
         "buffer",
+        "count",
         "dtype",
         "dynamic",
         "fixed",
@@ -202,8 +242,10 @@ class Window:
         size = DTYPES[pattern.dtype].size
         dims = pattern.dims
         self.index: Window | None = None
+        self.count = 0
         if pattern.vector_offset is not None:
             self.index = Window(state, pattern.vector_offset)
+            self.count = dims[0][1]
             dims = ((pattern.vector_stride, pattern.vector_bound), *dims[1:])
         shape, strides = [], []
         low, high = 0, size
@@ -266,7 +308,11 @@ class Window:
             self.shape, self.dtype, self.buffer, self.origin + offset, self.strides
         )
         if self.index is not None:
-            view = Indirect(view, self.index.view(registers), self.skip)
+            index = self.index.view(registers)
+            if self.on_chip:
+                view = Columns(view, index, self.count)
+            else:
+                view = Indirect(view, index, self.skip)
         if not self.dynamic:
             self.fixed = view
         return view

@@ -72,8 +72,8 @@ class TensorScalarReduce(Operation):
     name = "tensor_scalar_reduce"
     document = _API + "tensor_scalar_reduce"
     engines = (Engine.vector,)
-    dst = Write()
-    data = Read()
+    dst = Write(columns=True)
+    data = Read(columns=True)
     op0 = Attribute(kind=Kind.alu)
     operand0 = Read(immediate=True, column=True, optional=True)
     reduce_op = Attribute(kind=Kind.alu)
@@ -100,6 +100,9 @@ class TensorScalarReduce(Operation):
         ),
         rules.loaded_value("reduce_init", "tensor_scalar_reduce"),
         rules.REVERSE_NOT_SUPPORTED,
+        rules.indirection(
+            "nki/api/nki.isa.rst#nki.isa.tensor_scalar_reduce", "data", (Engine.vector,)
+        ),
     )
 
     @classmethod
@@ -284,8 +287,8 @@ class Exponential(Operation):
     document = _API + "exponential"
     engines = (Engine.vector,)
     generations = (4,)
-    dst = Write(dtypes=_EXPONENTIAL_DTYPES | {"tfloat32"})
-    src = Read(dtypes=_EXPONENTIAL_DTYPES | {"uint32"})
+    dst = Write(dtypes=_EXPONENTIAL_DTYPES | {"tfloat32"}, columns=True)
+    src = Read(dtypes=_EXPONENTIAL_DTYPES | {"uint32"}, columns=True)
     max_value = Read(immediate=True, column=True, default=0.0)
     reduce_res = Write(column=True, optional=True, default=None, dtypes=_FLOATS - {"float8_e4m3fn"})
     reduce_cmd = Attribute(
@@ -304,6 +307,7 @@ class Exponential(Operation):
         rules.dimensions_at_most("src", 4, _API + "exponential"),
         rules.loaded_value("reduce_init", "exponential", unset=0.0),
         rules.result_of_reduction("exponential"),
+        rules.indirection("nki/api/nki.isa.rst#nki.isa.exponential", "src", (Engine.vector,)),
     )
 
     @classmethod

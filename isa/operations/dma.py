@@ -143,9 +143,9 @@ class DmaCompute(Operation):
     runs. Rows outside are an error, or skipped with oob_mode.skip.
 
     Raises shape-mismatch, dtype-not-allowed, operator-not-allowed (reduce_op is not nl.add),
-    value-not-allowed (scales other than 1.0), indirect (other uses of row indices), view-not-allowed
-    (an address that registers move); when the kernel runs, dynamic-out-of-bounds and
-    indices-not-unique.
+    value-not-allowed (scales other than 1.0), indirect (other uses of row indices),
+    view-not-allowed (an address that registers move); when the kernel runs, dynamic-out-of-bounds
+    and indices-not-unique.
 
     Example:
         >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl

@@ -18,6 +18,7 @@ _RULES = (
     rules.ACTIVATION_BIAS,
     rules.REDUCE_RESULT,
     rules.ACTIVATION_REDUCE_OPERATOR,
+    rules.indirection("nki/api/nki.isa.rst#nki.isa.activation", "data", (Engine.scalar,)),
 )
 
 
@@ -58,9 +59,9 @@ class Activation(Operation):
     name = "activation"
     document = "nki/api/nki.isa.rst#nki.isa.activation"
     engines = (Engine.scalar,)
-    dst = Write()
+    dst = Write(columns=True)
     op = Attribute(kind=Kind.activation)
-    data = Read()
+    data = Read(columns=True)
     bias = Read(immediate=True, column=True, optional=True, default=None)
     scale = Read(immediate=True, column=True, default=1.0)
     reduce_op = Attribute(kind=Kind.alu, optional=True, default=None)
@@ -99,9 +100,9 @@ class ActivationReduce(Operation):
     name = "activation_reduce"
     document = "nki/api/nki.isa.rst#nki.isa.activation_reduce"
     engines = (Engine.scalar,)
-    dst = Write()
+    dst = Write(columns=True)
     op = Attribute(kind=Kind.activation)
-    data = Read()
+    data = Read(columns=True)
     reduce_op = Attribute(kind=Kind.alu)
     reduce_res = Write(column=True, optional=True)
     bias = Read(immediate=True, column=True, optional=True, default=None)

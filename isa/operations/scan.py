@@ -104,8 +104,8 @@ class TensorScalarCumulative(Operation):
     name = "tensor_scalar_cumulative"
     document = _API + "tensor_scalar_cumulative"
     engines = (Engine.vector,)
-    dst = Write(dtypes=_CUMULATIVE_DTYPES)
-    src = Read(dtypes=_CUMULATIVE_DTYPES)
+    dst = Write(dtypes=_CUMULATIVE_DTYPES, columns=True)
+    src = Read(dtypes=_CUMULATIVE_DTYPES, columns=True)
     op0 = Attribute(kind=Kind.alu)
     op1 = Attribute(kind=Kind.alu)
     imm0 = Read(immediate=True, column=True)
@@ -129,6 +129,9 @@ class TensorScalarCumulative(Operation):
         rules.float32_columns("op0", "imm0"),
         rules.float32_columns(None, "imm1"),
         rules.loaded_value("imm1", "tensor_scalar_cumulative", ignored=True),
+        rules.indirection(
+            "nki/api/nki.isa.rst#nki.isa.tensor_scalar_cumulative", "src", (Engine.vector,)
+        ),
     )
 
     @classmethod

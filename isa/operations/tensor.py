@@ -67,9 +67,9 @@ class NcMatmul(Operation):
     document = "nki/api/nki.isa.rst#nki.isa.nc_matmul"
     engines = (Engine.tensor,)
     variants = ("is_stationary_onezero", "is_moving_onezero", "is_transpose", "perf_mode")
-    dst = Update(PSUM, doc="[M, N] tile in PSUM")
-    stationary = Read(SBUF, dtypes=_FLOAT_INPUTS, doc="[K, M], K <= 128, M <= 128")
-    moving = Read(SBUF, dtypes=_FLOAT_INPUTS, doc="[K, N], N <= 512 (gen2, gen3)")
+    dst = Update(PSUM, doc="[M, N] tile in PSUM", columns=True)
+    stationary = Read(SBUF, dtypes=_FLOAT_INPUTS, doc="[K, M], K <= 128, M <= 128", columns=True)
+    moving = Read(SBUF, dtypes=_FLOAT_INPUTS, doc="[K, N], N <= 512 (gen2, gen3)", columns=True)
     is_stationary_onezero = Attribute(
         kind=Kind.flag, default=False, doc="fp32 stationary holds zeros and ones: half the time"
     )
@@ -90,6 +90,8 @@ class NcMatmul(Operation):
         rules.MATMUL_TRANSPOSE,
         rules.MATMUL_TILING,
         rules.TILE_PARTITIONS,
+        rules.indirection("nki/api/nki.isa.rst#nki.isa.nc_matmul", "stationary", (Engine.tensor,)),
+        rules.MATMUL_INDICES,
     )
 
     @classmethod

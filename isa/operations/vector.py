@@ -43,8 +43,8 @@ class TensorTensor(Operation):
     name = "tensor_tensor"
     document = _API + "tensor_tensor"
     engines = (Engine.vector, Engine.gpsimd)
-    dst = Write()
-    data1 = Read()
+    dst = Write(columns=True)
+    data1 = Read(columns=True)
     data2 = Read()
     op = Attribute(kind=Kind.alu)
     engine = Attribute(kind=Kind.engine, choices=_VECTOR_GPSIMD, default=Engine.unknown)
@@ -54,6 +54,11 @@ class TensorTensor(Operation):
         rules.binary_operator("op"),
         rules.bitvec_dtypes("op", "dst", "data1", "data2"),
         rules.GPSIMD_NO_PSUM,
+        rules.indirection(
+            "nki/api/nki.isa.rst#nki.isa.tensor_tensor",
+            "data1",
+            (Engine.vector, Engine.gpsimd),
+        ),
     )
 
     @classmethod
@@ -102,8 +107,8 @@ class TensorScalar(Operation):
     name = "tensor_scalar"
     document = _API + "tensor_scalar"
     engines = (Engine.vector, Engine.scalar, Engine.gpsimd)
-    dst = Write()
-    data = Read()
+    dst = Write(columns=True)
+    data = Read(columns=True)
     op0 = Attribute(kind=Kind.alu)
     operand0 = Read(immediate=True, column=True, optional=True)
     reverse0 = Attribute(kind=Kind.flag, default=False)
@@ -122,6 +127,11 @@ class TensorScalar(Operation):
         rules.float32_columns("op0", "operand0", "operand1"),
         rules.TENSOR_SCALAR_ENGINE,
         rules.GPSIMD_NO_PSUM,
+        rules.indirection(
+            "nki/api/nki.isa.rst#nki.isa.tensor_scalar",
+            "data",
+            (Engine.vector, Engine.scalar, Engine.gpsimd),
+        ),
     )
 
     @classmethod
@@ -217,13 +227,18 @@ class TensorCopy(Operation):
     name = "tensor_copy"
     document = _API + "tensor_copy"
     engines = (Engine.vector, Engine.scalar, Engine.gpsimd)
-    dst = Write()
-    src = Read()
+    dst = Write(columns=True)
+    src = Read(columns=True)
     engine = Attribute(kind=Kind.engine, choices=_COMPUTE, default=Engine.unknown)
     rules = (
         rules.same_elements("dst", "src"),
         rules.SCALAR_COPY_GENERATION,
         rules.GPSIMD_NO_PSUM,
+        rules.indirection(
+            "nki/api/nki.isa.rst#nki.isa.tensor_copy",
+            "src",
+            (Engine.vector, Engine.scalar),
+        ),
     )
 
     @classmethod
@@ -260,14 +275,17 @@ class TensorCopyPredicated(Operation):
     name = "tensor_copy_predicated"
     document = _API + "tensor_copy_predicated"
     engines = (Engine.vector,)
-    dst = Update()
+    dst = Update(columns=True)
     src = Read(immediate=True)
-    predicate = Read(dtypes=frozenset({"uint8", "uint16", "uint32"}))
+    predicate = Read(dtypes=frozenset({"uint8", "uint16", "uint32"}), columns=True)
     reverse_pred = Attribute(kind=Kind.flag, default=False)
     rules = (
         rules.same_elements("dst", "src", "predicate"),
         rules.same_dtype("dst", "src"),
         rules.not_both_psum("src", "predicate"),
+        rules.indirection(
+            "nki/api/nki.isa.rst#nki.isa.tensor_copy_predicated", "predicate", (Engine.vector,)
+        ),
     )
 
     @classmethod
@@ -298,9 +316,9 @@ class TensorReduce(Operation):
     name = "tensor_reduce"
     document = _API + "tensor_reduce"
     engines = (Engine.vector,)
-    dst = Write()
+    dst = Write(columns=True)
     op = Attribute(kind=Kind.alu)
-    data = Read()
+    data = Read(columns=True)
     axis = Attribute(kind=Kind.integers)
     negate = Attribute(kind=Kind.flag, default=False)
     keepdims = Attribute(kind=Kind.flag, default=False)
@@ -308,6 +326,7 @@ class TensorReduce(Operation):
         rules.REDUCE_AXES,
         rules.reduction_operator("op"),
         rules.bitvec_dtypes("op", "dst", "data"),
+        rules.indirection("nki/api/nki.isa.rst#nki.isa.tensor_reduce", "data", (Engine.vector,)),
     )
 
     @classmethod

@@ -28,6 +28,7 @@ from isa.rules.dma_sum import SUM_ELEMENTS, SUM_INDICES, SUM_SCALES, has_rows, i
 from isa.rules.form import Call, Rule, Violation
 from isa.rules.gather import GATHER_COUNT, GATHER_GROUPS, SHUFFLE_MASK, gather_positions
 from isa.rules.generic import check_call
+from isa.rules.indirection import MATMUL_INDICES, indirection
 from isa.rules.matmul import (
     MATMUL_CONTRACTION,
     MATMUL_DTYPES,
@@ -118,6 +119,7 @@ __all__ = [
     "MATMUL_DTYPES",
     "MATMUL_MX_SIZES",
     "MATMUL_MX_TILING",
+    "MATMUL_INDICES",
     "MATMUL_OUTPUT_SHAPE",
     "MATMUL_PAIRS",
     "MATMUL_TILE_LIMITS",
@@ -160,6 +162,7 @@ __all__ = [
     "float32_columns",
     "gather_positions",
     "has_rows",
+    "indirection",
     "is_in_hbm",
     "loaded_value",
     "not_both_psum",

@@ -24,6 +24,7 @@ from isa.rules.form import (
     shape_text,
     stored_elements,
 )
+from isa.rules.indirection import check_columns
 from isa.spec import Operation
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def _check_operand(name: str, operand: Operand, value: Any, target: Target) -> V
         )
     return (
         _check_dtype(name, operand, value, target)
-        or _check_indirection(name, operand, value)
+        or _check_indirection(name, operand, value, target)
         or (_check_tile(name, operand, value, target) if memory.on_chip else None)
     )
 
@@ -119,10 +120,14 @@ def _check_dtype(name: str, operand: Operand, value: Any, target: Target) -> Vio
     return None
 
 
-def _check_indirection(name: str, operand: Operand, value: Any) -> Violation | None:
+def _check_indirection(name: str, operand: Operand, value: Any, target: Target) -> Violation | None:
     index = value.vector_offset
     if index is None:
         return None
+    if value.storage.memory.on_chip and operand.columns:
+        if target.generation < 4:
+            return generation_violation(f"indirect() ({name})", (4,), target)
+        return check_columns(name, value)
     if not operand.vector_offset:
         return Violation("indirect", f"{name} cannot carry row indices", operand=name)
     if value.storage.memory.on_chip:

@@ -202,7 +202,9 @@ class _Verifier:
                 f"dtype {value.dtype} is not allowed",
             )
             self.need(
-                value.vector_offset is None or field.vector_offset, "row indices are not allowed"
+                value.vector_offset is None
+                or (field.columns if memory.on_chip else field.vector_offset),
+                "indices are not allowed",
             )
             self.access(value)
         else:
@@ -270,11 +272,12 @@ class _Verifier:
         shape, strides = list(access.shape), list(access.strides)
         if access.vector_offset is not None:
             index = access.vector_offset
-            self.need(not storage.memory.on_chip, f"{text}: row indices into {storage!r}")
             self.need(index.storage.memory is Memory.sbuf, f"{text}: row indices outside SBUF")
             self.need(index.vector_offset is None, f"{text}: row indices of row indices")
             self.access(index)
-            shape[0], strides[0] = access.vector_bound, access.vector_stride
+            picked = 1 if storage.memory.on_chip else 0
+            self.need(picked < len(shape), f"{text}: nothing that indices pick")
+            shape[picked], strides[picked] = access.vector_bound, access.vector_stride
         if any(type(count) is int and count <= 0 for count in shape):
             self.need(min(c for c in shape if type(c) is int) == 0, f"{text}: negative count")
             return

@@ -40,7 +40,7 @@ class NkiTensor(ShapeViews):
     here.
 
     `first` is the start partition (0 in HBM), counted from that of the storage's address if it
-    has one. `indirect` is None for a view whose position is
+    has one. `indirect_dim` is None for a view whose position is
     known, else the dimension that a run-time index moves, or -1 when that dimension is gone.
 
     >>> import numpy as np, nki, nki.language as nl
@@ -108,7 +108,7 @@ class NkiTensor(ShapeViews):
         >>> kernel(np.zeros((2, 4), np.float32))
         False True
         """
-        return self.indirect is not None
+        return self.indirect_dim is not None
 
     def get_pattern(self) -> list[list[Any]]:
         """[[stride, count], ...], one pair a dimension: what `ap` takes.
@@ -144,7 +144,7 @@ class NkiTensor(ShapeViews):
             key = (key,)
         shape = self.shape
         strides = self.strides
-        if len(key) != len(shape) or self.indirect is not None:
+        if len(key) != len(shape) or self.indirect_dim is not None:
             return self._index(key)
         storage = self.storage
         offset = self.offset
@@ -208,7 +208,7 @@ class NkiTensor(ShapeViews):
         view.strides = strides
         view.offset = offset
         view.first = self.first + (begin or 0) if storage.pitch else 0
-        view.indirect = view.vector_offset = None
+        view.indirect_dim = view.vector_offset = None
         view.vector_stride = view.vector_bound = 0
         return view
 
@@ -218,7 +218,9 @@ class NkiTensor(ShapeViews):
         on_chip = self.on_chip
         shape: list[Any] = []
         strides: list[Any] = []
-        offset, first, indirect = self.offset, self.first, self.indirect
+        offset, first, indirect = self.offset, self.first, self.indirect_dim
+        if on_chip and self.vector_offset is not None:
+            raise NeuronError("indirect", what=f"a part of an indirect() view of {self.name!r}")
         removed: Any = None
         for dimension, (part, size, stride) in enumerate(zip(parts, self.shape, self.strides)):
             step, keep = 1, True
@@ -233,7 +235,7 @@ class NkiTensor(ShapeViews):
             else:
                 start, length = element(part, size, dimension), 1
                 keep = on_chip and dimension == 0
-            if self.indirect == dimension:
+            if self.indirect_dim == dimension:
                 raise NeuronError(
                     "indirect",
                     what=f"dimension {dimension} is moved by a run-time index and cannot be "
@@ -369,6 +371,67 @@ class NkiTensor(ShapeViews):
         view.vector_bound = self.shape[0]
         return view
 
+    def indirect(self, index: NkiTensor, num_elem: int | None = None) -> NkiTensor:
+        """Columns of an on-chip tensor by run-time index (gen4): element i of a partition is that
+        with number `index[i]` in its free dimensions. Operations read (gather) or write (scatter)
+        the view.
+
+        `index` has as many partitions as this tensor, in SBUF, int16, uint16, int32 or uint32. Each
+        group of 16 partitions (32 for nc_matmul) reads the indices in its own partitions: index i
+        is in row i % 16 of the group, column i // 16. The result is [partitions, num_elem]; without
+        num_elem all of index.size.
+
+        >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+        >>> @nki.jit(platform_target="trn3")
+        ... def three_columns(a, indices):
+        ...     tile = nl.ndarray((16, 3), dtype=a.dtype, buffer=nl.sbuf)
+        ...     columns = nl.load(a).indirect(nl.load(indices), num_elem=3)
+        ...     nisa.tensor_copy(dst=tile, src=columns)
+        ...     out = nl.ndarray((16, 3), dtype=a.dtype, buffer=nl.shared_hbm)
+        ...     nisa.dma_copy(dst=out, src=tile)
+        ...     return out
+        >>> a = np.arange(16 * 8, dtype=np.float32).reshape(16, 8)
+        >>> indices = np.array([[7], [0], [3]] + [[0]] * 13, np.int32)
+        >>> print(three_columns(a, indices)[:2])
+        [[ 7.  0.  3.]
+         [15.  8. 11.]]
+        """
+        if self.is_indirect():
+            raise NeuronError("indirect", what="indirect() of a view that already has an index")
+        if not self.on_chip:
+            raise NeuronError(
+                "indirect",
+                what=f"indirect() of {self.name!r} in {self.buffer.value}",
+                why="Engines pick columns of tensors in SBUF and PSUM.",
+                hint="Pick rows in HBM with vector_select.",
+            )
+        if not self.is_contiguous():
+            raise NeuronError(
+                "view-not-allowed",
+                what=f"indirect() of a view with strides {self.strides}",
+                why="Indices count the elements of a partition, which lie side by side.",
+                hint="Take indirect() of the whole tensor, or of a slice of its last dimension.",
+            )
+        if (
+            not isinstance(index, NkiTensor)
+            or index.is_indirect()
+            or not identical(index.shape[0], self.shape[0])
+        ):
+            raise NeuronError(
+                "indirect",
+                what=f"the index is {index!r}",
+                why="An index is a tensor in SBUF with the partitions of the view.",
+                hint=f"Give it the shape ({self.shape[0]}, columns).",
+            )
+        count = index.size if num_elem is None else index_form(num_elem, "num_elem")
+        require(count - 1, f"num_elem={count}")
+        free = layout.product(self.shape[1:])
+        strides = (self.strides[0], 1)
+        shape = (self.shape[0], count)
+        return NkiTensor(
+            self.storage, self.dtype, shape, strides, self.offset, self.first, 1, index, 1, free
+        )
+
     def ap(
         self,
         pattern: Sequence[Sequence[Any]],
@@ -413,7 +476,7 @@ class NkiTensor(ShapeViews):
             first = begin + (0 if storage.address is None else storage.address[0])
         check_reach(self, shape, strides, free, pitch, begin, scale, vector_offset is not None)
         if scalar_offset is None and vector_offset is None:
-            indirect = None if self.indirect is None else -1
+            indirect = None if self.indirect_dim is None else -1
             return NkiTensor(storage, scale.new, shape, strides, start, first, indirect)
         if scalar_offset is not None and vector_offset is not None:
             raise NeuronError(
@@ -522,7 +585,7 @@ class NkiTensor(ShapeViews):
     def _as(
         self, dtype: str, shape: tuple[Any, ...], strides: tuple[Any, ...], offset: Any
     ) -> NkiTensor:
-        view = self._with(shape, strides, offset, self.first, self.indirect)
+        view = self._with(shape, strides, offset, self.first, self.indirect_dim)
         view.dtype = dtype
         return view
 

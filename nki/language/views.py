@@ -18,10 +18,10 @@ from nki.language.indexing import index_form, require
 class ShapeViews(Access):
     """The shape methods of `NkiTensor`, which documents the attributes."""
 
-    __slots__ = ("first", "indirect")
+    __slots__ = ("first", "indirect_dim")
 
     first: int
-    indirect: int | None
+    indirect_dim: int | None
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class ShapeViews(Access):
         self.strides = strides
         self.offset = offset
         self.first = first
-        self.indirect = indirect
+        self.indirect_dim = indirect
         self.vector_offset = vector_offset
         self.vector_stride = vector_stride
         self.vector_bound = vector_bound
@@ -66,7 +66,7 @@ class ShapeViews(Access):
             )
         if order[0] != 0:
             self._keep_first("permute", order)
-        indirect = self.indirect
+        indirect = self.indirect_dim
         if indirect is not None and indirect >= 0:
             indirect = order.index(indirect)
         return self._with(
@@ -99,7 +99,7 @@ class ShapeViews(Access):
             (*self.strides[:dim], 0, *self.strides[dim + 1 :]),
             self.offset,
             self.first,
-            self.indirect,
+            self.indirect_dim,
         )
 
     def expand_dim(self, dim: int) -> Self:
@@ -145,7 +145,7 @@ class ShapeViews(Access):
             self.strides[:dim] + self.strides[dim + 1 :],
             self.offset,
             self.first,
-            -1 if self.indirect == dim else self._shifted(dim, -1),
+            -1 if self.indirect_dim == dim else self._shifted(dim, -1),
         )
 
     def reshape_dim(self, dim: int, shape: Sequence[Any]) -> Self:
@@ -164,7 +164,7 @@ class ShapeViews(Access):
             return self
         if dim == 0:
             self._keep_first("reshape_dim", shape)
-        if self.indirect == dim:
+        if self.indirect_dim == dim:
             raise NeuronError("indirect", what=f"reshape_dim of the indirect dimension {dim}")
         return self._with(
             (*self.shape[:dim], *sizes, *self.shape[dim + 1 :]),
@@ -195,7 +195,7 @@ class ShapeViews(Access):
             raise NeuronError("reshape", what=f"flatten_dims from {start_dim} to {end_dim}")
         if start == 0:
             self._keep_first("flatten_dims", start_dim)
-        if self.indirect is not None and start <= self.indirect <= end:
+        if self.indirect_dim is not None and start <= self.indirect_dim <= end:
             raise NeuronError("indirect", what="flatten_dims over the indirect dimension")
         runs = layout.merge(self.shape[start : end + 1], self.strides[start : end + 1])
         if len(runs) > 1:
@@ -230,9 +230,9 @@ class ShapeViews(Access):
         sizes = layout.infer(shape, layout.product(self.shape), "shape")
         if kept and not identical(sizes[0], self.shape[0]):
             self._keep_first("reshape", list(sizes))
-        if self.indirect is not None and self.indirect >= kept:
+        if self.indirect_dim is not None and self.indirect_dim >= kept:
             raise NeuronError(
-                "indirect", what=f"reshape across the indirect dimension {self.indirect}"
+                "indirect", what=f"reshape across the indirect dimension {self.indirect_dim}"
             )
         strides = layout.reshape(self.shape[kept:], self.strides[kept:], sizes[kept:])
         if strides is None:
@@ -243,7 +243,7 @@ class ShapeViews(Access):
                 hint="Reshape before permuting or slicing, or copy into a new tensor first.",
             )
         return self._with(
-            sizes, self.strides[:kept] + strides, self.offset, self.first, self.indirect
+            sizes, self.strides[:kept] + strides, self.offset, self.first, self.indirect_dim
         )
 
     def rearrange(
@@ -314,9 +314,9 @@ class ShapeViews(Access):
 
     def _shifted(self, position: int, by: int) -> int | None:
         """The indirect dimension after dimensions from `position` on have moved."""
-        if self.indirect is None or self.indirect < position:
-            return self.indirect
-        return self.indirect + by
+        if self.indirect_dim is None or self.indirect_dim < position:
+            return self.indirect_dim
+        return self.indirect_dim + by
 
     def _need_one(self, method: str, dim: int) -> None:
         if not identical(self.shape[dim], 1):

@@ -48,6 +48,7 @@ class Addresses:
         if isinstance(offset, Affine):
             terms = tuple((registers[r], coefficient * size) for r, coefficient in offset.terms)
             offset = offset.constant
+        vector = access.vector_offset
         if tensor.memory is Memory.sbuf or tensor.memory is Memory.psum:
             start, base = self._placement[tensor]
             pitch = tensor.pitch * DTYPES[tensor.dtype].size // size
@@ -61,8 +62,10 @@ class Addresses:
                 access.shape[0],
                 -1,
                 terms,
+                None if vector is None else self.pattern(vector, registers),
+                access.vector_stride,
+                access.vector_bound,
             )
-        vector = access.vector_offset
         return AccessPattern(
             tensor.memory,
             access.dtype,

@@ -106,12 +106,17 @@ def _on_chip(access: Access, tensor: Tensor, variables: frozenset[Register]) -> 
     size = DTYPES[access.dtype].size
     pitch = tensor.pitch * DTYPES[tensor.dtype].size // size
     offset, strides = _ascending(access)
+    shape = access.shape
+    picked = access.vector_offset is not None
+    if picked:  # any of the columns that indices choose from
+        shape = (shape[0], access.vector_bound, *shape[2:])
+        strides = (strides[0], access.vector_stride, *strides[2:])
     constant = offset if type(offset) is int else offset.constant
     row, _ = divmod(constant, pitch)
     start = offset - row * pitch
     extent: Any = 1
-    dense = True
-    for stride, count in zip(strides[:0:-1], access.shape[:0:-1]):
+    dense = not picked
+    for stride, count in zip(strides[:0:-1], shape[:0:-1]):
         if stride != extent and count != 1:
             dense = False
         extent = extent + (count - 1) * stride if stride else extent
@@ -121,6 +126,8 @@ def _on_chip(access: Access, tensor: Tensor, variables: frozenset[Register]) -> 
     span = (start * size, extent * size)
     if type(start) is not int or type(extent) is not int or type(rows[1]) is not int:
         return Box((rows, span))
+    if picked:
+        return Box((rows, span), None, False)
     return Box((rows, span), access, dense)
 
 

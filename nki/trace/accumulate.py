@@ -47,6 +47,16 @@ class Accumulation:
         Raises psum-overlap when they have written a part of it, accumulation-undecided when that
         depends on a loop that may not run.
         """
+        if dst.vector_offset is not None:
+            if accumulate is not None:
+                return accumulate
+            raise NeuronError(
+                "accumulation-undecided",
+                what=f"a matmul scatters into columns of {dst.storage.name!r} that indices pick, "
+                "and accumulate is not given",
+                why="Which columns hold a sum already is known on the device only.",
+                hint="Pass accumulate=True or accumulate=False to nc_matmul.",
+            )
         regions = self._tiles.get(dst.storage)
         if regions:
             last = regions[-1]
@@ -82,6 +92,9 @@ class Accumulation:
     def overwritten(self, dst: Access) -> None:
         """An instruction other than a matmul writes `dst`."""
         regions = self._tiles.get(dst.storage)
+        if dst.vector_offset is not None:  # any of the columns that indices choose from
+            shape = (dst.shape[0], dst.vector_bound)
+            dst = Access(dst.storage, dst.dtype, shape, dst.strides, dst.offset)
         if regions:
             region = _Region(dst, None, False, self._loop)
             if region.covers(dst.storage):

@@ -234,7 +234,8 @@ def _contents(tensor: Any) -> Storage:
 def _described(view: Access) -> Access:
     """The view without its data, for state that outlives the tensor."""
     storage: Any = view.storage
-    return Access(storage.twin, view.dtype, view.shape, view.strides, view.offset)
+    indices = view.vector_offset, view.vector_stride, view.vector_bound
+    return Access(storage.twin, view.dtype, view.shape, view.strides, view.offset, *indices)
 
 
 # Launch
