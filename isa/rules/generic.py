@@ -129,7 +129,7 @@ def _check_indirection(name: str, operand: Operand, value: Any, target: Target) 
             return generation_violation(f"indirect() ({name})", (4,), target)
         return check_columns(name, value)
     if not operand.vector_offset:
-        return Violation("indirect", f"{name} cannot carry row indices", operand=name)
+        return Violation("indirect", f"{name} cannot carry indices", operand=name)
     if value.storage.memory.on_chip:
         return Violation(
             "indirect",
