@@ -164,13 +164,18 @@ class Cost:
         """The case that applies, with its formula and source."""
         return self.measure(instruction, target).case
 
-    def _signature(self, instruction: Instruction) -> list[Any]:
-        """What of an instruction this cost depends on; equal signatures cost the same."""
-        row, values = instruction.row, instruction.values
+    def attributes(self, row: type[MachineInstruction]) -> tuple[int, ...]:
+        """Positions of the attributes of `row` that decide the cost besides its operands."""
         key = self._keys.get(row)
         if key is None:
             key = self._keys[row] = self._dependence(row)
-        operands, attributes = key
+        return key[1]
+
+    def _signature(self, instruction: Instruction) -> list[Any]:
+        """What of an instruction this cost depends on; equal signatures cost the same."""
+        row, values = instruction.row, instruction.values
+        attributes = self.attributes(row)
+        operands, _ = self._keys[row]
         found: list[Any] = [_atom(values[index]) for index in attributes]
         if operands:
             for value in values:

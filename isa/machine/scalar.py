@@ -18,7 +18,7 @@ class Activate(MachineInstruction):
     opcode = 0x40
     engines = (Engine.scalar,)
     cost = costs.ACTIVATE
-    state = (EngineState(ACCUMULATORS), EngineState(TABLE))
+    state = (EngineState(ACCUMULATORS, idle=False), EngineState(TABLE))
     document = "nki/api/nki.isa.rst#nki.isa.activation"
     dst = Write()
     data = Read()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
+from typing import Generic, Protocol, TypeVar
 
 from nki.ir.nodes import Tensor
 from nki.passes.footprint import Box
@@ -11,22 +13,33 @@ Needs = dict[int, int]
 """The latest position of every stream that must be waited for."""
 
 
-class TensorState:
-    """What has accessed a tensor at one level: records by box, and the last event by stream.
+class Boxed(Protocol):
+    """A record of accesses with one box."""
+
+    @property
+    def box(self) -> Box: ...
+
+
+Entry = TypeVar("Entry", bound=Boxed)
+
+
+class Tiles(Generic[Entry]):
+    """Records of the accesses to a tensor, by box.
 
     While all boxes are static, of one size and aligned to it (the tiles of a tensor), `tiles`
     finds the one record that can overlap; `records` lists all.
     """
 
-    __slots__ = ("extents", "last", "records", "tiles")
+    __slots__ = ("extents", "records", "tiles")
 
-    def __init__(self) -> None:
-        self.records: list[Record] = []
-        self.last: Needs = {}
+    def __init__(self, records: Iterable[Entry] = ()) -> None:
+        self.records: list[Entry] = []
         self.extents: tuple[int, ...] | None = None
-        self.tiles: dict[tuple[int, ...], Record] | None = {}
+        self.tiles: dict[tuple[int, ...], Entry] | None = {}
+        for record in records:
+            self.add(record)
 
-    def candidates(self, box: Box) -> list[Record]:
+    def candidates(self, box: Box) -> list[Entry]:
         """The records that may overlap the box."""
         tiles = self.tiles
         if tiles is None:
@@ -37,7 +50,7 @@ class TensorState:
         found = tiles.get(tile)
         return [found] if found is not None else []
 
-    def add(self, record: Record) -> None:
+    def add(self, record: Entry) -> None:
         """Enter a record, keeping the tile index while the boxes are a grid."""
         self.records.append(record)
         if self.tiles is None:
@@ -98,6 +111,16 @@ class Occupants:
         entries.insert(at, (high, partition, rows, tensor))
         self.widest = max(self.widest, high - low)
         return found
+
+
+class TensorState(Tiles["Record"]):
+    """What has accessed a tensor at one level, and the last event by stream."""
+
+    __slots__ = ("last",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last: Needs = {}
 
 
 class Record:

@@ -49,6 +49,7 @@ class Context:
         self.channels = channels
         self.shared = [t for t in tracked if t.memory is Memory.shared_hbm]
         self.interned: dict[Any, Box] = {}
+        self.boxes: dict[int, tuple[Access, Box]] = {}
         self.transferred: dict[int, tuple[Region, int]] = {}
 
     def settle(self, semaphores: Iterable[int]) -> None:
@@ -63,6 +64,13 @@ class Context:
                 drains = region.drains.setdefault(self.owner[queue], [])
                 if queue not in drains:
                     drains.append(queue)
+
+    def known_box(self, access: Access, variables: frozenset[Register]) -> Box:
+        """The box of an access, found once; `variables` are those of the loops around it."""
+        known = self.boxes.get(id(access))
+        if known is None:
+            known = self.boxes[id(access)] = (access, self.box(access, variables))
+        return known[1]
 
     def box(self, access: Access, variables: frozenset[Register]) -> Box:
         box = box_of(access, variables)

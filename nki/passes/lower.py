@@ -21,6 +21,7 @@ from isa.target import TARGETS, Target
 from nki.ir.nodes import Access, Kernel, Node, Op, Tensor, walk
 from nki.passes.channels import Channels, Context
 from nki.passes.emit import Addresses, Emitter, LocationTable
+from nki.passes.schedule import Scheduler
 from nki.passes.steps import ENGINE_INDEX, Region, Step, assign_queues, expand
 from nki.passes.synchronise import Level
 from nki.trace.locations import resolve
@@ -67,8 +68,9 @@ def _core(
     assign_queues(items, owners)
     channels = Channels(target.semaphores.value)
     context = Context([ENGINE_INDEX[owner] for owner in owners], tracked, placement, channels)
-    Level(items, context).run()
     addresses = Addresses(index, placement)
+    items = Scheduler(context, target, addresses).run(items)
+    Level(items, context).run()
     has_registers = any(isinstance(item, Region) for item in items) or any(
         item.instruction.row.control for item in items if isinstance(item, Step)
     )

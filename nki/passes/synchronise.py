@@ -77,7 +77,7 @@ class Level:
         self.edges: list[Edge] = []
         self.carried: dict[tuple[int, int], int] = {}
         self.iteration = 0
-        self.boxes: dict[int, tuple[Access, Box]] = {}
+        self.boxes = context.boxes
         self.by_op: dict[Op, list[tuple[int, int]]] = {}
         self.named = {op for item in items if isinstance(item, Step) for op in item.after}
         self.finished: dict[tuple[int, int], set[int]] = {}
@@ -173,9 +173,7 @@ class Level:
             self._record(state, box, writes, stream, position)
 
     def _box(self, access: Access) -> Box:
-        box = self.context.box(access, self.variables)
-        self.boxes[id(access)] = (access, box)
-        return box
+        return self.context.known_box(access, self.variables)
 
     def _record_begin(
         self,

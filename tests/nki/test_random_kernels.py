@@ -59,6 +59,7 @@ ROWS = [
     row
     for row in OPERATIONS.values()
     if row.public
+    and TARGET.generation in row.generations
     and row.operands
     and row.minimum_cores == 1
     and not any(f.kind is Kind.register for _, _, f in row.attributes)

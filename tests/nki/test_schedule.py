@@ -1,0 +1,171 @@
+"""Scheduling: what may overtake what, and that a new order pays."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+from isa.enums import Engine
+from isa.target import TARGETS
+from nki.passes import schedule
+from nki.passes.schedule import Unit
+from simulator.timing import simulate
+
+TRN2 = TARGETS["trn2"]
+RNG = np.random.default_rng(0)
+A = RNG.standard_normal((512, 1024), dtype=np.float32)
+
+
+def tile(columns=1024):
+    return nl.ndarray((128, columns), dtype=nl.float32, buffer=nl.sbuf)
+
+
+def program(kernel, *inputs):
+    return nki.compile(nki.jit(kernel), *inputs, target="trn2").program
+
+
+def lines(built, engine, kernel):
+    """The lines of a kernel, from its first, whose instructions an engine runs, in its order."""
+    first = kernel.__code__.co_firstlineno
+    found = [built.locations[i.location].line - first for i in built.cores[0].streams[engine]]
+    return [line for line in found if line >= 0]
+
+
+def two_tiles(a):
+    out = nl.ndarray((256, 1024), dtype=a.dtype, buffer=nl.shared_hbm)
+    x, y = tile(), tile()
+    nisa.dma_copy(dst=x, src=a[0:128, :])
+    nisa.dma_copy(dst=y, src=a[128:256, :])
+    nisa.tensor_scalar(dst=x, data=x, op0=nl.add, operand0=1.0)
+    nisa.activation(dst=x, op=nl.exp, data=x)
+    nisa.tensor_scalar(dst=x, data=x, op0=nl.multiply, operand0=0.5)
+    nisa.tensor_scalar(dst=y, data=y, op0=nl.add, operand0=1.0)
+    nisa.activation(dst=y, op=nl.exp, data=y)
+    nisa.tensor_scalar(dst=y, data=y, op0=nl.multiply, operand0=0.5)
+    nisa.dma_copy(dst=out[0:128, :], src=x)
+    nisa.dma_copy(dst=out[128:256, :], src=y)
+    return out
+
+
+def test_an_engine_runs_what_need_not_wait():
+    assert lines(program(two_tiles, A), Engine.vector, two_tiles) == [5, 8, 7, 10]
+
+
+def test_the_new_order_takes_less_time(monkeypatch):
+    fast = simulate(program(two_tiles, A)).total_ns
+    monkeypatch.setattr(schedule, "GAIN", 0.0)  # nothing is that much faster
+    kept = program(two_tiles, A)
+    assert lines(kept, Engine.vector, two_tiles) == [5, 7, 8, 10]
+    assert fast < simulate(kept).total_ns
+
+
+def test_no_reorder_keeps_the_authors_order():
+    def kernel(a):
+        with nl.no_reorder():
+            return two_tiles(a)
+
+    built = program(kernel, A)
+    assert lines(built, Engine.vector, two_tiles) == [5, 7, 8, 10]
+
+
+def test_depends_on_is_kept():
+    def kernel(a):
+        out = nl.ndarray((256, 1024), dtype=a.dtype, buffer=nl.shared_hbm)
+        x, y = tile(), tile()
+        nisa.dma_copy(dst=x, src=a[0:128, :])
+        nisa.dma_copy(dst=y, src=a[128:256, :])
+        nisa.activation(dst=x, op=nl.exp, data=x)
+        last = nisa.tensor_scalar(dst=x, data=x, op0=nl.multiply, operand0=0.5)
+        nisa.tensor_scalar(dst=y, data=y, op0=nl.add, operand0=1.0).depends_on(last)
+        nisa.dma_copy(dst=out[0:128, :], src=x)
+        nisa.dma_copy(dst=out[128:256, :], src=y)
+        return out
+
+    assert lines(program(kernel, A), Engine.vector, kernel) == [6, 7]
+
+
+@pytest.mark.parametrize("carried", [False, True])
+def test_accumulate_registers_that_are_carried_keep_the_order(carried):
+    first = nisa.reduce_cmd.reset if carried else nisa.reduce_cmd.reset_reduce
+    later = nisa.reduce_cmd.reduce if carried else nisa.reduce_cmd.reset_reduce
+
+    def kernel(a):
+        out = nl.ndarray((128, 2), dtype=a.dtype, buffer=nl.shared_hbm)
+        x, y, one, other = tile(), tile(), tile(1), tile(1)
+        nisa.dma_copy(dst=x, src=a[0:128, :])
+        nisa.dma_copy(dst=y, src=a[128:256, :])
+        for _ in range(4):
+            nisa.tensor_scalar(dst=x, data=x, op0=nl.add, operand0=1.0)
+        nisa.activation(dst=x, op=nl.copy, data=x, reduce_op=nl.add, reduce_cmd=first)
+        options = {"op": nl.square, "reduce_op": nl.add, "reduce_cmd": later}
+        nisa.activation(dst=x, data=x, reduce_res=one, **options)
+        nisa.activation(dst=y, data=y, reduce_res=other, **options)
+        nisa.dma_copy(dst=out[:, 0:1], src=one)
+        nisa.dma_copy(dst=out[:, 1:2], src=other)
+        return out
+
+    jitted = nki.jit(kernel, platform_target="trn2")
+    results = [nki.simulate(jitted, mode=m)(A) for m in ("device", "reference", "eager")]
+    for other in results[1:]:
+        np.testing.assert_array_equal(results[0], other)
+    order = lines(program(kernel, A), Engine.scalar, kernel)
+    assert (order == sorted(order)) is carried
+
+
+def test_nothing_crosses_a_register_instruction():
+    def kernel(a, counts):
+        out = nl.ndarray((128, 1024), dtype=a.dtype, buffer=nl.shared_hbm)
+        x, y, n = tile(), tile(), nl.load(counts)
+        nisa.dma_copy(dst=x, src=a[0:128, :])
+        nisa.activation(dst=x, op=nl.exp, data=x)
+        nisa.tensor_scalar(dst=x, data=x, op0=nl.multiply, operand0=0.5)
+        row = nisa.register_alloc()
+        nisa.register_load(row, n)
+        nisa.memset(dst=y, value=0.0, engine=nisa.engine.vector)
+        nisa.dma_copy(dst=y[0:1, :], src=a[nl.ds(row, 1), :])
+        nisa.tensor_tensor(dst=x, data1=x, data2=y, op=nl.add)
+        nisa.dma_copy(dst=out, src=x)
+        return out
+
+    counts = np.array([[7]], np.int32)
+    order = lines(program(kernel, A, counts), Engine.vector, kernel)
+    assert order == sorted(order)
+
+
+durations = st.floats(1.0, 500.0)
+graphs = st.lists(
+    st.tuples(st.integers(0, 4), durations, durations, st.sets(st.integers(0, 30), max_size=4)),
+    min_size=1,
+    max_size=60,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(graphs, st.integers(1, 8))
+def test_orders_respect_dependences_and_the_window(rows, window):
+    units, before = [], []
+    for number, (engine, interval, more, distances) in enumerate(rows):
+        unit = Unit([], [(engine, interval, interval + more, None)])
+        earlier = {number - 1 - back for back in distances if back < number}
+        for other in earlier:
+            units[other].followers.append(number)
+        unit.needs = len(earlier)
+        units.append(unit)
+        before.append(earlier)
+    author = schedule._author_time(units, before, TRN2)
+    original, schedule.WINDOW = schedule.WINDOW, window
+    try:
+        order, time = schedule._list_schedule(units, TRN2)
+    finally:
+        schedule.WINDOW = original
+    place = {number: at for at, number in enumerate(order)}
+    assert sorted(order) == list(range(len(rows)))
+    for number, earlier in enumerate(before):
+        assert all(place[other] < place[number] for other in earlier)
+        overtaken = sum(place[other] > place[number] for other in range(number))
+        assert overtaken < window
+    busy = [sum(row[1] for row in rows if row[0] == engine) for engine in range(5)]
+    assert min(author, time) >= max(busy)
