@@ -311,6 +311,11 @@ def evaluate_ranks(
     states (`num_partitions`), else all of them where the module has channels or asks for its
     partition, else 1. Raises NeuronError as `evaluate`, and
     deadlock where ranks wait for collectives that others do not reach.
+
+    >>> from graph_compiler import parse_text
+    >>> text = "HloModule m\\nENTRY e { i = u32[] replica-id() ROOT r = s8[] convert(i) }"
+    >>> [int(outputs[0]) for outputs in evaluate_ranks(parse_text(text), [[], [], []])]
+    [0, 1, 2]
     """
     ranks = len(inputs)
     if ranks > 1:

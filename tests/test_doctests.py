@@ -12,6 +12,8 @@ from types import ModuleType
 
 import pytest
 
+import graph_compiler
+import graph_compiler.hlo
 import isa.container
 import nki
 import nki.isa as nisa
@@ -20,12 +22,18 @@ import simulator.checks.happens_before
 import simulator.execute
 import simulator.profile
 import simulator.timing
+from graph_compiler.description import describe, remarks
+from graph_compiler.hlo.cost import work_of
+from graph_compiler.hlo.operators import operator
+from graph_compiler.hlo.sniff import sniff
+from graph_compiler.pages import operator_pages
+from graph_compiler.sample_inputs import sample_inputs
 from isa.text import assemble, disassemble
 from nki.language.operators import OPERATORS, Operator
 from nki.pipeline import stage_text
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("isa", "simulator", "nki")
+PACKAGES = ("isa", "simulator", "nki", "graph_compiler")
 TARGET = "trn2"
 
 HOLDS_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -112,12 +120,27 @@ BELOW_THE_API = {
         simulator.profile.profile,
         simulator.checks.happens_before.check,
         stage_text,
+        sniff,
+        operator,
+        work_of,
+        describe,
+        remarks,
+        sample_inputs,
+        operator_pages,
     )
 }
 
 PUBLIC = {
     name: value
-    for group in (public(nki), public(nisa), public(nl), methods(), BELOW_THE_API)
+    for group in (
+        public(nki),
+        public(nisa),
+        public(nl),
+        public(graph_compiler),
+        public(graph_compiler.hlo),
+        methods(),
+        BELOW_THE_API,
+    )
     for name, value in group.items()
     if name not in WITHOUT_EXAMPLE
 }

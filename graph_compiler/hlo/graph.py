@@ -39,6 +39,10 @@ class Instruction:
     branches, of `select-and-scatter` select then scatter, else the one computation.
     `parameter_number` counts for `parameter` only. `id` is unique in the module; 0 until
     numbered (`Module.renumber`).
+
+    >>> x = Instruction("parameter", Shape("f32", (2,)), name="x")
+    >>> Instruction("add", Shape("f32", (2,)), [x, x], name="y")
+    <y = f32[2] add(x, x)>
     """
 
     __slots__ = (
@@ -109,6 +113,11 @@ class Computation:
 
     `attributes`: the proto's other fields (`program_shape`, `is_fusion_computation`,
     `execution_thread`). A `program_shape` that is absent follows from parameters and root.
+
+    >>> x = Instruction("parameter", Shape("f32", (2,)), name="x")
+    >>> main = Computation("main", [x, Instruction("negate", Shape("f32", (2,)), [x])])
+    >>> main.root.opcode, [item.name for item in main.parameters]
+    ('negate', ['x'])
     """
 
     __slots__ = ("attributes", "id", "instructions", "name", "root", "unknown")
@@ -158,6 +167,11 @@ class Module:
     computation. `config`: settings that only the text form has (`num_partitions`).
     `wrappers`: for each message that surrounds the module in its file (HloProto, HloSnapshot),
     outermost first, that message's other fields as bytes. `conventions`: see `CONVENTIONS`.
+
+    >>> x = Instruction("parameter", Shape("f32", (2,)), name="x")
+    >>> module = Module("same", [Computation("main", [x])])
+    >>> module, str(module.result_shape)
+    (<module same: 1 computations>, 'f32[2]')
     """
 
     __slots__ = (

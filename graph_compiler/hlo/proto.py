@@ -102,6 +102,11 @@ def from_proto(data: bytes) -> Module:
     """The module in the bytes of a HloModuleProto, HloProto or HloSnapshot.
 
     Raises NeuronError hlo-truncated, hlo-invalid, hlo-cycle or hlo-too-large.
+
+    >>> from graph_compiler import parse_text
+    >>> data = to_proto(parse_text("HloModule m\\nENTRY e { ROOT x = f32[2] parameter(0) }"))
+    >>> from_proto(data).entry.root
+    <x = f32[2]{0} parameter()>
     """
     if len(data) >= MAX_BYTES:
         raise NeuronError("hlo-too-large", f"The file has {len(data)} bytes.")
@@ -333,7 +338,11 @@ def to_proto(module: Module) -> bytes:
     """The bytes of the module's proto, in the outer message that it was read from, if any.
 
     A module whose instructions have no ids is numbered first. Raises NeuronError hlo-invalid for
-    attributes that are no fields.
+    attributes that are no fields, and literals that do not fit.
+
+    >>> from graph_compiler import parse_text
+    >>> to_proto(parse_text("HloModule m\\nENTRY e { ROOT x = f32[2] parameter(0) }"))[:5]
+    b'\\n\\x01m\\x12\\x01'
     """
     if not module.entry.root.id:
         module.renumber()

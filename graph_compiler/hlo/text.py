@@ -77,6 +77,14 @@ def print_text(module: Module, exact: bool = True) -> str:
 
     A module whose instructions have no ids is numbered first. Raises NeuronError hlo-invalid where
     the graph is not one that text can state (names that are not unique, say).
+
+    >>> module = parse_text("HloModule m\\nENTRY e { ROOT x = f32[2] parameter(0) }")
+    >>> print(print_text(module).rstrip())
+    HloModule m, entry_computation_layout={(f32[2]{0})->f32[2]{0}}
+    <BLANKLINE>
+    ENTRY %e (x: f32[2]) -> f32[2] {
+      ROOT %x = f32[2]{0} parameter(0)
+    }
     """
     if not module.entry.root.id:
         module.renumber()

@@ -28,6 +28,10 @@ class PrimitiveType:
     "signed", "unsigned", "float", "complex", or "none" for types without elements. `bits`: of one
     element. `storage`: NumPy (or ml_dtypes) name of the dtype of arrays that hold it. `dtype`: the
     machine's data type of the same values (`isa.dtypes`), None where the machine has none.
+
+    >>> bf16 = PRIMITIVE_TYPES["bf16"]
+    >>> bf16.number, bf16.kind, bf16.bits, bf16.numpy
+    (16, 'float', 16, dtype(bfloat16))
     """
 
     name: str
@@ -133,7 +137,11 @@ def _names_by_numpy() -> dict[Any, str]:
 
 
 def primitive_name(dtype: Any) -> str:
-    """Name of the primitive type whose elements a NumPy dtype holds. Raises KeyError."""
+    """Name of the primitive type whose elements a NumPy dtype holds. Raises KeyError.
+
+    >>> primitive_name("int32"), primitive_name(bool)
+    ('s32', 'pred')
+    """
     import numpy
 
     return _names_by_numpy()[numpy.dtype(dtype)]
