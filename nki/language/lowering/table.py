@@ -263,7 +263,7 @@ _ROUNDED_UNARY = (
         "[[0, 9]]",
         "[[0.        0.4121185]]",
         ulps=3,
-        domain="|x| <= 1e5, and NaN elsewhere",
+        domain="|x| <= 3e6, and NaN elsewhere",
     ),
     _unary(
         "cos",
@@ -272,7 +272,7 @@ _ROUNDED_UNARY = (
         "[[0, 9]]",
         "[[ 1.         -0.91113025]]",
         ulps=3,
-        domain="|x| <= 1e5, and NaN elsewhere",
+        domain="|x| <= 3e6, and NaN elsewhere",
     ),
     _unary(
         "tan",
@@ -281,7 +281,7 @@ _ROUNDED_UNARY = (
         "[[0, 9]]",
         "[[ 0.         -0.45231566]]",
         ulps=5,
-        domain="|x| <= 1e5, and NaN elsewhere",
+        domain="|x| <= 3e6, and NaN elsewhere",
     ),
     _unary(
         "arctan",

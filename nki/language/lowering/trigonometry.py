@@ -1,9 +1,9 @@
 """sin, cos, tan and arctan over more than the scalar engine's ranges.
 
 The engine's sin is valid on [-pi, pi] and its arctan on [-pi/2, pi/2] (SDK
-nki/api/nki.api.shared.rst, "Supported Activation Functions"). Angles are brought to [-pi/2, pi/2]
-by subtracting k * pi in parts of so few bits that each product is exact (Cody and Waite, Software
-Manual for the Elementary Functions, 1980); sin then changes sign with odd k.
+nki/api/nki.api.shared.rst, "Supported Activation Functions"). Angles come close to [-pi/2, pi/2] by
+subtracting k * pi, both k and pi in parts of so few bits that the products are exact (Cody and
+Waite, Software Manual for the Elementary Functions, 1980); sin then changes sign with odd k.
 """
 
 from __future__ import annotations
@@ -14,26 +14,28 @@ import struct
 from nki.language.lowering.emitter import Emitter
 from nki.language.tensor import NkiTensor
 
-MOST_ANGLE = 1e5
-"""The largest angle whose k still has exact products with the parts of pi."""
+MOST_ANGLE = 3e6
+"""The largest angle: up to there the rounded k is within 0.2 of half way."""
 
-_PART_BITS = 8
-_PART_COUNT = 4
+_BITS = 12
+"""Significant bits of a part of pi; k has two parts of at most 12, the lower with a half."""
+
+_LOW_COUNT = 2048.0
+"""Multiples of this are the higher part of k."""
 
 
-def _parts(value: float) -> tuple[float, ...]:
-    """`value` as a sum of numbers of 8 significant bits, and an fp32 remainder."""
+def _parts(value: float, rest: float, count: int) -> tuple[float, ...]:
+    """`value + rest` as numbers of few bits, and last what remains in fp32."""
     parts = []
-    for _ in range(_PART_COUNT):
-        scale = 2.0 ** (_PART_BITS - 1 - math.floor(math.log2(value)))
-        part = math.floor(value * scale) / scale
-        parts.append(part)
-        value -= part
-    return (*parts, struct.unpack("f", struct.pack("f", value))[0])
+    for _ in range(count):
+        scale = 2.0 ** (_BITS - 1 - math.floor(math.log2(value)))
+        parts.append(math.floor(value * scale) / scale)
+        value -= parts[-1]
+    return (*parts, struct.unpack("f", struct.pack("f", value + rest))[0])
 
 
-_PI_PARTS = _parts(math.pi)
-_PI_PARTS = (*_PI_PARTS[:-1], _PI_PARTS[-1] + 1.2246467991473532e-16)
+_PI_PARTS = _parts(math.pi, 1.2246467991473532e-16, 3)
+"""Parts of pi; the rest is pi less math.pi."""
 
 
 def sin(e: Emitter, x: NkiTensor, dtype: str) -> NkiTensor:
@@ -60,24 +62,34 @@ def _sine(e: Emitter, x: NkiTensor, half: float, result: NkiTensor) -> NkiTensor
     """sin(x + half * pi) for half 0 or 1/2."""
     turns = e.part(x.shape, "int32")
     e.scalar(turns, x, "multiply", 1.0 / math.pi, "subtract", half)
-    multiple = e.part(x.shape)
-    e.scalar(multiple, turns, "add", half)
-    angle = x
-    for part in _PI_PARTS:
-        rest = e.part(x.shape)
-        e.scalar_then_tensor(rest, multiple, "multiply", -part, "add", angle)
-        angle = rest
+    angle = _less_multiple(e, x, turns, half)
     sine = e.part(x.shape)
     e.activate(sine, "sin", angle)
     odd, sign = e.part(x.shape, "int32"), e.part(x.shape)
     e.scalar(odd, turns, "bitwise_and", 1)
-    even_sign = -1.0 if half else 1.0
-    e.scalar(sign, odd, "multiply", -2.0 * even_sign, "add", even_sign)
+    of_even = -1.0 if half else 1.0
+    e.scalar(sign, odd, "multiply", -2.0 * of_even, "add", of_even)
     e.tensors(result, sine, "multiply", sign)
     large = e.part(x.shape, "uint8")
     e.scalar(large, x, "abs", op1="greater", operand1=MOST_ANGLE)
     e.choose(result, math.nan, large)
     return result
+
+
+def _less_multiple(e: Emitter, x: NkiTensor, turns: NkiTensor, half: float) -> NkiTensor:
+    """x - (turns + half) * pi."""
+    low, blocks, high = e.part(x.shape), e.part(x.shape, "int32"), e.part(x.shape)
+    e.scalar(low, turns, "add", half)
+    e.scalar(blocks, turns, "multiply", 1.0 / _LOW_COUNT)
+    e.scalar(high, blocks, "multiply", _LOW_COUNT)
+    e.tensors(low, low, "subtract", high)
+    angle = e.part(x.shape)
+    source = x
+    for part in _PI_PARTS:
+        for multiple in (high, low):
+            e.scalar_then_tensor(angle, multiple, "multiply", -part, "add", source)
+            source = angle
+    return angle
 
 
 def arctan(e: Emitter, x: NkiTensor, dtype: str) -> NkiTensor:
