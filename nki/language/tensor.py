@@ -25,7 +25,7 @@ from nki.language.pattern import (
 )
 from nki.language.views import ShapeViews
 from nki.trace.context import CURRENT, current
-from nki.trace.locations import author_location
+from nki.trace.locations import author_location, resolve
 
 _new = object.__new__
 
@@ -474,8 +474,17 @@ class NkiTensor(ShapeViews):
             begin = known_partition(constant_part(start) // pitch)
             free = start - begin * pitch
             first = begin + (0 if storage.address is None else storage.address[0])
-        check_reach(self, shape, strides, free, pitch, begin, scale, vector_offset is not None)
-        if scalar_offset is None and vector_offset is None:
+        plain = scalar_offset is None and vector_offset is None
+        try:
+            check_reach(self, shape, strides, free, pitch, begin, scale, vector_offset is not None)
+        except NeuronError as problem:
+            if not plain:
+                raise
+            from nki.language.outside import OutsideView
+
+            problem.location = problem.location or resolve(author_location())
+            return OutsideView(problem, scale.new, shape, strides, start)
+        if plain:
             indirect = None if self.indirect_dim is None else -1
             return NkiTensor(storage, scale.new, shape, strides, start, first, indirect)
         if scalar_offset is not None and vector_offset is not None:

@@ -265,6 +265,7 @@ def test_ap_addresses_storage(pattern, offset):
 
     def check(t, a):
         view = t[5:9].ap(pattern=pattern, offset=offset - 5)
+        assert view.storage is t.storage  # asked of a view that leaves it, raises
         grid = np.indices([n for _, n in pattern])
         expected = offset + sum(g * s for g, (s, _) in zip(grid, pattern))
         same(view, expected)
@@ -371,7 +372,7 @@ REFUSED = [
 @pytest.mark.parametrize("case", range(len(REFUSED)))
 def test_refused_views_name_their_line(case):
     code, view = REFUSED[case]
-    error = refused(code, lambda: view(sbuf(128, 4, 6)))
+    error = refused(code, lambda: view(sbuf(128, 4, 6)).storage)
     assert "t: " in error.location.text
     assert error.what and error.why and error.hint
 
