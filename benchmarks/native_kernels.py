@@ -33,7 +33,7 @@ from isa.machine.dma import DmaCopy
 from isa.machine.elementwise import TensorCopy
 from isa.machine.tensor import LoadStationary, MultiplyMoving, TransposeStationary
 from simulator.kernels import fixed
-from simulator.machine import Arena
+from simulator.machine import Arena, LoadedTiles
 from simulator.native.gemm import dot_of_pairs
 from simulator.native.library import library
 from simulator.native.text import FunctionText
@@ -119,7 +119,9 @@ def random_tile(dtype: str, *shape: int) -> Array:
 
 def state() -> Any:
     """What the kernels need of a core."""
-    return SimpleNamespace(stationary={}, engine=Engine.vector, start_partition=0, number=0)
+    return SimpleNamespace(
+        stationary=LoadedTiles(), engine=Engine.vector, start_partition=0, number=0
+    )
 
 
 def call(row: Any, engine: Engine, core: Any, *values: Any) -> Arm:

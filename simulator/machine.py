@@ -102,13 +102,13 @@ class LoadedTiles:
             resident.take(None)
 
     def check(self) -> None:
-        """Raise NeuronError ir-invalid where native code found no tile that it could multiply."""
+        """Raise NeuronError ir-invalid where native code did not find the tile that it takes."""
         for corner, resident in self._residents.items():
             if resident.refused:
                 resident.refused = False
                 raise NeuronError(
                     "ir-invalid",
-                    f"A multiplication found no stationary tile of its shape at {corner}.",
+                    f"An instruction found no stationary tile of its shape and dtype at {corner}.",
                 )
 
 

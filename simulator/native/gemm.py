@@ -26,7 +26,7 @@ hold, and for operands of other dtypes, everything is widened and FMAs are used.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
@@ -44,8 +44,8 @@ class Word(IntEnum):
 
     `pairs`: whether its panels are pairs; `smallest`: their smallest non-zero magnitude, less one
     (as `_smallest`). `depth`, `columns`, `dtype`: of the tile, with the dtype's code; a depth of 0
-    says that there is none. `loads`: how often a tile was loaded. `refused`: a multiplication by a
-    tile of another shape did nothing.
+    says that there is none. `loads`: how often a tile was loaded. `refused`: an instruction found
+    another tile than it takes.
     """
 
     pairs = 0
@@ -267,6 +267,34 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
+class Expect:
+    """Say in the header of an image if it is not of a [K, M] tile of a dtype.
+
+    Words: image, K, M, the dtype's code.
+    """
+
+    def text(self, name: str) -> str:
+        f = FunctionText(name)
+        _refuse(
+            f,
+            f.word(0, "ptr"),
+            {Word.depth: f.word(1), Word.columns: f.word(2), Word.dtype: f.word(3)},
+        )
+        return f.text()
+
+
+def _refuse(f: FunctionText, image: Value, expected: Mapping[Word, Value]) -> Value:
+    """Whether the header holds these words; else it says that the tile was refused."""
+    fits = f.constant("i1", 1)
+    for word, value in expected.items():
+        fits = f.binary("and", fits, f.compare("icmp eq", _header(f, image, word), value))
+    refused = f.convert("zext", f.binary("xor", fits, f.like(fits, 1)), "i64")
+    place = f.element_at(image, f.integer(Word.refused), WORD)
+    f.store(f.binary("or", refused, f.load(place, "i64")), place)
+    return fits
+
+
+@dataclass(frozen=True, slots=True)
 class Multiply:
     """dst [M, N] = (or +=) tile.T @ moving [K, N].
 
@@ -306,13 +334,8 @@ class _Multiplication:
 
     def text(self) -> str:
         f = self.f
-        depth, columns = (_header(f, self.image, w) for w in (Word.depth, Word.columns))
-        same = f.compare("icmp eq", depth, self.depth)
-        fits = f.binary("and", same, f.compare("icmp eq", columns, self.rows))
+        fits = _refuse(f, self.image, {Word.depth: self.depth, Word.columns: self.rows})
         f.when(fits, self._strips)
-        refused = f.convert("zext", f.binary("xor", fits, f.like(fits, 1)), "i64")
-        place = f.element_at(self.image, f.integer(Word.refused), WORD)
-        f.store(f.binary("or", refused, f.load(place, "i64")), place)
         return f.text()
 
     def _strips(self) -> None:

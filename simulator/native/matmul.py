@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isa.dtypes import BY_CODE
+from isa.dtypes import BY_CODE, DTYPES
 from isa.enums import Engine
 from isa.machine import tensor
 from isa.spec import MachineInstruction
@@ -24,6 +24,7 @@ from simulator.native.gemm import (
     HEADER,
     WIDEST,
     Blocking,
+    Expect,
     Load,
     Multiply,
     Word,
@@ -114,7 +115,7 @@ class HeldTile(StationaryTile):
 
     @property
     def refused(self) -> bool:
-        """Whether a multiplication found a tile of another shape, or none."""
+        """Whether an instruction found another tile than it takes, or none."""
         return bool(self._header[Word.refused])
 
     @refused.setter
@@ -235,9 +236,9 @@ def load_stationary_pairs(engine: Engine, src: Array, row: int) -> LoadPlan | No
     return _load_plan(src, 2 * src.shape[0])
 
 
-class Multiplication(Bound):
-    """A multiplication called from Python: where native code has no tile to multiply by, NumPy
-    does it, or says what is wrong."""
+class UsingTile(Bound):
+    """An instruction that uses the loaded tile, called from Python: where native code does not find
+    the tile that it takes, NumPy executes the instruction, or says what is wrong."""
 
     __slots__ = ("_held", "_refuse")
 
@@ -306,7 +307,7 @@ class MultiplyPlan:
         job = Job(self._function, words, tuple(slots), (False,) * (len(slots) - 1))
         refuse = partial(KERNELS[self._row.name], state, *values)
         keep = held, target, streamed
-        return Multiplication([*first, job, *last], held, refuse, keep)
+        return UsingTile([*first, job, *last], held, refuse, keep)
 
 
 def _multiply_plan(
@@ -373,36 +374,36 @@ def _from_scratch(dst: Array, accumulate: bool) -> Plan | None:
 class TransposePlan:
     """How to run TransposeStationary into a destination of one layout."""
 
-    __slots__ = ("_found", "result")
+    __slots__ = ("_expect", "_plan", "_shape", "result")
 
-    def __init__(self) -> None:
+    def __init__(self, expect: Function, plan: Plan, shape: tuple[int, int]) -> None:
+        self._expect = expect
+        self._plan = plan
+        self._shape = shape
         self.result = None
-        self._found: dict[tuple[str, tuple[int, ...]], Plan | None] = {}
 
-    def bind(self, state: CoreState, values: Sequence[Any]) -> Call:
-        """The call for this destination; which tile is loaded is seen when it runs."""
+    def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
+        """The call for this destination, if the loaded tile has its dtype; else NumPy converts."""
         (dst,) = values
-        numpy_kernel = KERNELS[tensor.TransposeStationary.name]
-
-        def transpose() -> None:
-            loaded = state.stationary.get((0, 0))
-            if loaded is None:
-                numpy_kernel(state, dst)
-                return
-            turned = loaded.tile.T
-            key = dtype_name(turned), turned.shape
-            if key not in self._found:
-                self._found[key] = convert_plan(dst, turned)
-            plan = self._found[key]
-            call = None if plan is None else plan.bind(state, (dst, turned))
-            if call is None:
-                numpy_kernel(state, dst)
-            else:
-                call()
-
-        return transpose
+        if dst is None:
+            return None
+        held = _held(state, (0, 0))
+        code = DTYPES[dtype_name(dst)].code
+        words = words_type(4)(held.image, *self._shape, code)
+        turned = held.copy_as(self._shape, dst.dtype).T
+        jobs = Job(self._expect, words), _inner(self._plan, state, dst, turned, 0, 0)
+        refuse = partial(KERNELS[tensor.TransposeStationary.name], state, dst)
+        return UsingTile(jobs, held, refuse, held)
 
 
 @plans(tensor.TransposeStationary)
-def transpose_stationary(engine: Engine, dst: Array) -> TransposePlan:
-    return TransposePlan()
+def transpose_stationary(engine: Engine, dst: Array) -> TransposePlan | None:
+    rows, block = dst.shape[0], blocking()
+    if block is None or not dst.size or not converting(dst):
+        return None
+    shape = dst.size // rows, rows
+    plan = convert_plan(dst, np.empty(shape, dst.dtype).T) if _fits(*shape) else None
+    expect = compiled(Expect())
+    if plan is None or expect is None:
+        return None
+    return TransposePlan(expect, plan, shape)
