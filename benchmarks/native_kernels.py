@@ -1,6 +1,6 @@
 """Speed of single micro-kernels, each against NumPy in the same run, pinned to one CPU.
 
-Run: python benchmarks/native_kernels.py [matmul] [convert] [move]
+Run: python benchmarks/native_kernels.py [matmul] [convert] [move] [levels]
 
 Times are medians of interleaved repeats, in CPU time of the thread, so that a busy machine disturbs
 them little. Peaks are what a loop of independent multiply-adds in registers reaches in this run.
@@ -34,8 +34,9 @@ from isa.machine.elementwise import TensorCopy
 from isa.machine.tensor import LoadStationary, MultiplyMoving, TransposeStationary
 from simulator.kernels import fixed
 from simulator.machine import Arena, LoadedTiles
-from simulator.native.gemm import dot_of_pairs
-from simulator.native.library import library
+from simulator.native.gemm import Load, Multiply, dot_of_pairs, fits_pairs
+from simulator.native.library import Library, host_levels, library
+from simulator.native.matmul import HeldTile, block_for
 from simulator.native.text import FunctionText
 from simulator.views import bits, dtype_name, strided
 
@@ -240,7 +241,27 @@ def move() -> None:
             report(f"{label} {dtype}", medians(arms), source.size)
 
 
-PARTS = {"matmul": matmul, "convert": convert, "move": move}
+def levels() -> None:
+    print(f"{'[128,128].T @ [128,512], GF/s':32}{'float32':>9}{'bfloat16':>9}")
+    for level in host_levels():
+        functions, block = Library(level=level), block_for(level)
+        speeds = []
+        for dtype in ("float32", "bfloat16"):
+            a, b = random_tile(dtype, P, P), random_tile(dtype, P, 512)
+            dst = on_chip("float32", P, 512)
+            held = HeldTile()
+            load = functions.function(Load(dtype, block.dot and fits_pairs(dtype)))
+            multiply = functions.function(Multiply(dtype, "float32", False, block))
+            words = held.image, held.copy, a.ctypes.data, P, P, a.strides[0]
+            load((ctypes.c_int64 * 6)(*words))
+            words = dst.ctypes.data, b.ctypes.data, held.image, P, P, 512
+            arguments = (ctypes.c_int64 * 8)(*words, dst.strides[0], b.strides[0])
+            seconds = medians({"multiply": partial(multiply, arguments)})["multiply"]
+            speeds.append(2 * P * P * 512 / seconds / 1e9)
+        print(f"{level.name:32}{speeds[0]:9.1f}{speeds[1]:9.1f}", flush=True)
+
+
+PARTS = {"matmul": matmul, "convert": convert, "move": move, "levels": levels}
 
 
 def main() -> None:
