@@ -54,6 +54,7 @@ from nki.language.ranges import (
     while_loop,
 )
 from nki.language.reductions import all, max, mean, min, prod, sum, var
+from nki.language.removed import advice
 from nki.language.selection import broadcast_to, expand_dims, gather_flattened, where
 from nki.language.tensor import NkiTensor
 from nki.language.tile_size import tile_size
@@ -74,10 +75,12 @@ _superseded = superseded_names(__name__, {"bool": bool_, "range": range})
 
 
 def __getattr__(name: str) -> Any:
-    """Packed data types (see `nki.language.dtypes`) and superseded names."""
+    """Packed data types (see `nki.language.dtypes`), superseded names, advice on removed ones."""
     if name in dtypes.PACKED:
         value = globals()[name] = getattr(dtypes, name)
         return value
+    if (message := advice(name)) is not None:
+        raise AttributeError(message)
     return _superseded(name)
 
 

@@ -378,3 +378,17 @@ def test_modes_agree_bit_for_bit():
     device, *others = (run(body, x, mode=m) for m in ("device", "reference", "eager"))
     for other in others:
         np.testing.assert_array_equal(device.view(np.uint32), other.view(np.uint32))
+
+
+def test_names_of_the_first_generation_say_what_to_write():
+    for name, part in (
+        ("par_dim", "partition dimension"),
+        ("arange", "nl.ds"),
+        ("nc", "kernel[2]"),
+    ):
+        assert not hasattr(nl, name)
+        with pytest.raises(AttributeError, match=name) as caught:
+            getattr(nl, name)
+        assert part in str(caught.value)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        nl.nothing  # noqa: B018
