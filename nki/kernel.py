@@ -299,7 +299,8 @@ class CompiledKernel:
             from simulator.execute import LoadedProgram
 
             program = self.program_for(inputs)
-            found = program, LoadedProgram(program, checked, native)
+            loaded = LoadedProgram(program, checked, native, settings.threads_wanted())
+            found = program, loaded
         result = found[1].run(inputs)
         if len(self._loaded) >= _LOADED_KEPT:
             self._loaded.clear()

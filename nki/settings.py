@@ -65,6 +65,18 @@ def native_wanted() -> bool:
     return value == BACKENDS[0]
 
 
+def threads_wanted() -> int:
+    """How many threads share the work of large instructions: NKI_NUM_THREADS, else as many as the
+    process has CPUs, but 4 at most. While other programs keep the machine busy, one does it all."""
+    value = os.environ.get("NKI_NUM_THREADS")
+    if value is None:
+        affinity = getattr(os, "sched_getaffinity", None)
+        return min(len(affinity(0)) if affinity else os.cpu_count() or 1, 4)
+    if not value.isdigit() or not 1 <= int(value) <= 64:
+        raise NeuronError("value-not-allowed", f"NKI_NUM_THREADS is {value!r}; it is 1 to 64")
+    return int(value)
+
+
 __all__ = [
     "BACKEND",
     "BACKENDS",
@@ -74,5 +86,6 @@ __all__ = [
     "native_wanted",
     "target",
     "target_source",
+    "threads_wanted",
     "traceback_wanted",
 ]

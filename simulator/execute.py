@@ -101,11 +101,14 @@ def run(
 class LoadedProgram:
     """A bound program on a device of its own, ready to run any number of times.
 
-    Loading allocates the memories and prepares every instruction. Raises NeuronError for operands
-    outside their memory.
+    Loading allocates the memories and prepares every instruction. `threads` share large native
+    instructions, unless the machine is busy; results do not depend on them. Raises NeuronError for
+    operands outside their memory.
     """
 
-    def __init__(self, program: Program, check: bool = True, native: bool = True) -> None:
+    def __init__(
+        self, program: Program, check: bool = True, native: bool = True, threads: int = 1
+    ) -> None:
         if program.symbols:
             names = ", ".join(symbol.name for symbol in program.symbols)
             raise NeuronError(
@@ -123,6 +126,7 @@ class LoadedProgram:
                 self.shadow.add(core.sbuf.buffer, core.sbuf.pitch)
                 self.shadow.add(core.psum.buffer, core.psum.pitch)
         self.native = native
+        self._threads = threads
         self.barriers = Barriers()
         self.replicated = Replicated(program) if check else None
         self._windows: list[WindowCache] = [{} for _ in program.cores]
@@ -159,7 +163,7 @@ class LoadedProgram:
         preparations = [preparation for core in loaded for preparation in core]
         try:
             if self.native and library() is not None:
-                return NativeProgram(loaded, self.shadow)
+                return NativeProgram(loaded, self.shadow, self._threads)
             for preparation in preparations:
                 preparation.run()
         except NeuronError as error:

@@ -14,7 +14,7 @@ from isa.machine import dma, elementwise, vector
 from simulator.native.elementwise import converting, map_plan, number, tile, unsigned
 from simulator.native.layout import Dim, Space, dims, space
 from simulator.native.nest import Nest
-from simulator.native.plan import Plan, nest_words, ranked, same_orders
+from simulator.native.plan import Plan, nest_divisions, nest_words, ranked, same_orders
 from simulator.native.table import compiled, plans
 from simulator.native.text import FunctionText, Value
 from simulator.views import same_type
@@ -127,8 +127,11 @@ def bits_plan(
     found = space([dims(dst.shape, dst.strides), source_dims])
     if found is None:
         return None
-    kernel: type[CopyRows | Transpose] = CopyRows
-    if found.strides[0][-1:] != (size,) or found.strides[1][-1:] != (size,):
+    target, origin = found.strides
+    kernel: type[CopyRows | Transpose]
+    if target[-1:] == (size,) and origin[-1:] == (size,):
+        kernel = CopyRows
+    else:
         turned = _turned(found, size)
         if turned is None:
             pattern = unsigned(dst)
@@ -139,7 +142,7 @@ def bits_plan(
                 (),
                 output_dtype=pattern,
             )
-        found, kernel = turned
+        found, kernel = turned, Transpose
     nest = ranked(found)
     if nest is None:
         return None
@@ -152,25 +155,23 @@ def bits_plan(
         positions,
         nest_words(nest),
         same_order=same_orders(nest, (size, size)),
+        divisions=nest_divisions(nest, len(nest.counts)),
+        work=dst.size,
     )
 
 
-def _turned(found: Space, size: int) -> tuple[Space, type[CopyRows | Transpose]] | None:
-    """The space with the dimension that is adjacent in the destination last, and before it the one
-    that is adjacent in the source, if that is another one; None where there are no such dimensions.
-    """
+def _turned(found: Space, size: int) -> Space | None:
+    """The space with a dimension that is adjacent in the source moved next to the innermost one,
+    which is adjacent in the destination; None where there are no such dimensions."""
     target, origin = found.strides
-    if size not in target or size not in origin:
+    if len(found.counts) < 2 or target[-1] != size or size not in origin:
         return None
-    near, far = target.index(size), origin.index(size)
-    last = [far, near] if far != near else [near]
-    order = [index for index in range(len(found.counts)) if index not in last] + last
+    chosen = origin.index(size)
 
     def moved(values: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(values[index] for index in order)
+        return (*values[:chosen], *values[chosen + 1 : -1], values[chosen], values[-1])
 
-    turned = Space(moved(found.counts), (moved(target), moved(origin)))
-    return turned, Transpose if far != near else CopyRows
+    return Space(moved(found.counts), (moved(target), moved(origin)))
 
 
 def convert_plan(dst: Array, source: Array) -> Plan | None:

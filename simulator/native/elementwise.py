@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,15 @@ from simulator.native import ports
 from simulator.native.layout import Dim, by_partition, column, dims, space
 from simulator.native.nest import Nest
 from simulator.native.partials import LANES, Reducer
-from simulator.native.plan import Pack, Plan, float32_word, nest_words, ranked, same_orders
+from simulator.native.plan import (
+    Pack,
+    Plan,
+    float32_word,
+    nest_divisions,
+    nest_words,
+    ranked,
+    same_orders,
+)
 from simulator.native.printer import TABLES, covers, lane_type, print_expression
 from simulator.native.table import compiled, plans
 from simulator.native.text import FunctionText, Value
@@ -242,6 +251,8 @@ def map_plan(
         words,
         numbers,
         same_orders(nest, [operand.size for operand in operands]),
+        divisions=nest_divisions(nest, len(nest.counts) - (sums is not None)),
+        work=math.prod(nest.counts),
     )
 
 

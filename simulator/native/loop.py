@@ -527,9 +527,15 @@ class _Loop(StructureText):
         function, parts = job.get("function", "ptr"), job.get("parts", "ptr")
         count, team = job.get("parts_count"), self.program.get("team", "ptr")
         alone, shared, after = (self.label(name) for name in ("alone", "shared", "done"))
-        self.branch(self.compare("icmp sle", count, self.integer(1)), alone, shared)
+        whole = self.compare("icmp sle", count, self.integer(1))
+        nobody = self.compare("icmp eq", self.program.get("team"), self.integer(0))
+        self.branch(self.binary("or", whole, nobody), alone, shared)
         self.open(alone)
-        self.call_address(function, self.load(parts, "ptr"))
+
+        def part(index: Value) -> None:
+            self.call_address(function, self.load(self.element_at(parts, index, WORD), "ptr"))
+
+        self.loop(self.integer(0), count, 1, part)
         self.jump(after)
         self.open(shared)
         self._share(Record(self, TEAM, team), function, parts, count)

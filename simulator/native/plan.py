@@ -53,20 +53,31 @@ def float32_word(value: Any) -> int:
         return _BITS.unpack(_FLOAT.pack(math.copysign(math.inf, value)))[0]
 
 
+class Division(NamedTuple):
+    """A range that a job can be divided into parts along: word `count` says how long it is, and
+    each (word, bytes) of `steps` is a pointer and how far it moves with a unit. Parts begin at
+    multiples of `multiple`."""
+
+    count: int
+    steps: tuple[tuple[int, int], ...]
+    multiple: int = 1
+
+
 class Job(NamedTuple):
     """One call of a compiled function with its argument words.
 
     `slots` are the (word, position) pairs of the pointers to the instruction's own operands, first
     the one that is written; the others must be apart from it, or where `same` says so (one flag for
-    each of them) may be the same bytes. `nest`: how many operands and dimensions the words begin
-    with (`nest_words`) if any range of any dimension can be done apart from the rest.
+    each of them) may be the same bytes. `divisions`: ways to divide it, the best first; `work`:
+    about how many elements it computes.
     """
 
     function: Function
     words: Any
     slots: tuple[tuple[int, int], ...] = ()
     same: tuple[bool, ...] = ()
-    nest: tuple[int, int] | None = None
+    divisions: tuple[Division, ...] = ()
+    work: int = 0
 
     @property
     def address(self) -> int:
@@ -97,7 +108,8 @@ class Plan:
     `words` are all argument words, pointers and numbers being 0; the first ones are the pointers
     of the operands at `positions` among the instruction's values. `numbers` are (word, position,
     function from the value to its word). The first operand is the one that is written; each of the
-    others must be apart from it, or be the same bytes in the same order. `nest`: as `Job.nest`.
+    others must be apart from it, or be the same bytes in the same order. `divisions` and `work`: as
+    of `Job`.
     """
 
     __slots__ = (
@@ -105,11 +117,12 @@ class Plan:
         "_footprints",
         "_type",
         "_words",
+        "divisions",
         "function",
-        "nest",
         "numbers",
         "positions",
         "result",
+        "work",
     )
 
     def __init__(
@@ -121,10 +134,12 @@ class Plan:
         numbers: Sequence[tuple[int, int, Pack]] = (),
         same_order: Sequence[bool] = (),
         result: Any = None,
-        nest: tuple[int, int] | None = None,
+        divisions: Sequence[Division] = (),
+        work: int = 0,
     ) -> None:
         self.function = function
-        self.nest = nest
+        self.divisions = tuple(divisions)
+        self.work = work
         self.positions = tuple(positions)
         self.numbers = tuple(numbers)
         self.result = result
@@ -155,7 +170,7 @@ class Plan:
         for slot, position, pack in self.numbers:
             words[slot] = pack(values[position])
         slots = tuple(enumerate(self.positions))
-        return Bound([Job(self.function, words, slots, self._apart, self.nest)])
+        return Bound([Job(self.function, words, slots, self._apart, self.divisions, self.work)])
 
 
 def ranked(space: Space, ranks: Sequence[int] = RANKS) -> Space | None:
@@ -174,6 +189,23 @@ def nest_words(space: Space) -> list[int]:
     for strides in space.strides:
         words += strides
     return words
+
+
+LEAST_RUN = 64
+"""Elements of a row that stay together when it is divided."""
+
+
+def nest_divisions(space: Space, dimensions: int) -> list[Division]:
+    """How words of `nest_words` can be divided along their outermost dimensions."""
+    operands, rank = len(space.strides), len(space.counts)
+    return [
+        Division(
+            operands + dimension,
+            tuple((index, strides[dimension]) for index, strides in enumerate(space.strides)),
+            LEAST_RUN if dimension == rank - 1 else 1,
+        )
+        for dimension in range(dimensions)
+    ]
 
 
 def same_orders(space: Space, sizes: Sequence[int]) -> list[bool]:

@@ -21,6 +21,7 @@ from simulator.native.loop import (
 from simulator.native.plan import Job
 from simulator.native.records import Packing
 from simulator.native.structure import Memory
+from simulator.native.team import Team, busy, parts
 from simulator.streams import Stream, runaway
 
 if TYPE_CHECKING:
@@ -34,12 +35,23 @@ _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
 
 class NativeProgram:
-    """The streams of all cores as records, in the order in which they take turns."""
+    """The streams of all cores as records, in the order in which they take turns.
 
-    def __init__(self, cores: Sequence[Sequence[Preparation]], shadow: Shadow | None) -> None:
+    `threads` share large jobs, unless the machine is busy.
+    """
+
+    def __init__(
+        self,
+        cores: Sequence[Sequence[Preparation]],
+        shadow: Shadow | None,
+        threads: int = 1,
+    ) -> None:
         functions = library()
         assert functions is not None
         self._memory = Memory()
+        self._threads = threads
+        self._team: Team | None = None
+        self._shares = False
         self._shadow = shadow
         self._states = None if shadow is None else shadow.states
         self._marks: list[EngineMarks | None] = []
@@ -113,7 +125,9 @@ class NativeProgram:
         )
 
     def _parts(self, job: Job) -> list[Any]:
-        return [job.words]
+        found = parts(job, self._threads)
+        self._shares |= len(found) > 1
+        return found
 
     def _member(self, number: int, name: str) -> int:
         """Where a member of a stream is in the table."""
@@ -141,7 +155,15 @@ class NativeProgram:
             if marks is not None:
                 marks.ask()
         self._error = None
-        self._run(self._program)
+        team = self._take_team()
+        program[PROGRAM.indices["team"]] = 0 if team is None else team.address
+        if team is not None:
+            team.start()
+        try:
+            self._run(self._program)
+        finally:
+            if team is not None:
+                team.stop()
         for number, stream in enumerate(self.streams):
             stream.pc = words[self._member(number, "pc")]
             stream.issued = bool(words[self._member(number, "issued")])
@@ -152,6 +174,14 @@ class NativeProgram:
         if self._error is not None:
             error, self._error = self._error, None
             raise error
+
+    def _take_team(self) -> Team | None:
+        """The threads that help with this run, if there are to be any."""
+        if not self._shares or busy(self._threads):
+            return None
+        if self._team is None:
+            self._team = Team(self._threads)
+        return self._team
 
     def _point_to_states(self) -> None:
         if self._states is not None:

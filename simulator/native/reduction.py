@@ -18,7 +18,7 @@ from simulator.native.elementwise import converting, unsigned
 from simulator.native.layout import dims, space
 from simulator.native.nest import Nest, loops
 from simulator.native.partials import Reducer
-from simulator.native.plan import Plan, nest_words, ranked
+from simulator.native.plan import Plan, nest_divisions, nest_words, ranked
 from simulator.native.printer import covers
 from simulator.native.table import compiled, plans
 from simulator.native.text import FunctionText, Value
@@ -124,4 +124,12 @@ def tensor_reduce(
     if function is None:
         return None
     words = [*nest_words(nest), *reduced.counts, *reduced.strides[0]]
-    return Plan(function, [dst, data], (0, 1), words, same_order=(False,))
+    return Plan(
+        function,
+        [dst, data],
+        (0, 1),
+        words,
+        same_order=(False,),
+        divisions=nest_divisions(nest, len(nest.counts)),
+        work=data.size,
+    )

@@ -1,0 +1,94 @@
+"""Threads share large jobs: the same results for any number of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+from simulator.execute import LoadedProgram
+from simulator.native import program as native_program
+from simulator.native import team
+from simulator.native.library import library
+
+Array = np.ndarray[Any, Any]
+
+needs_native = pytest.mark.skipif(library() is None, reason="there is no native code here")
+
+
+@nki.jit
+def softmax_of_product(a, b):
+    """softmax(a.T @ b) by rows, and the largest of each row."""
+    rows, columns = a.shape[1], b.shape[1]
+    out = nl.ndarray((rows, columns), dtype=a.dtype, buffer=nl.shared_hbm)
+    largest = nl.ndarray((rows, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+    left = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
+    right = nl.ndarray(b.shape, dtype=b.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=left, src=a)
+    nisa.dma_copy(dst=right, src=b)
+    product = nl.ndarray((rows, columns), dtype=nl.float32, buffer=nl.psum)
+    nisa.nc_matmul(dst=product, stationary=left, moving=right)
+    low = nl.ndarray((rows, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_reduce(dst=low, op=nl.maximum, data=product, axis=1, negate=True)
+    powers = nl.ndarray((rows, columns), dtype=a.dtype, buffer=nl.sbuf)
+    total = nl.ndarray((rows, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.activation_reduce(
+        dst=powers, op=nl.exp, data=product, reduce_op=nl.add, reduce_res=total, bias=low
+    )
+    nisa.reciprocal(dst=total, data=total)
+    nisa.tensor_scalar(dst=powers, data=powers, op0=nl.multiply, operand0=total)
+    nisa.dma_copy(dst=out, src=powers)
+    nisa.dma_copy(dst=largest, src=low)
+    return out, largest
+
+
+@needs_native
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+def test_results_do_not_depend_on_threads(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(1)
+    inputs = [rng.uniform(-1, 1, shape).astype(dtype) for shape in ((96, 127), (96, 509))]
+    compiled = nki.compile(softmax_of_product, *inputs, target="trn2")
+    program = compiled.program_for(inputs)
+    # All of them take part, however busy the machine is, and in small jobs too.
+    monkeypatch.setattr(native_program, "busy", lambda threads: False)
+    monkeypatch.setattr(team, "LEAST_WORK", 64)
+    found = []
+    for threads in (1, 2, 4):
+        loaded = LoadedProgram(program, threads=threads)
+        for _ in range(3):
+            found.append([out.tobytes() for out in loaded.run(inputs).outputs])
+    assert all(outputs == found[0] for outputs in found)
+    numpy = LoadedProgram(program, native=False).run(inputs).outputs
+    assert np.isclose(numpy[0].astype(np.float32).sum(), 127, rtol=1e-2)
+
+
+@needs_native
+def test_a_busy_machine_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs = [np.ones((128, 128), np.float32), np.ones((128, 512), np.float32)]
+    program = nki.compile(softmax_of_product, *inputs, target="trn2").program_for(inputs)
+    monkeypatch.setattr(native_program, "busy", lambda threads: True)
+    monkeypatch.setattr(native_program, "Team", None)
+    (out, largest) = LoadedProgram(program, threads=4).run(inputs).outputs
+    assert (out == np.float32(1 / 512)).all() and (largest == -128).all()
+
+
+@needs_native
+def test_parts_cover_the_whole_once() -> None:
+    from simulator.native.plan import Division, Job, words_type
+
+    words = words_type(3)(1000, 10_000, 77)
+    job = Job(lambda words: None, words, divisions=(Division(2, ((0, 4), (1, 2)), 8),), work=10**6)
+    for threads in (2, 3, 4):
+        found = [list(part) for part in team.parts(job, threads)]
+        assert len(found) == threads and sum(count for _, _, count in found) == 77
+        begins = [(first - 1000) // 4 for first, _, _ in found]
+        assert begins == [(second - 10_000) // 2 for _, second, _ in found]
+        counts = [count for _, _, count in found]
+        assert begins == [sum(counts[:part]) for part in range(threads)]
+        assert all(begin % 8 == 0 for begin in begins)
+    assert team.parts(job._replace(work=10), 2) == [words]
