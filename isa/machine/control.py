@@ -8,6 +8,7 @@ from typing import Any
 from isa.enums import SEQUENCERS, Engine
 from isa.fields import (
     ANY_PARTITION,
+    ON_CHIP,
     SBUF,
     SBUF_OR_HBM,
     SHARED_HBM,
@@ -155,7 +156,7 @@ class CoreBarrier(MachineInstruction):
     control = True
     document = _API + "core_barrier"
     meets = True
-    data = Update(SHARED_HBM)
+    data = Update(ON_CHIP | SHARED_HBM)
     cores = Attribute(kind=Kind.integers)
 
     @classmethod

@@ -9,6 +9,7 @@ from isa.enums import SEQUENCERS, DmaEngine, Engine
 from isa.fields import (
     ANY_MEMORY,
     ANY_PARTITION,
+    ON_CHIP,
     SBUF,
     SBUF_OR_HBM,
     SHARED_HBM,
@@ -166,7 +167,7 @@ class CoreBarrier(Operation):
     engines = SEQUENCERS
     generations = (3, 4)
     minimum_cores = 2
-    data = Update(SHARED_HBM)
+    data = Update(ON_CHIP | SHARED_HBM)
     cores = Attribute(kind=Kind.integers)
     engine = Attribute(kind=Kind.engine, choices=SEQUENCERS, default=Engine.gpsimd)
     rules = (rules.BARRIER_CORES,)

@@ -1,7 +1,8 @@
-"""Access patterns that leave their storage: an error when an operation takes one, not before.
+"""Views of nothing that can be accessed: an error when an operation takes one, not before.
 
 Kernels form the pattern of the next tile ahead of the test whether there is one (nki-library
-core/output_projection/output_projection_tkg.py, `if h_2_idx < cfg.h_2_size`).
+core/output_projection/output_projection_tkg.py, `if h_2_idx < cfg.h_2_size`), and the slice of a
+core whose share is empty (experimental/loss/cross_entropy.py, `positions_per_core`).
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ class NkiTensor(ShapeViews):
         """The view that ints, slices, `...` and `nl.ds` select, NumPy style.
 
         Slices clamp to the tensor as in Python; an empty slice and an index outside are
-        out-of-bounds errors. On chip an int keeps dimension 0 with size 1 and at least two
+        out-of-bounds errors (an `nl.ds` of size 0 when an operation takes it). On chip an int keeps dimension 0 with size 1 and at least two
         dimensions remain; in HBM an int removes its dimension and at least one remains.
 
         >>> import numpy as np, nki, nki.language as nl
@@ -212,9 +212,28 @@ class NkiTensor(ShapeViews):
         view.vector_stride = view.vector_bound = 0
         return view
 
+    def _nothing(self, parts: Sequence[Any]) -> NkiTensor:
+        """The view of no elements that an `nl.ds` of size 0 selects; kernels form it for a core
+        that has nothing to do."""
+        from nki.language.outside import OutsideView
+
+        sizes = tuple(
+            0 if isinstance(part, DynamicSlice) and part.size == 0 else size
+            for part, size in zip(parts, self.shape)
+        )
+        problem = NeuronError(
+            "out-of-bounds",
+            what=f"a view of {self.name!r} without elements: shape {list(sizes)}",
+            hint="Leave the operation out when there is nothing to do.",
+            location=resolve(author_location()),
+        )
+        return OutsideView(problem, self.dtype, sizes, self.strides, self.offset)
+
     def _index(self, key: tuple[Any, ...]) -> NkiTensor:
         """`__getitem__` for every kind of key."""
         parts = self._full_key(key)
+        if any(isinstance(part, DynamicSlice) and part.size == 0 for part in parts):
+            return self._nothing(parts)
         on_chip = self.on_chip
         shape: list[Any] = []
         strides: list[Any] = []

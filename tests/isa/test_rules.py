@@ -32,8 +32,16 @@ def tile(
         memory=memory, name="t", pitch=pitch, dtype=dtype, shape=shape, address=address
     )
     view = shape if part is None else (part, *shape[1:])
+    strides = [1]
+    for size in reversed(shape[1:]):
+        strides.insert(0, strides[0] * size)
     return SimpleNamespace(
-        storage=storage, shape=view, dtype=dtype, offset=offset, vector_offset=rows
+        storage=storage,
+        shape=view,
+        strides=tuple(strides),
+        dtype=dtype,
+        offset=offset,
+        vector_offset=rows,
     )
 
 
@@ -294,7 +302,7 @@ def test_legal_calls(name, given):
         ("dma_copy", "engine-not-allowed", "engine=sync with dge_mode=swdge",
          COPY | {"engine": Engine.sync, "dge_mode": DgeMode.swdge}),
         ("core_barrier", "value-not-allowed", "cores is (0, 1, 2)", BARRIER | {"cores": (0, 1, 2)}),
-        ("core_barrier", "wrong-memory", "must be in shared_hbm",
+        ("core_barrier", "wrong-memory", "must be in sbuf or psum or shared_hbm",
          BARRIER | {"data": tile(8, 4, memory=HBM)}),
         ("memset", "value-not-allowed", "value is 1.5", {
             "dst": tile(8, 4, dtype="int32"), "value": 1.5}),

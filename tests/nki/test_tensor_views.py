@@ -341,6 +341,8 @@ REFUSED = [
     ("out-of-bounds", lambda t: t[:, 4:9][:, :, 6]),
     ("out-of-bounds", lambda t: t[:, 4:4]),
     ("out-of-bounds", lambda t: t[:, nl.ds(2, 3)]),
+    ("out-of-bounds", lambda t: t[:, nl.ds(2, 0)]),
+    ("out-of-bounds", lambda t: t[:, nl.ds(2, 0), 1][0:2]),
     ("out-of-bounds", lambda t: t.slice(1, 0, 5)),
     ("out-of-bounds", lambda t: t.ap(pattern=[[24, 128], [1, 25]])),
     ("out-of-bounds", lambda t: t.ap(pattern=[[24, 128], [1, 24]], offset=24)),
