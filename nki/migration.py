@@ -13,10 +13,11 @@ import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from nki.superseded import MODULES, SUPERSEDED, Superseded
+from nki.superseded import CALLS, MODULES, SUPERSEDED, Superseded
 
 _NAMES = {row.old: row for row in SUPERSEDED}
 _MODULES = {row.old: row for row in MODULES}
+_CALLS = {row.old: row for row in CALLS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,7 @@ class _Finder:
                 yield from self._import(node)
             elif isinstance(node, ast.Call):
                 yield from self._simulation(node)
+                yield from self._keywords(node)
             elif isinstance(node, (ast.Attribute, ast.Name)):
                 yield from self._name(node)
 
@@ -148,6 +150,15 @@ class _Finder:
         name = self._spelled(row.new) or function
         start, end = self._span(part)
         yield self._finding(row, start, end, f"{name}({kernel}[{lnc}])")
+
+    def _keywords(self, node: ast.Call) -> Iterator[Finding]:
+        function = self._dotted(node.func)
+        for keyword in node.keywords:
+            row = _CALLS.get(f"{function}({keyword.arg}=)")
+            if row is not None and keyword.arg is not None:
+                start, _ = self._span(keyword)
+                _, _, new = row.new.removesuffix("=)").rpartition("(")
+                yield self._finding(row, start, start + len(keyword.arg), new)
 
     # Names
 

@@ -96,12 +96,64 @@ SUPERSEDED: tuple[Superseded, ...] = (
 )
 """Names that another name replaces."""
 
+_DST = "dst has the data type of the result"
+
+CALLS: tuple[Superseded, ...] = (
+    Superseded(
+        "nki.isa.dma_copy(dst_rmw_op=)",
+        "nki.isa.dma_compute(dst, [dst, src], reduce_op=nl.add)",
+        "0.3",
+        False,
+    ),
+    Superseded(
+        "nki.isa.dma_copy(unique_indices=)", "nki.isa.dma_compute(unique_indices=)", "0.3", False
+    ),
+    Superseded(
+        "nki.isa.dma_compute(dst, srcs, scales, reduce_op)",
+        "nki.isa.dma_compute(dst, srcs, reduce_op, scales)",
+        "0.3",
+        False,
+    ),
+    Superseded(
+        "nki.isa.sendrecv(use_gpsimd_dma=)",
+        "nki.isa.sendrecv(dma_engine=nisa.dma_engine.gpsimd_dma)",
+        "0.3",
+        False,
+    ),
+    Superseded("nki.isa.register_move(imm=)", "nki.isa.register_move(src=)", "0.3"),
+    Superseded(
+        "nki.isa.affine_select(dst, pattern, offset, ...)",
+        "nki.isa.affine_select(dst, pattern, channel_multiplier, ..., offset=offset)",
+        "0.3",
+        False,
+    ),
+    Superseded("nki.isa.tensor_copy(dtype=)", "nki.isa.tensor_copy(dst)", "0.4", False, _DST),
+    Superseded(
+        "nki.isa.scalar_tensor_tensor(dtype=)",
+        "nki.isa.scalar_tensor_tensor(dst)",
+        "0.4",
+        False,
+        _DST,
+    ),
+)
+"""Calls whose arguments are given otherwise now; `nki.isa.earlier` understands them. Of those that
+rewrite, a keyword takes another's place."""
+
 _HINTS = {row.old: row for row in SUPERSEDED}
+_CALL_HINTS = {row.old: row for row in CALLS}
 
 
 def hint(old: str) -> None:
     """Warn at the line outside this project that uses the spelling `old`."""
-    row = _HINTS[old]
+    _warn(_HINTS[old])
+
+
+def hint_at_call(old: str) -> None:
+    """Warn at the line outside this project that makes the call `old`."""
+    _warn(_CALL_HINTS[old])
+
+
+def _warn(row: Superseded) -> None:
     note = f" ({row.note})" if row.note else ""
     frame = _user_frame(sys._getframe(1))
     warnings.warn_explicit(

@@ -25,6 +25,7 @@ from isa.rules import Call, Violation, check_call
 from isa.spec import Operation
 from nki.errors import USER_FRAMES
 from nki.ir.nodes import Access, Register
+from nki.isa.earlier import modern
 from nki.language.operators import Operator
 from nki.language.tensor import NkiTensor
 from nki.trace.context import CURRENT, Context, Location
@@ -443,8 +444,12 @@ def _first_of_signature(
             what=f"nisa.{row.name}() was called outside a kernel",
             location=resolve(location),
         )
+    earlier, unknown = modern(row, values, unknown)
     if extra or unknown:
         raise _unknown_argument(row, extra, unknown, location)
+    if earlier is not None:
+        row, values = earlier
+        return record(context, row, check(context, row, values, location)[0], location, name)
     normal, plain = check(context, row, values, location)
     if (
         plain

@@ -1,0 +1,142 @@
+"""Calls as earlier versions spelled them mean what their replacements do, and say so."""
+
+import numpy as np
+import pytest
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+from nki.migration import findings, migrated
+from nki.superseded import MigrationWarning
+
+
+@pytest.fixture(autouse=True)
+def trn2(monkeypatch):
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
+
+
+def tile(values):
+    return nl.ndarray(values.shape, dtype=values.dtype, buffer=nl.sbuf)
+
+
+def stored(result):
+    out = nl.ndarray(result.shape, dtype=result.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=result)
+    return out
+
+
+A = np.arange(24, dtype=np.float32).reshape(4, 6)
+
+
+def run(kernel, *arrays, cores=1, use):
+    """The result, with a hint at the kernel's line that names what to use."""
+    with pytest.warns(MigrationWarning, match=use) as caught:
+        result = nki.simulate(nki.jit(kernel)[cores])(*arrays)
+    assert {warning.filename for warning in caught} == {__file__}
+    return result
+
+
+@pytest.mark.parametrize("op", [None, nl.add])
+def test_a_copy_that_accumulates(op):
+    def kernel(a):
+        result = nl.load(a)
+        nisa.dma_copy(dst=result, src=a, dst_rmw_op=op, unique_indices=True)
+        return stored(result)
+
+    result = run(kernel, A, use=r"dma_compute\(dst, \[dst, src\]")
+    np.testing.assert_array_equal(result, A if op is None else A + A)
+
+
+def test_a_scatter_that_accumulates():
+    def kernel(table, rows, indices):
+        there = table.vector_select(0, nl.load(indices))
+        nisa.dma_copy(dst=there, src=nl.load(rows), dst_rmw_op=nl.add, unique_indices=True)
+
+    table, rows = np.ones((8, 6), np.float32), np.array([[5], [0], [7], [2]], np.int32)
+    run(kernel, table, A, rows, use="dma_compute")
+    expected = np.ones((8, 6), np.float32)
+    expected[rows[:, 0]] += A
+    np.testing.assert_array_equal(table, expected)
+
+
+def test_scales_before_the_operator():
+    def kernel(a):
+        result = tile(a)
+        nisa.dma_compute(result, [a, a, a], [1.0, 1.0, 1.0], nl.add)
+        return stored(result)
+
+    np.testing.assert_array_equal(run(kernel, A, use="srcs, reduce_op, scales"), 3 * A)
+
+
+@pytest.mark.parametrize("flag", [False, True])
+def test_a_flag_for_the_dma_engine(flag):
+    def kernel(a):
+        received, other = tile(a), 1 - nl.program_id(0)
+        nisa.sendrecv(nl.load(a), received, other, other, 0, use_gpsimd_dma=flag)
+        return stored(received)
+
+    traced = nki.jit(kernel)[2]
+    with pytest.warns(MigrationWarning, match="dma_engine"):
+        (op,) = [
+            node
+            for node in traced.trace(A).bodies[0]
+            if "pipe_id" in getattr(node, "row", None).field_names
+        ]
+    expected = nisa.dma_engine.gpsimd_dma if flag else nisa.dma_engine.dma
+    assert op.values[op.row.field_names.index("dma_engine")] is expected
+
+
+def test_an_immediate_for_a_register():
+    def kernel():
+        register, result = nisa.register_alloc(), nl.ndarray((1, 1), nl.int32, buffer=nl.sbuf)
+        nisa.register_move(register, imm=42)
+        nisa.register_store(result, register)
+        return stored(result)
+
+    assert run(kernel, use=r"register_move\(src=\)") == 42
+
+
+def test_the_offset_of_a_selection_as_third():
+    def positional(a):
+        result = tile(a)
+        nisa.affine_select(result, [[-1, 6]], 2, 1, nl.load(a), -9.0)
+        return stored(result)
+
+    row, column = np.indices(A.shape)
+    expected = np.where(2 + row - column == 0, A, np.float32(-9))
+    np.testing.assert_array_equal(run(positional, A, use="offset=offset"), expected)
+
+
+def test_a_data_type_that_the_destination_has():
+    def kernel(a):
+        result = tile(a)
+        nisa.tensor_copy(dst=result, src=nl.load(a), dtype=nl.float32)
+        return stored(result)
+
+    np.testing.assert_array_equal(run(kernel, A, use="data type of the result"), A)
+
+    def other(a):
+        nisa.tensor_copy(dst=tile(a), src=nl.load(a), dtype=nl.bfloat16)
+
+    with pytest.raises(nki.NeuronError, match="no argument 'dtype'"):
+        nki.simulate(other)(A)
+
+
+def test_keywords_of_no_version_are_refused():
+    def kernel(a):
+        nisa.dma_copy(dst=tile(a), src=a, dst_rmw_op=nl.add, mask=None)
+
+    with pytest.raises(nki.NeuronError, match="no argument 'mask'"):
+        nki.simulate(kernel)(A)
+
+
+SOURCE = """import nki.isa as nisa
+nisa.register_move(r, imm=1)
+nisa.sendrecv(a, b, 0, 0, 0, use_gpsimd_dma=True)
+nisa.dma_copy(dst=a, src=b, dst_rmw_op=add)
+"""
+
+
+def test_migration_finds_keywords_and_renames_what_keeps_its_meaning():
+    assert [(f.line, f.replacement) for f in findings(SOURCE)] == [(2, "src"), (3, None), (4, None)]
+    assert migrated(SOURCE) == SOURCE.replace("imm=", "src=")
