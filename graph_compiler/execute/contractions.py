@@ -22,7 +22,8 @@ from graph_compiler.execute.fusion import (
     rewritten,
     store,
 )
-from graph_compiler.execute.gemm import BLOCK, Gemm, block_of, group_of, has_pairs
+from graph_compiler.execute.gemm import BLOCK, WHOLE, Gemm, block_of, group_of, has_pairs
+from graph_compiler.execute.placement import padded
 from graph_compiler.execute.registers import register
 from graph_compiler.execute.steps import Call, Place, Program, item_size, place_of
 from graph_compiler.execute.views import Buffer, View, collapsed
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from graph_compiler.execute.nodes import Node
     from graph_compiler.execute.schedule import Scheduler
 
-_EXACT_IN_BF16 = frozenset({"bf16", "f8e4m3fn", "f8e5m2", "f8e4m3", "f8e3m4"})
+_EXACT_IN_BF16 = frozenset({"bf16", "s8", "f8e4m3fn", "f8e5m2", "f8e4m3", "f8e3m4"})
 """Types whose every number is one of bf16."""
 
 Axes = list[tuple[int, int]]
@@ -131,7 +132,8 @@ def multiply(program: Program, product: Product, target: View, rows_step: int, b
     block_rows, vectors = block_of(rows)
     packed = product.pairs or transposed or rows > 8
     length, step = product.depth_left[-1]
-    blocked = packed and depth // unit > BLOCK * 5 // 4 and length // unit >= BLOCK // 4
+    long = depth // unit > (BLOCK if target.type in WHOLE else BLOCK * 5 // 4)
+    blocked = packed and long and length // unit >= BLOCK // 4
     kernel = Gemm(product.pairs, transposed, packed, blocked, block_rows, vectors, target.type)
     group = group_of(rows, columns, vectors)
     table = _offsets(product.rows, size)
@@ -172,14 +174,19 @@ def multiply(program: Program, product: Product, target: View, rows_step: int, b
 
 
 def dot(scheduler: Scheduler, node: Node) -> View | None:
-    """A dot of floats; None of other types, which stay on the host."""
+    """A dot of floats, or of s8; None of other types, which stay on the host."""
     assert node.instruction is not None
     numbers = node.instruction.attribute("dot_dimension_numbers")
     left_node, right_node = node.operands
     types = (left_node.type, right_node.type, node.type)
-    if any(register(type) != "float" for type in types) or not available():
+    if 0 in left_node.dims or 0 in right_node.dims or not available():
         return None
-    if 0 in left_node.dims or 0 in right_node.dims:
+    if types == ("s8", "s8", "s32"):
+        if len(numbers.lhs_contracting_dimensions) != 1 or not has_pairs():
+            return None
+        if left_node.dims[numbers.lhs_contracting_dimensions[0]] % 2:
+            return None
+    elif any(register(type) != "float" for type in types):
         return None
     left_axes = _Axes(left_node, numbers.lhs_batch_dimensions, numbers.lhs_contracting_dimensions)
     right_axes = _Axes(right_node, numbers.rhs_batch_dimensions, numbers.rhs_contracting_dimensions)
@@ -256,7 +263,6 @@ def _copied(program: Program, view: View, order: Sequence[int]) -> View:
 
 def convolution(scheduler: Scheduler, node: Node) -> Lazy | None:
     """A convolution of floats; None of other types, and of groups of the batch."""
-    from graph_compiler.execute.schedule import padded
     from graph_compiler.hlo.operators.convolution import _places
 
     instruction = node.instruction

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from graph_compiler.execute.bodies import Fold, Scatter, Sort
 from graph_compiler.execute.gemm import Gemm
 from graph_compiler.execute.loops import Loop
 from graph_compiler.execute.movement import DynamicCopy
 from graph_compiler.execute.registers import KernelText
 
-Kernel = Loop | Gemm | DynamicCopy
+Kernel = Loop | Gemm | DynamicCopy | Fold | Sort | Scatter
 
 END, HOST, JUMP, BRANCH = -1, -2, -3, -4
 """END: nothing is left. HOST: return. JUMP: go to record `operand`. BRANCH: go to record

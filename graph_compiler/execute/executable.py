@@ -51,13 +51,14 @@ offset, type, dimensions, strides in elements). `arena`: bytes. `kernels`: their
 def planned(module: Module) -> tuple[Plan, tuple[Any, ...]]:
     """The plan of a module, and its kernels."""
     program = Program()
-    block = Simplifier(module).block(module.entry)
+    simplifier = Simplifier(module)
+    block = simplifier.block(module.entry)
     arguments = []
     for number, parameter in enumerate(block.parameters):
         view = program.buffer(parameter.type, parameter.dims)
         view.buffer.kind, view.buffer.number = "input", number
         arguments.append(view)
-    results = Scheduler(program, block, arguments).run()
+    results = Scheduler(program, simplifier, block, arguments).run()
     for number, value in enumerate(results):
         if isinstance(value, View) and value.buffer.kind == "arena" and is_whole(value):
             value.buffer.kind, value.buffer.number = "output", number

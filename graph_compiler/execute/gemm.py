@@ -20,6 +20,10 @@ from simulator.native.text import Value
 LANES = 16
 """Lanes of a vector of results."""
 
+WHOLE = frozenset({"s32"})
+"""Outputs that are whole numbers. Blocks of products of s8 are exact in fp32: 2**14 * 2 * BLOCK is
+below 2**24."""
+
 BLOCK = 384
 """Units of the depth of a block: a strip of them stays in the second-level cache."""
 
@@ -87,7 +91,15 @@ class _Emitter:
         self.f = f
         self.words = [f.word(number) for number in range(WORDS)]
         self.element, self.size = ("i16", 2) if gemm.pairs else ("float", 4)
+        self.sum = "i32" if gemm.output in WHOLE else "float"
         self.zero = f.integer(0)
+
+    def _add(self, held: Value, value: Value) -> Value:
+        """Sums of blocks; whole numbers, which are exact in fp32, become such first."""
+        f = self.f
+        if self.sum == "float":
+            return f.binary("fadd", held, value)
+        return f.binary("add", held, f.convert("fptosi", value, self.sum))
 
     def run(self) -> None:
         f, words = self.f, self.words
@@ -199,8 +211,8 @@ class _Emitter:
                     def keep(row: Value, sums: Sequence[Value]) -> None:
                         for v, value in enumerate(sums):
                             where = place(row, v)
-                            before = f.load(where, "float", LANES)
-                            f.store(f.binary("fadd", before, value), where)
+                            before = f.load(where, self.sum, LANES)
+                            f.store(self._add(before, value), where)
 
                     def block(row: Value) -> None:
                         rows = [f.offset(start, along) for start in self._places(row)]
@@ -216,7 +228,7 @@ class _Emitter:
 
         def finish(number: Value, column: Value, place: Callable[[Value, int], Value]) -> None:
             def one(row: Value) -> None:
-                sums = [f.load(place(row, v), "float", LANES) for v in range(vectors)]
+                sums = [f.load(place(row, v), self.sum, LANES) for v in range(vectors)]
                 self._finish(column, mask, row, sums)
 
             f.loop(self.zero, words[ROWS], 1, one)
@@ -323,6 +335,8 @@ class _Emitter:
         line = f.element_at(line, first, size)
         for v, value in enumerate(sums):
             place = f.offset(line, f.integer(v * LANES * size))
+            if value.element != self.sum:
+                value = f.convert("fptosi", value, self.sum)
             stored = encode(f, type, rounded(f, type, value))
             assert stored.element == element
             if mask is None:

@@ -92,7 +92,24 @@ def _shift(operation: str, arithmetic: bool) -> Print:
 _REAL = {"EQ": "oeq", "NE": "une", "GE": "oge", "GT": "ogt", "LE": "ole", "LT": "olt"}
 
 
+TOTAL = " total"
+"""Ends the direction of a comparison in total order."""
+
+
+def _total_order(f: FunctionText, value: Value) -> Value:
+    """Whole numbers in the total order of floats: -NaN < -inf < ... < -0 < +0 < ... < NaN."""
+    bits = bits_of(value.element)
+    pattern = f.convert("bitcast", value, f"i{bits}")
+    sign = f.binary("ashr", pattern, f.like(pattern, bits - 1))
+    flipped = f.binary("and", sign, f.like(pattern, (1 << (bits - 1)) - 1))
+    return f.binary("xor", pattern, flipped)
+
+
 def _compare_real(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
+    if step.attribute.endswith(TOTAL):
+        direction = step.attribute.removesuffix(TOTAL).lower()
+        name = direction if direction in ("eq", "ne") else "s" + direction
+        return f.compare(f"icmp {name}", *(_total_order(f, value) for value in x))
     return f.compare(f"fcmp {_REAL[step.attribute]}", *x)
 
 

@@ -8,11 +8,12 @@ is computed by the operator table on the host.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from graph_compiler.execute import contractions
+from graph_compiler.execute import contractions, ordering, placement, reductions
+from graph_compiler.execute.attributes import native_attribute, native_operands
 from graph_compiler.execute.fusion import (
     LEAVES_LIMIT,
     REPEATED_COST,
@@ -23,41 +24,28 @@ from graph_compiler.execute.fusion import (
     broadcast_to,
     contiguous,
     materialised,
-    reduce,
     rewritten,
     store,
 )
-from graph_compiler.execute.lanes import FORMS, POWERS, UNSUPPORTED, has_form
-from graph_compiler.execute.loops import folds
-from graph_compiler.execute.movement import DynamicCopy
+from graph_compiler.execute.lanes import UNSUPPORTED
 from graph_compiler.execute.nodes import Block, Node, is_effect
-from graph_compiler.execute.registers import is_rounded, register
-from graph_compiler.execute.simplify import is_uniform
-from graph_compiler.execute.steps import (
-    Branch,
-    Call,
-    Host,
-    Jump,
-    Label,
-    Place,
-    Program,
-    item_size,
-    place_of,
-)
-from graph_compiler.execute.views import MOVES, View
-from graph_compiler.hlo.operators.folding import binary_opcode
-from graph_compiler.hlo.operators.slicing import padding_of
-from graph_compiler.hlo.types import PRIMITIVE_TYPES
-
-if TYPE_CHECKING:
-    pass
+from graph_compiler.execute.simplify import Simplifier, is_uniform
+from graph_compiler.execute.steps import Branch, Host, Jump, Label, Program, place_of
+from graph_compiler.execute.views import MOVES, View, count_of
 
 
 class Scheduler:
     """Schedules one block, with `arguments` as its parameters, at the end of a program."""
 
-    def __init__(self, program: Program, block: Block, arguments: Sequence[Lazy]) -> None:
+    def __init__(
+        self,
+        program: Program,
+        simplifier: Simplifier,
+        block: Block,
+        arguments: Sequence[Lazy],
+    ) -> None:
         self.program = program
+        self.simplifier = simplifier
         self.block = block
         self.uses = block.uses()
         self.values: dict[Node, Any] = dict(zip(block.parameters, arguments))
@@ -111,16 +99,19 @@ class Scheduler:
             return self.values[node.operands[0]][node.value]
         if node.op in MOVES:
             return self._moved(node)
-        if node.op in FORMS and len(node.results) == 1:
-            attribute = _attribute(self, node)
-            if has_form(node.op, _source(node), node.type, attribute):
-                return self._elementwise(node, attribute)
+        attribute = native_attribute(node, self._number)
+        if attribute is not UNSUPPORTED:
+            return self._elementwise(node, attribute)
         handler = HANDLERS.get(node.op)
         if handler is not None:
             result = handler(self, node)
             if result is not None:
                 return result
         return self._on_host(node)
+
+    def _number(self, node: Node) -> Any:
+        value = self.value(node)
+        return value.value if isinstance(value, Literal) else None
 
     def _moved(self, node: Node) -> Lazy:
         """A view of the operand, or of what it is computed from."""
@@ -131,7 +122,7 @@ class Scheduler:
             return Literal(value.type, node.dims, value.value)
         move = MOVES[node.op]
         if isinstance(value, Expression):
-            grows = _count(node.dims) > 2 * _count(value.dims)
+            grows = count_of(node.dims) > 2 * count_of(value.dims)
             if not (grows and value.cost > REPEATED_COST and not _is_trailing(node)):
                 moved = rewritten(value, lambda view: move(view, instruction), node.dims)
                 if moved is not None:
@@ -145,7 +136,7 @@ class Scheduler:
 
     def _elementwise(self, node: Node, attribute: Any) -> Expression:
         arguments: list[Lazy] = []
-        operands = node.operands[:1] if attribute is not None and node.op in _ONE else node.operands
+        operands = native_operands(node)
         for operand in operands:
             value = self.value(operand)
             if isinstance(value, Expression):
@@ -171,215 +162,12 @@ class Scheduler:
         return results[0] if len(results) == 1 else results
 
 
-def _count(dims: tuple[int, ...]) -> int:
-    count = 1
-    for size in dims:
-        count *= size
-    return count
-
-
 def _is_trailing(node: Node) -> bool:
     """Whether a broadcast repeats elements along the last dimensions only, where a kernel computes
     the operand once a row."""
     assert node.instruction is not None
     axes = list(node.instruction.attribute("dimensions"))
     return axes == list(range(len(axes))) and len(node.dims) - len(axes) == 1
-
-
-def _source(node: Node) -> str:
-    return node.operands[-1 if len(node.operands) > 2 else 0].type if node.operands else ""
-
-
-def _comparison(scheduler: Scheduler, node: Node) -> Any:
-    assert node.instruction is not None
-    total = node.instruction.attribute("comparison_type") == "TOTALORDER"
-    if total and PRIMITIVE_TYPES[_source(node)].is_float:
-        return UNSUPPORTED
-    return node.instruction.attribute("comparison_direction")
-
-
-def _exponent(scheduler: Scheduler, node: Node) -> Any:
-    value = scheduler.value(node.operands[1])
-    if not isinstance(value, Literal) or float(value.value) not in POWERS:
-        return UNSUPPORTED
-    return float(value.value)
-
-
-def _conversion(scheduler: Scheduler, node: Node) -> Any:
-    """Into types that are rounded in fp32, only what fp32 holds: else it would round twice."""
-    exact = PRIMITIVE_TYPES[_source(node)].bits < 32 or _source(node) in ("f32",)
-    return None if exact or not is_rounded(node.type) else UNSUPPORTED
-
-
-_LANEWISE_ATTRIBUTES: dict[str, Callable[[Scheduler, Node], Any]] = {
-    "compare": _comparison,
-    "power": _exponent,
-    "convert": _conversion,
-}
-"""What else an element-wise opcode's form depends on."""
-
-_ONE = frozenset({"power"})
-"""Opcodes whose other operands became the attribute."""
-
-
-def _attribute(scheduler: Scheduler, node: Node) -> Any:
-    find = _LANEWISE_ATTRIBUTES.get(node.op)
-    return None if find is None else find(scheduler, node)
-
-
-# What becomes a kernel of its own ---------------------------------------------------------------
-
-
-def _reduce(scheduler: Scheduler, node: Node) -> View | None:
-    instruction = node.instruction
-    assert instruction is not None
-    if len(node.operands) != 2:
-        return None
-    operand, initial = node.operands
-    fold = binary_opcode(instruction.called[0])
-    if not folds(fold, node.type) or operand.type != node.type or 0 in operand.dims:
-        return None
-    assert fold is not None
-    value = scheduler.value(operand)
-    axes = tuple(instruction.attribute("dimensions"))
-    start = scheduler.view(initial)
-    return reduce(scheduler.program, value, start, axes, fold, node.type)
-
-
-def _concatenate(scheduler: Scheduler, node: Node) -> View | None:
-    assert node.instruction is not None
-    axis = node.instruction.attribute("dimensions")[0]
-    target = scheduler.program.buffer(node.type, node.dims)
-    start = 0
-    for operand in node.operands:
-        part = target.placed(operand.dims, target.strides, start * target.strides[axis])
-        store(scheduler.program, scheduler.value(operand), part)
-        start += operand.dims[axis]
-    return target
-
-
-def _pad(scheduler: Scheduler, node: Node) -> View | None:
-    assert node.instruction is not None
-    operand, fill = node.operands
-    edges = padding_of(node.instruction)
-    if any(low < 0 or high < 0 for low, high, _ in edges):
-        return None
-    return padded(
-        scheduler.program, scheduler.value(operand), scheduler.value(fill), edges, node.dims
-    )
-
-
-def padded(
-    program: Program,
-    value: Lazy,
-    fill: Lazy,
-    edges: Sequence[tuple[int, int, int]],
-    dims: tuple[int, ...],
-) -> View:
-    """`value` inside memory of `dims` that is filled with a scalar."""
-    target = program.buffer(value.type, dims)
-    store(program, broadcast_to(fill, dims), target)
-    start = sum(low * stride for (low, _, _), stride in zip(edges, target.strides))
-    strides = tuple(
-        stride * (interior + 1) for (_, _, interior), stride in zip(edges, target.strides)
-    )
-    store(program, value, target.placed(value.dims, strides, start))
-    return target
-
-
-def _starts(scheduler: Scheduler, operands: list[Node]) -> list[View]:
-    """Start indices as views of scalars."""
-    views = [scheduler.view(operand) for operand in operands]
-    if len(views) == 1 and views[0].dims:
-        (vector,) = views
-        return [vector.placed((), (), i * vector.strides[0]) for i in range(vector.dims[0])]
-    return views
-
-
-def _dynamic_copy(
-    scheduler: Scheduler, array: View, block: View, starts: list[View], writes: bool
-) -> None:
-    if 0 in block.dims:
-        return
-    kernel = DynamicCopy(
-        item_size(array.type),
-        block.dims,
-        array.dims,
-        array.strides,
-        block.strides,
-        tuple((axis, start.type) for axis, start in enumerate(starts)),
-        writes,
-    )
-    words: list[int | Place] = [place_of(array), place_of(block), *map(place_of, starts)]
-    indices = [start.buffer for start in starts]
-    if writes:
-        reads, written = [block.buffer, array.buffer, *indices], [array.buffer]
-    else:
-        reads, written = [array.buffer, *indices], [block.buffer]
-    scheduler.program.steps.append(Call(kernel, words, reads, written))
-
-
-def _dynamic_slice(scheduler: Scheduler, node: Node) -> View | None:
-    starts = _starts(scheduler, node.operands[1:])
-    if any(register(start.type) is None for start in starts):
-        return None
-    array = scheduler.view(node.operands[0])
-    block = scheduler.program.buffer(node.type, node.dims)
-    _dynamic_copy(scheduler, array, block, starts, writes=False)
-    return block
-
-
-def _dynamic_update_slice(scheduler: Scheduler, node: Node) -> View | None:
-    starts = _starts(scheduler, node.operands[2:])
-    if any(register(start.type) is None for start in starts):
-        return None
-    update = scheduler.view(node.operands[1])
-    target = scheduler.program.buffer(node.type, node.dims)
-    store(scheduler.program, scheduler.value(node.operands[0]), target)
-    _dynamic_copy(scheduler, target, update, starts, writes=True)
-    return target
-
-
-def _gather(scheduler: Scheduler, node: Node) -> View | None:
-    instruction = node.instruction
-    assert instruction is not None
-    numbers = instruction.attribute("gather_dimension_numbers")
-    operand, indices = node.operands
-    if numbers.operand_batching_dims or 0 in node.dims or 0 in operand.dims:
-        return None
-    sizes = instruction.attribute("gather_slice_sizes")
-    array, index = scheduler.view(operand), scheduler.view(indices)
-    target = scheduler.program.buffer(node.type, node.dims)
-    offsets = list(numbers.offset_dims)
-    remaining = iter(offsets)
-    collapsed_axes = set(numbers.collapsed_slice_dims)
-    inside = [
-        0 if axis in collapsed_axes else target.strides[next(remaining)]
-        for axis in range(len(operand.dims))
-    ]
-    vector = numbers.index_vector_dim
-    batch_axes = [axis for axis in range(len(indices.dims)) if axis != vector]
-    places = [axis for axis in range(len(node.dims)) if axis not in offsets]
-    step = index.strides[vector] if vector < len(indices.dims) else 0
-    starts = [
-        index.placed((), (), position * step) for position in range(len(numbers.start_index_map))
-    ]
-    kernel = DynamicCopy(
-        item_size(node.type),
-        tuple(sizes),
-        operand.dims,
-        array.strides,
-        tuple(inside),
-        tuple((axis, indices.type) for axis in numbers.start_index_map),
-        False,
-        tuple(indices.dims[axis] for axis in batch_axes),
-        tuple(target.strides[place] for place in places),
-        tuple(index.strides[axis] for axis in batch_axes),
-    )
-    words: list[int | Place] = [place_of(array), place_of(target), *map(place_of, starts)]
-    call = Call(kernel, words, [array.buffer, index.buffer], [target.buffer])
-    scheduler.program.steps.append(call)
-    return target
 
 
 def _while(scheduler: Scheduler, node: Node) -> list[Any]:
@@ -398,9 +186,9 @@ def _while(scheduler: Scheduler, node: Node) -> list[Any]:
             carried.append((number, view))
     start, leave = Label(1), Label(-1)
     program.steps.append(start)
-    (flag,) = Scheduler(program, condition, state).run()
+    (flag,) = Scheduler(program, scheduler.simplifier, condition, state).run()
     program.steps.append(Branch(leave, place_of(materialised(program, flag))))
-    results = Scheduler(program, body, state).run()
+    results = Scheduler(program, scheduler.simplifier, body, state).run()
     states = {view.buffer for _, view in carried}
     # All new values are there before the first old one goes.
     fresh: list[tuple[View, View]] = []
@@ -437,7 +225,9 @@ def _conditional(scheduler: Scheduler, node: Node) -> list[Any]:
             program.steps.append(Branch(following, place_of(materialised(program, flag))))
         arguments = views[taken : taken + len(block.parameters)]
         taken += len(block.parameters)
-        for value, target in zip(Scheduler(program, block, arguments).run(), results):
+        for value, target in zip(
+            Scheduler(program, scheduler.simplifier, block, arguments).run(), results
+        ):
             store(program, value, target)
         program.steps += [Jump(done), following]
     program.steps.append(done)
@@ -455,15 +245,19 @@ def _single(handler: Callable[[Scheduler, Node], list[Any]]) -> Callable[[Schedu
 
 
 HANDLERS: dict[str, Callable[[Scheduler, Node], Any]] = {
-    "reduce": _reduce,
-    "concatenate": _concatenate,
-    "pad": _pad,
-    "dynamic-slice": _dynamic_slice,
-    "dynamic-update-slice": _dynamic_update_slice,
-    "gather": _gather,
-    "while": _single(_while),
-    "conditional": _single(_conditional),
+    "reduce": reductions.reduce_along,
+    "reduce-window": reductions.reduce_window,
+    "concatenate": placement.concatenate,
+    "pad": placement.pad,
+    "dynamic-slice": placement.dynamic_slice,
+    "dynamic-update-slice": placement.dynamic_update_slice,
+    "gather": placement.gather,
+    "scatter": ordering.scatter,
+    "sort": ordering.sort,
+    "topk": ordering.top,
     "dot": contractions.dot,
     "convolution": contractions.convolution,
+    "while": _single(_while),
+    "conditional": _single(_conditional),
 }
 """How to schedule opcodes that are not element-wise; None where a variant stays on the host."""

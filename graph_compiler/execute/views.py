@@ -6,6 +6,7 @@ the same buffer. Strides and offsets count elements; a repeated dimension has st
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,11 @@ class View:
     def is_row_major(self) -> bool:
         """Whether the elements lie one after another in row-major order."""
         return collapsed(self.dims, [self.strides])[1][0] in ((), (1,))
+
+
+def count_of(dims: Sequence[int]) -> int:
+    """The number of elements."""
+    return math.prod(dims)
 
 
 def row_major(dims: Sequence[int]) -> Dims:
