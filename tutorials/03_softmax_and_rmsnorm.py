@@ -115,8 +115,8 @@ assert fused.total_ns < steps.total_ns
 #
 # `x / sqrt(mean(x^2) + eps) * weight`. The squares and their sum are one pass of ScalarE. The
 # weights are the same for every row: a DMA with a partition step of zero puts them on all
-# partitions, once. `scalar_tensor_tensor` then multiplies by the number of the row and by the weights
-# in one pass.
+# partitions, once. `scalar_tensor_tensor` then multiplies by the number of the row and by the
+# weights in one pass.
 
 
 # %%
@@ -137,9 +137,7 @@ def normalise(x, weights):
     """RMSNorm of a tile, in place. A kernel may call functions: they are traced with it."""
     columns = x.shape[1]
     squares, scale = tile_like(x, columns), tile_like(x, 1)
-    nisa.activation_reduce(
-        dst=squares, op=nl.square, data=x, reduce_op=nl.add, reduce_res=scale
-    )
+    nisa.activation_reduce(dst=squares, op=nl.square, data=x, reduce_op=nl.add, reduce_res=scale)
     nisa.tensor_scalar(
         dst=scale, data=scale, op0=nl.multiply, operand0=1 / columns, op1=nl.add, operand1=1e-6
     )

@@ -13,9 +13,9 @@
 # %% [markdown]
 # # Tutorial 4: one kernel, many shapes
 #
-# Calling a kernel with arrays compiles it for their shapes. A server that sees many batch sizes does
-# not want a program for each. A *launch symbol* stands for a size that is known only when the
-# program is started: the kernel is compiled once, and its loops stay loops.
+# Calling a kernel with arrays compiles it for their shapes. A server that sees many batch sizes
+# does not want a program for each. A *launch symbol* stands for a size that is known only when
+# the program is started: the kernel is compiled once, and its loops stay loops.
 
 # %%
 import numpy as np

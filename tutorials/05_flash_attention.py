@@ -13,9 +13,9 @@
 # %% [markdown]
 # # Tutorial 5: flash attention
 #
-# `softmax(Q K^T / sqrt(d)) V` for one head. Written out, the scores are a matrix of S x S numbers that
-# would go to HBM and back twice. Flash attention keeps a block of them on chip: it walks over the
-# keys, and corrects what it has summed so far whenever a larger score turns up.
+# `softmax(Q K^T / sqrt(d)) V` for one head. Written out, the scores are a matrix of S x S numbers
+# that would go to HBM and back twice. Flash attention keeps a block of them on chip: it walks
+# over the keys, and corrects what it has summed so far whenever a larger score turns up.
 #
 # All five engines have something to do: TensorE multiplies, ScalarE computes exponentials, VectorE
 # takes maxima and corrects, and DMA queues load what comes next.
@@ -44,10 +44,10 @@ def attention_numpy(q, k, v, causal):
 # %% [markdown]
 # ## Layouts
 #
-# TensorE sums over partitions: `nc_matmul(stationary [K, M], moving [K, N])` gives `[M, N]`. For the
-# scores K is d, so Q and K come transposed, `[d, S]`. For the second product K runs over keys, so V
-# comes as it is, and the probabilities `[queries, keys]` have to be turned round on chip, 128 keys at
-# a time.
+# TensorE sums over partitions: `nc_matmul(stationary [K, M], moving [K, N])` gives `[M, N]`. For
+# the scores K is d, so Q and K come transposed, `[d, S]`. For the second product K runs over
+# keys, so V comes as it is, and the probabilities `[queries, keys]` have to be turned round on
+# chip, 128 keys at a time.
 #
 # ## The kernel
 
@@ -171,8 +171,8 @@ for causal in (False, True):
     assert error < 2**-7 * np.abs(expected).max(), error
 
 # %% [markdown]
-# What limits it? Half of the products of TensorE only turn tiles round, and VectorE reads each score
-# three times: out of PSUM, for the maximum, and (with a mask) to select.
+# What limits it? Half of the products of TensorE only turn tiles round, and VectorE reads each
+# score three times: out of PSUM, for the maximum, and (with a mask) to select.
 
 # %%
 print(profiles[False].text())

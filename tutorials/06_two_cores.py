@@ -14,8 +14,8 @@
 # # Tutorial 6: two cores
 #
 # Two physical cores can form one logical core. `kernel[2](...)` runs the kernel function once on
-# each; `nl.program_id(0)` tells which one it is on, `nl.num_programs(0)` how many there are. Each core
-# has its own engines, SBUF and PSUM. HBM tensors in `nl.shared_hbm` belong to both.
+# each; `nl.program_id(0)` tells which one it is on, `nl.num_programs(0)` how many there are. Each
+# core has its own engines, SBUF and PSUM. HBM tensors in `nl.shared_hbm` belong to both.
 
 # %%
 import ml_dtypes
@@ -118,8 +118,8 @@ print(metrics.text(lines=5))
 # %% [markdown]
 # ## What goes wrong without the barrier
 #
-# On a device the sums would be wrong on some runs, when one core happens to be late. Here the finished
-# program is proven free of such races before it runs, and this one is not:
+# On a device the sums would be wrong on some runs, when one core happens to be late. Here the
+# finished program is proven free of such races before it runs, and this one is not:
 
 # %%
 try:
@@ -130,4 +130,27 @@ except nki.NeuronError as error:
     print(explain(error))
 
 # %% [markdown]
-# Tiles in SBUF can go to the other core without the way through HBM: `nisa.sendrecv`.
+# ## Without the way through HBM
+#
+# `nisa.sendrecv` exchanges tiles in SBUF: what one core sends is what the other one receives, and
+# neither goes on before both have come.
+
+
+# %%
+@nki.jit
+def swap_halves(a):
+    """The upper and the lower half of the rows, each read by one core, written by the other."""
+    rows, columns = a.shape
+    core = nl.program_id(0)
+    here = nl.ds(core * rows // 2, rows // 2)
+    mine = nl.ndarray((rows // 2, columns), dtype=a.dtype, buffer=nl.sbuf)
+    theirs = nl.ndarray((rows // 2, columns), dtype=a.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=mine, src=a[here, :])
+    nisa.sendrecv(dst=theirs, src=mine, send_to_rank=1 - core, recv_from_rank=1 - core, pipe_id=0)
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out[here, :], src=theirs)
+    return out
+
+
+a = rng.standard_normal((256, 512), dtype=np.float32)
+assert np.array_equal(swap_halves[2](a), np.roll(a, 128, axis=0))
