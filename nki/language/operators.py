@@ -119,7 +119,7 @@ def _document(operator: Operator) -> str:
         operands,
         f"dtype: of the result, a new tile in SBUF (default: {default}).",
         *([function.note] if function.note else []),
-        _bound(function),
+        bound_text(function),
         *([as_operator] if as_operator else []),
         "",
         "Raises not-a-tensor, wrong-memory, shape-mismatch, dtype-not-allowed.",
@@ -130,11 +130,12 @@ def _document(operator: Operator) -> str:
     return "\n".join(lines)
 
 
-def _bound(function: Function) -> str:
+def bound_text(function: Function) -> str:
+    """The accuracy of a function, in words."""
     where = f" for {function.domain}" if function.domain else ""
     if not function.ulps and not function.absolute:
         return f"Exact, or correctly rounded{where}."
-    extra = f" plus {function.absolute:.1g}" if function.absolute else ""
+    extra = f" plus {function.absolute:.2g}" if function.absolute else ""
     return f"Within {function.ulps:g} units of the last place{extra} in fp32{where}."
 
 

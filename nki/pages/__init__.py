@@ -17,6 +17,7 @@ def pages() -> dict[str, str]:
     from nki.extensions import PAGES, extensions
     from nki.pages.command_line import command_line_page
     from nki.pages.index import index_page
+    from nki.pages.language import language_pages
     from nki.pages.machine import machine_pages
     from nki.pages.operations import operation_pages
     from nki.pages.tables import table_pages
@@ -26,6 +27,7 @@ def pages() -> dict[str, str]:
         "command-line.md": command_line_page(),
         **operation_pages(),
         **machine_pages(),
+        **language_pages(),
         **table_pages(),
     }
     for entry in extensions(PAGES, own=True).values():
