@@ -100,6 +100,9 @@ class Map:
                         stored = f.load(place, lane, width)
                 values.append(self._read(f, dtype, stored))
             result = self._steps(f, values)
+            if self.steps and self.domain == "float32" and self.predicate is None:
+                ports.store_result(f, self.output, result, places[0])
+                return result
             stored = self._write(f, result)
             if self.predicate is not None:
                 stored = self._keep(f, next(remaining)[2], places[0], stored)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from isa import scalar
 from isa.alu import ALU
 from simulator.native.printer import lane_type, print_expression
 from simulator.native.text import FunctionText, Value
 from simulator.oracle.reduction import LANES
+
+_CHOICES = {scalar.Maximum: "fcmp ogt", scalar.Minimum: "fcmp olt"}
 
 
 class Reducer:
@@ -52,8 +55,30 @@ class Reducer:
             f.loop(first, count, 1, one)
             return [self.combine(partial, f.load(self._memory, self.lane, LANES))]
 
-        partial = f.loop(f.integer(0), whole, LANES, step, [self.start()])
+        chosen = self._chosen()
+        if chosen is None:
+            partial = f.loop(f.integer(0), whole, LANES, step, [self.start()])
+            return f.loop(whole, count, LANES, last, partial)[0]
+
+        def choose(index: Value, partial: Value, unordered: Value) -> list[Value]:
+            """As `combine`, but that NaN are only taken note of: two short chains."""
+            value = elements(index, LANES)
+            kept = f.select(f.compare(chosen, partial, value), partial, value)
+            return [kept, f.binary("or", unordered, f.compare("fcmp uno", value, value))]
+
+        none = f.constant("i1", 0, LANES)
+        best, unordered = f.loop(f.integer(0), whole, LANES, choose, [self.start(), none])
+        partial = [f.select(unordered, f.like(best, float("nan")), best)]
         return f.loop(whole, count, LANES, last, partial)[0]
+
+    def _chosen(self) -> str | None:
+        """The comparison by which the operator keeps the left one of two fp32 numbers, if so."""
+        expression = self.operator.expression
+        if self.domain != "float32" or not isinstance(expression, scalar.Binary):
+            return None
+        if (expression.left, expression.right) != (scalar.X, scalar.Y):
+            return None
+        return _CHOICES.get(type(expression))
 
     @property
     def _size(self) -> int:
