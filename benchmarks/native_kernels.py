@@ -34,7 +34,8 @@ from isa.machine.elementwise import TensorCopy
 from isa.machine.tensor import LoadStationary, MultiplyMoving, TransposeStationary
 from simulator.kernels import fixed
 from simulator.machine import Arena, LoadedTiles
-from simulator.native.gemm import Load, Multiply, dot_of_pairs, fits_pairs
+from simulator.native.gemm import Multiply, dot_of_pairs
+from simulator.native.gemm_image import Load, fits_pairs
 from simulator.native.library import Library, host_levels, library
 from simulator.native.matmul import HeldTile, block_for
 from simulator.native.text import FunctionText

@@ -127,11 +127,8 @@ def bits_plan(
     found = space([dims(dst.shape, dst.strides), source_dims])
     if found is None:
         return None
-    target, origin = found.strides
-    kernel: type[CopyRows | Transpose]
-    if target[-1:] == (size,) and origin[-1:] == (size,):
-        kernel = CopyRows
-    else:
+    kernel: type[CopyRows | Transpose] = CopyRows
+    if found.strides[0][-1:] != (size,) or found.strides[1][-1:] != (size,):
         turned = _turned(found, size)
         if turned is None:
             pattern = unsigned(dst)
@@ -142,7 +139,7 @@ def bits_plan(
                 (),
                 output_dtype=pattern,
             )
-        found, kernel = turned, Transpose
+        found, kernel = turned
     nest = ranked(found)
     if nest is None:
         return None
@@ -160,18 +157,22 @@ def bits_plan(
     )
 
 
-def _turned(found: Space, size: int) -> Space | None:
-    """The space with a dimension that is adjacent in the source moved next to the innermost one,
-    which is adjacent in the destination; None where there are no such dimensions."""
+def _turned(found: Space, size: int) -> tuple[Space, type[CopyRows | Transpose]] | None:
+    """The space with the dimension that is adjacent in the destination last, and before it the one
+    that is adjacent in the source, if that is another one; None where there are no such dimensions.
+    """
     target, origin = found.strides
-    if len(found.counts) < 2 or target[-1] != size or size not in origin:
+    if size not in target or size not in origin:
         return None
-    chosen = origin.index(size)
+    near, far = target.index(size), origin.index(size)
+    last = [far, near] if far != near else [near]
+    order = [index for index in range(len(found.counts)) if index not in last] + last
 
     def moved(values: tuple[int, ...]) -> tuple[int, ...]:
-        return (*values[:chosen], *values[chosen + 1 : -1], values[chosen], values[-1])
+        return tuple(values[index] for index in order)
 
-    return Space(moved(found.counts), (moved(target), moved(origin)))
+    turned = Space(moved(found.counts), (moved(target), moved(origin)))
+    return turned, Transpose if far != near else CopyRows
 
 
 def convert_plan(dst: Array, source: Array) -> Plan | None:

@@ -1,18 +1,17 @@
-"""Micro-kernels of the PE array: loading a tile, and multiplying it by a moving one.
+"""Micro-kernels of the PE array: the product of the loaded tile and a moving one.
 
-Every result is the ascending-k sum of fp32 fused multiply-adds, whatever the CPU. A loaded tile is
-kept as its *image*: a header and panels, which are groups of columns in the order in which the
-inner loop takes them. A strip of the moving tile, as wide as a block of results, is packed into
-memory of the function's own, so that the inner loop reads the first-level cache whatever the
-distance of rows in memory; the block stays in vector registers while k runs.
+Every result is the ascending-k sum of fp32 fused multiply-adds, whatever the CPU. A strip of the
+moving tile, as wide as a block of results, is packed into memory of the function's own, so that the
+inner loop reads the first-level cache whatever the distance of rows in memory; the block stays in
+vector registers while k runs. The strip has elements of the same form as the loaded tile's image
+(`simulator.native.gemm_image`).
 
-Elements of an image and of a strip are fp32 (*wide*), or *pairs*: two rows k and k + 1 of elements
-that bfloat16 holds exactly, the first row in the upper half of 32 bits. `VDPBF16PS` multiplies
-pairs twice as fast. Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2,
-VDPBF16PS: for each pair the product of the upper halves is added to the sum and then that of the
-lower halves, each by an fp32 FMA rounded to nearest even; denormal inputs count as zero, denormal
-outputs are flushed to zero, MXCSR is not consulted. So it gives the same bits as FMAs in ascending
-order if nothing is denormal, and the rule by which it is used is:
+Pairs are multiplied by VDPBF16PS, twice as fast as by FMA. Intel 64 and IA-32 Architectures
+Software Developer's Manual, volume 2, VDPBF16PS: for each pair the product of the upper halves is
+added to the sum and then that of the lower halves, each by an fp32 FMA rounded to nearest even;
+denormal inputs count as zero, denormal outputs are flushed to zero, MXCSR is not consulted. So it
+gives the same bits as FMAs in ascending order if nothing is denormal, and the rule by which it is
+used is:
 
     with a and b the smallest non-zero magnitudes of the loaded tile and of the strip, both are
     normal, and their (unbiased) exponents add up to -112 or more.
@@ -26,58 +25,35 @@ hold, and for operands of other dtypes, everything is widened and FMAs are used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import partial
 
-from isa.dtypes import DTYPES, DTypeKind
+from isa.dtypes import DTYPES
 from simulator.native import ports
-from simulator.native.text import WORD, FunctionText, Value
-
-HEADER = 64
-"""Bytes before the panels of an image: words at `Word`."""
-
-
-class Word(IntEnum):
-    """Words of an image's header.
-
-    `pairs`: whether its panels are pairs; `smallest`: their smallest non-zero magnitude, less one
-    (as `_smallest`). `depth`, `columns`, `dtype`: of the tile, with the dtype's code; a depth of 0
-    says that there is none. `loads`: how often a tile was loaded. `refused`: an instruction found
-    another tile than it takes.
-    """
-
-    pairs = 0
-    smallest = 1
-    depth = 2
-    columns = 3
-    dtype = 4
-    loads = 5
-    refused = 6
-
-
-GROUP = 8
-"""Columns of a panel. A block of results has as many rows, or a divisor of it."""
-
-DEEPEST = 256
-"""The largest K: twice the rows of the PE array, which may hold pairs of fp8 (SDK
-nki/guides/architecture/trainium2_arch.rst, Double FP8 matmul performance)."""
-
-WIDEST = 128
-"""Columns of the PE array: the largest M."""
-
-CACHE_LINE = 64
-"""Bytes that move together between memory and CPU."""
+from simulator.native.gemm_image import (
+    CACHE_LINE,
+    DEEPEST,
+    GROUP,
+    HEADER,
+    LINE,
+    WIDEST,
+    Packing,
+    Word,
+    first_lanes,
+    fits_pairs,
+    header_word,
+    lines_of,
+    panel_at,
+    refuse_others,
+    smallest_magnitude,
+)
+from simulator.native.text import FunctionText, Value
 
 _AHEAD = 2
 """Strips between the one that is multiplied and the one that is hinted at. Measured on a 2048^3
 product of bfloat16 out of a simulated SBUF: 16 % less time than without hints."""
 
-_LINE = 4 * GROUP
-"""Bytes of a line of a panel."""
-
-_MAGNITUDES = 0x7FFF7FFF
 _UPPER = 0xFFFF0000
 _DOT = "llvm.x86.avx512bf16.dpbf16ps.512"
 _LEAST_SUM = 2 * 127 - 112
@@ -96,202 +72,6 @@ class Blocking:
     width: int
     fused: bool = True
     dot: bool = False
-
-
-def fits_pairs(dtype: str) -> bool:
-    """Whether bfloat16 holds every value of a dtype exactly."""
-    row, pair = DTYPES[dtype], DTYPES["bfloat16"]
-    if row.is_float:
-        return row.mantissa_bits <= pair.mantissa_bits and row.exponent_bits <= pair.exponent_bits
-    return row.kind is DTypeKind.boolean or (row.is_integer and row.size == 1)
-
-
-def image_bytes(depth: int, columns: int) -> int:
-    """Size of the image of a [depth, columns] tile."""
-    return HEADER + 4 * (depth + depth % 2) * GROUP * -(-columns // GROUP)
-
-
-def _widened(f: FunctionText, dtype: str, stored: Value) -> Value:
-    """The bits of stored elements as fp32."""
-    return f.convert("bitcast", ports.decode(f, dtype, stored), "i32")
-
-
-def _pair(f: FunctionText, dtype: str, even: Value, odd: Value) -> Value:
-    """Stored elements of rows k and k + 1 as pairs."""
-    second = _widened(f, dtype, odd)
-    return f.binary("or", _widened(f, dtype, even), f.binary("lshr", second, f.like(second, 16)))
-
-
-def _smallest(f: FunctionText, start: Value, elements: Value, width: int) -> Value:
-    """The smallest magnitude of pairs, less one, as an i64; that of zero counts as 0xFFFF.
-
-    `elements`: how many, a multiple of the width.
-    """
-
-    def step(index: Value, least: Value) -> list[Value]:
-        pairs = f.load(f.element_at(start, index, 4), "i32", width)
-        magnitudes = f.binary("and", pairs, f.like(pairs, _MAGNITUDES))
-        halves = f.reinterpret(magnitudes, "i16", 2 * width)
-        return [f.intrinsic("umin", least, f.binary("sub", halves, f.like(halves, 1)))]
-
-    first = f.constant("i16", 0xFFFF, 2 * width)
-    (least,) = f.loop(f.integer(0), elements, width, step, [first])
-    scalar = f.call(f"llvm.vector.reduce.umin.v{2 * width}i16", "i16", 0, least)
-    return f.convert("zext", scalar, "i64")
-
-
-def _header(f: FunctionText, image: Value, word: Word) -> Value:
-    return f.load(f.element_at(image, f.integer(word), WORD), "i64")
-
-
-def _steps(f: FunctionText, depth: Value, pairs: bool) -> Value:
-    """Lines of a panel or strip: one for each k, or each two."""
-    if not pairs:
-        return depth
-    return f.binary("lshr", f.binary("add", depth, f.integer(1)), f.integer(1))
-
-
-def _panel(f: FunctionText, panels: Value, lines: Value, column: Value) -> Value:
-    """Where a column's first element is, in the panels of that many lines."""
-    group = f.binary("lshr", column, f.integer(GROUP.bit_length() - 1))
-    panel = f.offset(panels, f.binary("mul", group, f.binary("mul", lines, f.integer(_LINE))))
-    return f.element_at(panel, f.binary("and", column, f.integer(GROUP - 1)), 4)
-
-
-def _first(f: FunctionText, count: Value, width: int) -> Value:
-    """A mask of the first `count` lanes; all, if there are more."""
-    numbers = Value(f"<{', '.join(f'i32 {lane}' for lane in range(width))}>", "i32", width)
-    return f.compare("icmp slt", numbers, f.splat(f.convert("trunc", count, "i32"), width))
-
-
-class Packing:
-    """Emits the packing of rows of memory, `along` bytes apart, into lines of 32-bit elements."""
-
-    def __init__(
-        self, f: FunctionText, dtype: str, pairs: bool, depth: Value, source: Value, along: Value
-    ) -> None:
-        self.f = f
-        self.dtype = dtype
-        self.pairs = pairs
-        self.depth = depth
-        self.source = source
-        self.along = along
-
-    def columns(
-        self, column: Value, width: int, target: Value, pitch: int, mask: Value | None = None
-    ) -> None:
-        """Pack `width` adjacent elements from `column` on of all rows; lines `pitch` bytes apart.
-
-        A row without a partner makes pairs with zeros; so do columns outside the mask.
-        """
-        f = self.f
-        size, lane = DTYPES[self.dtype].size, f"i{DTYPES[self.dtype].bits}"
-        origin = f.element_at(self.source, column, size)
-
-        def row(k: Value) -> Value:
-            place = f.offset(origin, f.binary("mul", k, self.along))
-            if mask is not None:
-                return f.load_where(mask, place, lane)
-            return f.load(place, lane, width)
-
-        def one(k: Value) -> None:
-            f.store(_widened(f, self.dtype, row(k)), f.element_at(target, k, pitch))
-
-        def two(step: Value, alone: bool) -> None:
-            k = f.binary("shl", step, f.integer(1))
-            even = row(k)
-            odd = f.like(even, 0) if alone else row(f.binary("add", k, f.integer(1)))
-            f.store(_pair(f, self.dtype, even, odd), f.element_at(target, step, pitch))
-
-        zero = f.integer(0)
-        if not self.pairs:
-            f.loop(zero, self.depth, 1, one)
-            return
-        whole = f.binary("lshr", self.depth, f.integer(1))
-        f.loop(zero, whole, 1, lambda step: two(step, False))
-        f.loop(whole, _steps(f, self.depth, True), 1, lambda step: two(step, True))
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """Make the image of a tile [K, M], and a copy of the tile without gaps.
-
-    Words: image, copy, tile, K, M, the byte stride between rows of the tile. Elements of a row are
-    adjacent.
-    """
-
-    dtype: str
-    pairs: bool
-
-    def text(self, name: str) -> str:
-        f = FunctionText(name)
-        image, copy, source = (f.word(index, "ptr") for index in range(3))
-        depth, columns, along = (f.word(index) for index in range(3, 6))
-        row_bytes = f.binary("mul", columns, f.integer(DTYPES[self.dtype].size))
-        zero = f.integer(0)
-
-        def kept(k: Value) -> None:
-            later = f.binary("mul", f.binary("add", k, f.integer(GROUP)), along)
-            line = f.offset(source, later)
-            f.loop(zero, row_bytes, CACHE_LINE, lambda byte: f.prefetch(f.offset(line, byte)))
-            origin = f.offset(source, f.binary("mul", k, along))
-            f.copy_bytes(f.offset(copy, f.binary("mul", k, row_bytes)), origin, row_bytes)
-
-        f.loop(zero, depth, 1, kept)
-        panels = f.offset(image, f.integer(HEADER))
-        lines = _steps(f, depth, self.pairs)
-        packing = Packing(f, self.dtype, self.pairs, depth, source, along)
-
-        def pack(column: Value, mask: Value | None = None) -> None:
-            packing.columns(column, GROUP, _panel(f, panels, lines, column), _LINE, mask)
-
-        whole = f.binary("and", columns, f.integer(-GROUP))
-        f.loop(zero, whole, GROUP, pack)
-        inside = _first(f, f.binary("sub", columns, whole), GROUP)
-        f.loop(whole, columns, GROUP, lambda column: pack(column, inside))
-        for word, value in (
-            (Word.pairs, f.integer(int(self.pairs))),
-            (Word.depth, depth),
-            (Word.columns, columns),
-            (Word.dtype, f.integer(DTYPES[self.dtype].code)),
-            (Word.loads, f.binary("add", _header(f, image, Word.loads), f.integer(1))),
-        ):
-            f.store(value, f.element_at(image, f.integer(word), WORD))
-        if self.pairs:
-            rounded = f.binary(
-                "and", f.binary("add", columns, f.integer(GROUP - 1)), f.integer(-GROUP)
-            )
-            least = _smallest(f, panels, f.binary("mul", lines, rounded), GROUP)
-            f.store(least, f.element_at(image, f.integer(Word.smallest), WORD))
-        return f.text()
-
-
-@dataclass(frozen=True, slots=True)
-class Expect:
-    """Say in the header of an image if it is not of a [K, M] tile of a dtype.
-
-    Words: image, K, M, the dtype's code.
-    """
-
-    def text(self, name: str) -> str:
-        f = FunctionText(name)
-        _refuse(
-            f,
-            f.word(0, "ptr"),
-            {Word.depth: f.word(1), Word.columns: f.word(2), Word.dtype: f.word(3)},
-        )
-        return f.text()
-
-
-def _refuse(f: FunctionText, image: Value, expected: Mapping[Word, Value]) -> Value:
-    """Whether the header holds these words; else it says that the tile was refused."""
-    fits = f.constant("i1", 1)
-    for word, value in expected.items():
-        fits = f.binary("and", fits, f.compare("icmp eq", _header(f, image, word), value))
-    refused = f.convert("zext", f.binary("xor", fits, f.like(fits, 1)), "i64")
-    place = f.element_at(image, f.integer(Word.refused), WORD)
-    f.store(f.binary("or", refused, f.load(place, "i64")), place)
-    return fits
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,14 +107,14 @@ class _Multiplication:
         self.pairs = self.block.dot and fits_pairs(kernel.moving)
         self.strip = f.scratch("float", DEEPEST * self.block.vectors * self.block.width)
         if self.block.dot:
-            self.in_pairs = f.compare("icmp ne", _header(f, self.image, Word.pairs), self.zero)
+            self.in_pairs = f.compare("icmp ne", header_word(f, self.image, Word.pairs), self.zero)
             self.widened = f.scratch("float", DEEPEST * WIDEST)
             self.is_widened = f.scratch("i64", 1)
             f.store(self.zero, self.is_widened)
 
     def text(self) -> str:
         f = self.f
-        fits = _refuse(f, self.image, {Word.depth: self.depth, Word.columns: self.rows})
+        fits = refuse_others(f, self.image, {Word.depth: self.depth, Word.columns: self.rows})
         f.when(fits, self._strips)
         return f.text()
 
@@ -355,7 +135,7 @@ class _Multiplication:
             return
         self._pack(first, vectors, True)
         elements = f.binary(
-            "mul", _steps(f, self.depth, True), f.integer(vectors * self.block.width)
+            "mul", lines_of(f, self.depth, True), f.integer(vectors * self.block.width)
         )
         usable = f.binary("and", self.in_pairs, self._rule(elements))
         f.when(usable, lambda: self._rows(first, vectors, self.panels, True))
@@ -370,8 +150,8 @@ class _Multiplication:
         """Whether sums of the products of loaded and packed pairs stay normal, or zero."""
         f = self.f
         exponents = []
-        loaded = _header(f, self.image, Word.smallest)
-        for less_one in (loaded, _smallest(f, self.strip, elements, self.block.width)):
+        loaded = header_word(f, self.image, Word.smallest)
+        for less_one in (loaded, smallest_magnitude(f, self.strip, elements, self.block.width)):
             magnitude = f.binary("add", less_one, f.integer(1))
             exponents.append(f.binary("lshr", magnitude, f.integer(7)))
         total = f.binary("add", *exponents)
@@ -393,7 +173,7 @@ class _Multiplication:
         """The columns that there are of a strip of one vector; those of wider ones are there."""
         if vectors > 1:
             return None
-        return _first(self.f, self.f.binary("sub", self.columns, first), self.block.width)
+        return first_lanes(self.f, self.f.binary("sub", self.columns, first), self.block.width)
 
     def _fused(self, first: Value, vectors: int) -> None:
         """Multiply the strip, which is wide, by FMA."""
@@ -410,20 +190,20 @@ class _Multiplication:
     def _widen(self) -> None:
         """Copy the panels of pairs to wide ones."""
         f = self.f
-        steps = _steps(f, self.depth, True)
+        steps = lines_of(f, self.depth, True)
 
         def group(column: Value) -> None:
-            origin = _panel(f, self.panels, steps, column)
-            target = _panel(f, self.widened, self.depth, column)
+            origin = panel_at(f, self.panels, steps, column)
+            target = panel_at(f, self.widened, self.depth, column)
 
             def line(k: Value) -> None:
-                place = f.element_at(origin, f.binary("lshr", k, f.integer(1)), _LINE)
+                place = f.element_at(origin, f.binary("lshr", k, f.integer(1)), LINE)
                 pairs = f.load(place, "i32", GROUP)
                 odd = f.compare("icmp ne", f.binary("and", k, f.integer(1)), self.zero)
                 shift = f.select(odd, f.constant("i32", 16), f.constant("i32", 0))
                 moved = f.binary("shl", pairs, f.splat(shift, GROUP))
                 value = f.binary("and", moved, f.like(pairs, _UPPER))
-                f.store(value, f.element_at(target, k, _LINE))
+                f.store(value, f.element_at(target, k, LINE))
 
             f.loop(self.zero, self.depth, 1, line)
 
@@ -433,12 +213,12 @@ class _Multiplication:
     def _rows(self, first: Value, vectors: int, panels: Value, pairs: bool) -> None:
         """The results of all rows, a block at a time."""
         f, block = self.f, self.block
-        lines = _steps(f, self.depth, pairs)
+        lines = lines_of(f, self.depth, pairs)
         mask = self._mask(first, vectors)
 
         def step(k: Value, panel: Value, sums: Sequence[Value]) -> list[Value]:
             line = f.element_at(self.strip, k, 4 * vectors * block.width)
-            factors = f.element_at(panel, k, _LINE)
+            factors = f.element_at(panel, k, LINE)
             element = "i32" if pairs else "float"
             stream = [
                 f.load(f.element_at(line, f.integer(v * block.width), 4), element, block.width)
@@ -456,7 +236,7 @@ class _Multiplication:
         def rows(row: Value) -> None:
             if vectors > 1:
                 self._announce(row, first)
-            panel = _panel(f, panels, lines, row)
+            panel = panel_at(f, panels, lines, row)
             start = [f.constant("float", 0.0, block.width)] * (block.rows * vectors)
             sums = f.loop(self.zero, lines, 1, lambda k, *sums: step(k, panel, sums), start)
             for i in range(block.rows):

@@ -19,14 +19,13 @@ from isa.spec import MachineInstruction
 from simulator.machine import StationaryTile
 from simulator.native.copy import convert_plan
 from simulator.native.elementwise import converting, map_plan, tile
-from simulator.native.gemm import (
+from simulator.native.gemm import Blocking, Multiply
+from simulator.native.gemm_image import (
     DEEPEST,
     HEADER,
     WIDEST,
-    Blocking,
     Expect,
     Load,
-    Multiply,
     Word,
     fits_pairs,
     image_bytes,
@@ -34,7 +33,7 @@ from simulator.native.gemm import (
 from simulator.native.layout import dims, space
 from simulator.native.levels import Level
 from simulator.native.library import Function, library
-from simulator.native.plan import Bound, Call, Job, Plan, address, words_type
+from simulator.native.plan import Bound, Call, Division, Job, Plan, address, words_type
 from simulator.native.table import compiled, plans
 from simulator.oracle.table import KERNELS
 from simulator.views import dtype_name, view_dtype
@@ -46,6 +45,9 @@ Array = np.ndarray[Any, Any]
 
 _ELEMENT = 4
 """Bytes of the largest elements that are multiplied."""
+
+_SUMS_AS_AN_ELEMENT = 8
+"""Multiply-adds that take about the time of one element of an element-wise instruction."""
 
 
 @cache
@@ -258,21 +260,23 @@ class MultiplyPlan:
     """How to run a multiplication for operands of one layout.
 
     A moving tile that is not rows in memory is copied into scratch first (`before`); results that
-    are not come from scratch (`after`).
+    are not come from scratch (`after`). `strip`: columns that are computed together.
     """
 
-    __slots__ = ("_after", "_before", "_function", "_row", "_shape", "result")
+    __slots__ = ("_after", "_before", "_function", "_row", "_shape", "_strip", "result")
 
     def __init__(
         self,
         row: type[MachineInstruction],
         function: Function,
+        strip: int,
         shape: tuple[int, int],
         before: Plan | None,
         after: Plan | None,
     ) -> None:
         self._row = row
         self._function = function
+        self._strip = strip
         self._shape = shape
         self._before = before
         self._after = after
@@ -304,7 +308,17 @@ class MultiplyPlan:
             *(address(target), address(streamed), held.image, depth, rows, columns),
             *(target.strides[0], streamed.strides[0]),
         )
-        job = Job(self._function, words, tuple(slots), (False,) * (len(slots) - 1))
+        # Each thread packs the strips of its own columns.
+        sizes = target.dtype.itemsize, streamed.dtype.itemsize
+        along = Division(5, tuple(enumerate(sizes)), self._strip)
+        job = Job(
+            self._function,
+            words,
+            tuple(slots),
+            (False,) * (len(slots) - 1),
+            (along,),
+            depth * rows * columns // _SUMS_AS_AN_ELEMENT,
+        )
         refuse = partial(KERNELS[self._row.name], state, *values)
         keep = held, target, streamed
         return UsingTile([*first, job, *last], held, refuse, keep)
@@ -333,7 +347,8 @@ def _multiply_plan(
     kernel = Multiply(dtype_name(moving), output, accumulate and stores, block)
     function = compiled(kernel)
     assert function is not None
-    return MultiplyPlan(row, function, (depth, rows), before, after)
+    strip = block.vectors * block.width
+    return MultiplyPlan(row, function, strip, (depth, rows), before, after)
 
 
 def _rows_like(view: Array, rows: int, dtype: Any) -> Array:

@@ -17,7 +17,7 @@ from isa.machine.tensor import LoadStationary
 from simulator import native
 from simulator.kernels import fixed
 from simulator.native import matmul, table
-from simulator.native.gemm import Load
+from simulator.native.gemm_image import Load
 from simulator.native.levels import Level, levels, of_host
 from simulator.native.library import Library, host_levels
 from simulator.native.object_cache import Cache

@@ -21,8 +21,10 @@ from simulator import native
 from simulator.kernels import fixed
 from simulator.machine import StationaryTile
 from simulator.native import matmul
-from simulator.native.gemm import Blocking, Load, Multiply
+from simulator.native.gemm import Blocking, Multiply
+from simulator.native.gemm_image import Load
 from simulator.native.matmul import blocking
+from simulator.native.team import parts
 from simulator.oracle import quiet
 from simulator.views import bits
 
@@ -241,3 +243,24 @@ def test_code_is_a_function_of_the_description() -> None:
     kernel = Multiply("bfloat16", "float32", True, Blocking(8, 3, 16))
     assert kernel.text("a") == kernel.text("a")
     assert Load("bfloat16", True).text("a") != Load("bfloat16", False).text("a")
+
+
+@pytest.mark.parametrize("columns", (512, 95, 70))
+def test_parts_of_a_product(columns: int) -> None:
+    """Any division along the columns gives the bits of the whole."""
+    rng = np.random.default_rng(14)
+    state = loaded(tile(rng, "bfloat16", 64, 24))
+    moving = tile(rng, "bfloat16", 64, columns)
+    results = []
+    for threads in (1, 2, 3):
+        dst = empty("float32", 24, columns)
+        values = (dst, moving, False, 0, 0)
+        bound = fixed(MultiplyMoving, Engine.tensor, state, values, native=True)
+        (job,) = bound.jobs  # type: ignore[attr-defined]
+        divided = parts(job._replace(work=1 << 30), threads)
+        assert len(divided) in (1, threads)
+        for words in divided:
+            job.function(words)
+        results.append(dst.tobytes())
+    assert len(set(results)) == 1
+    assert len(divided) > 1 or columns < 96

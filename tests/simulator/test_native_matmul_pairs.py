@@ -12,7 +12,8 @@ from native_equality import EDGES, patterns
 from tiles import tile
 
 from isa.dtypes import DTYPES
-from simulator.native.gemm import HEADER, Blocking, Load, Multiply, fits_pairs, image_bytes
+from simulator.native.gemm import Blocking, Multiply
+from simulator.native.gemm_image import HEADER, Load, fits_pairs, image_bytes
 from simulator.native.library import Library, library
 from simulator.native.matmul import blocking
 from simulator.oracle import quiet
