@@ -208,7 +208,7 @@ class _Finder:
             end,
         )
 
-    def _span(self, node: ast.expr | ast.alias) -> tuple[int, int]:
+    def _span(self, node: ast.expr | ast.alias | ast.keyword) -> tuple[int, int]:
         """First and one-after-last character of a node; the tree counts columns in bytes."""
         end_line, end_column = node.end_lineno, node.end_col_offset
         assert end_line is not None and end_column is not None

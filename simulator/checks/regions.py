@@ -87,16 +87,35 @@ class Layout:
     ) -> Region | None:
         """The bytes of `memory` that `pattern` may touch; None when there are none.
 
-        A register without a value in `registers` makes it every byte of the tensor (of the
-        partitions, on chip); a vector offset makes it every row that may be indexed.
+        A register without a value in `registers` makes it every byte of the tensor (on chip, of
+        the allocations that hold its first byte); a vector offset makes it every row that may be
+        indexed.
         """
         if pattern.registers:
-            return self._region(memory, footprint(pattern, registers))
+            region = self._region(memory, footprint(pattern, registers))
+            if region is not None and pattern.tensor < 0 and region.column1 >= UNBOUNDED:
+                region.column0, region.column1 = self._allocations(memory, pattern)
+            return region
         # Programs share patterns between instructions, and keep them alive.
         key = (memory, id(pattern))
         if key not in self._regions:
             self._regions[key] = self._region(memory, footprint(pattern))
         return self._regions[key]
+
+    def _allocations(self, memory: int, pattern: AccessPattern) -> tuple[int, int]:
+        """First and one-after-last byte, within a partition, of the allocations in which an access
+        lies when its registers are 0; everything when the program does not tell them."""
+        name, first = pattern.memory.value, pattern.start_partition
+        held = [
+            (record.offset, record.offset + record.bytes_per_partition)
+            for record in self.program.cores[memory // 2].storages
+            if record.memory == name
+            and record.offset <= pattern.offset < record.offset + record.bytes_per_partition
+            and record.start_partition <= first < record.start_partition + record.partitions
+        ]
+        if not held:
+            return 0, UNBOUNDED
+        return min(low for low, _ in held), max(high for _, high in held)
 
     def _region(self, memory: int, touched: Footprint) -> Region | None:
         if not touched.width:
