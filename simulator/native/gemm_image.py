@@ -198,7 +198,8 @@ class Load:
         f.loop(zero, depth, 1, kept)
         panels = f.offset(image, f.integer(HEADER))
         lines = lines_of(f, depth, self.pairs)
-        packing = Packing(f, self.dtype, self.pairs, depth, source, along)
+        # From the copy, whose rows lie on few pages.
+        packing = Packing(f, self.dtype, self.pairs, depth, copy, row_bytes)
 
         def pack(column: Value, mask: Value | None = None) -> None:
             packing.columns(column, GROUP, panel_at(f, panels, lines, column), LINE, mask)
