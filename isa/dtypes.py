@@ -283,6 +283,15 @@ def normalise(value: Any) -> str:
     return name
 
 
+def packed_field(dtype: np.dtype[Any]) -> str:
+    """The packed type that a NumPy dtype of one field stands for, by the field's name; "" for any
+    other. Tools that lack the types themselves write them so."""
+    (name, *others) = dtype.names or ("",)
+    row = DTYPES.get(name)
+    fits = row is not None and row.is_packed and row.size == dtype.itemsize and not others
+    return name if fits else ""
+
+
 def _name_of(value: Any) -> str:
     if isinstance(value, str):
         return value.rpartition(".")[2]
@@ -291,7 +300,8 @@ def _name_of(value: Any) -> str:
     import numpy
 
     try:
-        return numpy.dtype(value).name
+        found = numpy.dtype(value)
+        return found.name if found.names is None else packed_field(found)
     except TypeError:
         return str(value).rpartition(".")[2]
 

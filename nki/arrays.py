@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from isa.dtypes import DTYPES, packed_field
 from isa.errors import NeuronError
 
 
@@ -21,7 +22,8 @@ def as_numpy(value: Any, name: str = "the argument") -> np.ndarray[Any, Any]:
     Raises not-a-tensor.
     """
     if isinstance(value, np.ndarray):
-        return value
+        name = packed_field(value.dtype)
+        return value.view(DTYPES[name].numpy) if name else value
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         return _from_torch(value, torch)

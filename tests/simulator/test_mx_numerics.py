@@ -162,9 +162,10 @@ def test_multiplication(left, right, k, m, n):
     close(found, np.einsum("kmq,knq->mn", x, y), 4 * k, scale)
 
 
+@pytest.mark.parametrize("field", [False, True])
 @pytest.mark.parametrize("run_it", ["device", "reference", "eager"])
-def test_packed_arrays_go_in_and_out(run_it):
-    """As arrays of a dtype of their own, updated in place too."""
+def test_packed_arrays_go_in_and_out(run_it, field):
+    """As arrays of a dtype of their own or of one field of that name, updated in place too."""
 
     @nki.jit
     def kernel(a, b):
@@ -176,6 +177,8 @@ def test_packed_arrays_go_in_and_out(run_it):
         return out
 
     dtype = DTYPES["float4_e2m1fn_x4"].numpy
+    if field:
+        dtype = np.dtype([(dtype.name, "V2")])
     a = np.arange(12, dtype=np.uint16).reshape(4, 3).view(dtype)
     b = np.zeros((4, 3), dtype)
     found = nki.simulate(kernel, mode=run_it)(a, b)
