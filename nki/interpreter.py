@@ -16,7 +16,7 @@ import numpy as np
 from isa.affine import Affine, Polynomial, Predicate, evaluate
 from isa.alu import Activation, AluOperator
 from isa.dtypes import DTYPES
-from isa.enums import OobMode, RegisterOperation
+from isa.enums import Memory, OobMode, RegisterOperation
 from isa.errors import NeuronError
 from isa.fields import ENUM_KINDS, Kind
 from isa.machine import control
@@ -27,6 +27,7 @@ from nki.storage import Registers, Storage, View
 from nki.trace import locations
 from simulator.checks.initialised import Shadow
 from simulator.checks.marks import Tracked
+from simulator.checks.replicated import InStep, digest_of
 from simulator.columns import Stage, TrackedColumns, through
 from simulator.control import REGISTER_OPERATIONS
 from simulator.exchange import Exchange, Parcel
@@ -57,9 +58,20 @@ class _Registers(dict[int, int]):
 
 class Step:
     """A machine instruction that is ready to run: its arguments, what registers decide of them, and
-    the call that executes it on them (None for control instructions)."""
+    the call that executes it on them (None for control instructions). `twin` is what it has in
+    common with the same write to shared HBM of another core, None where it is no such write."""
 
-    __slots__ = ("arguments", "call", "dynamic", "engine", "operands", "row", "stages", "start")
+    __slots__ = (
+        "arguments",
+        "call",
+        "dynamic",
+        "engine",
+        "operands",
+        "row",
+        "stages",
+        "start",
+        "twin",
+    )
 
     def __init__(
         self,
@@ -79,6 +91,7 @@ class Step:
         self.start = start
         self.call = call
         self.operands: Any = None
+        self.twin: tuple[Any, ...] | None = None
 
 
 class Interpreter:
@@ -87,6 +100,7 @@ class Interpreter:
     `storage_of` gives the storage of a tensor, `binding` the values of launch symbols, `placement`
     the on-chip places that the allocator chose, if it ran. With a `shadow`, reads of data that was
     never written are found. `native`: compiled kernels where there are any, else NumPy alone.
+    `in_step` is common to the cores, None when there is one.
     """
 
     def __init__(
@@ -99,8 +113,11 @@ class Interpreter:
         placement: Mapping[Tensor, tuple[int, int]] | None = None,
         native: bool = True,
         exchange: Exchange | None = None,
+        in_step: InStep | None = None,
     ) -> None:
         self.target = target
+        self.in_step = in_step
+        self.barriers = 0
         self.native = native
         self.exchange = exchange or Exchange()
         self.storage_of = storage_of
@@ -135,11 +152,21 @@ class Interpreter:
                 if shadow is not None:
                     self._follow(shadow, step, arguments, op)
                 if step.call is not None:
-                    step.call()
+                    if step.twin is None:
+                        step.call()
+                    else:
+                        self._run_in_step(step, op)
                 else:
                     _CONTROL[step.row](self, *arguments)
         except NeuronError as error:
             raise located(error, op) from None
+
+    def _run_in_step(self, step: Step, op: Op) -> None:
+        """Run a step that another core may have run for this one already."""
+        assert self.in_step is not None and step.call is not None and step.twin is not None
+        digest = digest_of(step.row, step.arguments)
+        key = (step.row, op.location, *step.twin)
+        self.in_step.run(key, self.state.number, self.barriers, digest, step.call)
 
     def _follow(self, shadow: Shadow, step: Step, arguments: list[Any], op: Op) -> None:
         if step.row in _UNTRACKED:
@@ -168,7 +195,8 @@ class Interpreter:
                     view = View(value, self.storage_of, self.binding, skip)
                     arguments[position] = view.fixed
                     if view.index is not None and value.storage.memory.on_chip:
-                        role = row.fields[row.field_names[position]].role  # type: ignore[union-attr]
+                        field = row.fields[row.field_names[position]]
+                        role = field.role  # type: ignore[union-attr]
                         tile = np.empty((view.shape[0], view.count), view_dtype(value.dtype))
                         stages.append((position, view, Stage(tile, instruction.engine, role)))
                         arguments[position] = tile
@@ -192,7 +220,10 @@ class Interpreter:
             call = (moving if dynamic else fixed)(row, engine, self.state, arguments, self.native)
             if stages:
                 call = through([stage for _, _, stage in stages], call)
-        return Step(row, engine, arguments, tuple(dynamic), max(start, 0), call, tuple(stages))
+        found = Step(row, engine, arguments, tuple(dynamic), max(start, 0), call, tuple(stages))
+        if self.in_step is not None and call is not None:
+            found.twin = _twin(row, values)
+        return found
 
     def _fixed(self, access: Access) -> Any:
         """The view of an access that neither registers nor row indices move, else None."""
@@ -228,6 +259,24 @@ class Interpreter:
         if isinstance(value, tuple):
             return tuple(map(self._bound, value))
         return evaluate(value, self.binding) if isinstance(value, Polynomial) else value
+
+
+def _twin(row: type[MachineInstruction], values: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """As `simulator.checks.replicated.twin_key`, of operands of the tile IR."""
+    if set(row.reads) & set(row.writes):
+        return None
+    for position in row.writes:
+        access = values[position]
+        if isinstance(access, Access) and access.storage.memory is Memory.shared_hbm:
+            return (
+                access.storage,
+                access.dtype,
+                access.offset,
+                access.shape,
+                access.strides,
+                access.vector_offset is None,
+            )
+    return None
 
 
 def _track(shadow: Shadow, step: Step, arguments: list[Any]) -> tuple[Tracked | None, ...]:
@@ -299,6 +348,7 @@ def _storage_begin(interpreter: Interpreter, dst: Any) -> None:
 
 def _core_barrier(interpreter: Interpreter, data: Any, cores: tuple[int, ...]) -> None:
     """Whoever steps the cores makes them wait."""
+    interpreter.barriers += 1
 
 
 def _send_receive(

@@ -20,6 +20,7 @@ from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While
 from nki.storage import Storage
 from nki.trace import locations
 from simulator.checks.initialised import Shadow
+from simulator.checks.replicated import InStep
 from simulator.exchange import Exchange
 from simulator.oracle import quiet
 from simulator.prepare import Barriers
@@ -83,6 +84,7 @@ class Run:
         self.shadow = Shadow() if check else None
         self.storages: dict[Tensor, Storage] = {}
         exchange = Exchange()
+        in_step = InStep() if len(kernel.bodies) > 1 else None
         target = TARGETS[kernel.target]
         self.cores = [
             Core(
@@ -96,6 +98,7 @@ class Run:
                     kernel.placement,
                     native,
                     exchange,
+                    in_step,
                 ),
                 body,
             )

@@ -7,6 +7,7 @@ found here, whatever the data would have been.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -31,10 +32,29 @@ _UNLIMITED = 1 << 20
 def verify_program(program: Program) -> None:
     """Raise NeuronError race unless the happens-before check proves the program, for all sizes of
     `representative_sizes`. The message names both lines."""
+    in_step: list[Race] = []
     for sizes in representative_sizes(program):
-        races = check(bind(program, sizes), limit=1)
+        races = check(bind(program, sizes), limit=1, in_step=in_step)
         if races:
             raise race_error(races[0], sizes)
+    if in_step:
+        _warn(in_step[0])
+
+
+class CoreOrderWarning(RuntimeWarning):
+    """Nothing but the cores' running in step orders two accesses to shared HBM."""
+
+
+def _warn(race: Race) -> None:
+    """Warn at the line of the second access."""
+    place = race.second.location or race.first.location
+    warnings.warn_explicit(
+        f"{race.what()} but that the cores run in step (both make one of the two). Put "
+        "nisa.core_barrier between them.",
+        CoreOrderWarning,
+        place.file if place else "<kernel>",
+        place.line if place else 0,
+    )
 
 
 def race_error(race: Race, sizes: Mapping[str, int]) -> NeuronError:

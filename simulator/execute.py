@@ -128,11 +128,11 @@ class LoadedProgram:
         self.native = native
         self._threads = threads
         self.barriers = Barriers()
-        self.replicated = Replicated(program) if check else None
+        self.replicated = Replicated(program)
         self._windows: list[WindowCache] = [{} for _ in program.cores]
         loaded = [self._load_core(number) for number in range(len(program.cores))]
         self.cores = [[preparation.stream for preparation in core] for core in loaded]
-        self._compiled = self._prepare(loaded)
+        self._compiled = self._pack(loaded)
         preparations = [preparation for core in loaded for preparation in core]
         self.tensors.prepare(preparations, self._windows, self._compiled)
         if self._compiled is not None and self.shadow is not None:
@@ -140,6 +140,7 @@ class LoadedProgram:
 
     def _load_core(self, number: int) -> list[Preparation]:
         core, state = self.program.cores[number], self.device.cores[number]
+        state.allocations = core.storages
         semaphores = (ctypes.c_int64 * int(self.device.target.semaphores.value))()
         preparations = []
         for engine in SEQUENCERS:
@@ -155,7 +156,7 @@ class LoadedProgram:
             )
         return preparations
 
-    def _prepare(self, loaded: list[list[Preparation]]) -> NativeProgram | None:
+    def _pack(self, loaded: list[list[Preparation]]) -> NativeProgram | None:
         """Prepare all instructions: as records of native code, or as steps where there is none."""
         from simulator.native.library import library
         from simulator.native.program import NativeProgram
@@ -183,9 +184,8 @@ class LoadedProgram:
 
     def run(self, inputs: Sequence[Array], loop_limit: int = DEFAULT_LOOP_LIMIT) -> RunResult:
         """Execute once; see `run`."""
-        self._start(inputs, loop_limit)
-        with quiet():
-            self._execute()
+        self.prepare(inputs, loop_limit)
+        self.execute()
         self._check_semaphores()
         self._check_outputs()
         return RunResult(
@@ -200,7 +200,8 @@ class LoadedProgram:
             findings=list(self.shadow.findings) if self.shadow is not None else [],
         )
 
-    def _start(self, inputs: Sequence[Array], loop_limit: int) -> None:
+    def prepare(self, inputs: Sequence[Array], loop_limit: int = DEFAULT_LOOP_LIMIT) -> None:
+        """The first part of `run`: everything as it is before the first instruction."""
         self.tensors.start(inputs)
         for core in self.device.cores:
             core.reset()
@@ -210,14 +211,18 @@ class LoadedProgram:
         if self.shadow is not None:
             self.shadow.reset()
         self.barriers.restart()
-        if self.replicated is not None:
-            self.replicated.restart()
+        self.replicated.restart()
         for streams in self.cores:
             for stream in streams:
                 stream.restart(loop_limit)
                 stream.semaphores[:] = [0] * len(stream.semaphores)
 
-    def _execute(self) -> None:
+    def execute(self) -> None:
+        """The middle part of `run`: all instructions."""
+        with quiet():
+            self._run_streams()
+
+    def _run_streams(self) -> None:
         if self._compiled is not None:
             try:
                 self._compiled.run()

@@ -328,7 +328,7 @@ class Preparation:
         return call
 
     def _compared(self, instruction: Instruction, operands: Operands, compute: Call) -> Call:
-        """`compute`, compared with the same write of another core."""
+        """`compute`, in step with the same write of another core."""
         assert self.replicated is not None
         return self.replicated.comparing(
             instruction,

@@ -22,7 +22,7 @@ from nki.arrays import as_numpy
 from nki.interpreter import Interpreter
 from nki.ir.nodes import Access, Op, Register, Tensor
 from nki.language.layout import dense_strides
-from nki.language.tensor import NkiTensor
+from nki.language.tensor import NkiTensor, strided
 from nki.reference import check_output, deadlock, plain_copy, step_cores
 from nki.storage import Storage, View
 from nki.trace.call import TensorSpec, call_arguments, map_tensors, spec_of
@@ -38,6 +38,7 @@ from nki.trace.open_loops import OpenLoop
 from nki.trace.registers import VirtualRegister
 from nki.trace.results import SharedTensors, results_of
 from simulator.checks.initialised import Shadow
+from simulator.checks.replicated import InStep
 from simulator.exchange import Exchange
 from simulator.oracle import quiet
 
@@ -93,6 +94,7 @@ class EagerContext(Context):
             shadow=launch.shadow,
             native=launch.native,
             exchange=launch.exchange,
+            in_step=launch.in_step,
         )
         self._register = 0
 
@@ -160,7 +162,7 @@ class EagerContext(Context):
             core = self.core
             storage = launch.tensor(name, memory, dtype, shape, address, core, location, data)
         first = 0 if address is None else address[0]
-        return NkiTensor(storage, dtype, shape, dense_strides(shape), 0, first)
+        return strided(storage, dtype, shape, dense_strides(shape), 0, first)
 
     # Registers
 
@@ -261,6 +263,7 @@ class _Launch:
         self.shadow = Shadow() if check else None
         self.shared = SharedTensors()
         self.exchange = Exchange()
+        self.in_step = InStep() if cores > 1 else None
         self.tensors = 0
         self.arrays: list[Array] = []
         self.parameters: list[EagerTensor] = []
@@ -332,7 +335,7 @@ class _Launch:
 
         def view(value: Any, name: str) -> NkiTensor:
             tensor = next(remaining)
-            return NkiTensor(tensor, tensor.dtype, tensor.shape, dense_strides(tensor.shape))
+            return strided(tensor, tensor.dtype, tensor.shape, dense_strides(tensor.shape))
 
         given = {name: map_tensors(value, name, view) for name, value in self.arguments.items()}
         args, kwargs = call_arguments(self.function, given)

@@ -48,6 +48,7 @@ def check(
     iterations: int | None = 3,
     trace: ControlTrace | None = None,
     limit: int = FINDING_LIMIT,
+    in_step: list[Race] | None = None,
 ) -> list[Race]:
     """Every pair of conflicting accesses of a bound program that nothing orders.
 
@@ -55,8 +56,9 @@ def check(
     `iterations` rounds (None: all); loops and branches that depend on data run 0, 1, ...
     `iterations` rounds, the same everywhere, and with `trace` (the control trace of a run) also
     as they went. Accesses whose offsets were loaded may touch all of their tensor. A pair is
-    reported once however often it occurs, at most `limit` pairs. Raises NeuronError loop-limit
-    for streams that do not end.
+    reported once however often it occurs, at most `limit` pairs. Pairs of different cores that
+    are ordered if these run in step (`simulator.checks.replicated`) are appended to `in_step`.
+    Raises NeuronError loop-limit for streams that do not end.
 
     >>> from isa.text import assemble
     >>> text = '''
@@ -77,7 +79,11 @@ def check(
     []
     """
     with _collection_paused():
-        return Analysis(program).findings(iterations, trace, limit)
+        analysis = Analysis(program)
+        found = analysis.findings(iterations, trace, limit)
+        if in_step is not None:
+            in_step.extend(analysis.in_step.values())
+        return found
 
 
 def superfluous_waits(
@@ -123,6 +129,7 @@ class Analysis:
         self.prepared = Prepared(program)
         self.cache = OverlapCache(self.prepared.layout)
         self.expansions: dict[Any, Expansion] = {}
+        self.in_step: dict[Any, Race] = {}
 
     def findings(
         self,
@@ -135,6 +142,7 @@ class Analysis:
         found: dict[Any, Race] = {}
         for order in self._orders(iterations, trace, limit, ignored):
             found = {**order.found, **found}
+            self.in_step.update(order.in_step)
             if len(found) >= limit:
                 break
         return list(found.values())[:limit]

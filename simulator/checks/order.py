@@ -37,7 +37,8 @@ class Order:
 
     Streams are numbered: the engines of core 0, of core 1, ..., then the queues. `known[e][s]` is
     how many events of stream s engine e knows to have completed; its own it knows all. The lists
-    are shared between events and never changed. Findings are in `found`, one for each static pair.
+    are shared between events and never changed. Findings are in `found`, one for each static pair;
+    those in `in_step` are none if the cores run in step (`simulator.checks.replicated`).
 
     The wait `ignored` (node, channel) takes its units and orders nothing; `suppliers` tells, for
     each of its executions, which nodes produced how many of them.
@@ -59,6 +60,7 @@ class Order:
         self.ignored_channel = ignored[1] if ignored else -1
         self.suppliers: list[dict[Node, int]] = []
         self.found: dict[Any, Race] = {}
+        self.in_step: dict[Any, Race] = {}
         self.stuck = False
         engines, queues, channels = len(steps), len(prepared.queues), len(prepared.channels)
         self.engines = engines
@@ -265,15 +267,19 @@ class Order:
 
     def _report_race(self, old: Record, step: Step, region: Region, write: bool) -> None:
         nodes = (old.step.node, step.node)
-        if nodes in self.found or self._replicated(old, step, write):
+        if nodes in self.found or nodes in self.in_step:
             return
+        twice = self._made_by_both(*nodes)
+        if all(twice) and old.write and write:
+            return  # whichever comes last leaves the same bytes
         first = self._site(nodes[0], old.step.iteration, old.write)
         second = self._site(nodes[1], step.iteration, write)
         if _author_order(second) < _author_order(first):
             first, second = second, first
         kind = _KINDS[first.writes, second.writes]
         partitions, shared_bytes = self._shared_bytes(old, region)
-        self.found[nodes] = Race(
+        found = self.in_step if any(twice) else self.found
+        found[nodes] = Race(
             kind if first.core == second.core else "cross-core",
             first,
             second,
@@ -282,21 +288,20 @@ class Order:
             shared_bytes,
         )
 
-    def _replicated(self, old: Record, step: Step, write: bool) -> bool:
-        """Whether two cores write, and each makes the other's write too; a run compares them."""
-        first, second = old.step.node, step.node
-        if first.core == second.core or not (old.write and write):
-            return False
+    def _made_by_both(self, first: Node, second: Node) -> tuple[bool, bool]:
+        """Of nodes of different cores, which are writes that both cores make."""
+        if first.core == second.core:
+            return False, False
         if self.twins is None:
             self.twins = twins(
                 [node.instruction for nodes in core for node in nodes]
                 for core in self.prepared.nodes
             )
-        for node, other in ((first, second), (second, first)):
-            key = twin_key(node.instruction)
-            if key is None or other.core not in self.twins[key]:
-                return False
-        return True
+        left, right = twin_key(first.instruction), twin_key(second.instruction)
+        return (
+            left is not None and second.core in self.twins[left],
+            right is not None and first.core in self.twins[right],
+        )
 
     def _shared_bytes(self, old: Record, region: Region) -> tuple[Bounds | None, Bounds]:
         """Partitions and bytes in which two accesses meet, or None and bytes of the tensor."""

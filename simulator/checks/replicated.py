@@ -2,19 +2,23 @@
 
 A kernel that runs alike on the cores of a logical core often lets each of them store the whole of
 a small result, or clear a tensor and then fill it. Nothing orders these stores of different cores,
-and nothing needs to while the cores agree: whichever comes last, it leaves the same bytes. The
-proof of a program (`simulator.checks.order`) therefore takes twins out, and a run compares them.
+and nothing needs to while the cores agree: whichever comes last, it leaves the same bytes.
+
+Where one core goes on with such bytes while the other may still be writing them, the order is that
+of cores that run in step; public kernels rely on it (nki-library core/moe/moe_cte/
+bwmm_shard_on_I.py clears the output on both cores and then adds to it). The proof of a program
+(`simulator.checks.order`) takes twins as made together, and says so; a run compares them.
 
 Twins are instructions of one row, from one source line, that write the same place of a shared HBM
-tensor on different cores and read no shared HBM that they write. What they write follows from what
-they read, so the comparison is of their sources and indices.
+tensor on different cores, and do not add to it. What they write follows from what they read, so
+the comparison is of their sources and indices.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,7 +26,7 @@ from isa.access import AccessPattern
 from isa.enums import Memory
 from isa.errors import NeuronError
 from isa.program import Program
-from isa.spec import Instruction
+from isa.spec import Instruction, Row
 from simulator.views import Indirect
 
 Key = tuple[Any, ...]
@@ -61,20 +65,62 @@ def twins(cores: Iterable[Iterable[Instruction]]) -> dict[Key, set[int]]:
     return found
 
 
-class Replicated:
-    """The twins of a program, and what each core has read for them since its last barrier."""
+class Execution(NamedTuple):
+    """One execution of a twin: its core's barriers before it, what it followed from, its result."""
+
+    barriers: int
+    digest: bytes
+    result: Any
+
+
+class InStep:
+    """What each core has executed of the twins.
+
+    The first core to come to a twin executes it; for the others it has happened then. So a twin
+    comes before whatever follows it on any of its cores, as on cores that run in step.
+    """
+
+    def __init__(self) -> None:
+        self._executed: dict[Key, dict[int, list[Execution]]] = {}
+
+    def restart(self) -> None:
+        self._executed.clear()
+
+    def run(
+        self, key: Key, core: int, barriers: int, digest: bytes, compute: Callable[[], Any]
+    ) -> Any:
+        """The result of `compute`, which runs unless another core has made this execution with no
+        barrier between them. Raises race when that one wrote something else, or elsewhere."""
+        cores = self._executed.setdefault(key, {})
+        mine = cores.setdefault(core, [])
+        for other, executed in cores.items():
+            if other == core or len(executed) <= len(mine):
+                continue
+            then = executed[len(mine)]
+            if then.barriers != barriers:
+                continue
+            if then.digest != digest:
+                raise NeuronError(
+                    "race",
+                    what=f"core {core} and core {other} both write here, nothing orders them, "
+                    "and they write different values",
+                )
+            mine.append(then)
+            return then.result
+        result = compute()
+        mine.append(Execution(barriers, digest, result))
+        return result
+
+
+class Replicated(InStep):
+    """The twins of a program, whose keys are `keys`, and what the cores have executed of them."""
 
     def __init__(self, program: Program) -> None:
+        super().__init__()
         found = twins(
             [i for stream in core.streams.values() for i in stream] for core in program.cores
         )
         self.keys = frozenset(key for key, cores in found.items() if len(cores) > 1)
-        self._executed: dict[Key, dict[int, list[tuple[int, bytes]]]] = {}
-
-    def restart(self) -> None:
-        for cores in self._executed.values():
-            for executed in cores.values():
-                executed.clear()
 
     def comparing(
         self,
@@ -84,51 +130,40 @@ class Replicated:
         values: Sequence[Any],
         compute: Callable[[], Any],
     ) -> Callable[[], Any]:
-        """`compute`, with a comparison to the same execution on other cores.
-
-        `barriers` counts those that this core has passed; `values` are the operands, current when
-        the result is called. Raises race when what the cores write, or where, differs with no
-        barrier between them.
-        """
+        """`compute` as `InStep.run` does it. `barriers` counts those that this core has passed;
+        `values` are the operands, current when the result is called."""
         key = twin_key(instruction)
         if key is None or key not in self.keys:
             return compute
-        cores = self._executed.setdefault(key, {})
-        mine = cores.setdefault(core, [])
         row = instruction.row
-        reads = [i for i, _, _ in row.operands if i not in row.writes]
 
         def call() -> Any:
-            now = (barriers(), _digest(values, reads, row.writes))
-            for number, executed in cores.items():
-                if number == core or len(executed) <= len(mine):
-                    continue
-                then = executed[len(mine)]
-                if then[0] == now[0] and then != now:
-                    raise NeuronError(
-                        "race",
-                        what=f"core {core} and core {number} both write here, nothing orders "
-                        "them, and they write different values",
-                    )
-            mine.append(now)
-            return compute()
+            return self.run(key, core, barriers(), digest_of(row, values), compute)
 
         return call
 
 
-def _digest(values: Sequence[Any], reads: Sequence[int], writes: Sequence[int]) -> bytes:
-    """What an instruction's effect follows from: sources, places, and indices of either."""
+def digest_of(row: type[Row], values: Sequence[Any]) -> bytes:
+    """What an instruction's effect follows from: sources, places, and indices of either. A source
+    that is the destination itself is only a place."""
     digest = hashlib.blake2b(digest_size=16)
-    for position in (*reads, *writes):
+    places = set()
+    for position in (*row.writes, *row.reads):
         value = values[position]
         if isinstance(value, Indirect):
             digest.update(np.ascontiguousarray(value.index).tobytes())
             value = value.base
-        if position in writes:
-            digest.update(value.ctypes.data.to_bytes(8, "little"))
+        if not isinstance(value, np.ndarray):
+            digest.update(repr(value).encode())
+            continue
+        place = (value.ctypes.data, value.shape, value.strides, value.dtype.str)
+        if position in row.writes:
+            places.add(place)
+        if place in places:
+            digest.update(repr(place).encode())
         else:
             digest.update(np.ascontiguousarray(value).tobytes())
     return digest.digest()
 
 
-__all__ = ["Key", "Replicated", "twin_key", "twins"]
+__all__ = ["InStep", "Key", "Replicated", "digest_of", "twin_key", "twins"]

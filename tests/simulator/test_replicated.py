@@ -6,6 +6,7 @@ import pytest
 import nki
 import nki.isa as nisa
 import nki.language as nl
+from nki.verification import CoreOrderWarning
 
 
 def stored(value):
@@ -29,6 +30,12 @@ A = np.array([[1, -2, np.nan]], np.float32)
 def test_cores_may_write_the_same(backend):
     result = nki.simulate(stored(lambda core: 3), backend=backend)(A)
     np.testing.assert_array_equal(result, 3 * A)
+
+
+@pytest.mark.parametrize("mode", ["reference", "eager"])
+def test_cores_that_write_different_values_in_other_modes(mode):
+    with pytest.raises(nki.NeuronError, match="core 1 and core 0 both write"):
+        nki.simulate(stored(lambda core: core + 1), mode=mode)(A)
 
 
 @pytest.mark.parametrize("backend", ["native", "numpy"])
@@ -57,15 +64,38 @@ def test_cores_may_clear_and_fill_alike():
     np.testing.assert_array_equal(result, expected)
 
 
-def test_clearing_everything_and_filling_a_part_is_a_race():
-    """The other core may clear what this one has filled already."""
+@pytest.mark.parametrize("mode", ["device", "reference", "eager"])
+def test_cores_in_step(mode):
+    """The other core may clear what this one has filled, unless the two run in step."""
 
     @nki.jit(platform_target="trn2")
     def kernel(a):
         out = nl.ndarray((2, 3), dtype=a.dtype, buffer=nl.shared_hbm)
-        nisa.dma_copy(dst=out, src=nl.zeros((2, 3), dtype=a.dtype, buffer=nl.sbuf))
+        nisa.dma_copy(dst=out, src=nl.zeros((2, 3), dtype=a.dtype, buffer=nl.sbuf))  # clear
+        row = nl.program_id(0)
+        tile = nl.load(out[row : row + 1])
+        nisa.tensor_tensor(dst=tile, data1=tile, data2=nl.load(a[row : row + 1]), op=nl.add)
+        nisa.dma_copy(dst=out[row : row + 1], src=tile)
+        nisa.dma_copy(dst=out, src=out)
+        return out
+
+    a = np.arange(6, dtype=np.float32).reshape(2, 3)
+    simulate = nki.simulate(kernel[2], mode=mode)
+    if mode == "device":
+        with pytest.warns(CoreOrderWarning, match="nothing orders the two but that the cores run"):
+            result = simulate(a)
+    else:
+        result = simulate(a)
+    np.testing.assert_array_equal(result, a)
+
+
+def test_a_read_of_what_only_the_other_core_writes_is_a_race():
+    @nki.jit(platform_target="trn2")
+    def kernel(a):
+        out = nl.ndarray((2, 3), dtype=a.dtype, buffer=nl.shared_hbm)
         row = nl.program_id(0)
         nisa.dma_copy(dst=out[row : row + 1], src=a[row : row + 1])
+        nl.load(out)
         return out
 
     with pytest.raises(nki.NeuronError, match="cross-core") as caught:
