@@ -8,7 +8,7 @@ from typing import Any
 from isa.affine import Affine, Predicate, substitute
 from isa.enums import Memory
 from isa.operations.control import StorageBegin
-from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, While, walk
+from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, walk
 
 
 class Cloner:
@@ -104,6 +104,53 @@ class Cloner:
             )
         self.accesses[id(access)] = copy
         return copy
+
+
+Replace = Callable[[Loop, list[Node], "Numbering"], list[Node] | None]
+"""What becomes of a loop, given its body as rewritten so far; None: it stays."""
+
+
+def replace_loops(kernel: Kernel, replace: Replace) -> Kernel:
+    """The kernel with loops replaced, inner ones first; itself where all stay."""
+    if not kernel.has_loops:
+        return kernel
+    numbering = Numbering(kernel.tensors, kernel.bodies)
+    bodies = [_replace_in(body, replace, numbering) for body in kernel.bodies]
+    if all(new is old for new, old in zip(bodies, kernel.bodies)):
+        return kernel
+    return kernel.with_bodies(bodies, numbering.begun(bodies))
+
+
+def _replace_in(nodes: list[Node], replace: Replace, numbering: Numbering) -> list[Node]:
+    result: list[Node] = []
+    changed = False
+    for node in nodes:
+        if isinstance(node, Op):
+            result.append(node)
+            continue
+        body = _replace_in(node.body, replace, numbering)
+        replaced = None if isinstance(node, While) else replace(node, body, numbering)
+        if replaced is None and body is node.body:
+            result.append(node)
+            continue
+        changed = True
+        if replaced is not None:
+            result += replaced
+        elif isinstance(node, While):
+            result.append(While(node.register, body, node.location))
+        else:
+            result.append(
+                Loop(
+                    node.variable,
+                    node.lower,
+                    node.upper,
+                    node.step,
+                    body,
+                    node.unroll,
+                    node.location,
+                )
+            )
+    return result if changed else nodes
 
 
 class Numbering:

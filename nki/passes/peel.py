@@ -19,8 +19,8 @@ from isa.affine import (
 from isa.enums import RegisterOperation
 from isa.errors import NeuronError
 from isa.operations.control import RegisterAlu
-from nki.ir.nodes import Kernel, Loop, Node, Op, Register, While
-from nki.ir.rewrite import Cloner, Numbering
+from nki.ir.nodes import Kernel, Loop, Node, Op, Register
+from nki.ir.rewrite import Cloner, Numbering, replace_loops
 from nki.trace.locations import resolve
 
 
@@ -44,42 +44,7 @@ class PeelAccumulation:
     name = "peel"
 
     def run(self, kernel: Kernel) -> Kernel:
-        if not kernel.has_loops:
-            return kernel
-        numbering = Numbering(kernel.tensors, kernel.bodies)
-        bodies = [self._block(body, numbering) for body in kernel.bodies]
-        if all(new is old for new, old in zip(bodies, kernel.bodies)):
-            return kernel
-        return kernel.with_bodies(bodies, numbering.begun(bodies))
-
-    def _block(self, nodes: list[Node], numbering: Numbering) -> list[Node]:
-        result: list[Node] = []
-        changed = False
-        for node in nodes:
-            if isinstance(node, Op):
-                result.append(node)
-                continue
-            body = self._block(node.body, numbering)
-            changed |= body is not node.body
-            if isinstance(node, While):
-                result.append(While(node.register, body, node.location))
-            elif any(True for _ in _predicates(body, node.variable)):
-                changed = True
-                result.extend(_peel(node, body, numbering))
-            elif body is node.body:
-                result.append(node)
-            else:
-                loop = Loop(
-                    node.variable,
-                    node.lower,
-                    node.upper,
-                    node.step,
-                    body,
-                    node.unroll,
-                    node.location,
-                )
-                result.append(loop)
-        return result if changed else nodes
+        return replace_loops(kernel, _peel)
 
 
 def _predicates(nodes: list[Node], variable: Register) -> Iterator[Predicate]:
@@ -98,8 +63,10 @@ def _depends(predicate: Predicate, variable: Register) -> bool:
     return isinstance(form, Affine) and any(r.number == variable.number for r, _ in form.terms)
 
 
-def _peel(node: Loop, body: list[Node], numbering: Numbering) -> list[Node]:
+def _peel(node: Loop, body: list[Node], numbering: Numbering) -> list[Node] | None:
     """The first iteration as a loop of at most one trip, and the rest as another loop."""
+    if not any(True for _ in _predicates(body, node.variable)):
+        return None
     nodes: list[Node] = []
     middle = _next(node.lower, node.step, node.upper, numbering, nodes, node.location)
     pieces = ((node.lower, middle, _in_first), (middle, node.upper, _in_others))

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from isa.affine import Affine
 from isa.enums import Memory
 from isa.operations.control import StorageBegin
-from nki.ir.nodes import Kernel, Loop, Node, Op, While
-from nki.ir.rewrite import Cloner, Numbering
+from nki.ir.nodes import Kernel, Loop, Node, Op
+from nki.ir.rewrite import Cloner, Numbering, replace_loops
 
 
 @dataclass(frozen=True)
@@ -35,45 +35,11 @@ class RotateBuffers:
     name = "rotate"
 
     def run(self, kernel: Kernel) -> Kernel:
-        if not kernel.has_loops:
-            return kernel
-        numbering = Numbering(kernel.tensors, kernel.bodies)
-        bodies = [self._block(body, numbering) for body in kernel.bodies]
-        if all(new is old for new, old in zip(bodies, kernel.bodies)):
-            return kernel
-        return kernel.with_bodies(bodies, numbering.begun(bodies))
+        return replace_loops(kernel, self._rotate)
 
-    def _block(self, nodes: list[Node], numbering: Numbering) -> list[Node]:
-        result: list[Node] = []
-        changed = False
-        for node in nodes:
-            if isinstance(node, Op):
-                result.append(node)
-                continue
-            body = self._block(node.body, numbering)
-            changed |= body is not node.body
-            if isinstance(node, While):
-                result.append(While(node.register, body, node.location))
-            elif node.unroll and _allocates(node.body):
-                changed = True
-                result.extend(self._rotate(node, body, numbering))
-            elif body is node.body:
-                result.append(node)
-            else:
-                result.append(
-                    Loop(
-                        node.variable,
-                        node.lower,
-                        node.upper,
-                        node.step,
-                        body,
-                        False,
-                        node.location,
-                    )
-                )
-        return result if changed else nodes
-
-    def _rotate(self, node: Loop, body: list[Node], numbering: Numbering) -> list[Node]:
+    def _rotate(self, node: Loop, body: list[Node], numbering: Numbering) -> list[Node] | None:
+        if not (node.unroll and _allocates(node.body)):
+            return None
         stride = node.step * self.copies
         middle = node.lower + (node.upper - node.lower) // stride * stride
         variable = numbering.register(node.variable)
