@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from isa.affine import affine, identical
+from isa.affine import identical
+from isa.dtypes import normalise
 from isa.enums import Memory
 from isa.errors import NeuronError
-from nki.ir.nodes import Register
+from nki.ir.nodes import Register, Tensor
 from nki.language import layout
 from nki.language.indexing import DynamicSlice, element, index_form, require, span, window
 from nki.language.pattern import (
@@ -23,11 +24,17 @@ from nki.language.pattern import (
     known_partition,
     reach,
 )
-from nki.language.views import ShapeViews
-from nki.trace.context import CURRENT, current
+from nki.language.runtime_index import index_rows, scalar_index
+from nki.language.views import ShapeViews, set_view
+from nki.trace.context import CURRENT
 from nki.trace.locations import author_location, resolve
 
 _new = object.__new__
+
+
+def strided(storage: Tensor, dtype: str, *view: Any) -> NkiTensor:
+    """Any view of a storage, unchecked: shape, strides, offset, ... as for `set_view`."""
+    return set_view(_new(NkiTensor), storage, dtype, *view)
 
 
 class NkiTensor(ShapeViews):
@@ -55,6 +62,47 @@ class NkiTensor(ShapeViews):
     """
 
     __slots__ = ()
+
+    def __init__(
+        self,
+        shape: Sequence[Any],
+        dtype: Any,
+        storage: Tensor | None,
+        buffer: Memory = Memory.sbuf,
+        name: str = "",
+    ) -> None:
+        """A tensor on the storage of another one, dense from its beginning; `nl.ndarray` makes new
+        storage. `storage` is what `tensor.storage` gives, in the memory `buffer`; with None the
+        tensor has no storage, so that its attributes serve as a signature and no operation takes
+        it. `name` is for such a tensor; others are called as their storage.
+        """
+        sizes = tuple(index_form(size, "a size") for size in shape)
+        dtype = normalise(dtype)
+        if storage is None:
+            from nki.language.signature import Signature
+
+            placeholder = Tensor(-1, name or "signature", buffer, dtype, sizes)
+            set_view(self, placeholder, dtype, sizes, layout.dense_strides(sizes))
+            self.__class__ = Signature
+            return
+        if storage.memory is not buffer:
+            raise NeuronError(
+                "wrong-memory",
+                what=f"the storage of {storage.name!r} is in {storage.memory.value}, buffer is "
+                f"{getattr(buffer, 'value', buffer)}",
+                why="A tensor is where its storage is.",
+                hint="Pass buffer=tensor.buffer.",
+            )
+        scale = DtypeScale(storage.dtype, dtype)
+        pitch = scale.form(storage.pitch, "partition size")
+        strides, free = layout.dense_strides(sizes), layout.product(sizes)
+        limit = pitch or scale.form(layout.product(storage.shape), "size")
+        if pitch:
+            strides, free = (pitch, *strides[1:]), layout.product(sizes[1:])
+            require(storage.shape[0] - sizes[0], f"{sizes[0]} partitions of {storage.name!r}")
+        require(limit - free, f"{free} elements of {storage.name!r}, which has {limit}")
+        first = 0 if storage.address is None else storage.address[0]
+        set_view(self, storage, dtype, sizes, strides, 0, first)
 
     # Attributes
 
@@ -128,8 +176,9 @@ class NkiTensor(ShapeViews):
         """The view that ints, slices, `...` and `nl.ds` select, NumPy style.
 
         Slices clamp to the tensor as in Python; an empty slice and an index outside are
-        out-of-bounds errors (an `nl.ds` of size 0 when an operation takes it). On chip an int keeps dimension 0 with size 1 and at least two
-        dimensions remain; in HBM an int removes its dimension and at least one remains.
+        out-of-bounds errors (an `nl.ds` of size 0 when an operation takes it). On chip an int keeps
+        dimension 0 with size 1 and at least two dimensions remain; in HBM an int removes its
+        dimension and at least one remains.
 
         >>> import numpy as np, nki, nki.language as nl
         >>> @nki.jit
@@ -358,7 +407,7 @@ class NkiTensor(ShapeViews):
                 why="The start partition of an instruction is fixed when it is compiled.",
                 hint="Select from a tensor in HBM, or from a free dimension.",
             )
-        offset = self.offset + self._scalar_index(index) * self.strides[dim]
+        offset = self.offset + scalar_index(self, index) * self.strides[dim]
         shape = self.shape[:dim] + self.shape[dim + 1 :]
         strides = self.strides[:dim] + self.strides[dim + 1 :]
         if len(shape) < min(2 if self.on_chip else 1, len(self.shape)):
@@ -383,7 +432,7 @@ class NkiTensor(ShapeViews):
         """
         if dim != 0:
             raise NeuronError("indirect", what=f"vector_select of dimension {dim}, not 0")
-        rows = self._vector_index(vector_offset)
+        rows = index_rows(self, vector_offset)
         view = self._with((rows, *self.shape[1:]), self.strides, self.offset, 0, 0)
         view.vector_offset = vector_offset
         view.vector_stride = self.strides[0]
@@ -447,7 +496,7 @@ class NkiTensor(ShapeViews):
         free = layout.product(self.shape[1:])
         strides = (self.strides[0], 1)
         shape = (self.shape[0], count)
-        return NkiTensor(
+        return strided(
             self.storage, self.dtype, shape, strides, self.offset, self.first, 1, index, 1, free
         )
 
@@ -505,7 +554,7 @@ class NkiTensor(ShapeViews):
             return OutsideView(problem, scale.new, shape, strides, start)
         if plain:
             indirect = None if self.indirect_dim is None else -1
-            return NkiTensor(storage, scale.new, shape, strides, start, first, indirect)
+            return strided(storage, scale.new, shape, strides, start, first, indirect)
         if scalar_offset is not None and vector_offset is not None:
             raise NeuronError(
                 "indirect",
@@ -522,12 +571,12 @@ class NkiTensor(ShapeViews):
                     why="The start partition of an instruction is fixed when it is compiled.",
                     hint="Use a free dimension, or a tensor in HBM.",
                 )
-            moved = start + self._scalar_index(scalar_offset) * step
-            return NkiTensor(storage, scale.new, shape, strides, moved, first, dimension)
+            moved = start + scalar_index(self, scalar_offset) * step
+            return strided(storage, scale.new, shape, strides, moved, first, dimension)
         if dimension != 0:
             raise NeuronError("indirect", what=f"vector_offset with indirect_dim={indirect_dim}")
         assert vector_offset is not None
-        rows = self._vector_index(vector_offset, one_column=False)
+        rows = index_rows(self, vector_offset, one_column=False)
         columns = layout.product(vector_offset.shape[1:])
         if not (shape[0] <= rows * columns if columns > 1 else identical(shape[0], rows)):
             raise NeuronError(
@@ -537,7 +586,7 @@ class NkiTensor(ShapeViews):
             )
         total = scale.form(layout.product(storage.shape), "size")
         bound = (total - 1 - start - reach(shape[1:], strides[1:])) // step + 1
-        return NkiTensor(
+        return strided(
             self.storage, scale.new, shape, strides, start, 0, 0, vector_offset, step, bound
         )
 
@@ -587,9 +636,8 @@ class NkiTensor(ShapeViews):
         raise NeuronError(
             "not-supported",
             what=f"a Python operator on tensor {self.name!r}",
-            why="Only nki.isa operations compute on the device.",
-            hint="Write nisa.tensor_tensor(dst, a, b, op=nl.add), or nisa.tensor_scalar with a "
-            "number.",
+            why="Only functions of nki.language and nki.isa compute on the device.",
+            hint="Write nl.add(a, b), or nisa.tensor_tensor(dst, a, b, op=nl.add).",
         )
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _operator
@@ -616,48 +664,3 @@ class NkiTensor(ShapeViews):
         view = self._with(shape, strides, offset, self.first, self.indirect_dim)
         view.dtype = dtype
         return view
-
-    def _scalar_index(self, index: Any) -> Any:
-        """A run-time index as an index form; loads it into a register when it is a tensor."""
-        if self.is_indirect():
-            raise NeuronError("indirect", what="a run-time index on a view that already has one")
-        if isinstance(index, Register):
-            return affine(index)
-        if isinstance(index, NkiTensor):
-            if index.buffer is not Memory.sbuf or not identical(index.size, 1):
-                raise NeuronError(
-                    "indirect",
-                    what=f"the index is {index!r}",
-                    why="A run-time index is one element in SBUF, or a register.",
-                    hint="Copy it into an SBUF tensor of shape (1, 1) first.",
-                )
-            location = author_location()
-            assert location is not None
-            context = current("a run-time index")
-            return affine(context.register_from_tensor(index, location))
-        return index_form(index, "scalar_offset")
-
-    def _vector_index(self, vector_offset: Any, one_column: bool = True) -> Any:
-        """The number of rows of a vector of run-time indices."""
-        if self.is_indirect():
-            raise NeuronError("indirect", what="a run-time index on a view that already has one")
-        if self.on_chip:
-            raise NeuronError(
-                "indirect",
-                what=f"row indices on a tensor in {self.buffer.value}",
-                why="Per-row indices address rows in HBM.",
-                hint="Keep the indexed tensor in HBM.",
-            )
-        if (
-            not isinstance(vector_offset, NkiTensor)
-            or vector_offset.buffer is not Memory.sbuf
-            or vector_offset.dtype not in ("int32", "uint32")
-            or (one_column and not identical(layout.product(vector_offset.shape[1:]), 1))
-        ):
-            raise NeuronError(
-                "indirect",
-                what=f"vector_offset is {vector_offset!r}",
-                why="Row indices are an SBUF tensor of shape (rows, 1) in int32 or uint32.",
-                hint="Copy or convert the indices into such a tensor.",
-            )
-        return vector_offset.shape[0]

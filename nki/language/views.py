@@ -6,13 +6,42 @@ Dimension 0 is fixed on chip (partitions) and in views with an index per row.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from isa.affine import identical
 from isa.errors import NeuronError
 from nki.ir.nodes import Access, Tensor
 from nki.language import layout
 from nki.language.indexing import index_form, require
+
+View = TypeVar("View", bound="ShapeViews")
+
+
+def set_view(
+    view: View,
+    storage: Tensor,
+    dtype: str,
+    shape: tuple[Any, ...],
+    strides: tuple[Any, ...],
+    offset: Any = 0,
+    first: int = 0,
+    indirect_dim: int | None = None,
+    vector_offset: Access | None = None,
+    vector_stride: Any = 0,
+    vector_bound: Any = 0,
+) -> View:
+    """Fill in a new view; nothing is checked."""
+    view.storage = storage
+    view.dtype = dtype
+    view.shape = shape
+    view.strides = strides
+    view.offset = offset
+    view.first = first
+    view.indirect_dim = indirect_dim
+    view.vector_offset = vector_offset
+    view.vector_stride = vector_stride
+    view.vector_bound = vector_bound
+    return view
 
 
 class ShapeViews(Access):
@@ -22,30 +51,6 @@ class ShapeViews(Access):
 
     first: int
     indirect_dim: int | None
-
-    def __init__(
-        self,
-        storage: Tensor,
-        dtype: str,
-        shape: tuple[Any, ...],
-        strides: tuple[Any, ...],
-        offset: Any = 0,
-        first: int = 0,
-        indirect: int | None = None,
-        vector_offset: Access | None = None,
-        vector_stride: Any = 0,
-        vector_bound: Any = 0,
-    ) -> None:
-        self.storage = storage
-        self.dtype = dtype
-        self.shape = shape
-        self.strides = strides
-        self.offset = offset
-        self.first = first
-        self.indirect_dim = indirect
-        self.vector_offset = vector_offset
-        self.vector_stride = vector_stride
-        self.vector_bound = vector_bound
 
     def permute(self, dims: Sequence[int]) -> Self:
         """Dimensions in another order; dimension 0 stays first on chip and for row gathers.
@@ -290,7 +295,8 @@ class ShapeViews(Access):
         indirect: int | None,
     ) -> Self:
         """A view of the same dtype, keeping row indices."""
-        return type(self)(
+        return set_view(
+            object.__new__(type(self)),
             self.storage,
             self.dtype,
             shape,

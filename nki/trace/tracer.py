@@ -18,7 +18,7 @@ from isa.spec import Operation
 from isa.target import Target
 from nki.ir.nodes import Kernel, Loop, Node, Op, Register, Tensor, While
 from nki.language.layout import dense_strides
-from nki.language.tensor import NkiTensor
+from nki.language.tensor import NkiTensor, strided
 from nki.trace.call import call_arguments, map_tensors, spec_of, symbols_in, tensors_in
 from nki.trace.context import CURRENT, Context, Location, NkiInstruction
 from nki.trace.guards import Guards
@@ -134,7 +134,7 @@ class Tracer(Context):
             self._tensor += 1
             self.tensors.append(storage)
         first = 0 if address is None else address[0]
-        view = NkiTensor(storage, dtype, shape, _dense_strides(shape), 0, first)
+        view = strided(storage, dtype, shape, _dense_strides(shape), 0, first)
         if memory is not Memory.shared_hbm:
             op: NkiInstruction = _new(NkiInstruction)
             op.row = StorageBegin
@@ -474,7 +474,7 @@ def _views(arguments: dict[str, Any], parameters: list[Tensor]) -> dict[str, Any
 
     def view(value: Any, name: str) -> NkiTensor:
         tensor = next(remaining)
-        return NkiTensor(tensor, tensor.dtype, tensor.shape, dense_strides(tensor.shape))
+        return strided(tensor, tensor.dtype, tensor.shape, dense_strides(tensor.shape))
 
     return {name: map_tensors(value, name, view) for name, value in arguments.items()}
 
