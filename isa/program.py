@@ -6,9 +6,11 @@ Everything in a program is data. Integer fields may be polynomials in launch sym
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from isa.access import AccessPattern
 from isa.enums import Engine
 from isa.spec import Instruction
 
@@ -75,6 +77,25 @@ class StorageRecord:
     offset: int
     bytes_per_partition: int
     location: int
+
+
+def allocation_bounds(
+    storages: Sequence[StorageRecord], pattern: AccessPattern
+) -> tuple[int, int] | None:
+    """First and one-after-last byte, within a partition, of the on-chip allocations in which an
+    access lies when its registers are 0; None when there are none. Several have the same bytes at
+    different times."""
+    memory, first, offset = pattern.memory.value, pattern.start_partition, pattern.offset
+    held = [
+        (record.offset, record.offset + record.bytes_per_partition)
+        for record in storages
+        if record.memory == memory
+        and record.offset <= offset < record.offset + record.bytes_per_partition
+        and record.start_partition <= first < record.start_partition + record.partitions
+    ]
+    if not held:
+        return None
+    return min(low for low, _ in held), max(high for _, high in held)
 
 
 @dataclass(slots=True)

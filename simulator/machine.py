@@ -8,7 +8,7 @@ column operations).
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -18,6 +18,7 @@ from isa.errors import NeuronError
 from simulator.random import initial_states
 
 if TYPE_CHECKING:
+    from isa.program import StorageRecord
     from isa.target import Target
 
 PITCH_PADDING = 64
@@ -117,7 +118,7 @@ class CoreState:
 
     `stationary` holds the tiles [K, M] in the PE array. `accumulators` are the accumulate registers
     of the engines that have some, one a partition; `random` the states of their random-number
-    generators, uint32 [partitions, words].
+    generators, uint32 [partitions, words]. `allocations` are the program's on chip, if it says.
     Before it calls a kernel, an executor sets `engine` to the engine that runs the instruction and
     `start_partition` to the first partition of the instruction's destination (of its source, if it
     has none): that selects the accumulate registers and generators.
@@ -125,6 +126,7 @@ class CoreState:
 
     __slots__ = (
         "accumulators",
+        "allocations",
         "device",
         "engine",
         "number",
@@ -142,6 +144,7 @@ class CoreState:
         self.psum = Arena(partitions, int(target.psum_bytes_per_partition.value))
         self.device = device if device is not None else Device(target, cores=0)
         self.number = number
+        self.allocations: Sequence[StorageRecord] = ()
         self.stationary = LoadedTiles()
         self.accumulators: dict[Engine, np.ndarray[Any, Any]] = {
             engine: np.empty(partitions, np.float32) for engine in ACCUMULATING

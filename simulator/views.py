@@ -16,6 +16,7 @@ import numpy as np
 from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.errors import NeuronError
+from isa.program import allocation_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -214,8 +215,8 @@ class Window:
 
     `view(registers)` gives the NumPy view (or `Indirect`, or `Columns`) for the values that the
     issuing engine's registers hold; unless `dynamic` it is the same object every time. `low` and
-    `high` say how far the access extends from its offset, in a partition (on chip) or tensor (HBM)
-    of `limit` bytes.
+    `high` say how far the access extends from its offset; it stays between `floor` and `limit`: in
+    its tensor (HBM), partition, or, where registers move it, allocation.
     """
 
     __slots__ = (
@@ -224,6 +225,7 @@ class Window:
         "dtype",
         "dynamic",
         "fixed",
+        "floor",
         "high",
         "index",
         "limit",
@@ -258,6 +260,7 @@ class Window:
             else:
                 high += (count - 1) * stride
         self.low, self.high = low, high
+        self.floor = 0
         self.on_chip = pattern.memory.on_chip
         if self.on_chip:
             arena = state.sbuf if pattern.memory is Memory.sbuf else state.psum
@@ -270,6 +273,9 @@ class Window:
             self.buffer = arena.buffer
             self.origin = pattern.start_partition * arena.pitch
             self.limit = arena.partition_bytes
+            held = allocation_bounds(state.allocations, pattern) if pattern.registers else None
+            if held is not None:
+                self.floor, self.limit = held
             shape.insert(0, pattern.partitions)
             strides.insert(0, arena.pitch)
         else:
@@ -300,7 +306,7 @@ class Window:
             offset += registers[number] * scale
         if 0 in self.shape:
             offset = 0
-        elif offset + self.low < 0 or offset + self.high > self.limit:
+        elif offset + self.low < self.floor or offset + self.high > self.limit:
             if self.skip and self.registers:
                 return None
             raise self._outside(offset)
@@ -327,10 +333,10 @@ class Window:
         return _outside(
             "dynamic-out-of-bounds" if self.registers else "out-of-bounds",
             self.name,
-            offset,
+            offset - self.floor,
             self.shape[free],
             self.strides[free],
-            self.limit,
+            self.limit - self.floor,
         )
 
 

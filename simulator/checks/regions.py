@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from isa.access import UNBOUNDED, AccessPattern, Footprint, footprint, overlaps
 from isa.enums import Memory
-from isa.program import Program
+from isa.program import Program, allocation_bounds
 
 _PITCH_SAMPLES = 64
 """Operands of a tensor that are looked at to choose its pitch."""
@@ -105,17 +105,8 @@ class Layout:
     def _allocations(self, memory: int, pattern: AccessPattern) -> tuple[int, int]:
         """First and one-after-last byte, within a partition, of the allocations in which an access
         lies when its registers are 0; everything when the program does not tell them."""
-        name, first = pattern.memory.value, pattern.start_partition
-        held = [
-            (record.offset, record.offset + record.bytes_per_partition)
-            for record in self.program.cores[memory // 2].storages
-            if record.memory == name
-            and record.offset <= pattern.offset < record.offset + record.bytes_per_partition
-            and record.start_partition <= first < record.start_partition + record.partitions
-        ]
-        if not held:
-            return 0, UNBOUNDED
-        return min(low for low, _ in held), max(high for _, high in held)
+        storages = self.program.cores[memory // 2].storages
+        return allocation_bounds(storages, pattern) or (0, UNBOUNDED)
 
     def _region(self, memory: int, touched: Footprint) -> Region | None:
         if not touched.width:

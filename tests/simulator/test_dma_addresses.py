@@ -192,3 +192,25 @@ def test_the_engine_that_writes_descriptors_spends_its_time_on_it():
     assert held(DgeMode.hwdge, nisa.engine.sync) / 20 == pytest.approx(600, rel=0.1)
     assert held(DgeMode.swdge, nisa.engine.gpsimd) > 20 * 600
     assert held(DgeMode.none, nisa.engine.sync) < held(DgeMode.hwdge, nisa.engine.sync) / 4
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("column", [3, -1])
+def test_a_register_that_leaves_a_tile_reaches_no_other(column, mode):
+    """Tiles lie side by side on chip; an access stays within its own."""
+
+    def kernel(a, columns):
+        before, tile, behind = load(a), load(a), load(a)
+        result, start = sbuf((4, 6), a.dtype), nisa.register_alloc()
+        nisa.register_load(start, load(columns))
+        part = tile.ap([[8, 4], [1, 6]], scalar_offset=start, indirect_dim=1)
+        nisa.tensor_copy(result, part)
+        return store(result), store(before), store(behind)
+
+    a = normal(506, (4, 8))
+    result, _, _ = nki.simulate(kernel, mode=mode)(a, number(2))
+    same(result, a[:, 2:])
+    with pytest.raises(nki.NeuronError) as error:
+        nki.simulate(kernel, mode=mode)(a, number(column))
+    assert error.value.code == "dynamic-out-of-bounds"
+    assert "tensor_copy" in error.value.location.text
