@@ -13,6 +13,7 @@ import numpy as np
 from graph_compiler.hlo.record import Record
 from graph_compiler.hlo.text_scan import inside, integer, split
 from graph_compiler.hlo.types import PRIMITIVE_TYPES, Shape
+from isa.errors import NeuronError
 
 ARRAY_SHAPE = re.compile(r"([a-z]\w*)\[([^\[\]\n]*)\](\{[^{}\s]*\})?")
 _TOKENS = re.compile(r"[^\s{}(),]+")
@@ -185,7 +186,7 @@ def show_literal(value: Any, shape: Shape) -> str:
     if not shape.dimensions:
         return texts[0]
     if array.size == 0:
-        return "{" * shape.rank + "}" * shape.rank
+        return _show_empty(shape.dimensions)
     for size in reversed(shape.dimensions[1:]):
         texts = [
             "{ " + ", ".join(texts[start : start + size]) + " }"
@@ -194,6 +195,21 @@ def show_literal(value: Any, shape: Shape) -> str:
     return (
         "{" + (" " if shape.rank > 1 else "") + ", ".join(texts) + (" }" if shape.rank > 1 else "}")
     )
+
+
+_MOST_BRACES = 1 << 24
+"""Rows without elements that a text may have."""
+
+
+def _show_empty(dimensions: tuple[int, ...]) -> str:
+    """The nesting of a constant without elements. Raises NeuronError hlo-too-large."""
+    rows = dimensions[: dimensions.index(0)]
+    if math.prod(rows) > _MOST_BRACES:
+        raise NeuronError("hlo-too-large", f"a constant of {list(dimensions)} has too many rows.")
+    text = "{}" if len(rows) + 1 == len(dimensions) else "{  }"
+    for size in reversed(rows):
+        text = "{ " + ", ".join([text] * size) + " }"
+    return text
 
 
 def _element_texts(flat: np.ndarray[Any, Any], shape: Shape) -> list[str]:
