@@ -78,40 +78,52 @@ class Map:
                 numbers.append(f.word(nest.used + len(numbers), f"i{DTYPES[dtype].bits}"))
 
         def elements(pointers: Sequence[Value], index: Value, width: int) -> Value:
-            """Compute `width` adjacent elements of a row from `index` on; the result as it is
-            before it is rounded."""
+            """Compute `width` elements of a row from `index` on; the result as it is before it is
+            rounded."""
+            together = self.contiguous or width == 1
             places = [
                 f.element_at(pointer, index, size)
                 if self.contiguous
                 else f.offset(pointer, f.binary("mul", index, strides[-1]))
                 for pointer, size, strides in zip(pointers, sizes, nest.strides)
             ]
-            remaining, free = iter(zip(arrays, pointers[1:], places[1:])), iter(numbers)
+            steps = [strides[-1] for strides in nest.strides]
+
+            def fetch(operand: int, lane: str) -> Value:
+                if together:
+                    return f.load(places[operand], lane, width)
+                return f.gather(places[operand], steps[operand], lane, width)
+
+            remaining, free = iter(range(1, len(sizes))), iter(numbers)
             values = []
             for dtype, access in self.inputs:
                 if access == "number":
                     stored = f.splat(next(free), width)
                 else:
-                    _, row, place = next(remaining)
-                    lane = f"i{DTYPES[dtype].bits}"
+                    operand, lane = next(remaining), f"i{DTYPES[dtype].bits}"
                     if access == "column" and self.contiguous:
-                        stored = f.splat(f.load(row, lane), width)
+                        stored = f.splat(f.load(pointers[operand], lane), width)
                     else:
-                        stored = f.load(place, lane, width)
+                        stored = fetch(operand, lane)
                 values.append(self._read(f, dtype, stored))
             result = self._steps(f, values)
-            if self.steps and self.domain == "float32" and self.predicate is None:
+            plain = self.steps and self.domain == "float32" and self.predicate is None
+            if plain and together:
                 ports.store_result(f, self.output, result, places[0])
                 return result
             stored = self._write(f, result)
             if self.predicate is not None:
-                stored = self._keep(f, next(remaining)[2], places[0], stored)
-            f.store(stored, places[0])
+                mask = fetch(next(remaining), f"i{DTYPES[self.predicate].bits}")
+                stored = self._keep(f, mask, fetch(0, stored.element), stored)
+            if together:
+                f.store(stored, places[0])
+            else:
+                f.scatter(stored, places[0], steps[0])
             return result
 
         def row(pointers: Sequence[Value]) -> None:
             start, count = f.integer(0), nest.counts[-1]
-            if self.contiguous:
+            if self.contiguous or not self._cheap:
                 whole = f.binary("and", count, f.integer(-LANES))
                 f.loop(start, whole, LANES, lambda i: elements(pointers, i, LANES))
                 start = whole
@@ -125,6 +137,12 @@ class Map:
 
         nest.rows(row if self.sums is None else summed_row)
         return f.text()
+
+    @property
+    def _cheap(self) -> bool:
+        """Whether computing an element takes less than collecting several in a vector."""
+        dtypes = {self.output, *(dtype for dtype, _ in self.inputs)}
+        return dtypes == {self.domain} and all(table == "alu" for table, _, _ in self.steps)
 
     def _read(self, f: FunctionText, dtype: str, stored: Value) -> Value:
         if self.domain == "float32":
@@ -146,11 +164,8 @@ class Map:
             return encode(f, self.output, value)
         return f.convert("trunc", value, f"i{DTYPES[self.output].bits}")
 
-    def _keep(self, f: FunctionText, predicate: Value, place: Value, result: Value) -> Value:
-        assert self.predicate is not None
-        mask = f.load(predicate, f"i{DTYPES[self.predicate].bits}", result.width)
+    def _keep(self, f: FunctionText, mask: Value, old: Value, result: Value) -> Value:
         comparison = "icmp eq" if self.reverse else "icmp ne"
-        old = f.load(place, result.element, result.width)
         return f.select(f.compare(comparison, mask, f.like(mask, 0)), result, old)
 
 

@@ -196,6 +196,23 @@ class FunctionText:
     def store(self, value: Value, pointer: Value) -> None:
         self._lines.append(f"  store {value.type} {value.text}, ptr {pointer.text}, align 1")
 
+    def gather(self, pointer: Value, stride: Value, element: str, width: int) -> Value:
+        """A vector of elements that are `stride` bytes apart."""
+        result = Value("poison", element, width)
+        for lane in range(width):
+            scalar = self.load(pointer, element)
+            text = f"insertelement {result.type} {result.text}, {scalar.type} {scalar.text}"
+            result = self._assign(f"{text}, i32 {lane}", element, width)
+            pointer = self.offset(pointer, stride)
+        return result
+
+    def scatter(self, value: Value, pointer: Value, stride: Value) -> None:
+        """Write the lanes of a vector to places that are `stride` bytes apart."""
+        for lane in range(value.width):
+            text = f"extractelement {value.type} {value.text}, i32 {lane}"
+            self.store(self._assign(text, value.element, 0), pointer)
+            pointer = self.offset(pointer, stride)
+
     def prefetch(self, pointer: Value, write: bool = False) -> None:
         """A hint that memory will be read, or written; it may lie anywhere."""
         function = "@llvm.prefetch.p0"

@@ -1,4 +1,4 @@
-"""Copies between layouts in which different dimensions are adjacent."""
+"""Copies between layouts in which different dimensions are adjacent, and elements with gaps."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import pytest
 from native_equality import assert_equal, is_native, patterns
 from tiles import empty
 
-from isa.enums import Engine
+from isa.alu import ACTIVATIONS, ALU
+from isa.enums import Engine, ReduceCommand
 from simulator.native.copy import bits_plan
 from simulator.native.layout import dims
 from simulator.native.library import library
+from simulator.views import bits
 
 Array = np.ndarray[Any, Any]
 
@@ -60,3 +62,26 @@ def test_stores_across_partitions_move_blocks() -> None:
     assert plans[2].function is not plans[0].function
     plain = bits_plan(a, a.copy(), dims(a.shape, a.strides))
     assert plain is not None and plain.function is plans[2].function
+
+
+@pytest.mark.parametrize("dtype", ("float32", "bfloat16", "float8_e4m3", "int16"))
+@pytest.mark.parametrize("columns", (16, 45))
+def test_computing_on_elements_apart(dtype: str, columns: int) -> None:
+    """Operands with gaps between elements, backwards, and in place."""
+    rng = np.random.default_rng(1)
+    a, b = (patterns(rng, dtype, 5, 3 * columns) for _ in range(2))
+    apart = empty(dtype, 5, 2 * columns)
+    for dst, left, right in (
+        (apart[:, ::2], a[:, ::3], b[:, ::-3]),
+        (empty("float32", 5, columns), a[:, 1::3], b[:, :columns]),
+        (a[:, ::3], a[:, ::3], b[:, 1::3]),
+    ):
+        assert is_native("TensorTensor", Engine.vector, (dst, left, right, ALU["multiply"]))
+        assert_equal("TensorTensor", dst, left, right, ALU["multiply"])
+    values = (apart[:, ::2], a[:, ::3], ACTIVATIONS["exp"], None, 1.0, ReduceCommand.idle)
+    assert is_native("Activate", Engine.scalar, values)
+    assert_equal("Activate", *values, engine=Engine.scalar)
+    mask = patterns(rng, "uint8", 5, 2 * columns)[:, ::2]
+    bits(mask)[...] &= 1
+    assert_equal("CopyPredicated", empty("float32", 5, columns), a[:, ::3], mask, False)
+    assert_equal("CopyPredicated", apart[:, ::2], a[:, ::3], mask, True)
