@@ -5,10 +5,12 @@ Run: python benchmarks/native_speed.py [--quick]
 Arms, interleaved, medians of the repeats: our program with native micro-kernels, the same program
 on our NumPy backend, and an eager loop over NumPy tiles that does the same instructions without
 addresses, checks or semaphores (the shape of an eager NKI simulator: compute in fp32, cast to the
-tile's dtype at each instruction, NaN in fresh tiles). BLAS runs on one thread. "native" and "numpy"
-are execution of a loaded program with the run-time checks, "no check" without them, "call" a call
-of a compiled kernel (which loads it), "first" one trace, compilation and call, micro-kernels that
-are not in the disk cache included.
+tile's dtype at each instruction, NaN in fresh tiles), and where they are installed the same maths
+as one function of torch and of XLA:CPU (jax), which simulate nothing. All of them run on one
+thread. "exec" is execution alone, "native" and "numpy" run a loaded program, arguments in and
+results out, with the run-time checks; "no check" is native without them. "call" is a call of a
+compiled kernel, "first" one trace, compilation and call, micro-kernels that are not in the disk
+cache included.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ import os
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["MKL_NUM_THREADS"] = "1"
+os.environ["NKI_NUM_THREADS"] = "1"
+os.environ["JAX_PLATFORMS"] = "cpu"
 
 import statistics
 import sys
@@ -28,6 +32,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from flash_attention import copied, eager_flash_attention, flash_attention, fresh, wide
 
 import nki
 import nki.isa as nisa
@@ -170,22 +175,6 @@ def small_tiles(a, b):
 # The same instructions on NumPy tiles -------------------------------------------------------------
 
 
-def fresh(shape: tuple[int, int], dtype: Any) -> Array:
-    tile = np.empty(shape, dtype)
-    tile.fill(np.nan)
-    return tile
-
-
-def wide(tile: Array) -> Array:
-    return tile if tile.dtype == F32 else tile.astype(np.float32)
-
-
-def copied(source: Array) -> Array:
-    tile = fresh(source.shape, source.dtype)
-    tile[...] = source
-    return tile
-
-
 def eager_matmul(lhsT: Array, rhs: Array) -> Array:
     K, M = lhsT.shape
     N = rhs.shape[1]
@@ -292,6 +281,10 @@ def cases(quick: bool) -> list[tuple[str, Any, Callable[..., Array], list[Array]
             found.append((f"softmax [{size},{size}]", softmax, eager_softmax, [a]))
             found.append((f"rmsnorm [{size},{size}]", rmsnorm, eager_rmsnorm, [a, a[:P]]))
             found.append((f"gelu chain [{size},{size}]", gelu_chain, eager_gelu_chain, [a, a]))
+        length = 1024 if quick else 4096
+        heads = [random(*shape, dtype=dtype) for shape in ((P, length), (P, length), (length, P))]
+        name = f"flash attention {length}x128"
+        found.append((name, flash_attention, eager_flash_attention, heads))
         for width in (16, 64, 256):
             small = [random(P, width, dtype=dtype) for _ in range(2)]
             name = f"{4 * SMALL_STEPS} ops [128,{width}]"
@@ -299,14 +292,68 @@ def cases(quick: bool) -> list[tuple[str, Any, Callable[..., Array], list[Array]
     return found
 
 
-def measure(kernel: Any, eager: Callable[..., Array], inputs: list[Array]) -> dict[str, float]:
+def peers(name: str, inputs: list[Array]) -> dict[str, Callable[[], Any]]:
+    """The same maths in torch and XLA, by name of the arm; whichever is installed."""
+    found: dict[str, Callable[[], Any]] = {}
+    maths = MATHS.get(name.split()[0])
+    if maths is None:
+        return found
+    try:
+        import torch
+    except ImportError:
+        pass
+    else:
+        torch.set_num_threads(1)
+        tensors = [torch.from_numpy(a.astype(np.float32)) for a in inputs]
+        if inputs[0].dtype == BF16:
+            tensors = [t.to(torch.bfloat16) for t in tensors]
+        found["torch"] = lambda: maths(torch, *tensors)
+    try:
+        import jax
+    except ImportError:
+        pass
+    else:
+        arrays = [jax.numpy.asarray(a) for a in inputs]
+        function = jax.jit(lambda *a: maths(jax.numpy, *a))
+        found["xla"] = lambda: function(*arrays).block_until_ready()
+    return found
+
+
+def _softmax(xp: Any, a: Any) -> Any:
+    powers = xp.exp(a - a.max(1)[0][:, None] if xp.__name__ == "torch" else a - a.max(1)[:, None])
+    return powers / powers.sum(1)[:, None]
+
+
+MATHS: dict[str, Callable[..., Any]] = {
+    "matmul": lambda xp, a, b: a.T @ b,
+    "softmax": _softmax,
+    "rmsnorm": lambda xp, a, g: a * ((a * a).mean(1)[:, None] + 1e-6) ** -0.5 * g[:1],
+    "gelu": lambda xp, a, b: _gelu(xp, a * b + 1.5),
+    "flash": lambda xp, q, k, v: _softmax(xp, (q.T @ k) * q.shape[0] ** -0.5) @ v,
+}
+"""By the first word of a case."""
+
+
+def _gelu(xp: Any, x: Any) -> Any:
+    return 0.5 * x * (1.0 + xp.tanh(0.7978845608 * (x + 0.044715 * x * x * x)))
+
+
+def execution(loaded: LoadedProgram, inputs: list[Array]) -> float:
+    """Seconds that execution alone takes."""
+    loaded.prepare(inputs)
+    return timed(loaded.execute)
+
+
+def measure(
+    name: str, kernel: Any, eager: Callable[..., Array], inputs: list[Array]
+) -> dict[str, float]:
     """Medians in milliseconds by arm."""
     first = timed(nki.simulate(kernel, backend="native"), *inputs)
     compiled = nki.compile(kernel, *inputs, target="trn2")
     program = compiled.program_for(inputs)
     native, numpy = (LoadedProgram(program, native=flag) for flag in (True, False))
     unchecked = LoadedProgram(program, check=False)
-    arms = {
+    arms = peers(name, inputs) | {
         "native": lambda: native.run(inputs),
         "unchecked": lambda: unchecked.run(inputs),
         "call": lambda: compiled(*inputs),
@@ -315,14 +362,15 @@ def measure(kernel: Any, eager: Callable[..., Array], inputs: list[Array]) -> di
     }
     for arm in arms.values():
         arm()
-    times: dict[str, list[float]] = {name: [] for name in arms}
+    times: dict[str, list[float]] = {arm: [] for arm in arms}
     started = time.perf_counter()
     while len(times["native"]) < 5 or (
         len(times["native"]) < 25 and time.perf_counter() - started < 2.0
     ):
-        for name, arm in arms.items():
-            times[name].append(timed(arm))
-    medians = {name: statistics.median(values) * 1e3 for name, values in times.items()}
+        for arm, function in arms.items():
+            times[arm].append(timed(function))
+        times.setdefault("exec", []).append(execution(native, inputs))
+    medians = {arm: statistics.median(values) * 1e3 for arm, values in times.items()}
     return medians | {"first": first * 1e3}
 
 
@@ -347,20 +395,21 @@ def main() -> None:
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     model, flags = cpu()
     print(f"{model}: {flags}; load {os.getloadavg()[0]:.1f}; NumPy {np.__version__}")
+    print("medians in ms; ratios are the time of a peer over ours: above 1, ours is faster")
     print(
-        "medians in ms; ratios are NumPy or eager time over native time: above 1, native is faster"
-    )
-    print(
-        f"{'kernel':25}{'':9}{'native':>8}{'no check':>9}{'call':>8}{'first':>8}"
-        f"{'numpy':>9}{'eager':>9} | {'numpy/run':>9}{'eager/run':>10}{'eager/call':>11}"
+        f"{'kernel':25}{'':9}{'exec':>8}{'native':>8}{'no check':>9}{'call':>8}{'first':>8}"
+        f"{'numpy':>9}{'eager':>9}{'torch':>8}{'xla':>8} | {'numpy/run':>9}{'eager/exec':>11}"
+        f"{'eager/call':>11}{'torch/exec':>11}{'xla/exec':>9}"
     )
     for name, kernel, eager, inputs in cases("--quick" in sys.argv):
-        t = measure(kernel, eager, inputs)
+        t = {"torch": float("nan"), "xla": float("nan")} | measure(name, kernel, eager, inputs)
         print(
-            f"{name:25}{inputs[0].dtype.name:9}{t['native']:8.2f}{t['unchecked']:9.2f}"
-            f"{t['call']:8.2f}{t['first']:8.1f}{t['numpy']:9.2f}{t['eager']:9.2f} | "
-            f"{t['numpy'] / t['native']:8.2f}x{t['eager'] / t['native']:9.2f}x"
-            f"{t['eager'] / t['call']:10.2f}x",
+            f"{name:25}{inputs[0].dtype.name:9}{t['exec']:8.2f}{t['native']:8.2f}"
+            f"{t['unchecked']:9.2f}{t['call']:8.2f}{t['first']:8.1f}{t['numpy']:9.2f}"
+            f"{t['eager']:9.2f}{t['torch']:8.2f}{t['xla']:8.2f} | "
+            f"{t['numpy'] / t['native']:8.2f}x{t['eager'] / t['exec']:10.2f}x"
+            f"{t['eager'] / t['call']:10.2f}x{t['torch'] / t['exec']:10.2f}x"
+            f"{t['xla'] / t['exec']:8.2f}x",
             flush=True,
         )
 

@@ -128,7 +128,7 @@ class LoadedProgram:
         self.native = native
         self._threads = threads
         self.barriers = Barriers()
-        self.replicated = Replicated(program)
+        self.replicated = Replicated(program) if check else None
         self._windows: list[WindowCache] = [{} for _ in program.cores]
         loaded = [self._load_core(number) for number in range(len(program.cores))]
         self.cores = [[preparation.stream for preparation in core] for core in loaded]
@@ -140,7 +140,6 @@ class LoadedProgram:
 
     def _load_core(self, number: int) -> list[Preparation]:
         core, state = self.program.cores[number], self.device.cores[number]
-        state.allocations = core.storages
         semaphores = (ctypes.c_int64 * int(self.device.target.semaphores.value))()
         preparations = []
         for engine in SEQUENCERS:
@@ -211,7 +210,8 @@ class LoadedProgram:
         if self.shadow is not None:
             self.shadow.reset()
         self.barriers.restart()
-        self.replicated.restart()
+        if self.replicated is not None:
+            self.replicated.restart()
         for streams in self.cores:
             for stream in streams:
                 stream.restart(loop_limit)

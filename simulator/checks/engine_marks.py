@@ -21,10 +21,12 @@ Key = tuple[Any, ...]
 
 
 class Effect(NamedTuple):
-    """Whether an instruction reads engine state, and whether it initialises all that it names."""
+    """Whether an instruction reads engine state, whether it initialises all that it names, and
+    whether it `overwrites` an operand that other uses of its row update."""
 
     reads: bool = False
     writes: bool = False
+    overwrites: bool = False
 
 
 _Says = Callable[[Sequence[Any]], Effect | None]
@@ -50,6 +52,11 @@ def _always(effect: Effect) -> _Says:
     return lambda values: effect
 
 
+def _product(values: Sequence[Any]) -> Effect:
+    """Of a multiplication: what PSUM holds counts when it accumulates."""
+    return Effect(reads=True, overwrites=not values[2])
+
+
 EFFECTS: dict[str, _Says] = {
     scalar.Activate.name: _command(5, _NONE),
     scalar.ActReadAccumulator.name: _always(_READS),
@@ -57,14 +64,20 @@ EFFECTS: dict[str, _Says] = {
     accumulate.TensorScalarReduce.name: _command(5, None),
     accumulate.Exponential.name: _command(3, None),
     tensor.LoadStationary.name: _always(_WRITES),
-    tensor.MultiplyMoving.name: _always(_READS),
+    tensor.LoadStationaryPairs.name: _always(_WRITES),
+    tensor.MultiplyMoving.name: _product,
+    tensor.MultiplyMovingOneZero.name: _product,
+    tensor.MultiplyMovingPairs.name: _product,
     tensor.TransposeStationary.name: _always(_READS),
 }
 """By row name; None where the marks have to be followed each time."""
 
 _TILES: dict[str, Callable[[Sequence[Any]], tuple[int, int]]] = {
     tensor.LoadStationary.name: lambda values: (values[1], values[2]),
+    tensor.LoadStationaryPairs.name: lambda values: (values[1], 0),
     tensor.MultiplyMoving.name: lambda values: (values[3], values[4]),
+    tensor.MultiplyMovingOneZero.name: lambda values: (values[3], values[4]),
+    tensor.MultiplyMovingPairs.name: lambda values: (values[3], 0),
     tensor.TransposeStationary.name: lambda values: (0, 0),
 }
 """The corner of the tile that a row uses; other rows use accumulate registers."""

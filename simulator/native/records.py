@@ -211,7 +211,7 @@ class Packing:
                 offset=window.offset,
                 base=address,
                 origin=window.offset,
-                lowest=window.floor - window.low,
+                lowest=-window.low,
                 highest=window.limit - window.high,
                 region_lowest=-_ANYWHERE,
                 region_highest=_ANYWHERE,
@@ -305,13 +305,9 @@ class Packing:
     ) -> dict[str, int] | None:
         """What has to be initialised, and what then is; None where Python has to follow."""
         row = instruction.row
-        reads, writes = [], []
-        for operand in placed:
-            reference = REFERENCE.words(operand=ctypes.addressof(operand.words))
-            if operand.position in row.reads:
-                reads += reference
-            if operand.position in row.writes:
-                writes += reference
+        reads: list[int] = []
+        writes: list[int] = []
+        overwrites = False
         if row.state:
             assert self._marks is not None
             first = (*row.writes, *row.reads)[0]
@@ -322,6 +318,7 @@ class Packing:
             if used is None:
                 return None
             region, effect = used
+            overwrites = effect.overwrites
             words = self._memory.words(
                 OPERAND.words(
                     region=region, region_lowest=-_ANYWHERE, region_highest=_ANYWHERE, full=1
@@ -330,6 +327,13 @@ class Packing:
             reference = REFERENCE.words(operand=ctypes.addressof(words))
             reads += reference * effect.reads
             writes += reference * effect.writes
+        for operand in placed:
+            reference = REFERENCE.words(operand=ctypes.addressof(operand.words))
+            written = operand.position in row.writes
+            if operand.position in row.reads and not (written and overwrites):
+                reads += reference
+            if written:
+                writes += reference
         return {
             **self._table("reads", reads, REFERENCE.size),
             **self._table("writes", writes, REFERENCE.size),
