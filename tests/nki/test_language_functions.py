@@ -392,3 +392,39 @@ def test_names_of_the_first_generation_say_what_to_write():
         assert part in str(caught.value)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         nl.nothing  # noqa: B018
+
+
+def test_truth_values():
+    a, b = (RNG.integers(0, 2, (4, 6)).astype(bool) for _ in range(2))
+    for body, expected in (
+        (nl.logical_and, a & b),
+        (nl.logical_xor, a ^ b),
+        (lambda x, y: nl.logical_not(x), ~a),
+        (nl.less, a < b),
+        (nl.maximum, a | b),
+        (lambda x, y: nl.where(x, y, x), np.where(a, b, a)),
+        (lambda x, y: nl.all(x, 1), a.all(axis=1, keepdims=True)),
+        (lambda x, y: nl.transpose(x), a.T),
+        (lambda x, y: nl.greater(nl.copy(x, nl.float32), 0.5, dtype=nl.bool_), a),
+        (lambda x, y: nl.ones((2, 3), nl.bool_), np.ones((2, 3), bool)),
+    ):
+        actual = run(body, a, b)
+        assert actual.dtype == bool
+        np.testing.assert_array_equal(actual, expected)
+    counted = run(lambda x, y: nl.sum(x, 1, dtype=nl.float32), a, b)
+    np.testing.assert_array_equal(counted, a.sum(axis=1, keepdims=True))
+    assert run(lambda x, y: nl.add(x, nl.copy(y, nl.int16)), a, b).dtype == np.int16
+
+
+def test_tfloat32_has_ten_bits():
+    x = random(4, 50)
+
+    def body(a):
+        tile = nl.copy(a, dtype=nl.tfloat32)
+        assert nl.exp(tile).dtype == "tfloat32"
+        return nl.copy(nl.exp(tile), dtype=nl.float32)
+
+    short = run(lambda a: nl.copy(nl.copy(a, dtype=nl.tfloat32), dtype=nl.float32), x)
+    assert not np.any(short.view(np.uint32) & 0x1FFF)
+    np.testing.assert_allclose(short, x, rtol=2.0**-11)
+    np.testing.assert_allclose(run(body, x), np.exp(short), rtol=2.0**-10)
