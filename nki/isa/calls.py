@@ -238,11 +238,12 @@ def _as_register(name: str, value: Any) -> Any:
 
 
 def _as_member(members: type[Enum]) -> Callable[[str, Any], Any]:
-    """The member of an enumeration that a number stands for, as kernels of NKI 0.2 write it."""
-    by_value = {member.value: member for member in members if type(member.value) is int}
+    """The member of an enumeration that a number or text stands for, as older kernels write it
+    (`perf_mode="double_row"`)."""
+    by_value = {member.value: member for member in members}
 
     def member(name: str, value: Any) -> Any:
-        return by_value.get(value, value) if type(value) is int else value
+        return by_value.get(value, value) if type(value) in (int, str) else value
 
     return member
 
