@@ -11,12 +11,12 @@ from isa.access import AccessPattern
 from isa.alu import ACTIVATIONS, ALU
 from isa.cost import quantities
 from isa.enums import DgeMode, Engine, Memory, OobMode, ReduceCommand
-from isa.machine import control, dma, elementwise, gpsimd, scalar, tensor, vector
+from isa.machine import control, dma, elementwise, gpsimd, mx, scalar, tensor, vector
 from isa.spec import MACHINE_INSTRUCTIONS, Instruction
 from isa.target import TARGETS
 
 V, A, G, PE = Engine.vector, Engine.scalar, Engine.gpsimd, Engine.tensor
-BF16, FP32 = "bfloat16", "float32"
+BF16, FP32, X4 = "bfloat16", "float32", "float8_e4m3fn_x4"
 MEASUREMENTS = Path(__file__).parents[3] / "shared" / "facts" / "trn2_primitive_timings.csv"
 
 
@@ -50,6 +50,11 @@ def activate(dst, src, function="exp", bias=None):
 
 def multiply(n, dtype):
     return use(tensor.MultiplyMoving, PE, psum(n), sbuf(n, dtype), True, 0, 0)
+
+
+def pairs(n):
+    """[128, 2, n] in fp8."""
+    return AccessPattern(Memory.sbuf, "float8_e4m3", 0, ((n, 2), (1, n)), 0, 128)
 
 
 # (instruction, cycles on gen2, on gen3) as documented: `nki.isa` costs of release 2.26, and
@@ -90,6 +95,24 @@ DOCUMENTED = {
     "load stationary": (use(tensor.LoadStationary, PE, sbuf(128, BF16), 0, 0), 32, 32),
     "transpose bf16": (use(tensor.TransposeStationary, PE, psum(128, BF16)), 128, 128),
     "transpose fp32": (use(tensor.TransposeStationary, PE, psum(128)), 512, 256),
+    "matmul fp32 zeros and ones": (
+        use(tensor.MultiplyMovingOneZero, PE, psum(512), sbuf(512), True, 0, 0), 1024, 1024
+    ),
+    "matmul fp8 pairs": (
+        use(tensor.MultiplyMovingPairs, PE, psum(512), pairs(512), True, 0), 512, 512
+    ),
+    "load fp8 pairs": (use(tensor.LoadStationaryPairs, PE, pairs(128), 0), 32, 32),
+    "transpose bf16 by matmul": (
+        use(tensor.TransposeMoving, PE, psum(128, BF16), sbuf(128, BF16), False, 0, 0), 128, 128
+    ),
+    "matmul mx": (
+        use(mx.MultiplyMovingMx, PE, psum(512), sbuf(512, X4), sbuf(512, "uint8"), True, 0),
+        512, 512
+    ),
+    "load mx": (use(mx.LoadStationaryMx, PE, sbuf(128, X4), sbuf(128, "uint8"), 0), 32, 32),
+    "quantize mx": (
+        use(mx.QuantizeMx, V, sbuf(512, X4), sbuf(2048, BF16), sbuf(512, "uint8")), 512, 512
+    ),
 }  # fmt: skip
 
 
