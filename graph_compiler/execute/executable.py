@@ -26,11 +26,11 @@ from graph_compiler.hlo.operators import operator
 from graph_compiler.hlo.operators.row import subject
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from isa.errors import NeuronError
-from simulator.native.library import library
+from simulator.native.library import Library, library
 from simulator.native.object_cache import Cache
 
 if TYPE_CHECKING:
-    from graph_compiler.hlo.graph import Module
+    from graph_compiler.hlo.graph import Instruction, Module
 
 ITERATIONS = 1 << 28
 """Jumps of one run after which its loops count as endless."""
@@ -179,11 +179,18 @@ def _generator() -> str:
 
 
 class Executable:
-    """A module ready to run. `from_disk`: whether its plan was there already."""
+    """A module ready to run. `from_disk`: whether its plan was there already; `arena_bytes`: memory
+    beyond inputs, outputs and constants.
 
-    def __init__(self, module: Module, store: Cache | None = None) -> None:
+    `plans` and `functions` are where plans are kept and kernels compiled, by default those of this
+    user and process.
+    """
+
+    def __init__(
+        self, module: Module, plans: Cache | None = None, functions: Library | None = None
+    ) -> None:
         self._module = module
-        cache_ = store or Cache("graph-" + _generator())
+        cache_ = plans or Cache("graph-" + _generator())
         name = structure_digest(module)
         stored = cache_.read(name)
         self.from_disk = stored is not None
@@ -193,8 +200,8 @@ class Executable:
         else:
             plan, kernels = planned(module)
             cache_.write(name, marshal.dumps(plan))
-        functions = library()
-        assert functions is not None
+        functions = functions or library()
+        assert functions is not None, "without LLVM the evaluator runs graphs"
         code = ProgramCode(f"{_generator()} {plan['kernels']}", kernels)
         try:
             self._run = functions.function(code)
@@ -262,6 +269,15 @@ class Executable:
                         return outputs
                     self._on_host(host, arrays, evaluator)
 
+    @property
+    def host_instructions(self) -> list[str]:
+        """Names of the instructions that have no native form and run through the operator table."""
+        return [self._instruction(host[0]).name for host in self._hosts.values()]
+
+    def _instruction(self, place: tuple[int, int]) -> Instruction:
+        computation, position = place
+        return self._module.computations[computation].instructions[position]
+
     @staticmethod
     def _check(state: Any) -> None:
         if state[3] < 0:
@@ -270,8 +286,8 @@ class Executable:
             )
 
     def _on_host(self, host: Any, arrays: list[Array], evaluator: Evaluator) -> None:
-        (computation, position), operand_views, result_views = host
-        instruction = self._module.computations[computation].instructions[position]
+        place, operand_views, result_views = host
+        instruction = self._instruction(place)
         values = [self._view(view, arrays) for view in operand_views]
         operands, taken = [], 0
         for operand in instruction.operands:
