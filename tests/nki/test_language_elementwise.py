@@ -254,6 +254,28 @@ def test_32_bit_integers_are_added_exactly():
     np.testing.assert_array_equal(run(nl.add, LARGE[:, :2], column), LARGE[:, :2] + column)
 
 
+@pytest.mark.parametrize("name", ["mod", "fmod"])
+@pytest.mark.parametrize("dtype", ["int32", "uint32"])
+def test_remainders_of_32_bit_integers_are_exact(dtype, name):
+    limits = np.iinfo(dtype)
+    x, y = (RNG.integers(limits.min, limits.max, (64, 90), dtype, endpoint=True) for _ in range(2))
+    y >>= RNG.integers(0, 31, y.shape).astype(dtype)
+    x[:, :30] >>= RNG.integers(0, 31, (64, 30)).astype(dtype)
+    y[y == 0] = 1
+    y[:2, :4], y[2:4, :4], x[:4, :2], x[:4, 2:4] = (
+        limits.max,
+        limits.min or 3,
+        limits.min,
+        limits.max,
+    )
+    np.testing.assert_array_equal(run(getattr(nl, name), x, y), getattr(np, name)(x, y))
+    for number in (1, 7, 1000003):
+        actual = run(lambda a, n=number: getattr(nl, name)(a, n), x)
+        np.testing.assert_array_equal(actual, getattr(np, name)(x, np.array(number, dtype)))
+    as_float = run(lambda a, b: getattr(nl, name)(a, b, dtype=nl.float32), x, y)
+    np.testing.assert_array_equal(as_float, getattr(np, name)(x, y).astype(np.float32))
+
+
 # Operands
 
 

@@ -20,7 +20,7 @@ from nki.language.tensor import NkiTensor
 Unary = Callable[[Emitter, NkiTensor, str], NkiTensor]
 Binary = Callable[[Emitter, Any, Any, Any], NkiTensor]
 
-_EXACT = ("int32", "uint32")
+EXACT = ("int32", "uint32")
 """Dtypes whose values fp32 does not hold, and the GpSimd engine computes with."""
 
 
@@ -85,10 +85,10 @@ def _number(value: Any) -> Any:
 
 def _exactly(data: NkiTensor, operand: Any) -> bool:
     """Whether both operands are 32-bit integers, whose arithmetic fp32 would round."""
-    if data.dtype not in _EXACT:
+    if data.dtype not in EXACT:
         return False
     if isinstance(operand, NkiTensor):
-        return operand.dtype in _EXACT
+        return operand.dtype in EXACT
     row = DTYPES[data.dtype]
     return operand == operand // 1 and row.lowest <= operand <= row.largest
 
@@ -145,7 +145,7 @@ def _bits(
 
 def _same_bits(e: Emitter, tile: NkiTensor, dtype: str) -> NkiTensor:
     """A tile of integers in a dtype that is at least as wide: the values, or 32-bit patterns."""
-    if tile.dtype in _EXACT and dtype in _EXACT:
+    if tile.dtype in EXACT and dtype in EXACT:
         return tile.view(dtype)
     return e.converted(tile, dtype)
 
@@ -171,7 +171,7 @@ def exact_or(integers: Binary, left: int | None, right: int | None, other: Unary
     """
 
     def lower(e: Emitter, x: NkiTensor, dtype: str) -> NkiTensor:
-        if x.dtype not in _EXACT:
+        if x.dtype not in EXACT:
             return other(e, x, dtype)
         return integers(e, x if left is None else left, x if right is None else right, dtype)
 
@@ -196,7 +196,7 @@ def absolute(e: Emitter, x: NkiTensor, dtype: str) -> NkiTensor:
     """|x|; the greater of x and -x for 32-bit integers."""
     if DTYPES[x.dtype].kind is DTypeKind.unsigned:
         return copy(e, x, dtype)
-    if x.dtype not in _EXACT:
+    if x.dtype not in EXACT:
         result = e.result(x.shape, dtype)
         e.scalar(result, x, "abs")
         return result

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from nki.language.lowering.arithmetic import as_tile, is_integral, operands
+from nki.language.lowering.arithmetic import EXACT, as_tile, is_integral, operands
 from nki.language.lowering.emitter import Emitter, dtype_of
 from nki.language.lowering.promotion import promote
 from nki.language.tensor import NkiTensor
@@ -40,6 +40,8 @@ def fmod(e: Emitter, x: Any, y: Any, dtype: Any) -> NkiTensor:
     """The exact remainder of |x| by |y|, with the sign of x."""
     left, right, common = _tiles(e, x, y)
     wanted = dtype_of(dtype, common)
+    if common in EXACT:
+        return _integer_remainder(e, left, right, common, wanted, left)
     result = e.working(left.shape, wanted)
     _signed_remainder(e, result, left, right)
     return e.finish(result, wanted)
@@ -49,6 +51,8 @@ def mod(e: Emitter, x: Any, y: Any, dtype: Any) -> NkiTensor:
     """fmod, plus y where it is not zero and its sign is not that of y."""
     left, right, common = _tiles(e, x, y)
     wanted = dtype_of(dtype, common)
+    if common in EXACT:
+        return _integer_remainder(e, left, right, common, wanted, right)
     result = e.working(left.shape, wanted)
     _signed_remainder(e, result, left, right)
     sign, other, differ = e.part(left.shape), e.part(left.shape), e.part(left.shape, "uint8")
@@ -64,10 +68,68 @@ def mod(e: Emitter, x: Any, y: Any, dtype: Any) -> NkiTensor:
 def _tiles(e: Emitter, x: Any, y: Any) -> tuple[NkiTensor, NkiTensor, str]:
     """Both operands as SBUF tiles of one shape, and their promoted dtype."""
     data, operand, reverse = operands(e, x, y)
-    other = as_tile(e, operand, data, None)
     common = promote(data.dtype, operand.dtype) if isinstance(operand, NkiTensor) else data.dtype
+    whole = common in EXACT and not isinstance(operand, float)
+    other = as_tile(e, operand, data, common if whole else None)
     data = e.in_sbuf(data)
     return (other, data, common) if reverse else (data, other, common)
+
+
+def _integer_remainder(
+    e: Emitter, x: NkiTensor, y: NkiTensor, common: str, wanted: str, like: NkiTensor
+) -> NkiTensor:
+    """The remainder of 32-bit integers, y not 0, with the sign of `like`, which is x or y.
+
+    An fp32 quotient is within 2**9 of the exact one, that of the remainder it leaves within 1; the
+    GpSimd engine multiplies and subtracts modulo 2**32.
+    """
+    shape = x.shape
+    x, y, like = (e.converted(tile, common) for tile in (x, y, like))
+    inverse = e.part(shape)
+    e.scalar(inverse, y, "add", 0.0)
+    e.invert(inverse, inverse)
+    rest = _less_multiple(e, x.view("int32"), x, inverse, y)
+    rest = _less_multiple(e, rest, rest, inverse, y)
+    # It is at most half of y in size; where its sign is wrong, y brings it to the other side.
+    opposite, wrong = e.part(shape, "int32"), e.part(shape, "uint8")
+    if common == "uint32":
+        e.scalar(wrong, rest, "less", 0.0)
+        e.tensors(opposite, rest, "add", y.view("int32"))
+        e.choose(rest, opposite, wrong)
+        return e.finish(_as_result(e, rest.view(common), wanted), wanted)
+    signs, towards = e.part(shape, "int32"), e.part(shape, "uint8")
+    e.tensors(signs, rest, "bitwise_xor", like)
+    e.scalar(signs, signs, "less", 0.0)
+    e.scalar_then_tensor(wrong, rest, "not_equal", 0.0, "multiply", signs)
+    e.tensors(signs, rest, "bitwise_xor", y)
+    e.scalar(towards, signs, "less", 0.0)
+    e.tensors(opposite, rest, "subtract", y)
+    other = e.part(shape, "int32")
+    e.tensors(other, rest, "add", y)
+    e.choose(opposite, other, towards)
+    e.choose(rest, opposite, wrong)
+    return e.finish(_as_result(e, rest, wanted), wanted)
+
+
+def _less_multiple(
+    e: Emitter, rest: NkiTensor, value: NkiTensor, inverse: NkiTensor, y: NkiTensor
+) -> NkiTensor:
+    """rest - n * y modulo 2**32, n the integer nearest to value * inverse in fp32."""
+    quotient, multiple, result = e.part(y.shape), e.part(y.shape, "int32"), e.part(y.shape, "int32")
+    e.tensors(quotient, value, "multiply", inverse)
+    e.copy(multiple.view(value.dtype), quotient)
+    e.tensors(multiple, multiple, "multiply", y.view("int32"))
+    e.tensors(result, rest, "subtract", multiple)
+    return result
+
+
+def _as_result(e: Emitter, value: NkiTensor, wanted: str) -> NkiTensor:
+    """An intermediate as the result, or left to be converted into it."""
+    if value.dtype != wanted:
+        return value
+    result = e.result(value.shape, wanted)
+    e.copy(result, value)
+    return result
 
 
 def _factor(e: Emitter, y: NkiTensor) -> NkiTensor:

@@ -148,6 +148,7 @@ _BINARY = (
         example=("[[7, -7, 7]]", "[[3, 3, -3]]", "[[ 1. -1.  1.]]"),
         binary=division.fmod,
         domain="|x| < 2**21 |y|, and NaN elsewhere",
+        note="Of int32 and uint32 tiles exact for all x and all y but 0.",
     ),
     Function(
         name="mod",
@@ -155,6 +156,7 @@ _BINARY = (
         example=("[[7, -7, 7]]", "[[3, 3, -3]]", "[[ 1.  2. -2.]]"),
         binary=division.mod,
         domain="|x| < 2**21 |y|, and NaN elsewhere",
+        note="Of int32 and uint32 tiles exact for all x and all y but 0.",
     ),
     _comparison("equal", "==", "[[0. 1. 0.]]"),
     _comparison("not_equal", "!=", "[[1. 0. 1.]]"),
