@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -428,7 +429,19 @@ def _profile(kernel: Kernel, /, *args: Any, **kwargs: Any) -> tuple[Any, Profile
 @user_frames
 def _run_device(kernel: Kernel, /, *args: Any, **kwargs: Any) -> Any:
     arguments = bind_arguments(kernel.function, args, kwargs)
+    if _has_replica_group(arguments):
+        from nki.collectives.ranks import same_on_all_ranks
+
+        return same_on_all_ranks(kernel, arguments)
     return kernel.compiled(arguments)(*arrays_in(arguments))
+
+
+def _has_replica_group(arguments: dict[str, Any]) -> bool:
+    """Whether a kernel is for several ranks, all of which get these arguments."""
+    module = sys.modules.get("nki.collectives.group")
+    return module is not None and any(
+        isinstance(value, module.ReplicaGroup) for value in arguments.values()
+    )
 
 
 @user_frames

@@ -1,5 +1,36 @@
-"""`nki.collectives`: communication between the ranks of a distributed kernel."""
+"""`nki.collectives`: communication between the ranks of a distributed kernel.
+
+`simulate_ranks` runs the ranks in one process; the rest is what their kernels call.
+"""
 
 from nki.collectives.group import ReplicaGroup
+from nki.collectives.operations import (
+    all_gather,
+    all_gather_v,
+    all_reduce,
+    all_to_all,
+    all_to_all_v,
+    collective_permute,
+    collective_permute_implicit,
+    collective_permute_implicit_current_processing_rank_id,
+    collective_permute_implicit_reduce,
+    rank_id,
+    reduce_scatter,
+)
+from nki.collectives.ranks import simulate_ranks
 
-__all__ = ["ReplicaGroup"]
+__all__ = [
+    "ReplicaGroup",
+    "all_gather",
+    "all_gather_v",
+    "all_reduce",
+    "all_to_all",
+    "all_to_all_v",
+    "collective_permute",
+    "collective_permute_implicit",
+    "collective_permute_implicit_current_processing_rank_id",
+    "collective_permute_implicit_reduce",
+    "rank_id",
+    "reduce_scatter",
+    "simulate_ranks",
+]

@@ -1,0 +1,148 @@
+"""What collective operations accept (SDK nki/api/nki/collectives/__init__.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from isa.errors import NeuronError
+from isa.target import Target
+from nki.language.tensor import NkiTensor
+
+_COMBINE: dict[str, Callable[[Any, Any], Any]] = {
+    "add": np.add,
+    "minimum": np.minimum,
+    "maximum": np.maximum,
+}
+
+_CHANNELS = 4
+"""Most channels of a ring."""
+
+
+def check_op(op: Any) -> Callable[[Any, Any], Any]:
+    """The NumPy function of a reduction: nl.add, nl.minimum or nl.maximum."""
+    found = _COMBINE.get(str(getattr(op, "name", getattr(op, "__name__", op))))
+    if found is None:
+        raise NeuronError(
+            "operator-not-allowed",
+            what=f"op is {op!r}, expected nl.add, nl.minimum or nl.maximum",
+        )
+    return found
+
+
+def check_priority(priority: Any, target: Target) -> None:
+    """None, or 0 to 3 from gen4 on."""
+    if priority is None:
+        return
+    if target.generation < 4:
+        raise NeuronError(
+            "generation",
+            what=f"priority={priority} on {target.name}",
+            why="DMA priorities exist from NeuronCore-v4 on.",
+        )
+    if priority not in range(4):
+        raise NeuronError("value-not-allowed", what=f"priority is {priority!r}, expected 0 to 3")
+
+
+def one(what: str, *lists: Sequence[NkiTensor]) -> None:
+    """Each list has exactly one tensor."""
+    for tensors in lists:
+        if len(tensors) != 1:
+            raise NeuronError(
+                "value-not-allowed", what=f"{what} takes one tensor, it got {len(tensors)}"
+            )
+
+
+def check_counts(what: str, channel_ids: Sequence[int], *channels: Sequence[Any]) -> None:
+    """As many tensor lists of one tensor as channels, which are 0, 1, ..."""
+    if list(channel_ids) != list(range(len(channel_ids))) or len(channel_ids) > _CHANNELS:
+        raise NeuronError(
+            "value-not-allowed",
+            what=f"{what}: channel_ids is {list(channel_ids)}, expected 0, 1, ... in order, at "
+            f"most {_CHANNELS}",
+        )
+    for lists in channels:
+        if len(lists) != len(channel_ids):
+            raise NeuronError(
+                "value-not-allowed",
+                what=f"{what}: {len(lists)} tensor lists for {len(channel_ids)} channels",
+            )
+        one(what, *lists)
+
+
+def check_memory(
+    what: str, srcs: Sequence[NkiTensor], dsts: Sequence[NkiTensor], hbm_only: bool = False
+) -> None:
+    """As many sources as destinations, all in HBM, or one of each in SBUF."""
+    if len(srcs) != len(dsts) or not srcs:
+        raise NeuronError(
+            "value-not-allowed",
+            what=f"{what}: {len(srcs)} sources and {len(dsts)} destinations",
+        )
+    on_chip = [tensor for tensor in (*srcs, *dsts) if tensor.on_chip]
+    if on_chip and (hbm_only or len(on_chip) < 2 * len(srcs) or len(srcs) > 1):
+        raise NeuronError(
+            "wrong-memory",
+            what=f"{what}: {on_chip[0].name!r} is in {on_chip[0].buffer.value}",
+            why="All tensors are in HBM; where SBUF is supported, one source and one destination "
+            "may both be there.",
+            hint="Copy it with nisa.dma_copy.",
+        )
+
+
+def check_dimension(
+    what: str, tensors: Sequence[NkiTensor], dimension: Any, on_chip: tuple[int, ...]
+) -> None:
+    """`collective_dim`: 0, or for SBUF tensors one of `on_chip`."""
+    for tensor in tensors:
+        allowed = on_chip if tensor.on_chip else (0,)
+        if dimension not in allowed or dimension >= tensor.ndim:
+            raise NeuronError(
+                "value-not-allowed",
+                what=f"{what}: collective_dim is {dimension!r}, expected "
+                + " or ".join(map(str, allowed)),
+            )
+
+
+def check_sizes(
+    what: str,
+    srcs: Sequence[NkiTensor],
+    dsts: Sequence[NkiTensor],
+    larger: int,
+    smaller: int,
+    parts: int = 1,
+) -> None:
+    """Equal data types; `smaller` times src has as many elements as `larger` times dst; dimension 0
+    of src splits into `larger` (or `parts`) parts."""
+    for src, dst in zip(srcs, dsts):
+        fits = src.dtype == dst.dtype and src.size * smaller == dst.size * larger
+        if not fits or src.shape[0] % max(larger, parts):
+            raise NeuronError(
+                "shape-mismatch",
+                what=f"{what}: src {src.dtype}{list(src.shape)}, dst {dst.dtype}{list(dst.shape)}",
+            )
+
+
+def check_pairs(pairs: Sequence[tuple[int, int]]) -> dict[int, int]:
+    """The source of every target; a rank sends once and receives once."""
+    sources = {target: source for source, target in pairs}
+    if len(sources) != len(pairs) or len(set(sources.values())) != len(pairs):
+        raise NeuronError(
+            "value-not-allowed",
+            what=f"source_target_pairs is {list(pairs)}: a rank occurs twice on one side",
+        )
+    return sources
+
+
+__all__ = [
+    "check_counts",
+    "check_dimension",
+    "check_memory",
+    "check_op",
+    "check_pairs",
+    "check_priority",
+    "check_sizes",
+    "one",
+]

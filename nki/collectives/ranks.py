@@ -1,0 +1,151 @@
+"""Ranks of a distributed kernel in one process: a thread each, which meet at collectives."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar, copy_context
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from isa.errors import NeuronError
+from nki.collectives.group import ReplicaGroup
+from nki.errors import user_frames
+
+
+class World:
+    """The ranks that run together, and what they have brought to their meetings so far."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._changed = threading.Condition()
+        self._brought: dict[tuple[Any, int], dict[int, Any]] = {}
+        self._counts: dict[tuple[Any, int], int] = {}
+        self._ended: set[int] = set()
+
+    def meet(self, rank: int, members: tuple[int, ...], what: str, parcel: Any) -> dict[int, Any]:
+        """What every rank of `members` brings to its meeting of this kind and number. Waits for
+        all of them. Raises deadlock when one of them has ended without."""
+        with self._changed:
+            number = self._counts.get(((what, members), rank), 0)
+            self._counts[(what, members), rank] = number + 1
+            brought = self._brought.setdefault(((what, members), number), {})
+            brought[rank] = parcel
+            self._changed.notify_all()
+            while len(brought) < len(members):
+                missing = [m for m in members if m not in brought and m in self._ended]
+                if missing:
+                    raise NeuronError(
+                        "deadlock",
+                        what=f"rank {rank} waits in {what}, rank {missing[0]} does not come",
+                        why="Every rank of a group takes part in each of its collectives.",
+                        hint="Call the collective on all ranks of the replica group, in the same "
+                        "order.",
+                    )
+                self._changed.wait()
+            return brought
+
+    def end(self, rank: int) -> None:
+        """A rank has ended; who waits for it learns that."""
+        with self._changed:
+            self._ended.add(rank)
+            self._changed.notify_all()
+
+
+class Place(NamedTuple):
+    """A rank and the world that it is in."""
+
+    rank: int
+    world: World
+
+
+_PLACE: ContextVar[Place | None] = ContextVar("rank", default=None)
+
+
+def place() -> Place:
+    """Where the running kernel is: rank 0 of a world of one, unless `simulate_ranks` runs it."""
+    return _PLACE.get() or Place(0, World(1))
+
+
+@user_frames
+def simulate_ranks(kernel: Any, arguments: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """Run a kernel on several ranks in this process; the results of each, as a call returns them.
+
+    `arguments`: for each rank its arguments by parameter name. The ranks run eagerly, operation by
+    operation, each in a thread; collectives exchange data between them, and reduce in the order of
+    the ranks in their group. Raises the error of the first rank that failed; deadlock when a rank
+    ends while others wait for it.
+
+    >>> import numpy as np, nki, nki.collectives as ncc, nki.isa as nisa, nki.language as nl
+    >>> @nki.jit(platform_target="trn2")
+    ... def total(a, group):
+    ...     src = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     nisa.dma_copy(dst=src, src=a)
+    ...     ncc.all_reduce(srcs=[src], dsts=[out], replica_group=group, op=nl.add)
+    ...     return out
+    >>> group = ncc.ReplicaGroup([[0, 1]])
+    >>> ones = np.ones((1, 2), np.float32)
+    >>> ncc.simulate_ranks(total, [{"a": ones, "group": group}, {"a": 2 * ones, "group": group}])
+    [array([[3., 3.]], dtype=float32), array([[3., 3.]], dtype=float32)]
+    """
+    from nki.kernel import as_kernel, simulate
+
+    run = simulate(as_kernel(kernel), mode="eager")
+    world = World(len(arguments))
+    results: list[Any] = [None] * world.size
+    errors: dict[int, BaseException] = {}
+
+    def start(rank: int) -> Callable[[], None]:
+        def main() -> None:
+            _PLACE.set(Place(rank, world))
+            try:
+                results[rank] = run(**arguments[rank])
+            except BaseException as error:
+                errors[rank] = error
+            finally:
+                world.end(rank)
+
+        return main
+
+    threads = [
+        threading.Thread(target=copy_context().run, args=(start(rank),), name=f"rank {rank}")
+        for rank in range(world.size)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        # A rank that waited in vain fails because another one did.
+        raise min(errors.items(), key=lambda item: (_is_deadlock(item[1]), item[0]))[1]
+    return results
+
+
+def _is_deadlock(error: BaseException) -> bool:
+    return isinstance(error, NeuronError) and error.code == "deadlock"
+
+
+def ranks_of(arguments: Mapping[str, Any]) -> int:
+    """How many ranks the replica groups among the arguments of a kernel imply; 1 without any."""
+    groups = [value for value in arguments.values() if isinstance(value, ReplicaGroup)]
+    return max((group.ranks for group in groups), default=1)
+
+
+def same_on_all_ranks(kernel: Any, arguments: Mapping[str, Any]) -> Any:
+    """The result of rank 0 when every rank of the arguments' replica groups gets the same
+    arguments; rank 0's arrays are the given ones, and change in place."""
+    from nki.trace.call import is_array, map_tensors
+
+    def copied(value: Any, name: str) -> Any:
+        return np.array(value) if is_array(value) else value
+
+    others = [
+        {name: map_tensors(value, name, copied) for name, value in arguments.items()}
+        for _ in range(1, ranks_of(arguments))
+    ]
+    return simulate_ranks(kernel, [arguments, *others])[0]
+
+
+__all__ = ["Place", "World", "place", "ranks_of", "same_on_all_ranks", "simulate_ranks"]
