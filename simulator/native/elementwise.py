@@ -92,7 +92,7 @@ class Map:
             def fetch(operand: int, lane: str) -> Value:
                 if together:
                     return f.load(places[operand], lane, width)
-                return f.gather(places[operand], steps[operand], lane, width)
+                return f.load_apart(places[operand], steps[operand], lane, width)
 
             remaining, free = iter(range(1, len(sizes))), iter(numbers)
             values = []
@@ -118,7 +118,7 @@ class Map:
             if together:
                 f.store(stored, places[0])
             else:
-                f.scatter(stored, places[0], steps[0])
+                f.store_apart(stored, places[0], steps[0])
             return result
 
         def row(pointers: Sequence[Value]) -> None:

@@ -196,7 +196,7 @@ class FunctionText:
     def store(self, value: Value, pointer: Value) -> None:
         self._lines.append(f"  store {value.type} {value.text}, ptr {pointer.text}, align 1")
 
-    def gather(self, pointer: Value, stride: Value, element: str, width: int) -> Value:
+    def load_apart(self, pointer: Value, stride: Value, element: str, width: int) -> Value:
         """A vector of elements that are `stride` bytes apart."""
         result = Value("poison", element, width)
         for lane in range(width):
@@ -206,7 +206,7 @@ class FunctionText:
             pointer = self.offset(pointer, stride)
         return result
 
-    def scatter(self, value: Value, pointer: Value, stride: Value) -> None:
+    def store_apart(self, value: Value, pointer: Value, stride: Value) -> None:
         """Write the lanes of a vector to places that are `stride` bytes apart."""
         for lane in range(value.width):
             text = f"extractelement {value.type} {value.text}, i32 {lane}"
