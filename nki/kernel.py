@@ -145,7 +145,7 @@ def as_kernel(kernel: Any) -> Kernel:
 
 
 @user_frames
-def jit(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
+def jit(fn: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
     """Make a kernel of a function: `@nki.jit`, `nki.jit(fn)`, or `@nki.jit(platform_target=...)`.
 
     `platform_target` names the target to compile for. Options of the vendor's tools that have no
@@ -165,10 +165,10 @@ def jit(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     array([[5., 5., 5.]], dtype=float32)
     """
     if fn is None:
-        return functools.partial(jit, **options)
+        return functools.partial(jit, **kwargs)
     if isinstance(fn, Kernel):
         return fn
-    return Kernel(fn, target=options.get("platform_target"))
+    return Kernel(fn, target=kwargs.get("platform_target"))
 
 
 @user_frames
