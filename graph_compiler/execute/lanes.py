@@ -162,16 +162,10 @@ def _is_finite(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
 
 
 def _leading_zeros(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
+    (value,) = x
+    suffix = f"v{value.width}{value.element}" if value.width else value.element
     flag = Value("false", "i1")
-    function = (
-        f"@llvm.ctlz.v{x[0].width}{x[0].element}" if x[0].width else (f"@llvm.ctlz.{x[0].element}")
-    )
-    f.declare(function, f"declare {x[0].type} {function}({x[0].type}, i1)")  # type: ignore[attr-defined]
-    return f.raw(  # type: ignore[attr-defined, no-any-return]
-        f"call {x[0].type} {function}({x[0].type} {x[0].text}, i1 {flag.text})",
-        x[0].element,
-        x[0].width,
-    )
+    return f.call(f"llvm.ctlz.{suffix}", value.element, value.width, value, flag)
 
 
 def _rsqrt(f: FunctionText, x: Sequence[Value], step: Step) -> Value:

@@ -212,7 +212,7 @@ class _Emitter:
         stride = self.last[operand] * size
         place = f.offset(pointers[operand], f.at(index, stride))
         if self.last[operand] != 1:
-            stored = f.gather(place, stride, element, width, part)
+            stored = f.load_spaced(place, stride, element, width, part)
         elif part is None:
             stored = f.load(place, element, width)
         else:
@@ -228,7 +228,7 @@ class _Emitter:
         stride = self.last[0] * size
         place = f.offset(pointers[0], f.at(index, stride))
         if self.last[0] != 1:
-            f.scatter(stored, place, stride, part)
+            f.store_spaced(stored, place, stride, part)
         elif part is None:
             f.store(stored, place)
         else:
@@ -396,7 +396,7 @@ class _Emitter:
                 stride = self.last[0] * self.sizes[0]
                 place = f.offset(pointers[0], f.at(start, stride))
                 if self.last[0] != 1:
-                    f.scatter(stored, place, stride, last)
+                    f.store_spaced(stored, place, stride, last)
                 elif last is None:
                     f.store(stored, place)
                 else:

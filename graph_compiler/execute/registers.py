@@ -68,7 +68,7 @@ class KernelText(FunctionText):
     def _pointers(self, pointer: Value, stride: int, width: int) -> list[Value]:
         return [self.offset(pointer, self.integer(stride * lane)) for lane in range(width)]
 
-    def gather(
+    def load_spaced(
         self, pointer: Value, stride: int, element: str, width: int, count: int | None
     ) -> Value:
         """Elements `stride` bytes apart; only the first `count`, where given, and zeros."""
@@ -83,7 +83,7 @@ class KernelText(FunctionText):
             )
         return result
 
-    def scatter(self, value: Value, pointer: Value, stride: int, count: int | None) -> None:
+    def store_spaced(self, value: Value, pointer: Value, stride: int, count: int | None) -> None:
         for lane, place in enumerate(self._pointers(pointer, stride, count or value.width)):
             self.store(self.lane(value, lane), place)
 
