@@ -1,4 +1,4 @@
-"""Functions of fp32 numbers as fixed sequences of fp32 and integer operations.
+"""Functions of floating-point numbers as fixed sequences of arithmetic and integer operations.
 
 Each is written once, over an `Arithmetic`, and evaluated on NumPy arrays or printed as LLVM; every
 operation is rounded once and nothing is contracted, so both give the same bits.
@@ -12,45 +12,57 @@ import numpy as np
 
 
 class Arithmetic(Protocol):
-    """Operations beyond the Python operators of the values: + - * on fp32, + - << >> on int32."""
+    """Operations beyond the Python operators of the values: + - * / on floating-point numbers, all
+    of one size, and + - << >> & | on signed integers of that size."""
 
     def real(self, value: float) -> Any:
-        """An fp32 constant."""
+        """A floating-point constant."""
 
     def integer(self, value: int) -> Any:
-        """An int32 constant."""
+        """An integer constant."""
 
     def clamp(self, value: Any, low: float, high: float) -> Any:
-        """The fp32 number between bounds that are not zero; NaN stays."""
+        """The number between bounds that are not zero; NaN stays."""
+
+    def less(self, left: Any, right: Any) -> Any:
+        """Truth values; NaN compare with nothing."""
+
+    def equal(self, left: Any, right: Any) -> Any:
+        """Truth values; NaN compare with nothing."""
+
+    def where(self, condition: Any, chosen: Any, other: Any) -> Any:
+        """One of two numbers, by a truth value."""
 
     def bits(self, value: Any) -> Any:
-        """The bit pattern of fp32 as int32."""
+        """The bit pattern of a number as an integer."""
 
     def from_bits(self, pattern: Any) -> Any:
-        """The fp32 number of a bit pattern."""
+        """The number of a bit pattern."""
 
     def scale(self, value: Any, number: Any, exponent: Any) -> Any:
-        """value * 2**exponent rounded once, for values of magnitude 1/2 to 2 and exponents from
-        -254 to 254. `number` is the exponent as fp32."""
+        """value * 2**exponent in fp32, rounded once, for values of magnitude 1/2 to 2 and
+        exponents from -254 to 254. `number` is the exponent as fp32."""
 
 
 class NumPyArithmetic:
-    """`Arithmetic` on float32 and int32 arrays."""
+    """`Arithmetic` on arrays of these types."""
 
-    real = np.float32
-    integer = np.int32
+    less = staticmethod(np.less)
+    equal = staticmethod(np.equal)
+    where = staticmethod(np.where)
 
-    @staticmethod
-    def clamp(value: Any, low: float, high: float) -> Any:
-        return np.maximum(np.minimum(value, np.float32(high)), np.float32(low))
+    def __init__(self, real: Any = np.float32, integer: Any = np.int32) -> None:
+        self.real = real
+        self.integer = integer
 
-    @staticmethod
-    def bits(value: Any) -> Any:
-        return value.view(np.int32)
+    def clamp(self, value: Any, low: float, high: float) -> Any:
+        return np.maximum(np.minimum(value, self.real(high)), self.real(low))
 
-    @staticmethod
-    def from_bits(pattern: Any) -> Any:
-        return pattern.view(np.float32)
+    def bits(self, value: Any) -> Any:
+        return value.view(self.integer)
+
+    def from_bits(self, pattern: Any) -> Any:
+        return pattern.view(self.real)
 
     def scale(self, value: Any, number: Any, exponent: Any) -> Any:
         return scale_in_two(self, value, exponent)

@@ -1,8 +1,8 @@
 """LLVM printer of scalar expressions: the same results as the NumPy printer, bit for bit.
 
 Elements are "float32", an integer type (wrapping), or an unsigned type for bit patterns. Nodes
-without an exact counterpart (transcendental functions but for exp, powers, remainders) are not
-covered; `covers` says so, and such operators stay with NumPy.
+without an exact counterpart (sines, arc tangents, powers, remainders) are not covered; `covers`
+says so, and such operators stay with NumPy.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from isa import scalar
 from isa.alu import ACTIVATIONS, ALU, Activation, AluOperator
 from isa.scalar import Expression, Relation
-from simulator import polynomial
+from simulator import double, polynomial
 from simulator.native.levels import GENERATING
 from simulator.native.text import FunctionText, Value
 
@@ -96,7 +96,7 @@ class _Lanes:
 
     @property
     def _prefix(self) -> str:
-        return "f" if self.value.element == "float" else ""
+        return "f" if self.value.element in ("float", "double") else ""
 
     def __add__(self, other: _Lanes) -> _Lanes:
         return self._binary(self._prefix + "add", other)
@@ -107,6 +107,15 @@ class _Lanes:
     def __mul__(self, other: _Lanes) -> _Lanes:
         return self._binary(self._prefix + "mul", other)
 
+    def __truediv__(self, other: _Lanes) -> _Lanes:
+        return self._binary("fdiv", other)
+
+    def __and__(self, other: _Lanes) -> _Lanes:
+        return self._binary("and", other)
+
+    def __or__(self, other: _Lanes) -> _Lanes:
+        return self._binary("or", other)
+
     def __lshift__(self, other: _Lanes) -> _Lanes:
         return self._binary("shl", other)
 
@@ -115,27 +124,38 @@ class _Lanes:
 
 
 class _Arithmetic:
-    """`simulator.polynomial.Arithmetic` that prints vectors of a width."""
+    """`simulator.polynomial.Arithmetic` that prints vectors of a width, of float or double."""
 
-    def __init__(self, f: FunctionText, width: int) -> None:
+    def __init__(self, f: FunctionText, width: int, number: str = "float") -> None:
         self.f = f
         self.width = width
+        self._number = number
+        self._integer = {"float": "i32", "double": "i64"}[number]
 
     def real(self, value: float) -> _Lanes:
-        return _Lanes(self.f, self.f.constant("float", value, self.width))
+        return _Lanes(self.f, self.f.constant(self._number, value, self.width))
 
     def integer(self, value: int) -> _Lanes:
-        return _Lanes(self.f, self.f.constant("i32", value, self.width))
+        return _Lanes(self.f, self.f.constant(self._integer, value, self.width))
+
+    def less(self, left: _Lanes, right: _Lanes) -> _Lanes:
+        return _Lanes(self.f, self.f.compare("fcmp olt", left.value, right.value))
+
+    def equal(self, left: _Lanes, right: _Lanes) -> _Lanes:
+        return _Lanes(self.f, self.f.compare("fcmp oeq", left.value, right.value))
+
+    def where(self, condition: _Lanes, chosen: _Lanes, other: _Lanes) -> _Lanes:
+        return _Lanes(self.f, self.f.select(condition.value, chosen.value, other.value))
 
     def clamp(self, value: _Lanes, low: float, high: float) -> _Lanes:
         below = _minimum(self.f, value.value, self.real(high).value)
         return _Lanes(self.f, _maximum(self.f, below, self.real(low).value))
 
     def bits(self, value: _Lanes) -> _Lanes:
-        return _Lanes(self.f, self.f.convert("bitcast", value.value, "i32"))
+        return _Lanes(self.f, self.f.convert("bitcast", value.value, self._integer))
 
     def from_bits(self, pattern: _Lanes) -> _Lanes:
-        return _Lanes(self.f, self.f.convert("bitcast", pattern.value, "float"))
+        return _Lanes(self.f, self.f.convert("bitcast", pattern.value, self._number))
 
     def scale(self, value: _Lanes, number: _Lanes, exponent: _Lanes) -> _Lanes:
         level = GENERATING.get()
@@ -160,6 +180,17 @@ def _polynomial(function: Callable[[polynomial.Arithmetic, Any], Any]) -> Print:
     return evaluate
 
 
+def _in_double(function: Callable[[polynomial.Arithmetic, Any], Any]) -> Print:
+    """A function of `simulator.double`."""
+
+    def evaluate(f: FunctionText, value: Value) -> Value:
+        wide = _Lanes(f, f.convert("fpext", value, "double"))
+        result = function(_Arithmetic(f, value.width, "double"), wide)
+        return f.convert("fptrunc", result.value, "float")
+
+    return evaluate
+
+
 _TRUTH: dict[type[Expression], Print] = {
     scalar.And: _operation("and"),
     scalar.Or: _operation("or"),
@@ -178,6 +209,11 @@ _REAL: dict[type[Expression], Print] = _TRUTH | {
     scalar.Negate: lambda f, value: f.unary("fneg", value),
     scalar.Absolute: lambda f, value: f.intrinsic("fabs", value),
     scalar.Exp: _polynomial(polynomial.exp),
+    scalar.Log: _in_double(double.log),
+    scalar.Log1p: _in_double(double.log1p),
+    scalar.Tanh: _in_double(double.tanh),
+    scalar.Erf: _in_double(double.erf),
+    scalar.Erfc: _in_double(double.erfc),
     scalar.Sqrt: lambda f, value: f.intrinsic("sqrt", value),
     scalar.Rsqrt: _rsqrt,
     scalar.Reciprocal: _reciprocal,
