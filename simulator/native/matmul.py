@@ -16,6 +16,7 @@ from isa.dtypes import BY_CODE, DTYPES
 from isa.enums import Engine
 from isa.machine import tensor
 from isa.spec import MachineInstruction
+from simulator.conversion import store
 from simulator.machine import StationaryTile
 from simulator.native.copy import convert_plan
 from simulator.native.elementwise import converting, map_plan, tile
@@ -36,7 +37,7 @@ from simulator.native.library import Function, library
 from simulator.native.plan import Bound, Call, Division, Job, Plan, address, words_type
 from simulator.native.table import compiled, plans
 from simulator.oracle.table import KERNELS
-from simulator.views import dtype_name, view_dtype
+from simulator.views import bits, dtype_name, view_dtype
 
 if TYPE_CHECKING:
     from simulator.machine import CoreState
@@ -399,20 +400,24 @@ class TransposePlan:
 
     def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
         """The call for this destination, if the loaded tile has its dtype; else NumPy converts."""
-        (dst,) = values
+        refuse = partial(KERNELS[tensor.TransposeStationary.name], state, *values)
+        return self.turned(state, values[0], (0, 0), refuse)
+
+    def turned(
+        self, state: CoreState, dst: Array | None, corner: Sequence[int], refuse: Call
+    ) -> Bound | None:
+        """The transposition of the tile at a corner, `refuse` where it is another one."""
         if dst is None:
             return None
-        held = _held(state, (0, 0))
+        held = _held(state, corner)
         code = DTYPES[dtype_name(dst)].code
         words = words_type(4)(held.image, *self._shape, code)
         turned = held.copy_as(self._shape, dst.dtype).T
         jobs = Job(self._expect, words), _inner(self._plan, state, dst, turned, 0, 0)
-        refuse = partial(KERNELS[tensor.TransposeStationary.name], state, dst)
         return UsingTile(jobs, held, refuse, held)
 
 
-@plans(tensor.TransposeStationary)
-def transpose_stationary(engine: Engine, dst: Array) -> TransposePlan | None:
+def _transpose_plan(dst: Array) -> TransposePlan | None:
     rows, block = dst.shape[0], blocking()
     if block is None or not dst.size or not converting(dst):
         return None
@@ -422,3 +427,52 @@ def transpose_stationary(engine: Engine, dst: Array) -> TransposePlan | None:
     if plan is None or expect is None:
         return None
     return TransposePlan(expect, plan, shape)
+
+
+@plans(tensor.TransposeStationary)
+def transpose_stationary(engine: Engine, dst: Array) -> TransposePlan | None:
+    return _transpose_plan(dst)
+
+
+class TransposeMovingPlan:
+    """How to run TransposeMoving for operands of one layout: as TransposeStationary where moving is
+    the identity, else by NumPy. What moving holds is looked at when the call runs."""
+
+    __slots__ = ("_identity", "_plan", "result")
+
+    def __init__(self, plan: TransposePlan, identity: Array) -> None:
+        self._plan = plan
+        self._identity = identity
+        self.result = None
+
+    def bind(self, state: CoreState, values: Sequence[Any]) -> Call | None:
+        """The call for these operands."""
+        dst, moving, _, *corner = values
+        numpy_kernel = partial(KERNELS[tensor.TransposeMoving.name], state, *values)
+        turned = None if moving is None else self._plan.turned(state, dst, corner, numpy_kernel)
+        if turned is None:
+            return None
+        identity, pattern = self._identity, bits(moving).reshape(self._identity.shape)
+
+        def call() -> None:
+            if np.array_equal(pattern, identity):
+                turned()
+            else:
+                numpy_kernel()
+
+        return call
+
+
+@plans(tensor.TransposeMoving)
+def transpose_moving(
+    engine: Engine, dst: Array, moving: Array, accumulate: bool, row: int, column: int
+) -> TransposeMovingPlan | None:
+    depth = moving.shape[0]
+    if accumulate or moving.size != depth * depth or not converting(moving) or moving.ndim != 2:
+        return None
+    plan = _transpose_plan(dst)
+    if plan is None or dst.size != depth * dst.shape[0]:
+        return None
+    identity = np.empty((depth, depth), moving.dtype)
+    store(identity, np.eye(depth, dtype=np.float32))
+    return TransposeMovingPlan(plan, bits(identity))

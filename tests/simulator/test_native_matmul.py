@@ -15,6 +15,7 @@ from isa.machine.tensor import (
     LoadStationary,
     LoadStationaryPairs,
     MultiplyMoving,
+    TransposeMoving,
     TransposeStationary,
 )
 from simulator import native
@@ -264,3 +265,27 @@ def test_parts_of_a_product(columns: int) -> None:
         results.append(dst.tobytes())
     assert len(set(results)) == 1
     assert len(divided) > 1 or columns < 96
+
+
+def test_transposing_by_a_moving_tile() -> None:
+    """An identity, then a permutation in the same memory; a value that NumPy refuses."""
+    rng = np.random.default_rng(15)
+    for dtype in ("bfloat16", "float32"):
+        source = patterns(rng, dtype, 33, 20)
+        state = loaded(source)
+        moving, dst = empty("bfloat16", 33, 33), empty(dtype, 20, 33)
+        values = (dst, moving, False, 0, 0)
+        assert is_native("TransposeMoving", Engine.tensor, values)
+        call = fixed(TransposeMoving, Engine.tensor, state, values, native=True)
+        for order in (np.arange(33), rng.permutation(33)):
+            moving[...] = np.eye(33)[:, order]
+            with quiet():
+                call()
+            np.testing.assert_array_equal(bits(dst), bits(source).T[:, order])
+        moving[3, 3] = 2
+        with pytest.raises(NeuronError) as caught:
+            call()
+        assert caught.value.code == "value-not-allowed"
+        wide = empty("float32", 20, 33)
+        moving[...] = np.eye(33)
+        assert_equal("TransposeMoving", wide, moving, False, 0, 0, state=loaded(source))
