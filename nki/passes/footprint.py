@@ -160,6 +160,10 @@ def _in_hbm(access: Access, tensor: Tensor, variables: frozenset[Register]) -> B
     for index, (start, extent) in enumerate(zip(starts, extents)):
         indirect = first and index == 0
         spans.append((start, extent) if _known(start, variables) and not indirect else None)
+    # A register that is known at run time only may reach over the end of its dimension, and the
+    # proof of the program takes such an access for the whole tensor.
+    if any(span is None for span in spans[first:]):
+        return WHOLE
     # A pattern that runs over the end of a dimension continues in the next row.
     for index in range(1, len(spans)):
         span = spans[index]

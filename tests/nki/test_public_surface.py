@@ -109,7 +109,7 @@ def test_launching_takes_what_is_documented(documented):
     assert all(default is not inspect.Parameter.empty for _, default in ours[len(simulate) :])
     (name, default), *rest = parameters(nki.jit)
     assert (name, default) == documented_parameters(documented["nki"]["jit"])[0]
-    assert [name for name, _ in rest] == ["**options"]
+    assert [name for name, _ in rest] == ["**kwargs"]
 
 
 def test_methods_of_tensors(documented):
