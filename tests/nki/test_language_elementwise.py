@@ -193,6 +193,15 @@ def test_every_function_of_two_tiles_takes_every_dtype(dtype):
                 assert_close(actual, np.asarray(exact, np.float64), 0, 0, name)
 
 
+@pytest.mark.parametrize("dtype", NUMPY)
+def test_powers_of_every_dtype(dtype):
+    x, y = (RNG.integers(0, 4, (8, 16)).astype(NUMPY[dtype]) for _ in range(2))
+    exact = x.astype(np.float64) ** y.astype(np.float64)
+    assert_close(run(nl.power, x, y), exact, 0)
+    assert_close(run(lambda a: nl.power(a, 2), x), x.astype(np.float64) ** 2, 0)
+    assert_close(run(lambda a: nl.power(2, a), x), 2.0 ** x.astype(np.float64), 0)
+
+
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_bits_of_every_integer_dtype(dtype):
     limits = np.iinfo(NUMPY[dtype])
