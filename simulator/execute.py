@@ -240,6 +240,9 @@ class LoadedProgram:
             if not stream.halted
         ]
         if waiting:
+            for number, stream in waiting:
+                if stream.issued:
+                    raise self._located(_absent(number, stream), stream)
             first = _culprit(waiting)
             lines = tuple(f"core {number}, {stream.waiting_for()}" for number, stream in waiting)
             raise NeuronError(
@@ -287,6 +290,21 @@ class LoadedProgram:
                     location,
                     self._location(tensor.location),
                 )
+
+
+def _absent(core: int, stream: Stream) -> NeuronError:
+    """The error of a core that waits for others which never come."""
+    instruction = stream.instructions[stream.pc]
+    place, cores = instruction.row.meeting(instruction.values, core)
+    others = ", ".join(str(other) for other in cores if other != core)
+    return NeuronError(
+        "deadlock",
+        f"Core {core} waits in {instruction.row.name} ({place}) for core {others}, which has ended "
+        "or waits elsewhere.",
+        why="Cores that wait for each other must all come, and pair in the order of their calls.",
+        hint="Call nisa.core_barrier and nisa.sendrecv equally often on every core, in the same "
+        "order.",
+    )
 
 
 def _culprit(waiting: list[tuple[int, Stream]]) -> Stream:

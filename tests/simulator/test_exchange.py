@@ -130,6 +130,46 @@ def test_a_partner_that_does_not_come(mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_a_partner_whose_loop_ends_earlier(mode):
+    """The counts are known on the device only."""
+
+    def kernel(a, counts):
+        core = nl.program_id(0)
+        tile, stop = load(a[core]), nisa.register_alloc()
+        nisa.register_load(stop, load(counts[nl.ds(core, 1), :]))
+        for _ in nl.dynamic_range(stop):
+            swap(tile, tile)
+        return share(tile)
+
+    a, counts = normal(310, (2, 8, 4)), np.array([[2], [3]], np.int32)
+    same(nki.simulate(nki.jit(kernel)[2], mode=mode)(a, counts[[0, 0]]), a)
+    error = refused(kernel, a, counts, mode=mode)
+    assert error.code == "deadlock"
+    assert "equally often" in error.hint
+    assert "ore 1 waits" in error.what
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "engine", [nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.tensor, nisa.engine.sync]
+)
+def test_a_barrier_on_any_engine_orders_shared_memory(engine, mode):
+    def kernel(a):
+        core = nl.program_id(0)
+        shared = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        result = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        for _ in range(2):
+            nisa.dma_copy(dst=shared[core], src=load(a[core]))
+            nisa.core_barrier(shared, cores=[0, 1], engine=engine)
+            nisa.dma_copy(dst=result[core], src=shared[1 - core])
+            nisa.core_barrier(data=result, cores=(0, 1), engine=engine)
+        return result
+
+    a = normal(311, (2, 8, 4))
+    same(nki.simulate(nki.jit(kernel)[2], mode=mode)(a), a[::-1])
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_pipes_in_another_order(mode):
     def kernel(a):
         core = nl.program_id(0)
