@@ -17,6 +17,7 @@ from isa.machine.tensor import LoadStationary
 from simulator import native
 from simulator.kernels import fixed
 from simulator.native import matmul, table
+from simulator.native.gemm import Multiply
 from simulator.native.gemm_image import Load
 from simulator.native.levels import Level, levels, of_host
 from simulator.native.library import Library, host_levels
@@ -128,3 +129,23 @@ def test_code_is_for_the_level(tmp_path: Path) -> None:
         folders.add(Library(level=chosen).folder)
     assert objects[0] != objects[1]
     assert len(folders) == 2
+
+
+@pytest.mark.parametrize("dtype", ("float32", "bfloat16"))
+def test_code_for_arm(dtype: str) -> None:
+    """Products have fused multiply-adds of vectors, and call nothing."""
+    llvm = pytest.importorskip("llvmlite.binding")
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    triple = "aarch64-unknown-linux-gnu"
+    try:
+        target = llvm.Target.from_triple(triple)
+    except RuntimeError:
+        pytest.skip("this LLVM has no code generator for ARM")
+    machine = target.create_target_machine(cpu="neoverse-n1", opt=2)
+    block = matmul.block_for(of_host(triple, "neoverse-n1", {}, ""))
+    module = llvm.parse_assembly(Multiply(dtype, dtype, True, block).text("multiply"))
+    module.verify()
+    code = machine.emit_assembly(module).splitlines()
+    assert sum("fmla" in line for line in code) >= block.rows * block.vectors
+    assert not [line for line in code if line.strip().startswith(("bl\t", "blr\t"))]
