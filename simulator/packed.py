@@ -38,16 +38,16 @@ def _lane_table(name: str) -> Array:
     return table
 
 
-def unpack(view: Array) -> Array:
-    """Packed elements [P, *free] as fp32 [P, n, 4]."""
+def lane_codes(view: Array) -> Array:
+    """Bit patterns [P, 4, n] of the values of packed elements [P, *free]."""
     name = dtype_name(view)
     width, lanes = lane_bits(name), DTYPES[name].lanes
     flat = np.ascontiguousarray(bits(view)).reshape(view.shape[0], -1)
     if width == 8:
         codes = flat.view(np.uint8).reshape(*flat.shape, lanes)
-    else:
-        codes = (flat[..., None] >> (width * np.arange(lanes, dtype=flat.dtype))) & (1 << width) - 1
-    return _lane_table(name)[codes]
+        return np.ascontiguousarray(codes.transpose(0, 2, 1))
+    shifts = (width * np.arange(lanes, dtype=flat.dtype))[:, None]
+    return ((flat[:, None, :] >> shifts) & (1 << width) - 1).astype(np.uint8)
 
 
 def pack(view: Array, values: Array) -> None:
@@ -79,12 +79,11 @@ def scales(view: Array, partitions: int) -> Array:
 def dequantized(view: Array, scale: Array) -> Array:
     """Packed [P, *free] times its scales, as a contraction: fp32 [4 P, n], the four values of a
     partition after one another."""
-    values = unpack(view)
-    partitions, columns, lanes = values.shape
-    grouped = values.reshape(-1, GROUP_PARTITIONS, columns, lanes)
-    scaled = grouped * scales(scale, partitions)[:, None, :, None]
-    ordered = scaled.reshape(partitions, columns, lanes).transpose(0, 2, 1)
-    return np.ascontiguousarray(ordered).reshape(partitions * lanes, columns)
+    values = _lane_table(dtype_name(view)).take(lane_codes(view))
+    partitions, lanes, columns = values.shape
+    grouped = values.reshape(-1, GROUP_PARTITIONS, lanes, columns)
+    grouped *= scales(scale, partitions)[:, None, None, :]
+    return values.reshape(partitions * lanes, columns)
 
 
 def quantize(dst: Array, scale: Array, values: Array) -> None:
@@ -94,10 +93,13 @@ def quantize(dst: Array, scale: Array, values: Array) -> None:
     largest_exponent = int(np.frexp(lane.largest)[1]) - 1
     partitions = values.shape[0]
     groups = values.reshape(partitions // GROUP_PARTITIONS, GROUP_PARTITIONS, -1, 4)
-    exponents = (np.ascontiguousarray(groups).view(np.uint32) >> 23) & 0xFF
-    most = exponents.max(axis=(1, 3)).astype(np.int32)
+    magnitudes = np.ascontiguousarray(groups).view(np.uint32) & 0x7FFFFFFF
+    # Slices: NumPy takes the maximum over a short last dimension 20 times as slowly.
+    first, second, third, fourth = (magnitudes[..., lane] for lane in range(4))
+    by_word = np.maximum(np.maximum(first, second), np.maximum(third, fourth))
+    most = (by_word.max(axis=1) >> 23).astype(np.int32)
     codes = np.maximum(most - (largest_exponent - 1), 0)
-    shift = (_BIAS - codes)[:, None, :, None]
-    pack(dst, np.ldexp(groups, shift).reshape(partitions, -1, 4))
+    factors = np.ldexp(np.float32(1), _BIAS - codes)[:, None, :, None]
+    pack(dst, (groups * factors).reshape(partitions, -1, 4))
     stored = np.where(most == 0xFF, NAN_SCALE, codes).astype(np.uint8)
     bits(scale)[scale_rows(partitions)] = stored.reshape(stored.shape[0], *scale.shape[1:])
