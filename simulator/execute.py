@@ -140,6 +140,7 @@ class LoadedProgram:
 
     def _load_core(self, number: int) -> list[Preparation]:
         core, state = self.program.cores[number], self.device.cores[number]
+        state.allocations = core.storages
         semaphores = (ctypes.c_int64 * int(self.device.target.semaphores.value))()
         preparations = []
         for engine in SEQUENCERS:
