@@ -19,7 +19,7 @@ from simulator.native.loop import (
     Loop,
 )
 from simulator.native.plan import Job
-from simulator.native.records import Packing
+from simulator.native.records import Packing, mark
 from simulator.native.structure import Memory
 from simulator.native.team import Team, busy, parts
 from simulator.streams import Stream, runaway
@@ -57,12 +57,14 @@ class NativeProgram:
         self._marks: list[EngineMarks | None] = []
         self._preparations: list[Preparation] = []
         self._packings: list[Packing] = []
+        self._computations: list[dict[Any, Any]] = []
         self._error: BaseException | None = None
         for core in cores:
             marks = None
             if shadow is not None and core:
                 marks = EngineMarks(shadow, core[0].state)
             computations: dict[Any, Any] = {}
+            self._computations.append(computations)
             begins: dict[int, list[Any]] = {}
             for preparation in core:
                 self._marks.append(marks)
@@ -95,8 +97,9 @@ class NativeProgram:
 
     def mark(self) -> None:
         """Tell all operands where their marks are; the units of all tensors are known now."""
-        for packing in self._packings:
-            packing.mark()
+        assert self._shadow is not None
+        for computations in self._computations:
+            mark(computations.values(), self._shadow)
 
     def computes(self, preparation: Preparation, index: int) -> bool:
         """Whether the instruction of a stream at `index` has native code."""

@@ -7,7 +7,7 @@ locations. What native code does not do (yet) for an instruction is left to `Pre
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -47,6 +47,7 @@ from simulator.views import Window
 
 if TYPE_CHECKING:
     from simulator.checks.engine_marks import EngineMarks
+    from simulator.checks.initialised import Shadow
     from simulator.prepare import Preparation
 
 _ANYWHERE = 1 << 62
@@ -370,25 +371,6 @@ class Packing:
                 _, _, low, high = region.box
                 words[_LOWEST], words[_HIGHEST] = low - window.low, high - window.high
 
-    def mark(self) -> None:
-        """Tell the operands where their marks are."""
-        shadow = self._preparation.shadow
-        assert shadow is not None
-        for computation in self._computations.values():
-            for _, words, window in () if computation is None else computation.operands:
-                space = shadow.spaces[id(window.buffer)]
-                counts, steps = space.units(window.dtype.itemsize, window.shape, window.strides)
-                if len(counts) > 3 or not all(counts):
-                    continue
-                counts, steps = [1] * (3 - len(counts)) + counts, [0] * (3 - len(steps)) + steps
-                words[_SPACE : _SPACE + 8] = (
-                    ctypes.addressof(space.cells),
-                    space.unit,
-                    window.origin,
-                    *counts,
-                    *steps[:2],
-                )
-
     # Control instructions
 
     def _address(self, value: int | RegisterReference) -> int:
@@ -489,6 +471,24 @@ class Packing:
                     begin[BEGIN.indices["rivals_count"]] = len(other.rivals)
 
 
+def mark(computations: Iterable[Computation | None], shadow: Shadow) -> None:
+    """Tell the operands of computations where their marks are."""
+    for computation in computations:
+        for _, words, window in () if computation is None else computation.operands:
+            space = shadow.spaces[id(window.buffer)]
+            counts, steps = space.units(window.dtype.itemsize, window.shape, window.strides)
+            if len(counts) > 3 or not all(counts):
+                continue
+            counts, steps = [1] * (3 - len(counts)) + counts, [0] * (3 - len(steps)) + steps
+            words[_SPACE : _SPACE + 8] = (
+                ctypes.addressof(space.cells),
+                space.unit,
+                window.origin,
+                *counts,
+                *steps[:2],
+            )
+
+
 def _stand_in(window: Window) -> Any:
     """A view of the layout that an operand has wherever registers put it, in memory that nothing
     else uses."""
@@ -532,4 +532,4 @@ _CONTROL: dict[str, Callable[[Packing, int, Instruction], dict[str, int]]] = {
 }
 """By row name: the members of the record of a control instruction; none where Python executes."""
 
-__all__ = ["Computation", "Packing"]
+__all__ = ["Computation", "Packing", "mark"]
