@@ -329,7 +329,7 @@ def test_core_barrier() -> None:
 def test_barrier_that_one_core_misses_is_a_deadlock() -> None:
     b = exchange(True)
     del b.cores[1][E.sync][1]
-    with pytest.raises(NeuronError, match="waits for the other cores") as caught:
+    with pytest.raises(NeuronError, match=r"waits in CoreBarrier \(barrier\) for core 1") as caught:
         run(b.finish(), [np.zeros((2, 4), np.float32)])
     assert caught.value.code == "deadlock"
 
