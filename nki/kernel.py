@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import functools
 import sys
+import weakref
+from collections import deque
 from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,11 +29,17 @@ if TYPE_CHECKING:
 
 MODES = ("device", "reference", "eager")
 
-_KEPT = 64
-"""Compiled specialisations that a kernel keeps."""
+_KEPT_INSTRUCTIONS = 200_000
+"""Instructions of all specialisations that a kernel keeps; the last one stays whatever its size."""
 
-_LOADED_KEPT = 2
-"""Bound programs that a compiled kernel keeps on a device, ready to run again."""
+_LOADED_KEPT = 4
+"""Programs that stay loaded, each with all memories of its device, ready to run again."""
+
+_LOADED_BYTES = 1 << 28
+"""HBM of a program beyond which it does not stay loaded."""
+
+_RECENT: ContextVar[deque[Any] | None] = ContextVar("recently_run", default=None)
+"""The programs that ran last, of all kernels; what is in it stays loaded."""
 
 
 class Kernel:
@@ -117,10 +127,16 @@ class Kernel:
         found = self._kept.get(key)
         if found is None:
             found = compile_traced(trace(self.function, arguments, device, self.cores))
-            if len(self._kept) >= _KEPT:
-                del self._kept[next(iter(self._kept))]
             self._kept[key] = found
+            while len(self._kept) > 1 and sum(map(_size, self._kept.values())) > _KEPT_INSTRUCTIONS:
+                del self._kept[next(iter(self._kept))]
         return found
+
+
+def _size(compiled: CompiledKernel) -> int:
+    """The instructions of a compiled kernel."""
+    cores = compiled.program.cores
+    return 1 + sum(len(stream) for core in cores for stream in core.streams.values())
 
 
 def _check_cores(cores: int, target: Target) -> None:
@@ -205,6 +221,14 @@ def compile_traced(traced: TracedKernel) -> CompiledKernel:
     return CompiledKernel(program)
 
 
+@dataclass(eq=False, slots=True, weakref_slot=True)
+class _Loaded:
+    """A bound program and the device that it is loaded on."""
+
+    program: Program
+    loaded: LoadedProgram
+
+
 class CompiledKernel:
     """A program with the calling convention of its kernel's tensor parameters.
 
@@ -226,7 +250,7 @@ class CompiledKernel:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self._loaded: dict[Any, tuple[Program, LoadedProgram]] = {}
+        self._loaded: dict[Any, weakref.ref[_Loaded]] = {}
 
     @property
     def target(self) -> str:
@@ -295,18 +319,26 @@ class CompiledKernel:
         self._check(inputs)
         key = checked, native, *(array.shape for array in inputs)
         # Taken out while it runs: a call from another thread loads one of its own.
-        found = self._loaded.pop(key, None)
+        reference = self._loaded.pop(key, None)
+        found = None if reference is None else reference()
         if found is None:
             from simulator.execute import LoadedProgram
 
             program = self.program_for(inputs)
             loaded = LoadedProgram(program, checked, native, settings.threads_wanted())
-            found = program, loaded
-        result = found[1].run(inputs)
-        if len(self._loaded) >= _LOADED_KEPT:
-            self._loaded.clear()
-        self._loaded[key] = found
-        return found[0], result
+            found = _Loaded(program, loaded)
+        result = found.loaded.run(inputs)
+        if sum(buffer.nbytes for buffer in found.loaded.device.tensors) > _LOADED_BYTES:
+            return found.program, result
+        self._loaded[key] = weakref.ref(found)
+        recent = _RECENT.get()
+        if recent is None:
+            recent = deque(maxlen=_LOADED_KEPT)
+            _RECENT.set(recent)
+        if found in recent:
+            recent.remove(found)
+        recent.append(found)
+        return found.program, result
 
     def _check(self, inputs: list[np.ndarray]) -> None:
         from isa.dtypes import normalise
