@@ -366,3 +366,38 @@ def test_any_finite_group_is_within_half_a_step(patterns, name):
     relative = np.abs(value) * float(info.eps) / 2
     absolute = factors(codes).repeat(8, 0) * float(info.smallest_subnormal) / 2
     assert (np.abs(found - value) <= np.maximum(relative, absolute)).all()
+
+
+@pytest.mark.parametrize("mode", ["device", "reference", "eager"])
+def test_modes_of_the_array_take_turns(mode):
+    """Plain, paired, transposing and MX matmuls one after another: each finds its own tile."""
+
+    @nki.jit
+    def kernel(a, pairs, identity, b):
+        data, scale = sbuf((32, 16), nl.float8_e4m3fn_x4), sbuf((4, 16), nl.uint8)
+        nisa.quantize_mx(data, load(b), scale)
+        plain, double, one = load(a), load(pairs), load(identity)
+        results = []
+        for _ in range(2):
+            tiles = [nl.ndarray((16, 16), dtype=nl.float32, buffer=nl.psum) for _ in range(3)]
+            flipped = nl.ndarray((16, 32), dtype=nl.bfloat16, buffer=nl.psum)
+            nisa.nc_matmul(tiles[0], plain, plain)
+            nisa.nc_matmul(tiles[1], double, double, perf_mode="double_row")
+            nisa.nc_matmul(flipped, plain, one, is_transpose=True)
+            nisa.nc_matmul_mx(tiles[2], data, data, scale, scale)
+            for tile in (*tiles, flipped):
+                result = sbuf(tile.shape, tile.dtype)
+                nisa.tensor_copy(result, tile)
+                results.append(store(result))
+        return tuple(results)
+
+    random = np.random.default_rng(306)
+    a, b = (random.integers(-4, 5, (32, n)).astype(BF16) for n in (16, 64))
+    pairs = random.integers(-4, 5, (32, 2, 16)).astype(ml_dtypes.float8_e4m3fn)
+    identity = np.eye(32, dtype=BF16)
+    x, p, y = (v.astype(np.float32) for v in (a, pairs, b.reshape(32, 16, 4)))
+    expected = [x.T @ x, np.einsum("kpm,kpn->mn", p, p), np.einsum("kmq,knq->mn", y, y), a.T] * 2
+    for backend in ("native", "numpy"):
+        found = nki.simulate(kernel, mode=mode, backend=backend)(a, pairs, identity, b)
+        for actual, wanted in zip(found, expected):
+            same(actual, wanted)
