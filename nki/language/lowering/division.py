@@ -15,7 +15,10 @@ from nki.language.lowering.promotion import promote
 from nki.language.tensor import NkiTensor
 
 MOST_QUOTIENT = 2.0**21
-"""Where fmod and mod end: below, the nearest integer to an fp32 quotient is at most 0.75 off."""
+"""Below, the nearest integer to an fp32 quotient is at most 0.75 off."""
+
+_COARSE = 2.0**20
+"""A quotient is found in two steps, first of this multiple of the divisor."""
 
 _SMALL, _LARGE, _SCALE = 2.0**-64, 2.0**64, 2.0**64
 _SPLITTER = 4097.0
@@ -143,7 +146,10 @@ def _factor(e: Emitter, y: NkiTensor) -> NkiTensor:
 
 
 def _signed_remainder(e: Emitter, result: NkiTensor, x: NkiTensor, y: NkiTensor) -> None:
-    """result = |x| - n * |y| for an integer n, with the sign of x; NaN from 2**21 |y| on."""
+    """result = |x| - n * |y| for an integer n, with the sign of x; NaN from 2**41 |y| on.
+
+    Floats are first reduced by 2**20 |y|; integers, of at most 16 bits here, need no such step.
+    """
     size, unit = e.part(x.shape), e.part(x.shape)
     e.scalar(size, x, "abs")
     e.scalar(unit, y, "abs")
@@ -151,21 +157,20 @@ def _signed_remainder(e: Emitter, result: NkiTensor, x: NkiTensor, y: NkiTensor)
     e.tensors(below, size, "less", unit)
 
     factor = _factor(e, unit)
-    dividend, divisor, ratio = e.part(x.shape), e.part(x.shape), e.part(x.shape)
-    e.tensors(dividend, size, "multiply", factor)
+    rest, divisor, inverse = e.part(x.shape), e.part(x.shape), e.part(x.shape)
+    e.tensors(rest, size, "multiply", factor)
     e.tensors(divisor, unit, "multiply", factor)
-    e.invert(ratio, divisor)
-    e.tensors(ratio, dividend, "multiply", ratio)
+    e.invert(inverse, divisor)
     beyond = e.part(x.shape, "uint8")
+    ratio = e.part(x.shape)
+    e.scalar_then_tensor(ratio, rest, "multiply", 1.0 / _COARSE, "multiply", inverse)
     e.scalar(beyond, ratio, "less", MOST_QUOTIENT, "equal", 0.0)
-
-    whole, quotient = e.part(x.shape, "int32"), e.part(x.shape)
-    e.copy(whole, ratio)
-    e.copy(quotient, whole)
-    rest = _exact_difference(e, dividend, quotient, divisor)
-    negative = e.part(x.shape)
-    e.scalar_then_tensor(negative, rest, "less", 0.0, "multiply", divisor)
-    e.tensors(rest, rest, "add", negative)
+    if not (is_integral(x.dtype) and is_integral(y.dtype)):
+        multiple = e.part(x.shape)
+        e.scalar(multiple, divisor, "multiply", _COARSE)
+        rest = _reduced(e, rest, ratio, multiple)
+    e.tensors(ratio, rest, "multiply", inverse)
+    rest = _reduced(e, rest, ratio, divisor)
 
     e.invert(factor, factor)
     e.tensors(rest, rest, "multiply", factor)
@@ -174,6 +179,18 @@ def _signed_remainder(e: Emitter, result: NkiTensor, x: NkiTensor, y: NkiTensor)
     sign = e.part(x.shape)
     e.activate(sign, "sign", x)
     e.tensors(result, rest, "multiply", sign)
+
+
+def _reduced(e: Emitter, x: NkiTensor, ratio: NkiTensor, y: NkiTensor) -> NkiTensor:
+    """x modulo y, both positive, where ratio is x / y within 2 units of the last place."""
+    whole, quotient = e.part(x.shape, "int32"), e.part(x.shape)
+    e.copy(whole, ratio)
+    e.copy(quotient, whole)
+    rest = _exact_difference(e, x, quotient, y)
+    negative = e.part(x.shape)
+    e.scalar_then_tensor(negative, rest, "less", 0.0, "multiply", y)
+    e.tensors(rest, rest, "add", negative)
+    return rest
 
 
 def _exact_difference(e: Emitter, x: NkiTensor, n: NkiTensor, y: NkiTensor) -> NkiTensor:

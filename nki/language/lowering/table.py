@@ -147,7 +147,7 @@ _BINARY = (
         summary="The remainder of x / y with the sign of x.",
         example=("[[7, -7, 7]]", "[[3, 3, -3]]", "[[ 1. -1.  1.]]"),
         binary=division.fmod,
-        domain="|x| < 2**21 |y|, and NaN elsewhere",
+        domain="|x| < 2**41 |y|, and NaN elsewhere",
         note="Of int32 and uint32 tiles exact for all x and all y but 0.",
     ),
     Function(
@@ -155,7 +155,7 @@ _BINARY = (
         summary="The remainder of x / y with the sign of y.",
         example=("[[7, -7, 7]]", "[[3, 3, -3]]", "[[ 1.  2. -2.]]"),
         binary=division.mod,
-        domain="|x| < 2**21 |y|, and NaN elsewhere",
+        domain="|x| < 2**41 |y|, and NaN elsewhere",
         note="Of int32 and uint32 tiles exact for all x and all y but 0.",
     ),
     _comparison("equal", "==", "[[0. 1. 0.]]"),
