@@ -19,8 +19,9 @@ used is:
 Then bfloat16 numbers of 8 bits are multiples of 2**(exponent - 7), so that all products, their
 exact sums, and these rounded to 24 bits are multiples of 2**(-112 - 14) = 2**-126, the smallest
 normal fp32 number: a sum is zero or normal. Infinities and NaN take part as in FMAs (the sign and
-payload of NaN are made canonical when results are stored). For a strip where the rule does not
-hold, and for operands of other dtypes, everything is widened and FMAs are used.
+payload of NaN are made canonical when results are stored). Strips where the rule does not hold
+are tried a vector at a time; for those that are left, and for operands of other dtypes, everything
+is widened and FMAs are used.
 """
 
 from __future__ import annotations
@@ -111,6 +112,7 @@ class _Multiplication:
             self.widened = f.scratch("float", DEEPEST * WIDEST)
             self.is_widened = f.scratch("i64", 1)
             f.store(self.zero, self.is_widened)
+            self.is_done = f.scratch("i64", 1)
 
     def text(self) -> str:
         f = self.f
@@ -119,32 +121,53 @@ class _Multiplication:
         return f.text()
 
     def _strips(self) -> None:
+        """All results, a strip of columns at a time; strips as wide as a block first by pairs."""
         f, block = self.f, self.block
         size = block.vectors * block.width
-        end = f.binary("sub", self.columns, f.binary("urem", self.columns, f.integer(size)))
-        f.loop(self.zero, end, size, partial(self._strip, vectors=block.vectors))
-        f.loop(end, self.columns, block.width, partial(self._strip, vectors=1))
-
-    def _strip(self, first: Value, vectors: int) -> None:
-        """All results of a strip of columns from `first` on; of fewer than a vector has lanes, if
-        it is one vector wide."""
-        f = self.f
         if not self.pairs:
-            self._pack(first, vectors, False)
-            self._fused(first, vectors)
+            end = f.binary("sub", self.columns, f.binary("urem", self.columns, f.integer(size)))
+            f.loop(self.zero, end, size, partial(self._by_fma, vectors=block.vectors))
+            f.loop(end, self.columns, block.width, partial(self._by_fma, vectors=1))
             return
+
+        def strip(first: Value) -> None:
+            end = f.binary("add", first, f.integer(size))
+            end = f.intrinsic("smin", end, self.columns)
+            whole = f.compare("icmp eq", f.binary("sub", end, first), f.integer(size))
+            f.store(self.zero, self.is_done)
+            f.when(whole, lambda: self._by_pairs(first, block.vectors))
+            done = f.compare("icmp ne", f.load(self.is_done, "i64"), self.zero)
+            start = f.select(done, end, first)
+            f.loop(start, end, block.width, narrow)
+
+        def narrow(first: Value) -> None:
+            f.store(self.zero, self.is_done)
+            self._by_pairs(first, 1)
+            left = f.compare("icmp eq", f.load(self.is_done, "i64"), self.zero)
+            f.when(left, lambda: self._by_fma(first, 1))
+
+        f.loop(self.zero, self.columns, size, strip)
+
+    def _by_pairs(self, first: Value, vectors: int) -> None:
+        """The results of a strip from column `first` on, where the rule holds; says if it does.
+
+        A strip of one vector may have fewer columns than that has lanes.
+        """
+        f = self.f
         self._pack(first, vectors, True)
-        elements = f.binary(
-            "mul", lines_of(f, self.depth, True), f.integer(vectors * self.block.width)
-        )
-        usable = f.binary("and", self.in_pairs, self._rule(elements))
-        f.when(usable, lambda: self._rows(first, vectors, self.panels, True))
+        lines = lines_of(f, self.depth, True)
+        usable = self._rule(f.binary("mul", lines, f.integer(vectors * self.block.width)))
 
-        def widen() -> None:
-            self._pack(first, vectors, False)
-            self._fused(first, vectors)
+        def multiply() -> None:
+            self._rows(first, vectors, self.panels, True)
+            f.store(f.integer(1), self.is_done)
 
-        f.when(f.compare("icmp eq", usable, f.like(usable, 0)), widen)
+        f.when(f.binary("and", self.in_pairs, usable), multiply)
+
+    def _by_fma(self, first: Value, vectors: int) -> None:
+        """The results of a strip, of any dtypes."""
+        self._pack(first, vectors, False)
+        self._fused(first, vectors)
 
     def _rule(self, elements: Value) -> Value:
         """Whether sums of the products of loaded and packed pairs stay normal, or zero."""

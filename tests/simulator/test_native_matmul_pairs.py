@@ -200,3 +200,14 @@ def test_pairs_hold_every_value_of_the_dtypes_that_fit() -> None:
         np.testing.assert_array_equal(bfloat(values).astype(np.float32), values)
     assert {"bfloat16", "int8", "uint8", "float8_e4m3"} <= fitting
     assert not fitting & {"float16", "float32", "tfloat32", "int16", "uint16", "int32"}
+
+
+@pytest.mark.parametrize("column", (0, 17, 31, 33, 47, 69))
+def test_one_denormal_in_one_strip(column: int) -> None:
+    """Its strip is multiplied otherwise than the others are."""
+    rng = np.random.default_rng(12)
+    a, b = tile(rng, "bfloat16", 10, 9), tile(rng, "bfloat16", 10, 70)
+    bits(b)[3, column] = 0x0003
+    a[...] = np.where(np.arange(10)[:, None] == 3, 2.0**126, 0.0)
+    found = assert_exact(a, b)
+    assert found[0, column] == np.float32(3 * 2.0 ** (126 - 133))
