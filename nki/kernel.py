@@ -93,6 +93,16 @@ class Kernel:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if CURRENT.get() is not None:
             return self.function(*args, **kwargs)
+        configured = settings.logical_core_size()
+        if configured not in (None, self.cores):
+            raise NeuronError(
+                "core-mismatch",
+                f"{self!r} is launched on {self.cores} core(s), and NEURON_LOGICAL_NC_CONFIG is "
+                f"{configured}",
+                why="The runtime's logical cores have that many physical cores (SDK "
+                "nki/api/nki/__init__.py, jit).",
+                hint=f"Launch with kernel[{configured}](...), or change the variable.",
+            )
         return simulate(self)(*args, **kwargs)
 
     def __repr__(self) -> str:

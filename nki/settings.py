@@ -50,6 +50,20 @@ def checks_wanted() -> bool:
     return value == "1"
 
 
+def logical_core_size() -> int | None:
+    """NEURON_LOGICAL_NC_CONFIG: the physical cores of a logical core that a plain call of a kernel
+    must be launched on; None when it is not set. NKI_SIMULATOR=1 needs no reading: calls run on the
+    simulator anyway."""
+    value = os.environ.get("NEURON_LOGICAL_NC_CONFIG")
+    if not value:
+        return None
+    if value not in ("1", "2"):
+        raise NeuronError(
+            "value-not-allowed", f"NEURON_LOGICAL_NC_CONFIG is {value!r}; it is 1 or 2"
+        )
+    return int(value)
+
+
 BACKENDS = ("native", "numpy")
 
 BACKEND: ContextVar[str | None] = ContextVar("backend", default=None)
@@ -83,6 +97,7 @@ __all__ = [
     "DEFAULT_TARGET",
     "OWN_FRAMES",
     "checks_wanted",
+    "logical_core_size",
     "native_wanted",
     "target",
     "target_source",

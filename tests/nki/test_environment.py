@@ -1,0 +1,67 @@
+"""Environment variables of the vendor's tools."""
+
+import numpy as np
+import pytest
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+from nki.settings import target, target_source
+
+A = np.ones((2, 3), np.float32)
+
+
+@nki.jit
+def which(a):
+    out = nl.ndarray((1, 2), dtype=nl.float32, buffer=nl.shared_hbm)
+    tile = nl.ndarray((1, 2), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.memset(dst=tile[:, 0:1], value=float(nisa.get_nc_version().value))
+    nisa.memset(dst=tile[:, 1:2], value=float(nl.num_programs()))
+    nl.store(out, tile)
+    return out
+
+
+@pytest.mark.parametrize("mode", ["device", "reference", "eager"])
+@pytest.mark.parametrize(("name", "generation"), [("gen2", 2), ("gen3", 3), ("gen4", 4)])
+def test_the_version_of_a_test_wins_over_the_platform(monkeypatch, mode, name, generation):
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
+    assert (target().generation, target_source()) == (3, "NEURON_PLATFORM_TARGET_OVERRIDE")
+    monkeypatch.setenv("NKI_NC_VERSION", name)
+    assert (target().generation, target_source()) == (generation, "NKI_NC_VERSION")
+    assert nki.simulate(which, mode=mode)(A)[0, 0] == generation
+    named = nki.jit(which.function, platform_target="trn2")
+    assert nki.simulate(named, mode=mode)(A)[0, 0] == 3
+
+
+def test_an_unknown_version(monkeypatch):
+    monkeypatch.setenv("NKI_NC_VERSION", "gen9")
+    with pytest.raises(nki.NeuronError, match="gen9") as caught:
+        which(A)
+    assert caught.value.code == "unknown-target"
+
+
+def test_the_configured_size_of_a_logical_core(monkeypatch):
+    monkeypatch.setenv("NEURON_LOGICAL_NC_CONFIG", "2")
+    assert which[2](A)[0, 1] == 2
+    with pytest.raises(
+        nki.NeuronError, match=r"kernel\[2\]|NEURON_LOGICAL_NC_CONFIG is 2"
+    ) as caught:
+        which(A)
+    assert caught.value.code == "core-mismatch"
+    assert nki.simulate(which)(A)[0, 1] == 1  # the simulator takes what the launch says
+    monkeypatch.setenv("NEURON_LOGICAL_NC_CONFIG", "1")
+    assert which(A)[0, 1] == 1 and which[1](A)[0, 1] == 1
+    monkeypatch.setenv("NEURON_LOGICAL_NC_CONFIG", "3")
+    with pytest.raises(nki.NeuronError, match="it is 1 or 2"):
+        which(A)
+
+
+def test_simulator_variable(monkeypatch):
+    """Plain calls run on the simulator with and without it, of jax arrays too."""
+    expected = which(A)
+    monkeypatch.setenv("NKI_SIMULATOR", "1")
+    np.testing.assert_array_equal(which(A), expected)
+    jax = pytest.importorskip("jax")
+    result = which(jax.numpy.asarray(A))
+    assert isinstance(result, jax.Array)
+    np.testing.assert_array_equal(result, expected)
