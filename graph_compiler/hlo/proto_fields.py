@@ -209,6 +209,7 @@ _GRAPH: dict[str, tuple[Field, ...]] = {
         (90, "RaggedDotDimensionNumbers ragged_dot_dimension_numbers"),
         (91, "ResultAccuracy result_accuracy"),
         (92, "IotaReplicaGroupListProto iota_collective_device_list"),
+        (93, "MeshAxesReplicaGroupListProto mesh_axes_replica_group_list"),
         (94, "bool is_reverse"),
         (95, "int64 num_carries"),
         (96, "TriState is_associative"),
@@ -370,6 +371,7 @@ _DEVICES: dict[str, tuple[Field, ...]] = {
         (1, "ReplicaGroup* replica_groups"),
         (2, "IotaReplicaGroupListProto iota_replica_group_list"),
     ),
+    "MeshAxesReplicaGroupListProto": _fields((1, "MeshProto mesh"), (2, "AxisRefProto* axes")),
     "SourceTarget": _fields((1, "int64 source"), (2, "int64 target")),
     "DeviceAssignmentProto": _fields(
         (1, "int32 replica_count"),
@@ -405,7 +407,10 @@ _DEVICES: dict[str, tuple[Field, ...]] = {
     "DimensionSharding": _fields((1, "AxisRefProto* axes"), (2, "bool is_closed")),
     "AxisRefProto": _fields((1, "int64 mesh_axis_index"), (2, "SubAxis sub_axis_info")),
     "SubAxis": _fields((1, "int64 pre_size"), (2, "int64 size")),
-    "MeshProto": _fields((1, "MeshAxis* axes"), (2, "int64* device_ids")),
+    "MeshProto": _fields(
+        (1, "MeshAxis* axes"), (2, "int64* device_ids"), (3, "IotaTransform iota_transform")
+    ),
+    "IotaTransform": _fields((1, "int64* reshape_dims"), (2, "int64* transpose_perm")),
     "MeshAxis": _fields((1, "string name"), (2, "int64 size")),
 }
 

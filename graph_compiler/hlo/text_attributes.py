@@ -52,9 +52,11 @@ from graph_compiler.hlo.text_scan import (
 )
 from graph_compiler.hlo.text_sharding import (
     parse_devices,
+    parse_mesh_axes,
     parse_sharding,
     show_devices,
     show_groups,
+    show_mesh_axes,
     show_sharding,
 )
 from graph_compiler.hlo.text_values import parse_shape, show_shape
@@ -125,9 +127,15 @@ def _no_defaults(instruction: Instruction) -> dict[str, Any]:
 
 
 def _precision(instruction: Instruction) -> dict[str, Any]:
+    """Of every operand; of the group sizes of a ragged-dot (operand 2) there is none."""
     count = len(instruction.operands)
+    if instruction.opcode in _TWO_PRECISIONS:
+        count = min(count, 2)
     values = {"operand_precision": ("DEFAULT",) * count} if count else {}
     return {"precision_config": Record("PrecisionConfig", **values)}
+
+
+_TWO_PRECISIONS = frozenset({"ragged-dot"})
 
 
 def _groups(instruction: Instruction) -> dict[str, Any]:
@@ -327,17 +335,33 @@ def _show_constraints(instruction: Instruction) -> str | None:
 
 
 def _show_replica_groups(instruction: Instruction) -> str | None:
-    devices = instruction.attributes.get("collective_device_list")
+    attributes = instruction.attributes
+    mesh, iota = (attributes.get(name) for name in ("mesh_axes_replica_group_list", _IOTA_GROUPS))
+    if mesh is not None:
+        return show_mesh_axes(mesh)
+    if iota is not None:
+        return show_devices(Record("CollectiveDeviceListProto", iota_replica_group_list=iota))
+    devices = attributes.get("collective_device_list")
     if devices is not None:
         return show_devices(devices)
-    groups = instruction.attributes.get("replica_groups")
+    groups = attributes.get("replica_groups")
     if groups is None:
         return "{}" if "replica_groups" in STATED.get(instruction.opcode, ()) else None
     return show_groups(groups)
 
 
+_IOTA_GROUPS = "iota_collective_device_list"
+
+
 def _read_replica_groups(text: str, attributes: dict[str, Any]) -> None:
-    attributes["collective_device_list"] = parse_devices(text)
+    if text.startswith("mesh"):
+        attributes["mesh_axes_replica_group_list"] = parse_mesh_axes(text)
+        return
+    devices = parse_devices(text)
+    if devices.iota_replica_group_list is not None:
+        attributes[_IOTA_GROUPS] = devices.iota_replica_group_list
+    else:
+        attributes["collective_device_list"] = devices
 
 
 def _enumerated_part(name: str, field: str, kind: str, part: str) -> TextAttribute:
@@ -362,8 +386,60 @@ def _read_truth(text: str) -> str:
     return "TRI_STATE_TRUE" if boolean(text) else "TRI_STATE_FALSE"
 
 
-_SOLVE = ("triangular_solve_options", "TriangularSolveOptions")
 _DOT = ("dot_dimension_numbers", "DotDimensionNumbers")
+_RAGGED = (
+    ("lhs_batch_dims", "lhs_batch_dimensions"),
+    ("lhs_contracting_dims", "lhs_contracting_dimensions"),
+    ("rhs_batch_dims", "rhs_batch_dimensions"),
+    ("rhs_contracting_dims", "rhs_contracting_dimensions"),
+    ("lhs_ragged_dims", "lhs_ragged_dimensions"),
+    ("rhs_group_dims", "rhs_group_dimensions"),
+)
+"""Attributes of ragged-dot; fields of its dimension numbers, or of the dot's within them."""
+
+
+def _ragged_part(name: str, part: str) -> TextAttribute:
+    field, kind, inner = "ragged_dot_dimension_numbers", "RaggedDotDimensionNumbers", _DOT
+    within = part in fields_of(inner[1])
+
+    def show(instruction: Instruction) -> str | None:
+        record = instruction.attributes.get(field)
+        if record is not None and within:
+            record = getattr(record, inner[0])
+        value = () if record is None else getattr(record, part)
+        return joined(value) if value else None
+
+    def read(text: str, attributes: dict[str, Any]) -> None:
+        record = attributes.setdefault(field, Record(kind))
+        if within:
+            record = record.values.setdefault(inner[0], Record(inner[1]))
+        if numbers := integers(text):
+            record.values[part] = numbers
+
+    return TextAttribute(name, show, read, only=frozenset({"ragged-dot"}))
+
+
+_DOMAIN = re.compile(r'\{\s*kind="sharding",\s*entry=(\{.*\}),\s*exit=(\{.*\})\s*\}')
+_DOMAIN_FIELDS = ("domain_entry_sharding", "domain_exit_sharding")
+
+
+def _show_domain(instruction: Instruction) -> str | None:
+    found = [instruction.attributes.get(name) for name in _DOMAIN_FIELDS]
+    shown = [None if sharding is None else show_sharding(sharding) for sharding in found]
+    if None in shown:
+        return None
+    return f'{{kind="sharding", entry={shown[0]}, exit={shown[1]}}}'
+
+
+def _read_domain(text: str, attributes: dict[str, Any]) -> None:
+    found = _DOMAIN.fullmatch(text)
+    if found is None:
+        raise ValueError("a domain has a kind, an entry and an exit")
+    for name, sharding in zip(_DOMAIN_FIELDS, found.groups()):
+        attributes[name] = parse_sharding(sharding)
+
+
+_SOLVE = ("triangular_solve_options", "TriangularSolveOptions")
 _GATHER = ("gather_dimension_numbers", "GatherDimensionNumbers")
 _SCATTER = ("scatter_dimension_numbers", "ScatterDimensionNumbers")
 
@@ -384,10 +460,12 @@ _ROWS = (
     _row("dim_labels", "convolution_dimension_numbers", show_labels, read_labels),
     _row("feature_group_count", "feature_group_count", str, integer, 1),
     _row("batch_group_count", "batch_group_count", str, integer, 1),
-    _part("lhs_batch_dims", *_DOT, "lhs_batch_dimensions"),
-    _part("lhs_contracting_dims", *_DOT, "lhs_contracting_dimensions"),
-    _part("rhs_batch_dims", *_DOT, "rhs_batch_dimensions"),
-    _part("rhs_contracting_dims", *_DOT, "rhs_contracting_dimensions"),
+    _part("lhs_batch_dims", *_DOT, "lhs_batch_dimensions", never="ragged-dot"),
+    _part("lhs_contracting_dims", *_DOT, "lhs_contracting_dimensions", never="ragged-dot"),
+    _part("rhs_batch_dims", *_DOT, "rhs_batch_dimensions", never="ragged-dot"),
+    _part("rhs_contracting_dims", *_DOT, "rhs_contracting_dimensions", never="ragged-dot"),
+    *(_ragged_part(*names) for names in _RAGGED),
+    TextAttribute("domain", _show_domain, _read_domain),
     _part("offset_dims", *_GATHER, "offset_dims"),
     _part("collapsed_slice_dims", *_GATHER, "collapsed_slice_dims"),
     _part("start_index_map", *_GATHER, "start_index_map"),

@@ -161,3 +161,47 @@ def show_devices(devices: Record) -> str:
 
 def show_groups(groups: tuple[Record, ...]) -> str:
     return "{" + ",".join("{" + _joined(group.replica_ids) + "}" for group in groups) + "}"
+
+
+_MESH = re.compile(r"mesh\[([^\[\]]*)\]\s*\{([^{}]*)\}")
+_AXIS = re.compile(r"'([^']*)'=(\d+)")
+
+
+def parse_mesh_axes(text: str) -> Record:
+    """The MeshAxesReplicaGroupListProto of `mesh['a'=2,'b'=4] {'b'}`. Raises ValueError."""
+    found = _MESH.fullmatch(text)
+    if found is None:
+        raise ValueError(f"axes of a mesh expected, found {text[:40]!r}")
+    sizes: dict[str, int] = {}
+    for part in split(found.group(1)):
+        axis = _AXIS.fullmatch(part)
+        if axis is None:
+            raise ValueError(f"an axis with its size expected, found {part[:40]!r}")
+        sizes[axis.group(1)] = integer(axis.group(2))
+    order = list(sizes)
+    names = [part.strip("'") for part in split(found.group(2))]
+    if any(name not in sizes for name in names):
+        raise ValueError(f"the mesh has the axes {', '.join(order)}")
+    rows = tuple(Record("MeshAxis", name=name, size=size) for name, size in sizes.items())
+    numbers = (order.index(name) for name in names)
+    axes = tuple(
+        Record("AxisRefProto", **({"mesh_axis_index": number} if number else {}))
+        for number in numbers
+    )
+    mesh = Record("MeshProto", **({"axes": rows} if rows else {}))
+    return Record("MeshAxesReplicaGroupListProto", mesh=mesh, **({"axes": axes} if axes else {}))
+
+
+def show_mesh_axes(stated: Record) -> str | None:
+    """Groups along axes of a mesh as text; None for parts of axes and devices in another order."""
+    mesh = stated.mesh
+    if mesh is None or mesh.device_ids or mesh.iota_transform is not None:
+        return None
+    if any(axis.sub_axis_info is not None for axis in stated.axes):
+        return None
+    names = [axis.name for axis in mesh.axes]
+    if any(not 0 <= axis.mesh_axis_index < len(names) for axis in stated.axes):
+        return None
+    sizes = ",".join(f"'{axis.name}'={axis.size}" for axis in mesh.axes)
+    chosen = ",".join(f"'{names[axis.mesh_axis_index]}'" for axis in stated.axes)
+    return f"mesh[{sizes}] {{{chosen}}}"

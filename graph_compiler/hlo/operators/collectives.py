@@ -1,19 +1,17 @@
-"""Collective operations over simulated ranks.
+"""Collective operations over simulated ranks, which meet in groups (`groups`).
 
-Groups follow the StableHLO specification, "Collective ops": of replicas for every partition
-without a channel, of replicas with all partitions with one, of ranks where ids are global.
 Reductions fold the ranks in the order of the group.
 """
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from graph_compiler.hlo.operators.control import CopyDone, OptimizationBarrier, placeholder
 from graph_compiler.hlo.operators.folding import Folder
+from graph_compiler.hlo.operators.groups import GROUP_FIELDS, group_of, group_size
 from graph_compiler.hlo.operators.row import (
     Array,
     CalledWork,
@@ -36,108 +34,6 @@ if TYPE_CHECKING:
     from graph_compiler.hlo.types import Shape
 
 
-def stated_groups(instruction: Instruction) -> list[list[int]]:
-    """The replica groups as the instruction states them; [] where it leaves them out."""
-    iota = _iota_of(instruction)
-    if iota is not None:
-        ids = np.arange(iota.num_replica_groups * iota.num_devices_per_group)
-        ids = ids.reshape(iota.iota_reshape_dims or (-1,))
-        if iota.iota_transpose_perm:
-            ids = ids.transpose(iota.iota_transpose_perm)
-        return ids.reshape(iota.num_replica_groups, -1).tolist()
-    devices = instruction.attributes.get("collective_device_list")
-    groups = instruction.attribute("replica_groups")
-    if not groups and devices is not None:
-        groups = devices.replica_groups
-    return [list(group.replica_ids) for group in groups if group.replica_ids]
-
-
-def _iota_of(instruction: Instruction) -> Any:
-    """Groups stated as reshaped and transposed numbers; None where they are not."""
-    devices = instruction.attributes.get("collective_device_list")
-    if instruction.attribute("replica_groups") or devices is None:
-        return None
-    iota = devices.iota_replica_group_list
-    return iota if iota is not None and iota.num_replica_groups else None
-
-
-def group_size(instruction: Instruction) -> int | None:
-    """Ranks a group, None where all take part. Raises NeuronError hlo-shape-mismatch."""
-    iota = _iota_of(instruction)
-    if iota is not None:
-        sizes, order = tuple(iota.iota_reshape_dims), tuple(iota.iota_transpose_perm)
-        total = iota.num_replica_groups * iota.num_devices_per_group
-        require_shape(
-            iota.num_devices_per_group > 0
-            and (not sizes or (min(sizes) > 0 and math.prod(sizes) == total))
-            and (not order or sorted(order) == list(range(len(sizes)))),
-            instruction,
-            f"{iota.num_replica_groups} groups of {iota.num_devices_per_group} are numbers in the "
-            f"shape {sizes}, transposed by {order}.",
-            "The shape has a number for every rank, and the order names each of its dimensions.",
-        )
-        return int(iota.num_devices_per_group)
-    groups = stated_groups(instruction)
-    return len(groups[0]) if groups else None
-
-
-def group_of(
-    instruction: Instruction, context: Context, across_partitions: bool
-) -> tuple[int, ...]:
-    """The ranks that take part together with this one, in order.
-
-    `across_partitions`: what a channel means: groups of partitions (all-to-all, permute) rather
-    than of replicas with all partitions.
-    """
-    partitions = context.partitions
-    replicas = context.ranks // partitions
-    replica, partition = divmod(context.rank, partitions)
-    channel = (instruction.attribute("channel_id") or 0) > 0
-    iota = _iota_of(instruction)
-    if iota is not None and iota.num_replica_groups * iota.num_devices_per_group > context.ranks:
-        number = f"{iota.num_replica_groups} of {iota.num_devices_per_group} ranks"
-        raise _no_group(instruction, context, number)
-    groups = stated_groups(instruction)
-    if instruction.attribute("use_global_device_ids"):
-        if not channel or not groups:
-            raise NeuronError(
-                "hlo-invalid",
-                f"{subject(instruction)} has global device ids and no "
-                f"{'groups' if channel else 'channel'}.",
-                why="Ids are of devices only where there is a channel and groups are stated.",
-            )
-        candidates = groups
-    elif channel and across_partitions:
-        groups = groups or [list(range(partitions))]
-        candidates = [[replica * partitions + one for one in group] for group in groups]
-    elif channel:
-        groups = groups or [list(range(replicas))]
-        candidates = [
-            [other * partitions + one for one in range(partitions) for other in group]
-            for group in groups
-        ]
-    else:
-        groups = groups or [list(range(replicas))]
-        candidates = [[other * partitions + partition for other in group] for group in groups]
-    for candidate in candidates:
-        if context.rank in candidate:
-            if max(candidate) >= context.ranks:
-                break
-            return tuple(candidate)
-    raise _no_group(instruction, context, str(stated_groups(instruction)))
-
-
-def _no_group(instruction: Instruction, context: Context, groups: str) -> NeuronError:
-    partitions = context.partitions
-    return NeuronError(
-        "hlo-invalid",
-        f"{subject(instruction)}: groups {groups} do not fit rank {context.rank} of"
-        f" {context.ranks} ({context.ranks // partitions} replicas of {partitions} partitions).",
-        why="Every rank is in exactly one group, and groups name existing ranks.",
-        hint="Evaluate with the number of ranks that the graph was made for.",
-    )
-
-
 def _arrays(instruction: Instruction) -> list[Shape]:
     return [operand_array(instruction, i) for i in range(len(instruction.operands))]
 
@@ -149,12 +45,7 @@ def _pack(values: list[Array]) -> Any:
 class Collective(Operator):
     """An operation in which the ranks of a group exchange values."""
 
-    attributes: ClassVar[tuple[str, ...]] = (
-        "replica_groups",
-        "collective_device_list",
-        "channel_id",
-        "use_global_device_ids",
-    )
+    attributes: ClassVar[tuple[str, ...]] = (*GROUP_FIELDS,)
     arity: ClassVar[tuple[int, int | None]] = (1, None)
     across_partitions = False
 
