@@ -252,7 +252,8 @@ def test_load_transpose2d(dtype):
     np.testing.assert_array_equal(other, x[:, 5:35].T.astype(np.float32))
 
 
-def test_load_transpose2d_of_many_columns():
+@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
+def test_load_transpose2d_of_many_columns(target):
     x = random(200, 100, dtype="bfloat16")
 
     def kernel(inputs):
@@ -261,7 +262,8 @@ def test_load_transpose2d_of_many_columns():
         nl.store(out, nl.load_transpose2d(a))
         return out
 
-    np.testing.assert_array_equal(nki.simulate(nki.jit(kernel))([x]), x.T)
+    transposed = nki.simulate(nki.jit(platform_target=target)(kernel))([x])
+    np.testing.assert_array_equal(transposed, x.T)
     assert refusal(lambda a: nl.load_transpose2d(None), x[:9]) == "not-a-tensor"
 
 
@@ -428,3 +430,25 @@ def test_tfloat32_has_ten_bits():
     assert not np.any(short.view(np.uint32) & 0x1FFF)
     np.testing.assert_allclose(short, x, rtol=2.0**-11)
     np.testing.assert_allclose(run(body, x), np.exp(short), rtol=2.0**-10)
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2"])
+def test_earlier_generations_give_the_same(target):
+    x, w = random(32, 40), random(32, 40)
+    half = random(32, 40, dtype="bfloat16")
+    indices = RNG.integers(0, 40, (32, 9)).astype(np.uint32)
+    for body, inputs in (
+        (nl.softmax, (x,)),
+        (lambda a, b: nl.rms_norm(a, b, 1, 40), (x, w)),
+        (lambda a, b: nl.add(nl.mean(a, 1), nl.var(b, 1)), (x, w)),
+        (lambda a, b: nl.where(nl.less(a, b), a, 7.0), (x, w)),
+        (nl.gather_flattened, (x, indices)),
+        (lambda a: nl.broadcast_to(a[0:1, :], (100, 40)), (half,)),
+        (lambda a: nl.transpose(a), (half,)),
+        (lambda a, b: nl.matmul(a, nl.copy(nl.transpose(b))), (x, w)),
+        (lambda a: nl.shared_identity_matrix(16, dtype=nl.bfloat16), (x,)),
+        (lambda a: nl.prod(nl.max(a.reshape((32, 10, 4)), 2), 1), (x,)),
+    ):
+        expected = run(body, *inputs)
+        actual = run(body, *inputs, target=target)
+        np.testing.assert_array_equal(actual.view(np.uint8), expected.view(np.uint8))
