@@ -1,0 +1,89 @@
+"""A cache of compiled code that fails in every way: computing goes on, and it is said once."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simulator.native.gemm_image import HEADER, Load, image_bytes
+from simulator.native.library import Library, library
+from simulator.native.object_cache import Cache
+
+pytestmark = pytest.mark.skipif(library() is None, reason="there is no LLVM")
+
+KERNELS = (Load("float32", False), Load("uint8", False))
+
+
+def loads(functions: Library) -> None:
+    """Check that the kernels of a library make images."""
+    for kernel in KERNELS:
+        source = np.arange(6).reshape(2, 3).astype(kernel.dtype)
+        image = np.zeros(image_bytes(2, 3), np.uint8)
+        copy = np.zeros_like(source)
+        words = (image.ctypes.data, copy.ctypes.data, source.ctypes.data, 2, 3, source.strides[0])
+        functions.function(kernel)((ctypes.c_int64 * 6)(*words))
+        panel = image[HEADER:].view(np.float32).reshape(2, 8)
+        np.testing.assert_array_equal(panel[:, :3], source)
+        np.testing.assert_array_equal(copy, source)
+
+
+def assert_reported_once(cache: Cache, match: str) -> None:
+    with pytest.warns(RuntimeWarning, match=match) as caught:
+        loads(Library(cache))
+        loads(Library(cache))
+    assert len(caught) == 1
+
+
+def failing(error: OSError) -> Any:
+    def fail(*arguments: Any, **options: Any) -> Any:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize("step", ("replace", "fdopen"))
+def test_a_full_disk(step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(os, step, failing(OSError(errno.ENOSPC, "No space left on device")))
+        assert_reported_once(Cache("key", tmp_path), "cannot be written .*No space left")
+    assert list((tmp_path / "key").iterdir()) == []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loads(Library(Cache("key", tmp_path)))
+
+
+def test_folders_where_files_should_be(tmp_path: Path) -> None:
+    loads(Library(Cache("key", tmp_path)))
+    for path in (tmp_path / "key").iterdir():
+        path.unlink()
+        path.mkdir()
+    assert_reported_once(Cache("key", tmp_path), "cannot be read")
+
+
+def test_a_folder_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    denied = PermissionError(errno.EACCES, "Permission denied")
+    monkeypatch.setattr(Path, "read_bytes", failing(denied))
+    cache = Cache("key", tmp_path)
+    with pytest.warns(RuntimeWarning, match="cannot be read .*Permission denied") as caught:
+        for kernel in KERNELS:
+            assert cache.read(repr(kernel)) is None
+    assert len(caught) == 1
+
+
+def test_code_of_another_version_is_compiled_again(tmp_path: Path) -> None:
+    """Objects of an older generator lie in another folder and are left alone."""
+    older = tmp_path / "older"
+    older.mkdir()
+    (older / "kernel").write_bytes(b"of another version")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loads(Library(Cache("newer", tmp_path)))
+    assert (older / "kernel").read_bytes() == b"of another version"
+    assert len(list((tmp_path / "newer").iterdir())) == len(KERNELS)
