@@ -51,9 +51,9 @@ class Activation2(Operation):
     document = _PAGE
     engines = (Engine.scalar,)
     generations = (4,)
-    dst = Write()
+    dst = Write(columns=True)
     op = Attribute(kind=Kind.activation)
-    data = Read()
+    data = Read(columns=True)
     imm0 = Read(immediate=True, column=True, optional=True)
     imm1 = Read(immediate=True, column=True, optional=True)
     op0 = Attribute(kind=Kind.alu)
@@ -85,6 +85,7 @@ class Activation2(Operation):
             "reduce_op", ("add", "maximum", "minimum", "abs_max", "abs_min"), _PAGE
         ),
         rules.ACTIVATE2_REDUCTION,
+        rules.indirection(_PAGE, "data", (Engine.scalar,)),
     )
 
     @classmethod

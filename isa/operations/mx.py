@@ -11,6 +11,7 @@ from isa.fields import PSUM, SBUF, Attribute, Kind, Read, Update, Write
 from isa.machine import mx
 from isa.spec import Instruction, Operation
 
+_MATMUL = "nki/api/nki.isa.rst#nki.isa.nc_matmul_mx"
 _PACKED = frozenset(name for name, row in DTYPES.items() if row.is_packed)
 _SCALES = frozenset({"float8_e8m0fnu", "uint8"})
 
@@ -91,14 +92,21 @@ class NcMatmulMx(Operation):
     """
 
     name = "nc_matmul_mx"
-    document = "nki/api/nki.isa.rst#nki.isa.nc_matmul_mx"
+    document = _MATMUL
     engines = (Engine.tensor,)
     generations = (4,)
-    dst = Update(PSUM, dtypes=frozenset({"float32", "bfloat16"}), doc="[M, N] tile in PSUM")
-    stationary = Read(SBUF, dtypes=_PACKED, doc="[P, M], packed; P a multiple of 32, M even")
-    moving = Read(SBUF, dtypes=_PACKED, doc="[P, N], packed")
-    stationary_scale = Read(SBUF, dtypes=_SCALES, starts=mx.SCALE_STARTS)
-    moving_scale = Read(SBUF, dtypes=_SCALES, starts=mx.SCALE_STARTS)
+    dst = Update(
+        PSUM,
+        dtypes=frozenset({"float32", "bfloat16"}),
+        columns=True,
+        doc="[M, N] tile in PSUM",
+    )
+    stationary = Read(
+        SBUF, dtypes=_PACKED, columns=True, doc="[P, M], packed; P a multiple of 32, M even"
+    )
+    moving = Read(SBUF, dtypes=_PACKED, columns=True, doc="[P, N], packed")
+    stationary_scale = Read(SBUF, dtypes=_SCALES, starts=mx.SCALE_STARTS, columns=True)
+    moving_scale = Read(SBUF, dtypes=_SCALES, starts=mx.SCALE_STARTS, columns=True)
     tile_position = Attribute(kind=Kind.integers, optional=True, default=None)
     tile_size = Attribute(kind=Kind.integers, optional=True, default=None)
     accumulate = Attribute(kind=Kind.accumulate, optional=True, default=None)
@@ -110,6 +118,8 @@ class NcMatmulMx(Operation):
         rules.TILE_PARTITIONS,
         rules.scales_of("stationary", "stationary_scale"),
         rules.scales_of("moving", "moving_scale"),
+        rules.indirection(_MATMUL, "stationary", (Engine.tensor,)),
+        rules.MX_INDICES,
     )
 
     @classmethod

@@ -28,7 +28,7 @@ from isa.rules.dma_sum import SUM_ELEMENTS, SUM_INDICES, SUM_SCALES, has_rows, i
 from isa.rules.form import Call, Rule, Violation
 from isa.rules.gather import GATHER_COUNT, GATHER_GROUPS, SHUFFLE_MASK, gather_positions
 from isa.rules.generic import check_call
-from isa.rules.indirection import MATMUL_INDICES, indirection
+from isa.rules.indirection import MATMUL_INDICES, MX_INDICES, indirection
 from isa.rules.matmul import (
     MATMUL_CONTRACTION,
     MATMUL_DTYPES,
@@ -126,6 +126,7 @@ __all__ = [
     "MATMUL_TILING",
     "MATMUL_TRANSPOSE",
     "MEMSET_VALUE",
+    "MX_INDICES",
     "RAND_LIMITS",
     "QUANTIZE_SHAPE",
     "RANGE_FILL",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from isa.affine import bounds
+from isa.affine import bounds, identical
 from isa.dtypes import DTYPES
 from isa.enums import Engine, Memory
 from isa.rules.form import Call, Rule, Violation, in_psum, is_tensor, listed, shape_text
@@ -172,6 +172,18 @@ _MATMUL = "nki/api/nki.isa.rst#nki.isa.nc_matmul"
 _MATMUL_DTYPES = frozenset({"float16", "bfloat16", "float8_e4m3", "float8_e5m2", "float8_e4m3fn"})
 
 
+def _tiled(call: Call, names: list[str]) -> Violation | None:
+    if not names or tuple(call.tile_position or (0, 0)) == (0, 0):
+        return None
+    return Violation(
+        "value-not-allowed",
+        f"tile_position is {tuple(call.tile_position)} and {names[0]} has indices",
+        why="Indices go with the whole array.",
+        hint="Leave tile_position out.",
+        operand="tile_position",
+    )
+
+
 def _matmul_indices(call: Call) -> Violation | None:
     names = [name for name, value in call.tensors() if has_columns(value)]
     for name in names:
@@ -183,14 +195,9 @@ def _matmul_indices(call: Call) -> Violation | None:
                 f"{', '.join(sorted(_MATMUL_DTYPES))}",
                 operand=name,
             )
-    if names and tuple(call.tile_position or (0, 0)) != (0, 0):
-        return Violation(
-            "value-not-allowed",
-            f"tile_position is {tuple(call.tile_position)} and {names[0]} has indices",
-            why="Indices go with the whole array.",
-            hint="Leave tile_position out.",
-            operand="tile_position",
-        )
+    tiled = _tiled(call, names)
+    if tiled is not None:
+        return tiled
     if call.is_transpose and "moving" in names:
         return Violation(
             "indirect", "moving has indices and is_transpose is True", operand="moving"
@@ -204,4 +211,34 @@ MATMUL_INDICES = Rule(
     _matmul_indices,
     "Operands with indices are of 16 or 8 bits, go without tile_position, and moving without "
     "is_transpose.",
+)
+
+
+def _mx_indices(call: Call) -> Violation | None:
+    names = [name for name, value in call.tensors() if has_columns(value)]
+    for name in ("stationary", "moving"):
+        data, scale = (call.field(n).vector_offset for n in (name, f"{name}_scale"))
+        same = data is scale or (
+            data is not None
+            and scale is not None
+            and data.storage is scale.storage
+            and identical(data.offset, scale.offset)
+            and data.shape == scale.shape
+        )
+        if not same:
+            return Violation(
+                "indirect",
+                f"{name} and {name}_scale do not have the same indices",
+                why="Elements and scales form one tensor.",
+                hint="Call indirect() of both with one index, or of neither.",
+                operand=f"{name}_scale",
+            )
+    return _tiled(call, names)
+
+
+MX_INDICES = Rule(
+    "mx_indices",
+    "nki/api/nki.isa.rst#nki.isa.nc_matmul_mx",
+    _mx_indices,
+    "A tile and its scales have the same indices, or none; indices go without tile_position.",
 )

@@ -91,6 +91,8 @@ def test_every_operation_that_takes_indices(mode):
             results.append(store(tile))
             nisa.activation_reduce(tile, nl.square, source, nl.add, total)
             results += [store(tile), store(total)]
+            nisa.activate2(tile, nl.tanh, source, 2.0, 0.5, nl.multiply, nl.add)
+            results.append(store(tile))
             nisa.exponential(
                 tile, source, reduce_cmd=nisa.reduce_cmd.reset_reduce, reduce_res=total
             )
@@ -139,6 +141,54 @@ def test_matmul_operands_in_groups_of_32(mode):
     expected = np.zeros((64, 80), np.float32)
     expected[:, snake(places, 40, 32)[0]] = left.T @ right
     same(nki.simulate(kernel, mode=mode)(a, b, rows, columns, places), expected)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_mx_tiles_and_scales_have_the_same_indices(mode):
+    """Against the product of tiles that were quantised from gathered groups of four columns."""
+
+    def quantised(source, columns):
+        data = nl.ndarray((64, columns), dtype=nl.float8_e4m3fn_x4, buffer=nl.sbuf)
+        scale = sbuf((64, columns), nl.uint8)
+        nisa.quantize_mx(dst=data, src=load(source), dst_scale=scale)
+        return data, scale
+
+    def product(tiles):
+        (left, left_scale), (right, right_scale) = tiles
+        result = nl.ndarray((32, 32), dtype=nl.float32, buffer=nl.psum)
+        nisa.nc_matmul_mx(result, left, right, left_scale, right_scale)
+        tile = sbuf((32, 32), nl.float32)
+        nisa.tensor_copy(tile, result)
+        return store(tile)
+
+    def kernel(a, b, picked_a, picked_b, rows, columns):
+        indices = [load(index) for index in (rows, columns)]
+        whole = [quantised(source, 24) for source in (a, b)]
+        picked = [
+            tuple(tile.indirect(index, 32) for tile in tiles)
+            for tiles, index in zip(whole, indices)
+        ]
+        return product(picked), product([quantised(s, 32) for s in (picked_a, picked_b)])
+
+    random = np.random.default_rng(418)
+    a, b = (random.standard_normal((64, 96)).astype(BF16) for _ in range(2))
+    rows, columns = random.integers(0, 24, (2, 32, 1)).astype(np.uint16)
+    gathered = [
+        s.reshape(64, 24, 4)[:, i[:, 0]].reshape(64, 128) for s, i in ((a, rows), (b, columns))
+    ]
+    both = [np.concatenate([index, index]) for index in (rows, columns)]
+    indirect, direct = nki.simulate(kernel, mode=mode)(a, b, *gathered, *both)
+    same(indirect, direct)
+    assert np.unique(direct).size > 100
+
+    def unlike(a, b, picked_a, picked_b, rows, columns):
+        (data, scale), index = quantised(a, 24), load(rows)
+        picked = data.indirect(index, 24)
+        result = nl.ndarray((24, 24), dtype=nl.float32, buffer=nl.psum)
+        nisa.nc_matmul_mx(result, picked, data, scale, scale)
+
+    with pytest.raises(nki.NeuronError, match="do not have the same indices"):
+        nki.simulate(unlike, mode=mode)(a, b, *gathered, *both)
 
 
 @pytest.mark.parametrize("mode", MODES)
