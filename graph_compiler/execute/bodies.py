@@ -219,7 +219,7 @@ class Scatter:
 
     `batch`: sizes of the dimensions of index vectors; `window`: of the dimensions of the arrays.
     `index`: type and strides (of `batch`) of an index; `places`: the dimension of the arrays that
-    each index is of. `arrays`: type, strides. `updates`: type, strides along `batch` and then along
+    each index is of. `arrays`, `updates`: type, strides along `batch` and then along
     `window`. Words: pointers to the arrays, the updates, and each index.
     """
 
@@ -253,7 +253,7 @@ class Scatter:
                 lambda i: self._each(
                     f,
                     axis + 1,
-                    arrays,
+                    [_moved(f, p, i, o, axis) for p, o in zip(arrays, self.arrays)],
                     [_moved(f, p, i, o, axis) for p, o in zip(updates, self.updates)],
                     [_moved(f, p, i, self.index, axis) for p in indices],
                 ),
@@ -272,7 +272,8 @@ class Scatter:
             if self.window[axis_] == 1
         ]
         for axis_, start in starts.items():
-            arrays = [_moved(f, p, start, o, axis_) for p, o in zip(arrays, self.arrays)]
+            at = len(self.batch) + axis_
+            arrays = [_moved(f, p, start, o, at) for p, o in zip(arrays, self.arrays)]
         checked = {a: s for a, s in starts.items() if self.window[a] > 1}
         body = partial(self._window, f, 0, arrays, updates, checked)
         if not inside:
@@ -298,7 +299,7 @@ class Scatter:
         def moved(i: Value) -> tuple[list[Value], list[Value]]:
             at = len(self.batch) + axis
             return (
-                [_moved(f, p, i, o, axis) for p, o in zip(arrays, self.arrays)],
+                [_moved(f, p, i, o, at) for p, o in zip(arrays, self.arrays)],
                 [_moved(f, p, i, o, at) for p, o in zip(updates, self.updates)],
             )
 

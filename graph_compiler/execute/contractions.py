@@ -279,8 +279,12 @@ def convolution(scheduler: Scheduler, node: Node) -> Lazy | None:
     window = instruction.attribute("window")
     parts = () if window is None else window.dimensions
     edges = [(p.padding_low, p.padding_high, (p.base_dilation or 1) - 1) for p in parts]
-    if any(low < 0 or high < 0 for low, high, _ in edges):
-        return None
+    cut = [(max(0, -low), max(0, -high)) for low, high, _ in edges]
+    spatial_sizes = [x_node.dims[axis] for axis in places["input"][2:]]
+    for size, (low, high), (_, _, interior) in zip(spatial_sizes, cut, edges):
+        if (low or high) and (interior or low + high >= size):
+            return None
+    edges = [(max(0, low), max(0, high), interior) for low, high, interior in edges]
     program = scheduler.program
     groups = instruction.attribute("feature_group_count") or 1
     features = x_node.dims[places["input"][1]] // groups
@@ -290,6 +294,8 @@ def convolution(scheduler: Scheduler, node: Node) -> Lazy | None:
     x, kernel, pairs = _operands(*values, features % 2 == 0 and not single)
     # Batch, spatial, features; and spatial, input features, output features.
     x = _permuted(program, x, [places["input"][0], *places["input"][2:], places["input"][1]])
+    if any(any(ends) for ends in cut):
+        x = _cut(materialised(program, x), cut)
     order = [*places["kernel"][2:], places["kernel"][1], places["kernel"][0]]
     kernel = _permuted(program, kernel, order)
     if any(part.window_reversal for part in parts):
@@ -341,6 +347,13 @@ def _reversed(view: View, flags: Sequence[bool]) -> View:
             start += (view.dims[axis] - 1) * strides[axis]
             strides[axis] = -strides[axis]
     return view.placed(view.dims, tuple(strides), start)
+
+
+def _cut(view: View, ends: Sequence[tuple[int, int]]) -> View:
+    """[batch, spatial, features] without the first and last elements of spatial dimensions."""
+    sizes = [size - low - high for size, (low, high) in zip(view.dims[1:], ends)]
+    start = sum(low * stride for (low, _), stride in zip(ends, view.strides[1:]))
+    return view.placed((view.dims[0], *sizes, view.dims[-1]), view.strides, start)
 
 
 def _patches(

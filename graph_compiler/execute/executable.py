@@ -212,6 +212,7 @@ class Executable:
         self._prepare(plan)
 
     def _prepare(self, plan: Plan) -> None:
+        """Raises NeuronError hlo-too-large."""
         self._inputs = [(PRIMITIVE_TYPES[type].numpy, tuple(dims)) for type, dims in plan["inputs"]]
         self._outputs = [
             (PRIMITIVE_TYPES[type].numpy, tuple(dims)) for type, dims in plan["outputs"]
@@ -222,7 +223,7 @@ class Executable:
         self._constants = [np.frombuffer(data, np.uint8) for data in plan["constants"]]
         self._hosts = plan["hosts"]
         self.arena_bytes = plan["arena"]
-        self._arena = np.empty(plan["arena"] + 64, np.uint8)
+        self._arena = _memory((plan["arena"] + 64,), np.dtype(np.uint8), self._module)
         rows = np.frombuffer(plan["relocations"], np.int64).reshape(-1, 3)
         moving = rows[:, 1] < inputs + outputs
         self._moving = [np.ascontiguousarray(column) for column in rows[moving].T]
@@ -245,7 +246,7 @@ class Executable:
     ) -> list[Array]:
         """The outputs for arrays of the parameters' types and dimensions, tuples taken apart."""
         arrays = [array if array.flags.c_contiguous else array.copy() for array in inputs]
-        outputs = [np.empty(dims, dtype) for dtype, dims in self._outputs]
+        outputs = [_memory(dims, dtype, self._module) for dtype, dims in self._outputs]
         arrays += outputs
         with self._lock:
             bases = np.array([_address(array) for array in arrays], np.int64)
@@ -322,6 +323,15 @@ class Executable:
         if fixed:
             self._views[view] = array
         return array
+
+
+def _memory(dims: tuple[int, ...], dtype: np.dtype[Any], module: Module) -> Array:
+    try:
+        return np.empty(dims, dtype)
+    except (MemoryError, ValueError) as error:
+        raise NeuronError(
+            "hlo-too-large", f"Module `{module.name}`: no memory for {dtype}{list(dims)}."
+        ) from error
 
 
 def _address(array: Array) -> int:

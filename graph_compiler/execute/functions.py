@@ -16,6 +16,9 @@ from simulator.native.text import FunctionText, Value
 
 _LOG2_E = 1.44269504088896341
 _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
+_ROUNDER = 1.5 * 2.0**23
+"""Adding it rounds a small fp32 number to an integer, found in the lowest bits of the sum."""
+
 _EXP = (
     *(1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3),
     *(4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1),
@@ -115,11 +118,12 @@ def _within(x: Lanes, low: float, high: float) -> Lanes:
 
 def _exp(x: Lanes) -> Lanes:
     x = _within(x, -104.0, 89.0)
-    n = Lanes(x.f, x.f.intrinsic("rint", (x * _LOG2_E).v))
+    shifted = x.fma(_LOG2_E, _ROUNDER)
+    n = shifted - _ROUNDER
     r = n.fma(-_LN2_LOW, n.fma(-_LN2_HIGH, x))
     y = r.polynomial(_EXP).fma(r * r, r) + 1.0
     # 2**n in two factors, as neither denormals nor 2**128 have an exponent of their own.
-    number = Lanes(x.f, x.f.intrinsic("fptosi.sat", n.v, element="i32"))
+    number = shifted.bits - x.of(_ROUNDER).bits
     half = number.integer("ashr", 1)
     return y * _power_of_two(half) * _power_of_two(number - half)
 

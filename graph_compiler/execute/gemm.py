@@ -405,30 +405,26 @@ class _Emitter:
         last = f.binary("sub", words[COLUMNS], f.integer(1))
         start, depth = units
         origin = f.element_at(self.right, start, 4)
-        for v in range(vectors):
+
+        def part(v: Value) -> None:
+            column = f.at(v, LANES, first)
             columns = []
             for lane in range(LANES):
-                number = f.binary("add", first, f.integer(v * LANES + lane))
-                inside = f.intrinsic("smin", number, last)
+                inside = f.intrinsic("smin", f.binary("add", column, f.integer(lane)), last)
                 columns.append(f.offset(origin, f.binary("mul", inside, words[COLUMN_B])))
+            into = f.offset(scratch, f.at(v, 4 * LANES))
 
-            def tile(unit: Value, mask: Value | None, v: int, columns: list[Value]) -> None:
-                places = [f.element_at(column, unit, 4) for column in columns]
-                if mask is None:
-                    lines = [f.load(place, "i32", LANES) for place in places]
-                else:
-                    lines = [f.masked_load(place, "i32", LANES, mask) for place in places]
-                target = f.element_at(scratch, unit, 4 * LANES * vectors)
+            def tile(unit: Value) -> None:
+                mask = f.below(f.binary("sub", depth, unit), LANES)
+                places = [f.element_at(place, unit, 4) for place in columns]
+                lines = [f.masked_load(place, "i32", LANES, mask) for place in places]
+                target = f.element_at(into, unit, 4 * LANES * vectors)
                 for number, turned in enumerate(transposed(f, lines)):
-                    f.store(turned, f.offset(target, f.integer(4 * LANES * (number * vectors + v))))
+                    f.store(turned, f.offset(target, f.integer(4 * LANES * vectors * number)))
 
-            whole = f.binary("and", depth, f.integer(-LANES))
-            f.loop(self.zero, whole, LANES, partial(tile, mask=None, v=v, columns=columns))
+            f.loop(self.zero, depth, LANES, tile)
 
-            def tail(unit: Value, v: int, columns: list[Value]) -> None:
-                tile(unit, f.below(f.binary("sub", depth, unit), LANES), v, columns)
-
-            f.loop(whole, depth, LANES, partial(tail, v=v, columns=columns))
+        f.loop(self.zero, f.integer(vectors), 1, part)
 
 
 def transposed(f: KernelText, lines: list[Value]) -> list[Value]:

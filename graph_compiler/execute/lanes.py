@@ -188,6 +188,26 @@ POWERS = frozenset({-2.0, -1.0, 1.0, 2.0, 3.0, 4.0})
 """Constant exponents that have a native form."""
 
 
+def _saturated(f: FunctionText, value: Value, element: str, signed: bool) -> Value:
+    """Whole numbers, towards zero; what is outside becomes the nearest limit, NaN 0.
+
+    Written out, as LLVM takes the elements of a vector one by one for `llvm.fptosi.sat`.
+    """
+    bits = bits_of(element)
+    low, high = (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1)) if signed else (0.0, 2.0**bits)
+    below = f.compare("fcmp olt", value, f.like(value, low))
+    above = f.compare("fcmp oge", value, f.like(value, high))
+    outside = f.binary("or", below, f.compare("fcmp uge", value, f.like(value, high)))
+    inside = f.select(outside, _zero(f, value), value)
+    wide = element if bits >= 32 else "i32"
+    number = f.convert("fptosi" if signed or bits < 32 else "fptoui", inside, wide)
+    number = f.convert("trunc", number, element)
+    least = -(1 << (bits - 1)) if signed else 0
+    most = (1 << (bits - 1)) - 1 if signed else -1
+    number = f.select(above, f.like(number, most), number)
+    return f.select(below, f.like(number, least), number)
+
+
 def _convert(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
     (value,) = x
     source, target = kind(step.source), kind(step.type)
@@ -203,8 +223,7 @@ def _convert(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
         narrower = bits_of(element) < bits_of(value.element)
         return f.convert("fptrunc" if narrower else "fpext", value, element)
     if source == "real":
-        name = "fptosi.sat" if target == "signed" else "fptoui.sat"
-        return f.intrinsic(name, value, element=element)
+        return _saturated(f, value, element, target == "signed")
     if target == "real":
         return f.convert("sitofp" if source == "signed" else "uitofp", value, element)
     if bits_of(element) > bits_of(value.element):

@@ -15,7 +15,8 @@ class DynamicCopy:
     `counts`: the block's dimensions. `whole`, `outside`: sizes and strides (in elements) of the
     array; `inside`: strides of the block. `starts`: dimension and type of each start index.
     `writes`: into the array, else out of it. One block for every index of `batch`, with the strides
-    of blocks in `batch_inside` and of start indices in `batch_starts`. Words: pointers to the
+    of arrays in `batch_outside`, of blocks in `batch_inside` and of start indices in
+    `batch_starts`. Words: pointers to the
     array, the blocks, and each start index.
     """
 
@@ -27,6 +28,7 @@ class DynamicCopy:
     starts: tuple[tuple[int, str], ...]
     writes: bool
     batch: tuple[int, ...] = ()
+    batch_outside: tuple[int, ...] = ()
     batch_inside: tuple[int, ...] = ()
     batch_starts: tuple[int, ...] = ()
 
@@ -40,9 +42,10 @@ class DynamicCopy:
             return
 
         def one(i: Value) -> None:
-            moved = [pointers[0]]
-            step = self.batch_inside[axis] * self.size
-            moved.append(f.offset(pointers[1], f.at(i, step)))
+            moved = [
+                f.offset(pointer, f.at(i, strides[axis] * self.size))
+                for pointer, strides in zip(pointers, (self.batch_outside, self.batch_inside))
+            ]
             for pointer, (_, type) in zip(pointers[2:], self.starts):
                 step = self.batch_starts[axis] * storage(type)[1]
                 moved.append(f.offset(pointer, f.at(i, step)))

@@ -69,7 +69,7 @@ def scatter(scheduler: Scheduler, node: Node) -> Any:
     numbers = instruction.attribute("scatter_dimension_numbers")
     body = body_of(scheduler, instruction.called[0])
     indices = node.operands[half]
-    if body is None or numbers.input_batching_dims or register(indices.type) is None:
+    if body is None or register(indices.type) is None:
         return None
     results = []
     for operand, form in zip(node.operands[:half], node.results):
@@ -82,7 +82,8 @@ def scatter(scheduler: Scheduler, node: Node) -> Any:
         index = scheduler.view(indices)
         window = list(numbers.update_window_dims)
         others = [axis for axis in range(len(update_dims)) if axis not in window]
-        inserted = set(numbers.inserted_window_dims)
+        inserted = {*numbers.inserted_window_dims, *numbers.input_batching_dims}
+        batching = dict(zip(numbers.scatter_indices_batching_dims, numbers.input_batching_dims))
         remaining = iter(window)
         across = [
             None if axis in inserted else next(remaining) for axis in range(len(results[0].dims))
@@ -97,7 +98,14 @@ def scatter(scheduler: Scheduler, node: Node) -> Any:
             tuple(1 if axis is None else update_dims[axis] for axis in across),
             (indices.type, tuple(index.strides[axis] for axis in rows)),
             places,
-            tuple(map(operand_of, results)),
+            tuple(
+                (
+                    view.type,
+                    tuple(view.strides[batching[a]] if a in batching else 0 for a in rows)
+                    + view.strides,
+                )
+                for view in results
+            ),
             tuple(
                 (
                     view.type,

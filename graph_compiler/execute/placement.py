@@ -121,14 +121,15 @@ def gather(scheduler: Scheduler, node: Node) -> View | None:
     assert instruction is not None
     numbers = instruction.attribute("gather_dimension_numbers")
     operand, indices = node.operands
-    if numbers.operand_batching_dims or 0 in node.dims or 0 in operand.dims:
+    if register(indices.type) is None or 0 in node.dims or 0 in operand.dims:
         return None
     sizes = instruction.attribute("gather_slice_sizes")
     array, index = scheduler.view(operand), scheduler.view(indices)
     target = scheduler.program.buffer(node.type, node.dims)
     offsets = list(numbers.offset_dims)
     remaining = iter(offsets)
-    collapsed_axes = set(numbers.collapsed_slice_dims)
+    collapsed_axes = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
+    batching = dict(zip(numbers.start_indices_batching_dims, numbers.operand_batching_dims))
     inside = [
         0 if axis in collapsed_axes else target.strides[next(remaining)]
         for axis in range(len(operand.dims))
@@ -149,6 +150,7 @@ def gather(scheduler: Scheduler, node: Node) -> View | None:
         tuple((axis, indices.type) for axis in numbers.start_index_map),
         False,
         tuple(indices.dims[axis] for axis in batch_axes),
+        tuple(array.strides[batching[a]] if a in batching else 0 for a in batch_axes),
         tuple(target.strides[place] for place in places),
         tuple(index.strides[axis] for axis in batch_axes),
     )
