@@ -193,9 +193,13 @@ class NativeProgram:
             program[PROGRAM.indices["states"]] = ctypes.addressof(states)
             program[PROGRAM.indices["fills"]] = self._states.fills.ctypes.data
 
+    def look(self) -> None:
+        """Called every now and then: as this is Python, signal handlers run."""
+
     def _call_back(self, number: int, index: int) -> int:
         try:
             if index == LOOK:
+                self.look()
                 return NEXT
             preparation = self._preparations[number]
             stream = preparation.stream
