@@ -182,6 +182,8 @@ def convert_command(
 ) -> int:
     """Write a graph in another format.
 
+    Names that several computations of a text have become unique in a proto, as XLA wants them.
+
     Example:
 
     \b
@@ -197,6 +199,8 @@ def convert_command(
         raise click.UsageError(f"--to {form} writes bytes: name a file with {_OUTPUT}.", context)
     check_writable(path)
     module, source = load_with_format(file, check=not unchecked)
+    if source == "text" and form not in _TEXTS:
+        module.make_names_unique()
     data = _written(module, form, plain)
     facts: dict[str, Any] = {"file": file, "from": source, "to": form, "bytes": len(data)}
     if path is None:

@@ -7,8 +7,12 @@ import sys
 
 from graph_compiler.hlo.operators import CUSTOM_CALLS, FAMILIES, OPERATORS, REFUSED
 from graph_compiler.hlo.operators.custom import IDENTITIES
-from graph_compiler.hlo.operators.row import ARITHMETIC, TRANSCENDENTAL, Operator
+from graph_compiler.hlo.operators.examples import example_module, example_ranks, example_text
+from graph_compiler.hlo.operators.row import ARITHMETIC, TRANSCENDENTAL, Array, Operator
 from graph_compiler.hlo.record import fields_of
+from graph_compiler.hlo.sniff import load
+from graph_compiler.hlo.text_values import show_literal
+from graph_compiler.hlo.types import Shape
 from nki.pages.markdown import code, page, table
 
 _WORK = {ARITHMETIC: "1 operation", TRANSCENDENTAL: "1 function that is not exact"}
@@ -51,8 +55,37 @@ def operator_page(row: type[Operator]) -> str:
                 for name in row.attributes
             ),
         ),
+        "## Example",
+        _example(row.opcode),
         f"Source: <{row.link()}>. Family: {_family(row)}",
     )
+
+
+def _example(opcode: str) -> str:
+    """A graph and what comes out of it."""
+    results = "\n".join(example_results(opcode))
+    return f"```text\n{example_text(opcode)}\n```\n\ngives\n\n```text\n{results}\n```"
+
+
+def example_results(opcode: str) -> list[str]:
+    """The outputs of the example of an opcode, a line each.
+
+    >>> example_results("reverse")
+    ['f32[3] {3, 2, 1}']
+    """
+    from graph_compiler.evaluate import evaluate_ranks
+
+    ranks = example_ranks(opcode)
+    outputs = evaluate_ranks(load(example_module(opcode).encode()), [[]] * ranks)
+    return [
+        (f"rank {rank}: " if ranks > 1 else "") + f"{Shape.of(array)} {_literal(array)}"
+        for rank, arrays in enumerate(outputs)
+        for array in arrays
+    ]
+
+
+def _literal(array: Array) -> str:
+    return show_literal(array, Shape.of(array))
 
 
 def _count(least: int, most: int | None) -> str:

@@ -111,9 +111,9 @@ def from_module(module: Module) -> str:
     Raises NeuronError: `missing-extra` without jaxlib, `front-end` where StableHLO cannot state
     the graph.
     """
-    from graph_compiler.hlo.proto import to_proto as module_to_proto
+    from graph_compiler.frontends.handover import proto_for_xla
 
-    result = _run(_FROM_HLO, module_to_proto(module), "writing StableHLO")
+    result = _run(_FROM_HLO, proto_for_xla(module), "writing StableHLO")
     if result.returncode == 0:
         return result.stdout.decode()
     complaint = result.stderr.decode(errors="replace").strip().partition("\n")[0]

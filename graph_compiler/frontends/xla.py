@@ -21,14 +21,16 @@ def run(module: Module, *inputs: np.ndarray[Any, Any]) -> list[np.ndarray[Any, A
     """
     import numpy as np
 
-    from graph_compiler.hlo.proto import to_proto
+    from graph_compiler.frontends.handover import proto_for_xla
 
     jax = require("jax", "jax", "running a graph with XLA")
     hlo = require("jaxlib._hlo", "jax", "running a graph with XLA")
     extension = require("jaxlib._jax", "jax", "running a graph with XLA")
     xla = require("jaxlib.xla_client", "jax", "running a graph with XLA")
     devices = jax.devices("cpu")[:1]
-    program = extension.mlir.xla_computation_to_mlir_module(hlo.XlaComputation(to_proto(module)))
+    program = extension.mlir.xla_computation_to_mlir_module(
+        hlo.XlaComputation(proto_for_xla(module))
+    )
     compiled = devices[0].client.compile_and_load(
         program, extension.DeviceList(tuple(devices)), xla.CompileOptions()
     )

@@ -256,6 +256,22 @@ class Module:
                     names.add(name)
                     instruction.name = name
 
+    def make_names_unique(self) -> None:
+        """Rename instructions whose name another computation has too, in place.
+
+        XLA reads no proto without this; in text the same name may stand in several computations.
+        """
+        taken = {item.name for item in self.instructions()}
+        seen: set[str] = set()
+        for item in self.instructions():
+            if item.name in seen:
+                number = 1
+                while f"{item.name}.{number}" in taken:
+                    number += 1
+                item.name = f"{item.name}.{number}"
+                taken.add(item.name)
+            seen.add(item.name)
+
     def __repr__(self) -> str:
         return f"<module {self.name}: {len(self.computations)} computations>"
 

@@ -86,6 +86,33 @@ def test_xla_runs_the_protos_and_texts_of_graphs_made_in_memory(made: Any) -> No
     assert same(run_xla(print_text(module, exact=False), *inputs), expected)
 
 
+SAME_NAMES = """HloModule names
+fold {
+  x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT r = f32[] add(x, y)
+}
+ENTRY main {
+  x = f32[4] parameter(0)
+  r.1 = f32[] constant(1)
+  ROOT r = f32[] reduce(x, r.1), dimensions={0}, to_apply=fold
+}
+"""
+
+
+def test_names_may_stand_in_several_computations() -> None:
+    """In text and here; what XLA gets has each once, and the module keeps its own."""
+    module = parse_text(SAME_NAMES)
+    before = to_proto(module)
+    (output,) = xla.run(module, np.arange(4, dtype=np.float32))
+    assert output == 7 and to_proto(module) == before
+    assert "stablehlo.reduce" in stablehlo.from_module(module)
+    module.make_names_unique()
+    names = [item.name for item in module.instructions()]
+    assert len(set(names)) == len(names) and names[:3] == ["x", "y", "r"]
+    assert "r.1" in names and "x.1" in names
+
+
 def test_a_file_without_shapes_for_the_host_stays_as_it_is() -> None:
     """Other writers leave them out; XLA wants them, the round trip does not."""
     module = row_maxima()

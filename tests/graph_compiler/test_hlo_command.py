@@ -174,6 +174,17 @@ def test_convert_keeps_the_graph(
     assert data["bytes"] == target.stat().st_size
 
 
+def test_convert_makes_names_unique(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path, target = tmp_path / "names.txt", tmp_path / "names.pb"
+    path.write_text(
+        "HloModule m\nf {\n  x = f32[] parameter(0)\n  ROOT r = f32[] negate(x)\n}\n"
+        "ENTRY e {\n  x = f32[] parameter(0)\n  ROOT r = f32[] call(x), to_apply=f\n}\n"
+    )
+    assert run(capsys, "convert", path, "-o", target)[0] == 0
+    names = [item.name for item in load(target).instructions()]
+    assert names == ["x", "r", "x.1", "r.1"]
+
+
 def test_convert_prints_text(capsys: pytest.CaptureFixture[str], graph: Path) -> None:
     code, out, _ = run(capsys, "convert", graph)
     assert code == 0 and to_proto(parse_text(out)) == to_proto(parse_text(TEXT))

@@ -207,12 +207,21 @@ def example_lines(opcode: str) -> str:
     return f"{head}{newline}ROOT {root}"
 
 
+def _called(opcode: str) -> list[str]:
+    """The computations that an example calls, in order."""
+    names = re.findall(r"[={ ](\w+)", example_lines(opcode))
+    return [CALLED[name] for name in dict.fromkeys(names) if name in CALLED]
+
+
+def example_text(opcode: str) -> str:
+    """The example as a page shows it: the computations that it calls, then its lines."""
+    return "\n\n".join([*_called(opcode), example_lines(opcode)])
+
+
 def example_module(opcode: str) -> str:
     """The example as the text of a whole module."""
-    lines = example_lines(opcode)
-    names = [name for name in re.findall(r"[={ ](\w+)", lines) if name in CALLED]
-    called = [CALLED[name] for name in dict.fromkeys(names)]
-    return "\n".join(["HloModule example", *called, "ENTRY main {", lines, "}"])
+    parts = ["HloModule example", *_called(opcode), "ENTRY main {", example_lines(opcode), "}"]
+    return "\n".join(parts)
 
 
 def example_ranks(opcode: str) -> int:
