@@ -133,7 +133,8 @@ class Kernel:
         content = fingerprint(self.function, arguments)
         if content is None:
             return compile_traced(trace(self.function, arguments, device, self.cores))
-        key = content, device.name, self.cores, settings.checks_wanted()
+        options = settings.checks_wanted(), settings.precise_wanted()
+        key = content, device.name, self.cores, options
         found = self._kept.get(key)
         if found is None:
             found = compile_traced(trace(self.function, arguments, device, self.cores))
@@ -424,8 +425,22 @@ def simulate(kernel: Any, mode: str = "device", backend: str | None = None) -> C
     """
     if mode not in MODES:
         raise NeuronError("unknown-mode", f"mode {mode!r} is none of {', '.join(MODES)}")
-    runner = functools.partial(_RUNNERS[mode], as_kernel(kernel))
+    runner = functools.partial(_simulate, _RUNNERS[mode], as_kernel(kernel))
     return runner if backend is None else functools.partial(_on_backend, backend, runner)
+
+
+@user_frames
+def _simulate(runner: Callable[..., Any], kernel: Kernel, /, *args: Any, **kwargs: Any) -> Any:
+    if settings.precise_wanted():
+        return runner(kernel, *args, **kwargs)
+    from nki.trace.call import call_arguments
+    from nki.trace.precision import in_fp32
+
+    def run(arguments: dict[str, Any]) -> Any:
+        positional, named = call_arguments(kernel.function, arguments)
+        return runner(kernel, *positional, **named)
+
+    return in_fp32(run, bind_arguments(kernel.function, args, kwargs))
 
 
 @user_frames

@@ -64,6 +64,14 @@ def logical_core_size() -> int | None:
     return int(value)
 
 
+def precise_wanted() -> bool:
+    """NKI_PRECISE_FP=0 keeps low-precision tensors as float32 (`nki.trace.precision`)."""
+    value = os.environ.get("NKI_PRECISE_FP") or "1"
+    if value not in ("0", "1"):
+        raise NeuronError("value-not-allowed", f"NKI_PRECISE_FP is {value!r}; it is 0 or 1")
+    return value == "1"
+
+
 BACKENDS = ("native", "numpy")
 
 BACKEND: ContextVar[str | None] = ContextVar("backend", default=None)
@@ -99,6 +107,7 @@ __all__ = [
     "checks_wanted",
     "logical_core_size",
     "native_wanted",
+    "precise_wanted",
     "target",
     "target_source",
     "threads_wanted",

@@ -174,9 +174,11 @@ def tensors_in(arguments: dict[str, Any]) -> list[tuple[Any, str]]:
 
 def spec_of(value: Any, name: str) -> TensorSpec:
     """The specification of an array, or the given one."""
+    from nki.trace.precision import stored
+
     if isinstance(value, TensorSpec):
-        return dataclasses.replace(value, name=name)
-    return TensorSpec(tuple(value.shape), normalise(value.dtype), name)
+        return dataclasses.replace(value, name=name, dtype=stored(value.dtype))
+    return TensorSpec(tuple(value.shape), stored(normalise(value.dtype)), name)
 
 
 def symbols_in(specs: list[TensorSpec]) -> list[Symbol]:

@@ -35,6 +35,7 @@ from nki.trace.locations import (
 )
 from nki.trace.loops import trip_count
 from nki.trace.open_loops import OpenLoop
+from nki.trace.precision import stored
 from nki.trace.registers import VirtualRegister
 from nki.trace.results import SharedTensors, results_of
 from simulator.checks.initialised import Shadow
@@ -152,6 +153,7 @@ class EagerContext(Context):
         location: Location,
         data: Any = None,
     ) -> NkiTensor:
+        dtype = stored(dtype)
         launch = self.launch
         if memory is Memory.shared_hbm:
             storage = launch.shared.pair(self.core, name, shape, dtype, location, data)

@@ -37,6 +37,7 @@ from nki.trace.loops import (
     whole_trips,
 )
 from nki.trace.open_loops import OpenLoop
+from nki.trace.precision import stored
 from nki.trace.registers import VirtualRegister
 from nki.trace.results import SharedTensors, results_of
 
@@ -124,6 +125,7 @@ class Tracer(Context):
         location: Location,
         data: Any = None,
     ) -> NkiTensor:
+        dtype = stored(dtype)
         if memory is Memory.shared_hbm:
             storage = self._shared(shape, dtype, name, location, data)
         else:

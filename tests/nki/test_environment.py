@@ -1,5 +1,6 @@
 """Environment variables of the vendor's tools."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -65,3 +66,32 @@ def test_simulator_variable(monkeypatch):
     result = which(jax.numpy.asarray(A))
     assert isinstance(result, jax.Array)
     np.testing.assert_array_equal(result, expected)
+
+
+@nki.jit(platform_target="trn2")
+def halves(a):
+    """a * 3 stored as bfloat16; clears the first row of `a`."""
+    tile = nl.ndarray(a.shape, dtype=nl.bfloat16, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=a)
+    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=3.0)
+    out = nl.ndarray(a.shape, dtype=nl.bfloat16, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=tile)
+    nisa.dma_copy(dst=a[0:1], src=nl.zeros((1, a.shape[1]), dtype=a.dtype, buffer=nl.sbuf))
+    return out
+
+
+@pytest.mark.parametrize("mode", ["device", "reference", "eager"])
+def test_low_precision_kept_as_fp32(monkeypatch, mode):
+    bfloat16 = ml_dtypes.bfloat16
+    given = np.array([[1.0, 1.0078125], [2.015625, 100.5]], bfloat16)
+    exact = given.astype(np.float32) * 3
+    rounded = nki.simulate(halves, mode=mode)(given.copy())
+    assert rounded.dtype == bfloat16 and not np.array_equal(rounded.astype(np.float32), exact)
+    monkeypatch.setenv("NKI_PRECISE_FP", "0")
+    a = given.copy()
+    result = nki.simulate(halves, mode=mode)(a)
+    assert result.dtype == np.float32
+    np.testing.assert_array_equal(result, exact)
+    np.testing.assert_array_equal(a, [[0, 0], given[1]])
+    monkeypatch.setenv("NKI_PRECISE_FP", "1")
+    assert nki.simulate(halves, mode=mode)(given.copy()).dtype == bfloat16
