@@ -38,28 +38,38 @@ def _lane_table(name: str) -> Array:
     return table
 
 
-def lane_codes(view: Array) -> Array:
-    """Bit patterns [P, 4, n] of the values of packed elements [P, *free]."""
-    name = dtype_name(view)
+def lane_codes(words: Array, name: str) -> Array:
+    """Bit patterns [P, 4, n] of the values of packed words [P, n]."""
     width, lanes = lane_bits(name), DTYPES[name].lanes
-    flat = np.ascontiguousarray(bits(view)).reshape(view.shape[0], -1)
     if width == 8:
-        codes = flat.view(np.uint8).reshape(*flat.shape, lanes)
+        codes = np.ascontiguousarray(words).view(np.uint8).reshape(*words.shape, lanes)
         return np.ascontiguousarray(codes.transpose(0, 2, 1))
-    shifts = (width * np.arange(lanes, dtype=flat.dtype))[:, None]
-    return ((flat[:, None, :] >> shifts) & (1 << width) - 1).astype(np.uint8)
+    shifts = (width * np.arange(lanes, dtype=words.dtype))[:, None]
+    return ((words[:, None, :] >> shifts) & (1 << width) - 1).astype(np.uint8)
 
 
-def pack(view: Array, values: Array) -> None:
-    """Round fp32 [P, n, 4] to the lanes of the fp8 elements of `view` [P, *free] and write them;
-    what is beyond the largest value saturates."""
+def unpack(words: Array, name: str) -> Array:
+    """Packed words [P, n] as fp32 [P, n, 4]."""
+    values: Array = _lane_table(name).take(lane_codes(words, name))
+    return values.transpose(0, 2, 1)
+
+
+def pack(values: Array, name: str) -> Array:
+    """fp32 [P, n, 4], rounded to the lanes of a packed type, as words [P, n]; what is beyond the
+    largest value of an 8-bit lane saturates."""
     import ml_dtypes
 
-    row = DTYPES[dtype_name(view)]
-    lane = DTYPES[row.lane or ""]
-    limited = np.clip(values, lane.lowest, lane.largest)
-    codes = np.ascontiguousarray(limited.astype(getattr(ml_dtypes, lane.name)))
-    bits(view)[...] = codes.view(f"u{row.size}").reshape(view.shape)
+    row, width = DTYPES[name], lane_bits(name)
+    lane = getattr(ml_dtypes, row.lane or "")
+    if width == 8:
+        limits = DTYPES[row.lane or ""]
+        limited = np.clip(values, limits.lowest, limits.largest)
+        return np.ascontiguousarray(limited.astype(lane)).view(row.words)[..., 0]
+    codes = values.astype(lane).view(np.uint8).astype(row.words)
+    words: Array = codes[..., 0]
+    for position in range(1, row.lanes):
+        words = words | codes[..., position] << width * position
+    return words
 
 
 def scale_rows(partitions: int) -> Array:
@@ -79,7 +89,9 @@ def scales(view: Array, partitions: int) -> Array:
 def dequantized(view: Array, scale: Array) -> Array:
     """Packed [P, *free] times its scales, as a contraction: fp32 [4 P, n], the four values of a
     partition after one another."""
-    values = _lane_table(dtype_name(view)).take(lane_codes(view))
+    name = dtype_name(view)
+    words = np.ascontiguousarray(bits(view)).reshape(view.shape[0], -1)
+    values = _lane_table(name).take(lane_codes(words, name))
     partitions, lanes, columns = values.shape
     grouped = values.reshape(-1, GROUP_PARTITIONS, lanes, columns)
     grouped *= scales(scale, partitions)[:, None, None, :]
@@ -100,6 +112,7 @@ def quantize(dst: Array, scale: Array, values: Array) -> None:
     most = (by_word.max(axis=1) >> 23).astype(np.int32)
     codes = np.maximum(most - (largest_exponent - 1), 0)
     factors = np.ldexp(np.float32(1), _BIAS - codes)[:, None, :, None]
-    pack(dst, (groups * factors).reshape(partitions, -1, 4))
+    words = pack((groups * factors).reshape(partitions, -1, 4), dtype_name(dst))
+    bits(dst)[...] = words.reshape(dst.shape)
     stored = np.where(most == 0xFF, NAN_SCALE, codes).astype(np.uint8)
     bits(scale)[scale_rows(partitions)] = stored.reshape(stored.shape[0], *scale.shape[1:])
