@@ -65,10 +65,10 @@ class Layout:
 
     def _try_join(self, position: int, step: Call, source: Buffer) -> None:
         old, new = self.memory_of(source), self.memory_of(step.writes[0])
-        kinds = {old.kind, new.kind}
-        if old is new or not kinds <= {"arena", "output"} or old.size != new.size:
+        # What a result holds stays until the end.
+        if old is new or old.kind != "arena" or new.kind not in ("arena", "output"):
             return
-        if old.kind == "output" and new.kind == "output":
+        if old.size != new.size:
             return
         inside = self._inside
         before, after = self._at[old], self._at[new]
@@ -76,9 +76,8 @@ class Layout:
             return
         if after[0] != position and not (step.moves and self._is_back(before[0], position, new)):
             return
-        keep, gone = (old, new) if old.kind == "output" else (new, old)
-        self._owner[gone] = keep
-        self._at[keep] = sorted({*before, *after})
+        self._owner[old] = new
+        self._at[new] = sorted({*before, *after})
 
     def _is_back(self, first: int, position: int, state: Buffer) -> bool:
         """Whether a copy hands on what a loop carries: nothing reads the state from the first

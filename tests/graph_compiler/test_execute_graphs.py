@@ -259,3 +259,31 @@ def test_a_chain_of_small_operations_is_one_native_call() -> None:
     assert plan["hosts"] == {}
     assert len(kernels) < 30
     np.testing.assert_array_equal(execute(module, x)[0], evaluate(module, x)[0])
+
+
+def test_a_result_survives_what_is_computed_from_it() -> None:
+    """Memory of a value that is not needed again is used again, but not that of a result."""
+    text = SOFTMAX.replace(
+        "ROOT turned = f32[50,6] transpose(shares), dimensions={1,0}",
+        "again = f32[6,50] exponential(shares)\n  sums = f32[6] reduce(again, zero), dimensions={1},"
+        " to_apply=add\n  ROOT r = (f32[6,50], f32[6], f32[6,50]) tuple(shares, sums, again)",
+    )
+    module = parse_text(text)
+    x = np.random.default_rng(0).standard_normal((6, 50)).astype(np.float32)
+    for found, expected in zip(execute(module, x), evaluate(module, x)):
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+    only_sums = (
+        text.replace(
+            "(f32[6,50], f32[6], f32[6,50]) tuple(shares, sums, again)",
+            "(f32[6,50], f32[6]) tuple(shares, sums)",
+        )
+        .replace("reduce(again", "reduce(twice")
+        .replace("  sums =", "  twice = f32[6,50] multiply(again, again)\n  sums =")
+    )
+    module = parse_text(
+        only_sums.replace("ROOT r", "more = f32[6,50] add(again, twice)\n  ROOT r").replace(
+            "reduce(twice", "reduce(more"
+        )
+    )
+    for found, expected in zip(execute(module, x), evaluate(module, x)):
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
