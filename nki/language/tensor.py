@@ -112,6 +112,23 @@ class NkiTensor(ShapeViews):
         return self.storage.name
 
     @property
+    def base_tensor(self) -> NkiTensor:
+        """All of the tensor that this is a view of, in its own shape and data type.
+
+        No document names it; public kernels (nki-library, moe_tkg) use it.
+
+        >>> import numpy as np, nki, nki.language as nl
+        >>> @nki.jit
+        ... def kernel(a):
+        ...     view = nl.load(a)[:, 2:3].view(nl.uint32)
+        ...     print(view.shape, view.dtype, view.base_tensor.shape, view.base_tensor.dtype)
+        >>> kernel(np.zeros((2, 4), np.float32))
+        (2, 1) uint32 (2, 4) float32
+        """
+        storage = self.storage
+        return NkiTensor(storage.shape, storage.dtype, storage, storage.memory)
+
+    @property
     def buffer(self) -> Memory:
         """The memory: `nl.sbuf`, `nl.psum`, `nl.private_hbm` or `nl.shared_hbm`."""
         return self.storage.memory
