@@ -156,6 +156,12 @@ class LoadedProgram:
             )
         return preparations
 
+    def __del__(self) -> None:
+        # Cores know their device, and it them: their memory goes now. Nothing was loaded where
+        # loading was refused.
+        if hasattr(self, "device"):
+            self.device.cores.clear()
+
     def _pack(self, loaded: list[list[Preparation]]) -> NativeProgram | None:
         """Prepare all instructions: as records of native code, or as steps where there is none."""
         from simulator.native.library import library

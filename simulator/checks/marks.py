@@ -11,6 +11,7 @@ may see it, which is when it is read, or written in part. Most allocations are w
 from __future__ import annotations
 
 import ctypes
+import weakref
 from collections.abc import Sequence
 from math import gcd
 from typing import Any
@@ -98,7 +99,8 @@ class Region:
 
     def __init__(self, space: Space, box: Box, state: int = EMPTY) -> None:
         first, last, low, high = box
-        self.space = space
+        # The space holds its regions, not they it: memory goes as soon as nobody uses it.
+        self.space: Space = weakref.proxy(space)
         self.box = box
         self.start = first * space.pitch + low
         self.shape = (last - first, high - low)
@@ -206,8 +208,19 @@ class Space:
 
     def move(self, buffer: Array) -> None:
         """The memory is this buffer from now on."""
-        self.buffer = buffer
+        self._buffer = weakref.ref(buffer)
         self.address: int = buffer.__array_interface__["data"][0]
+
+    @property
+    def buffer(self) -> Array:
+        """The memory, which belongs to whoever registered it."""
+        buffer = self._buffer()
+        assert buffer is not None
+        return buffer
+
+    def __del__(self) -> None:
+        for region in self._in_order:
+            region.rivals.clear()
 
     @property
     def marks(self) -> Array:

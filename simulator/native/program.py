@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import weakref
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from simulator.checks.engine_marks import EngineMarks
@@ -18,10 +20,9 @@ from simulator.native.loop import (
     STREAM,
     Loop,
 )
-from simulator.native.plan import Job
 from simulator.native.records import Packing, mark
 from simulator.native.structure import Memory
-from simulator.native.team import Team, busy, parts
+from simulator.native.team import Team, busy
 from simulator.streams import Stream, runaway
 
 if TYPE_CHECKING:
@@ -51,7 +52,6 @@ class NativeProgram:
         self._memory = Memory()
         self._threads = threads
         self._team: Team | None = None
-        self._shares = False
         self._shadow = shadow
         self._states = None if shadow is None else shadow.states
         self._marks: list[EngineMarks | None] = []
@@ -76,13 +76,13 @@ class NativeProgram:
                     marks,
                     computations,
                     begins,
-                    self._parts,
+                    threads,
                 )
                 self._packings.append(packing)
         self._streams = self._memory.words(
             [word for number in range(len(self._preparations)) for word in self._stream(number)]
         )
-        self._callback = _CALLBACK(self._call_back)
+        self._callback = _CALLBACK(partial(_execute_for, weakref.ref(self)))
         self._program = self._memory.words(
             PROGRAM.words(
                 streams=ctypes.addressof(self._streams),
@@ -92,6 +92,7 @@ class NativeProgram:
             )
         )
         self._run = functions.function(Loop())
+        self._shares = any(packing.shares for packing in self._packings)
         if shadow is not None:
             shadow.states.native = True
 
@@ -126,11 +127,6 @@ class NativeProgram:
             events=ctypes.addressof(events),
             events_limit=EVENTS,
         )
-
-    def _parts(self, job: Job) -> list[Any]:
-        found = parts(job, self._threads)
-        self._shares |= len(found) > 1
-        return found
 
     def _member(self, number: int, name: str) -> int:
         """Where a member of a stream is in the table."""
@@ -248,6 +244,13 @@ class NativeProgram:
             array[words[count]] = event
             words[count] += 1
         events.clear()
+
+
+def _execute_for(program: weakref.ref[NativeProgram], number: int, index: int) -> int:
+    """The callback of a program, which it does not keep alive."""
+    found = program()
+    assert found is not None, "it is running"
+    return found._call_back(number, index)
 
 
 def _address(function: Any) -> int:

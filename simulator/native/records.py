@@ -41,6 +41,7 @@ from simulator.native.loop import (
 )
 from simulator.native.plan import Bound, Job
 from simulator.native.structure import Memory
+from simulator.native.team import parts
 from simulator.native.text import WORD
 from simulator.oracle.control import sentinel_bits
 from simulator.views import Window
@@ -75,6 +76,7 @@ class Computation(NamedTuple):
 
 class Packing:
     """The records of one stream. `marks` are those of its core's engines, None without checks.
+    `threads` may share jobs; whether there are any to share is in `shares`.
 
     `learn(index)` takes over, behind an instruction that Python executed, in which regions its
     operands lie.
@@ -88,7 +90,7 @@ class Packing:
         marks: EngineMarks | None,
         computations: dict[Any, Computation | None],
         begins: dict[int, list[Any]],
-        parts: Callable[[Job], list[Any]],
+        threads: int,
     ) -> None:
         self._preparation = preparation
         self._stream = preparation.stream
@@ -97,7 +99,8 @@ class Packing:
         self._marks = marks
         self._computations = computations
         self._begins = begins
-        self._parts = parts
+        self._threads = threads
+        self.shares = False
         self._shared: list[Computation | None] = []
         self._begun: dict[int, Any] = {}
         # Where addresses are, and which instructions know one, by the buffer.
@@ -254,23 +257,24 @@ class Packing:
         moving = [operand for operand in placed if operand.window.dynamic]
         jobs, patches, pairs = [], [], []
         for job in bound.jobs:
-            parts = self._parts(job)
-            for part in parts:
+            divided = parts(job, self._threads)
+            self.shares |= len(divided) > 1
+            for part in divided:
                 self._memory.keep(part)
-            addresses = [ctypes.addressof(part) for part in parts]
+            addresses = [ctypes.addressof(part) for part in divided]
             jobs += JOB.words(
                 function=job.address,
                 parts=self._memory.table([w for a in addresses for w in PART.words(words=a)]),
-                parts_count=len(parts),
+                parts_count=len(divided),
             )
             for slot, position in () if moving or not placed else job.slots:
-                for part in parts:
+                for part in divided:
                     self._note(by_position[position].window, part, slot)
             if not moving:
                 continue
             for slot, position in job.slots:
                 operand = by_position[position]
-                for part, address in zip(parts, addresses):
+                for part, address in zip(divided, addresses):
                     patches += PATCH.words(
                         operand=ctypes.addressof(operand.words),
                         word=address + WORD * slot,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 import nki
 import nki.isa as nisa
 import nki.language as nl
+from simulator.execute import LoadedProgram
 
 Array = np.ndarray[Any, Any]
 
@@ -77,3 +80,25 @@ def test_memory_of_a_dropped_result_is_used_again(compiled: nki.CompiledKernel) 
     place = first.ctypes.data
     del first
     assert compiled(argument).ctypes.data == place
+
+
+def test_memory_goes_with_the_program(compiled: nki.CompiledKernel) -> None:
+    """At once: large memories do not wait for the garbage collector."""
+    argument = np.zeros(SHAPE, np.float32)
+    program = compiled.program_for([argument])
+    gc.disable()
+    try:
+        for native in (True, False):
+            loaded = LoadedProgram(program, native=native)
+            result = loaded.run([argument]).outputs[0]
+            arena = weakref.ref(loaded.device.cores[0].sbuf.buffer)
+            tensors = [weakref.ref(buffer) for buffer in loaded.device.tensors]
+            del loaded
+            held = [memory() is not None for memory in (arena, *tensors)]
+            # The result's memory is that of a tensor in native runs.
+            assert not held[0] and sum(held[1:]) <= native
+            np.testing.assert_array_equal(result, 1)
+            del result
+            assert all(memory() is None for memory in tensors)
+    finally:
+        gc.enable()
