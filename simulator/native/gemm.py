@@ -46,6 +46,7 @@ from simulator.native.gemm_image import (
     header_word,
     lines_of,
     panel_at,
+    panels_bytes,
     refuse_others,
     smallest_magnitude,
 )
@@ -109,7 +110,7 @@ class _Multiplication:
         self.strip = f.scratch("float", DEEPEST * self.block.vectors * self.block.width)
         if self.block.dot:
             self.in_pairs = f.compare("icmp ne", header_word(f, self.image, Word.pairs), self.zero)
-            self.widened = f.scratch("float", DEEPEST * WIDEST)
+            self.widened = f.scratch("i8", panels_bytes(DEEPEST, WIDEST))
             self.is_widened = f.scratch("i64", 1)
             f.store(self.zero, self.is_widened)
             self.is_done = f.scratch("i64", 1)

@@ -7,9 +7,10 @@ elements that bfloat16 holds exactly, the first row in the upper half of 32 bits
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 
 from isa.dtypes import DTYPES, DTypeKind
 from simulator.native import ports
@@ -53,6 +54,12 @@ CACHE_LINE = 64
 LINE = 4 * GROUP
 """Bytes of a line of a panel."""
 
+CHUNK = 2 * GROUP
+"""Columns that are loaded together. There is space for panels up to a multiple of them."""
+
+_ROWS_AHEAD = 16
+"""Rows between the one that is loaded and the one that is hinted at."""
+
 _MAGNITUDES = 0x7FFF7FFF
 
 
@@ -66,7 +73,13 @@ def fits_pairs(dtype: str) -> bool:
 
 def image_bytes(depth: int, columns: int) -> int:
     """Size of the image of a [depth, columns] tile."""
-    return HEADER + 4 * (depth + depth % 2) * GROUP * -(-columns // GROUP)
+    return HEADER + panels_bytes(depth + depth % 2, columns)
+
+
+def panels_bytes(lines: int, columns: int) -> int:
+    """Size of the panels of so many columns. There is a gap between panels, so that lines of the
+    same number do not take turns in one set of the cache."""
+    return (lines * LINE + CACHE_LINE) * (CHUNK // GROUP) * -(-columns // CHUNK)
 
 
 def _widened(f: FunctionText, dtype: str, stored: Value) -> Value:
@@ -80,22 +93,29 @@ def _pair(f: FunctionText, dtype: str, even: Value, odd: Value) -> Value:
     return f.binary("or", _widened(f, dtype, even), f.binary("lshr", second, f.like(second, 16)))
 
 
-def smallest_magnitude(f: FunctionText, start: Value, elements: Value, width: int) -> Value:
-    """The smallest magnitude of pairs, less one, as an i64; that of zero counts as 0xFFFF.
+def magnitudes_less_one(f: FunctionText, pairs: Value) -> Value:
+    """The magnitudes of both halves of pairs, less one; that of zero counts as 0xFFFF."""
+    magnitudes = f.binary("and", pairs, f.like(pairs, _MAGNITUDES))
+    halves = f.reinterpret(magnitudes, "i16", 2 * pairs.width)
+    return f.binary("sub", halves, f.like(halves, 1))
 
-    `elements`: how many, a multiple of the width.
-    """
+
+def least_of(f: FunctionText, numbers: Value) -> Value:
+    """The least of unsigned 16-bit numbers, as an i64."""
+    function = f"llvm.vector.reduce.umin.v{numbers.width}i16"
+    return f.convert("zext", f.call(function, "i16", 0, numbers), "i64")
+
+
+def smallest_magnitude(f: FunctionText, start: Value, elements: Value, width: int) -> Value:
+    """The smallest of `magnitudes_less_one` of pairs, as an i64. `elements`: how many, a multiple
+    of the width."""
 
     def step(index: Value, least: Value) -> list[Value]:
         pairs = f.load(f.element_at(start, index, 4), "i32", width)
-        magnitudes = f.binary("and", pairs, f.like(pairs, _MAGNITUDES))
-        halves = f.reinterpret(magnitudes, "i16", 2 * width)
-        return [f.intrinsic("umin", least, f.binary("sub", halves, f.like(halves, 1)))]
+        return [f.intrinsic("umin", least, magnitudes_less_one(f, pairs))]
 
     first = f.constant("i16", 0xFFFF, 2 * width)
-    (least,) = f.loop(f.integer(0), elements, width, step, [first])
-    scalar = f.call(f"llvm.vector.reduce.umin.v{2 * width}i16", "i16", 0, least)
-    return f.convert("zext", scalar, "i64")
+    return least_of(f, f.loop(f.integer(0), elements, width, step, [first])[0])
 
 
 def header_word(f: FunctionText, image: Value, word: Word) -> Value:
@@ -112,7 +132,8 @@ def lines_of(f: FunctionText, depth: Value, pairs: bool) -> Value:
 def panel_at(f: FunctionText, panels: Value, lines: Value, column: Value) -> Value:
     """Where a column's first element is, in the panels of that many lines."""
     group = f.binary("lshr", column, f.integer(GROUP.bit_length() - 1))
-    panel = f.offset(panels, f.binary("mul", group, f.binary("mul", lines, f.integer(LINE))))
+    size = f.binary("add", f.binary("mul", lines, f.integer(LINE)), f.integer(CACHE_LINE))
+    panel = f.offset(panels, f.binary("mul", group, size))
     return f.element_at(panel, f.binary("and", column, f.integer(GROUP - 1)), 4)
 
 
@@ -182,47 +203,95 @@ class Load:
     pairs: bool
 
     def text(self, name: str) -> str:
-        f = FunctionText(name)
-        image, copy, source = (f.word(index, "ptr") for index in range(3))
-        depth, columns, along = (f.word(index) for index in range(3, 6))
-        row_bytes = f.binary("mul", columns, f.integer(DTYPES[self.dtype].size))
-        zero = f.integer(0)
+        return _Loading(FunctionText(name), self).text()
 
-        def kept(k: Value) -> None:
-            later = f.binary("mul", f.binary("add", k, f.integer(GROUP)), along)
-            line = f.offset(source, later)
-            f.loop(zero, row_bytes, CACHE_LINE, lambda byte: f.prefetch(f.offset(line, byte)))
-            origin = f.offset(source, f.binary("mul", k, along))
-            f.copy_bytes(f.offset(copy, f.binary("mul", k, row_bytes)), origin, row_bytes)
 
-        f.loop(zero, depth, 1, kept)
-        panels = f.offset(image, f.integer(HEADER))
-        lines = lines_of(f, depth, self.pairs)
-        # From the copy, whose rows lie on few pages.
-        packing = Packing(f, self.dtype, self.pairs, depth, copy, row_bytes)
+class _Loading:
+    """The text of a `Load` while it is written: row by row, as the tile lies in memory."""
 
-        def pack(column: Value, mask: Value | None = None) -> None:
-            packing.columns(column, GROUP, panel_at(f, panels, lines, column), LINE, mask)
+    def __init__(self, f: FunctionText, kernel: Load) -> None:
+        self.f = f
+        self.dtype = kernel.dtype
+        self.pairs = kernel.pairs
+        self.size = DTYPES[kernel.dtype].size
+        self.image, self.copy, self.source = (f.word(index, "ptr") for index in range(3))
+        self.depth, self.columns, self.along = (f.word(index) for index in range(3, 6))
+        self.row_bytes = f.binary("mul", self.columns, f.integer(self.size))
+        self.panels = f.offset(self.image, f.integer(HEADER))
+        self.lines = lines_of(f, self.depth, self.pairs)
 
-        whole = f.binary("and", columns, f.integer(-GROUP))
-        f.loop(zero, whole, GROUP, pack)
-        inside = first_lanes(f, f.binary("sub", columns, whole), GROUP)
-        f.loop(whole, columns, GROUP, lambda column: pack(column, inside))
+    def text(self) -> str:
+        f = self.f
+        none = f.constant("i16", 0xFFFF, 2 * CHUNK)
+        (least,) = f.loop(f.integer(0), self.lines, 1, self._line, [none])
         for word, value in (
             (Word.pairs, f.integer(int(self.pairs))),
-            (Word.depth, depth),
-            (Word.columns, columns),
+            (Word.depth, self.depth),
+            (Word.columns, self.columns),
             (Word.dtype, f.integer(DTYPES[self.dtype].code)),
-            (Word.loads, f.binary("add", header_word(f, image, Word.loads), f.integer(1))),
+            (Word.loads, f.binary("add", header_word(f, self.image, Word.loads), f.integer(1))),
+            (Word.smallest, least_of(f, least)),
         ):
-            f.store(value, f.element_at(image, f.integer(word), WORD))
-        if self.pairs:
-            rounded = f.binary(
-                "and", f.binary("add", columns, f.integer(GROUP - 1)), f.integer(-GROUP)
-            )
-            least = smallest_magnitude(f, panels, f.binary("mul", lines, rounded), GROUP)
-            f.store(least, f.element_at(image, f.integer(Word.smallest), WORD))
+            f.store(value, f.element_at(self.image, f.integer(word), WORD))
         return f.text()
+
+    def _line(self, line: Value, least: Value) -> list[Value]:
+        """A line of all panels, from one row of the tile or two."""
+        f, zero = self.f, self.f.integer(0)
+        k = f.binary("shl", line, f.integer(1)) if self.pairs else line
+        source = f.offset(self.source, f.binary("mul", k, self.along))
+        copy = f.offset(self.copy, f.binary("mul", k, self.row_bytes))
+        rows = [(source, copy)]
+        alone = None
+        if self.pairs:
+            # A row without a partner stands in for it, and makes pairs with zeros.
+            alone = f.compare("icmp eq", f.binary("add", k, f.integer(1)), self.depth)
+            steps = (f.select(alone, zero, step) for step in (self.along, self.row_bytes))
+            rows.append((f.offset(source, next(steps)), f.offset(copy, next(steps))))
+        target = f.element_at(self.panels, line, LINE)
+        whole = f.binary("and", self.columns, f.integer(-CHUNK))
+        inside = first_lanes(f, f.binary("sub", self.columns, whole), CHUNK)
+
+        def chunk(mask: Value | None, column: Value, least: Value) -> list[Value]:
+            return [self._chunk(rows, alone, target, column, mask, least)]
+
+        carried = f.loop(zero, whole, CHUNK, partial(chunk, None), [least])
+        return f.loop(whole, self.columns, CHUNK, partial(chunk, inside), carried)
+
+    def _chunk(
+        self,
+        rows: Sequence[tuple[Value, Value]],
+        alone: Value | None,
+        target: Value,
+        column: Value,
+        mask: Value | None,
+        least: Value,
+    ) -> Value:
+        """Some columns of a line; the smallest magnitudes so far."""
+        f = self.f
+        lane = f"i{8 * self.size}"
+        stored = []
+        for source, copy in rows:
+            place, kept = (f.element_at(row, column, self.size) for row in (source, copy))
+            later = f.binary("mul", self.along, f.integer(_ROWS_AHEAD))
+            f.prefetch(f.offset(place, later))
+            if mask is None:
+                stored.append(f.load(place, lane, CHUNK))
+                f.store(stored[-1], kept)
+            else:
+                stored.append(f.load_where(mask, place, lane))
+                f.store_where(mask, stored[-1], kept)
+        if alone is None:
+            values = _widened(f, self.dtype, stored[0])
+        else:
+            odd = f.select(f.splat(alone, CHUNK), f.like(stored[1], 0), stored[1])
+            values = _pair(f, self.dtype, stored[0], odd)
+            least = f.intrinsic("umin", least, magnitudes_less_one(f, values))
+        for first in range(0, CHUNK, GROUP):
+            part = f.shuffle(values, values, range(first, first + GROUP))
+            moved = f.binary("add", column, f.integer(first))
+            f.store(part, panel_at(f, target, self.lines, moved))
+        return least
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulator.native.gemm_image import HEADER, Load, image_bytes
+from simulator.native.gemm_image import HEADER, LINE, Load, image_bytes
 from simulator.native.library import Library, library
 from simulator.native.object_cache import Cache
 
@@ -29,7 +29,7 @@ def loads(functions: Library) -> None:
         copy = np.zeros_like(source)
         words = (image.ctypes.data, copy.ctypes.data, source.ctypes.data, 2, 3, source.strides[0])
         functions.function(kernel)((ctypes.c_int64 * 6)(*words))
-        panel = image[HEADER:].view(np.float32).reshape(2, 8)
+        panel = image[HEADER : HEADER + 2 * LINE].view(np.float32).reshape(2, -1)
         np.testing.assert_array_equal(panel[:, :3], source)
         np.testing.assert_array_equal(copy, source)
 
