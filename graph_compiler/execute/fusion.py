@@ -202,16 +202,16 @@ def store(program: Program, value: Lazy, target: View) -> None:
         tuple(linear.steps),
     )
     words: list[int | Place] = [place_of(target), *map(place_of, linear.views)]
+    same = [
+        s == strides[0] and is_whole(view) and view.buffer.size == target.buffer.size
+        for view, s in zip(linear.views, strides[1:])
+    ]
+    elsewhere = {view.buffer for view, flag in zip(linear.views, same) if not flag}
     aligned = [
         view.buffer
-        for view, s in zip(linear.views, strides[1:])
-        if s == strides[0]
-        and is_whole(view)
-        and is_whole(target)
-        and view.buffer.size == target.buffer.size
+        for view, flag in zip(linear.views, same)
+        if flag and is_whole(target) and view.buffer not in elsewhere
     ]
-    buffers = {view.buffer for view in linear.views if view.buffer not in aligned}
-    aligned = [buffer for buffer in aligned if buffer not in buffers]
     moves = bool(aligned) and isinstance(value, View)
     reads = [view.buffer for view in linear.views]
     program.steps.append(Call(loop, words, reads, [target.buffer], aligned, moves))

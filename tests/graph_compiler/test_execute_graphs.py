@@ -263,27 +263,130 @@ def test_a_chain_of_small_operations_is_one_native_call() -> None:
 
 def test_a_result_survives_what_is_computed_from_it() -> None:
     """Memory of a value that is not needed again is used again, but not that of a result."""
-    text = SOFTMAX.replace(
-        "ROOT turned = f32[50,6] transpose(shares), dimensions={1,0}",
-        "again = f32[6,50] exponential(shares)\n  sums = f32[6] reduce(again, zero), dimensions={1},"
-        " to_apply=add\n  ROOT r = (f32[6,50], f32[6], f32[6,50]) tuple(shares, sums, again)",
+    text = (
+        SOFTMAX.replace(
+            "ROOT turned = f32[50,6] transpose(shares), dimensions={1,0}",
+            "again = f32[6,50] exponential(shares)\n"
+            "  sums = f32[6] reduce(again, zero), dimensions={1}, to_apply=add\n"
+            "  ROOT r = (f32[6,50], f32[6]) tuple(shares, sums)",
+        )
+        .replace("reduce(again", "reduce(more")
+        .replace(
+            "  sums =",
+            "  twice = f32[6,50] multiply(again, again)\n"
+            "  more = f32[6,50] add(again, twice)\n  sums =",
+        )
     )
     module = parse_text(text)
     x = np.random.default_rng(0).standard_normal((6, 50)).astype(np.float32)
     for found, expected in zip(execute(module, x), evaluate(module, x)):
         np.testing.assert_allclose(found, expected, rtol=1e-6)
-    only_sums = (
-        text.replace(
-            "(f32[6,50], f32[6], f32[6,50]) tuple(shares, sums, again)",
-            "(f32[6,50], f32[6]) tuple(shares, sums)",
-        )
-        .replace("reduce(again", "reduce(twice")
-        .replace("  sums =", "  twice = f32[6,50] multiply(again, again)\n  sums =")
+
+
+ROWS, COLUMNS = 4, 6
+
+
+class RandomLines:
+    """Lines of a random computation on s32[ROWS,COLUMNS] values, by their names."""
+
+    def __init__(self, rng: np.random.Generator, known: list[str], prefix: str) -> None:
+        self.rng = rng
+        self.known = known
+        self.prefix = prefix
+        self.lines: list[str] = []
+
+    def line(self, shape: str, text: str) -> str:
+        name = f"{self.prefix}{len(self.lines)}"
+        self.lines.append(f"  {name} = s32[{shape}] {text}")
+        return name
+
+    def some(self) -> str:
+        return str(self.rng.choice(self.known[-6:]))
+
+    def add(self) -> None:
+        whole = f"{ROWS},{COLUMNS}"
+        kind = int(self.rng.integers(8))
+        x, y = self.some(), self.some()
+        if kind < 3:
+            op = ["add", "subtract", "maximum", "multiply", "xor"][int(self.rng.integers(5))]
+            made = self.line(whole, f"{op}({x}, {y})")
+        elif kind == 3:
+            turned = self.line(f"{COLUMNS},{ROWS}", f"transpose({x}), dimensions={{1,0}}")
+            made = self.line(whole, f"reshape({turned})")
+        elif kind == 4:
+            zero = self.line("", "constant(0)")
+            total = self.line(f"{ROWS}", f"reduce({x}, {zero}), dimensions={{1}}, to_apply=add")
+            made = self.line(whole, f"broadcast({total}), dimensions={{0}}")
+        elif kind == 5:
+            i, j = (self.line("", f"constant({int(self.rng.integers(-1, 4))})") for _ in range(2))
+            block = self.line("2,3", f"slice({y}), slice={{[1:3], [0:6:2]}}")
+            made = self.line(whole, f"dynamic-update-slice({x}, {block}, {i}, {j})")
+        elif kind == 6:
+            left = self.line(f"{ROWS},2", f"slice({x}), slice={{[0:4], [4:6]}}")
+            right = self.line(f"{ROWS},4", f"slice({y}), slice={{[0:4], [1:5]}}")
+            made = self.line(whole, f"concatenate({left}, {right}), dimensions={{1}}")
+        else:
+            made = self.line(whole, f"reverse({x}), dimensions={{{int(self.rng.integers(2))}}}")
+        self.known.append(made)
+
+
+def random_graph(rng: np.random.Generator) -> str:
+    """A graph with a loop over three arrays between two random parts, and several results."""
+    whole = f"s32[{ROWS},{COLUMNS}]"
+    state = f"(s32[], {whole}, {whole}, {whole})"
+    elements = [f"  {n} = {whole} get-tuple-element(s), index={i}" for i, n in enumerate("abc", 1)]
+    body = RandomLines(rng, ["a", "b", "c"], "v")
+    for _ in range(int(rng.integers(2, 9))):
+        body.add()
+    carried = [str(rng.choice([*"abc", *body.known[-4:]])) for _ in range(3)]
+    entry = RandomLines(rng, ["p", "q"], "u")
+    for _ in range(int(rng.integers(1, 8))):
+        entry.add()
+    first = [entry.some() for _ in range(3)]
+    before = entry.lines
+    after = RandomLines(rng, [*entry.known, "a", "b", "c"], "t")
+    for _ in range(int(rng.integers(1, 8))):
+        after.add()
+    results = [str(rng.choice(after.known)) for _ in range(4)]
+    return "\n".join(
+        [
+            "HloModule random",
+            "add { x = s32[] parameter(0)\n  y = s32[] parameter(1)\n  ROOT z = s32[] add(x, y) }",
+            f"body {{ s = {state} parameter(0)",
+            "  i = s32[] get-tuple-element(s), index=0",
+            "  one = s32[] constant(1)",
+            "  next = s32[] add(i, one)",
+            *elements,
+            *body.lines,
+            f"  ROOT r = {state} tuple(next, {', '.join(carried)}) }}",
+            f"condition {{ s = {state} parameter(0)",
+            "  i = s32[] get-tuple-element(s), index=0",
+            "  n = s32[] constant(3)",
+            "  ROOT c = pred[] compare(i, n), direction=LT }",
+            "ENTRY e {",
+            f"  p = {whole} parameter(0)",
+            f"  q = {whole} parameter(1)",
+            *before,
+            "  start = s32[] constant(0)",
+            f"  w = {state} tuple(start, {', '.join(first)})",
+            f"  s = {state} while(w), condition=condition, body=body",
+            *elements,
+            *after.lines,
+            f"  ROOT r = ({', '.join([whole] * 4)}) tuple({', '.join(results)})",
+            "}",
+        ]
     )
-    module = parse_text(
-        only_sums.replace("ROOT r", "more = f32[6,50] add(again, twice)\n  ROOT r").replace(
-            "reduce(twice", "reduce(more"
-        )
-    )
-    for found, expected in zip(execute(module, x), evaluate(module, x)):
-        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_graphs_agree_with_the_reference(seed: int) -> None:
+    """Exactly: integers. Memory that is used again too early would show."""
+    rng = np.random.default_rng(seed)
+    text = random_graph(rng)
+    module = parse_text(text)
+    inputs = [rng.integers(-9, 9, (ROWS, COLUMNS)).astype(np.int32) for _ in range(2)]
+    expected = evaluate(module, *inputs)
+    executable = Executable(module)
+    for _ in range(2):
+        for found, wanted in zip(executable(inputs), expected):
+            np.testing.assert_array_equal(found, wanted, err_msg=text)
