@@ -215,7 +215,7 @@ class Packing:
                 offset=window.offset,
                 base=address,
                 origin=window.offset,
-                lowest=-window.low,
+                lowest=window.floor - window.low,
                 highest=window.limit - window.high,
                 region_lowest=-_ANYWHERE,
                 region_highest=_ANYWHERE,
