@@ -54,11 +54,11 @@ def float32_word(value: Any) -> int:
 
 
 class Division(NamedTuple):
-    """A range that a job can be divided into parts along: word `count` says how long it is, and
+    """A range that a job can be divided into parts along: word `length` says how long it is, and
     each (word, bytes) of `steps` is a pointer and how far it moves with a unit. Parts begin at
     multiples of `multiple`."""
 
-    count: int
+    length: int
     steps: tuple[tuple[int, int], ...]
     multiple: int = 1
 

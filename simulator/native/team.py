@@ -30,7 +30,7 @@ def parts(job: Job, threads: int) -> list[Any]:
     if threads < 2 or job.work < LEAST_WORK:
         return [job.words]
     for division in job.divisions:
-        count = job.words[division.count]
+        count = job.words[division.length]
         units = count // division.multiple
         if units < threads:
             continue
@@ -38,7 +38,7 @@ def parts(job: Job, threads: int) -> list[Any]:
         found = []
         for first, last in zip(bounds, [*bounds[1:], count]):
             words = type(job.words).from_buffer_copy(job.words)
-            words[division.count] = last - first
+            words[division.length] = last - first
             for index, step in division.steps:
                 words[index] += first * step
             found.append(words)
@@ -70,10 +70,11 @@ class Team:
         self.address = -(-ctypes.addressof(room) // _LINE) * _LINE
         self._words = (ctypes.c_int64 * len(TEAM.names)).from_address(self.address)
         give_way = ctypes.CDLL(None).sched_yield
-        self._words[:] = TEAM.words(
+        team = TEAM.words(
             members_count=count,
             **{"yield": ctypes.cast(give_way, ctypes.c_void_p).value or 0},
         )
+        self._words[:] = list[ctypes.c_int64 | int](team)
         self._starts = [threading.Semaphore(0) for _ in range(count)]
         self._ended = threading.Semaphore(0)
         self._order = threading.Lock()
@@ -81,7 +82,8 @@ class Team:
         for number, start in enumerate(self._starts):
             place = self.address + TEAM.size + number * MEMBER_BYTES
             member = (ctypes.c_int64 * len(MEMBER.names)).from_address(place)
-            member[:] = MEMBER.words(team=self.address, number=number + 1)
+            words = MEMBER.words(team=self.address, number=number + 1)
+            member[:] = list[ctypes.c_int64 | int](words)
             arguments = worker, member, start, self._ended, room
             threading.Thread(target=_work, args=arguments, daemon=True).start()
 
