@@ -317,7 +317,7 @@ class Preparation:
         )
         if operands.stages:
             compute = through(operands.stages.values(), compute)
-        if self.replicated is not None and self.replicated.keys:
+        if self.replicated is not None and self.replicated.takes(instruction):
             compute = self._compared(instruction, operands, compute)
         call = self.call(index, instruction, operands, compute)
         if any(effect.name in _BY_PARTITION for effect in row.state):

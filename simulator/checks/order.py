@@ -272,6 +272,8 @@ class Order:
         twice = self._made_by_both(*nodes)
         if all(twice) and old.write and write:
             return  # whichever comes last leaves the same bytes
+        if nodes[0].core != nodes[1].core and (_anywhere(old.region) or _anywhere(region)):
+            return  # where is known in a run, which checks it (`simulator.checks.claims`)
         first = self._site(nodes[0], old.step.iteration, old.write)
         second = self._site(nodes[1], step.iteration, write)
         if _author_order(second) < _author_order(first):
@@ -368,6 +370,11 @@ class Order:
             writes,
             self.prepared.location(node),
         )
+
+
+def _anywhere(region: Region) -> bool:
+    """Whether only a run can tell which part of its tensor an access touches."""
+    return region.row1 >= UNBOUNDED or region.column1 >= UNBOUNDED
 
 
 _KINDS = {(True, False): "RAW", (False, True): "WAR", (True, True): "WAW"}

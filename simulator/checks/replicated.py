@@ -27,6 +27,7 @@ from isa.enums import Memory
 from isa.errors import NeuronError
 from isa.program import Program
 from isa.spec import Instruction, Row
+from simulator.checks.claims import Claims
 from simulator.views import Indirect
 
 Key = tuple[Any, ...]
@@ -121,6 +122,17 @@ class Replicated(InStep):
             [i for stream in core.streams.values() for i in stream] for core in program.cores
         )
         self.keys = frozenset(key for key, cores in found.items() if len(cores) > 1)
+        self.claims = Claims(program)
+
+    def restart(self) -> None:
+        super().restart()
+        self.claims.restart()
+
+    def takes(self, instruction: Instruction) -> bool:
+        """Whether an instruction has to be run by `comparing`."""
+        if not self.keys and not self.claims.tensors:
+            return False
+        return twin_key(instruction) in self.keys or self.claims.concern(instruction)
 
     def comparing(
         self,
@@ -134,6 +146,8 @@ class Replicated(InStep):
         `values` are the operands, current when the result is called."""
         key = twin_key(instruction)
         if key is None or key not in self.keys:
+            if self.claims.concern(instruction):
+                return self.claims.checking(instruction, core, barriers, values, compute)
             return compute
         row = instruction.row
 

@@ -21,7 +21,6 @@ from isa.program import RegisterReference
 from isa.spec import Instruction
 from simulator import native
 from simulator.checks.marks import Region, States, Tracked
-from simulator.checks.replicated import twin_key
 from simulator.native.copy import sentinel_plan
 from simulator.native.loop import (
     AMOUNT,
@@ -130,9 +129,7 @@ class Packing:
         pack = _CONTROL.get(row.name)
         if pack is not None:
             members = pack(self, index, instruction)
-        elif row.control or (
-            replicated is not None and replicated.keys and twin_key(instruction) in replicated.keys
-        ):
+        elif row.control or (replicated is not None and replicated.takes(instruction)):
             members = {}
         else:
             computation = self._computation(instruction)

@@ -1,0 +1,68 @@
+"""Two cores that access one tensor at places which registers decide: a run looks where."""
+
+import numpy as np
+import pytest
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+A = np.arange(1, 13, dtype=np.float32).reshape(2, 6)
+
+
+@nki.jit(platform_target="trn2")
+def appended(a, places):
+    """Core c stores row c of `a` in two halves, from columns places[c, 0] and places[c, 1]."""
+    core = nl.program_id(0)
+    out = nl.ndarray((2, 16), dtype=a.dtype, buffer=nl.shared_hbm)
+    zeros = nl.zeros((1, 16), dtype=a.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=out[core : core + 1], src=zeros)
+    tile = nl.load(a[core : core + 1])
+    for half in range(2):
+        place = nl.load(places[core : core + 1, half : half + 1])
+        target = out.ap([[16, 1], [1, 3]], offset=16 * core, scalar_offset=place, indirect_dim=1)
+        nisa.dma_copy(dst=target, src=tile[:, 3 * half : 3 * half + 3])
+    return out
+
+
+@pytest.mark.parametrize("backend", ["native", "numpy"])
+@pytest.mark.parametrize("mode", ["device", "reference", "eager"])
+def test_places_apart(mode, backend):
+    places = np.array([[4, 1], [0, 13]], np.int32)
+    expected = np.zeros((2, 16), np.float32)
+    for core, half in np.ndindex(2, 2):
+        begin = places[core, half]
+        expected[core, begin : begin + 3] = A[core, 3 * half : 3 * half + 3]
+    result = nki.simulate(appended[2], mode=mode, backend=backend)(A, places)
+    np.testing.assert_array_equal(result, expected)
+    np.testing.assert_array_equal(nki.simulate(appended[2], mode=mode)(A, places), expected)
+
+
+@pytest.mark.parametrize("backend", ["native", "numpy"])
+def test_a_place_in_the_other_cores_row(backend):
+    places = np.array([[4, 14], [0, 9]], np.int32)  # columns 14, 15, and 0 of the next row
+    with pytest.raises(nki.NeuronError, match="core 1 writes what core 0 writes") as caught:
+        nki.simulate(appended[2], backend=backend)(A, places)
+    assert caught.value.code == "race"
+    assert "dma_copy" in caught.value.location.text
+
+
+def test_a_barrier_orders_them():
+    @nki.jit(platform_target="trn2")
+    def kernel(a, places):
+        core = nl.program_id(0)
+        out = nl.ndarray((1, 8), dtype=a.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(a[core : core + 1])
+        place = nl.load(places[core : core + 1])
+        if core == 1:
+            nisa.core_barrier(out, (0, 1))
+        if core == 0:
+            nisa.dma_copy(dst=out, src=nl.zeros((1, 8), dtype=a.dtype, buffer=nl.sbuf))
+        target = out.ap([[8, 1], [1, 3]], scalar_offset=place, indirect_dim=1)
+        nisa.dma_copy(dst=target, src=tile[:, 0:3])
+        if core == 0:
+            nisa.core_barrier(out, (0, 1))
+        return out
+
+    result = nki.simulate(kernel[2])(A, np.array([[1], [2]], np.int32))
+    np.testing.assert_array_equal(result, [[0, 1, 7, 8, 9, 0, 0, 0]])
