@@ -124,7 +124,7 @@ def _hull(view: Any) -> tuple[int, int]:
 
 def _meet(one: Any, other: Any) -> bool:
     try:
-        return bool(np.shares_memory(one, other, max_work=_WORK))
+        return bool(np.shares_memory(one, other, max_work=_WORK))  # type: ignore[arg-type]
     except np.exceptions.TooHardError:
         return False
 
