@@ -35,14 +35,18 @@ if TYPE_CHECKING:
 ITERATIONS = 1 << 28
 """Jumps of one run after which its loops count as endless."""
 
+LARGE = 1 << 16
+"""Bytes from which a literal stays where it is, in the graph."""
+
 Array = np.ndarray[Any, Any]
 Plan = dict[str, Any]
 """A program as plain data:
 
 `records`, `words`: as `driver` has them, as bytes. `relocations`: of pointers among the words, each
 word, slot, offset. `slots`: numbers of inputs, outputs and constants; slots count these in this
-order, and the arena is the last. `constants`: bytes of each. `hosts`: for each record that wants
-the host the instruction (its computation and place there), operands and results, each (slot, byte
+order, and the arena is the last. `constants`: bytes of each, of a large literal of the graph its
+instruction (computation and place there). `hosts`: for each record that wants
+the host the instruction, operands and results, each (slot, byte
 offset, type, dimensions, strides in elements). `arena`: bytes. `kernels`: their digest. `inputs`,
 `outputs`: type and dimensions of each.
 """
@@ -83,11 +87,27 @@ class _Assembler:
             for number, computation in enumerate(module.computations)
             for position, item in enumerate(computation.instructions)
         }
+        self.literals = [
+            (literal, (number, position))
+            for number, computation in enumerate(module.computations)
+            for position, item in enumerate(computation.instructions)
+            if isinstance(literal := item.attributes.get("literal"), np.ndarray)
+            and literal.nbytes >= LARGE
+        ]
         constants = len(program.constants)
         self.first = {"input": 0, "output": inputs, "constant": inputs + outputs}
         self.arena = inputs + outputs + constants
         self.words: list[int] = []
         self.relocations: list[tuple[int, int, int]] = []
+
+    def _constant(self, array: Array) -> Any:
+        """A constant as the plan keeps it."""
+        if array.nbytes >= LARGE:
+            for item, place in self.literals:
+                if item.flags.c_contiguous and item.nbytes == array.nbytes:
+                    if _address(item) == _address(array):
+                        return place
+        return array.tobytes()
 
     def _slot(self, buffer: Buffer) -> tuple[int, int]:
         memory = self.layout.memory_of(buffer)
@@ -148,7 +168,7 @@ class _Assembler:
             "words": np.array(self.words, np.int64).tobytes(),
             "relocations": np.array(self.relocations, np.int64).tobytes(),
             "slots": (len(inputs), len(outputs), len(self.program.constants)),
-            "constants": [array.tobytes() for array in self.program.constants],
+            "constants": [self._constant(array) for array in self.program.constants],
             "hosts": hosts,
             "arena": self.layout.size,
             "kernels": _digest("\n".join(kernels)),
@@ -220,7 +240,12 @@ class Executable:
         inputs, outputs, _ = plan["slots"]
         self._records = np.frombuffer(plan["records"], np.int64)
         self._words = np.frombuffer(plan["words"], np.int64).copy()
-        self._constants = [np.frombuffer(data, np.uint8) for data in plan["constants"]]
+        self._constants = [
+            np.frombuffer(data, np.uint8)
+            if isinstance(data, bytes)
+            else self._instruction(data).attributes["literal"].reshape(-1).view(np.uint8)
+            for data in plan["constants"]
+        ]
         self._hosts = plan["hosts"]
         self.arena_bytes = plan["arena"]
         self._arena = _memory((plan["arena"] + 64,), np.dtype(np.uint8), self._module)

@@ -210,6 +210,20 @@ def test_plans_and_kernels_come_from_disk(compile_in: Any, tmp_path: Path) -> No
     np.testing.assert_array_equal(first([x])[0], third([x])[0])
 
 
+def test_large_literals_stay_in_the_graph() -> None:
+    """A plan with its weights inside would be as large as they are."""
+    numbers = np.random.default_rng(0).standard_normal((200, 300)).astype(np.float32)
+    text = (
+        "HloModule m\nENTRY e {\n x = f32[200,300] parameter(0)\n"
+        " w = f32[200,300] constant({...})\n y = f32[200,300] add(x, w)\n"
+        " ROOT z = f32[300,200] transpose(y), dimensions={1,0}\n}"
+    ).replace("{...}", str(numbers.tolist()).replace("[", "{").replace("]", "}"))
+    module = parse_text(text)
+    assert max(len(data) for data in planned(module)[0]["constants"]) < 100
+    (found,) = execute(module, numbers)
+    np.testing.assert_array_equal(found, (numbers + numbers).T)
+
+
 def test_the_structure_of_a_graph_is_what_it_computes() -> None:
     renamed = SOFTMAX.replace("powers", "p").replace("totals", "t")
     assert structure_digest(parse_text(SOFTMAX)) == structure_digest(parse_text(renamed))
