@@ -21,8 +21,8 @@ from nki.cli.exit_codes import CHECK_FAILED, OK
 from nki.report import Facts, Report, Section, Table
 
 DISTRIBUTION = "opennki"
-PACKAGES = ("nki", "isa", "simulator")
-LIBRARIES = ("numpy", "ml_dtypes", "llvmlite", "platformdirs", "sympy", "click", "rich")
+PACKAGES = ("nki", "isa", "simulator", "graph_compiler")
+LIBRARIES = ("numpy", "ml_dtypes", "llvmlite", "platformdirs", "sympy", "click", "rich", "protobuf")
 _VENDOR = ("neuronx-cc", "neuronxcc", "nki", "neuronx-cc-stubs")
 _X86_FEATURES = ("sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512_bf16")
 _FEATURES = (*_X86_FEATURES, "avx512_fp16", "amx_bf16", "asimd", "bf16", "sve")
