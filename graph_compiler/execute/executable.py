@@ -218,7 +218,12 @@ class Executable:
         if stored is not None:
             plan = marshal.loads(stored)
         else:
-            plan, kernels = planned(module)
+            try:
+                plan, kernels = planned(module)
+            except MemoryError as error:
+                raise NeuronError(
+                    "hlo-too-large", f"Module `{module.name}`: no memory for its plan."
+                ) from error
             cache_.write(name, marshal.dumps(plan))
         functions = functions or library()
         assert functions is not None, "without LLVM the evaluator runs graphs"

@@ -178,6 +178,8 @@ class Simplifier:
                 return np.broadcast_to(
                     np.asarray(row.evaluate(item, values, self._evaluator)), dims
                 )
+        if not values and max(dims, default=0) > FOLDED:
+            return None  # a count that long is left to the run
         large = item.shape.size > FOLDED or any(value.size > FOLDED for value in values)
         if large and item.opcode not in _VIEWED:
             return None

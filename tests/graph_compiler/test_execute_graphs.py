@@ -246,6 +246,25 @@ def test_wrong_inputs_are_refused() -> None:
         assert caught.value.code == "input-mismatch"
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "iota(), iota_dimension=0",
+        "broadcast(x), dimensions={}",
+        "negate(b)",
+    ],
+)
+def test_absurd_sizes_are_refused(line: str) -> None:
+    size = 1 << 44
+    text = (
+        f"HloModule m\nENTRY e {{\n x = f32[] parameter(0)\n"
+        f" b = f32[{size}] broadcast(x), dimensions={{}}\n ROOT r = f32[{size}] {line}\n}}"
+    )
+    with pytest.raises(NeuronError) as caught:
+        execute(parse_text(text), np.float32(1))
+    assert caught.value.code == "hlo-too-large"
+
+
 def test_an_endless_loop_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules[Executable.__module__], "ITERATIONS", 1000)
     module = parse_text(LOOP.replace("constant(5)", "constant(2000000000)"))
