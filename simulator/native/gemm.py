@@ -239,14 +239,10 @@ class _Multiplication:
         f, block = self.f, self.block
         lines = lines_of(f, self.depth, pairs)
         mask = self._mask(first, vectors)
-        # Panels are more than the first-level cache holds beside a strip.
-        following = f.binary("mul", lines, f.integer(LINE))
 
         def step(k: Value, panel: Value, sums: Sequence[Value]) -> list[Value]:
             line = f.element_at(self.strip, k, 4 * vectors * block.width)
             factors = f.element_at(panel, k, LINE)
-            if vectors > 1:
-                f.prefetch(f.offset(factors, following))
             element = "i32" if pairs else "float"
             stream = [
                 f.load(f.element_at(line, f.integer(v * block.width), 4), element, block.width)
