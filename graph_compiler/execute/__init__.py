@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any
 
 from graph_compiler.evaluate import checked_inputs, evaluate
 from nki.settings import native_wanted
-from simulator.native.library import library
 
 if TYPE_CHECKING:
     import numpy as np
@@ -79,6 +78,8 @@ def execute(
     >>> execute(parse_text(text), np.array([1, 2, 4], np.float32))
     [array([2., 4., 8.], dtype=float32)]
     """
+    from simulator.native.library import library
+
     if not native_wanted() or library() is None:
         return evaluate(module, *inputs, seed=seed, custom_calls=custom_calls)
     from graph_compiler.execute.simplify import leaves
