@@ -7,7 +7,7 @@ in order and updates semaphores when the last one has arrived.
 from __future__ import annotations
 
 from isa.enums import DgeMode, Engine, OobMode
-from isa.fields import SBUF, SBUF_OR_HBM, Attribute, Kind, Read, Write
+from isa.fields import ANY_PARTITION, SBUF, SBUF_OR_HBM, Attribute, Kind, Read, Write
 from isa.machine import costs
 from isa.spec import MachineInstruction
 
@@ -49,7 +49,7 @@ class DmaTranspose(MachineInstruction):
     cost = costs.DMA_TRIGGER
     asynchronous = True
     document = "nki/api/nki.isa.rst#nki.isa.dma_transpose"
-    dst = Write(SBUF)
+    dst = Write(SBUF, starts=ANY_PARTITION)
     src = Read(SBUF_OR_HBM, vector_offset=True, index_columns=True)
     queue = Attribute(kind=Kind.integer, doc="index of the queue in the core's queue list")
     dge_mode = Attribute(kind=Kind.dge_mode, default=DgeMode.none)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from isa import rules
 from isa.enums import DgeMode, Engine, OobMode
-from isa.fields import SBUF, SBUF_OR_HBM, Attribute, Kind, Read, Write
+from isa.fields import ANY_PARTITION, SBUF, SBUF_OR_HBM, Attribute, Kind, Read, Write
 from isa.machine import dma
 from isa.spec import Instruction, Operation
 
@@ -103,7 +103,7 @@ class DmaTranspose(Operation):
     name = "dma_transpose"
     document = "nki/api/nki.isa.rst#nki.isa.dma_transpose"
     engines = (Engine.sync, Engine.gpsimd)
-    dst = Write(SBUF)
+    dst = Write(SBUF, starts=ANY_PARTITION)
     src = Read(SBUF_OR_HBM, vector_offset=True, index_columns=True)
     axes = Attribute(kind=Kind.integers, optional=True, default=None)
     priority = Attribute(kind=Kind.priority, optional=True, default=None)
