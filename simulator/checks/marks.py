@@ -334,6 +334,23 @@ class Space:
         self.table.fills[region.number] = 0
         return region
 
+    def expect(self, view: Array) -> Region | None:
+        """The region of an allocation that will begin at `view`; None in a tensor."""
+        if self.whole is not None:
+            return None
+        box = self._box(view)
+        return self._regions.get(box) or self._enter(box)
+
+    def holding(self, view: Array) -> Region | None:
+        """A region that holds all of `view`, whether it lives now or not."""
+        if self.whole is not None:
+            return self.whole
+        box = self._box(view)
+        found = self._regions.get(box)
+        if found is None:
+            found = next((r for r in self._touching(box) if _within(box, r.box)), None)
+        return found
+
     def _enter(self, box: Box) -> Region:
         """A new region; it knows its rivals, and they know it."""
         region = Region(self, box, DEAD)
@@ -370,6 +387,12 @@ class Space:
             other.spell_out()
             other.fill()
         return self.rest
+
+
+def covers(view: Array, region: Region) -> bool:
+    """Whether a view inside a region is all of it: rows that are repeated do not count."""
+    distinct = all(s or n <= 1 for n, s in zip(view.shape, view.strides))
+    return distinct and view.nbytes == region.nbytes
 
 
 def _run(
@@ -424,10 +447,7 @@ class Tracked:
         if region.state == DEAD or region is self.space.rest:
             view = self.view
             region = self.region = self.space.find(view)
-            # Scattered rows, or one element written many times, do not cover the region.
-            distinct = all(s or n <= 1 for n, s in zip(view.shape, view.strides))
-            whole = self.index is None and distinct and view.nbytes == region.nbytes
-            self.full = region if whole else None
+            self.full = region if self.index is None and covers(view, region) else None
         return region
 
     def expose(self) -> None:

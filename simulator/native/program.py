@@ -99,6 +99,9 @@ class NativeProgram:
     def mark(self) -> None:
         """Tell all operands where their marks are; the units of all tensors are known now."""
         assert self._shadow is not None
+        expected = [packing.expect_begins(self._shadow) for packing in self._packings]
+        for packing, regions in zip(self._packings, expected):
+            packing.name_all_rivals(regions)
         for computations in self._computations:
             mark(computations.values(), self._shadow)
 

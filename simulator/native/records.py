@@ -20,7 +20,7 @@ from isa.machine import control
 from isa.program import RegisterReference
 from isa.spec import Instruction
 from simulator import native
-from simulator.checks.marks import Region, States, Tracked
+from simulator.checks.marks import Region, Space, States, Tracked, covers
 from simulator.native.copy import sentinel_plan
 from simulator.native.loop import (
     AMOUNT,
@@ -358,19 +358,8 @@ class Packing:
             region = operand.region
             if not region.number or region is operand.space.rest:
                 words[_REGION] = 0
-                continue
-            words[_REGION], words[_FULL] = region.number, int(operand.full is region)
-            space = operand.space
-            first, last, low, high = region.box
-            words[_BOX : _BOX + 4] = (
-                region.start // space.unit,
-                last - first,
-                space.pitch // space.unit,
-                (high - low) // space.unit,
-            )
-            if window.dynamic:
-                _, _, low, high = region.box
-                words[_LOWEST], words[_HIGHEST] = low - window.low, high - window.high
+            else:
+                _lies_in(words, window, region, operand.space, operand.full is region)
 
     # Control instructions
 
@@ -458,25 +447,69 @@ class Packing:
         return {"kind": KINDS.index("compute"), "event": -1, **self._jobs(bound, ())}
 
     def _learn_begin(self, index: int, region: Region) -> None:
-        words = self._begun.get(index)
-        if words is not None and words[0] != region.number:
-            words[0] = region.number
-            self._begins.setdefault(region.number, []).append(words)
+        if index in self._begun:
+            self._begins_in(self._begun[index], region)
         # A region that is new is a rival of those that it meets.
         for other in (region, *region.rivals):
-            for begin in self._begins.get(other.number, ()):
-                if begin[BEGIN.indices["rivals_count"]] != len(other.rivals):
-                    rivals = [w for r in other.rivals for w in RIVAL.words(region=r.number)]
-                    table = self._memory.words(rivals)
-                    begin[BEGIN.indices["rivals"]] = ctypes.addressof(table)
-                    begin[BEGIN.indices["rivals_count"]] = len(other.rivals)
+            self._name_rivals(other)
+
+    def _begins_in(self, words: Any, region: Region) -> None:
+        """The region of an allocation is known."""
+        if words[0] != region.number:
+            words[0] = region.number
+            self._begins.setdefault(region.number, []).append(words)
+
+    def _name_rivals(self, region: Region) -> None:
+        """Tell where a region begins what its rivals are."""
+        table = 0
+        for begin in self._begins.get(region.number, ()):
+            if begin[BEGIN.indices["rivals_count"]] != len(region.rivals):
+                if not table:
+                    rivals = [w for r in region.rivals for w in RIVAL.words(region=r.number)]
+                    table = ctypes.addressof(self._memory.words(rivals))
+                begin[BEGIN.indices["rivals"]] = table
+                begin[BEGIN.indices["rivals_count"]] = len(region.rivals)
+
+    def expect_begins(self, shadow: Shadow) -> list[Region]:
+        """The regions of all allocations of the stream, made before any of them begins."""
+        found = []
+        for index, words in self._begun.items():
+            (_, window), *_ = self._preparation.operands(self._stream.instructions[index]).windows
+            region = shadow.spaces[id(window.buffer)].expect(window.view(()))
+            if region is not None:
+                self._begins_in(words, region)
+                found.append(region)
+        return found
+
+    def name_all_rivals(self, regions: Iterable[Region]) -> None:
+        """Tell all beginnings of these regions what their rivals are."""
+        for region in regions:
+            self._name_rivals(region)
+
+
+def _lies_in(words: Any, window: Window, region: Region, space: Space, full: bool) -> None:
+    """An operand lies in a region, and may be all of it."""
+    first, last, low, high = region.box
+    words[_REGION], words[_FULL] = region.number, int(full)
+    words[_BOX : _BOX + 4] = (
+        region.start // space.unit,
+        last - first,
+        space.pitch // space.unit,
+        (high - low) // space.unit,
+    )
+    if window.dynamic:
+        words[_LOWEST], words[_HIGHEST] = low - window.low, high - window.high
 
 
 def mark(computations: Iterable[Computation | None], shadow: Shadow) -> None:
-    """Tell the operands of computations where their marks are."""
+    """Tell the operands of computations where their marks are, and those that stay where they are
+    in which region they lie. If another one that holds them should live, Python finds it."""
     for computation in computations:
         for _, words, window in () if computation is None else computation.operands:
             space = shadow.spaces[id(window.buffer)]
+            region = None if window.dynamic else space.holding(window.view(()))
+            if region is not None:
+                _lies_in(words, window, region, space, covers(window.view(()), region))
             counts, steps = space.units(window.dtype.itemsize, window.shape, window.strides)
             if len(counts) > 3 or not all(counts):
                 continue
