@@ -26,7 +26,8 @@ def test_doctor_finds_nothing_wrong_here() -> None:
     result = process("doctor", "--json")
     data = json.loads(result.stdout)
     assert (result.returncode, data["problems"]) == (0, [])
-    assert data["packages"] == {name: str(ROOT / name) for name in ("nki", "isa", "simulator", "graph_compiler")}
+    packages = ("nki", "isa", "simulator", "graph_compiler")
+    assert data["packages"] == {name: str(ROOT / name) for name in packages}
     assert data["libraries"]["numpy"] == np.__version__
     assert data["target"]["name"] in ("trn1", "trn2", "trn3")
     text = process("doctor", NEURON_PLATFORM_TARGET_OVERRIDE="inf2").stdout
