@@ -27,7 +27,7 @@ from nki.storage import Registers, Storage, View
 from nki.trace import locations
 from simulator.checks.initialised import Shadow
 from simulator.checks.marks import Tracked
-from simulator.checks.replicated import InStep, digest_of
+from simulator.checks.replicated import InStep, effect_of
 from simulator.columns import Stage, TrackedColumns, through
 from simulator.control import REGISTER_OPERATIONS
 from simulator.exchange import Exchange, Parcel
@@ -164,9 +164,9 @@ class Interpreter:
     def _run_in_step(self, step: Step, op: Op) -> None:
         """Run a step that another core may have run for this one already."""
         assert self.in_step is not None and step.call is not None and step.twin is not None
-        digest = digest_of(step.row, step.arguments)
+        effect = effect_of(step.row, step.arguments)
         key = (step.row, op.location, *step.twin)
-        self.in_step.run(key, self.state.number, self.barriers, digest, step.call)
+        self.in_step.run(key, self.state.number, self.barriers, effect, step.call)
 
     def _follow(self, shadow: Shadow, step: Step, arguments: list[Any], op: Op) -> None:
         if step.row in _UNTRACKED:

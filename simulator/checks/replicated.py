@@ -67,10 +67,12 @@ def twins(cores: Iterable[Iterable[Instruction]]) -> dict[Key, set[int]]:
 
 
 class Execution(NamedTuple):
-    """One execution of a twin: its core's barriers before it, what it followed from, its result."""
+    """One execution of a twin: its core's barriers before it, what it followed from, the rows that
+    it scattered to (None: it did not scatter), its result."""
 
     barriers: int
     digest: bytes
+    rows: frozenset[int] | None
     result: Any
 
 
@@ -88,10 +90,17 @@ class InStep:
         self._executed.clear()
 
     def run(
-        self, key: Key, core: int, barriers: int, digest: bytes, compute: Callable[[], Any]
+        self,
+        key: Key,
+        core: int,
+        barriers: int,
+        effect: tuple[bytes, frozenset[int] | None],
+        compute: Callable[[], Any],
     ) -> Any:
-        """The result of `compute`, which runs unless another core has made this execution with no
-        barrier between them. Raises race when that one wrote something else, or elsewhere."""
+        """The result of `compute`, which runs unless another core has made this execution, with
+        this `effect` and no barrier between them. Raises race when that one wrote something else,
+        or elsewhere; scatters to rows of their own are no twins."""
+        digest, rows = effect
         cores = self._executed.setdefault(key, {})
         mine = cores.setdefault(core, [])
         for other, executed in cores.items():
@@ -101,6 +110,8 @@ class InStep:
             if then.barriers != barriers:
                 continue
             if then.digest != digest:
+                if rows is not None and then.rows is not None and not rows & then.rows:
+                    continue
                 raise NeuronError(
                     "race",
                     what=f"core {core} and core {other} both write here, nothing orders them, "
@@ -109,7 +120,7 @@ class InStep:
             mine.append(then)
             return then.result
         result = compute()
-        mine.append(Execution(barriers, digest, result))
+        mine.append(Execution(barriers, digest, rows, result))
         return result
 
 
@@ -152,21 +163,27 @@ class Replicated(InStep):
         row = instruction.row
 
         def call() -> Any:
-            return self.run(key, core, barriers(), digest_of(row, values), compute)
+            return self.run(key, core, barriers(), effect_of(row, values), compute)
 
         return call
 
 
-def digest_of(row: type[Row], values: Sequence[Any]) -> bytes:
-    """What an instruction's effect follows from: sources, places, and indices of either. A source
-    that is the destination itself is only a place."""
+def effect_of(row: type[Row], values: Sequence[Any]) -> tuple[bytes, frozenset[int] | None]:
+    """What an instruction's effect follows from: sources, places, and indices of either, as a
+    digest; and the rows that it scatters to. A source that is the destination itself is only a
+    place."""
     digest = hashlib.blake2b(digest_size=16)
     places = set()
+    rows: frozenset[int] | None = None
     for position in (*row.writes, *row.reads):
         value = values[position]
         if isinstance(value, Indirect):
-            digest.update(np.ascontiguousarray(value.index).tobytes())
+            indices = np.ascontiguousarray(value.index)
+            digest.update(indices.tobytes())
             value = value.base
+            if position in row.writes:
+                inside = indices[(indices >= 0) & (indices < len(value))]
+                rows = frozenset(inside.reshape(-1).tolist())
         if not isinstance(value, np.ndarray):
             digest.update(repr(value).encode())
             continue
@@ -177,7 +194,7 @@ def digest_of(row: type[Row], values: Sequence[Any]) -> bytes:
             digest.update(repr(place).encode())
         else:
             digest.update(np.ascontiguousarray(value).tobytes())
-    return digest.digest()
+    return digest.digest(), rows
 
 
-__all__ = ["InStep", "Key", "Replicated", "digest_of", "twin_key", "twins"]
+__all__ = ["InStep", "Key", "Replicated", "effect_of", "twin_key", "twins"]

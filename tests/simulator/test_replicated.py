@@ -64,6 +64,29 @@ def test_cores_may_clear_and_fill_alike():
     np.testing.assert_array_equal(result, expected)
 
 
+@nki.jit(platform_target="trn2")
+def scattered(a, rows):
+    """Core c writes row c of `a` to row rows[c], by the same line on both cores."""
+    core = nl.program_id(0)
+    out = nl.ndarray((4, 3), dtype=a.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=nl.zeros((4, 3), dtype=a.dtype, buffer=nl.sbuf))
+    place = out.ap([[3, 1], [1, 3]], vector_offset=nl.load(rows[core : core + 1]), indirect_dim=0)
+    nisa.dma_copy(dst=place, src=nl.load(a[core : core + 1]))
+    return out
+
+
+@pytest.mark.parametrize("mode", ["device", "reference", "eager"])
+@pytest.mark.parametrize("rows", [(2, 0), (3, 2)])
+def test_scatters_to_rows_of_their_own(mode, rows):
+    a = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
+    expected = np.zeros((4, 3), np.float32)
+    expected[list(rows)] = a
+    index = np.array(rows, np.uint32).reshape(2, 1)
+    np.testing.assert_array_equal(nki.simulate(scattered[2], mode=mode)(a, index), expected)
+    with pytest.raises(nki.NeuronError, match="both write here"):
+        nki.simulate(scattered[2], mode=mode)(a, np.array([[1], [1]], np.uint32))
+
+
 @pytest.mark.parametrize("mode", ["device", "reference", "eager"])
 def test_cores_in_step(mode):
     """The other core may clear what this one has filled, unless the two run in step."""
