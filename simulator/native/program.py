@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import weakref
 from collections.abc import Sequence
 from functools import partial
@@ -181,7 +182,7 @@ class NativeProgram:
         """The threads that help with this run, if there are to be any."""
         if not self._shares or busy(self._threads):
             return None
-        if self._team is None:
+        if self._team is None or self._team.process != os.getpid():
             self._team = Team(self._threads)
         return self._team
 

@@ -59,11 +59,12 @@ def busy(threads: int) -> bool:
 
 class Team:
     """`threads - 1` threads that help the one which runs a program. `address` is that of their
-    `TEAM` structure."""
+    `TEAM` structure, `process` the process that they belong to: a fork of it has none of them."""
 
     def __init__(self, threads: int) -> None:
         functions = library()
         assert functions is not None
+        self.process = os.getpid()
         count = threads - 1
         room = (ctypes.c_int64 * (len(TEAM.names) + count * MEMBER_BYTES // WORD + _LINE))()
         # Structures begin with a line of cache.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from typing import Any
 
 import ml_dtypes
@@ -11,6 +14,8 @@ import pytest
 import nki
 import nki.isa as nisa
 import nki.language as nl
+from isa.errors import NeuronError
+from nki import settings
 from simulator.execute import LoadedProgram
 from simulator.native import program as native_program
 from simulator.native import team
@@ -92,3 +97,37 @@ def test_parts_cover_the_whole_once() -> None:
         assert begins == [sum(counts[:part]) for part in range(threads)]
         assert all(begin % 8 == 0 for begin in begins)
     assert team.parts(job._replace(work=10), 2) == [words]
+
+
+@needs_native
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_fork_has_threads_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of its parent are not there: waiting for them would never end."""
+    monkeypatch.setattr(native_program, "busy", lambda threads: False)
+    inputs = [np.ones((128, 128), np.float32), np.ones((128, 512), np.float32)]
+    program = nki.compile(softmax_of_product, *inputs, target="trn2").program_for(inputs)
+    loaded = LoadedProgram(program, threads=2)
+    expected = loaded.run(inputs).outputs[0].tobytes()
+    child = os.fork()
+    if not child:
+        os._exit(loaded.run(inputs).outputs[0].tobytes() != expected)
+    deadline = time.monotonic() + 60
+    while (ended := os.waitpid(child, os.WNOHANG))[0] == 0 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    if not ended[0]:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert ended == (child, 0)
+
+
+def test_the_number_of_threads_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NKI_NUM_THREADS", "3")
+    assert settings.threads_wanted() == 3
+    monkeypatch.delenv("NKI_NUM_THREADS")
+    assert 1 <= settings.threads_wanted() <= 4
+    for wrong in ("0", "65", "two", "-1", ""):
+        monkeypatch.setenv("NKI_NUM_THREADS", wrong)
+        with pytest.raises(NeuronError) as caught:
+            settings.threads_wanted()
+        assert caught.value.code == "value-not-allowed" and repr(wrong) in caught.value.what
