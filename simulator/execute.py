@@ -272,8 +272,8 @@ class LoadedProgram:
 
     def _check_semaphores(self) -> None:
         for number, core in enumerate(self.cores):
-            left = {i: v for i, v in enumerate(core[0].semaphores) if v} if core else {}
-            if left:
+            if core and any(bytes(core[0].semaphores)):
+                left = {i: v for i, v in enumerate(core[0].semaphores) if v}
                 values = ", ".join(f"S[{index}]={value}" for index, value in left.items())
                 raise NeuronError(
                     "deadlock",

@@ -111,8 +111,13 @@ def _mixed(words: Array) -> Array:
 
 def initial_states(generation: int, lanes: int) -> dict[Engine, Array]:
     """The states with which a program starts, by engine."""
-    return {
-        engine: seeded(generator, _FIRST_SEED + engine.value, lanes)
+    return {engine: states.copy() for engine, states in _first_states(generation, lanes)}
+
+
+@cache
+def _first_states(generation: int, lanes: int) -> tuple[tuple[Engine, Array], ...]:
+    return tuple(
+        (engine, seeded(generator, _FIRST_SEED + engine.value, lanes))
         for (engine, having), generator in GENERATORS.items()
         if having == generation
-    }
+    )
