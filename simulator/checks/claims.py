@@ -25,12 +25,14 @@ _WORK = 10_000
 
 
 class Claim(NamedTuple):
-    """One access: barriers of its core before it, the bytes' hull, the view, whether it writes."""
+    """One access: barriers of its core before it, the bytes' hull, the view, those of its rows that
+    indices pick (None: all), whether it writes."""
 
     barriers: int
     low: int
     high: int
     view: Any
+    rows: frozenset[int] | None
     writes: bool
 
 
@@ -79,9 +81,14 @@ class Claims:
         return call
 
     def _claim(self, core: int, barriers: int, value: Any, writes: bool) -> None:
-        view = value.base if isinstance(value, Indirect) else value
+        view, rows = value, None
+        if isinstance(value, Indirect):
+            view, indices = value.base, np.array(value.index).reshape(-1)
+            rows = frozenset(indices[(indices >= 0) & (indices < len(view))].tolist())
+        if view is None:
+            return  # outside its tensor, and skipped
         low, high = _hull(view)
-        claim = Claim(barriers, low, high, view, writes)
+        claim = Claim(barriers, low, high, view, rows, writes)
         for other, claims in self._made.items():
             if other == core:
                 continue
@@ -91,7 +98,7 @@ class Claims:
                     and old.low < high
                     and low < old.high
                     and (writes or old.writes)
-                    and _meet(old.view, view)
+                    and _meet(old, claim)
                 ):
                     raise NeuronError(
                         "race",
@@ -122,7 +129,24 @@ def _hull(view: Any) -> tuple[int, int]:
     return first + sum(r for r in reach if r < 0), end
 
 
-def _meet(one: Any, other: Any) -> bool:
+def _meet(one: Claim, other: Claim) -> bool:
+    """Whether two accesses share a byte."""
+    if one.rows is not None and other.rows is not None and _same_place(one.view, other.view):
+        return bool(one.rows & other.rows)
+    for claim, rest in ((one, other), (other, one)):
+        if claim.rows is not None:
+            rows = (claim._replace(view=claim.view[row], rows=None) for row in claim.rows)
+            return any(_meet(row, rest) for row in rows)
+    return _share(one.view, other.view)
+
+
+def _same_place(one: Any, other: Any) -> bool:
+    return all(
+        getattr(one, name) == getattr(other, name) for name in ("shape", "strides", "dtype")
+    ) and bool(one.ctypes.data == other.ctypes.data)
+
+
+def _share(one: Any, other: Any) -> bool:
     try:
         return bool(np.shares_memory(one, other, max_work=_WORK))  # type: ignore[arg-type]
     except np.exceptions.TooHardError:

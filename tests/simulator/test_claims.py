@@ -66,3 +66,37 @@ def test_a_barrier_orders_them():
 
     result = nki.simulate(kernel[2])(A, np.array([[1], [2]], np.int32))
     np.testing.assert_array_equal(result, [[0, 1, 7, 8, 9, 0, 0, 0]])
+
+
+@pytest.mark.parametrize("backend", ["native", "numpy"])
+def test_rows_picked_by_indices_beside_a_place_that_a_register_decides(backend):
+    """Core 0 scatters rows; core 1 stores one at a place of its own, or skips it outside."""
+
+    @nki.jit(platform_target="trn2")
+    def kernel(a, rows, places):
+        core = nl.program_id(0)
+        out = nl.ndarray((4, 6), dtype=a.dtype, buffer=nl.shared_hbm)
+        if core == 0:
+            nisa.dma_copy(dst=out, src=nl.zeros((4, 6), dtype=a.dtype, buffer=nl.sbuf))
+        nisa.core_barrier(out, (0, 1))
+        if core == 0:
+            index = nl.load(rows)
+            nisa.dma_copy(dst=out.ap([[6, 2], [1, 6]], vector_offset=index), src=nl.load(a))
+        else:
+            place = nl.load(places)
+            target = out.ap([[6, 1], [1, 6]], scalar_offset=place, indirect_dim=0)
+            nisa.dma_copy(dst=target, src=nl.load(a[0:1]), oob_mode=nisa.oob_mode.skip)
+        return out
+
+    def run(rows, place):
+        index = np.array(rows, np.uint32).reshape(2, 1)
+        simulate = nki.simulate(kernel[2], backend=backend)
+        return simulate(A, index, np.array([[place]], np.int32))
+
+    expected = np.zeros((4, 6), np.float32)
+    expected[[3, 1]] = A
+    np.testing.assert_array_equal(run((3, 1), 9), expected)
+    expected[2] = A[0]
+    np.testing.assert_array_equal(run((3, 1), 2), expected)
+    with pytest.raises(nki.NeuronError, match="core 1 writes what core 0 writes"):
+        run((3, 2), 2)
