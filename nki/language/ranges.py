@@ -11,6 +11,7 @@ from isa.errors import NeuronError
 from isa.operations.control import RegisterMove
 from nki.ir.nodes import Register
 from nki.language.indexing import index_form
+from nki.superseded import hint
 from nki.trace.context import Location, caller, current
 
 
@@ -129,6 +130,7 @@ def dynamic_range(start: Any, stop: Any = None, step: int = 1) -> Iterable[Any]:
      [3. 4.]
      [0. 0.]]
     """
+    hint("nki.language.dynamic_range")
     return _dynamic(start, stop, step, caller())
 
 

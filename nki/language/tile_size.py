@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from isa.target import Target
 from nki import settings
+from nki.superseded import hint
 from nki.trace.context import CURRENT
 
 _FP32_BYTES = 4
@@ -89,6 +90,7 @@ class TileSize:
     @property
     def total_available_sbuf_size(self) -> int:
         """Bytes of SBUF per partition, despite the name; `sbuf_fmax_bytes` says so."""
+        hint("nki.language.tile_size.total_available_sbuf_size")
         return self.sbuf_fmax_bytes
 
 

@@ -135,6 +135,9 @@ USES = {
     "nki.typing.tensor": "nki.typing.tensor",
     "nki.language.bool": "nki.language.bool",
     "nki.language.range": "nki.language.range",
+    "nki.language.tile_size.total_available_sbuf_size": (
+        "nki.language.tile_size.total_available_sbuf_size"
+    ),
     "nki.isa.constants.oob_mode": "nki.isa.constants.oob_mode",
 }
 
@@ -149,6 +152,16 @@ def test_a_superseded_spelling_works_and_says_what_replaces_it(old):
         eval(USES[old], {"nki": nki})
     (warning,) = caught
     assert warning.filename == "<string>"
+
+
+def test_a_loop_over_a_register_says_what_replaces_it():
+    def kernel():
+        for _ in nki.language.dynamic_range(3):
+            pass
+
+    with pytest.warns(MigrationWarning, match="use nki.language.fori_loop") as caught:
+        nki.jit(kernel).trace(target="trn2")
+    assert caught[0].filename == __file__
 
 
 def test_current_spellings_do_not_warn():
