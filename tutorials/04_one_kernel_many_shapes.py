@@ -112,7 +112,7 @@ for rows in (1, 128, 200, 1000):
 # ## Sizes that only the device knows
 #
 # How many rows count may itself be data: the tokens that an expert got, say. `nisa.register_load`
-# reads it into a register, and `nl.dynamic_range` loops up to it. Nothing on the host waits for it.
+# reads it into a register, and `nl.fori_loop` loops up to it. Nothing on the host waits for it.
 
 
 # %%
@@ -131,12 +131,15 @@ def double_first(a, count):
     nisa.register_load(stop, blocks)
     # A dynamic start is added to a view as register times step: blocks of 128 rows here.
     source, target = (x.reshape((rows // 128, 128 * columns)) for x in (a, out))
-    for i in nl.dynamic_range(0, stop):
+
+    def double_block(i):
         tile = nl.ndarray((128, columns), dtype=a.dtype, buffer=nl.sbuf)
         block = nl.ds(i, 1)
         nisa.dma_copy(dst=tile, src=source[block, :].reshape((128, columns)))
         nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=2.0)
         nisa.dma_copy(dst=target[block, :].reshape((128, columns)), src=tile)
+
+    nl.fori_loop(0, stop, double_block)
     return out
 
 
