@@ -17,6 +17,7 @@ the comparison is of their sources and indices.
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -76,6 +77,19 @@ class Execution(NamedTuple):
     result: Any
 
 
+class SharedRowWarning(RuntimeWarning):
+    """Two cores scatter to one row of a tensor, and nothing orders them."""
+
+
+def _warn(core: int, other: int, rows: frozenset[int]) -> None:
+    warnings.warn(
+        f"core {core} and core {other} scatter to the same rows ({min(rows)}, {len(rows)} in all) "
+        "and nothing orders them: what stays there is not determined",
+        SharedRowWarning,
+        stacklevel=2,
+    )
+
+
 class InStep:
     """What each core has executed of the twins.
 
@@ -99,7 +113,8 @@ class InStep:
     ) -> Any:
         """The result of `compute`, which runs unless another core has made this execution, with
         this `effect` and no barrier between them. Raises race when that one wrote something else,
-        or elsewhere; scatters to rows of their own are no twins."""
+        or elsewhere. Scatters that differ are no twins; where they share rows a warning says so,
+        because kernels send what is padding to one row (nki-library core/moe/moe_cte)."""
         digest, rows = effect
         cores = self._executed.setdefault(key, {})
         mine = cores.setdefault(core, [])
@@ -110,7 +125,9 @@ class InStep:
             if then.barriers != barriers:
                 continue
             if then.digest != digest:
-                if rows is not None and then.rows is not None and not rows & then.rows:
+                if rows is not None and then.rows is not None:
+                    if rows & then.rows:
+                        _warn(core, other, rows & then.rows)
                     continue
                 raise NeuronError(
                     "race",

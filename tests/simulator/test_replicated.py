@@ -7,6 +7,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 from nki.verification import CoreOrderWarning
+from simulator.checks.replicated import SharedRowWarning
 
 
 def stored(value):
@@ -83,7 +84,7 @@ def test_scatters_to_rows_of_their_own(mode, rows):
     expected[list(rows)] = a
     index = np.array(rows, np.uint32).reshape(2, 1)
     np.testing.assert_array_equal(nki.simulate(scattered[2], mode=mode)(a, index), expected)
-    with pytest.raises(nki.NeuronError, match="both write here"):
+    with pytest.warns(SharedRowWarning, match=r"scatter to the same rows \(1, 1 in all\)"):
         nki.simulate(scattered[2], mode=mode)(a, np.array([[1], [1]], np.uint32))
 
 
