@@ -21,7 +21,7 @@ from isa.spec import Instruction
 from simulator.views import Indirect
 
 _WORK = 10_000
-"""Effort of telling exactly whether two strided views meet, beyond which they are taken not to."""
+"""Effort of solving whether two strided views meet, beyond which their bytes are marked."""
 
 
 class Claim(NamedTuple):
@@ -150,7 +150,20 @@ def _share(one: Any, other: Any) -> bool:
     try:
         return bool(np.shares_memory(one, other, max_work=_WORK))  # type: ignore[arg-type]
     except np.exceptions.TooHardError:
-        return False
+        low, high = (
+            bound(edges) for bound, edges in zip((max, min), zip(_hull(one), _hull(other)))
+        )
+        return bool((_bytes_of(one, low, high) & _bytes_of(other, low, high)).any())
+
+
+def _bytes_of(view: Any, low: int, high: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which addresses from `low` and below `high` hold a byte of a view."""
+    starts = np.array([view.ctypes.data - low])
+    for count, stride in (*zip(view.shape, view.strides), (view.itemsize, 1)):
+        starts = np.add.outer(starts, np.arange(count) * stride).ravel()
+    found = np.zeros(high - low, bool)
+    found[starts[(starts >= 0) & (starts < high - low)]] = True
+    return found
 
 
 def _does(writes: bool) -> str:

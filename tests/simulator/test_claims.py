@@ -2,10 +2,13 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import nki
 import nki.isa as nisa
 import nki.language as nl
+from simulator.checks import claims
 
 A = np.arange(1, 13, dtype=np.float32).reshape(2, 6)
 
@@ -100,3 +103,37 @@ def test_rows_picked_by_indices_beside_a_place_that_a_register_decides(backend):
     np.testing.assert_array_equal(run((3, 1), 2), expected)
     with pytest.raises(nki.NeuronError, match="core 1 writes what core 0 writes"):
         run((3, 2), 2)
+
+
+views = st.tuples(
+    st.integers(0, 40),
+    st.lists(st.tuples(st.integers(1, 4), st.integers(0, 9)), min_size=1, max_size=3),
+    st.sampled_from(["u1", "u2", "u4"]),
+)
+
+
+@pytest.mark.parametrize("work", [1, 10_000])
+@settings(max_examples=200, deadline=None)
+@given(views, views)
+def test_views_share_memory_exactly_when_they_share_a_byte(work, one, other):
+    memory = np.zeros(256, np.uint8)
+
+    def view(start, dims, dtype):
+        shape, strides = zip(*dims)
+        base = memory[start:].view(np.uint8)[: 256 - start]
+        base = base[: base.size // np.dtype(dtype).itemsize * np.dtype(dtype).itemsize].view(dtype)
+        return np.lib.stride_tricks.as_strided(base, shape, strides)
+
+    def touched(start, dims, dtype):
+        starts = {
+            start + sum(i * step for i, (_, step) in zip(index, dims))
+            for index in np.ndindex(*(count for count, _ in dims))
+        }
+        return {s + byte for s in starts for byte in range(np.dtype(dtype).itemsize)}
+
+    original, claims._WORK = claims._WORK, work
+    try:
+        found = claims._share(view(*one), view(*other))
+    finally:
+        claims._WORK = original
+    assert found == bool(touched(*one) & touched(*other))
