@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 FOLDED = 1 << 16
 """Elements of the largest result that is computed while compiling."""
 
+INLINED = 1 << 18
+"""Instructions of all computations together, counted at every call, with which compiling ends."""
+
 Parts = Any
 """A node, a tuple of parts, or None for a token."""
 
@@ -77,6 +80,7 @@ class Simplifier:
     def __init__(self, module: Module) -> None:
         self._evaluator = Evaluator(module)
         self._depth = 0
+        self._inlined = 0
 
     def block(self, computation: Computation) -> Block:
         """A computation as a block of its own."""
@@ -108,6 +112,15 @@ class Simplifier:
         computation: Computation,
         arguments: list[Parts],
     ) -> Parts:
+        self._inlined += len(computation.instructions)
+        if self._inlined > INLINED:
+            raise NeuronError(
+                "hlo-too-large",
+                f"calls repeat computations to more than {INLINED} instructions at "
+                f"`{computation.name}`.",
+                why="The host executor compiles a computation at every place that calls it.",
+                hint="Call it from a `while`, or use graph_compiler.evaluate.",
+            )
         values: dict[Instruction, Parts] = {}
         for item in computation.instructions:
             structural = _STRUCTURAL.get(item.opcode)

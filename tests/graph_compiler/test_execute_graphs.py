@@ -423,3 +423,17 @@ def test_random_graphs_agree_with_the_reference(seed: int) -> None:
     for _ in range(2):
         for found, wanted in zip(executable(inputs), expected):
             np.testing.assert_array_equal(found, wanted, err_msg=text)
+
+
+def test_calls_that_double_are_refused_in_bounded_time():
+    text = "HloModule m\n\nf0 {\n  x = f32[2] parameter(0)\n  ROOT r = f32[2] add(x, x)\n}\n"
+    for level in range(1, 60):
+        text += (
+            f"\nf{level} {{\n  x = f32[2] parameter(0)\n"
+            f"  a = f32[2] call(x), to_apply=f{level - 1}\n"
+            f"  ROOT r = f32[2] call(a), to_apply=f{level - 1}\n}}\n"
+        )
+    text += "\nENTRY e {\n  x = f32[2] parameter(0)\n  ROOT r = f32[2] call(x), to_apply=f59\n}\n"
+    with pytest.raises(NeuronError) as caught:
+        execute(parse_text(text), np.ones(2, np.float32))
+    assert caught.value.code == "hlo-too-large" and "`f0`" in caught.value.what
