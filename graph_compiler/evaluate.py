@@ -28,6 +28,9 @@ DEPTH_LIMIT = 64
 _CALLS_IN_ITERATION = 4
 """Calls for each iteration that the limit of loops allows: of its body, and within."""
 
+CALLS = frozenset({"call", "fusion"})
+"""Opcodes that run their computation once."""
+
 LOOP_LIMIT = 1 << 24
 """Iterations of one `while`, and calls in all, after which a run counts as endless."""
 
@@ -125,21 +128,42 @@ class Evaluator:
         self.custom_calls = custom_calls or {}
         self._meeting = meeting if meeting is not None else Alone()
         self._loop_limit = loop_limit
+        self._refuse_doubling(module.entry, {})
         self._observe = observe
         self._plans: dict[Computation, Plan] = {}
         self._depth = 0
         self._calls = 0
         self._lanes: dict[int, bool] = {}
 
+    def _refuse_doubling(
+        self, computation: Computation, counts: dict[Computation, int], depth: int = 0
+    ) -> int:
+        """How often a run of a computation runs others, and itself, by calls that are sure to run.
+        Raises NeuronError loop-limit, or hlo-cycle beyond DEPTH_LIMIT."""
+        _check_depth(computation, depth)
+        total = 1
+        for instruction in computation.instructions:
+            for called in instruction.called if instruction.opcode in CALLS else ():
+                known = counts.get(called)
+                if known is None:
+                    known = self._refuse_doubling(called, counts, depth + 1)
+                total += known
+        counts[computation] = total
+        self._check_calls(total, computation)
+        return total
+
+    def _check_calls(self, calls: int, computation: Computation) -> None:
+        if calls > self._loop_limit * _CALLS_IN_ITERATION:
+            raise NeuronError(
+                "loop-limit",
+                f"`{computation.name}` and others are called {calls - 1} times or more.",
+                why="Calls that call twice what they call run for ever, as endless loops do.",
+            )
+
     def _plan(self, computation: Computation) -> Plan:
         """The plan of a computation that is to run now. Raises NeuronError loop-limit."""
         self._calls += 1
-        if self._calls > self._loop_limit * _CALLS_IN_ITERATION:
-            raise NeuronError(
-                "loop-limit",
-                f"`{computation.name}` and others were called {self._calls - 1} times.",
-                why="Calls that call twice what they call run for ever, as endless loops do.",
-            )
+        self._check_calls(self._calls, computation)
         plan = self._plans.get(computation)
         if plan is None:
             plan = self._plans[computation] = Plan(computation)
@@ -147,12 +171,7 @@ class Evaluator:
 
     def call(self, computation: Computation, arguments: Sequence[Value]) -> Value:
         """The result of a computation. Raises NeuronError hlo-cycle beyond DEPTH_LIMIT."""
-        if self._depth >= DEPTH_LIMIT:
-            raise NeuronError(
-                "hlo-cycle",
-                f"calls are nested {DEPTH_LIMIT} deep at `{computation.name}`.",
-                why="A computation cannot call itself, directly or through others.",
-            )
+        _check_depth(computation, self._depth)
         self._depth += 1
         try:
             return self._run(self._plan(computation), list(arguments))
@@ -247,6 +266,15 @@ class Evaluator:
     def exchange(self, instruction: Instruction, group: tuple[int, ...], value: Value) -> list[Any]:
         """The values that all ranks of a group pass at this instruction, in the group's order."""
         return self._meeting.exchange(instruction, self.rank, group, value)
+
+
+def _check_depth(computation: Computation, depth: int) -> None:
+    if depth >= DEPTH_LIMIT:
+        raise NeuronError(
+            "hlo-cycle",
+            f"calls are nested {DEPTH_LIMIT} deep at `{computation.name}`.",
+            why="A computation cannot call itself, directly or through others.",
+        )
 
 
 def evaluate(

@@ -131,7 +131,10 @@ class Run:
                     check_output(self.shadow, self.storage(tensor))
         return RunResult(
             [plain_copy(self.storage(tensor)) for tensor in kernel.results],
-            [plain_copy(self.storage(tensor)) for tensor in kernel.parameters],
+            [
+                plain_copy(self.storage(tensor)) if tensor.role in _RETURNED else given
+                for tensor, given in zip(kernel.parameters, self.inputs)
+            ],
             ControlTrace([]),
             findings,
         )

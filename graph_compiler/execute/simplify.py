@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graph_compiler.evaluate import DEPTH_LIMIT, Evaluator
+from graph_compiler.evaluate import CALLS, DEPTH_LIMIT, Evaluator
 from graph_compiler.execute.nodes import Block, Form, Node
 from graph_compiler.execute.views import MOVES
 from graph_compiler.hlo.operators import operator
@@ -126,7 +126,7 @@ class Simplifier:
             structural = _STRUCTURAL.get(item.opcode)
             if structural is not None:
                 values[item] = structural(item, [values[o] for o in item.operands], arguments)
-            elif item.opcode in _CALLS:
+            elif item.opcode in CALLS:
                 operands = [values[operand] for operand in item.operands]
                 values[item] = self._inline(block, merged, item.called[0], operands)
             else:
@@ -244,7 +244,6 @@ _VIEWED = frozenset({*MOVES, "iota"}) - {"reshape"}
 """Opcodes of which NumPy makes views, whatever the size."""
 
 _BLOCKS = frozenset({"while", "conditional"})
-_CALLS = frozenset({"call", "fusion"})
 
 
 def _constant(item: Instruction, operands: list[Parts], arguments: list[Parts]) -> Parts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isa.enums import Engine
-from isa.fields import SBUF_OR_HBM, Attribute, Kind, Read
+from isa.fields import SBUF_OR_HBM, Attribute, EngineState, Kind, Read
 from isa.machine import costs
 from isa.spec import MachineInstruction
 
@@ -18,5 +18,6 @@ class PrintTensor(MachineInstruction):
     engines = (Engine.sync,)
     cost = costs.SEQUENCER
     document = "nki/api/nki/language/__init__.py device_print"
+    state = (EngineState("printed"),)
     tensor = Read(SBUF_OR_HBM)
     prefix = Attribute(kind=Kind.integers)

@@ -26,16 +26,18 @@ Entry = TypeVar("Entry", bound=Boxed)
 class Tiles(Generic[Entry]):
     """Records of the accesses to a tensor, by box.
 
-    While all boxes are static, of one size and aligned to it (the tiles of a tensor), `tiles`
-    finds the one record that can overlap; `records` lists all.
+    While all boxes but whole ones are static, of one size and aligned to it (the tiles of a
+    tensor), `tiles` finds the one record that can overlap, beside those of `whole`; `records` lists
+    all.
     """
 
-    __slots__ = ("extents", "records", "tiles")
+    __slots__ = ("extents", "records", "tiles", "whole")
 
     def __init__(self, records: Iterable[Entry] = ()) -> None:
         self.records: list[Entry] = []
         self.extents: tuple[int, ...] | None = None
         self.tiles: dict[tuple[int, ...], Entry] | None = {}
+        self.whole: list[Entry] = []
         for record in records:
             self.add(record)
 
@@ -48,7 +50,7 @@ class Tiles(Generic[Entry]):
         if tile is None:
             return self.records
         found = tiles.get(tile)
-        return [found] if found is not None else []
+        return [*self.whole, found] if found is not None else self.whole
 
     def add(self, record: Entry) -> None:
         """Enter a record, keeping the tile index while the boxes are a grid."""
@@ -56,6 +58,9 @@ class Tiles(Generic[Entry]):
         if self.tiles is None:
             return
         box = record.box
+        if not box.spans:
+            self.whole.append(record)
+            return
         if self.extents is None and box.static and box.spans and None not in box.spans:
             self.extents = tuple(span[1] for span in box.spans if span is not None)
         tile = _tile(box, self.extents)

@@ -45,7 +45,8 @@ class Unit:
 
     `units` before it and after it, by number: `needs` says how many of the former are missing,
     `ready` when those that are scheduled will be done. `timing` has (engine, interval, completion,
-    transfer) of each step, in ns; the transfer is (dispatch, work, tail) or None.
+    transfer, table) of each step, in ns; the transfer is (dispatch, work, tail) or None, the table
+    the activation table that it needs, or None.
     """
 
     __slots__ = ("done", "followers", "needs", "ready", "steps", "timing")
@@ -298,18 +299,19 @@ class Costs:
         self._decisive: dict[type[MachineInstruction], tuple[int, ...]] = {}
 
     def of(self, step: Step) -> Any:
-        """(engine, interval, completion, transfer): see `Unit`."""
+        """(engine, interval, completion, transfer, table): see `Unit`."""
         instruction = step.instruction
         row, values = instruction.row, instruction.values
         decisive = self._decisive.get(row)
         if decisive is None:
             assert row.cost is not None
-            decisive = self._decisive[row] = row.cost.attributes(row)
+            functions = (i for i, _, a in row.attributes if a.kind is Kind.activation)
+            decisive = self._decisive[row] = (*row.cost.attributes(row), *functions)
         key: list[Any] = [row, step.engine]
         for access, _ in step.accesses:
             key += (access.storage.memory is PSUM, access.dtype, access.shape, access.strides)
         for index in decisive:
-            key.append(values[index])
+            key.append(getattr(values[index], "name", values[index]))
         signature = tuple(key)
         found = self._known.get(signature)
         if found is None:
@@ -335,7 +337,13 @@ class Costs:
             planned = plan_transfer(sized, self.target)
             work = max((ns for _, ns in planned.work), default=0.0)
             transfer = planned.dispatch_ns, work, planned.tail_ns
-        return step.engine, measured.interval_ns, measured.completion_ns, transfer
+        tables = [
+            instruction.values[index].table_set
+            for index, _, attribute in row.attributes
+            if attribute.kind is Kind.activation
+        ]
+        table = tables[0] if tables else None
+        return step.engine, measured.interval_ns, measured.completion_ns, transfer, table
 
 
 _NO_REGISTERS: dict[Register, int] = {}
@@ -366,20 +374,25 @@ def _most(form: Any) -> int:
 class _Clock:
     """The resources while units are put on them one by one."""
 
-    __slots__ = ("dma", "free", "signal", "total")
+    __slots__ = ("dma", "free", "loading", "signal", "table", "total")
 
     def __init__(self, target: Target) -> None:
         self.free = [0.0] * ENGINES
         self.dma = 0.0
         self.total = 0.0
         self.signal = target.semaphore_ns.value
+        self.table: str | None = None
+        self.loading = target.activation_table_load_ns.value
 
     def run(self, unit: Unit, ready: float) -> float:
         """Put a unit on its engines, no earlier than `ready`; when its results are there."""
         free = self.free
         done = ready
-        for engine, interval, completion, transfer in unit.timing:
+        for engine, interval, completion, transfer, table in unit.timing:
             start = free[engine]
+            if table is not None and table != self.table:
+                self.table = table
+                start += self.loading
             if ready > start:
                 start = ready
             free[engine] = start + interval

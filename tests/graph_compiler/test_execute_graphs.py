@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from graph_compiler import evaluate, execute, parse_text
+from graph_compiler.execute import simplify
 from graph_compiler.execute.executable import Executable, planned
 from graph_compiler.execute.structure import structure_digest
 from isa.errors import NeuronError
@@ -436,4 +437,17 @@ def test_calls_that_double_are_refused_in_bounded_time():
     text += "\nENTRY e {\n  x = f32[2] parameter(0)\n  ROOT r = f32[2] call(x), to_apply=f59\n}\n"
     with pytest.raises(NeuronError) as caught:
         execute(parse_text(text), np.ones(2, np.float32))
-    assert caught.value.code == "hlo-too-large" and "`f0`" in caught.value.what
+    assert caught.value.code == "loop-limit"
+
+
+def test_what_calls_inline_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simplify, "INLINED", 20)
+    text = (
+        "HloModule m\n\nf {\n  x = f32[2] parameter(0)\n  ROOT r = f32[2] add(x, x)\n}\n\n"
+        "ENTRY e {\n  x0 = f32[2] parameter(0)\n"
+        + "".join(f"  x{i} = f32[2] call(x{i - 1}), to_apply=f\n" for i in range(1, 10))
+        + "  ROOT r = f32[2] call(x9), to_apply=f\n}\n"
+    )
+    with pytest.raises(NeuronError) as caught:
+        execute(parse_text(text), np.ones(2, np.float32))
+    assert caught.value.code == "hlo-too-large" and "`f`" in caught.value.what

@@ -11,6 +11,7 @@ import pytest
 FACTS = Path(__file__).resolve().parents[3] / "shared" / "facts" / "nki_api.json"
 MODULES = ("nki", "nki.language", "nki.isa", "nki.collectives")
 
+
 @pytest.fixture(scope="module")
 def documented():
     if not FACTS.exists():

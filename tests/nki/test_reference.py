@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import nki
+import nki.isa as nisa
+import nki.language as nl
 from isa.errors import NeuronError
 from nki import reference
 from nki.ir.nodes import Kernel
@@ -444,3 +447,18 @@ def test_long_unrolled_kernels_do_not_keep_all_tiles() -> None:
         core.interpreter.execute = counting  # type: ignore[method-assign]
     run.run()
     assert most <= 4
+
+
+@pytest.mark.parametrize("mode", ["device", "reference", "eager"])
+def test_one_array_for_two_parameters_keeps_what_was_written(mode):
+    @nki.jit(platform_target="trn2")
+    def kernel(a, b):
+        out = nl.ndarray(b.shape, dtype=b.dtype, buffer=nl.shared_hbm)
+        five = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
+        nisa.memset(dst=five, value=5.0)
+        nisa.dma_copy(dst=a, src=five)
+        nisa.dma_copy(dst=out, src=b)
+        return out
+
+    x = np.ones((4, 8), np.float32)
+    assert (nki.simulate(kernel, mode=mode)(x, x) == 1).all() and (x == 5).all()

@@ -148,7 +148,7 @@ graphs = st.lists(
 def test_orders_respect_dependences_and_the_window(rows, window):
     units, before = [], []
     for number, (engine, interval, more, distances) in enumerate(rows):
-        unit = Unit([], [(engine, interval, interval + more, None)])
+        unit = Unit([], [(engine, interval, interval + more, None, None)])
         earlier = {number - 1 - back for back in distances if back < number}
         for other in earlier:
             units[other].followers.append(number)
@@ -169,3 +169,74 @@ def test_orders_respect_dependences_and_the_window(rows, window):
         assert overtaken < window
     busy = [sum(row[1] for row in rows if row[0] == engine) for engine in range(5)]
     assert min(author, time) >= max(busy)
+
+
+def test_columns_that_are_written_one_by_one_do_not_slow_the_pass_down():
+    """What an access is compared with does not grow with the accesses before it."""
+    compared = []
+    overlap = schedule.may_overlap
+    for count in (100, 400):
+
+        def kernel(a, count=count):
+            out = nl.ndarray((128, count), dtype=a.dtype, buffer=nl.shared_hbm)
+            x, sums = tile(), tile(count)
+            nisa.dma_copy(dst=x, src=a[0:128, :])
+            for i in range(count):
+                nisa.tensor_reduce(dst=sums[:, i : i + 1], op=nl.add, data=x, axis=1)
+            nisa.dma_copy(dst=out, src=sums)
+            return out
+
+        calls = 0
+
+        def counted(*args, **options):
+            nonlocal calls
+            calls += 1
+            return overlap(*args, **options)
+
+        schedule.may_overlap = counted
+        try:
+            program(kernel, A)
+        finally:
+            schedule.may_overlap = overlap
+        compared.append(calls / count)
+    assert compared[1] < 2 * compared[0] + 1
+
+
+def test_orders_that_load_activation_tables_more_often_are_not_taken():
+    def kernel(a):
+        out = nl.ndarray((512, 1024), dtype=a.dtype, buffer=nl.shared_hbm)
+        tiles = [tile() for _ in range(4)]
+        for i, x in enumerate(tiles):
+            nisa.dma_copy(dst=x, src=a[i * 128 : (i + 1) * 128, :])
+        for op in (nl.exp, nl.gelu):
+            for x in tiles:
+                nisa.activation(dst=x, op=op, data=x)
+        for i, x in enumerate(tiles):
+            nisa.dma_copy(dst=out[i * 128 : (i + 1) * 128, :], src=x)
+        return out
+
+    scheduled = simulate(program(kernel, A))
+    kept, schedule.GAIN = schedule.GAIN, 0.0
+    try:
+        author = simulate(program(kernel, A))
+    finally:
+        schedule.GAIN = kept
+    assert scheduled.total_ns <= author.total_ns
+
+
+@pytest.mark.parametrize("mode", ["device", "reference", "eager"])
+def test_prints_come_in_the_authors_order(mode, capsys):
+    def kernel(a):
+        out = nl.ndarray((128, 1024), dtype=a.dtype, buffer=nl.shared_hbm)
+        x, y = tile(), tile(1)
+        nisa.memset(dst=y, value=0.0)
+        nisa.dma_copy(dst=x, src=a[0:128, :])
+        nisa.activation(dst=x, op=nl.exp, data=x)
+        nl.device_print("first", x[0:1, 0:1])
+        nl.device_print("second", y[0:1, :])
+        nisa.dma_copy(dst=out, src=x)
+        return out
+
+    nki.simulate(nki.jit(kernel, platform_target="trn2"), mode=mode)(A)
+    said = capsys.readouterr().out
+    assert 0 <= said.index("first") < said.index("second")
