@@ -1,6 +1,6 @@
-"""The host executor against XLA:CPU, in one process on one CPU.
+"""The host executor against XLA:CPU, in one process, on one CPU or as many as `--cpus` says.
 
-Run: python benchmarks/host_executor.py [--quick] [--training] [MODEL ...]
+Run: python benchmarks/host_executor.py [--quick] [--training] [--cpus=N] [MODEL ...]
 
 For each model: "run" is one call from NumPy arrays to NumPy arrays, arms interleaved, medians of
 wall time and of CPU time (of all threads; what a loaded machine disturbs less). "cold" compiles
@@ -16,7 +16,6 @@ import os
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 os.environ["OMP_NUM_THREADS"] = "1"
-os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 import statistics
@@ -33,6 +32,7 @@ import numpy as np
 import graph_compiler
 from graph_compiler.execute import execute
 from graph_compiler.execute.executable import Executable
+from nki.settings import threads_wanted
 from simulator.native.library import Library
 from simulator.native.object_cache import Cache
 
@@ -82,7 +82,7 @@ class Folder:
 
     def compile(self, module: graph_compiler.Module) -> Executable:
         functions = Library(Cache("kernels", self._parent))
-        return Executable(module, Cache("plans", self._parent), functions)
+        return Executable(module, Cache("plans", self._parent), functions, threads_wanted())
 
 
 def measured(proto: bytes, inputs: list[Array], repeats: int) -> dict[str, float]:
@@ -221,8 +221,11 @@ def main(arguments: list[str]) -> None:
     if arguments[:1] == ["--memory"]:
         memory_of(*arguments[1:3])
         return
+    cpus = max([1, *(int(text[7:]) for text in arguments if text.startswith("--cpus="))])
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-cpus:])
+    if cpus == 1:
+        os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
     if not MODELS.exists():
         sys.exit(f"There are no model files in {MODELS}.")
     names = [name for name in arguments if not name.startswith("-")]

@@ -13,8 +13,10 @@
    in one arena by their first and last use.
 4. `executable`: steps become records for a native loop (`driver`), so that Python runs only for
    host steps. Kernels are LLVM text with explicit vectors (`registers`, `lanes`, `functions`),
-   compiled without a pass pipeline. Plan and code are kept on disk under digests of the graph's
-   structure, this code and the CPU.
+   compiled without a pass pipeline. Large products and loops are divided by ranges of batch, rows,
+   columns or outer dimensions, never of a sum (`division`), for the threads of a team (`teams`):
+   results are the same for any number of them. Plan and code are kept on disk under digests
+   of the graph's structure, this code and the CPU.
 
 Numerics: element-wise arithmetic as the operator table has it, rounding after every operation;
 functions that are not exact within a few units of the last place; sums of floats in fp32 (several
@@ -28,7 +30,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from graph_compiler.evaluate import checked_inputs, evaluate
-from nki.settings import native_wanted
+from nki.settings import native_wanted, threads_wanted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["execute", "prepare"]
 
 _KEPT = 8
-_recent: OrderedDict[int, tuple[Module, Executable]] = OrderedDict()
+_recent: OrderedDict[tuple[int, int], tuple[Module, Executable]] = OrderedDict()
 
 
 def prepare(module: Module) -> Executable:
@@ -49,13 +51,15 @@ def prepare(module: Module) -> Executable:
     """
     from graph_compiler.execute.executable import Executable
 
-    found = _recent.get(id(module))
+    threads = threads_wanted()
+    key = id(module), threads
+    found = _recent.get(key)
     if found is None:
-        found = module, Executable(module)
-        _recent[id(module)] = found
+        found = module, Executable(module, threads=threads)
+        _recent[key] = found
         while len(_recent) > _KEPT:
             _recent.popitem(last=False)
-    _recent.move_to_end(id(module))
+    _recent.move_to_end(key)
     return found[1]
 
 

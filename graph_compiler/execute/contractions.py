@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graph_compiler.execute.division import Division, worth_dividing
 from graph_compiler.execute.fusion import (
     Expression,
     Lazy,
@@ -22,7 +23,23 @@ from graph_compiler.execute.fusion import (
     rewritten,
     store,
 )
-from graph_compiler.execute.gemm import BLOCK, WHOLE, Gemm, block_of, group_of, has_pairs
+from graph_compiler.execute.gemm import (
+    BATCH_TABLE,
+    BATCHES,
+    BLOCK,
+    COLUMNS,
+    LANES,
+    ROW_TABLE,
+    ROWS,
+    SCRATCH,
+    WHOLE,
+    B,
+    C,
+    Gemm,
+    block_of,
+    group_of,
+    has_pairs,
+)
 from graph_compiler.execute.placement import padded
 from graph_compiler.execute.registers import register
 from graph_compiler.execute.steps import Call, Place, Program, item_size, place_of
@@ -147,8 +164,23 @@ def multiply(program: Program, product: Product, target: View, rows_step: int, b
         ],
         axis=1,
     )
-    scratch = Buffer(kernel.scratch(rows, depth // unit, group))
     tables = [program.constant(np.ascontiguousarray(array)) for array in (places, table, runs)]
+    result = item_size(target.type)
+    own = kernel.scratch(rows, depth // unit, group)
+    scratches = ((SCRATCH, own),)
+    by_columns = (B, across * size), (C, result)
+    by_rows = (ROW_TABLE, 8), (C, rows_step * result)
+    divisions = (
+        Division(BATCHES, len(places), ((BATCH_TABLE, 24),), 1, scratches),
+        Division(COLUMNS, columns, by_columns, LANES * vectors, scratches),
+        Division(ROWS, rows, by_rows, block_rows, scratches),
+    )
+    work = len(places) * rows * columns * depth // 8
+    division = None
+    if worth_dividing(program, work):
+        division = _best(divisions, (len(places), rows, columns), program.threads)
+    count = len(division.bounds(program.threads)) - 1 if division is not None else 1
+    scratch = Buffer(own * count)
     words: list[int | Place] = [
         place_of(product.left),
         place_of(product.right),
@@ -165,12 +197,30 @@ def multiply(program: Program, product: Product, target: View, rows_step: int, b
         step * size * unit,
         down * size,
         across * size,
-        rows_step * item_size(target.type),
+        rows_step * result,
         depth // unit,
         group,
     ]
     reads = [product.left.buffer, product.right.buffer, *tables, scratch]
-    program.steps.append(Call(kernel, words, reads, [target.buffer, scratch]))
+    divided = division.parts(words, program.threads) if division is not None else None
+    writes = [target.buffer, scratch]
+    program.steps.append(Call(kernel, words, reads, writes, divided=divided, work=work))
+
+
+_PACKING = 16
+"""Rows of A whose products take about as long as packing the strips of B for them."""
+
+
+def _best(divisions: Sequence[Division], sizes: tuple[int, int, int], threads: int) -> Division:
+    """By batch, columns or rows: where the longest part takes least. `sizes`: of all three."""
+    batch, rows, columns = sizes
+    by_batch, by_columns, by_rows = (division.longest(threads) for division in divisions)
+    costs = (
+        by_batch * columns * (rows + _PACKING),
+        batch * by_columns * (rows + _PACKING),
+        batch * columns * (by_rows + _PACKING),
+    )
+    return divisions[costs.index(min(costs))]
 
 
 def dot(scheduler: Scheduler, node: Node) -> View | None:

@@ -1,10 +1,10 @@
 """The native loop over a program's records: calls, jumps, branches, and returns to the host.
 
 A record is three 64-bit words: what to do, an operand, a second operand. A number from 0 on is
-the kernel to call with the argument words at byte offset `operand`. The driver's state is
-four words: the number of the record to run next, pointers to records and argument words, and how
-many jumps it may take. It runs until the program ends, a record wants the host, or no jump is left,
-and leaves the number of the record behind the last one.
+the kernel to call with the argument words at byte offset `operand`, or, where `second` is more
+than 1, with those of so many parts, whose addresses are there: threads of a team share them. The
+driver's state is `STATE`. It runs until the program ends, a record wants the host, or no jump is
+left, and leaves the number of the record behind the last one.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from graph_compiler.execute.gemm import Gemm
 from graph_compiler.execute.loops import Loop
 from graph_compiler.execute.movement import DynamicCopy
 from graph_compiler.execute.registers import KernelText
+from simulator.native.loop import run_parts
+from simulator.native.structure import Record, Structure, StructureText
 
 Kernel = Loop | Gemm | DynamicCopy | Fold | Sort | Scatter
 
@@ -23,10 +25,23 @@ END, HOST, JUMP, BRANCH = -1, -2, -3, -4
 """END: nothing is left. HOST: return. JUMP: go to record `operand`. BRANCH: go to record
 `second` where the byte at the pointer in the argument word at `operand` is 0, else on."""
 
+STATE = Structure("next", "records", "words", "jumps", "team")
+"""The number of the record to run next, pointers to records and argument words, how many jumps it
+may take, and the `TEAM` that runs parts: 0 for this thread alone."""
+
+_PARTS = Structure("function", "parts", "parts_count", "team")
+
 _TEXT = """
 @table = private constant [{count} x ptr] [{functions}]
 define void @{name}(ptr %state) {{
 entry:
+  %job = alloca [4 x i64]
+  %job1 = getelementptr i64, ptr %job, i64 1
+  %job2 = getelementptr i64, ptr %job, i64 2
+  %job3 = getelementptr i64, ptr %job, i64 3
+  %p4 = getelementptr i64, ptr %state, i64 4
+  %team = load i64, ptr %p4
+  store i64 %team, ptr %job3
   %first = load i64, ptr %state
   %p1 = getelementptr i64, ptr %state, i64 1
   %records = load ptr, ptr %p1
@@ -35,7 +50,7 @@ entry:
   %p3 = getelementptr i64, ptr %state, i64 3
   br label %head
 head:
-  %pc = phi i64 [%first, %entry], [%next, %call], [%operand, %jump], [%target, %branch]
+  %pc = phi i64 [%first, %entry], [%next, %done], [%operand, %jump], [%target, %branch]
   %record = getelementptr [3 x i64], ptr %records, i64 %pc
   %what = load i64, ptr %record
   %a = getelementptr i64, ptr %record, i64 1
@@ -53,7 +68,18 @@ head:
 call:
   %entryplace = getelementptr ptr, ptr @table, i64 %what
   %function = load ptr, ptr %entryplace
+  %several = icmp sgt i64 %second, 1
+  br i1 %several, label %divided, label %whole
+whole:
   call void %function(ptr %arguments)
+  br label %done
+divided:
+  store ptr %function, ptr %job
+  store ptr %arguments, ptr %job1
+  store i64 %second, ptr %job2
+  call void @run_parts(ptr %job)
+  br label %done
+done:
   br label %head
 jump:
   %left = load i64, ptr %p3
@@ -72,6 +98,15 @@ leave:
   ret void
 }}
 """
+
+
+def _run_parts() -> str:
+    """The function that calls a kernel with the argument words of every part."""
+    f = StructureText("run_parts")
+    job = Record(f, _PARTS, f.words)
+    team, function, parts = (job.get(name, "ptr") for name in ("team", "function", "parts"))
+    run_parts(f, team, function, parts, job.get("parts_count"))
+    return f.text().replace("define void", "define internal void", 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,4 +148,4 @@ class ProgramCode:
             JUMP=JUMP,
             BRANCH=BRANCH,
         )
-        return "\n".join([*declarations, *definitions, driver])
+        return "\n".join([*declarations, *definitions, _run_parts(), driver])

@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graph_compiler.evaluate import Evaluator
-from graph_compiler.execute.driver import BRANCH, END, HOST, JUMP, ProgramCode
+from graph_compiler.execute.division import worth_sharing
+from graph_compiler.execute.driver import BRANCH, END, HOST, JUMP, STATE, ProgramCode
 from graph_compiler.execute.fusion import is_whole, store
 from graph_compiler.execute.layout import Layout
 from graph_compiler.execute.schedule import Scheduler
 from graph_compiler.execute.simplify import Simplifier, forms, leaves, packed
 from graph_compiler.execute.steps import Branch, Call, Host, Jump, Label, Program, item_size
 from graph_compiler.execute.structure import structure_digest
+from graph_compiler.execute.teams import taken
 from graph_compiler.execute.views import Buffer, View
 from graph_compiler.hlo.operators import operator
 from graph_compiler.hlo.operators.row import subject
@@ -38,23 +40,25 @@ ITERATIONS = 1 << 28
 LARGE = 1 << 16
 """Bytes from which a literal stays where it is, in the graph."""
 
+_NEXT, _JUMPS, _TEAM = (STATE.indices[name] for name in ("next", "jumps", "team"))
+
 Array = np.ndarray[Any, Any]
 Plan = dict[str, Any]
 """A program as plain data:
 
 `records`, `words`: as `driver` has them, as bytes. `relocations`: of pointers among the words, each
 word, slot, offset. `slots`: numbers of inputs, outputs and constants; slots count these in this
-order, and the arena is the last. `constants`: bytes of each, of a large literal of the graph its
-instruction (computation and place there). `hosts`: for each record that wants
-the host the instruction, operands and results, each (slot, byte
-offset, type, dimensions, strides in elements). `arena`: bytes. `kernels`: their digest. `inputs`,
-`outputs`: type and dimensions of each.
+order; then come the arena, and the words themselves. `constants`: bytes of each, of a large literal
+of the graph its instruction (computation and place there). `hosts`: for each record that wants the
+host the instruction, operands and results, each (slot, byte offset, type, dimensions, strides in
+elements). `arena`: bytes. `kernels`: their digest. `inputs`, `outputs`: type and dimensions of
+each. `shared`: whether threads help.
 """
 
 
-def planned(module: Module) -> tuple[Plan, tuple[Any, ...]]:
-    """The plan of a module, and its kernels."""
-    program = Program()
+def planned(module: Module, threads: int = 1) -> tuple[Plan, tuple[Any, ...]]:
+    """The plan of a module for a number of threads, and its kernels."""
+    program = Program(threads)
     simplifier = Simplifier(module)
     block = simplifier.block(module.entry)
     arguments = []
@@ -127,6 +131,19 @@ class _Assembler:
                 self.words.append(0)
         return start
 
+    def _call(self, step: Call) -> tuple[int, int]:
+        """Byte offset of a call's words, or of the addresses of its parts' words, and how many
+        parts there are (0: it stays whole)."""
+        if not step.divided:
+            return self._arguments(step.words), 0
+        parts = [self._arguments(words) for words in step.divided]
+        start = 8 * len(self.words)
+        self.relocations += [
+            (len(self.words) + number, self.arena + 1, part) for number, part in enumerate(parts)
+        ]
+        self.words += [0] * len(parts)
+        return start, len(parts)
+
     def _view(self, view: View) -> tuple[Any, ...]:
         slot, base = self._slot(view.buffer)
         offset = base + view.offset * item_size(view.type)
@@ -149,7 +166,7 @@ class _Assembler:
                 continue
             if isinstance(step, Call):
                 known = kernels.setdefault(repr(step.kernel), (len(kernels), step.kernel))
-                records.append((known[0], self._arguments(step.words), 0))
+                records.append((known[0], *self._call(step)))
             elif isinstance(step, Host):
                 hosts[len(records)] = (
                     self.places[id(step.instruction)],
@@ -174,6 +191,7 @@ class _Assembler:
             "kernels": _digest("\n".join(kernels)),
             "inputs": inputs,
             "outputs": outputs,
+            "shared": worth_sharing(self.program),
         }
         return plan, tuple(kernel for _, kernel in kernels.values())
 
@@ -203,15 +221,20 @@ class Executable:
     beyond inputs, outputs and constants.
 
     `plans` and `functions` are where plans are kept and kernels compiled, by default those of this
-    user and process.
+    user and process. Large calls are divided for so many `threads`, unless the machine is busy.
     """
 
     def __init__(
-        self, module: Module, plans: Cache | None = None, functions: Library | None = None
+        self,
+        module: Module,
+        plans: Cache | None = None,
+        functions: Library | None = None,
+        threads: int = 1,
     ) -> None:
         self._module = module
+        self._threads = threads
         cache_ = plans or Cache("graph-" + _generator())
-        name = structure_digest(module)
+        name = structure_digest(module) + (f"-{threads}" if threads > 1 else "")
         stored = cache_.read(name)
         self.from_disk = stored is not None
         kernels = None
@@ -219,7 +242,7 @@ class Executable:
             plan = marshal.loads(stored)
         else:
             try:
-                plan, kernels = planned(module)
+                plan, kernels = planned(module, threads)
             except MemoryError as error:
                 raise NeuronError(
                     "hlo-too-large", f"Module `{module.name}`: no memory for its plan."
@@ -232,7 +255,7 @@ class Executable:
             self._run = functions.function(code)
         except LookupError:
             # The kernels of a plan that is on disk are gone: made again.
-            _, kernels = planned(module)
+            _, kernels = planned(module, threads)
             self._run = functions.function(ProgramCode(code.key, kernels))
         self._prepare(plan)
 
@@ -260,11 +283,13 @@ class Executable:
         fixed = [array.ctypes.data for array in self._constants]
         fixed.append(-(-self._arena.ctypes.data // 64) * 64)
         self._fixed = fixed
+        self._shared = plan["shared"]
         word, slot, offset = rows[~moving].T
-        bases = np.array([0] * (inputs + outputs) + fixed, np.int64)
+        bases = np.array([0] * (inputs + outputs) + [*fixed, _address(self._words)], np.int64)
         self._words[word] = bases[slot] + offset
         self._first_fixed = inputs + outputs
-        self._state = (ctypes.c_int64 * 4)()
+        state = STATE.words(records=_address(self._records), words=_address(self._words))
+        self._state = (ctypes.c_int64 * len(state))(*state)
         self._views: dict[Any, Array] = {}
         self._lock = threading.Lock()
 
@@ -283,22 +308,29 @@ class Executable:
             word, slot, offset = self._moving
             if len(word):
                 self._words[word] = bases[slot] + offset
-            state = self._state
-            state[0], state[3] = 0, ITERATIONS
-            state[1], state[2] = _address(self._records), _address(self._words)
-            if not self._hosts:
-                self._run(state)
-                self._check(state)
+            self._state[_NEXT], self._state[_JUMPS] = 0, ITERATIONS
+            if not self._shared:
+                self._go(arrays, seed, custom_calls)
                 return outputs
-            evaluator = Evaluator(self._module, seed=seed, custom_calls=custom_calls)
-            with np.errstate(all="ignore"):
-                while True:
-                    self._run(state)
-                    self._check(state)
-                    host = self._hosts.get(state[0] - 1)
-                    if host is None:
-                        return outputs
-                    self._on_host(host, arrays, evaluator)
+            with taken(self._threads) as team:
+                self._state[_TEAM] = team
+                self._go(arrays, seed, custom_calls)
+            return outputs
+
+    def _go(
+        self, arrays: list[Array], seed: int, custom_calls: dict[str, Callable[..., Any]] | None
+    ) -> None:
+        """From the first record to the last."""
+        self._run(self._state)
+        self._check()
+        if not self._hosts:
+            return
+        evaluator = Evaluator(self._module, seed=seed, custom_calls=custom_calls)
+        with np.errstate(all="ignore"):
+            while (host := self._hosts.get(self._state[_NEXT] - 1)) is not None:
+                self._on_host(host, arrays, evaluator)
+                self._run(self._state)
+                self._check()
 
     @property
     def host_instructions(self) -> list[str]:
@@ -309,9 +341,8 @@ class Executable:
         computation, position = place
         return self._module.computations[computation].instructions[position]
 
-    @staticmethod
-    def _check(state: Any) -> None:
-        if state[3] < 0:
+    def _check(self) -> None:
+        if self._state[_JUMPS] < 0:
             raise NeuronError(
                 "loop-limit", f"The loops of the graph ran more than {ITERATIONS} iterations."
             )

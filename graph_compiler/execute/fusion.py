@@ -8,11 +8,14 @@ a reduction.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from graph_compiler.execute.division import worth_dividing
 from graph_compiler.execute.lanes import COSTS, Step
 from graph_compiler.execute.loops import Loop, literal
 from graph_compiler.execute.registers import is_rounded, register
@@ -214,7 +217,23 @@ def store(program: Program, value: Lazy, target: View) -> None:
     ]
     moves = bool(aligned) and isinstance(value, View)
     reads = [view.buffer for view in linear.views]
-    program.steps.append(Call(loop, words, reads, [target.buffer], aligned, moves))
+    loop, divided, work = _divided(program, loop, words)
+    writes = [target.buffer]
+    program.steps.append(Call(loop, words, reads, writes, aligned, moves, divided, work))
+
+
+def _divided(
+    program: Program, loop: Loop, words: list[int | Place]
+) -> tuple[Loop, list[list[int | Place]], int]:
+    """A loop, the words of its parts, where it is worth while to divide it, and how many operations
+    it takes. `words` get the length of the divided dimension."""
+    work = math.prod(loop.counts) * (loop.cost + 1 + len(loop.leaves))
+    found = loop.division() if worth_dividing(program, work) else None
+    if found is None:
+        return loop, [], work
+    axis, division = found
+    words.append(division.units)
+    return replace(loop, divided=axis), division.parts(words, program.threads), work
 
 
 def is_whole(view: View) -> bool:
@@ -291,5 +310,6 @@ def reduce(
     )
     words: list[int | Place] = [place_of(target), *map(place_of, linear.views), place_of(initial)]
     reads = [*(view.buffer for view in linear.views), initial.buffer]
-    program.steps.append(Call(loop, words, reads, [target.buffer]))
+    loop, divided, work = _divided(program, loop, words)
+    program.steps.append(Call(loop, words, reads, [target.buffer], divided=divided, work=work))
     return target

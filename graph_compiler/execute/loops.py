@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from graph_compiler.execute.division import Division
 from graph_compiler.execute.lanes import COSTS, FORMS, Step, emit
 from graph_compiler.execute.registers import (
     KernelText,
@@ -36,7 +38,8 @@ class Loop:
 
     `leaves`: type and strides (in elements) of each operand; `steps` number their arguments with
     the leaves first. `fold`: opcode by which the dimensions marked in `reduced` are folded, behind
-    an initial value. Words: pointers to the output, the leaves, and the initial value.
+    an initial value. Words: pointers to the output, the leaves, and the initial value; behind them
+    the length of dimension `divided`, where there is one, which replaces that of `counts`.
     """
 
     counts: tuple[int, ...]
@@ -45,10 +48,58 @@ class Loop:
     steps: tuple[Step, ...]
     fold: str | None = None
     reduced: tuple[bool, ...] = ()
+    divided: int | None = None
 
     def emit(self, f: KernelText) -> None:
         _Emitter(self, f).run()
 
+    @property
+    def width(self) -> int:
+        """Elements of a vector."""
+        types = [self.output[0], *(type for type, _ in self.leaves)]
+        width, count = widths([*types, *(step.type for step in self.steps)]), self.row
+        while width > 1 and width // 2 >= count:
+            width //= 2
+        return width
+
+    @property
+    def row(self) -> int:
+        """Elements of the last dimension."""
+        return self.counts[-1] if self.counts else 1
+
+    @property
+    def cost(self) -> int:
+        """About how many operations an element takes."""
+        return sum(COSTS.get(step.op, 1) for step in self.steps)
+
+    @property
+    def unroll(self) -> int:
+        """Vectors that a reduction takes at a time."""
+        return 4 if self.cost < 12 else 2
+
+    def division(self) -> tuple[int, Division] | None:
+        """The dimension to divide it along, and how: of those that are kept the outermost with
+        enough blocks, else the one with most; None where no dimension has two."""
+        operands = [self.output, *self.leaves]
+        word = len(operands) + (self.fold is not None)
+        span = self.width * (1 if self.fold is None else self.unroll)
+        chosen: tuple[int, int, Division] | None = None
+        for axis, count in enumerate(self.counts):
+            if self.reduced and self.reduced[axis]:
+                continue
+            steps = tuple(
+                (number, strides[axis] * storage(type)[1])
+                for number, (type, strides) in enumerate(operands)
+            )
+            found = Division(word, count, steps, span if axis == len(self.counts) - 1 else 1)
+            blocks = min(found.blocks, _ENOUGH)
+            if blocks > 1 and (chosen is None or blocks > chosen[0]):
+                chosen = blocks, axis, found
+        return None if chosen is None else chosen[1:]
+
+
+_ENOUGH = 64
+"""Blocks with which parts are about equal: more are no better."""
 
 _IDENTITIES: dict[str, dict[str, Callable[[int], float]]] = {
     "add": dict.fromkeys(("real", "signed", "unsigned", "boolean"), lambda bits: 0),
@@ -85,13 +136,8 @@ class _Emitter:
     def __init__(self, loop: Loop, f: KernelText) -> None:
         self.loop = loop
         self.f = f
-        self.count = loop.counts[-1] if loop.counts else 1
-        types = [loop.output[0], *(type for type, _ in loop.leaves)]
-        types += [step.type for step in loop.steps]
-        width = widths(types)
-        while width > 1 and width // 2 >= self.count:
-            width //= 2
-        self.width = width
+        self.count = loop.row
+        self.width = loop.width
         self.operands = [loop.output, *loop.leaves]
         self.sizes = [storage(type)[1] for type, _ in self.operands]
         self.last = [strides[-1] if strides else 0 for _, strides in self.operands]
@@ -117,6 +163,32 @@ class _Emitter:
         else:
             self._nest(kept[:-1], pointers, self._fold_columns)
 
+    def _length(self, axis: int) -> Value:
+        """How many indices of a dimension there are."""
+        f = self.f
+        if axis == self.loop.divided:
+            return f.word(len(self.operands) + (self.loop.fold is not None))
+        return f.integer(self.loop.counts[axis])
+
+    def _blocks(
+        self, span: int, body: Callable[[Value], None], rest: Callable[[Value], None]
+    ) -> None:
+        """`body` for every whole block of the last dimension, `rest` for what is left."""
+        f, left = self.f, self.count % span
+        if self.loop.divided != len(self.loop.counts) - 1:
+            if self.count - left > span:
+                f.loop(f.integer(0), f.integer(self.count - left), span, body)
+            elif self.count >= span:
+                body(f.integer(0))
+            if left:
+                rest(f.integer(self.count - left))
+            return
+        length = self._length(len(self.loop.counts) - 1)
+        stop = f.binary("sub", length, f.binary("urem", length, f.integer(span)))
+        f.loop(f.integer(0), stop, span, body)
+        if left:  # of the last part
+            f.when(f.compare("icmp slt", stop, length), lambda: rest(stop))
+
     def _moved(self, pointers: Pointers, axis: int, index: Value) -> Pointers:
         """The pointers after `index` steps along a dimension."""
         moved = []
@@ -134,7 +206,7 @@ class _Emitter:
         f = self.f
         f.loop(
             f.integer(0),
-            f.integer(self.loop.counts[axes[0]]),
+            self._length(axes[0]),
             1,
             lambda i: self._nest(axes[1:], self._moved(pointers, axes[0], i), body),
         )
@@ -249,17 +321,12 @@ class _Emitter:
             return
         wide = self._widened(rows, self.width)
 
-        def elements(index: Value, part: int | None = None) -> None:
+        def elements(part: int | None, index: Value) -> None:
             value = self._vector(pointers, wide, index, self.width, part)
             self._store(value, pointers, index, self.width, part)
 
-        whole = self.count - self.count % self.width
-        if whole > self.width:
-            f.loop(f.integer(0), f.integer(whole), self.width, elements)
-        elif whole:
-            elements(f.integer(0))
-        if self.count > whole:
-            elements(f.integer(whole), self.count - whole)
+        left = self.count % self.width
+        self._blocks(self.width, partial(elements, None), partial(elements, left))
 
     # Reductions
 
@@ -323,14 +390,10 @@ class _Emitter:
 
         return f.loop(f.integer(0), f.integer(stop), span, chunk, carried)
 
-    @property
-    def _unroll(self) -> int:
-        return 4 if sum(COSTS.get(step.op, 1) for step in self.loop.steps) < 12 else 2
-
     def _fold_row(self, pointers: Pointers) -> None:
         f = self.f
         gone = [axis for axis, flag in enumerate(self.loop.reduced) if flag]
-        vectors = max(1, min(self._unroll, self.count // self.width))
+        vectors = max(1, min(self.loop.unroll, self.count // self.width))
         width = self.width
 
         def row(places: Pointers, partial: list[Value]) -> list[Value]:
@@ -402,14 +465,13 @@ class _Emitter:
                 else:
                     f.masked_store(stored, place, _first_lanes(last, width))
 
-        span = width * self._unroll
-        whole = self.count - self.count % span
-        if whole:
-            f.loop(f.integer(0), f.integer(whole), span, lambda i: block(i, self._unroll, None))
-        left = self.count - whole
-        if left:
-            part = left % width or None
-            block(f.integer(whole), -(-left // width), part)
+        vectors = self.loop.unroll
+        left = self.count % (width * vectors)
+        self._blocks(
+            width * vectors,
+            lambda index: block(index, vectors, None),
+            lambda index: block(index, -(-left // width), left % width or None),
+        )
 
 
 def _first_lanes(count: int, width: int) -> Value:

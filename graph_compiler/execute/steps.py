@@ -24,9 +24,11 @@ class Place(NamedTuple):
 class Call:
     """A native call. `words` are numbers and places. `aligned`: buffers that are read element by
     element in the order in which `writes[0]` is written, whole and of the same size, so that both
-    may be one. `moves`: nothing but a copy of such a buffer."""
+    may be one. `moves`: nothing but a copy of such a buffer. `divided`: the words of each part,
+    which are run in any order or at once; none of a call that stays whole. `work`: about how many
+    operations they take together."""
 
-    __slots__ = ("aligned", "kernel", "moves", "reads", "words", "writes")
+    __slots__ = ("aligned", "divided", "kernel", "moves", "reads", "words", "work", "writes")
 
     def __init__(
         self,
@@ -36,8 +38,12 @@ class Call:
         writes: list[Buffer],
         aligned: list[Buffer] | None = None,
         moves: bool = False,
+        divided: list[list[int | Place]] | None = None,
+        work: int = 0,
     ) -> None:
         self.kernel = kernel
+        self.divided = divided or []
+        self.work = work if divided else 0
         self.words = words
         self.reads = reads
         self.writes = writes
@@ -93,9 +99,10 @@ def place_of(view: View) -> Place:
 
 
 class Program:
-    """Steps, and the constants that they read."""
+    """Steps, and the constants that they read. Large calls are divided for so many `threads`."""
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int = 1) -> None:
+        self.threads = threads
         self.steps: list[Step] = []
         self.constants: list[np.ndarray[Any, Any]] = []
         self._known: dict[Any, Buffer] = {}

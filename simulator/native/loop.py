@@ -525,38 +525,7 @@ class _Loop(StructureText):
 
     def _job(self, job: Record) -> None:
         function, parts = job.get("function", "ptr"), job.get("parts", "ptr")
-        count, team = job.get("parts_count"), self.program.get("team", "ptr")
-        alone, shared, after = (self.label(name) for name in ("alone", "shared", "done"))
-        whole = self.compare("icmp sle", count, self.integer(1))
-        nobody = self.compare("icmp eq", self.program.get("team"), self.integer(0))
-        self.branch(self.binary("or", whole, nobody), alone, shared)
-        self.open(alone)
-
-        def part(index: Value) -> None:
-            self.call_address(function, self.load(self.element_at(parts, index, WORD), "ptr"))
-
-        self.loop(self.integer(0), count, 1, part)
-        self.jump(after)
-        self.open(shared)
-        self._share(Record(self, TEAM, team), function, parts, count)
-        self.jump(after)
-        self.open(after)
-
-    def _share(self, team: Record, function: Value, parts: Value, count: Value) -> None:
-        """Start the workers, run the first part, wait for the others."""
-        team.set("function", function)
-        team.set("parts", parts)
-        team.set("parts_count", count)
-        sequence = self.binary("add", team.get("sequence"), self.integer(1))
-        team.share("sequence", sequence)
-        self.call_address(function, self.load(parts, "ptr"))
-        first = self.element_at(team.pointer, self.integer(1), TEAM.size)
-
-        def join(number: Value) -> None:
-            member = Record(self, MEMBER, self.element_at(first, number, MEMBER_BYTES))
-            _wait(self, lambda: self.compare("icmp eq", member.shared("seen"), sequence), team)
-
-        self.loop(self.integer(0), team.get("members_count"), 1, join)
+        run_parts(self, self.program.get("team", "ptr"), function, parts, job.get("parts_count"))
 
     # Control instructions
 
@@ -660,6 +629,43 @@ def _wait(f: StructureText, holds: Callable[[], Value], team: Record) -> None:
     f.value(f"call i32 {team.get('yield', 'ptr').text}()", "i32")
     f.jump(look)
     f.open(done)
+
+
+def run_parts(f: StructureText, team: Value, function: Value, parts: Value, count: Value) -> None:
+    """Call a function with the argument words of every part: `parts` points to their addresses.
+    The members of a `TEAM` help where there is one and more than one part."""
+    alone, shared, after = (f.label(name) for name in ("alone", "shared", "done"))
+    whole = f.compare("icmp sle", count, f.integer(1))
+    nobody = f.compare("icmp eq", team, Value("null", "ptr"))
+    f.branch(f.binary("or", whole, nobody), alone, shared)
+    f.open(alone)
+
+    def part(index: Value) -> None:
+        f.call_address(function, f.load(f.element_at(parts, index, WORD), "ptr"))
+
+    f.loop(f.integer(0), count, 1, part)
+    f.jump(after)
+    f.open(shared)
+    _share(f, Record(f, TEAM, team), function, parts, count)
+    f.jump(after)
+    f.open(after)
+
+
+def _share(f: StructureText, team: Record, function: Value, parts: Value, count: Value) -> None:
+    """Start the workers, run the first part, wait for the others."""
+    team.set("function", function)
+    team.set("parts", parts)
+    team.set("parts_count", count)
+    sequence = f.binary("add", team.get("sequence"), f.integer(1))
+    team.share("sequence", sequence)
+    f.call_address(function, f.load(parts, "ptr"))
+    first = f.element_at(team.pointer, f.integer(1), TEAM.size)
+
+    def join(number: Value) -> None:
+        member = Record(f, MEMBER, f.element_at(first, number, MEMBER_BYTES))
+        _wait(f, lambda: f.compare("icmp eq", member.shared("seen"), sequence), team)
+
+    f.loop(f.integer(0), team.get("members_count"), 1, join)
 
 
 @dataclass(frozen=True, slots=True)
