@@ -31,6 +31,7 @@ from isa.errors import NeuronError
 from isa.operand_table import Relocation
 from isa.program import (
     CoreProgram,
+    Guard,
     Program,
     Queue,
     SourceLocation,
@@ -101,7 +102,7 @@ def _write_form(value: Any) -> int | str:
 
 def _graph(program: Program) -> dict[str, Any]:
     return {
-        "guards": [[_write_form(polynomial), text] for polynomial, text in program.guards],
+        "guards": [[_write_form(g.form), g.text, g.location] for g in program.guards],
         "parameter_names": program.parameter_names,
         "parameters": program.parameters,
         "results": program.results,
@@ -169,7 +170,10 @@ def read_files(files: Files) -> Contents:
         [_text(name) for name in graph["parameter_names"]],
         [_index(number, tensors) for number in graph["results"]],
         list(symbols.values()),
-        [(_read_form(form, symbols), _text(text)) for form, text in graph["guards"]],
+        [
+            Guard(_read_form(form, symbols), _text(text), _place(location, debug["locations"]))
+            for form, text, location in graph["guards"]
+        ],
         [SourceLocation(*_row(row, SourceLocation)) for row in debug["locations"]],
     )
     return Contents(program, dict(info["metadata"]))
@@ -248,6 +252,11 @@ def _number(value: Any) -> int:
     if type(value) is not int:
         raise ValueError(f"{value!r} is not an integer")
     return value
+
+
+def _place(number: Any, locations: list[Any]) -> int:
+    """The number of a source location; 0 is no line, in an empty source map too."""
+    return 0 if number == 0 else _index(number, locations)
 
 
 def _index(number: Any, items: list[Any]) -> int:

@@ -82,11 +82,15 @@ def _check_ranges(program: Program, binding: Mapping[str, int]) -> None:
 def _check_guards(program: Program, binding: Mapping[str, int]) -> None:
     from isa.affine import evaluate
 
-    for polynomial, text in program.guards:
-        if evaluate(polynomial, binding) < 0:
+    for guard in program.guards:
+        if evaluate(guard.form, binding) < 0:
+            location = guard.location
+            if isinstance(location, int):
+                location = program.locations[location] if location else None
             raise NeuronError(
                 "guard-refused",
-                f"{program.name} does not admit {_assignment(binding)}: it needs {text}",
+                f"{program.name} does not admit {_assignment(binding)}: it needs {guard.text}",
+                location=location,
             )
 
 

@@ -490,6 +490,12 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         'A kernel runs in mode "device", "reference" or "eager".',
         "Pass one of these modes.",
     ),
+    "unknown-stage": _entry(
+        608,
+        "Unknown stage of the compiler",
+        "A kernel can be looked at as traced, after each pass, and as a program.",
+        "Pass one of the stages that the message names.",
+    ),
     "ir-syntax": _entry(
         610,
         "Tile IR text cannot be read",

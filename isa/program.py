@@ -6,7 +6,7 @@ Everything in a program is data. Integer fields may be polynomials in launch sym
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -115,11 +115,27 @@ class Output:
 
 
 @dataclass(slots=True)
+class Guard:
+    """A condition on launch sizes: `form` must be at least zero. `text` says it for people.
+
+    `location`: the line of the kernel that needs it, an index into the program's source map (in
+    tile IR: what `Op.location` is).
+    """
+
+    form: Any
+    text: str
+    location: Any = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        """Form and text."""
+        return iter((self.form, self.text))
+
+
+@dataclass(slots=True)
 class Program:
     """A compiled kernel for one target. `parameters` index `tensors` in call order.
 
-    `symbols` are the launch symbols (`isa.affine.Symbol`), `guards` the conditions on them
-    ((polynomial, text) pairs; a polynomial must be >= 0).
+    `symbols` are the launch symbols (`isa.affine.Symbol`), `guards` the conditions on them.
     """
 
     name: str
@@ -130,7 +146,7 @@ class Program:
     parameter_names: list[str]
     results: list[int]
     symbols: list[Any] = field(default_factory=list)
-    guards: list[tuple[Any, str]] = field(default_factory=list)
+    guards: list[Guard] = field(default_factory=list)
     locations: list[SourceLocation] = field(default_factory=list)
 
     @property

@@ -40,6 +40,7 @@ from isa.errors import NeuronError
 from isa.machine import MACHINE_INSTRUCTIONS
 from isa.program import (
     CoreProgram,
+    Guard,
     Program,
     Queue,
     SourceLocation,
@@ -79,8 +80,9 @@ def _lines(program: Program) -> Iterator[str]:
             f".symbol {symbol.name} minimum={symbol.minimum} maximum={maximum} "
             f"multiple_of={symbol.multiple_of}"
         )
-    for polynomial, text in program.guards:
-        yield f".guard {print_integer(polynomial)} {_quoted(text)}"
+    for guard in program.guards:
+        place = f" #{guard.location}" if guard.location else ""
+        yield f".guard {print_integer(guard.form)} {_quoted(guard.text)}{place}"
     for number, tensor in enumerate(program.tensors):
         yield _tensor_line(number, tensor)
     names = zip(program.parameter_names, program.parameters, strict=True)
@@ -239,7 +241,9 @@ class _Reader:
     def _guard(self, cursor: Cursor) -> None:
         polynomial = cursor.integer()
         cursor.expect(" ")
-        self._the_program().guards.append((polynomial, cursor.string()))
+        text = cursor.string()
+        location = cursor.plain_integer("a source location") if cursor.accept(" #") else 0
+        self._the_program().guards.append(Guard(polynomial, text, location))
 
     def _tensor(self, cursor: Cursor) -> None:
         tensors = self._the_program().tensors

@@ -65,7 +65,7 @@ def collection_paused() -> Iterator[None]:
 def stage_text(kernel: Kernel, stage: str) -> str:
     """The kernel after one stage as text: tile IR, or assembly for the program.
 
-    Raises unknown-mode for a stage that is none of `STAGES`.
+    Raises unknown-stage for a stage that is none of `STAGES`.
 
     >>> import nki, nki.isa as nisa, nki.language as nl
     >>> @nki.jit
@@ -78,7 +78,7 @@ def stage_text(kernel: Kernel, stage: str) -> str:
     """
     if stage not in STAGES:
         raise NeuronError(
-            "unknown-mode", f"there is no stage {stage!r}; stages are {', '.join(STAGES)}"
+            "unknown-stage", f"there is no stage {stage!r}; stages are {', '.join(STAGES)}"
         )
     found: dict[str, str] = {}
 

@@ -225,7 +225,12 @@ def make_array(spec: InputSpec, seed: int) -> Any:
         "ones": lambda: np.ones(shape, np.int8),
         "arange": lambda: np.arange(int(np.prod(shape))).reshape(shape),
     }
-    return row.array(makers[spec.kind]())
+    try:
+        return row.array(makers[spec.kind]())
+    except (MemoryError, ValueError, OverflowError) as error:
+        raise NeuronError(
+            "bad-input-spec", f"--input {spec.text}: no array can have this shape here: {error}"
+        ) from error
 
 
 def _load(spec: InputSpec) -> Any:

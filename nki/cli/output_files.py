@@ -65,7 +65,10 @@ def save_arrays(folder: str, arrays: dict[str, Any]) -> list[str]:
     """Write every array as `<name>.npy` into a folder, created if needed; the paths."""
     import numpy as np
 
-    os.makedirs(folder, exist_ok=True)
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise NeuronError("not-writable", f"{folder}: {error.strerror}") from error
     paths = []
     for name, array in arrays.items():
         path = os.path.join(folder, f"{name}.npy")

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from isa.affine import Affine, Polynomial, Predicate, identical
+from isa.program import Guard
 from nki.ir.nodes import Access, Kernel, Loop, Op, Register, Tensor, While
 from nki.trace import locations
 
@@ -45,6 +46,7 @@ _SLOTS: dict[type, tuple[str, ...]] = {
         "results",
         "bodies",
     ),
+    Guard: ("form", "text"),
     Tensor: ("number", "name", "memory", "dtype", "shape", "role", "address", "core", "data"),
     Register: ("number", "name", "lower", "upper"),
     Access: (

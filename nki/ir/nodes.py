@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from isa.enums import Memory
+from isa.program import Guard
 from isa.spec import Operation
 
 
@@ -233,7 +234,7 @@ class Kernel:
         bodies: list[list[Node]],
         tensors: list[Tensor],
         symbols: list[Any] | None = None,
-        guards: list[tuple[Any, str]] | None = None,
+        guards: list[Guard] | None = None,
         placement: dict[Tensor, tuple[int, int]] | None = None,
     ) -> None:
         self.name = name

@@ -14,7 +14,7 @@ from isa.enums import Memory
 from isa.errors import NeuronError
 from isa.fields import ENUM_KINDS, REQUIRED, Attribute, Field, Kind
 from isa.operations import OPERATIONS
-from isa.program import SourceLocation
+from isa.program import Guard, SourceLocation
 from isa.target import TARGETS
 from nki.ir.cursor import BASE64, INTEGER, NAME, NUMBER, WORD, Line
 from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While
@@ -102,7 +102,10 @@ class Parser:
         kernel.symbols.append(symbol)
 
     def _guard(self, kernel: Kernel, line: Line) -> None:
-        kernel.guards.append((self.form(line), line.string()))
+        guard = Guard(self.form(line), line.string(), None)
+        kernel.guards.append(guard)
+        if line.take("loc="):
+            self._locate(line, guard)
 
     def _tensor(self, kernel: Kernel, line: Line) -> None:
         number = self._numbered(line, "%t", "a tensor such as %t3")

@@ -86,8 +86,9 @@ class Printer:
             most = "" if symbol.maximum is None else f" max={symbol.maximum}"
             multiple = f" multiple_of={symbol.multiple_of}"
             add(f"symbol {symbol.name} min={symbol.minimum}{most}{multiple}")
-        for form, text in kernel.guards:
-            add(f"guard {_bracketed(form)} {quote(text)}")
+        for guard in kernel.guards:
+            place = self._location(guard.location)
+            add(f"guard {_bracketed(guard.form)} {quote(guard.text)}{place}")
         for tensor in kernel.tensors:
             add(self._tensor(tensor, (kernel.placement or {}).get(tensor)))
         for tensor, name in zip(kernel.parameters, kernel.parameter_names, strict=True):

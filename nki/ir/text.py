@@ -3,7 +3,7 @@
 kernel    = 'kernel' NAME 'target=' NAME  section...
 section   = symbol* guard* tensor* input* result* core* location*
 symbol    = 'symbol' NAME 'min=' INT ['max=' INT] 'multiple_of=' INT
-guard     = 'guard' FORM STRING
+guard     = 'guard' FORM STRING ['loc=' INT]
 tensor    = 'tensor' %tN STRING ':' MEMORY DTYPE '[' FORM, ... ']' ['role=' NAME]
             ['core=' INT] ['address=(' INT, INT ')'] ['data=' BASE64] ['loc=' INT]
 input     = 'input' %tN STRING

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from isa.access import byte_hull
 from isa.dtypes import DTYPES
 from isa.enums import SEQUENCERS, Engine, Memory
@@ -47,7 +49,7 @@ def lower(kernel: Kernel) -> Program:
         list(kernel.parameter_names),
         [index[tensor] for tensor in kernel.results],
         list(kernel.symbols),
-        list(kernel.guards),
+        [replace(guard, location=locations.index(guard.location)) for guard in kernel.guards],
         [resolve(location) or _NOWHERE for location in locations.locations],
     )
 

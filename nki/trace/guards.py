@@ -7,6 +7,7 @@ from typing import Any
 
 from isa.affine import Predicate, evaluate, symbols_of
 from isa.errors import NeuronError
+from isa.program import Guard
 from nki.trace.locations import author_location, resolve
 
 _UNLIMITED = 1 << 20
@@ -16,11 +17,11 @@ _UNLIMITED = 1 << 20
 class Guards:
     """Decides branches on launch symbols as they go at the largest sizes, and keeps the condition.
 
-    `conditions` are (form, text) pairs: a launch is refused unless every form is at least zero.
+    A launch is refused unless all `conditions` hold.
     """
 
     def __init__(self) -> None:
-        self.conditions: list[tuple[Any, str]] = []
+        self.conditions: list[Guard] = []
         self._seen: set[Any] = set()
 
     def decide(self, predicate: Predicate) -> bool:
@@ -30,12 +31,13 @@ class Guards:
         holds = predicate.evaluate(largest)
         kept = predicate if holds else predicate.negate()
         value = evaluate(form, largest)
-        location = resolve(author_location())
+        author = author_location()
+        location = resolve(author)
         place = "" if location is None else f" ({os.path.basename(location.file)}:{location.line})"
         for condition in _nonnegative(kept, value):
             if condition not in self._seen:
                 self._seen.add(condition)
-                self.conditions.append((condition, f"{kept}{place}"))
+                self.conditions.append(Guard(condition, f"{kept}{place}", author))
         return holds
 
 

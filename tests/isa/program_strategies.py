@@ -19,6 +19,7 @@ from isa.fields import ENUM_KINDS, Field, Kind, Operand
 from isa.machine import MACHINE_INSTRUCTIONS
 from isa.program import (
     CoreProgram,
+    Guard,
     Program,
     Queue,
     RegisterReference,
@@ -195,6 +196,11 @@ def programs(draw: Any, symbolic: bool | None = None) -> Program:
     parameters = draw(st.lists(tensor, max_size=3))
     name = st.lists(TEXTS, min_size=len(parameters), max_size=len(parameters))
     small = st.integers(0, 999)
+    locations = draw(
+        st.lists(st.builds(SourceLocation, TEXTS, small, small, small, TEXTS, TEXTS), max_size=2)
+    )
+    places = st.integers(0, max(0, len(locations) - 1))
+    guards = st.lists(st.builds(Guard, POLYNOMIALS, TEXTS, places), max_size=2)
     return Program(
         draw(TEXTS),
         draw(st.sampled_from(["trn1", "trn2", "trn3"])),
@@ -204,10 +210,6 @@ def programs(draw: Any, symbolic: bool | None = None) -> Program:
         draw(name),
         draw(st.lists(tensor, max_size=2)),
         list(SYMBOLS.values()) if with_symbols else [],
-        draw(st.lists(st.tuples(POLYNOMIALS, TEXTS), max_size=2)) if with_symbols else [],
-        draw(
-            st.lists(
-                st.builds(SourceLocation, TEXTS, small, small, small, TEXTS, TEXTS), max_size=2
-            )
-        ),
+        draw(guards) if with_symbols else [],
+        locations,
     )

@@ -17,7 +17,7 @@ from isa.enums import Engine, Memory
 from isa.errors import NeuronError
 from isa.machine.control import DrainQueue, Halt
 from isa.machine.elementwise import TensorTensor
-from isa.program import CoreProgram, Program, TensorDeclaration
+from isa.program import CoreProgram, Guard, Program, TensorDeclaration
 from isa.spec import Instruction
 
 M = Symbol("M", 8192, multiple_of=128)
@@ -108,7 +108,7 @@ def test_a_bound_program_is_returned_itself():
     ],
 )
 def test_sizes_that_the_program_does_not_admit(sizes, words):
-    program = _program(guards=[(SIZE - 129, "M > 128")])
+    program = _program(guards=[Guard(SIZE - 129, "M > 128")])
     with pytest.raises(NeuronError) as caught:
         bind(program, sizes)
     assert caught.value.code == "guard-refused"
@@ -116,7 +116,7 @@ def test_sizes_that_the_program_does_not_admit(sizes, words):
 
 
 def test_a_guard_holds_at_zero():
-    program = _program(guards=[(SIZE - 256, "M >= 256")])
+    program = _program(guards=[Guard(SIZE - 256, "M >= 256")])
     assert bind(program, {"M": 256}).guards == []
 
 

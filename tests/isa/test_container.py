@@ -38,6 +38,7 @@ from isa.machine.control import Halt, LoopBegin, LoopEnd
 from isa.machine.elementwise import TensorTensor
 from isa.program import (
     CoreProgram,
+    Guard,
     Program,
     Queue,
     RegisterReference,
@@ -85,7 +86,7 @@ def sample() -> Program:
         ["a"],
         [0],
         [symbol],
-        [(size - 256, "M >= 256")],
+        [Guard(size - 256, "M >= 256", 0)],
         [SourceLocation("kernel.py", 12, 4, 37, "matmul", "nisa.tensor_tensor(...)")],
     )
 
@@ -143,7 +144,7 @@ def test_the_archive_is_a_plain_tar_with_documented_names():
     assert {(m.mtime, m.uid, m.gid, m.uname, m.mode) for m in members.values()} == {
         (0, 0, 0, "", 0o644)
     }
-    assert graph["guards"] == [["M - 256", "M >= 256"]]
+    assert graph["guards"] == [["M - 256", "M >= 256", 0]]
     assert graph["tensors"][0]["shape"] == ["M", 512]
 
 
@@ -223,10 +224,10 @@ def test_other_files_are_refused():
 def test_another_version_is_refused_and_both_are_named():
     archive = write(sample())[1024:]
     assert read(sealed(archive)) == sample()
-    other = sealed(archive, build=b"opennki format 2 isa 00000000")
+    other = sealed(archive, build=b"opennki format 3 isa 00000000")
     assert refused(other) == "container-version"
     with pytest.raises(
-        NeuronError, match=r"`opennki format 2 isa 00000000`.*`opennki format 1 isa"
+        NeuronError, match=r"`opennki format 3 isa 00000000`.*`opennki format 2 isa"
     ):
         read(other)
     assert refused(sealed(archive, features=OPEN_ENCODING | 2)) == "container-version"

@@ -107,10 +107,10 @@ def test_a_container_with_a_flipped_bit(container, stored):
 
 def test_a_container_of_another_version(container, stored):
     data = bytearray(container)
-    version = bytes(data[VERSION]).replace(b"format 1", b"format 9")
+    version = bytes(data[VERSION]).replace(b"format 2", b"format 9")
     assert version != data[VERSION]
     data[VERSION] = version
-    with refused("container-version", "format 9", "format 1"):
+    with refused("container-version", "format 9", "format 2"):
         nki.load(stored(resealed(data)))
 
 
@@ -277,7 +277,7 @@ MISTAKES = {
     ),
     "unknown stage": (
         ("ir", "kernels.py:copied", "--input", "a=(8,4)", "--after", "magic"),
-        "unknown-mode",
+        "unknown-stage",
         ("magic", "trace", "allocate"),
         "",
     ),

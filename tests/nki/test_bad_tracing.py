@@ -225,7 +225,7 @@ def test_a_launch_symbol_where_python_needs_an_integer():
 def doubles_rows(a):
     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
     rows, columns = a.shape
-    if rows >= 256:
+    if rows >= 256:  # here
         for i in nl.affine_range(rows // 128):
             tile = nl.ndarray((128, columns), dtype=a.dtype, buffer=nl.sbuf)
             nisa.dma_copy(dst=tile, src=a[nl.ds(i * 128, 128), :])
@@ -235,18 +235,18 @@ def doubles_rows(a):
 
 
 @pytest.mark.parametrize(
-    "size, values",
+    "size, values, kernel",
     [
-        (8320, (8320, "at most 8192")),
-        (200, (200, "multiple of 128")),
-        (128, (128, "test_bad_tracing.py")),  # the branch goes another way for larger sizes
+        (8320, (8320, "at most 8192"), None),  # the symbol's own range: no line is to blame
+        (200, (200, "multiple of 128"), None),
+        (128, (128, "M >= 256"), "doubles_rows"),  # the branch goes another way for larger sizes
     ],
 )
-def test_a_size_that_the_guards_refuse(size, values):
+def test_a_size_that_the_guards_refuse(size, values, kernel):
     rows = nki.symbol("M", multiple_of=128, max=8192)
     compiled = nki.compile(doubles_rows, a=nki.TensorSpec((rows, 16), nl.float32))
     np.testing.assert_array_equal(compiled(np.ones((384, 16), F32)), np.full((384, 16), 2, F32))
-    with refused("guard-refused", *values):
+    with refused("guard-refused", *values, kernel=kernel):
         compiled(zeros(size, 16))
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from isa.dtypes import DTYPES
 from isa.errors import NeuronError
 from nki.cli.input_specs import KINDS, make_array, read_arguments, read_input, read_inputs
+from nki.cli.output_files import save_arrays
 
 
 @st.composite
@@ -109,3 +110,16 @@ def test_arguments_are_literals() -> None:
 
 def test_inputs_keep_their_order() -> None:
     assert list(read_inputs(["b=ones(1)", "a=ones(1)"], {})) == ["b", "a"]
+
+
+def test_an_array_that_cannot_be_made_is_refused() -> None:
+    with pytest.raises(NeuronError) as caught:
+        make_array(read_input("x=normal(99999999999,64)", {}), 0)
+    assert caught.value.code == "bad-input-spec" and "99999999999" in caught.value.what
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NeuronError) as caught:
+        save_arrays(str(tmp_path / "file" / "folder"), {})
+    assert caught.value.code == "not-writable"

@@ -17,7 +17,7 @@ from isa.enums import Engine, Memory, OobMode
 from isa.errors import NeuronError
 from isa.fields import ENUM_KINDS, Attribute, Kind
 from isa.operations import OPERATIONS
-from isa.program import SourceLocation
+from isa.program import Guard, SourceLocation
 from nki.ir import Access, Kernel, Loop, Op, Register, Tensor, While, walk
 from nki.ir.compare import difference, same
 from nki.ir.text import parse_kernel, print_kernel, print_nodes
@@ -74,7 +74,8 @@ def test_parsed_kernel_has_the_values_of_the_text() -> None:
     assert kernel.parameter_names == ["x", 'count "n"']
     assert kernel.results == [kernel.tensors[2]]
     m = polynomial(kernel.symbols[0])
-    assert kernel.guards == [(4096 - m, "M is at most 4096")]
+    (guard,) = kernel.guards
+    assert (guard.form, guard.text) == (4096 - m, "M is at most 4096")
     loop = kernel.bodies[0][0]
     assert isinstance(loop, Loop)
     assert loop.unroll and loop.upper == m // 128
@@ -361,7 +362,10 @@ class _Builder:
             bodies,
             self.tensors,
             self.symbols,
-            [(self.integer_form(), draw(_NAMES)) for _ in range(draw(st.integers(0, 2)))],
+            [
+                Guard(self.integer_form(), draw(_NAMES), None)
+                for _ in range(draw(st.integers(0, 2)))
+            ],
         )
 
 

@@ -415,7 +415,7 @@ def test_branches_on_symbols_become_guards():
     kernel = traced(kernel, (M, 8))
     assert taken[0] == "large" and taken[1] is True and taken[2] is True and taken[3] == "odd"
     assert [text.split(" (")[0] for _, text in kernel.guards] == ["M >= 512", "M != 256"]
-    assert "test_tracer.py:" in kernel.guards[0][1]
+    assert "test_tracer.py:" in kernel.guards[0].text
     from isa.affine import evaluate
 
     admitted = [
