@@ -107,13 +107,6 @@ class CoreProgram:
     storages: list[StorageRecord] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
-    """One result of the kernel: the tensor that holds it, in return order."""
-
-    tensor: int
-
-
 @dataclass(slots=True)
 class Guard:
     """A condition on launch sizes: `form` must be at least zero. `text` says it for people.

@@ -27,23 +27,6 @@ DEFAULT_LOOP_LIMIT = 10**9
 """Instructions that one stream may execute in loops before a run counts as runaway."""
 
 
-class Barriers:
-    """Barriers of all cores: how many each core has reached, by the set of cores that meet."""
-
-    def __init__(self) -> None:
-        self.reached: dict[tuple[int, ...], dict[int, int]] = {}
-
-    def arrive(self, core: int, cores: tuple[int, ...]) -> int:
-        """Core `core` reaches its next barrier with `cores`; the barrier's sequence number."""
-        counts = self.reached.setdefault(cores, {})
-        counts[core] = counts.get(core, 0) + 1
-        return counts[core]
-
-    def passed(self, cores: tuple[int, ...], sequence: int) -> bool:
-        counts = self.reached[cores]
-        return all(counts.get(core, 0) >= sequence for core in cores)
-
-
 class Stream:
     """One engine's instructions on one core, and where it stands in them.
 

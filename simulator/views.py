@@ -338,13 +338,3 @@ class Window:
             self.strides[free],
             self.limit - self.floor,
         )
-
-
-def view_pattern(
-    state: CoreState, pattern: AccessPattern, registers: Sequence[int], skip: bool = False
-) -> Any:
-    """View (or `Indirect`, or None when skipped) of a bound access pattern on a core's memories.
-
-    Raises NeuronError out-of-bounds, address-out-of-range or dynamic-out-of-bounds.
-    """
-    return Window(state, pattern, skip).view(registers)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from graph_compiler.hlo.proto_fields import ENUMERATIONS, MESSAGES, Field
+from graph_compiler.hlo.proto_fields import ENUMERATIONS, MESSAGES
 
 _PACKAGE = "opennki.hlo"
 
@@ -114,8 +114,3 @@ def _numbers(enumeration: str) -> dict[str, int]:
 def enumeration_number(enumeration: str, value: str | int) -> int:
     """The number of a value that is given by name or number. Raises KeyError."""
     return value if isinstance(value, int) else _numbers(enumeration)[value]
-
-
-def is_message(field: Field) -> bool:
-    """Whether the values of a field are messages (maps are not counted among them)."""
-    return field.type in MESSAGES

@@ -72,7 +72,7 @@ def record(
         if isinstance(operand, Access) and operand.storage.memory is Memory.psum:
             if accumulating:
                 position = accumulating[0]
-                flag = context.accumulate(operand, values[position], location)
+                flag = context.accumulate(operand, values[position])
                 values = (*values[:position], flag, *values[position + 1 :])
             else:
                 context.overwritten(operand)
@@ -402,7 +402,7 @@ def _source(row: type[Operation], namespace: dict[str, Any], placed: bool) -> st
         present = f"{operand} is not None and " if optional else ""
         lines.append(f"    if {present}{operand}.storage.memory is _psum:")
         if matmul:
-            lines.append(f"        {matmul} = _context.accumulate({operand}, {matmul}, _location)")
+            lines.append(f"        {matmul} = _context.accumulate({operand}, {matmul})")
         else:
             lines.append(f"        _context.overwritten({operand})")
     lines.append(f"    return _context.record(_row, ({', '.join(values)},), _location, {name})")

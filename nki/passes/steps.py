@@ -64,9 +64,6 @@ class Step:
                     accesses.append((value.vector_offset, False))
         self.accesses = accesses
 
-    def runs_on(self, engine: int) -> bool:
-        return self.engine == engine
-
 
 class Region:
     """A loop: its node, its body, and what each engine does on the way in and out.
@@ -97,9 +94,6 @@ class Region:
         self.exit_updates: dict[int, list[tuple[int, int]]] = {}
         self.drains: dict[int, list[int]] = {}
         self.summary: Any = None
-
-    def runs_on(self, engine: int) -> bool:
-        return engine in self.engines
 
 
 class _Replicated:

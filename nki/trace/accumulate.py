@@ -40,7 +40,7 @@ class Accumulation:
         self._loop.open = False
         self._loop = self._loop.outer
 
-    def matmul(self, dst: Access, accumulate: Any, location: Any) -> Any:
+    def matmul(self, dst: Access, accumulate: Any) -> Any:
         """The flag of a matmul into `dst`: `accumulate` itself where it is given (bool or
         predicate), else whether matmuls have written all of the region before.
 

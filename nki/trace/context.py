@@ -74,9 +74,9 @@ class Context:
         """One operation, checked and resolved; `values` align with `row.field_names`."""
         raise NotImplementedError
 
-    def accumulate(self, dst: Any, accumulate: Any, location: Location) -> Any:
+    def accumulate(self, dst: Any, accumulate: Any) -> Any:
         """The `accumulate` flag of a matmul into the PSUM view `dst`; None is inferred."""
-        return self.accumulation.matmul(dst, accumulate, location)
+        return self.accumulation.matmul(dst, accumulate)
 
     def overwritten(self, dst: Any) -> None:
         """Another instruction than a matmul writes to the PSUM view `dst`."""

@@ -118,8 +118,8 @@ class EagerContext(Context):
             self.barrier(op)
         return op
 
-    def accumulate(self, dst: Any, accumulate: Any, location: Location) -> Any:
-        return self.accumulation.matmul(_described(dst), accumulate, location)
+    def accumulate(self, dst: Any, accumulate: Any) -> Any:
+        return self.accumulation.matmul(_described(dst), accumulate)
 
     def overwritten(self, dst: Any) -> None:
         self.accumulation.overwritten(_described(dst))

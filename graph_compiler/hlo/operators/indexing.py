@@ -42,10 +42,6 @@ def _without(sizes: Sequence[int], axes: Any) -> list[int]:
     return [size for axis, size in enumerate(sizes) if axis not in axes]
 
 
-def _listed(shapes: Sequence[Shape]) -> str:
-    return f"({', '.join(map(str, shapes))})"
-
-
 def _check_index_vector(
     instruction: Instruction, indices: Shape, axis: int, places: Any, rank: int
 ) -> None:
