@@ -96,7 +96,7 @@ SUPERSEDED: tuple[Superseded, ...] = (
 )
 """Names that another name replaces."""
 
-_DST = "dst has the data type of the result"
+_DST = "dst has the data type of the result, whatever dtype= says"
 
 CALLS: tuple[Superseded, ...] = (
     Superseded(

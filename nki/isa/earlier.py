@@ -108,9 +108,8 @@ def _offset_third(row: type[Operation], arguments: Arguments, unknown: dict[str,
 
 
 def _result_dtype(row: type[Operation], arguments: Arguments, unknown: dict[str, Any]) -> Rewritten:
-    """dtype= of versions whose operations made their results; dst has one of its own now."""
-    dst = arguments["dst"]
-    if "dtype" not in unknown or not is_tensor(dst) or str(unknown["dtype"]) != dst.dtype:
+    """dtype= of versions whose operations made their results; the data type of dst decides."""
+    if "dtype" not in unknown or not is_tensor(arguments["dst"]):
         return None
     del unknown["dtype"]
     hint_at_call(f"nki.isa.{row.name}(dtype=)")

@@ -107,19 +107,16 @@ def test_the_offset_of_a_selection_as_third():
     np.testing.assert_array_equal(run(positional, A, use="offset=offset"), expected)
 
 
-def test_a_data_type_that_the_destination_has():
+@pytest.mark.parametrize("dtype", [nl.float32, nl.bfloat16])
+def test_the_destination_decides_the_data_type(dtype):
     def kernel(a):
         result = tile(a)
-        nisa.tensor_copy(dst=result, src=nl.load(a), dtype=nl.float32)
+        nisa.tensor_copy(dst=result, src=nl.load(a), dtype=dtype)
         return stored(result)
 
-    np.testing.assert_array_equal(run(kernel, A, use="data type of the result"), A)
-
-    def other(a):
-        nisa.tensor_copy(dst=tile(a), src=nl.load(a), dtype=nl.bfloat16)
-
-    with pytest.raises(nki.NeuronError, match="no argument 'dtype'"):
-        nki.simulate(other)(A)
+    thirds = A / np.float32(3)
+    result = run(kernel, thirds, use="data type of the result")
+    np.testing.assert_array_equal(result, thirds, strict=True)
 
 
 def test_keywords_of_no_version_are_refused():
