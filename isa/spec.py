@@ -131,6 +131,8 @@ class MachineInstruction(Row):
     cost: ClassVar[Cost | None] = None
     asynchronous: ClassVar[bool] = False
     control: ClassVar[bool] = False
+    one_quadrant: ClassVar[bool] = False
+    """Whether operands must start in the same quadrant of 32 partitions as one another."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

@@ -36,6 +36,7 @@ class QuantizeMx(MachineInstruction):
 
     opcode = 0x90
     engines = (Engine.vector,)
+    one_quadrant = True
     cost = costs.QUANTIZE_MX
     document = "nki/api/nki.isa.rst#nki.isa.quantize_mx"
     dst = Write(SBUF, doc="[P, F / 4], packed")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from bisect import insort
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from heapq import heappop, heappush
 
 from isa.dtypes import DTYPES
@@ -12,7 +14,8 @@ from isa.errors import NeuronError
 from isa.operations.control import StorageBegin
 from isa.target import TARGETS, Target
 from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Tensor, While
-from nki.passes.packing import largest_first, solve, solver_is_installed
+from nki.passes import quadrants
+from nki.passes.packing import largest_first, side_by_side, solve, solver_is_installed
 from nki.trace.locations import resolve
 
 ALIGNMENT = 16
@@ -48,10 +51,11 @@ class Allocate:
         placed: dict[Tensor, tuple[int, int]] = {}
         for body in kernel.bodies:
             ranges = LiveRanges()
+            movable = partial(quadrants.movable, body, target)
             bodies.append(ranges.scan(body))
             for memory in (Memory.sbuf, Memory.psum):
                 lives = [life for life in ranges.lives() if life.tensor.memory is memory]
-                placed.update(place(lives, memory, target))
+                placed.update(place(lives, memory, target, movable))
         tensors = [t for t in kernel.tensors if not t.memory.on_chip or t in placed]
         return kernel.with_bodies(bodies, tensors, placed)
 
@@ -66,6 +70,11 @@ class Life:
         self.first = first
         self.last = last
         self.size = tensor.pitch * DTYPES[tensor.dtype].size
+
+    @property
+    def rows(self) -> int:
+        """The partitions that the tensor covers."""
+        return int(self.tensor.shape[0])
 
     @property
     def address(self) -> tuple[int, int]:
@@ -155,11 +164,18 @@ def _with_body(node: Loop | While, body: list[Node]) -> Loop | While:
     return Loop(node.variable, node.lower, node.upper, node.step, body, node.unroll, node.location)
 
 
-def place(lives: list[Life], memory: Memory, target: Target) -> dict[Tensor, tuple[int, int]]:
-    """Addresses for the tensors of one memory.
+def place(
+    lives: list[Life],
+    memory: Memory,
+    target: Target,
+    movable: Callable[[], Collection[Tensor]] = tuple,
+) -> dict[Tensor, tuple[int, int]]:
+    """(start partition, byte offset) of the tensors of one memory.
 
     Round robin in the author's order where that fits. Else whatever fits: lowest gap first, then
-    all live ranges in view, largest first, then an exact search if the `solver` extra is there.
+    all live ranges in view, largest first, then tensors of few rows beside each other, then an
+    exact search if the `solver` extra is there. `movable()` are the tensors that may start at
+    any partition that engines can address; the others start at 0.
     """
     capacity, bank = _geometry(memory, target)
     fixed = [life for life in lives if life.tensor.address is not None]
@@ -169,20 +185,39 @@ def place(lives: list[Life], memory: Memory, target: Target) -> dict[Tensor, tup
     placed = _place(moving, fixed, capacity, bank, rotate=True)
     if isinstance(placed, Life):
         placed = _place(moving, fixed, capacity, bank, rotate=False)
-    if isinstance(placed, Life):
-        crowded = _overfull(lives, capacity)
-        if crowded is not None:
-            raise _overflow(crowded, lives, memory, capacity)
-        problem = moving, fixed, capacity, bank, ALIGNMENT
-        found = largest_first(*problem)
-        if found is None and solver_is_installed():
-            found = solve(*problem)
-        if found is None:
-            raise _overflow(placed, lives, memory, capacity)
-        placed = found
-    result = {life.tensor: (0, offset) for life, offset in placed.items()}
+    if not isinstance(placed, Life):
+        result = {life.tensor: (0, offset) for life, offset in placed.items()}
+    else:
+        result = _packed(placed, lives, memory, target, movable)
     result.update({life.tensor: life.address for life in fixed})
     return result
+
+
+def _packed(
+    culprit: Life,
+    lives: list[Life],
+    memory: Memory,
+    target: Target,
+    movable: Callable[[], Collection[Tensor]],
+) -> dict[Tensor, tuple[int, int]]:
+    """Places with all live ranges in view, where a sweep found none for `culprit`."""
+    capacity, bank = _geometry(memory, target)
+    fixed = [life for life in lives if life.tensor.address is not None]
+    moving = [life for life in lives if life.tensor.address is None]
+    moving.sort(key=lambda life: life.first)
+    crowded = _overfull(lives, capacity)
+    found = None
+    if crowded is None:
+        found = largest_first(moving, fixed, capacity, bank, ALIGNMENT)
+    if found is None and not bank:
+        beside = side_by_side(moving, fixed, capacity, ALIGNMENT, movable())
+        if beside is not None:
+            return {life.tensor: where for life, where in beside.items()}
+    if found is None and crowded is None and solver_is_installed():
+        found = solve(moving, fixed, capacity, bank, ALIGNMENT)
+    if found is None:
+        raise _overflow(crowded or culprit, lives, memory, capacity)
+    return {life.tensor: (0, offset) for life, offset in found.items()}
 
 
 def _geometry(memory: Memory, target: Target) -> tuple[int, int]:

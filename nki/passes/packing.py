@@ -6,12 +6,15 @@ sweep places early tensors without knowing the later ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from importlib.util import find_spec
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from isa.memory import start_partitions
+
 if TYPE_CHECKING:
+    from nki.ir.nodes import Tensor
     from nki.passes.allocate import Life
 
 Offsets = dict["Life", int]
@@ -42,6 +45,55 @@ def largest_first(
             return None
         placed[life] = offset
     return {life: placed[life] for life in moving}
+
+
+def side_by_side(
+    moving: list[Life], fixed: list[Life], capacity: int, unit: int, movable: Collection[Tensor]
+) -> dict[Life, tuple[int, int]] | None:
+    """(start partition, offset) for every tensor, those of few rows in any partitions that engines
+    can address: two of 64 rows share the bytes of one of 128. The largest first, at the lowest
+    offset free for its whole life and there in the last partitions; if that fails, those that
+    stay at partition 0 before the `movable` ones. None where one does not fit.
+    """
+    largest = sorted(moving, key=lambda one: (-one.size, one.first))
+    bound_first = sorted(largest, key=lambda one: one.tensor in movable)
+    for order in (largest, bound_first):
+        found = _beside(order, fixed, capacity, unit, movable)
+        if found is not None:
+            return found
+    return None
+
+
+def _beside(
+    order: list[Life], fixed: list[Life], capacity: int, unit: int, movable: Collection[Tensor]
+) -> dict[Life, tuple[int, int]] | None:
+    placed: dict[Life, tuple[int, int]] = {life: life.address for life in fixed}
+    for life in order:
+        starts = start_partitions(life.rows) if life.tensor in movable else (0,)
+        near = [
+            (first, first + other.rows, low, low + other.size)
+            for other, (first, low) in placed.items()
+            if other.first <= life.last and life.first <= other.last
+        ]
+        near.sort(key=lambda taken: taken[2])
+        offset, last = min((_lowest(near, start, life, unit), -start) for start in starts)
+        if offset + life.size > capacity:
+            return None
+        placed[life] = -last, offset
+    return {life: placed[life] for life in order}
+
+
+def _lowest(near: list[tuple[int, int, int, int]], start: int, life: Life, unit: int) -> int:
+    """The lowest free offset for a tensor at partition `start`, among (first partition, partition
+    after the last, low, high) in order of `low`."""
+    offset = 0
+    for first, after, low, high in near:
+        if first >= start + life.rows or start >= after:
+            continue
+        if offset + life.size <= low:
+            break
+        offset = max(offset, -(-high // unit) * unit)
+    return offset
 
 
 def _start(offset: int, size: int, bank: int) -> int:

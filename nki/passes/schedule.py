@@ -172,7 +172,7 @@ def _fixed(step: Step) -> bool:
     return row.control or row is StorageBegin or step.op.row.minimum_cores > 1
 
 
-def _states(instruction: Instruction) -> Iterator[tuple[str, bool]]:
+def engine_states(instruction: Instruction) -> Iterator[tuple[str, bool]]:
     """(state, whether the instruction needs what earlier ones left there)."""
     row = instruction.row
     if not row.state:
@@ -196,7 +196,7 @@ def _carries(unit: list[Step]) -> set[tuple[int, str]]:
     own: set[tuple[int, str]] = set()
     found: set[tuple[int, str]] = set()
     for step in unit:
-        for name, needed in _states(step.instruction):
+        for name, needed in engine_states(step.instruction):
             key = step.engine, name
             if needed and key not in own:
                 found.add(key)
@@ -230,7 +230,7 @@ class _Dependences:
                 if access.storage in tracked:
                     self._access(number, access, writes, found)
             if carried:
-                for name, _ in _states(step.instruction):
+                for name, _ in engine_states(step.instruction):
                     key = step.engine, name
                     if key in carried:
                         found.add(self.states.get(key, number))
