@@ -79,8 +79,11 @@ class Kernel:
         self._kept: dict[Any, CompiledKernel] = {} if kept is None else kept
 
     @user_frames
-    def __getitem__(self, cores: int) -> Kernel:
-        """The kernel on `cores` physical cores (LNC) of one logical core: 1 or 2."""
+    def __getitem__(self, cores: int | tuple[int]) -> Kernel:
+        """The kernel on `cores` physical cores (LNC) of one logical core: 1 or 2, also as a grid
+        of one dimension, (2,)."""
+        if isinstance(cores, tuple) and len(cores) == 1:
+            (cores,) = cores
         if cores not in (1, 2):
             raise NeuronError(
                 "value-not-allowed",

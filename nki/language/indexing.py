@@ -116,6 +116,14 @@ def window(start: Any, count: Any, size: Any, dimension: int) -> tuple[Any, Any]
     return begin, length
 
 
+def whole(part: range, size: Any, dimension: int) -> slice:
+    """The elements that a range names: `nl.affine_range(n)` in the place of an index."""
+    message = f"{part} names elements outside dimension {dimension} of size {size}, or none"
+    require(min(part, default=-1), message)
+    require(size - 1 - max(part), message)
+    return slice(part.start, part.stop, part.step)
+
+
 def span(part: slice, size: Any, dimension: int) -> tuple[Any, Any, int]:
     """Start, size and step of a Python slice."""
     step = 1 if part.step is None else index_form(part.step, "the step of a slice")

@@ -15,7 +15,7 @@ from isa.enums import Memory
 from isa.errors import NeuronError
 from nki.ir.nodes import Register, Tensor
 from nki.language import layout
-from nki.language.indexing import DynamicSlice, element, index_form, require, span, window
+from nki.language.indexing import DynamicSlice, element, index_form, require, span, whole, window
 from nki.language.pattern import (
     DtypeScale,
     check_pattern,
@@ -352,7 +352,7 @@ class NkiTensor(ShapeViews):
         return self._with(tuple(shape), tuple(strides), offset, first, indirect)
 
     def _full_key(self, key: tuple[Any, ...]) -> list[Any]:
-        """The key with `...` and missing dimensions filled in."""
+        """The key with `...` and missing dimensions filled in, and slices for ranges."""
         ellipses = [i for i, part in enumerate(key) if part is Ellipsis]
         given = len(key) - len(ellipses)
         if len(ellipses) > 1 or given > len(self.shape):
@@ -365,16 +365,27 @@ class NkiTensor(ShapeViews):
             )
         fill = [slice(None)] * (len(self.shape) - given)
         position = ellipses[0] if ellipses else len(key)
-        return [*key[:position], *fill, *key[position + len(ellipses) :]]
+        full = [*key[:position], *fill, *key[position + len(ellipses) :]]
+        sizes = enumerate(self.shape)
+        return [whole(p, n, d) if type(p) is range else p for p, (d, n) in zip(full, sizes)]
 
-    def __setitem__(self, key: Any, value: Any) -> NoReturn:
-        raise NeuronError(
-            "not-supported",
-            what=f"assignment to elements of {self.name!r}",
-            why="Python statements run while tracing; only nki.isa operations move data.",
-            hint="Write nisa.dma_copy(dst=t[...], src=...) to or from HBM, nisa.tensor_copy on "
-            "chip, or nisa.memset for a constant.",
-        )
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Elements take the values of a tensor, or on chip a number (`nki.language.assignment`).
+
+        >>> import numpy as np, nki, nki.language as nl
+        >>> @nki.jit
+        ... def kernel(a):
+        ...     tile = nl.load(a)
+        ...     tile[:, 1:3] = 0.0
+        ...     a[:, 0:3] = tile[:, 1:4]
+        >>> a = np.array([[1, 2, 3, 4]], np.float32)
+        >>> kernel(a)
+        >>> print(a)
+        [[0. 0. 4. 4.]]
+        """
+        from nki.language.assignment import assign
+
+        assign(self[key], value)
 
     def slice(self, dim: int, start: Any, end: Any, step: int = 1) -> NkiTensor:
         """Elements start, start + step, ... below `end` of one dimension, all inside it.

@@ -33,3 +33,14 @@ def test_both_cores_run_a_kernel_that_splits_its_work(monkeypatch):
     a = np.arange(64 * 8, dtype=np.float32).reshape(64, 8)
     expected = kernels.exchange_halves_numpy(a)
     np.testing.assert_array_equal(kernels.exchange_halves[2](a), expected)
+
+
+@pytest.mark.parametrize("cores", [2, (2,)])
+def test_a_grid_of_one_dimension_is_a_number_of_cores(cores):
+    assert kernels.exchange_halves[cores].cores == 2
+
+
+@pytest.mark.parametrize("cores", [3, 0, (2, 2), ()])
+def test_other_grids_are_refused(cores):
+    with pytest.raises(nki.NeuronError, match="1 or 2 physical cores"):
+        kernels.exchange_halves[cores]

@@ -86,5 +86,6 @@ def test_python_operators_name_the_function_instead(apply):
 
 def test_elements_are_not_python_values():
     assert code(lambda tile, _: list(tile)) == "not-supported"
-    assert code(lambda tile, _: tile.__setitem__(0, 1)) == "not-supported"
+    assert code(lambda tile, _: tile.__setitem__(0, [1])) == "not-supported"
+    assert code(lambda _, a: a.__setitem__(0, 1)) == "not-supported"
     assert code(lambda tile, _: -tile) == "not-supported"
