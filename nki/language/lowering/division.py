@@ -21,6 +21,12 @@ _COARSE = 2.0**20
 """A quotient is found in two steps, first of this multiple of the divisor."""
 
 _SMALL, _LARGE, _SCALE = 2.0**-64, 2.0**64, 2.0**64
+_FRACTION, _BIAS = (1 << 23) - 1, 127
+"""The bits of the fraction of an fp32 number, and the exponent's bits for 2**0."""
+
+_MOST_SHIFTS = 14
+"""fp32 numbers are up to 2**277 apart, and a step takes 20 powers of two."""
+
 _SPLITTER = 4097.0
 """2**12 + 1: multiplying by it cuts a 24-bit significand in half (Dekker 1971)."""
 
@@ -146,9 +152,10 @@ def _factor(e: Emitter, y: NkiTensor) -> NkiTensor:
 
 
 def _signed_remainder(e: Emitter, result: NkiTensor, x: NkiTensor, y: NkiTensor) -> None:
-    """result = |x| - n * |y| for an integer n, with the sign of x; NaN from 2**41 |y| on.
+    """result = |x| - n * |y| for an integer n, with the sign of x.
 
-    Floats are first reduced by 2**20 |y|; integers, of at most 16 bits here, need no such step.
+    Floats are first reduced by 2**20 |y|, and those from 2**41 |y| on in a loop on the device that
+    runs where there are some; integers, of at most 16 bits here, need neither.
     """
     size, unit = e.part(x.shape), e.part(x.shape)
     e.scalar(size, x, "abs")
@@ -165,7 +172,8 @@ def _signed_remainder(e: Emitter, result: NkiTensor, x: NkiTensor, y: NkiTensor)
     ratio = e.part(x.shape)
     e.scalar_then_tensor(ratio, rest, "multiply", 1.0 / _COARSE, "multiply", inverse)
     e.scalar(beyond, ratio, "less", MOST_QUOTIENT, "equal", 0.0)
-    if not (is_integral(x.dtype) and is_integral(y.dtype)):
+    small = is_integral(x.dtype) and is_integral(y.dtype)
+    if not small:
         multiple = e.part(x.shape)
         e.scalar(multiple, divisor, "multiply", _COARSE)
         rest = _reduced(e, rest, ratio, multiple)
@@ -175,10 +183,64 @@ def _signed_remainder(e: Emitter, result: NkiTensor, x: NkiTensor, y: NkiTensor)
     e.invert(factor, factor)
     e.tensors(rest, rest, "multiply", factor)
     e.choose(rest, size, below)
-    e.choose(rest, math.nan, beyond)
+    if small:
+        e.choose(rest, math.nan, beyond)
+    else:
+        for _ in e.if_any(beyond):
+            e.choose(rest, _far_remainder(e, size, unit), beyond)
     sign = e.part(x.shape)
     e.activate(sign, "sign", x)
     e.tensors(result, rest, "multiply", sign)
+
+
+def _far_remainder(e: Emitter, size: NkiTensor, unit: NkiTensor) -> NkiTensor:
+    """The remainder of any two numbers >= 0, the first not below the second.
+
+    Both become numbers from 1 to 2 and powers of two; then the remainder takes over 20 of the
+    powers between them at a time, as in a division by hand.
+    """
+    up, normal, inverse = (e.part(size.shape) for _ in range(3))
+    e.scalar(up, unit, "less", _SMALL, "multiply", _SCALE)
+    e.scalar(up, up, "maximum", 1.0)
+    e.tensors(normal, unit, "multiply", up)
+    (rest, power), (divisor, power_of_unit) = _split(e, size), _split(e, normal)
+    shifts = e.part(size.shape)
+    e.scalar(shifts, unit, "less", _SMALL, "multiply", math.log2(_SCALE))
+    e.tensors(shifts, shifts, "subtract", power_of_unit)
+    e.tensors(shifts, shifts, "add", power)
+    e.invert(inverse, divisor)
+    for _ in e.repeat(_MOST_SHIFTS):
+        step, scaled, ratio = (e.part(size.shape) for _ in range(3))
+        e.scalar(step, shifts, "minimum", math.log2(_COARSE), "maximum", 0.0)
+        e.tensors(shifts, shifts, "subtract", step)
+        e.tensors(scaled, rest, "multiply", _power_of_two(e, step, _BIAS))
+        e.tensors(ratio, scaled, "multiply", inverse)
+        e.copy(rest, _reduced(e, scaled, ratio, divisor))
+    e.tensors(rest, rest, "multiply", _power_of_two(e, power_of_unit, 0))
+    e.invert(up, up)
+    e.tensors(rest, rest, "multiply", up)
+    e.invert(inverse, normal)  # infinite for 0, and then not a number, as with infinite x
+    for operand in (size, inverse):
+        e.scalar_then_tensor(rest, operand, "multiply", 0.0, "add", rest)
+    return rest
+
+
+def _split(e: Emitter, value: NkiTensor) -> tuple[NkiTensor, NkiTensor]:
+    """The significand of a normal number > 0, from 1 to 2, and the bits of its exponent."""
+    significand, power = e.part(value.shape, "int32"), e.part(value.shape, "int32")
+    bits = value.view("int32")
+    e.scalar(
+        significand, bits, "bitwise_and", _FRACTION, "bitwise_or", _BIAS << _FRACTION.bit_length()
+    )
+    e.scalar(power, bits, "right_shift", _FRACTION.bit_length())
+    return significand.view("float32"), power
+
+
+def _power_of_two(e: Emitter, power: NkiTensor, bias: int) -> NkiTensor:
+    """The fp32 number whose exponent has the bits power + bias, 1 to 254."""
+    bits = e.part(power.shape, "int32")
+    e.scalar(bits, power, "add", float(bias), "multiply", float(_FRACTION + 1))
+    return bits.view("float32")
 
 
 def _reduced(e: Emitter, x: NkiTensor, ratio: NkiTensor, y: NkiTensor) -> NkiTensor:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from isa.affine import identical
 from isa.dtypes import DTYPES, normalise
 from isa.enums import Memory
 from isa.errors import NeuronError
+from isa.operations.control import RegisterLoad
+from isa.operations.gpsimd import TensorPartitionReduce
 from isa.operations.scalar import Activation
 from isa.operations.vector import (
     Memset,
@@ -179,6 +182,30 @@ class Emitter:
     def invert(self, dst: NkiTensor, data: NkiTensor) -> None:
         """dst = 1 / data, on the vector engine, the more precise of the two that have it."""
         self(Reciprocal, dst=dst, data=data)
+
+    # Control flow
+
+    def if_any(self, predicate: NkiTensor) -> Iterator[None]:
+        """`for _ in e.if_any(predicate): ...` computes what follows only where some element is not
+        zero: a loop of one iteration or none. Where `nl.no_reorder` allows no loop, always."""
+        if self.context.loops.ordered:
+            yield
+            return
+        rows, free = predicate.shape[0], tuple(range(1, len(predicate.shape)))
+        some, flag = self.part((rows, 1)), self.part((1, 1), "int32")
+        self.reduce(some, "maximum", predicate, free)
+        self(TensorPartitionReduce, dst=flag, op=self.operators["maximum"], data=some)
+        register = self.context.new_register(f"{self.function}_any", self.location)
+        self(RegisterLoad, dst=register, src=flag)
+        for _ in self.context.dynamic_range(0, register, 1, self.location):
+            yield
+
+    def repeat(self, count: int) -> Iterator[Any]:
+        """`for _ in e.repeat(count): ...`, as a loop on the device unless `nl.no_reorder` allows
+        none."""
+        if self.context.loops.ordered:
+            return iter(range(count))
+        return self.context.dynamic_range(0, count, 1, self.location)
 
     # Shapes
 

@@ -3,7 +3,9 @@
 The engine's sin is valid on [-pi, pi] and its arctan on [-pi/2, pi/2] (SDK
 nki/api/nki.api.shared.rst, "Supported Activation Functions"). Angles come close to [-pi/2, pi/2] by
 subtracting k * pi, both k and pi in parts of so few bits that the products are exact (Cody and
-Waite, Software Manual for the Elementary Functions, 1980); sin then changes sign with odd k.
+Waite, Software Manual for the Elementary Functions, 1980); sin then changes sign with odd k. A tile
+with larger angles takes many more operations (`nki.language.lowering.angles`), in a loop on the
+device that runs once or not at all.
 """
 
 from __future__ import annotations
@@ -11,11 +13,12 @@ from __future__ import annotations
 import math
 import struct
 
+from nki.language.lowering.angles import Columns
 from nki.language.lowering.emitter import Emitter
 from nki.language.tensor import NkiTensor
 
-MOST_ANGLE = 3e6
-"""The largest angle: up to there the rounded k is within 0.2 of half way."""
+MOST_ANGLE = 2.0**18
+"""The largest angle by parts of pi: up to there the rest is exact to 2**-41."""
 
 _BITS = 12
 """Significant bits of a part of pi; k has two parts of at most 12, the lower with a half."""
@@ -40,40 +43,51 @@ _PI_PARTS = _parts(math.pi, 1.2246467991473532e-16, 3)
 
 def sin(e: Emitter, x: NkiTensor, dtype: str) -> NkiTensor:
     """(-1)**k * sin(x - k * pi), k the nearest integer to x / pi."""
-    return e.finish(_sine(e, x, 0.0, e.working(x.shape, dtype)), dtype)
+    result = e.working(x.shape, dtype)
+    _sines(e, x, (0.0, result))
+    return e.finish(result, dtype)
 
 
 def cos(e: Emitter, x: NkiTensor, dtype: str) -> NkiTensor:
     """-(-1)**k * sin(x - (k + 1/2) * pi), k the nearest integer to x / pi - 1/2."""
-    return e.finish(_sine(e, x, 0.5, e.working(x.shape, dtype)), dtype)
+    result = e.working(x.shape, dtype)
+    _sines(e, x, (0.5, result))
+    return e.finish(result, dtype)
 
 
 def tan(e: Emitter, x: NkiTensor, dtype: str) -> NkiTensor:
     """sin(x) / cos(x)."""
     result = e.working(x.shape, dtype)
-    sine = _sine(e, x, 0.0, e.part(x.shape))
-    cosine = _sine(e, x, 0.5, e.part(x.shape))
+    sine, cosine = e.part(x.shape), e.part(x.shape)
+    _sines(e, x, (0.0, sine), (0.5, cosine))
     e.invert(cosine, cosine)
     e.tensors(result, sine, "multiply", cosine)
     return e.finish(result, dtype)
 
 
-def _sine(e: Emitter, x: NkiTensor, half: float, result: NkiTensor) -> NkiTensor:
-    """sin(x + half * pi) for half 0 or 1/2."""
-    turns = e.part(x.shape, "int32")
-    e.scalar(turns, x, "multiply", 1.0 / math.pi, "subtract", half)
-    angle = _less_multiple(e, x, turns, half)
-    sine = e.part(x.shape)
-    e.activate(sine, "sin", angle)
-    odd, sign = e.part(x.shape, "int32"), e.part(x.shape)
-    e.scalar(odd, turns, "bitwise_and", 1)
-    of_even = -1.0 if half else 1.0
-    e.scalar(sign, odd, "multiply", -2.0 * of_even, "add", of_even)
-    e.tensors(result, sine, "multiply", sign)
+def _sines(e: Emitter, x: NkiTensor, *wanted: tuple[float, NkiTensor]) -> None:
+    """result = sin(x + half * pi) for every (half, result); half is 0 or 1/2."""
+    reduced = []
+    for half, _ in wanted:
+        turns = e.part(x.shape, "int32")
+        e.scalar(turns, x, "multiply", 1.0 / math.pi, "subtract", half)
+        reduced.append((half, turns, _less_multiple(e, x, turns, half)))
     large = e.part(x.shape, "uint8")
     e.scalar(large, x, "abs", op1="greater", operand1=MOST_ANGLE)
-    e.choose(result, math.nan, large)
-    return result
+    for _ in e.if_any(large):
+        columns = Columns(e, x)
+        for half, turns, angle in reduced:
+            exact_turns = e.part(x.shape, "int32")
+            exact_angle = columns.angle(e, exact_turns, half)
+            e.choose(turns, exact_turns, large)
+            e.choose(angle, exact_angle, large)
+    for (half, turns, angle), (_, result) in zip(reduced, wanted):
+        sine, odd, sign = e.part(x.shape), e.part(x.shape, "int32"), e.part(x.shape)
+        e.activate(sine, "sin", angle)
+        e.scalar(odd, turns, "bitwise_and", 1)
+        of_even = -1.0 if half else 1.0
+        e.scalar(sign, odd, "multiply", -2.0 * of_even, "add", of_even)
+        e.tensors(result, sine, "multiply", sign)
 
 
 def _less_multiple(e: Emitter, x: NkiTensor, turns: NkiTensor, half: float) -> NkiTensor:
