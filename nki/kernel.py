@@ -21,6 +21,7 @@ from nki.arrays import as_numpy, like
 from nki.errors import user_frames
 from nki.trace.call import TensorSpec, arrays_in, bind_arguments
 from nki.trace.context import CURRENT
+from nki.trace.schedule import Schedule, add_edges, schedule_of
 
 if TYPE_CHECKING:
     from nki.ir.nodes import Kernel as TracedKernel
@@ -71,11 +72,13 @@ class Kernel:
         cores: int = 1,
         target: str | None = None,
         kept: dict[Any, CompiledKernel] | None = None,
+        schedule: Schedule = (),
     ) -> None:
         functools.update_wrapper(self, function)
         self.function = function
         self.cores = cores
         self.target = target
+        self.schedule = schedule
         self._kept: dict[Any, CompiledKernel] = {} if kept is None else kept
 
     @user_frames
@@ -90,7 +93,30 @@ class Kernel:
                 f"kernel[{cores!r}]: a logical core has 1 or 2 physical cores",
                 hint="Launch with kernel(...) or kernel[2](...).",
             )
-        return Kernel(self.function, cores, self.target, self._kept)
+        return Kernel(self.function, cores, self.target, self._kept, self.schedule)
+
+    @user_frames
+    def with_schedule(self, edges: Any) -> Kernel:
+        """The kernel with edges between instructions that have names: pairs of the name of an
+        instruction and the name or names of those that it comes after, on the device too.
+
+        Source: SDK nki/guides/how-to-scheduling-apis.rst. Raises value-not-allowed.
+
+        >>> import numpy as np, nki, nki.language as nl, nki.isa as nisa
+        >>> @nki.jit
+        ... def kernel(a):
+        ...     tile, other = nl.load(a), nl.load(a)
+        ...     nisa.reciprocal(dst=tile, data=tile, name="reciprocal")
+        ...     nisa.tensor_scalar(dst=other, data=other, op0=nl.add, operand0=1, name="sum")
+        ...     nisa.tensor_tensor(dst=tile, data1=tile, data2=other, op=nl.add)
+        ...     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        ...     nl.store(out, tile)
+        ...     return out
+        >>> print(kernel.with_schedule([("sum", "reciprocal")])(np.array([[1, 2]], np.float32)))
+        [[3.  3.5]]
+        """
+        edges = schedule_of(edges)
+        return Kernel(self.function, self.cores, self.target, self._kept, self.schedule + edges)
 
     @user_frames
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -115,12 +141,17 @@ class Kernel:
     @user_frames
     def trace(self, *args: Any, target: str | None = None, **kwargs: Any) -> TracedKernel:
         """The tile IR for arguments that are arrays, `TensorSpec`s, or compile-time values."""
-        from nki.trace.tracer import trace
-
         arguments = bind_arguments(self.function, args, kwargs)
         device = settings.target(target or self.target)
         _check_cores(self.cores, device)
-        return trace(self.function, arguments, device, self.cores)
+        return self._traced(arguments, device)
+
+    def _traced(self, arguments: dict[str, Any], device: Target) -> TracedKernel:
+        from nki.trace.tracer import trace
+
+        traced = trace(self.function, arguments, device, self.cores)
+        add_edges(traced.bodies, self.schedule)
+        return traced
 
     def compiled(self, arguments: dict[str, Any]) -> CompiledKernel:
         """The kernel compiled for these arguments by parameter name, defaults included.
@@ -129,18 +160,17 @@ class Kernel:
         target is traced once.
         """
         from nki.fingerprint import fingerprint
-        from nki.trace.tracer import trace
 
         device = settings.target(self.target)
         _check_cores(self.cores, device)
         content = fingerprint(self.function, arguments)
         if content is None:
-            return compile_traced(trace(self.function, arguments, device, self.cores))
+            return compile_traced(self._traced(arguments, device))
         options = settings.checks_wanted(), settings.precise_wanted()
-        key = content, device.name, self.cores, options
+        key = content, device.name, self.cores, self.schedule, options
         found = self._kept.get(key)
         if found is None:
-            found = compile_traced(trace(self.function, arguments, device, self.cores))
+            found = compile_traced(self._traced(arguments, device))
             self._kept[key] = found
             while len(self._kept) > 1 and sum(map(_size, self._kept.values())) > _KEPT_INSTRUCTIONS:
                 del self._kept[next(iter(self._kept))]
@@ -522,6 +552,8 @@ def _run_eager(kernel: Kernel, /, *args: Any, **kwargs: Any) -> Any:
     arguments = bind_arguments(kernel.function, args, kwargs)
     target = settings.target(kernel.target)
     _check_cores(kernel.cores, target)
+    if kernel.schedule:
+        kernel.trace(*args, **kwargs)  # operations run in the kernel's order; edges must be right
     checked, native = settings.checks_wanted(), settings.native_wanted()
     outputs, after = run_eager(kernel.function, arguments, target, kernel.cores, checked, native)
     given = arrays_in(arguments)

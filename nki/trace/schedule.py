@@ -1,0 +1,83 @@
+"""Edges between named instructions: `kernel.with_schedule([("later", "earlier"), ...])`.
+
+Source: SDK nki/guides/how-to-scheduling-apis.rst.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from isa.errors import NeuronError
+from nki.ir.nodes import Node, Op, walk
+from nki.trace.locations import resolve
+
+Schedule = tuple[tuple[str, tuple[str, ...]], ...]
+"""Names of instructions, each with those of the instructions that it comes after."""
+
+
+def schedule_of(edges: Any) -> Schedule:
+    """The pairs (name, name or names) as tuples. Raises value-not-allowed."""
+    found = []
+    for edge in edges:
+        if not (isinstance(edge, Sequence) and len(edge) == 2 and isinstance(edge[0], str)):
+            raise _refused(f"{edge!r} is no pair of a name and the name or names it depends on")
+        later, earlier = edge
+        names = (earlier,) if isinstance(earlier, str) else tuple(earlier)
+        if not names or not all(isinstance(name, str) for name in names):
+            raise _refused(f"{later!r} depends on {earlier!r}, which is no name or list of names")
+        found.append((later, names))
+    return tuple(found)
+
+
+def add_edges(bodies: list[list[Node]], schedule: Schedule) -> None:
+    """The instructions of the names come after those that the schedule says, on each core.
+
+    Raises value-not-allowed for names that no instruction has, and for edges against the order in
+    which the kernel calls them.
+    """
+    known: set[str] = set()
+    for nodes in bodies:
+        named: dict[str, list[Op]] = {}
+        place: dict[Op, int] = {}
+        for i, node in enumerate(walk(nodes)):
+            if isinstance(node, Op) and node.name:
+                named.setdefault(node.name, []).append(node)
+                place[node] = i
+        known.update(named)
+        for later, names in schedule:
+            for op in named.get(later, ()):
+                for earlier in names:
+                    before = named.get(earlier, [])
+                    if any(place[other] >= place[op] for other in before):
+                        raise _against(later, earlier, op)
+                    op.after = (*op.after, *before)
+    for later, names in schedule:
+        for name in (later, *names):
+            if name not in known:
+                listed = ", ".join(sorted(known)) or "none"
+                raise _refused(f"no instruction is named {name!r}; names are {listed}")
+
+
+def _against(later: str, earlier: str, op: Op) -> NeuronError:
+    return NeuronError(
+        "value-not-allowed",
+        what=f"{later!r} depends on {earlier!r}, which the kernel calls behind it",
+        why="The order of calls is the meaning of a kernel. Edges keep instructions from changing "
+        "places, and put none before an earlier one.",
+        hint=f"Call {earlier!r} first.",
+        location=resolve(op.location),
+    )
+
+
+def _refused(what: str) -> NeuronError:
+    return NeuronError(
+        "value-not-allowed",
+        what=f"with_schedule: {what}",
+        why="A schedule is a list of pairs: the name of an instruction, and the name or names of "
+        "those that it depends on (SDK nki/guides/how-to-scheduling-apis.rst).",
+        hint='Name instructions with name="..." in their calls, and use these names.',
+    )
+
+
+__all__ = ["Schedule", "add_edges", "schedule_of"]
