@@ -110,6 +110,13 @@ Replace = Callable[[Loop, list[Node], "Numbering"], list[Node] | None]
 """What becomes of a loop, given its body as rewritten so far; None: it stays."""
 
 
+def with_body(node: Loop | While, body: list[Node]) -> Loop | While:
+    """The same loop around other nodes."""
+    if isinstance(node, While):
+        return While(node.register, body, node.location)
+    return Loop(node.variable, node.lower, node.upper, node.step, body, node.unroll, node.location)
+
+
 def replace_loops(kernel: Kernel, replace: Replace) -> Kernel:
     """The kernel with loops replaced, inner ones first; itself where all stay."""
     if not kernel.has_loops:
@@ -136,20 +143,8 @@ def _replace_in(nodes: list[Node], replace: Replace, numbering: Numbering) -> li
         changed = True
         if replaced is not None:
             result += replaced
-        elif isinstance(node, While):
-            result.append(While(node.register, body, node.location))
         else:
-            result.append(
-                Loop(
-                    node.variable,
-                    node.lower,
-                    node.upper,
-                    node.step,
-                    body,
-                    node.unroll,
-                    node.location,
-                )
-            )
+            result.append(with_body(node, body))
     return result if changed else nodes
 
 

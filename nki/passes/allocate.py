@@ -13,9 +13,11 @@ from isa.enums import Memory
 from isa.errors import NeuronError
 from isa.operations.control import StorageBegin
 from isa.target import TARGETS, Target
-from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Tensor, While
+from nki.ir.nodes import Access, Kernel, Node, Op, Tensor
+from nki.ir.rewrite import with_body
 from nki.passes import quadrants
 from nki.passes.packing import largest_first, side_by_side, solve, solver_is_installed
+from nki.passes.pressure import relieved
 from nki.trace.locations import resolve
 
 ALIGNMENT = 16
@@ -26,10 +28,11 @@ ALIGNMENT = 16
 class Allocate:
     """Give every SBUF and PSUM tensor a start partition and a byte offset (`Kernel.placement`).
 
-    A tensor lives from its first to its last access; one that is allocated outside a loop and
-    used inside lives for the whole loop. `storage_begin` moves down to the first access. Space is
-    taken round robin, so that a new tensor gets the space that has been free for longest and
-    waits for nobody. Tensors with an address of the author's keep it.
+    The author's order of operations stays, unless only another one leaves room for all that is
+    live (`nki.passes.pressure`). A tensor lives from its first to its last access; one that is
+    allocated outside a loop and used inside lives for the whole loop. `storage_begin` moves down to
+    the first access. Space is taken round robin, so that a new tensor gets the space that has been
+    free for longest and waits for nobody. Tensors with an address of the author's keep it.
 
     Before:
 
@@ -50,14 +53,41 @@ class Allocate:
         bodies = []
         placed: dict[Tensor, tuple[int, int]] = {}
         for body in kernel.bodies:
-            ranges = LiveRanges()
-            movable = partial(quadrants.movable, body, target)
-            bodies.append(ranges.scan(body))
-            for memory in (Memory.sbuf, Memory.psum):
-                lives = [life for life in ranges.lives() if life.tensor.memory is memory]
-                placed.update(place(lives, memory, target, movable))
+            nodes, places = allocate(body, target)
+            bodies.append(nodes)
+            placed.update(places)
         tensors = [t for t in kernel.tensors if not t.memory.on_chip or t in placed]
         return kernel.with_bodies(bodies, tensors, placed)
+
+
+def allocate(body: list[Node], target: Target) -> tuple[list[Node], dict[Tensor, tuple[int, int]]]:
+    """The nodes of a body and where its tensors go, in the author's order if that fits."""
+    try:
+        return _in_order(body, target)
+    except NeuronError as error:
+        if error.code not in _OVERFLOWS:
+            raise
+        nodes = relieved(body, target)
+        if nodes is None:
+            raise
+        try:
+            return _in_order(nodes, target)
+        except NeuronError:
+            raise error from None
+
+
+_OVERFLOWS = frozenset({"sbuf-overflow", "psum-overflow"})
+
+
+def _in_order(body: list[Node], target: Target) -> tuple[list[Node], dict[Tensor, tuple[int, int]]]:
+    ranges = LiveRanges()
+    nodes = ranges.scan(body)
+    movable = partial(quadrants.movable, body, target)
+    placed: dict[Tensor, tuple[int, int]] = {}
+    for memory in (Memory.sbuf, Memory.psum):
+        lives = [life for life in ranges.lives() if life.tensor.memory is memory]
+        placed.update(place(lives, memory, target, movable))
+    return nodes, placed
 
 
 class Life:
@@ -112,7 +142,7 @@ class LiveRanges:
                 body = self.scan(node.body)
                 used = _tensors_in(node.body)
                 self._use(used, begun, first, self._position, result)
-                result.append(_with_body(node, body))
+                result.append(with_body(node, body))
         return result
 
     def _use(
@@ -156,12 +186,6 @@ def _tensors_in(nodes: list[Node]) -> list[Tensor]:
         else:
             found.update(dict.fromkeys(_tensors_in(node.body)))
     return list(found)
-
-
-def _with_body(node: Loop | While, body: list[Node]) -> Loop | While:
-    if isinstance(node, While):
-        return While(node.register, body, node.location)
-    return Loop(node.variable, node.lower, node.upper, node.step, body, node.unroll, node.location)
 
 
 def place(

@@ -11,7 +11,7 @@ not crossed; nor is an operation moved ahead of more than `WINDOW` others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 from typing import Any
 
@@ -83,8 +83,8 @@ class Scheduler:
 
     def run(self, items: list[Step | Region]) -> list[Step | Region]:
         """The items in their new order; the bodies of regions are changed in place."""
-        for unit in _operations(items):
-            self.carried |= _carries(unit)
+        for unit in by_operation(items):
+            self.carried |= carries(unit)
         return self._level(items, frozenset())
 
     def _level(
@@ -138,7 +138,7 @@ class Scheduler:
         self, operations: list[list[Step]], variables: frozenset[Register]
     ) -> Iterable[Step]:
         units = [Unit(steps, [self.costs.of(step) for step in steps]) for steps in operations]
-        graph = _Dependences(self, units, variables)
+        graph = Dependences(units, self.context, self.carried, self._replaced, variables)
         for number, unit in enumerate(units):
             graph.enter(number, unit)
         if len(units) == 1:
@@ -150,12 +150,12 @@ class Scheduler:
         return [step for steps in operations for step in steps]
 
 
-def _operations(items: list[Step | Region]) -> Iterator[list[Step]]:
+def by_operation(items: list[Step | Region]) -> Iterator[list[Step]]:
     """The steps of every operation, loops included."""
     unit: list[Step] = []
     for item in items:
         if isinstance(item, Region):
-            yield from _operations(item.body)
+            yield from by_operation(item.body)
         elif unit and unit[-1].op is item.op:
             unit.append(item)
         else:
@@ -191,7 +191,7 @@ def _commands(row: type[MachineInstruction]) -> list[int]:
     return [i for i, _, attribute in row.attributes if attribute.kind is Kind.reduce_command]
 
 
-def _carries(unit: list[Step]) -> set[tuple[int, str]]:
+def carries(unit: list[Step]) -> set[tuple[int, str]]:
     """The engine state that an operation takes from an earlier one."""
     own: set[tuple[int, str]] = set()
     found: set[tuple[int, str]] = set()
@@ -204,15 +204,25 @@ def _carries(unit: list[Step]) -> set[tuple[int, str]]:
     return found
 
 
-class _Dependences:
-    """Enters, unit by unit in the author's order, which earlier units each one must follow."""
+class Dependences:
+    """Enters, unit by unit in the author's order, which earlier units each one must follow.
+
+    `carried` is the engine state that passes from one operation to another, `replaced` gives the
+    tensors whose bytes a tensor takes over, `variables` are those of the loops around.
+    """
 
     def __init__(
-        self, scheduler: Scheduler, units: list[Unit], variables: frozenset[Register]
+        self,
+        units: list[Unit],
+        context: Context,
+        carried: set[tuple[int, str]],
+        replaced: Callable[[Tensor], list[Tensor]],
+        variables: frozenset[Register],
     ) -> None:
-        self.scheduler = scheduler
-        self.context = scheduler.context
         self.units = units
+        self.context = context
+        self.carried = carried
+        self.replaced = replaced
         self.variables = variables
         self.before: list[set[int]] = []
         self.regions: dict[Tensor, Tiles[_Uses]] = {}
@@ -222,7 +232,7 @@ class _Dependences:
 
     def enter(self, number: int, unit: Unit) -> None:
         found: set[int] = set()
-        tracked, carried = self.context.tracked, self.scheduler.carried
+        tracked, carried = self.context.tracked, self.carried
         for step in unit.steps:
             for _, tensor in step.begins:
                 self._begin(number, tensor, found)
@@ -246,7 +256,7 @@ class _Dependences:
 
     def _begin(self, number: int, tensor: Tensor, found: set[int]) -> None:
         found.update(self.users.get(tensor, ()))
-        for other in self.scheduler._replaced(tensor):
+        for other in self.replaced(tensor):
             found.update(self.users.get(other, ()))
         uses = _Uses(WHOLE)
         uses.write = number

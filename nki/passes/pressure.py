@@ -1,0 +1,280 @@
+"""Another order of a body, in which less is live on chip at once.
+
+The author's order stays until an operation begins a tensor for which there is no room. Then what
+ends the life of a tensor that is live moves ahead of it: its last uses, and what these need.
+Nothing crosses a loop, a branch, a barrier or a register instruction, and dependences stay.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from isa.dtypes import DTYPES
+from isa.enums import Memory
+from isa.operations.control import StorageBegin
+from isa.target import Target
+from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor
+from nki.ir.rewrite import with_body
+from nki.passes.channels import Channels, Context
+from nki.passes.schedule import Dependences, Unit, by_operation, carries
+from nki.passes.steps import expand
+
+_REACH = 4096
+"""The most operations that move ahead at once."""
+
+Bytes = dict[Memory, int]
+
+
+def relieved(body: list[Node], target: Target) -> list[Node] | None:
+    """The nodes of a body in such an order; None where none was found.
+
+    Before, with room for two of the tensors:
+
+        nc_matmul dst=%t0 ...
+        nc_matmul dst=%t1 ...
+        nc_matmul dst=%t2 ...
+        tensor_copy dst=%t3 src=%t0
+        ...
+
+    After:
+
+        nc_matmul dst=%t0 ...
+        nc_matmul dst=%t1 ...
+        tensor_copy dst=%t3 src=%t0
+        nc_matmul dst=%t2 ...
+        ...
+    """
+    capacity = {
+        Memory.sbuf: target.sbuf_bytes_per_partition.value,
+        Memory.psum: target.psum_bytes_per_partition.value,
+    }
+    try:
+        return _Level(body, target, capacity, frozenset()).run()
+    except _NoRoom:
+        return None
+
+
+class _NoRoom(Exception):
+    """Nothing that can move makes room for an operation."""
+
+
+class _Level:
+    """One list of nodes. `capacity` is what the loops around leave, by memory."""
+
+    def __init__(
+        self,
+        nodes: list[Node],
+        target: Target,
+        capacity: Bytes,
+        variables: frozenset[Register],
+    ) -> None:
+        self.nodes = nodes
+        self.target = target
+        self.capacity = capacity
+        self.variables = variables
+        self.own = {
+            node.values[0].storage
+            for node in nodes
+            if isinstance(node, Op) and node.row is StorageBegin
+        }
+        self.tensors = {id(node): self._tensors(node) for node in nodes}
+        self.uses = Counter(t for node in nodes for t in self.tensors[id(node)])
+        self.live: set[Tensor] = set()
+        self.used = {Memory.sbuf: 0, Memory.psum: 0}
+        self.result: list[Node] = []
+
+    def run(self) -> list[Node]:
+        stretch: list[Op] = []
+        for node in self.nodes:
+            if isinstance(node, Op) and node.row is StorageBegin:
+                self.result.append(node)
+            elif isinstance(node, Op) and not self._is_fixed(node):
+                stretch.append(node)
+            else:
+                self._close(stretch)
+                self._take(node)
+        self._close(stretch)
+        return self.result
+
+    def _is_fixed(self, op: Op) -> bool:
+        """Whether nothing moves across an operation."""
+        instructions = list(op.row.expand(op.values, self.target))
+        moves = instructions and op.row.minimum_cores == 1
+        return not moves or any(one.row.control for one in instructions)
+
+    def _tensors(self, node: Node) -> list[Tensor]:
+        """The tensors of this level that a node uses."""
+        found = dict.fromkeys(_mentioned([node]))
+        return [t for t in found if t in self.own and t.memory.on_chip]
+
+    def _close(self, stretch: list[Op]) -> None:
+        if stretch:
+            _Stretch(self, stretch).run()
+            stretch.clear()
+
+    def _take(self, node: Node) -> None:
+        tensors = self.tensors[id(node)]
+        self.begin(node)
+        if not isinstance(node, Op):
+            left = {memory: self.capacity[memory] - self.used[memory] for memory in self.capacity}
+            inner = self.variables
+            if isinstance(node, Loop):
+                inner = inner | {node.variable}
+            body = _Level(node.body, self.target, left, inner).run()
+            node = with_body(node, body)
+        self.result.append(node)
+        self.end(tensors)
+
+    def missing(self, node: Node) -> Bytes:
+        """The bytes of a partition that a node needs beyond what there is, where it does."""
+        needs = dict(self.used)
+        for tensor in self.tensors[id(node)]:
+            if tensor not in self.live:
+                needs[tensor.memory] += size_of(tensor)
+        return {m: n - self.capacity[m] for m, n in needs.items() if n > self.capacity[m]}
+
+    def begin(self, node: Node) -> None:
+        for tensor in self.tensors[id(node)]:
+            if tensor not in self.live:
+                self.live.add(tensor)
+                self.used[tensor.memory] += size_of(tensor)
+
+    def end(self, tensors: Iterable[Tensor]) -> None:
+        for tensor in tensors:
+            self.uses[tensor] -= 1
+            if not self.uses[tensor]:
+                self.live.discard(tensor)
+                self.used[tensor.memory] -= size_of(tensor)
+
+
+class _Stretch:
+    """Operations of one level that may change places."""
+
+    def __init__(self, level: _Level, operations: list[Op]) -> None:
+        self.level = level
+        self.operations = operations
+        self.done = [False] * len(operations)
+        self._before: list[set[int]] | None = None
+        self.users: dict[Tensor, list[int]] = {}
+        for number, op in enumerate(operations):
+            for tensor in level.tensors[id(op)]:
+                self.users.setdefault(tensor, []).append(number)
+
+    def run(self) -> None:
+        for number, op in enumerate(self.operations):
+            if self.done[number]:
+                continue
+            while self.level.missing(op):
+                self._make_room(number)
+            self._emit(number)
+
+    def _emit(self, number: int) -> None:
+        op = self.operations[number]
+        self.level.begin(op)
+        self.level.result.append(op)
+        self.done[number] = True
+        self.level.end(self.level.tensors[id(op)])
+
+    def _make_room(self, number: int) -> None:
+        """Move ahead what ends a tensor in a memory that is short; the least of it that does."""
+        level = self.level
+        short = level.missing(self.operations[number])
+        wanted = set(level.tensors[id(self.operations[number])])
+        moves = []
+        for tensor in level.live - wanted:
+            users = [user for user in self.users.get(tensor, ()) if not self.done[user]]
+            if tensor.memory in short and len(users) == level.uses[tensor]:
+                move = self._closure(users, number)
+                if move:
+                    moves.append((len(move), tensor.number, move))
+        for _, _, move in sorted(moves):
+            if self._eases(move, short):
+                for user in move:
+                    self._emit(user)
+                return
+        raise _NoRoom
+
+    def _closure(self, users: list[int], number: int) -> list[int]:
+        """The users with all that must come before them, in the author's order; [] where operation
+        `number` is among it."""
+        found = set(users)
+        open_ = list(users)
+        while open_:
+            for earlier in self.before[open_.pop()]:
+                if not self.done[earlier] and earlier not in found:
+                    found.add(earlier)
+                    open_.append(earlier)
+            if number in found or len(found) > _REACH:
+                return []
+        return sorted(found)
+
+    def _eases(self, move: list[int], short: Bytes) -> bool:
+        """Whether there is room for every operation of a move, and less is live after it."""
+        level = self.level
+        live = set(level.live)
+        used = dict(level.used)
+        left = Counter({t: level.uses[t] for n in move for t in self._of(n)})
+        for number in move:
+            for tensor in self._of(number):
+                if tensor not in live:
+                    live.add(tensor)
+                    used[tensor.memory] += size_of(tensor)
+            if any(used[memory] > level.capacity[memory] for memory in used):
+                return False
+            for tensor in self._of(number):
+                left[tensor] -= 1
+                if not left[tensor]:
+                    live.discard(tensor)
+                    used[tensor.memory] -= size_of(tensor)
+        return all(used[memory] < level.used[memory] for memory in short)
+
+    def _of(self, number: int) -> list[Tensor]:
+        return self.level.tensors[id(self.operations[number])]
+
+    @property
+    def before(self) -> list[set[int]]:
+        """By operation, those that it must follow."""
+        if self._before is None:
+            self._before = self._dependences()
+        return self._before
+
+    def _dependences(self) -> list[set[int]]:
+        steps = expand(list(self.operations), self.level.target)
+        units = [Unit(unit, []) for unit in by_operation(steps)]
+        written = {
+            access.storage
+            for unit in units
+            for step in unit.steps
+            for access, writes in step.accesses
+            if writes
+        }
+        carried = set().union(*(carries(unit.steps) for unit in units))
+        context = Context([], written, {}, Channels(0))
+        variables = self.level.variables
+        graph = Dependences(units, context, carried, lambda tensor: [], variables)
+        last = -1
+        for number, unit in enumerate(units):
+            graph.enter(number, unit)
+            # The author placed these one after another.
+            if any(t.address is not None for t in _mentioned([self.operations[number]])):
+                if last >= 0:
+                    graph.before[number].add(last)
+                last = number
+        return graph.before
+
+
+def size_of(tensor: Tensor) -> int:
+    """Bytes of a partition that an on-chip tensor takes."""
+    return tensor.pitch * DTYPES[tensor.dtype].size
+
+
+def _mentioned(nodes: list[Node]) -> Iterable[Tensor]:
+    for node in nodes:
+        if not isinstance(node, Op):
+            yield from _mentioned(node.body)
+        elif node.row is not StorageBegin:
+            for value in node.values:
+                while isinstance(value, Access):
+                    yield value.storage
+                    value = value.vector_offset

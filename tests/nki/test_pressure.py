@@ -1,0 +1,122 @@
+"""Kernels that only fit in another order than the author's: results stay."""
+
+import numpy as np
+import pytest
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+from isa.errors import NeuronError
+
+TILES = 12
+"""Of one bank each; PSUM has 8."""
+
+
+@nki.jit(platform_target="trn2")
+def all_accumulators_first(x, weights):
+    """weights.T @ x by tiles of 128 columns of weights: all products, then all copies."""
+    depth, columns = x.shape
+    out = nl.ndarray((TILES * 128, columns), dtype=nl.float32, buffer=nl.shared_hbm)
+    moving = nl.ndarray((128, depth // 128, columns), dtype=x.dtype, buffer=nl.sbuf)
+    stationary = nl.ndarray((128, depth // 128, TILES * 128), dtype=x.dtype, buffer=nl.sbuf)
+    for k in range(depth // 128):
+        nisa.dma_copy(dst=moving[:, k, :], src=x[k * 128 : k * 128 + 128, :])
+        nisa.dma_copy(dst=stationary[:, k, :], src=weights[k * 128 : k * 128 + 128, :])
+    totals = [nl.ndarray((128, columns), dtype=nl.float32, buffer=nl.psum) for _ in range(TILES)]
+    results = [nl.ndarray((128, columns), dtype=nl.float32, buffer=nl.sbuf) for _ in range(TILES)]
+    for tile in range(TILES):
+        for k in range(depth // 128):
+            nisa.nc_matmul(
+                dst=totals[tile],
+                stationary=stationary[:, k, tile * 128 : tile * 128 + 128],
+                moving=moving[:, k, :],
+            )
+    for tile in range(TILES):
+        nisa.tensor_copy(dst=results[tile], src=totals[tile])
+    for tile in range(TILES):
+        nisa.dma_copy(dst=out[tile * 128 : tile * 128 + 128, :], src=results[tile])
+    return out
+
+
+def test_more_accumulators_than_banks():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((256, 512)).astype(np.float32)
+    weights = rng.standard_normal((256, TILES * 128)).astype(np.float32)
+    expected = weights.T.astype(np.float64) @ x
+    np.testing.assert_allclose(all_accumulators_first(x, weights), expected, rtol=1e-4, atol=1e-3)
+
+
+@nki.jit(platform_target="trn2")
+def sums_of_neighbours(x):
+    """Every tile is needed with every other, so that no order has fewer of them live."""
+    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    loaded = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=loaded, src=x)
+    tiles = [nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum) for _ in range(TILES)]
+    for tile in tiles:
+        nisa.tensor_copy(dst=tile, src=loaded)
+    total = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.memset(dst=total, value=0.0)
+    for tile in tiles:
+        nisa.tensor_tensor(dst=total, data1=total, data2=tile, op=nl.add)
+    for tile in reversed(tiles):
+        nisa.tensor_tensor(dst=total, data1=total, data2=tile, op=nl.multiply)
+    nisa.dma_copy(dst=out, src=total)
+    return out
+
+
+def test_what_no_order_relieves_is_refused_at_its_line():
+    with pytest.raises(NeuronError) as caught:
+        sums_of_neighbours(np.zeros((128, 512), np.float32))
+    assert caught.value.code == "psum-overflow"
+    assert caught.value.location.text.strip().startswith("tiles = [")
+
+
+ROUNDS = 5
+
+
+@nki.jit(platform_target="trn2")
+def overwritten_inputs(x):
+    """Reads x, negates it in place, and only then uses what was read."""
+    out = nl.ndarray((ROUNDS, *x.shape), dtype=x.dtype, buffer=nl.shared_hbm)
+    source = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=source, src=x)
+    copies = [nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf) for _ in range(ROUNDS)]
+    for number, copy in enumerate(copies):
+        nisa.tensor_scalar(dst=copy, data=source, op0=nl.add, operand0=float(number))
+        nisa.tensor_scalar(dst=source, data=source, op0=nl.multiply, operand0=-1.0)
+    for number, copy in enumerate(copies):
+        nisa.tensor_scalar(dst=copy, data=copy, op0=nl.multiply, operand0=2.0)
+        nisa.dma_copy(dst=out[number], src=copy)
+    return out
+
+
+def test_what_depends_on_what_stays_in_order():
+    x = np.arange(128 * 10_000, dtype=np.float32).reshape(128, 10_000) / 1e6
+    expected = [2 * (x * (-1.0) ** number + number) for number in range(ROUNDS)]
+    np.testing.assert_allclose(overwritten_inputs(x), expected, rtol=1e-6)
+
+
+@nki.jit(platform_target="trn2")
+def accumulators_of_loops(x):
+    """As above inside a loop that stays one, with a tile of the outside that takes room too."""
+    out = nl.ndarray((4, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    outer = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
+    nisa.memset(dst=outer, value=1.0)
+    for i in nl.sequential_range(4):
+        loaded = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=loaded, src=x[i])
+        tiles = [nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum) for _ in range(9)]
+        for number, tile in enumerate(tiles):
+            nisa.tensor_scalar(dst=tile, data=loaded, op0=nl.multiply, operand0=float(number))
+        total = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_copy(dst=total, src=outer)
+        for tile in tiles:
+            nisa.tensor_tensor(dst=total, data1=total, data2=tile, op=nl.add)
+        nisa.dma_copy(dst=out[i], src=total)
+    return out
+
+
+def test_a_loops_body_is_relieved_with_what_the_outside_leaves():
+    x = np.random.default_rng(1).standard_normal((4, 128, 512)).astype(np.float32)
+    np.testing.assert_allclose(accumulators_of_loops(x), 1 + 36 * x, rtol=1e-5, atol=1e-5)
