@@ -461,7 +461,7 @@ CATALOGUE: dict[str, CatalogueEntry] = {
     ),
     "bad-input-spec": _entry(
         603,
-        "Input description cannot be read",
+        "Description of an input, symbol or argument cannot be read",
         "An input is NAME=KIND(shape):dtype with KIND normal, zeros, ones or arange, or "
         "NAME=@file.npy.",
         "For example: --input a=normal(1024,1024):bfloat16.",
@@ -495,6 +495,12 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         "Unknown stage of the compiler",
         "A kernel can be looked at as traced, after each pass, and as a program.",
         "Pass one of the stages that the message names.",
+    ),
+    "unknown-function": _entry(
+        609,
+        "Function not found",
+        "--expect names a function at the top level of the kernel's file, or FILE:FUNCTION.",
+        "Use one of the function names in the message.",
     ),
     "ir-syntax": _entry(
         610,

@@ -136,7 +136,9 @@ def solve_shape(
         binding.update(_solve_jointly(equations, unknown, binding))
     for symbol in symbols:
         if not symbol.admits(binding[symbol.name]):
-            raise refused(symbol, binding[symbol.name])
+            number, axis = next(e[:2] for e in equations if symbol in symbols_of(e[2]))
+            where = f"dimension {axis} of input {number}"
+            raise refused(symbol, binding[symbol.name], where)
     for number, _, dim, size in equations:
         if evaluate(dim, binding) != size:
             raise _mismatch(number, declared[number], actual[number], binding)

@@ -57,10 +57,12 @@ def _atom_value(atom: Any, binding: Mapping[str, int]) -> int:
     return left // right
 
 
-def refused(symbol: Symbol, value: int) -> NeuronError:
-    """The error for a size that a symbol does not admit."""
+def refused(symbol: Symbol, value: int, where: str = "") -> NeuronError:
+    """The error for a size that a symbol does not admit; `where` it comes from, in words."""
+    source = f" from {where}" if where else ""
     return NeuronError(
-        "guard-refused", f"{symbol.name} = {value}, but {symbol.name} is {symbol.condition}"
+        "guard-refused",
+        f"{symbol.name} = {value}{source}, but {symbol.name} is {symbol.condition}",
     )
 
 

@@ -48,6 +48,19 @@ class InputSpec:
     text: str = ""
 
 
+_FORMS = {
+    "--arg": (
+        "An argument is NAME=VALUE: a number, true, false, none, a quoted or plain text.",
+        "For example: --arg scale=0.5.",
+    ),
+    "--symbol": (
+        "A symbol is NAME, or NAME:LIMIT=NUMBER,... with the limits multiple_of, min and max.",
+        "For example: --symbol M:multiple_of=128,max=8192.",
+    ),
+}
+"""What an option takes, and an example, by its name; those of --input are the catalogue's."""
+
+
 class _Cursor:
     """A position in the text of an option; errors point at it."""
 
@@ -61,8 +74,13 @@ class _Cursor:
         notes = [self.text, " " * position + "^"]
         if self.option == "--input":
             notes += ["", "The forms are:", *(line.strip() for line in GRAMMAR)]
+        form, example = _FORMS.get(self.option, ("", ""))
         raise NeuronError(
-            "bad-input-spec", f"{self.option} {self.text}: {what}", hint=hint, notes=tuple(notes)
+            "bad-input-spec",
+            f"{self.option} {self.text}: {what}",
+            why=form,
+            hint=hint or example,
+            notes=tuple(notes),
         )
 
     def accept(self, text: str) -> bool:

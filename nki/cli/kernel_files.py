@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import os
 import sys
 import zlib
@@ -56,14 +57,33 @@ def load_kernel(reference: Reference, target: str | None, cores: int) -> Kernel:
 
 
 def load_function(text: str, kernel_file: str) -> Callable[..., Any]:
-    """`FUNCTION` in the kernel's file, or `FILE:FUNCTION`. Raises as `load_kernel` does."""
+    """`FUNCTION` in the kernel's file, or `FILE:FUNCTION`. Raises unknown-function, file-not-found
+    and whatever the file itself raises."""
     file, colon, name = text.rpartition(":")
     if colon:
         read_reference(text)
     else:
         file = kernel_file
-    found = _find(load_module(file), name, file)
+    module = load_module(file)
+    found = vars(module).get(name)
+    if not callable(found):
+        raise _no_function(module, name, file)
     return found.function if isinstance(found, Kernel) else found
+
+
+def _no_function(module: ModuleType, name: str, file: str) -> NeuronError:
+    """The error for an `--expect` that names none of the functions of a file."""
+    names = [
+        other
+        for other, value in vars(module).items()
+        if inspect.isfunction(value) and value.__module__ == module.__name__
+    ]
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return NeuronError(
+        "unknown-function",
+        f"{file} has no function {name!r}; its functions are {', '.join(names) or '(none)'}",
+        hint=f"Did you mean {close[0]}?" if close else "",
+    )
 
 
 def load_module(file: str) -> ModuleType:

@@ -129,7 +129,7 @@ def load_expected(launch: Launch, expect: str | None) -> Callable[..., Any] | No
         return None
     if launch.compiled is not None and ":" not in expect:
         raise NeuronError(
-            "unknown-kernel",
+            "unknown-function",
             f"--expect {expect}: a container holds no Python functions",
             hint=f"Name the file too: --expect FILE.py:{expect}.",
         )

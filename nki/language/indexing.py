@@ -13,6 +13,7 @@ from typing import Any
 from isa.affine import Affine, Polynomial, affine, bounds, ceil_division, minimum, prove
 from isa.errors import NeuronError
 from nki.ir.nodes import Register
+from nki.trace.context import CURRENT
 
 
 class DynamicSlice:
@@ -168,6 +169,9 @@ def _clamp(value: Any, size: Any, dimension: int) -> Any:
     if verdict is True:
         return form
     if verdict is False:
+        context = CURRENT.get()
+        if context is not None:
+            context.slice_was_cut(form, size, dimension)
         return size
     if not isinstance(excess, Affine):
         return minimum(form, size)

@@ -16,6 +16,7 @@ from isa.affine import symbols_of as symbols_of_form
 from isa.dtypes import normalise
 from isa.errors import NeuronError
 from nki.errors import user_frames
+from nki.trace.locations import author_location, resolve
 
 
 @dataclasses.dataclass(frozen=True, slots=True, init=False)
@@ -72,7 +73,11 @@ def symbol(
     >>> str(symbol("M", max=8192, multiple_of=128) // 128 * 64)
     'M//2'
     """
-    return polynomial(Symbol(name, max, min, multiple_of))
+    try:
+        return polynomial(Symbol(name, max, min, multiple_of))
+    except NeuronError as error:
+        error.location = resolve(author_location())
+        raise
 
 
 def bind_arguments(

@@ -18,6 +18,7 @@ from isa.operations.control import RegisterLoad, RegisterMove
 from isa.target import Target
 from nki.ir.nodes import Op
 from nki.trace.accumulate import Accumulation
+from nki.trace.locations import author_location, resolve
 from nki.trace.open_loops import OpenLoops
 
 if TYPE_CHECKING:
@@ -48,6 +49,11 @@ class NkiInstruction(Op):
         return self
 
 
+_SHAPES = ("shape-mismatch", "contraction-mismatch")
+_MOST_SLICES = 4
+"""Slices that an error about shapes mentions."""
+
+
 class Context:
     """What the public API needs of whoever runs the operations. One per core.
 
@@ -61,6 +67,26 @@ class Context:
         self.cores = cores
         self.accumulation = Accumulation()
         self.loops = OpenLoops(self.accumulation)
+        self._cut_slices: dict[Location, str] = {}
+
+    # Slices
+
+    def slice_was_cut(self, stop: Any, size: Any, dimension: int) -> None:
+        """A slice ends past its tensor and stops at the end, as in Python."""
+        location = author_location()
+        if location is not None:
+            what = f"to {stop} of dimension {dimension}, whose size is {size}"
+            self._cut_slices.setdefault(location, what)
+
+    def explain_shapes(self, error: NeuronError) -> None:
+        """To an error about shapes, adds the slices that have fewer elements than they say."""
+        if error.code not in _SHAPES:
+            return
+        for location, what in list(self._cut_slices.items())[:_MOST_SLICES]:
+            place = resolve(location)
+            assert place is not None
+            note = f"The slice {what}, ends there (as in Python): {place.file}:{place.line}"
+            error.notes = (*error.notes, note)
 
     # Operations
 

@@ -346,9 +346,10 @@ class _Launch:
         try:
             returned = self.function(*args, **kwargs)
             context.finish()
-            self.results[core] = results_of(returned)
+            self.results[core] = results_of(returned, self.function)
             self.shared.finish(core)
         except NeuronError as error:
+            context.explain_shapes(error)
             if error.location is None:
                 error.location = resolve(error_location(error))
             raise

@@ -119,6 +119,22 @@ def _assigned_names(code: CodeType) -> dict[int, str]:
     return names
 
 
+def return_location(function: Any) -> tuple[CodeType, int] | None:
+    """The only statement that returns a function's value; of several, the function's first line."""
+    code = getattr(function, "__code__", None)
+    if not isinstance(code, CodeType):
+        return None
+    offsets = []
+    nothing = False
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "RETURN_CONST":
+            nothing = instruction.argval is None
+        if instruction.opname.startswith("RETURN_") and not nothing:
+            offsets.append(instruction.offset)
+        nothing = instruction.opname == "LOAD_CONST" and instruction.argval is None
+    return code, offsets[0] if len(offsets) == 1 else -1
+
+
 def is_while_condition(location: tuple[CodeType, int]) -> bool:
     """Whether the truth value taken at a location is the whole condition of a `while`."""
     return _is_while_condition(*location)

@@ -11,7 +11,7 @@ from isa.errors import NeuronError
 from nki.ir.nodes import Tensor
 from nki.language.tensor import NkiTensor
 from nki.trace.context import Location
-from nki.trace.locations import resolve
+from nki.trace.locations import resolve, return_location
 
 
 class SharedTensors:
@@ -105,12 +105,16 @@ class SharedTensors:
         return [view.storage for view in first]
 
 
-def results_of(returned: Any) -> list[NkiTensor]:
+def results_of(returned: Any, function: Any) -> list[NkiTensor]:
     """The tensors that a kernel function returned, in order. Raises output-not-hbm."""
     if returned is None:
         return []
     items = returned if isinstance(returned, (tuple, list)) else (returned,)
-    return [_result(item) for item in items]
+    try:
+        return [_result(item) for item in items]
+    except NeuronError as error:
+        error.location = resolve(return_location(function))
+        raise
 
 
 def _result(item: Any) -> NkiTensor:

@@ -406,7 +406,7 @@ def trace(
             tracer = Tracer(target, core, cores, tensors, shared, len(tensors))
             returned = _run(function, _views(arguments, parameters), tracer, guards)
             shared.finish(core)
-            results.append(results_of(returned))
+            results.append(results_of(returned, function))
             bodies.append(tracer.nodes)
     kernel_results = shared.agreed(results)
     for tensor in kernel_results:
@@ -451,6 +451,7 @@ def _run(
         tracer.finish()
         return returned
     except NeuronError as error:
+        tracer.explain_shapes(error)
         if error.location is None:
             location = error_location(error)
             error.location = resolve(location)

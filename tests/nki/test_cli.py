@@ -257,7 +257,7 @@ def test_a_container_runs_for_every_admitted_size(file, capsys) -> None:
         ([], "unknown-input", 2),
         (["--input", "a=zeros(128,64):bfloat16", "--arg", "k=1"], "unknown-input", 2),
         (["--input", "a=zeros(128,64):bfloat16", "--target", "trn1"], "unknown-target", 2),
-        (["--input", "a=zeros(128,64):bfloat16", "--expect", "f"], "unknown-kernel", 2),
+        (["--input", "a=zeros(128,64):bfloat16", "--expect", "f"], "unknown-function", 2),
     ],
 )
 def test_a_container_refuses_what_it_is_not_for(
@@ -343,7 +343,14 @@ def test_a_profile_names_the_bound_and_writes_a_trace(file, capsys, tmp_path) ->
         (["run", "{file}:scaled", "--input", "a=@{file}"], "bad-input-spec", 2, ["not a NumPy"]),
         (["run", "{file}:scaled", *INPUT, "--mode", "fast"], "unknown-mode", 2, ["eager"]),
         (["run", "{file}:scaled", *INPUT, "--target", "trn9"], "unknown-target", 2, ["trn9"]),
-        (["run", "{file}:scaled", *INPUT, "--expect", "no"], "unknown-kernel", 2, ["no"]),
+        (["run", "{file}:scaled", *INPUT, "--expect", "no"], "unknown-function", 2, ["no"]),
+        (["run", "{file}:scaled", *INPUT, "--arg", "factor"], "bad-input-spec", 2, ["--arg scale"]),
+        (
+            ["compile", "{file}:scaled", *INPUT, "--symbol", "N:max"],
+            "bad-input-spec",
+            2,
+            ["--symbol M"],
+        ),
         (["compile", "{file}:rows", "--input", "a=(N,4)"], "bad-input-spec", 2, ["--symbol N"]),
         (["compile", "{file}:rows", *INPUT, "--symbol", "N"], "bad-input-spec", 2, ["no --input"]),
         (["compile", "{file}:rows", *INPUT, "--symbol", "N:m=1"], "bad-input-spec", 2, ["max"]),
