@@ -67,6 +67,25 @@ def reach(shape: Sequence[Any], strides: Sequence[Any]) -> Any:
     return total
 
 
+def by_partition(
+    view: Access, strides: tuple[Any, ...], scale: DtypeScale, pitch: Any
+) -> tuple[Any, ...]:
+    """The strides of an `ap` pattern, the first one in elements of the storage's partitions.
+
+    "The element count of the entire free dimension of the tensor" (SDK nki-aps.rst) is `pitch` for
+    the storage, and less for a view of adjacent elements of each partition: both mean the next one.
+    """
+    if not pitch or not strides or not view.shape or identical(strides[0], pitch):
+        return strides
+    own = layout.product(view.shape[1:]) * scale.old_size
+    step = view.strides[0] * scale.old_size
+    next_one = identical(strides[0] * scale.new_size, own)
+    whole_rows = identical(step, pitch * scale.new_size)
+    if next_one and whole_rows and layout.is_dense(view.shape[1:], view.strides[1:]):
+        return (pitch, *strides[1:])
+    return strides
+
+
 def check_pattern(
     view: Access, pattern: Any, shape: tuple[Any, ...], strides: tuple[Any, ...], pitch: Any
 ) -> None:

@@ -18,6 +18,7 @@ from nki.language import layout
 from nki.language.indexing import DynamicSlice, element, index_form, require, span, whole, window
 from nki.language.pattern import (
     DtypeScale,
+    by_partition,
     check_pattern,
     check_reach,
     constant_part,
@@ -543,8 +544,8 @@ class NkiTensor(ShapeViews):
         readings agree). `scalar_offset` (a register, or a one-element SBUF tensor) moves the start
         by that many steps of dimension `indirect_dim` of this view; `vector_offset` ([rows, 1] in
         SBUF; HBM views only) gives an index of dimension 0 per row; for nisa.dma_transpose it may
-        have several columns. On chip the first pair's
-        stride is the storage's elements per partition.
+        have several columns. On chip the first pair's stride is the elements per partition: those
+        of the storage, or of this view if they lie together.
 
         >>> import numpy as np, nki, nki.language as nl
         >>> @nki.jit
@@ -564,6 +565,7 @@ class NkiTensor(ShapeViews):
         start = scale.form(self.offset, "offset") + (0 if offset is None else offset)
         storage = self.storage
         pitch = DtypeScale(storage.dtype, scale.new).form(storage.pitch, "partition size")
+        strides = by_partition(self, strides, scale, pitch)
         check_pattern(self, pattern, shape, strides, pitch)
         begin, first, free = 0, 0, start
         if pitch:

@@ -255,6 +255,24 @@ def test_the_documented_pattern_of_a_slice():
     inside(check, (128, 64))
 
 
+def test_ap_on_a_view_of_adjacent_columns_steps_by_its_own_partitions():
+    def check(t, a):
+        part = t[8:40, 16:48]
+        same(part.ap(pattern=[[32, 16], [1, 8]], offset=4), a[8:24, 20:28])
+        same(part.ap(pattern=[[64, 16], [1, 8]], offset=4), a[8:24, 20:28])  # the storage's
+        halves = part.ap(pattern=[[64, 16], [1, 8]], offset=4, dtype=nl.bfloat16)
+        assert (halves.strides, halves.offset) == ((128, 1), 2 * (8 * 64 + 16) + 4)
+        for view in (t[:, ::2], part):
+            with pytest.raises(NeuronError) as caught:
+                view.ap(pattern=[[31, 16], [1, 8]])
+            assert caught.value.code == "view-not-allowed"
+        with pytest.raises(NeuronError) as caught:
+            t[:, ::2].ap(pattern=[[32, 16], [1, 8]])
+        assert caught.value.code == "view-not-allowed"
+
+    inside(check, (128, 64))
+
+
 @settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 9), st.integers(1, 4)), min_size=1, max_size=4),
