@@ -15,6 +15,7 @@ import numpy as np
 
 from isa.enums import SEQUENCERS, Engine
 from isa.errors import NeuronError
+from simulator.memory import bytes_at_line
 from simulator.random import initial_states
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Arena:
         self.partitions = partitions
         self.partition_bytes = partition_bytes
         self.pitch = partition_bytes + PITCH_PADDING
-        self.buffer: np.ndarray[Any, Any] = np.zeros(partitions * self.pitch, np.uint8)
+        self.buffer = bytes_at_line(partitions * self.pitch, zero=True)
 
 
 class StationaryTile:

@@ -17,6 +17,7 @@ from isa.access import AccessPattern
 from isa.dtypes import DTYPES
 from isa.errors import NeuronError
 from isa.program import Program, TensorDeclaration
+from simulator.memory import bytes_at_line
 from simulator.oracle import fill_sentinel
 from simulator.views import Window, strided
 
@@ -138,7 +139,7 @@ class Tensors:
         """Other memory for a tensor whose memory somebody still holds as a result."""
         holder = self._given_away.pop(index, None)
         if holder is not None and holder() is not None:
-            self._move(index, np.empty(self._device.tensors[index].size, np.uint8))
+            self._move(index, bytes_at_line(self._device.tensors[index].size))
 
     def _move(self, index: int, buffer: Array) -> None:
         """The tensor is in other memory from now on."""
@@ -198,7 +199,7 @@ def _buffer(tensor: TensorDeclaration) -> Array:
     for count in tensor.shape:
         size *= count
     if tensor.data is None:
-        return np.zeros(size, np.uint8)
+        return bytes_at_line(size, zero=True)
     data = np.frombuffer(tensor.data, np.uint8).copy()
     if data.size != size:
         raise NeuronError(

@@ -16,8 +16,8 @@ from graph_compiler.execute.gemm import Gemm
 from graph_compiler.execute.loops import Loop
 from graph_compiler.execute.movement import DynamicCopy
 from graph_compiler.execute.registers import KernelText
-from simulator.native.loop import run_parts
 from simulator.native.structure import Record, Structure, StructureText
+from simulator.native.workers import run_parts
 
 Kernel = Loop | Gemm | DynamicCopy | Fold | Sort | Scatter
 

@@ -7,8 +7,8 @@ are, and the jobs, which are micro-kernels with their argument words. Where some
 for instructions without native code, the loop calls back into Python, which executes the
 instruction and says how to go on. `simulator.native.records` packs the records.
 
-A job may come in parts for several threads. `Worker` waits for parts: it spins for a while, then
-yields its time slice.
+Jobs that are local to partitions are queued (`simulator.native.strips`); what is queued runs before
+anything else may see it. Other jobs run at once, and may come in parts for several threads.
 """
 
 from __future__ import annotations
@@ -17,9 +17,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from isa.enums import Condition, RegisterOperation
-from simulator.checks.marks import CLEAN, DEAD, EMPTY, INITIALISED, MIXED, UNWRITTEN
+from simulator.checks.marks import DEAD, EMPTY
+from simulator.native.operands import OperandText
+from simulator.native.strips import QueueText
 from simulator.native.structure import Record, Structure, StructureText
 from simulator.native.text import WORD, FunctionText, Value
+from simulator.native.workers import run_parts
 from simulator.streams import BLOCKED, HALTED
 
 NEXT, FAILED = -3, -4
@@ -32,10 +35,6 @@ up its budget; a while has passed and there may be a signal to handle."""
 
 LOOK_EVERY = 4096
 """Instructions between two looks."""
-
-SPINS = 200
-"""How often a thread looks before it yields its time slice; spinning alone was 45 to 110 times
-slower with more threads than free CPUs."""
 
 KINDS = (
     *("fallback", "compute", "nothing", "halt", "move", "alu"),
@@ -64,16 +63,12 @@ OPERATIONS: dict[RegisterOperation, Callable[[FunctionText, Value, Value], Value
 
 PROGRAM = Structure(
     *("streams", "streams_count", "states", "fills", "no_space", "callback", "patience", "team"),
+    *("queue", "flush"),
 )
 """`no_space`: a `SPACE` without marks. `states` and `fills`: addresses of those of
 `simulator.checks.marks.States`. `patience`: how many instructions until the next look. `team`: the
-`TEAM` that runs parts, 0 for this thread alone."""
-
-TEAM = Structure("function", "parts", "parts_count", "sequence", "quit", "yield", "members_count")
-"""What the worker threads are to run. Raising `sequence` starts them; `yield` is sched_yield."""
-
-MEMBER = Structure("team", "number", "seen")
-"""One worker: which part it runs, and the last sequence number that it has finished."""
+`TEAM` that runs parts, 0 for this thread alone. `queue`: the `QUEUE`; `flush`: the function that
+runs what is in it."""
 
 STREAM = Structure(
     *("number", "records", "pc", "issued", "halted", "budget", "registers", "semaphores"),
@@ -84,41 +79,15 @@ RECORD = Structure(
     *("kind", "waits", "waits_count", "updates", "updates_count", "jobs", "jobs_count"),
     *("moving", "moving_count", "reads", "reads_count", "writes", "writes_count"),
     *("apart", "apart_count", "patches", "patches_count", "event"),
+    *("queued", "queued_count", "accesses", "accesses_count"),
     *("code", "to", "target", "left", "right", "step", "bound"),
 )
-"""`event` is what to leave in the control trace, -1 for nothing. `code` is that of an operation or
-condition, `to` the index of the instruction to go to. `target`, `left` and `right` are addresses of
-words: registers, or constants; `bound` is that of a loop's upper bound."""
+"""`jobs` run at once, `queued` ones later, whose accesses of HBM are listed. `event` is what to
+leave in the control trace, -1 for nothing. `code` is that of an operation or condition, `to` the
+index of the instruction to go to. `target`, `left` and `right` are addresses of words: registers,
+or constants; `bound` is that of a loop's upper bound."""
 
 AMOUNT = Structure("semaphore", "amount")
-
-OPERAND = Structure(
-    *("address", "offset", "base", "origin", "terms", "terms_count", "lowest", "highest"),
-    *("region", "region_lowest", "region_highest", "full", "low", "high"),
-    *("space", "unit", "buffer_offset", "outer", "middle", "inner", "outer_step", "middle_step"),
-    *("box", "box_rows", "box_pitch", "box_width"),
-)
-"""`offset` is where the operand lies in its partition or tensor, `base` the address of offset 0;
-`offset` is `origin` and the `terms`. Offsets from `lowest` to `highest` are inside the memory. The
-operand lies in region number `region` (0: nobody knows) as long as its offset is between the
-region's; it covers the region if `full`. It touches the bytes from `offset + low` to
-`offset + high`.
-
-Its marks are at `space`, a `SPACE` (0: Python has to look), as long as a mark there stands for
-`unit` bytes: `outer` times `middle` times `inner` of them, those of `inner` adjacent, from that of
-byte `buffer_offset + offset` on. Those of its region are `box_rows` times `box_width` from mark
-`box` on."""
-
-SPACE = Structure("marks", "unit")
-"""`simulator.checks.marks.Space.cells`."""
-
-TERM = Structure("register", "scale")
-REFERENCE = Structure("operand")
-PAIR = Structure("left", "right", "same")
-"""Operands that must not share bytes, or with `same` be equal."""
-
-PATCH = Structure("operand", "word", "delta")
-"""The address of an operand plus `delta` goes to the word at address `word`."""
 
 JOB = Structure("function", "parts", "parts_count")
 PART = Structure("words")
@@ -144,6 +113,8 @@ class _Loop(StructureText):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.program = Record(self, PROGRAM, self.words)
+        queue, flush = (self.program.get(name, "ptr") for name in ("queue", "flush"))
+        self.queue = QueueText(self, queue, flush)
         self.index, self.progress, self.went, self.moved, self.target = (
             self.variable() for _ in range(5)
         )
@@ -181,6 +152,7 @@ class _Loop(StructureText):
         self._loops()
         self._storage_begin()
         self.at("end")
+        self.queue.flush()
 
     def _rounds(self) -> None:
         """Streams in order, again and again while one of them gets on."""
@@ -246,6 +218,7 @@ class _Loop(StructureText):
         self.switch(self.record.get("kind"), cases, self.labels["fallback"])
 
     def _call_back(self, index: Value) -> Value:
+        self.queue.flush()
         function = self.program.get("callback", "ptr")
         number = self.stream.get("number")
         return self.value(f"call i64 {function.text}(i64 {number.text}, i64 {index.text})", "i64")
@@ -322,193 +295,21 @@ class _Loop(StructureText):
 
     def _compute(self) -> None:
         record = self.begin("compute")
-        fallback = self.labels["fallback"]
-        registers = self.stream.get("registers", "ptr")
-        states = self.program.get("states", "ptr")
+        operands = OperandText(self, self.labels["fallback"], self.program)
+        operands.place(record, self.stream.get("registers", "ptr"))
+        operands.check(record)
+        self._event(record.get("event"), self.labels["fallback"])
+        operands.write(record)
+        operands.patch(record)
+        self.queue.add(record)
+        at_once = self.compare("icmp ne", record.get("jobs_count"), self.integer(0))
 
-        def move(reference: Record) -> None:
-            operand = Record(self, OPERAND, reference.get("operand", "ptr"))
-            offset = self.variable()
-            offset.set("value", operand.get("origin"))
+        def run() -> None:
+            self.queue.flush()
+            record.each("jobs", JOB, self._job)
 
-            def term(each: Record) -> None:
-                cell = self.element_at(registers, each.get("register"), WORD)
-                scaled = self.binary("mul", self.load(cell, "i64"), each.get("scale"))
-                offset.add("value", scaled)
-
-            operand.each("terms", TERM, term)
-            found = offset.get("value")
-            self._unless_between(found, operand, "lowest", "highest", fallback)
-            operand.set("offset", found)
-            operand.set("address", self.binary("add", operand.get("base"), found))
-
-        def state_of(operand: Record) -> Value:
-            self._unless_between(
-                operand.get("offset"), operand, "region_lowest", "region_highest", fallback
-            )
-            return self.element_at(states, operand.get("region"), 1)
-
-        def readable(reference: Record) -> None:
-            operand = Record(self, OPERAND, reference.get("operand", "ptr"))
-            place = state_of(operand)
-            fine, look, within = self.label("fine"), self.label("look"), self.label("within")
-            state = self.load(place, "i8")
-            self.branch(self._is(state, CLEAN), fine, look)
-            self.open(look)
-            self.branch(self._is(state, MIXED), within, fallback)
-            self.open(within)
-            self._unless_marked(operand, fallback)
-            covers = self.compare("icmp ne", operand.get("full"), self.integer(0))
-            self.store(self.select(covers, self.constant("i8", CLEAN), state), place)
-            self.jump(fine)
-            self.open(fine)
-
-        def writable(reference: Record) -> None:
-            operand = Record(self, OPERAND, reference.get("operand", "ptr"))
-            state = self.load(state_of(operand), "i8")
-            full = self.compare("icmp ne", operand.get("full"), self.integer(0))
-            whole = self.binary("and", self._is(state, EMPTY), full)
-            partly = self.binary("or", self._is(state, EMPTY), self._is(state, MIXED))
-            partly = self.binary("and", partly, self._has_marks(operand))
-            fine = self.binary("or", self._is(state, CLEAN), self.binary("or", whole, partly))
-            wrong = self.binary("xor", fine, self.constant("i1", 1))
-            self.leave_if(wrong, fallback)
-
-        def initialised(reference: Record) -> None:
-            operand = Record(self, OPERAND, reference.get("operand", "ptr"))
-            place = self.element_at(states, operand.get("region"), 1)
-            state = self.load(place, "i8")
-            part, mark, all_of_it, after = (self.label(n) for n in ("part", "mark", "all", "on"))
-            full = self.compare("icmp ne", operand.get("full"), self.integer(0))
-            self.branch(self.binary("or", self._is(state, CLEAN), full), all_of_it, part)
-            self.open(part)
-            clear = self.label("clear")
-            self.branch(self._is(state, EMPTY), clear, mark)
-            self.open(clear)
-            self._clear(operand)
-            self.store(self.constant("i8", MIXED), place)
-            self.jump(mark)
-            self.open(mark)
-            self._mark(operand)
-            self.jump(after)
-            self.open(all_of_it)
-            self.store(self.constant("i8", CLEAN), place)
-            self.jump(after)
-            self.open(after)
-
-        def apart(pair: Record) -> None:
-            left, right = (Record(self, OPERAND, pair.get(n, "ptr")) for n in ("left", "right"))
-            ends = [
-                [self.binary("add", side.get("offset"), side.get(end)) for end in ("low", "high")]
-                for side in (left, right)
-            ]
-            before = self.compare("icmp sle", ends[0][1], ends[1][0])
-            behind = self.compare("icmp sle", ends[1][1], ends[0][0])
-            equal = self.compare("icmp eq", left.get("address"), right.get("address"))
-            allowed = self.compare("icmp ne", pair.get("same"), self.integer(0))
-            same = self.binary("and", equal, allowed)
-            fine = self.binary("or", self.binary("or", before, behind), same)
-            self.leave_if(self.binary("xor", fine, self.constant("i1", 1)), fallback)
-
-        def patch(each: Record) -> None:
-            operand = Record(self, OPERAND, each.get("operand", "ptr"))
-            address = self.binary("add", operand.get("address"), each.get("delta"))
-            self.store(address, each.get("word", "ptr"))
-
-        record.each("moving", REFERENCE, move)
-        record.each("apart", PAIR, apart)
-        record.each("reads", REFERENCE, readable)
-        record.each("writes", REFERENCE, writable)
-        self._event(record.get("event"), fallback)
-        record.each("writes", REFERENCE, initialised)
-        record.each("patches", PATCH, patch)
-        record.each("jobs", JOB, self._job)
+        self.when(at_once, run)
         self.go("next")
-
-    # Marks
-
-    def _is(self, state: Value, number: int) -> Value:
-        return self.compare("icmp eq", state, self.constant("i8", number))
-
-    def _space(self, operand: Record) -> Record:
-        return Record(self, SPACE, operand.get("space", "ptr"))
-
-    def _has_marks(self, operand: Record) -> Value:
-        """Whether the operand's marks are as they were when it was packed."""
-        cells = self.program.get("no_space", "ptr")
-        known = self.compare("icmp ne", operand.get("space"), self.integer(0))
-        space = Record(self, SPACE, self.select(known, operand.get("space", "ptr"), cells))
-        same = self.compare("icmp eq", space.get("unit"), operand.get("unit"))
-        return self.binary("and", known, same)
-
-    def _runs(self, operand: Record, body: Callable[[Value, Value], None]) -> None:
-        """`body(pointer, count)` for the adjacent marks of an operand."""
-        offset = self.binary("add", operand.get("buffer_offset"), operand.get("offset"))
-        unit = operand.get("unit")
-        first = self.offset(
-            self._space(operand).get("marks", "ptr"), self.binary("sdiv", offset, unit)
-        )
-        zero, inner = self.integer(0), operand.get("inner")
-
-        def outer(index: Value) -> None:
-            step = self.binary("mul", index, operand.get("outer_step"))
-            line = self.offset(first, step)
-
-            def middle(number: Value) -> None:
-                step = self.binary("mul", number, operand.get("middle_step"))
-                body(self.offset(line, step), inner)
-
-            self.loop(zero, operand.get("middle"), 1, middle)
-
-        self.loop(zero, operand.get("outer"), 1, outer)
-
-    def _fill(self, pointer: Value, mark: int, count: Value) -> None:
-        function = "@llvm.memset.p0.i64"
-        self._declarations[function] = f"declare void {function}(ptr, i8, i64, i1)"
-        self.line(
-            f"call void {function}(ptr {pointer.text}, i8 {mark}, i64 {count.text}, i1 false)"
-        )
-
-    def _mark(self, operand: Record) -> None:
-        self._runs(operand, lambda place, count: self._fill(place, INITIALISED - 256, count))
-
-    def _unless_marked(self, operand: Record, label: str) -> None:
-        """Go to a label unless all marks of an operand say that it is initialised."""
-        self.leave_if(self.binary("xor", self._has_marks(operand), self.constant("i1", 1)), label)
-
-        def run(place: Value, count: Value) -> None:
-            zero, eight = self.integer(0), self.integer(-WORD)
-            whole = self.binary("and", count, eight)
-
-            def word(index: Value) -> None:
-                marks = self.load(self.offset(place, index), "i64")
-                self.leave_if(self.compare("icmp ne", marks, self.integer(-1)), label)
-
-            def byte(index: Value) -> None:
-                mark = self.load(self.offset(place, index), "i8")
-                self.leave_if(self.compare("icmp ne", mark, self.constant("i8", -1)), label)
-
-            self.loop(zero, whole, WORD, word)
-            self.loop(whole, count, 1, byte)
-
-        self._runs(operand, run)
-
-    def _clear(self, operand: Record) -> None:
-        """Nothing of the operand's region is written."""
-        first = self.offset(self._space(operand).get("marks", "ptr"), operand.get("box"))
-
-        def row(index: Value) -> None:
-            place = self.offset(first, self.binary("mul", index, operand.get("box_pitch")))
-            self._fill(place, UNWRITTEN, operand.get("box_width"))
-
-        self.loop(self.integer(0), operand.get("box_rows"), 1, row)
-
-    def _unless_between(
-        self, value: Value, record: Record, lowest: str, highest: str, label: str
-    ) -> None:
-        below = self.compare("icmp slt", value, record.get(lowest))
-        above = self.compare("icmp sgt", value, record.get(highest))
-        self.leave_if(self.binary("or", below, above), label)
 
     def _event(self, value: Value, full: str) -> None:
         """Leave a value that is not negative in the control trace; to `full` without space."""
@@ -608,91 +409,3 @@ class _Loop(StructureText):
         fill = self.element_at(self.program.get("fills", "ptr"), region, WORD)
         self.store(begin.get("fill"), fill)
         self.go("next")
-
-
-MEMBER_BYTES = 64 * 3
-"""Bytes between members, so that no two share a cache line."""
-
-
-def _wait(f: StructureText, holds: Callable[[], Value], team: Record) -> None:
-    """Until a condition holds: spin for a while, then yield the time slice each time."""
-    spins = f.variable()
-    spins.set("value", f.integer(0))
-    look, again, give_way, done = (f.label(n) for n in ("look", "again", "yield", "done"))
-    f.jump(look)
-    f.open(look)
-    f.branch(holds(), done, again)
-    f.open(again)
-    tired = f.compare("icmp sgt", spins.add("value", f.integer(1)), f.integer(SPINS))
-    f.branch(tired, give_way, look)
-    f.open(give_way)
-    f.value(f"call i32 {team.get('yield', 'ptr').text}()", "i32")
-    f.jump(look)
-    f.open(done)
-
-
-def run_parts(f: StructureText, team: Value, function: Value, parts: Value, count: Value) -> None:
-    """Call a function with the argument words of every part: `parts` points to their addresses.
-    The members of a `TEAM` help where there is one and more than one part."""
-    alone, shared, after = (f.label(name) for name in ("alone", "shared", "done"))
-    whole = f.compare("icmp sle", count, f.integer(1))
-    nobody = f.compare("icmp eq", team, Value("null", "ptr"))
-    f.branch(f.binary("or", whole, nobody), alone, shared)
-    f.open(alone)
-
-    def part(index: Value) -> None:
-        f.call_address(function, f.load(f.element_at(parts, index, WORD), "ptr"))
-
-    f.loop(f.integer(0), count, 1, part)
-    f.jump(after)
-    f.open(shared)
-    _share(f, Record(f, TEAM, team), function, parts, count)
-    f.jump(after)
-    f.open(after)
-
-
-def _share(f: StructureText, team: Record, function: Value, parts: Value, count: Value) -> None:
-    """Start the workers, run the first part, wait for the others."""
-    team.set("function", function)
-    team.set("parts", parts)
-    team.set("parts_count", count)
-    sequence = f.binary("add", team.get("sequence"), f.integer(1))
-    team.share("sequence", sequence)
-    f.call_address(function, f.load(parts, "ptr"))
-    first = f.element_at(team.pointer, f.integer(1), TEAM.size)
-
-    def join(number: Value) -> None:
-        member = Record(f, MEMBER, f.element_at(first, number, MEMBER_BYTES))
-        _wait(f, lambda: f.compare("icmp eq", member.shared("seen"), sequence), team)
-
-    f.loop(f.integer(0), team.get("members_count"), 1, join)
-
-
-@dataclass(frozen=True, slots=True)
-class Worker:
-    """Runs the parts of one `MEMBER`, whose address is the argument, until `quit`."""
-
-    def text(self, name: str) -> str:
-        f = StructureText(name)
-        member = Record(f, MEMBER, f.words)
-        team = Record(f, TEAM, member.get("team", "ptr"))
-        wait, work, run, skip, end = (f.label(n) for n in ("wait", "work", "run", "skip", "end"))
-        f.jump(wait)
-        f.open(wait)
-        seen = member.get("seen")
-        _wait(f, lambda: f.compare("icmp ne", team.shared("sequence"), seen), team)
-        quits = f.compare("icmp ne", team.get("quit"), f.integer(0))
-        f.branch(quits, end, work)
-        f.open(work)
-        sequence = team.shared("sequence")
-        number = member.get("number")
-        f.branch(f.compare("icmp slt", number, team.get("parts_count")), run, skip)
-        f.open(run)
-        words = f.load(f.element_at(team.get("parts", "ptr"), number, WORD), "ptr")
-        f.call_address(team.get("function", "ptr"), words)
-        f.jump(skip)
-        f.open(skip)
-        member.share("seen", sequence)
-        f.jump(wait)
-        f.open(end)
-        return f.text()

@@ -69,7 +69,8 @@ class Job(NamedTuple):
     `slots` are the (word, position) pairs of the pointers to the instruction's own operands, first
     the one that is written; the others must be apart from it, or where `same` says so (one flag for
     each of them) may be the same bytes. `divisions`: ways to divide it, the best first; `work`:
-    about how many elements it computes.
+    about how many elements it computes. `by_row`: what it computes for a unit of a division depends
+    on that unit of its operands alone.
     """
 
     function: Function
@@ -78,6 +79,7 @@ class Job(NamedTuple):
     same: tuple[bool, ...] = ()
     divisions: tuple[Division, ...] = ()
     work: int = 0
+    by_row: bool = False
 
     @property
     def address(self) -> int:
@@ -170,7 +172,8 @@ class Plan:
         for slot, position, pack in self.numbers:
             words[slot] = pack(values[position])
         slots = tuple(enumerate(self.positions))
-        return Bound([Job(self.function, words, slots, self._apart, self.divisions, self.work)])
+        job = Job(self.function, words, slots, self._apart, self.divisions, self.work, by_row=True)
+        return Bound([job])
 
 
 def ranked(space: Space, ranks: Sequence[int] = RANKS) -> Space | None:

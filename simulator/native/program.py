@@ -22,6 +22,7 @@ from simulator.native.loop import (
     Loop,
 )
 from simulator.native.records import Packing, mark
+from simulator.native.strips import QUEUE, Flush, Strips, new_queue
 from simulator.native.structure import Memory
 from simulator.native.team import Team, busy
 from simulator.streams import Stream, runaway
@@ -59,6 +60,7 @@ class NativeProgram:
         self._preparations: list[Preparation] = []
         self._packings: list[Packing] = []
         self._computations: list[dict[Any, Any]] = []
+        tensors: dict[int, int] = {}
         self._error: BaseException | None = None
         for core in cores:
             marks = None
@@ -77,6 +79,7 @@ class NativeProgram:
                     marks,
                     computations,
                     begins,
+                    tensors,
                     threads,
                 )
                 self._packings.append(packing)
@@ -84,16 +87,26 @@ class NativeProgram:
             [word for number in range(len(self._preparations)) for word in self._stream(number)]
         )
         self._callback = _CALLBACK(partial(_execute_for, weakref.ref(self)))
+        strips, flush = functions.function(Strips()), functions.function(Flush())
+        states = [core[0].state for core in cores if core]
+        most = sum(a.partition_bytes for state in states for a in (state.sbuf, state.psum))
+        self._queue = new_queue(self._memory, _address(strips), most, threads)
         self._program = self._memory.words(
             PROGRAM.words(
                 streams=ctypes.addressof(self._streams),
                 streams_count=len(self._preparations),
                 callback=_address(self._callback),
                 no_space=ctypes.addressof(self._memory.words([0, 0])),
+                queue=ctypes.addressof(self._queue),
+                flush=_address(flush),
             )
         )
         self._run = functions.function(Loop())
-        self._shares = any(packing.shares for packing in self._packings)
+        work = sum(packing.queued_work for packing in self._packings)
+        self._shares = threads > 1 and (
+            work >= self._queue[QUEUE.indices["least_work"]]
+            or any(packing.shares for packing in self._packings)
+        )
         if shadow is not None:
             shadow.states.native = True
 
@@ -159,7 +172,8 @@ class NativeProgram:
                 marks.ask()
         self._error = None
         team = self._take_team()
-        program[PROGRAM.indices["team"]] = 0 if team is None else team.address
+        address = 0 if team is None else team.address
+        program[PROGRAM.indices["team"]] = self._queue[QUEUE.indices["team"]] = address
         if team is not None:
             team.start()
         try:

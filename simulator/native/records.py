@@ -22,23 +22,21 @@ from isa.spec import Instruction
 from simulator import native
 from simulator.checks.marks import Region, Space, States, Tracked, covers
 from simulator.native.copy import sentinel_plan
+from simulator.native.local import Local, local
 from simulator.native.loop import (
     AMOUNT,
     BEGIN,
     CONDITIONS,
     JOB,
     KINDS,
-    OPERAND,
     OPERATIONS,
-    PAIR,
     PART,
-    PATCH,
     RECORD,
-    REFERENCE,
     RIVAL,
-    TERM,
 )
+from simulator.native.operands import OPERAND, PAIR, PATCH, REFERENCE, TERM
 from simulator.native.plan import Bound, Job
+from simulator.native.strips import ACCESS, QUEUED, STEP, TENSOR
 from simulator.native.structure import Memory
 from simulator.native.team import parts
 from simulator.native.text import WORD
@@ -75,7 +73,8 @@ class Computation(NamedTuple):
 
 class Packing:
     """The records of one stream. `marks` are those of its core's engines, None without checks.
-    `threads` may share jobs; whether there are any to share is in `shares`.
+    `threads` may share jobs; whether there are any to share is in `shares`, and the work of those
+    that are queued in `queued_work`. `tensors` are the `TENSOR`s of all streams by their buffer.
 
     `learn(index)` takes over, behind an instruction that Python executed, in which regions its
     operands lie.
@@ -89,6 +88,7 @@ class Packing:
         marks: EngineMarks | None,
         computations: dict[Any, Computation | None],
         begins: dict[int, list[Any]],
+        tensors: dict[int, int],
         threads: int,
     ) -> None:
         self._preparation = preparation
@@ -98,8 +98,10 @@ class Packing:
         self._marks = marks
         self._computations = computations
         self._begins = begins
+        self._tensors = tensors
         self._threads = threads
         self.shares = False
+        self.queued_work = 0
         self._shared: list[Computation | None] = []
         self._begun: dict[int, Any] = {}
         # Where addresses are, and which instructions know one, by the buffer.
@@ -252,9 +254,10 @@ class Packing:
         """The jobs, and where the addresses of operands go that registers decide."""
         by_position = {operand.position: operand for operand in placed}
         moving = [operand for operand in placed if operand.window.dynamic]
+        found = local(bound, {operand.position: operand.window for operand in placed})
         jobs, patches, pairs = [], [], []
         for job in bound.jobs:
-            divided = parts(job, self._threads)
+            divided = [job.words] if found else parts(job, self._threads)
             self.shares |= len(divided) > 1
             for part in divided:
                 self._memory.keep(part)
@@ -264,7 +267,7 @@ class Packing:
                 parts=self._memory.table([w for a in addresses for w in PART.words(words=a)]),
                 parts_count=len(divided),
             )
-            for slot, position in () if moving or not placed else job.slots:
+            for slot, position in () if moving else job.slots:
                 for part in divided:
                     self._note(by_position[position].window, part, slot)
             if not moving:
@@ -280,11 +283,50 @@ class Packing:
             pairs += self._pairs(job, by_position)
         references = [w for o in moving for w in REFERENCE.words(operand=ctypes.addressof(o.words))]
         return {
-            **self._table("jobs", jobs, JOB.size),
+            **(self._queued(found, by_position) if found else self._table("jobs", jobs, JOB.size)),
             **self._table("moving", references, REFERENCE.size),
             **self._table("patches", patches, PATCH.size),
             **self._table("apart", pairs, PAIR.size),
         }
+
+    def _queued(self, found: Local, by_position: dict[int, Placed]) -> dict[str, int]:
+        """The jobs of a local instruction, and what they do in HBM."""
+        jobs, accesses = [], []
+        for job, division, row_bytes, reaches in found.jobs:
+            steps = [w for slot, step in division.steps for w in STEP.words(word=slot, bytes=step)]
+            jobs += QUEUED.words(
+                function=job.address,
+                words=ctypes.addressof(job.words),
+                words_count=len(job.words),
+                length=division.length,
+                first=found.first,
+                count=found.rows,
+                row_bytes=row_bytes,
+                work=job.work,
+                **self._table("steps", steps, STEP.size),
+            )
+            self.queued_work += job.work
+            for reach in reaches:
+                operand = by_position[reach.position]
+                accesses += ACCESS.words(
+                    operand=ctypes.addressof(operand.words),
+                    tensor=self._tensor(operand.window),
+                    writes=int(reach.writes),
+                    before=found.first * reach.step,
+                    step=reach.step,
+                    span=reach.span,
+                )
+        return {
+            **self._table("queued", jobs, QUEUED.size),
+            **self._table("accesses", accesses, ACCESS.size),
+        }
+
+    def _tensor(self, window: Window) -> int:
+        """The `TENSOR` of a window's buffer."""
+        key = id(window.buffer)
+        if key not in self._tensors:
+            self._tensors[key] = self._memory.room(len(TENSOR.names))
+        return self._tensors[key]
 
     def _pairs(self, job: Job, by_position: dict[int, Placed]) -> list[int]:
         """Operands that could share bytes with what the job writes, its first one."""
@@ -438,13 +480,15 @@ class Packing:
                 BEGIN.words(fill=self._states.view(view))
             )
             return {"kind": KINDS.index("storage_begin"), "target": ctypes.addressof(words)}
+        ((position, window),) = operands.windows
         values = (view, sentinel_bits(instruction.values[0].dtype))
         found = sentinel_plan(view)
         bound = None if found is None else found.bind(self._stream.state, values)
         if bound is None:
             return {}
         self._memory.keep(bound)
-        return {"kind": KINDS.index("compute"), "event": -1, **self._jobs(bound, ())}
+        placed = [Placed(position, self._operand(window), window)]
+        return {"kind": KINDS.index("compute"), "event": -1, **self._jobs(bound, placed)}
 
     def _learn_begin(self, index: int, region: Region) -> None:
         if index in self._begun:

@@ -9,6 +9,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from simulator.memory import LINE
 from simulator.native.text import WORD, FunctionText, Value
 
 
@@ -44,6 +45,12 @@ class Memory:
         array = (ctypes.c_int64 * max(len(values), 1))(*values)
         self._kept.append(array)
         return array
+
+    def room(self, count: int) -> int:
+        """The address of this many words, all 0, that begin with a line of cache."""
+        array = (ctypes.c_int64 * (count + LINE // WORD))()
+        self._kept.append(array)
+        return -(-ctypes.addressof(array) // LINE) * LINE
 
     def keep(self, thing: Any) -> None:
         """Keep something alive that packed words point to."""
@@ -155,3 +162,11 @@ class StructureText(FunctionText):
         """Call a function without a result at an address."""
         given = ", ".join(f"{value.type} {value.text}" for value in arguments)
         self.line(f"call void {function.text}({given})")
+
+    def fill_bytes(self, pointer: Value, value: int, count: Value) -> None:
+        """Set a range of bytes to a value, -128 to 127."""
+        function = "@llvm.memset.p0.i64"
+        self._declarations[function] = f"declare void {function}(ptr, i8, i64, i1)"
+        self.line(
+            f"call void {function}(ptr {pointer.text}, i8 {value}, i64 {count.text}, i1 false)"
+        )

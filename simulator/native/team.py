@@ -3,7 +3,7 @@
 A job whose argument words name a range of rows or columns can be done in parts, each a range of its
 own: what a part computes does not depend on the others, so that the results are the same for any
 number of threads. The threads sleep between runs; during a run they wait for parts as
-`simulator.native.loop.Worker` does.
+`simulator.native.workers.Worker` does.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from simulator.memory import LINE
 from simulator.native.library import Function, library
-from simulator.native.loop import MEMBER, MEMBER_BYTES, TEAM, Worker
 from simulator.native.plan import Job
 from simulator.native.text import WORD
+from simulator.native.workers import MEMBER, MEMBER_BYTES, TEAM, Worker
 
 LEAST_WORK = 1 << 15
 """Elements below which a job is not worth the few hundred nanoseconds of sharing it."""
-
-_LINE = 64
 
 
 def parts(job: Job, threads: int) -> list[Any]:
@@ -66,9 +65,9 @@ class Team:
         assert functions is not None
         self.process = os.getpid()
         count = threads - 1
-        room = (ctypes.c_int64 * (len(TEAM.names) + count * MEMBER_BYTES // WORD + _LINE))()
+        room = (ctypes.c_int64 * (len(TEAM.names) + count * MEMBER_BYTES // WORD + LINE))()
         # Structures begin with a line of cache.
-        self.address = -(-ctypes.addressof(room) // _LINE) * _LINE
+        self.address = -(-ctypes.addressof(room) // LINE) * LINE
         self._words = (ctypes.c_int64 * len(TEAM.names)).from_address(self.address)
         give_way = ctypes.CDLL(None).sched_yield
         team = TEAM.words(

@@ -1,0 +1,356 @@
+"""The queue of a native program: jobs that run together, one strip of partitions after another.
+
+A job is local if a partition's row of it touches nothing but what belongs to that partition, or
+rows of HBM. Local jobs need not run at once: they are queued, and when something must see their
+results, or the queue is full, the first strip of partitions goes through all of them, then the next
+strip. So the rows of a strip stay in the cache from one job to the next, and threads, each with
+partitions of its own, meet once a queue and not once a job. In every partition the order stays that
+of the instructions; rows of HBM that belong to other partitions are looked after by
+`QueueText.add`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+from simulator.native.operands import OPERAND
+from simulator.native.structure import Memory, Record, Structure, StructureText
+from simulator.native.text import WORD, Value
+from simulator.native.workers import run_parts
+
+MOST_JOBS = 256
+"""How many jobs a queue holds."""
+
+MOST_WORDS = 64
+"""Argument words that a job may have to be queued."""
+
+STRIP_BYTES = 1 << 20
+"""What a strip may touch on chip, so that it stays in a second-level cache."""
+
+LEAST_WORK = 1 << 16
+"""Elements below which a queue is not worth the time of sharing it."""
+
+QUEUE = Structure(
+    *("run", "team", "parts", "parts_count", "entries", "count", "copies", "epoch"),
+    *("row_bytes", "most_row_bytes", "strip_bytes", "work", "least_work", "first", "last"),
+)
+"""`run` is the address of a `Strips` function, `parts` that of the addresses of `STRIPS` words, one
+for each thread. `entries` are `count` of `ENTRY`; `copies` is memory for words of each. `epoch` is
+raised when the queue has been run. In sum the queued jobs touch `row_bytes` of a partition, but
+there are only `most_row_bytes`, and a strip may touch `strip_bytes`; they compute `work` elements,
+of partitions `first` to `last`; threads share no less than `least_work`."""
+
+ENTRY = Structure("job", "words")
+
+STRIPS = Structure("queue", "first", "last", "strip", "scratch")
+"""What a thread runs: all jobs of a queue for these partitions, `strip` of them at a time;
+`scratch` is room for words."""
+
+QUEUED = Structure(
+    *("function", "words", "words_count", "length", "steps", "steps_count"),
+    *("first", "count", "row_bytes", "work"),
+)
+"""A job for partitions from `first` on, `count` of them: word `length` says how many, and `steps`
+say how far pointers move from one to the next."""
+
+STEP = Structure("word", "bytes")
+
+ACCESS = Structure("operand", "tensor", "writes", "before", "step", "span")
+"""An operand in HBM of jobs that are queued: row p, of `span` bytes, is `step` bytes behind row
+p-1, and row 0 would be `before` bytes ahead of the operand."""
+
+TENSOR = Structure(
+    *("epoch", "step", "frame"),
+    *("now_reads", "now_reads_end", "now_writes", "now_writes_end"),
+    *("reads", "reads_end", "writes", "writes_end"),
+)
+"""What the queued jobs of `epoch` do with a tensor of HBM, as ranges of bytes. A frame is the bytes
+from `frame * step` on, `step` of them for each partition: accesses within one and the same frame
+meet only within a partition. `now_` is what was done within the latest frame (`step` 0: none),
+the others what was done before."""
+
+RANGES = ("now_reads", "now_writes", "reads", "writes")
+
+FARTHEST = 1 << 62
+
+
+def new_queue(memory: Memory, run: int, most_row_bytes: int, threads: int) -> Any:
+    """An empty `QUEUE` for this many threads, whose `Strips` function is at `run`. All cores
+    together have `most_row_bytes` on chip in a partition."""
+    parts = [memory.room(len(STRIPS.names)) for _ in range(threads)]
+    queue = memory.words(
+        QUEUE.words(
+            run=run,
+            parts=memory.table(parts),
+            parts_count=threads,
+            entries=memory.room(MOST_JOBS * len(ENTRY.names)),
+            copies=memory.room(MOST_JOBS * MOST_WORDS),
+            epoch=1,
+            most_row_bytes=most_row_bytes,
+            strip_bytes=STRIP_BYTES,
+            least_work=LEAST_WORK,
+            first=FARTHEST,
+        )
+    )
+    for place in parts:
+        words = STRIPS.words(queue=ctypes.addressof(queue), scratch=memory.room(MOST_WORDS))
+        (ctypes.c_int64 * len(words)).from_address(place)[:] = list[Any](words)
+    return queue
+
+
+class QueueText:
+    """Writes into `f` what fills the queue of a program and what empties it, by a call of `Flush`
+    at `flush`."""
+
+    def __init__(self, f: StructureText, queue: Value, flush: Value) -> None:
+        self.f = f
+        self.queue = Record(f, QUEUE, queue)
+        self._flush = flush
+
+    def flush(self) -> None:
+        """Run what is queued."""
+        f = self.f
+        some = f.compare("icmp ne", self.queue.get("count"), f.integer(0))
+        f.when(some, lambda: f.call_address(self._flush, self.queue.pointer))
+
+    def add(self, record: Record) -> None:
+        """Queue the local jobs of a record; before that run the queue if it is too full, or has
+        accesses of HBM that must come before the record's."""
+        f, queue = self.f, self.queue
+        total = f.binary("add", queue.get("count"), record.get("queued_count"))
+        reason = f.variable()
+        full = f.compare("icmp sgt", total, f.integer(MOST_JOBS))
+        reason.set("value", f.convert("zext", full, "i64"))
+
+        def look(access: Record) -> None:
+            found = f.convert("zext", self._meets(access), "i64")
+            reason.set("value", f.binary("or", reason.get("value"), found))
+
+        record.each("accesses", ACCESS, look)
+        must = f.compare("icmp ne", reason.get("value"), f.integer(0))
+        f.when(must, self.flush)
+        record.each("accesses", ACCESS, self._note)
+        moving = f.compare("icmp ne", record.get("moving_count"), f.integer(0))
+        record.each("queued", QUEUED, lambda job: self._push(job, moving))
+
+    def _push(self, job: Record, moving: Value) -> None:
+        f, queue = self.f, self.queue
+        count, words = queue.get("count"), f.variable()
+        words.set("value", job.get("words"))
+
+        def copied() -> None:
+            """Registers may have moved it before it runs."""
+            place = f.element_at(queue.get("copies", "ptr"), count, MOST_WORDS * WORD)
+            size = f.binary("mul", job.get("words_count"), f.integer(WORD))
+            f.copy_bytes(place, job.get("words", "ptr"), size)
+            f.store(place, words.pointer)
+
+        f.when(moving, copied)
+        entry = Record(f, ENTRY, f.element_at(queue.get("entries", "ptr"), count, ENTRY.size))
+        f.store(job.pointer, entry.pointer)
+        entry.set("words", words.get("value"))
+        queue.set("count", f.binary("add", count, f.integer(1)))
+        queue.add("row_bytes", job.get("row_bytes"))
+        queue.add("work", job.get("work"))
+        first = job.get("first")
+        last = f.binary("add", first, job.get("count"))
+        queue.set("first", f.intrinsic("smin", queue.get("first"), first))
+        queue.set("last", f.intrinsic("smax", queue.get("last"), last))
+
+    # HBM
+
+    def _range(self, access: Record) -> tuple[Value, Value]:
+        operand = Record(self.f, OPERAND, access.get("operand", "ptr"))
+        offset = operand.get("offset")
+        low, high = (self.f.binary("add", offset, operand.get(end)) for end in ("low", "high"))
+        return low, high
+
+    def _frame(self, access: Record) -> tuple[Value, Value]:
+        """Number and step of the frame in which an access is; the step is 0 if there is none."""
+        f = self.f
+        low, _ = self._range(access)
+        start, step = f.binary("sub", low, access.get("before")), access.get("step")
+        # There may be fewer rows in front of the first one than it says.
+        lift = f.binary("mul", step, f.integer(1 << 20))
+        number = f.binary("sdiv", f.binary("add", start, lift), step)
+        column = f.binary("srem", f.binary("add", start, lift), step)
+        end = f.binary("add", column, access.get("span"))
+        fits = f.compare("icmp sle", end, step)
+        return number, f.select(fits, step, f.integer(0))
+
+    def _same_frame(self, tensor: Record, number: Value, step: Value) -> Value:
+        f = self.f
+        same = f.compare("icmp eq", tensor.get("frame"), number)
+        same = f.binary("and", same, f.compare("icmp eq", tensor.get("step"), step))
+        return f.binary("and", same, f.compare("icmp ne", step, f.integer(0)))
+
+    def _overlaps(self, tensor: Record, name: str, low: Value, high: Value) -> Value:
+        f = self.f
+        before = f.compare("icmp slt", low, tensor.get(f"{name}_end"))
+        behind = f.compare("icmp slt", tensor.get(name), high)
+        return f.binary("and", before, behind)
+
+    def _meets(self, access: Record) -> Value:
+        """Whether an access, and what is queued, may touch the same bytes by different partitions,
+        and one of the two writes."""
+        f = self.f
+        tensor = Record(f, TENSOR, access.get("tensor", "ptr"))
+        low, high = self._range(access)
+        other = f.binary("xor", self._same_frame(tensor, *self._frame(access)), f.constant("i1", 1))
+        writes = f.compare("icmp ne", access.get("writes"), f.integer(0))
+        now = self._overlaps(tensor, "now_reads", low, high)
+        now = f.binary("and", now, writes)
+        now = f.binary("or", now, self._overlaps(tensor, "now_writes", low, high))
+        older = f.binary("and", self._overlaps(tensor, "reads", low, high), writes)
+        older = f.binary("or", older, self._overlaps(tensor, "writes", low, high))
+        found = f.binary("or", older, f.binary("and", now, other))
+        current = f.compare("icmp eq", tensor.get("epoch"), self.queue.get("epoch"))
+        return f.binary("and", found, current)
+
+    def _note(self, access: Record) -> None:
+        """Add an access to what is queued."""
+        f = self.f
+        tensor = Record(f, TENSOR, access.get("tensor", "ptr"))
+        epoch = self.queue.get("epoch")
+        number, step = self._frame(access)
+
+        def nothing(names: tuple[str, ...]) -> None:
+            for name in names:
+                tensor.set(name, f.integer(FARTHEST))
+                tensor.set(f"{name}_end", f.integer(-FARTHEST))
+
+        def begin() -> None:
+            nothing(RANGES)
+            tensor.set("epoch", epoch)
+            tensor.set("step", f.integer(0))
+
+        def leave() -> None:
+            """What was done within the latest frame was done before."""
+            for name in ("reads", "writes"):
+                low, high = f"now_{name}", f"now_{name}_end"
+                self._extend(tensor, name, tensor.get(low), tensor.get(high))
+            nothing(RANGES[:2])
+            tensor.set("step", step)
+            tensor.set("frame", number)
+
+        f.when(f.compare("icmp ne", tensor.get("epoch"), epoch), begin)
+        same = self._same_frame(tensor, number, step)
+        f.when(f.binary("xor", same, f.constant("i1", 1)), leave)
+        writes = f.compare("icmp ne", access.get("writes"), f.integer(0))
+        reads = f.binary("xor", writes, f.constant("i1", 1))
+        low, high = self._range(access)
+        f.when(writes, lambda: self._extend(tensor, "now_writes", low, high))
+        f.when(reads, lambda: self._extend(tensor, "now_reads", low, high))
+
+    def _extend(self, tensor: Record, name: str, low: Value, high: Value) -> None:
+        f = self.f
+        tensor.set(name, f.intrinsic("smin", tensor.get(name), low))
+        tensor.set(f"{name}_end", f.intrinsic("smax", tensor.get(f"{name}_end"), high))
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """Runs what is in a `QUEUE`, whose address is the argument."""
+
+    def text(self, name: str) -> str:
+        f = StructureText(name)
+        queue = Record(f, QUEUE, f.words)
+        first, one = queue.get("first"), f.integer(1)
+        span = f.binary("sub", queue.get("last"), first)
+        # Strips of nearly the same size.
+        touched = f.intrinsic("smin", queue.get("row_bytes"), queue.get("most_row_bytes"))
+        most = f.binary("sdiv", queue.get("strip_bytes"), f.intrinsic("smax", touched, one))
+        most = f.intrinsic("smax", most, one)
+        threads = queue.get("parts_count")
+        shared = f.compare("icmp ne", queue.get("team"), f.integer(0))
+        enough = f.compare("icmp sge", queue.get("work"), queue.get("least_work"))
+        shared = f.binary(
+            "and", f.binary("and", shared, enough), f.compare("icmp sge", span, threads)
+        )
+        count = f.select(shared, threads, one)
+        parts = queue.get("parts", "ptr")
+
+        def begin(number: Value) -> Value:
+            return f.binary("add", first, f.binary("sdiv", f.binary("mul", span, number), count))
+
+        def part(number: Value) -> None:
+            words = Record(f, STRIPS, f.load(f.element_at(parts, number, WORD), "ptr"))
+            low, high = begin(number), begin(f.binary("add", number, one))
+            rows = f.binary("sub", high, low)
+            times = _up(f, rows, most)
+            words.set("first", low)
+            words.set("last", high)
+            words.set("strip", f.intrinsic("smax", _up(f, rows, times), one))
+
+        f.loop(f.integer(0), count, 1, part)
+        run_parts(f, queue.get("team", "ptr"), queue.get("run", "ptr"), parts, count)
+        for name_, value in (("count", 0), ("row_bytes", 0), ("work", 0), ("last", 0)):
+            queue.set(name_, f.integer(value))
+        queue.set("first", f.integer(FARTHEST))
+        queue.add("epoch", one)
+        return f.text()
+
+
+def _up(f: StructureText, left: Value, right: Value) -> Value:
+    """left / right, rounded up."""
+    total = f.binary("add", left, f.binary("sub", right, f.integer(1)))
+    return f.binary("sdiv", total, right)
+
+
+@dataclass(frozen=True, slots=True)
+class Strips:
+    """Runs all jobs of a queue for the partitions of a `STRIPS`, whose address is the argument."""
+
+    def text(self, name: str) -> str:
+        f = StructureText(name)
+        part = Record(f, STRIPS, f.words)
+        queue = Record(f, QUEUE, part.get("queue", "ptr"))
+        entries, count, zero = queue.get("entries", "ptr"), queue.get("count"), f.integer(0)
+        first, last, strip = (part.get(member) for member in ("first", "last", "strip"))
+        scratch = part.get("scratch", "ptr")
+
+        def one_strip(number: Value) -> None:
+            low = f.binary("add", first, f.binary("mul", number, strip))
+            high = f.intrinsic("smin", f.binary("add", low, strip), last)
+
+            def run(index: Value) -> None:
+                entry = Record(f, ENTRY, f.element_at(entries, index, ENTRY.size))
+                _run(f, entry, low, high, scratch)
+
+            f.loop(zero, count, 1, run)
+
+        strips = _up(f, f.binary("sub", last, first), strip)
+        f.loop(zero, strips, 1, one_strip)
+        return f.text()
+
+
+def _run(f: StructureText, entry: Record, low: Value, high: Value, scratch: Value) -> None:
+    """Run a queued job for those of its partitions that are between two."""
+    job = Record(f, QUEUED, entry.get("job", "ptr"))
+    words, own = entry.get("words", "ptr"), job.get("first")
+    begin = f.intrinsic("smax", low, own)
+    end = f.intrinsic("smin", high, f.binary("add", own, job.get("count")))
+    rows = f.binary("sub", end, begin)
+    whole, part, some, after = (f.label(label) for label in ("whole", "part", "some", "on"))
+    f.branch(f.compare("icmp eq", rows, job.get("count")), whole, part)
+    f.open(whole)
+    f.call_address(job.get("function", "ptr"), words)
+    f.jump(after)
+    f.open(part)
+    f.branch(f.compare("icmp sgt", rows, f.integer(0)), some, after)
+    f.open(some)
+    f.copy_bytes(scratch, words, f.binary("mul", job.get("words_count"), f.integer(WORD)))
+    f.store(rows, f.element_at(scratch, job.get("length"), WORD))
+    skipped = f.binary("sub", begin, own)
+
+    def step(each: Record) -> None:
+        place = f.element_at(scratch, each.get("word"), WORD)
+        moved = f.binary("mul", skipped, each.get("bytes"))
+        f.store(f.binary("add", f.load(place, "i64"), moved), place)
+
+    job.each("steps", STEP, step)
+    f.call_address(job.get("function", "ptr"), scratch)
+    f.jump(after)
+    f.open(after)
