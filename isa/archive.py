@@ -9,23 +9,36 @@ are ours.
     kernel_debug_info.json     source map: what an instruction's source location stands for
     constants/NNNN.bin         bytes of a constant tensor
     sgNN/def.json              core NN: engines, DMA queues, on-chip allocations
-    sgNN/<ENGINE>.json         one stream: number of instructions, file names, relocations
-    sgNN/<ENGINE>.bin          its instruction slots (`isa.encoding`)
-    sgNN/<ENGINE>.operands.bin its operand table (`isa.operand_table`)
+    sgNN/<ENGINE>.json         one stream: how often its templates come, and where (`isa.reroll`)
+    sgNN/<ENGINE>.bin          the instruction slots of its templates (`isa.encoding`)
+    sgNN/<ENGINE>.operands.bin their operand table (`isa.operand_table`)
 
-JSON is written with sorted keys and without spaces; no file depends on time, user or machine.
+What an unrolled loop repeats is written once: streams re-rolled, and allocations as rows of their
+numbered names and offsets (`isa.rolled.Rows`). JSON is written with sorted keys and without spaces;
+no file depends on time, user or machine.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import re
 import tarfile
-from collections.abc import Mapping
-from dataclasses import astuple, dataclass, fields
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, fields, replace
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
-from isa.encoding import EncodedStream, Symbols, decode_stream, encode_stream, table_digest
+from isa.encoding import (
+    AMOUNT_LIMIT,
+    MALFORMED,
+    SEMAPHORES,
+    EncodedStream,
+    Symbols,
+    decode_stream,
+    encode_stream,
+    table_digest,
+)
 from isa.enums import Engine
 from isa.errors import NeuronError
 from isa.operand_table import Relocation
@@ -38,6 +51,10 @@ from isa.program import (
     StorageRecord,
     TensorDeclaration,
 )
+from isa.spec import Instruction
+
+if TYPE_CHECKING:
+    from isa.reroll import RolledStream
 
 Files = dict[str, bytes]
 
@@ -126,21 +143,87 @@ def _add_core(files: Files, folder: str, core: CoreProgram) -> None:
     definition = {
         "dma_queue": [{"name": q.name, "owner": q.engine.name} for q in core.queues],
         "engines": [engine.name for engine in core.streams],
-        "storages": [astuple(storage) for storage in core.storages],
+        "storages": _write_storages(core.storages),
     }
     files[f"{folder}def.json"] = _json(definition)
     for engine, instructions in core.streams.items():
         if engine not in ENGINE_FILES:
             raise NeuronError("not-encodable", f"{engine.name} runs no stream of its own")
         name = f"{folder}{ENGINE_FILES[engine]}"
-        stream = encode_stream(instructions, engine)
+        rolled, stream = _encode(instructions, engine)
         description = {
-            "instructions": stream.count,
+            "instructions": len(instructions),
             "relocations": [astuple(relocation) for relocation in stream.relocations],
+            "semaphores": rolled.semaphores,
+            "templates": stream.count,
+            "uses": rolled.uses.as_json(),
         }
         files[f"{name}.json"] = _json(description)
         files[f"{name}.bin"] = stream.slots
         files[f"{name}.operands.bin"] = stream.operands
+
+
+def _encode(
+    instructions: Sequence[Instruction], engine: Engine
+) -> tuple[RolledStream, EncodedStream]:
+    """A stream re-rolled, and its templates in binary."""
+    from isa.reroll import reroll
+
+    try:
+        rolled = reroll(instructions)
+        return rolled, encode_stream(rolled.templates, engine, len(instructions))
+    except MALFORMED:
+        encode_stream(instructions, engine)  # names the instruction and the field
+        raise
+
+
+_NUMBERED = re.compile(r"(.*?)(0|[1-9][0-9]{0,15})?", re.DOTALL)
+"""A name and the number at its end."""
+
+
+def _write_storages(storages: Sequence[StorageRecord]) -> list[Any]:
+    """The different records without number and offset, and the rows of these two."""
+    from isa.rolled import roll_rows
+
+    records: dict[Any, int] = {}
+    order = []
+    numbers: list[list[tuple[int, int]]] = []
+    for storage in storages:
+        parts = _NUMBERED.fullmatch(storage.name)
+        assert parts is not None, "every name is one with or without a number"
+        stem, number = parts.groups()
+        record = stem, *_STORAGE(storage)
+        key = records.setdefault(record, len(records))
+        if key == len(numbers):
+            numbers.append([])
+        order.append(key)
+        numbers[key].append((-1 if number is None else int(number), storage.offset))
+    return [list(records), roll_rows(order, numbers).as_json()]
+
+
+_STORAGE_FIELDS = [
+    field.name for field in fields(StorageRecord) if field.name not in ("name", "offset")
+]
+_STORAGE = attrgetter(*_STORAGE_FIELDS)
+
+
+def _read_storages(value: Any) -> list[StorageRecord]:
+    from isa.rolled import expand_rows, rows_from_json
+
+    rows, uses = value
+    records = []
+    for stem, *values in rows:
+        if len(values) != len(_STORAGE_FIELDS):
+            raise ValueError(f"StorageRecord with {len(values)} values")
+        record = StorageRecord(name=_text(stem), offset=0, **dict(zip(_STORAGE_FIELDS, values)))
+        record.shape = tuple(record.shape)
+        records.append(record)
+    found = []
+    for key, (number, offset) in expand_rows(rows_from_json(uses)):
+        record = records[key]
+        name = record.name if number < 0 else f"{record.name}{number}"
+        found.append(replace(record, name=name, offset=offset))
+    return found
 
 
 def read_files(files: Files) -> Contents:
@@ -210,30 +293,48 @@ def _read_tensor(
 
 
 def _read_core(files: Files, folder: str, symbols: Symbols) -> CoreProgram:
+    from isa.reroll import RolledStream, expand
+    from isa.rolled import rows_from_json
+
     definition = json.loads(files.pop(f"{folder}def.json"))
     streams = {}
     for name in definition["engines"]:
         engine = _ENGINES[name]
         file = f"{folder}{ENGINE_FILES[engine]}"
         description = json.loads(files.pop(f"{file}.json"))
+        length = _number(description["instructions"])
         stream = EncodedStream(
-            description["instructions"],
+            description["templates"],
             files.pop(f"{file}.bin"),
             files.pop(f"{file}.operands.bin"),
             tuple(Relocation(*row) for row in description["relocations"]),
         )
-        streams[engine] = decode_stream(stream, engine, symbols)
+        rolled = RolledStream(
+            decode_stream(stream, engine, symbols, length),
+            [
+                (_read_pairs(waits), _read_pairs(updates))
+                for waits, updates in description["semaphores"]
+            ],
+            rows_from_json(description["uses"]),
+        )
+        streams[engine] = expand(rolled)
+        if len(streams[engine]) != length:
+            raise ValueError(f"{len(streams[engine])} instructions, {length} announced")
     return CoreProgram(
         streams,
         [Queue(_text(row["name"]), _ENGINES[row["owner"]]) for row in definition["dma_queue"]],
-        [_read_storage(row) for row in definition["storages"]],
+        _read_storages(definition["storages"]),
     )
 
 
-def _read_storage(row: list[Any]) -> StorageRecord:
-    record = StorageRecord(*_row(row, StorageRecord))
-    record.shape = tuple(record.shape)
-    return record
+def _read_pairs(rows: Any) -> tuple[tuple[int, int], ...]:
+    """Semaphores with their amounts."""
+    pairs = []
+    for semaphore, amount in rows:
+        if not (0 <= _number(semaphore) < SEMAPHORES and 0 <= _number(amount) < AMOUNT_LIMIT):
+            raise ValueError(f"semaphore {semaphore}, amount {amount}")
+        pairs.append((semaphore, amount))
+    return tuple(pairs)
 
 
 def _row(row: list[Any], record: type) -> list[Any]:

@@ -28,7 +28,7 @@ from isa.encoding import MALFORMED, table_digest
 from isa.errors import NeuronError
 from isa.program import Program
 
-FORMAT = 2
+FORMAT = 3
 """Version of the file layout. The instruction tables have a digest of their own beside it."""
 
 OPEN_ENCODING = 1 << 63

@@ -41,7 +41,7 @@ SLOT = 64
 """Bytes of an instruction slot."""
 
 SEMAPHORES = 256
-_AMOUNT_LIMIT = 1 << 24
+AMOUNT_LIMIT = 1 << 24
 _HEADER = Struct("<HBBBBHi")
 _LENGTHS = Struct("<3I")
 _ENGINES = {engine.value: engine for engine in Engine}
@@ -106,8 +106,11 @@ def decode(data: bytes, symbols: Symbols = _NO_SYMBOLS) -> Instruction:
     return _decode_all(stream, symbols)[0]
 
 
-def encode_stream(instructions: Sequence[Instruction], engine: Engine) -> EncodedStream:
-    """The stream of one engine in binary.
+def encode_stream(
+    instructions: Sequence[Instruction], engine: Engine, length: int | None = None
+) -> EncodedStream:
+    """The stream of one engine in binary. `length` is that of the stream where `instructions` are
+    its templates only (`isa.reroll`).
 
     Raises NeuronError not-encodable, also for an instruction of another engine and for a branch
     out of the stream.
@@ -120,36 +123,40 @@ def encode_stream(instructions: Sequence[Instruction], engine: Engine) -> Encode
                 f"belongs to {instruction.engine.name}",
             )
     stream = _encode_all(instructions)
-    if problem := _bad_target(instructions):
+    if problem := _bad_target(instructions, length):
         raise NeuronError("not-encodable", problem)
     return stream
 
 
 def decode_stream(
-    stream: EncodedStream, engine: Engine, symbols: Symbols = _NO_SYMBOLS
+    stream: EncodedStream,
+    engine: Engine,
+    symbols: Symbols = _NO_SYMBOLS,
+    length: int | None = None,
 ) -> list[Instruction]:
     """The instructions of one engine's stream; equal operands are one object.
 
-    `symbols` maps names to the launch symbols that relocations use. Raises NeuronError
-    container-corrupt.
+    `symbols` maps names to the launch symbols that relocations use; `length` is as in
+    `encode_stream`. Raises NeuronError container-corrupt.
     """
     instructions = _decode_all(stream, symbols)
     if any(instruction.engine is not engine for instruction in instructions):
         raise _corrupt(ValueError(f"an instruction of another engine than {engine.name}"))
-    if problem := _bad_target(instructions):
+    if problem := _bad_target(instructions, length):
         raise _corrupt(ValueError(problem))
     return instructions
 
 
-def _bad_target(instructions: Sequence[Instruction]) -> str | None:
+def _bad_target(instructions: Sequence[Instruction], length: int | None) -> str | None:
     """The first branch that leaves the stream, in words. The end of the stream is a target."""
+    end = len(instructions) if length is None else length
     for position, instruction in enumerate(instructions):
         row: RowClass = instruction.row
         target = layout(row).target
-        if target is not None and not 0 <= instruction.values[target] <= len(instructions):
+        if target is not None and not 0 <= instruction.values[target] <= end:
             return (
                 f"instruction {position}, {row.name}: target "
-                f"{instruction.values[target]} in a stream of {len(instructions)}"
+                f"{instruction.values[target]} in a stream of {end}"
             )
     return None
 
@@ -277,7 +284,7 @@ def _field_names(row: type[MachineInstruction]) -> list[list[str]]:
 
 @lru_cache(4096)
 def _semaphore_word(semaphore: int, amount: int) -> int:
-    if not (0 <= semaphore < SEMAPHORES and 0 <= amount < _AMOUNT_LIMIT):
+    if not (0 <= semaphore < SEMAPHORES and 0 <= amount < AMOUNT_LIMIT):
         raise ValueError(f"semaphore {semaphore}, amount {amount}")
     return semaphore | amount << 8
 

@@ -19,6 +19,7 @@ import nki.isa as nisa
 import nki.language as nl
 from isa.alu import ACTIVATIONS, ALU
 from isa.binding import bind
+from isa.container import read, write
 from isa.enums import Engine, Memory, ReduceCommand
 from isa.fields import REQUIRED, Kind, Operand
 from isa.operations import OPERATIONS
@@ -248,3 +249,4 @@ def test_random_kernels_agree_in_all_modes(program, seed):
         for index, (one, other) in enumerate(zip(outputs["device"], outputs[mode])):
             np.testing.assert_array_equal(bits(one), bits(other), err_msg=f"tile {index}, {mode}")
     assert check(bind(compiled.program, {})) == []
+    assert read(write(compiled.program)) == compiled.program
