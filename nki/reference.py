@@ -147,13 +147,12 @@ def plain_copy(storage: Storage) -> np.ndarray[Any, Any]:
 
 def check_output(shadow: Shadow, storage: Storage) -> None:
     """Raise uninitialised-output or output-not-written unless all of it holds data."""
-    first = shadow.findings[0].location if shadow.findings else None
     shadow.check_output(
         storage.buffer,
         storage.tensor.name,
         DTYPES[storage.tensor.dtype].size,
-        locations.resolve(first),
-        locations.resolve(storage.tensor.location),
+        locations.resolve,
+        storage.tensor.location,
     )
 
 

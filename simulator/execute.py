@@ -285,17 +285,14 @@ class LoadedProgram:
     def _check_outputs(self) -> None:
         if self.shadow is None:
             return
-        location = None
-        if self.shadow.findings:
-            location = self._location(self.shadow.findings[0].location)
         for index, tensor in enumerate(self.program.tensors):
             if tensor.role in _RETURNED or index in self.program.results:
                 self.shadow.check_output(
                     self.device.tensors[index],
                     tensor.name,
                     DTYPES[tensor.dtype].size,
-                    location,
-                    self._location(tensor.location),
+                    self._location,
+                    tensor.location,
                 )
 
 

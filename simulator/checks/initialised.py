@@ -2,12 +2,14 @@
 
 `Shadow` mirrors the memories that an executor registers and follows each instruction: what it reads
 uninitialised becomes a finding, what it writes becomes as good as what it read. A finding is
-harmless until it reaches an output: then `check_output` raises.
+harmless until it reaches an output: then `check_output` raises. It does not reach it through a
+product with zero, as long as it stands for a finite number: then `check_output` warns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +48,11 @@ class Finding:
     elements: int
 
 
+class UninitialisedZeroWarning(RuntimeWarning):
+    """Uninitialised elements are multiplied by zero: the product is zero for every finite number
+    that the memory may hold, but not for infinity or NaN."""
+
+
 class Shadow:
     """Marks of all memories of a device, and of the engine state of its cores.
 
@@ -57,6 +64,7 @@ class Shadow:
         self.states = States()
         self.spaces: dict[int, Space] = {}
         self.findings: list[Finding] = []
+        self.times_zero: Finding | None = None
         self.stationary: dict[tuple[int, int, int], Array] = {}
         self.accumulators: dict[tuple[int, Engine], Array] = {}
         self.generators: dict[tuple[int, Engine], Array] = {}
@@ -65,6 +73,7 @@ class Shadow:
     def reset(self) -> None:
         """Forget findings and engine state; spaces are reset by whoever owns their buffers."""
         self.findings = []
+        self.times_zero = None
         self.stationary.clear()
         self.accumulators.clear()
         self.generators.clear()
@@ -129,6 +138,11 @@ class Shadow:
             missing = mask.size - int(np.count_nonzero(mask))
             self.findings.append(Finding(use.location, use.row.name, operand.name, missing))
 
+    def found_times_zero(self, use: Use, operand: str, elements: int) -> None:
+        """Record uninitialised elements that do not reach a result, as they are multiplied by 0."""
+        if self.times_zero is None:
+            self.times_zero = Finding(use.location, use.row.name, operand, elements)
+
     def accumulator_marks(self, state: Any, count: int) -> Array:
         """Which of the accumulate registers are initialised that an instruction on `count`
         partitions uses: those of the state's engine, from the state's start partition."""
@@ -140,14 +154,22 @@ class Shadow:
         return marks[state.start_partition : state.start_partition + count]
 
     def check_output(
-        self, buffer: Array, name: str, itemsize: int, location: Any = None, made: Any = None
+        self,
+        buffer: Array,
+        name: str,
+        itemsize: int,
+        locate: Callable[[Any], Any],
+        made: Any = None,
     ) -> None:
         """Raise NeuronError unless every element of an output tensor is initialised.
 
         uninitialised-output: some were written with uninitialised data; output-not-written: some
-        were never written. The error's kernel line is `location`, that of the first finding, or
-        `made`, the line that made the tensor.
+        were never written. `locate` gives the place in the kernel of a finding's location: the
+        error's is that of the first finding, or that of `made`, where the tensor was made.
+
+        Warns UninitialisedZeroWarning, once a run, of what was multiplied by zero.
         """
+        self._warn(locate)
         region = self.spaces[id(buffer)].whole
         assert region is not None, "outputs are tensors, not arenas"
         region.settle()
@@ -158,7 +180,7 @@ class Shadow:
             raise NeuronError(
                 "output-not-written",
                 f"Output {name}: none of its {total} elements was written.",
-                location=made,
+                location=locate(made),
             )
         marks = region.bytes().reshape(total, itemsize)
         tainted = (marks == TAINTED).any(axis=1)
@@ -169,14 +191,28 @@ class Shadow:
                 f"Output {name}: {int(np.count_nonzero(missing))} of its {total} elements were "
                 f"never written, the first of them element {int(np.argmax(missing))} in row-major "
                 "order.",
-                location=made,
+                location=locate(made),
             )
         raise NeuronError(
             "uninitialised-output",
             f"Output {name}: {int(np.count_nonzero(tainted))} of its {total} elements depend on "
             f"uninitialised data, the first of them element {int(np.argmax(tainted))} in "
             f"row-major order.{self._first_read()}",
-            location=location or made,
+            location=(locate(self.findings[0].location) if self.findings else None) or locate(made),
+        )
+
+    def _warn(self, locate: Callable[[Any], Any]) -> None:
+        found, self.times_zero = self.times_zero, None
+        if found is None:
+            return
+        place = locate(found.location)
+        warnings.warn_explicit(
+            f"{found.row} takes {found.elements} uninitialised elements of its operand "
+            f"{found.operand} times zero: that is zero only where the memory does not happen to "
+            "hold NaN. Clear it first, with nisa.memset.",
+            UninitialisedZeroWarning,
+            place.file if place else "<kernel>",
+            place.line if place else 0,
         )
 
     def _first_read(self) -> str:

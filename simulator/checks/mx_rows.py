@@ -1,5 +1,9 @@
 """How initialisation marks pass through microscaled (MX) tensors: a group is as good as all of its
-elements, and of scale tiles only the rows that belong to groups count."""
+elements, and of scale tiles only the rows that belong to groups count.
+
+Uninitialised packed elements stand for finite numbers, as integers do, so that their products with
+zero are zero: public kernels pad one operand of a contraction with zeros and the other not at all.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,12 @@ from isa.machine import mx
 from isa.machine.mx import GROUP_PARTITIONS
 from simulator.checks.marks import Tracked
 from simulator.checks.propagation import Mask, Use, both, load_marks, multiply_marks, propagates
-from simulator.packed import scale_rows
+from simulator.packed import dequantized, scale_rows
 
 Array = np.ndarray[Any, Any]
+
+LANES = 4
+"""Values of a packed element."""
 
 
 @propagates(mx.QuantizeMx)
@@ -62,5 +69,47 @@ def _load(use: Use) -> None:
 
 @propagates(mx.MultiplyMovingMx)
 def _multiply(use: Use) -> None:
+    dst, accumulate, row = use.operand(0), use.values[3], use.values[4]
     streamed = _scaled(use, use.operand(1), use.operand(2))
-    multiply_marks(use, streamed, use.values[3], use.values[4], 0)
+    stationary = use.shadow.stationary.get((use.state.number, row, 0))
+    tile = use.state.stationary.get((row, 0))
+    if tile is None or (streamed is None and stationary is None):
+        multiply_marks(use, streamed, accumulate, row, 0)
+        return
+    held = use.read(dst) if accumulate else None
+    left = _Factor(tile.tile, stationary, "stationary")
+    right = _Factor(dequantized(use.operand(1).view, use.operand(2).view), streamed, "moving")
+    mask = left.clean_with(right) & right.clean_with(left).T
+    for factor, axis in ((left, 1), (right, 0)):
+        count = factor.uninitialised(np.logical_or.reduce(mask, axis=axis))
+        if count:
+            use.shadow.found_times_zero(use, factor.operand, count)
+    dst.write(both(mask.reshape(dst.view.shape), held))
+
+
+class _Factor:
+    """One operand of a contraction: its values [4 P, n], and which packed elements [P, n] are
+    initialised (None: all)."""
+
+    __slots__ = ("known", "nonzero", "operand", "unusable")
+
+    def __init__(self, values: Array, known: Mask, operand: str) -> None:
+        lanes = values.reshape(-1, LANES, values.shape[1])
+        self.operand = operand
+        self.known = known
+        self.nonzero = (lanes != 0).any(axis=1)
+        if known is not None:
+            self.nonzero |= ~known
+            self.unusable = ~known & ~np.isfinite(lanes).all(axis=1)
+
+    def clean_with(self, other: _Factor) -> Array:
+        """Which results [n, columns of `other`] nothing uninitialised here reaches: what is
+        uninitialised is finite, and meets initialised zeros."""
+        if self.known is None:
+            return np.ones((self.nonzero.shape[1], other.nonzero.shape[1]), np.bool_)
+        reached = (~self.known).T.astype(np.float32) @ other.nonzero.astype(np.float32)
+        return (reached == 0) & ~np.logical_or.reduce(self.unusable, axis=0)[:, None]
+
+    def uninitialised(self, columns: Array) -> int:
+        """How many elements of these columns are uninitialised."""
+        return 0 if self.known is None else int(np.count_nonzero(~self.known[:, columns]))

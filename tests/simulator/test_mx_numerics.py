@@ -15,6 +15,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 from isa.dtypes import DTYPES
+from simulator.checks.initialised import UninitialisedZeroWarning
 
 F16, U8 = np.dtype(np.float16), np.dtype(np.uint8)
 LANES = {
@@ -401,3 +402,61 @@ def test_modes_of_the_array_take_turns(mode):
         found = nki.simulate(kernel, mode=mode, backend=backend)(a, pairs, identity, b)
         for actual, wanted in zip(found, expected):
             same(actual, wanted)
+
+
+@pytest.mark.parametrize("mode", ["device", "reference", "eager"])
+@pytest.mark.parametrize("moving", [False, True])
+@pytest.mark.parametrize("rows, factor", [(40, 0), (40, 1), (32, 0)])
+def test_uninitialised_elements_times_zero(mode, moving, rows, factor):
+    """Padding that the other operand multiplies by zero does not reach the result, but there is a
+    warning; what is multiplied by another number does. `rows` of the 64 are written."""
+
+    @nki.jit
+    def kernel(a, b, b_scale):
+        data, scale = sbuf((64, 8), nl.float8_e4m3fn_x4), sbuf((64, 8), nl.uint8)
+        nisa.dma_copy(dst=data[:rows], src=a.view(nl.float8_e4m3fn_x4))
+        for start, count in ((0, 4), (32, (rows - 32) // 8)):
+            if count:
+                nisa.memset(dst=scale[start : start + count], value=127)
+        other, other_scale = load(b).view(nl.float4_e2m1fn_x4), load(b_scale)
+        product = nl.ndarray((8, 8), dtype=nl.float32, buffer=nl.psum)
+        if moving:
+            nisa.nc_matmul_mx(product, other, data, other_scale, scale)
+        else:
+            nisa.nc_matmul_mx(product, data, other, scale, other_scale)
+        result = sbuf((8, 8), nl.float32)
+        nisa.tensor_copy(dst=result, src=product)
+        return store(result)
+
+    a = np.full((rows, 8), 0x38, np.uint32)  # 1, 0, 0, 0
+    b = np.full((64, 8), 0x0002 * factor, np.uint16)  # 1, 0, 0, 0, or nothing but zeros
+    b[:rows] = 0x0002
+    codes = np.full((64, 8), 127, np.uint8)
+    if factor:
+        with pytest.raises(nki.NeuronError, match=r"operand (moving|src)") as caught:
+            nki.simulate(kernel, mode=mode)(a, b, codes)
+        assert caught.value.code == "uninitialised-output"
+        return
+    with pytest.warns(UninitialisedZeroWarning, match=f"{(64 - rows) * 8} .*times zero"):
+        found = nki.simulate(kernel, mode=mode)(a, b, codes)
+    same(found, np.full((8, 8), rows, np.float32))
+
+
+def test_uninitialised_values_that_are_not_finite_times_zero():
+    """Quantised from uninitialised bfloat16, NaN, a group stays NaN when it is multiplied by 0."""
+
+    @nki.jit
+    def kernel(a, b, b_scale):
+        source = sbuf((64, 8), nl.bfloat16)
+        nisa.dma_copy(dst=source[:56], src=a)
+        data, scale = sbuf((64, 2), nl.float8_e4m3fn_x4), sbuf((64, 2), nl.uint8)
+        nisa.quantize_mx(dst=data, src=source, dst_scale=scale)
+        product = nl.ndarray((2, 2), dtype=nl.float32, buffer=nl.psum)
+        nisa.nc_matmul_mx(product, data, load(b).view(nl.float4_e2m1fn_x4), scale, load(b_scale))
+        result = sbuf((2, 2), nl.float32)
+        nisa.tensor_copy(dst=result, src=product)
+        return store(result)
+
+    a, b, codes = np.ones((56, 8), BF16), np.zeros((64, 2), np.uint16), np.zeros((64, 2), np.uint8)
+    with pytest.raises(nki.NeuronError, match="4 elements depend on uninitialised"):
+        nki.simulate(kernel)(a, b, codes)
