@@ -1,4 +1,4 @@
-"""Paths that several tests need (kernels of the tutorials and of the tests), and an option."""
+"""Paths that several tests need (kernels of the tutorials and of the tests), and options."""
 
 import sys
 from pathlib import Path
@@ -8,7 +8,11 @@ from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
-sys.path[:0] = [str(ROOT / "tutorials"), str(ROOT / "tests" / "nki")]
+sys.path[:0] = [
+    str(ROOT / "tutorials"),
+    str(ROOT / "tests" / "nki"),
+    str(ROOT / "tests" / "kernels"),
+]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -22,6 +26,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="run every conformance test, not only the quick ones",
     )
+    from checkouts import REPOSITORIES
+
+    for repository in REPOSITORIES:
+        help = f"a checkout of {repository.name}, whose kernels tests/kernels runs"
+        parser.addoption(repository.option, type=Path, metavar="PATH", help=help)
 
 
 # The default tier gives the same verdict every time, on machines of any speed; `search` looks for

@@ -52,6 +52,23 @@ class ShapeViews(Access):
     first: int
     indirect_dim: int | None
 
+    @property
+    def address(self) -> tuple[int, int] | None:
+        """The (start partition, byte offset in the partition) that `nl.ndarray` was given for the
+        storage, else None: places are chosen later.
+
+        Source: SDK nki/library/kernel-utils/allocator.rst.
+
+        >>> import numpy as np, nki, nki.language as nl
+        >>> @nki.jit
+        ... def kernel(a):
+        ...     tile = nl.ndarray((128, 4), dtype=nl.float32, buffer=nl.sbuf, address=(0, 64))
+        ...     print(tile.address, tile[:, 1:2].address, nl.load(a).address)
+        >>> kernel(np.zeros((2, 3), np.float32))
+        (0, 64) (0, 64) None
+        """
+        return self.storage.address
+
     def permute(self, dims: Sequence[int]) -> Self:
         """Dimensions in another order; dimension 0 stays first on chip and for row gathers.
 

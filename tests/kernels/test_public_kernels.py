@@ -1,0 +1,138 @@
+"""Kernels of public repositories, unmodified, against NumPy formulas, in every mode.
+
+Each test needs the checkout that its option names (CONTRIBUTING.md); without it it is skipped.
+"""
+
+import re
+
+import inference_cases
+import nki_samples_cases
+import nkipy_cases
+import numpy as np
+import pytest
+import sdk_cases
+from checkouts import REPOSITORIES, Checkout
+from kernel_case import MODES, check
+
+import nki
+
+pytestmark = pytest.mark.filterwarnings("ignore::nki.superseded.MigrationWarning")
+
+SUITES = {
+    "--nki-samples": nki_samples_cases,
+    "--neuron-sdk": sdk_cases,
+    "--neuronx-distributed-inference": inference_cases,
+    "--nkipy": nkipy_cases,
+}
+
+
+@pytest.fixture(scope="session")
+def checkouts(request):
+    """The checkout of an option, or a skip that says which option."""
+    known = {}
+
+    def checkout(option):
+        repository = next(r for r in REPOSITORIES if r.option == option)
+        path = request.config.getoption(option)
+        if path is None:
+            pytest.skip(f"needs {option}=PATH, a checkout of {repository.name}")
+        return known.setdefault(option, Checkout(repository, path))
+
+    return checkout
+
+
+@pytest.mark.parametrize(
+    ("option", "case"),
+    [(option, case) for option, suite in SUITES.items() for case in suite.CASES],
+    ids=str,
+)
+def test_a_kernel_computes_its_formula(option, case, checkouts, tmp_path, monkeypatch):
+    checkout = checkouts(option)
+    if case.needs:
+        monkeypatch.syspath_prepend(checkouts(case.needs).packages)
+    for name, value in case.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", case.target)
+    kernel = nki.jit(checkout.kernel(case.path, case.kernel, tmp_path))
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", case.target)
+    kernel = kernel[case.cores] if case.cores > 1 else kernel
+    inputs = case.inputs(np.random.default_rng(0))
+    expected = case.expected(*inputs, **case.named)
+    first = None
+    for mode in MODES:
+        outputs = outputs_of(case, nki.simulate(kernel, mode=mode), inputs)
+        check(outputs, expected, case.tolerance)
+        first = first or outputs
+        for have, want in zip(outputs, first, strict=True):
+            np.testing.assert_array_equal(have, want)  # all modes give the same bits
+
+
+def outputs_of(case, run, inputs):
+    """What a call on copies of the inputs returns, or writes."""
+    inputs = [x.copy() if isinstance(x, np.ndarray) else x for x in inputs]
+    if case.by_name:
+        result = run(**dict(zip(case.by_name, inputs, strict=True)), **case.named)
+    else:
+        result = run(*inputs, **case.named)
+    if not case.returns:
+        assert result is None
+        result = inputs[-1]
+    return result if isinstance(result, tuple) else (result,)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("refusal", sdk_cases.REFUSALS, ids=str)
+def test_a_kernel_that_shows_a_mistake_is_refused(refusal, mode, checkouts, tmp_path):
+    function = checkouts("--neuron-sdk").kernel(refusal.path, refusal.kernel, tmp_path)
+    inputs = [np.zeros(shape, np.float32) for shape in refusal.shapes]
+    with pytest.raises(refusal.error, match=refusal.message):
+        nki.simulate(nki.jit(function), mode=mode)(*inputs)
+
+
+@pytest.mark.parametrize("name", ["kernel_without_sbm", "kernel_with_sbm"])
+def test_addresses_of_an_allocator(name, checkouts, tmp_path, monkeypatch, capsys):
+    """The page tells the addresses that its kernel prints; the heap is at the end of SBUF."""
+    monkeypatch.syspath_prepend(checkouts("--nki-library").packages)
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
+    page = "nki/library/kernel-utils/allocator.rst"
+    kernel = checkouts("--neuron-sdk").kernel(page, name, tmp_path)
+    nki.simulate(kernel)(*2 * [np.zeros((1, 1), np.float32)])
+    printed = [line for line in capsys.readouterr().out.splitlines() if ".address" in line]
+    heap = nki.language.tile_size.sbuf_fmax_bytes - 512
+    offsets = {"weights": heap, "buf1": 0, "buf2": 1024, "buf3": 1536, "buf4": 1024}
+    assert printed == [f"{buffer}.address = (0, {offset})" for buffer, offset in offsets.items()]
+
+
+@pytest.mark.parametrize("option", SUITES)
+def test_no_kernel_is_left_out_in_silence(option, checkouts):
+    """Every kernel of a checkout has a test or a reason, and every test and reason a kernel.
+
+    Files with the same content count as one.
+    """
+    suite, sources = SUITES[option], checkouts(option).sources
+    named = {(case.path, case.kernel) for case in (*suite.CASES, *suite.OTHERS)}
+    assert not named & suite.LEFT_OUT.keys()
+    stated = named | suite.LEFT_OUT.keys()
+    tested = {sources[path].text for path, _ in stated if path in sources}
+    found = {
+        (path, kernel)
+        for path, source in sources.items()
+        for kernel in source.kernels
+        if source.text not in tested or any(path == known for known, _ in stated)
+    }
+    assert sorted(found - stated) == []
+    assert sorted(stated - found) == []
+
+
+def test_first_generation_kernels_name_what_replaces_their_api(checkouts):
+    """The import of every old file of nki-samples is refused with the way out."""
+    root = checkouts("--nki-samples").root
+    old = 0
+    for path in sorted(root.rglob("*.py")):
+        for line in path.read_text().splitlines():
+            if re.match(r"(import|from) neuronxcc(\.nki| import nki)", line):
+                old += 1
+                with pytest.raises(ModuleNotFoundError, match="Write `import nki`") as caught:
+                    exec(line, {})
+                assert "nki migrate" in str(caught.value)
+    assert old > 20
