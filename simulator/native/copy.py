@@ -11,6 +11,7 @@ import numpy as np
 
 from isa.enums import Engine
 from isa.machine import dma, elementwise, vector
+from simulator.memory import LINE
 from simulator.native.elementwise import converting, map_plan, number, tile, unsigned
 from simulator.native.layout import Dim, Space, dims, space
 from simulator.native.nest import Nest
@@ -27,17 +28,39 @@ SIDE = 16
 
 @dataclass(frozen=True, slots=True)
 class CopyRows:
-    """Rows of adjacent elements of `size` bytes, each copied as one range of bytes."""
+    """Rows of adjacent elements of `size` bytes, each copied as one range of bytes; `past_caches`
+    where nobody reads them soon."""
 
     size: int
     rank: int
+    past_caches: bool = False
 
     def text(self, name: str) -> str:
         f = FunctionText(name)
         nest = Nest(f, 2, self.rank)
         count = f.binary("mul", nest.counts[-1], f.integer(self.size))
-        nest.rows(lambda pointers: f.copy_bytes(pointers[0], pointers[1], count))
+        copy = partial(_copy_past_caches, f) if self.past_caches else f.copy_bytes
+        nest.rows(lambda pointers: copy(pointers[0], pointers[1], count))
         return f.text()
+
+
+def _copy_past_caches(f: FunctionText, target: Value, source: Value, count: Value) -> None:
+    """As `copy_bytes`: whole lines of cache of the target by themselves, the rest around them."""
+    line, zero = f.integer(LINE), f.integer(0)
+    address = f.convert("ptrtoint", target, "i64")
+    head = f.binary("and", f.binary("sub", zero, address), f.integer(LINE - 1))
+    head = f.intrinsic("smin", head, count)
+    f.copy_bytes(target, source, head)
+    lines = f.binary("sdiv", f.binary("sub", count, head), line)
+    first, begin = f.offset(target, head), f.offset(source, head)
+
+    def one(index: Value) -> None:
+        value = f.load(f.element_at(begin, index, LINE), "i32", LINE // 4)
+        f.store_past_caches(value, f.element_at(first, index, LINE), LINE)
+
+    f.loop(zero, lines, 1, one)
+    done = f.binary("add", head, f.binary("mul", lines, line))
+    f.copy_bytes(f.offset(target, done), f.offset(source, done), f.binary("sub", count, done))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,17 +166,22 @@ def bits_plan(
     nest = ranked(found)
     if nest is None:
         return None
-    function = compiled(kernel(size, len(nest.counts)))
+    rank = len(nest.counts)
+    function = compiled(kernel(size, rank))
     if function is None:
         return None
+    past_caches = None
+    if kernel is CopyRows:
+        past_caches = partial(compiled, CopyRows(size, rank, past_caches=True))
     return Plan(
         function,
         [dst, source],
         positions,
         nest_words(nest),
         same_order=same_orders(nest, (size, size)),
-        divisions=nest_divisions(nest, len(nest.counts)),
+        divisions=nest_divisions(nest, rank),
         work=dst.size,
+        past_caches=past_caches,
     )
 
 

@@ -70,7 +70,8 @@ class Job(NamedTuple):
     the one that is written; the others must be apart from it, or where `same` says so (one flag for
     each of them) may be the same bytes. `divisions`: ways to divide it, the best first; `work`:
     about how many elements it computes. `by_row`: what it computes for a unit of a division depends
-    on that unit of its operands alone.
+    on that unit of its operands alone. `past_caches` gives a function that does the same for
+    results which are not read soon; another thread may read them behind a fence.
     """
 
     function: Function
@@ -80,13 +81,19 @@ class Job(NamedTuple):
     divisions: tuple[Division, ...] = ()
     work: int = 0
     by_row: bool = False
+    past_caches: Callable[[], Function | None] | None = None
 
     @property
     def address(self) -> int:
         """Where the code of the function is."""
-        place = ctypes.cast(self.function, ctypes.c_void_p).value  # type: ignore[arg-type]
-        assert place is not None
-        return place
+        return address_of(self.function)
+
+
+def address_of(function: Function) -> int:
+    """Where the code of a function is."""
+    place = ctypes.cast(function, ctypes.c_void_p).value  # type: ignore[arg-type]
+    assert place is not None
+    return place
 
 
 class Bound:
@@ -110,8 +117,8 @@ class Plan:
     `words` are all argument words, pointers and numbers being 0; the first ones are the pointers
     of the operands at `positions` among the instruction's values. `numbers` are (word, position,
     function from the value to its word). The first operand is the one that is written; each of the
-    others must be apart from it, or be the same bytes in the same order. `divisions` and `work`: as
-    of `Job`.
+    others must be apart from it, or be the same bytes in the same order. `divisions`, `work` and
+    `past_caches`: as of `Job`.
     """
 
     __slots__ = (
@@ -122,6 +129,7 @@ class Plan:
         "divisions",
         "function",
         "numbers",
+        "past_caches",
         "positions",
         "result",
         "work",
@@ -138,8 +146,10 @@ class Plan:
         result: Any = None,
         divisions: Sequence[Division] = (),
         work: int = 0,
+        past_caches: Callable[[], Function | None] | None = None,
     ) -> None:
         self.function = function
+        self.past_caches = past_caches
         self.divisions = tuple(divisions)
         self.work = work
         self.positions = tuple(positions)
@@ -172,7 +182,16 @@ class Plan:
         for slot, position, pack in self.numbers:
             words[slot] = pack(values[position])
         slots = tuple(enumerate(self.positions))
-        job = Job(self.function, words, slots, self._apart, self.divisions, self.work, by_row=True)
+        job = Job(
+            self.function,
+            words,
+            slots,
+            self._apart,
+            self.divisions,
+            self.work,
+            by_row=True,
+            past_caches=self.past_caches,
+        )
         return Bound([job])
 
 

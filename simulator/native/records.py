@@ -22,7 +22,7 @@ from isa.spec import Instruction
 from simulator import native
 from simulator.checks.marks import Region, Space, States, Tracked, covers
 from simulator.native.copy import sentinel_plan
-from simulator.native.local import Local, local
+from simulator.native.local import Local, Reach, local
 from simulator.native.loop import (
     AMOUNT,
     BEGIN,
@@ -35,7 +35,7 @@ from simulator.native.loop import (
     RIVAL,
 )
 from simulator.native.operands import OPERAND, PAIR, PATCH, REFERENCE, TERM
-from simulator.native.plan import Bound, Job
+from simulator.native.plan import Bound, Job, address_of
 from simulator.native.strips import ACCESS, QUEUED, STEP, TENSOR
 from simulator.native.structure import Memory
 from simulator.native.team import parts
@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from simulator.prepare import Preparation
 
 _ANYWHERE = 1 << 62
+
+PAST_CACHES = 1 << 22
+"""Bytes of a tensor in HBM that is larger than what caches keep for long."""
 
 _REGION, _LOWEST, _HIGHEST, _FULL, _SPACE, _BOX = (
     OPERAND.indices[name]
@@ -295,7 +298,7 @@ class Packing:
         for job, division, row_bytes, reaches in found.jobs:
             steps = [w for slot, step in division.steps for w in STEP.words(word=slot, bytes=step)]
             jobs += QUEUED.words(
-                function=job.address,
+                function=self._function(job, reaches, by_position),
                 words=ctypes.addressof(job.words),
                 words_count=len(job.words),
                 length=division.length,
@@ -320,6 +323,16 @@ class Packing:
             **self._table("queued", jobs, QUEUED.size),
             **self._table("accesses", accesses, ACCESS.size),
         }
+
+    def _function(self, job: Job, reaches: Sequence[Reach], by_position: dict[int, Placed]) -> int:
+        """The address of what a queued job calls. A tensor that is written and fits in no cache
+        would only take the room of what is used next."""
+        if job.past_caches is not None:
+            for reach in reaches:
+                if reach.writes and by_position[reach.position].window.buffer.size >= PAST_CACHES:
+                    function = job.past_caches()
+                    return job.address if function is None else address_of(function)
+        return job.address
 
     def _tensor(self, window: Window) -> int:
         """The `TENSOR` of a window's buffer."""

@@ -26,7 +26,7 @@ MOST_JOBS = 256
 MOST_WORDS = 64
 """Argument words that a job may have to be queued."""
 
-STRIP_BYTES = 1 << 20
+STRIP_BYTES = 1 << 19
 """What a strip may touch on chip, so that it stays in a second-level cache."""
 
 LEAST_WORK = 1 << 16
@@ -323,6 +323,7 @@ class Strips:
 
         strips = _up(f, f.binary("sub", last, first), strip)
         f.loop(zero, strips, 1, one_strip)
+        f.fence()
         return f.text()
 
 

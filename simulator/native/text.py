@@ -196,6 +196,18 @@ class FunctionText:
     def store(self, value: Value, pointer: Value) -> None:
         self._lines.append(f"  store {value.type} {value.text}, ptr {pointer.text}, align 1")
 
+    def store_past_caches(self, value: Value, pointer: Value, align: int) -> None:
+        """Store what is not read soon where it takes no room in the caches. Other threads see it
+        for certain behind a `fence` of this one."""
+        self._declarations["!0"] = "!0 = !{i32 1}"
+        self._lines.append(
+            f"  store {value.type} {value.text}, ptr {pointer.text}, align {align}, !nontemporal !0"
+        )
+
+    def fence(self) -> None:
+        """All stores so far come before what follows."""
+        self._lines.append("  fence seq_cst")
+
     def load_apart(self, pointer: Value, stride: Value, element: str, width: int) -> Value:
         """A vector of elements that are `stride` bytes apart."""
         result = Value("poison", element, width)

@@ -15,7 +15,7 @@ from isa.machine import accumulate, control, elementwise, vector
 from isa.program import Program
 from simulator.execute import LoadedProgram
 from simulator.native import program as native_program
-from simulator.native import strips
+from simulator.native import records, strips
 from simulator.native.library import library
 
 Array = np.ndarray[Any, Any]
@@ -167,3 +167,28 @@ def test_a_queue_that_is_full_runs() -> None:
     program = b.finish()
     assert queues_of(program, []) == 3
     assert (LoadedProgram(program).run([]).outputs[0] == count).all()
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32"])
+def test_tensors_that_fit_in_no_cache_are_written_past_it(
+    dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "PAST_CACHES", 1)
+    monkeypatch.setattr(strips, "LEAST_WORK", 1)
+    monkeypatch.setattr(native_program, "busy", lambda threads: False)
+    b = Builder()
+    a = b.tensor("a", dtype, (8, 700), "input")
+    out = b.tensor("out", dtype, (8, 700), "inout")
+    data = np.random.default_rng(3).integers(0, 100, (8, 700)).astype(dtype)
+    expected = np.zeros_like(data)
+    # Rows of less than a line of cache, of a few lines, and that begin anywhere in a line.
+    for first, width in ((0, 9), (10, 64), (75, 257), (333, 350), (690, 10)):
+        rows = ((700, 8), (1, width))
+        tile = sbuf(dtype, 1024, 8, width)
+        b.begin(E.vector, tile)
+        b.dma(E.vector, tile, hbm(a, dtype, rows, first))
+        b.dma(E.vector, hbm(out, dtype, rows, first), tile)
+        expected[:, first : first + width] = data[:, first : first + width]
+    loaded = LoadedProgram(b.finish(), threads=2)
+    (_, after) = loaded.run([data, np.zeros_like(data)]).inputs_after
+    np.testing.assert_array_equal(after, expected)
