@@ -3,7 +3,8 @@
 Run: python benchmarks/native_kernels.py [matmul] [convert] [move] [levels]
 
 Times are medians of interleaved repeats, in CPU time of the thread, so that a busy machine disturbs
-them little. Peaks are what a loop of independent multiply-adds in registers reaches in this run.
+them little. Peaks are what a loop of independent multiply-adds in registers reaches in this run;
+the limit of a dtype that pairs hold is the higher one.
 NumPy multiplies by BLAS on one thread and converts with ml_dtypes where it has no dtype of its own.
 """
 
@@ -20,7 +21,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -34,11 +34,11 @@ from isa.machine.elementwise import TensorCopy
 from isa.machine.tensor import LoadStationary, MultiplyMoving, TransposeStationary
 from simulator.kernels import fixed
 from simulator.machine import Arena, LoadedTiles
-from simulator.native.gemm import Multiply, dot_of_pairs
-from simulator.native.gemm_image import Load, fits_pairs
+from simulator.native.gemm import Multiply
+from simulator.native.gemm_image import Image, Load, fits_pairs
 from simulator.native.library import Library, host_levels, library
 from simulator.native.matmul import HeldTile, block_for
-from simulator.native.text import FunctionText
+from simulator.native.rates import multiply_adds
 from simulator.views import bits, dtype_name, strided
 
 Array = np.ndarray[Any, Any]
@@ -46,43 +46,13 @@ Arm = Callable[[], Any]
 
 P = 128
 PARTITION_BYTES = 192 * 1024
-SUMS = 24
-
-
-@dataclass(frozen=True)
-class Peak:
-    """Independent multiply-adds of registers: the words are a count, and room for the sums."""
-
-    width: int
-    dot: bool
-
-    def text(self, name: str) -> str:
-        f = FunctionText(name)
-        pairs = f.load(f.words, "i32", self.width)
-        factor = f.convert("bitcast", pairs, "float")
-
-        def step(_: Any, *sums: Any) -> list[Any]:
-            if self.dot:
-                return [dot_of_pairs(f, pairs, pairs, value) for value in sums]
-            return [f.intrinsic("fma", factor, factor, value) for value in sums]
-
-        start = [f.constant("float", 0.0, self.width)] * SUMS
-        sums = f.loop(f.integer(0), f.word(0), 1, step, start)
-        for index, value in enumerate(sums):
-            f.store(value, f.offset(f.words, f.integer(64 * (index + 1))))
-        return f.text()
 
 
 def peak(dot: bool) -> float:
     """GF/s of multiply-adds."""
     functions = library()
     assert functions is not None
-    width = 16 if functions.level.wide_registers else 8
-    function = functions.function(Peak(width, dot))
-    count = 20000
-    words = (ctypes.c_int64 * (8 * (SUMS + 1)))(count)
-    seconds = medians({"peak": lambda: function(words)}, 40)["peak"]
-    return count * SUMS * width * 2 * (1 + dot) / seconds / 1e9
+    return 2 * multiply_adds(functions, dot, steps=20000, trials=40) / 1e9
 
 
 def medians(arms: dict[str, Arm], repeats: int = 25) -> dict[str, float]:
@@ -158,7 +128,7 @@ def matmul() -> None:
             )
             work = 2 * P * P * columns / 1e9
             speed = work / t["multiply"]
-            limit = peaks[has_dot and dtype not in ("float32", "float16")]
+            limit = peaks[False] if dtype in ("float32", "float16") else max(peaks.values())
             print(
                 f"{dtype:28}{columns:5}{t['multiply'] * 1e6:8.1f}{speed:8.1f}{speed / limit:9.2f}"
                 f"{work / t['numpy']:8.1f}{t['numpy'] / t['multiply']:7.2f}"
@@ -245,16 +215,18 @@ def move() -> None:
 def levels() -> None:
     print(f"{'[128,128].T @ [128,512], GF/s':32}{'float32':>9}{'bfloat16':>9}")
     for level in host_levels():
-        functions, block = Library(level=level), block_for(level)
+        functions, block = Library(level=level), block_for(level, level.bf16_dot)
         speeds = []
         for dtype in ("float32", "bfloat16"):
             a, b = random_tile(dtype, P, P), random_tile(dtype, P, 512)
             dst = on_chip("float32", P, 512)
             held = HeldTile()
-            load = functions.function(Load(dtype, block.dot and fits_pairs(dtype)))
+            maker = functions.function(Image(dtype, block.dot and fits_pairs(dtype)))
             multiply = functions.function(Multiply(dtype, "float32", False, block))
-            words = held.image, held.copy, a.ctypes.data, P, P, a.strides[0]
-            load((ctypes.c_int64 * 6)(*words))
+            words = held.load_words((P, P), dtype, maker)
+            words[2], words[5] = a.ctypes.data, a.strides[0]
+            functions.function(Load())(words)
+            maker((ctypes.c_int64 * 2)(held.image, held.copy))
             words = dst.ctypes.data, b.ctypes.data, held.image, P, P, 512
             arguments = (ctypes.c_int64 * 8)(*words, dst.strides[0], b.strides[0])
             seconds = medians({"multiply": partial(multiply, arguments)})["multiply"]

@@ -126,9 +126,10 @@ class _Multiplication:
         f, block = self.f, self.block
         size = block.vectors * block.width
         if not self.pairs:
-            end = f.binary("sub", self.columns, f.binary("urem", self.columns, f.integer(size)))
-            f.loop(self.zero, end, size, partial(self._by_fma, vectors=block.vectors))
-            f.loop(end, self.columns, block.width, partial(self._by_fma, vectors=1))
+            first = self.zero
+            for vectors in range(block.vectors, 1, -1):
+                first = self._whole_strips(first, vectors)
+            f.loop(first, self.columns, block.width, partial(self._by_fma, vectors=1))
             return
 
         def strip(first: Value) -> None:
@@ -148,6 +149,15 @@ class _Multiplication:
             f.when(left, lambda: self._by_fma(first, 1))
 
         f.loop(self.zero, self.columns, size, strip)
+
+    def _whole_strips(self, first: Value, vectors: int) -> Value:
+        """The results of as many strips of that many vectors as there are columns for, by FMA; the
+        first column that is left."""
+        f, size = self.f, vectors * self.block.width
+        left = f.binary("sub", self.columns, first)
+        end = f.binary("sub", self.columns, f.binary("urem", left, f.integer(size)))
+        f.loop(first, end, size, partial(self._by_fma, vectors=vectors))
+        return end
 
     def _by_pairs(self, first: Value, vectors: int) -> None:
         """The results of a strip from column `first` on, where the rule holds; says if it does.
@@ -186,12 +196,16 @@ class _Multiplication:
     def _pack(self, first: Value, vectors: int, pairs: bool) -> None:
         f, width = self.f, self.block.width
         origin = f.element_at(self.moving, first, DTYPES[self.kernel.moving].size)
-        packing = Packing(f, self.kernel.moving, pairs, self.depth, origin, self.along)
         pitch = 4 * vectors * width
-        mask = self._mask(first, vectors)
-        for v in range(vectors):
-            column = f.integer(v * width)
-            packing.columns(column, width, f.element_at(self.strip, column, 4), pitch, mask)
+
+        def keep(line: Value, values: Sequence[Value]) -> Sequence[Value]:
+            place = f.element_at(self.strip, line, pitch)
+            for v, value in enumerate(values):
+                f.store(value, f.offset(place, f.integer(4 * v * width)))
+            return ()
+
+        packing = Packing(f, self.kernel.moving, pairs, width, vectors)
+        packing.rows(self.depth, origin, self.along, keep, self._mask(first, vectors))
 
     def _mask(self, first: Value, vectors: int) -> Value | None:
         """The columns that there are of a strip of one vector; those of wider ones are there."""

@@ -1,19 +1,21 @@
 """Tiles of the PE array as the inner loops of products read them: images, and strips.
 
 A loaded tile is kept as its *image*: a header and panels, which are groups of columns in the order
-in which the inner loop takes them. Elements are fp32 (*wide*), or *pairs*: two rows k and k + 1 of
+in which the inner loop takes them. Panels are made when something multiplies by the tile: one that
+is only transposed needs none. Elements are fp32 (*wide*), or *pairs*: two rows k and k + 1 of
 elements that bfloat16 holds exactly, the first row in the upper half of 32 bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 
 from isa.dtypes import DTYPES, DTypeKind
 from simulator.native import ports
+from simulator.native.structure import StructureText
 from simulator.native.text import WORD, FunctionText, Value
 
 HEADER = 64
@@ -26,7 +28,8 @@ class Word(IntEnum):
     `pairs`: whether its panels are pairs; `smallest`: their smallest non-zero magnitude, as
     `smallest_magnitude` gives it. `depth`, `columns`, `dtype`: of the tile, with the dtype's code;
     a depth of 0 says that there is none. `loads`: how often a tile was loaded. `refused`: an
-    instruction found another tile than it takes.
+    instruction found another tile than it takes. `maker`: the address of what makes the panels, 0
+    if they are made.
     """
 
     pairs = 0
@@ -36,6 +39,7 @@ class Word(IntEnum):
     dtype = 4
     loads = 5
     refused = 6
+    maker = 7
 
 
 GROUP = 8
@@ -143,155 +147,176 @@ def first_lanes(f: FunctionText, count: Value, width: int) -> Value:
     return f.compare("icmp slt", numbers, f.splat(f.convert("trunc", count, "i32"), width))
 
 
+@dataclass(frozen=True, slots=True)
 class Packing:
-    """Emits the packing of rows of memory, `along` bytes apart, into lines of 32-bit elements."""
+    """Emits the packing of rows of memory into lines of `vectors` vectors of 32-bit elements."""
 
-    def __init__(
-        self, f: FunctionText, dtype: str, pairs: bool, depth: Value, source: Value, along: Value
-    ) -> None:
-        self.f = f
-        self.dtype = dtype
-        self.pairs = pairs
-        self.depth = depth
-        self.source = source
-        self.along = along
+    f: FunctionText
+    dtype: str
+    pairs: bool
+    width: int
+    vectors: int = 1
 
-    def columns(
-        self, column: Value, width: int, target: Value, pitch: int, mask: Value | None = None
-    ) -> None:
-        """Pack `width` adjacent elements from `column` on of all rows; lines `pitch` bytes apart.
+    def rows(
+        self,
+        depth: Value,
+        source: Value,
+        along: Value,
+        keep: Callable[..., Sequence[Value]],
+        mask: Value | None = None,
+        carried: Sequence[Value] = (),
+    ) -> list[Value]:
+        """Pack the elements at the beginning of `depth` rows, `along` bytes apart: for each line
+        `carried = keep(line, vectors, *carried)`; the last carried.
 
-        A row without a partner makes pairs with zeros; so do columns outside the mask.
+        A row without a partner makes pairs with zeros; so do columns outside the mask, which is for
+        one vector.
         """
         f = self.f
         size, lane = DTYPES[self.dtype].size, f"i{DTYPES[self.dtype].bits}"
-        origin = f.element_at(self.source, column, size)
 
-        def row(k: Value) -> Value:
-            place = f.offset(origin, f.binary("mul", k, self.along))
+        def row(k: Value) -> list[Value]:
+            line = f.offset(source, f.binary("mul", k, along))
             if mask is not None:
-                return f.load_where(mask, place, lane)
-            return f.load(place, lane, width)
+                return [f.load_where(mask, line, lane)]
+            return [
+                f.load(f.offset(line, f.integer(v * self.width * size)), lane, self.width)
+                for v in range(self.vectors)
+            ]
 
-        def one(k: Value) -> None:
-            f.store(_widened(f, self.dtype, row(k)), f.element_at(target, k, pitch))
+        def one(k: Value, *held: Value) -> Sequence[Value]:
+            return keep(k, [_widened(f, self.dtype, stored) for stored in row(k)], *held)
 
-        def two(step: Value, alone: bool) -> None:
-            k = f.binary("shl", step, f.integer(1))
+        def two(alone: bool, line: Value, *held: Value) -> Sequence[Value]:
+            k = f.binary("shl", line, f.integer(1))
             even = row(k)
-            odd = f.like(even, 0) if alone else row(f.binary("add", k, f.integer(1)))
-            f.store(_pair(f, self.dtype, even, odd), f.element_at(target, step, pitch))
+            if alone:
+                odd = [f.like(stored, 0) for stored in even]
+            else:
+                odd = row(f.binary("add", k, f.integer(1)))
+            return keep(line, [_pair(f, self.dtype, *both) for both in zip(even, odd)], *held)
 
         zero = f.integer(0)
         if not self.pairs:
-            f.loop(zero, self.depth, 1, one)
-            return
-        whole = f.binary("lshr", self.depth, f.integer(1))
-        f.loop(zero, whole, 1, lambda step: two(step, False))
-        f.loop(whole, lines_of(f, self.depth, True), 1, lambda step: two(step, True))
+            return f.loop(zero, depth, 1, one, carried)
+        whole = f.binary("lshr", depth, f.integer(1))
+        held = f.loop(zero, whole, 1, partial(two, False), carried)
+        return f.loop(whole, lines_of(f, depth, True), 1, partial(two, True), held)
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Make the image of a tile [K, M], and a copy of the tile without gaps.
+    """Hold a tile [K, M]: a copy of it without gaps, of which the image is made when it is needed.
 
-    Words: image, copy, tile, K, M, the byte stride between rows of the tile. Elements of a row are
-    adjacent.
+    Words: image, copy, tile, K, M, the byte stride between rows of the tile, the bytes of a row,
+    the dtype's code, the address of the `Image` for the dtype. Elements of a row are adjacent.
+    """
+
+    def text(self, name: str) -> str:
+        f = FunctionText(name)
+        image, copy, tile = (f.word(index, "ptr") for index in range(3))
+        depth, columns, along, row_bytes, code, maker = (f.word(index) for index in range(3, 9))
+        whole = f.binary("and", row_bytes, f.integer(-CACHE_LINE))
+
+        def row(k: Value) -> None:
+            source = f.offset(tile, f.binary("mul", k, along))
+            target = f.offset(copy, f.binary("mul", k, row_bytes))
+            later = f.offset(source, f.binary("mul", along, f.integer(_ROWS_AHEAD)))
+
+            def line(at: Value) -> None:
+                f.prefetch(f.offset(later, at))
+                f.store(f.load(f.offset(source, at), "i8", CACHE_LINE), f.offset(target, at))
+
+            def rest() -> None:
+                left = f.binary("sub", row_bytes, whole)
+                f.prefetch(f.offset(later, whole))
+                f.copy_bytes(f.offset(target, whole), f.offset(source, whole), left)
+
+            f.loop(f.integer(0), whole, CACHE_LINE, line)
+            f.when(f.compare("icmp ne", whole, row_bytes), rest)
+
+        f.loop(f.integer(0), depth, 1, row)
+        for word, value in (
+            (Word.depth, depth),
+            (Word.columns, columns),
+            (Word.dtype, code),
+            (Word.loads, f.binary("add", header_word(f, image, Word.loads), f.integer(1))),
+            (Word.maker, maker),
+        ):
+            f.store(value, f.element_at(image, f.integer(word), WORD))
+        return f.text()
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """Make the image of the tile that is held.
+
+    Words: image, copy.
     """
 
     dtype: str
     pairs: bool
 
     def text(self, name: str) -> str:
-        return _Loading(FunctionText(name), self).text()
+        f = FunctionText(name)
+        image, copy = f.word(0, "ptr"), f.word(1, "ptr")
+        depth, columns = (header_word(f, image, word) for word in (Word.depth, Word.columns))
+        size, zero = DTYPES[self.dtype].size, f.integer(0)
+        panels, lines = f.offset(image, f.integer(HEADER)), lines_of(f, depth, self.pairs)
+        packing = Packing(f, self.dtype, self.pairs, CHUNK)
+        along = f.binary("mul", columns, f.integer(size))
 
+        def chunk(mask: Value | None, column: Value, *least: Value) -> list[Value]:
+            starts = [
+                panel_at(f, panels, lines, f.binary("add", column, f.integer(first)))
+                for first in range(0, CHUNK, GROUP)
+            ]
 
-class _Loading:
-    """The text of a `Load` while it is written: row by row, as the tile lies in memory."""
+            def keep(line: Value, values: Sequence[Value], *least: Value) -> list[Value]:
+                (value,) = values
+                for number, start in enumerate(starts):
+                    lanes = range(GROUP * number, GROUP * (number + 1))
+                    f.store(f.shuffle(value, value, lanes), f.element_at(start, line, LINE))
+                found = [magnitudes_less_one(f, value)] if least else []
+                return [f.intrinsic("umin", *both) for both in zip(least, found)]
 
-    def __init__(self, f: FunctionText, kernel: Load) -> None:
-        self.f = f
-        self.dtype = kernel.dtype
-        self.pairs = kernel.pairs
-        self.size = DTYPES[kernel.dtype].size
-        self.image, self.copy, self.source = (f.word(index, "ptr") for index in range(3))
-        self.depth, self.columns, self.along = (f.word(index) for index in range(3, 6))
-        self.row_bytes = f.binary("mul", self.columns, f.integer(self.size))
-        self.panels = f.offset(self.image, f.integer(HEADER))
-        self.lines = lines_of(f, self.depth, self.pairs)
+            source = f.element_at(copy, column, size)
+            return packing.rows(depth, source, along, keep, mask, least)
 
-    def text(self) -> str:
-        f = self.f
-        none = f.constant("i16", 0xFFFF, 2 * CHUNK)
-        (least,) = f.loop(f.integer(0), self.lines, 1, self._line, [none])
+        whole = f.binary("and", columns, f.integer(-CHUNK))
+        inside = first_lanes(f, f.binary("sub", columns, whole), CHUNK)
+        least = [f.constant("i16", 0xFFFF, 2 * CHUNK)] if self.pairs else []
+        least = f.loop(zero, whole, CHUNK, partial(chunk, None), least)
+        least = f.loop(whole, columns, CHUNK, partial(chunk, inside), least)
         for word, value in (
             (Word.pairs, f.integer(int(self.pairs))),
-            (Word.depth, self.depth),
-            (Word.columns, self.columns),
-            (Word.dtype, f.integer(DTYPES[self.dtype].code)),
-            (Word.loads, f.binary("add", header_word(f, self.image, Word.loads), f.integer(1))),
-            (Word.smallest, least_of(f, least)),
+            (Word.smallest, least_of(f, *least) if least else zero),
+            (Word.maker, zero),
         ):
-            f.store(value, f.element_at(self.image, f.integer(word), WORD))
+            f.store(value, f.element_at(image, f.integer(word), WORD))
         return f.text()
 
-    def _line(self, line: Value, least: Value) -> list[Value]:
-        """A line of all panels, from one row of the tile or two."""
-        f, zero = self.f, self.f.integer(0)
-        k = f.binary("shl", line, f.integer(1)) if self.pairs else line
-        source = f.offset(self.source, f.binary("mul", k, self.along))
-        copy = f.offset(self.copy, f.binary("mul", k, self.row_bytes))
-        rows = [(source, copy)]
-        alone = None
-        if self.pairs:
-            # A row without a partner stands in for it, and makes pairs with zeros.
-            alone = f.compare("icmp eq", f.binary("add", k, f.integer(1)), self.depth)
-            steps = (f.select(alone, zero, step) for step in (self.along, self.row_bytes))
-            rows.append((f.offset(source, next(steps)), f.offset(copy, next(steps))))
-        target = f.element_at(self.panels, line, LINE)
-        whole = f.binary("and", self.columns, f.integer(-CHUNK))
-        inside = first_lanes(f, f.binary("sub", self.columns, whole), CHUNK)
 
-        def chunk(mask: Value | None, column: Value, least: Value) -> list[Value]:
-            return [self._chunk(rows, alone, target, column, mask, least)]
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """See to it that there is an image of the tile that is held, if any.
 
-        carried = f.loop(zero, whole, CHUNK, partial(chunk, None), [least])
-        return f.loop(whole, self.columns, CHUNK, partial(chunk, inside), carried)
+    Words: image, copy.
+    """
 
-    def _chunk(
-        self,
-        rows: Sequence[tuple[Value, Value]],
-        alone: Value | None,
-        target: Value,
-        column: Value,
-        mask: Value | None,
-        least: Value,
-    ) -> Value:
-        """Some columns of a line; the smallest magnitudes so far."""
-        f = self.f
-        lane = f"i{8 * self.size}"
-        stored = []
-        for source, copy in rows:
-            place, kept = (f.element_at(row, column, self.size) for row in (source, copy))
-            later = f.binary("mul", self.along, f.integer(_ROWS_AHEAD))
-            f.prefetch(f.offset(place, later))
-            if mask is None:
-                stored.append(f.load(place, lane, CHUNK))
-                f.store(stored[-1], kept)
-            else:
-                stored.append(f.load_where(mask, place, lane))
-                f.store_where(mask, stored[-1], kept)
-        if alone is None:
-            values = _widened(f, self.dtype, stored[0])
-        else:
-            odd = f.select(f.splat(alone, CHUNK), f.like(stored[1], 0), stored[1])
-            values = _pair(f, self.dtype, stored[0], odd)
-            least = f.intrinsic("umin", least, magnitudes_less_one(f, values))
-        for first in range(0, CHUNK, GROUP):
-            part = f.shuffle(values, values, range(first, first + GROUP))
-            moved = f.binary("add", column, f.integer(first))
-            f.store(part, panel_at(f, target, self.lines, moved))
-        return least
+    def text(self, name: str) -> str:
+        f = StructureText(name)
+        image = f.word(0, "ptr")
+        maker = header_word(f, image, Word.maker)
+        held = f.compare("icmp ne", header_word(f, image, Word.depth), f.integer(0))
+        missing = f.compare("icmp ne", maker, f.integer(0))
+
+        def make() -> None:
+            place = f.load(f.element_at(image, f.integer(Word.maker), WORD), "ptr")
+            f.call_address(place, f.words)
+
+        f.when(f.binary("and", held, missing), make)
+        return f.text()
 
 
 @dataclass(frozen=True, slots=True)

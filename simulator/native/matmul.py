@@ -26,15 +26,18 @@ from simulator.native.gemm_image import (
     HEADER,
     WIDEST,
     Expect,
+    Image,
     Load,
+    Prepare,
     Word,
     fits_pairs,
     image_bytes,
 )
 from simulator.native.layout import dims, space
 from simulator.native.levels import Level
-from simulator.native.library import Function, library
+from simulator.native.library import Function, MicroKernel, library
 from simulator.native.plan import Bound, Call, Division, Job, Plan, address, words_type
+from simulator.native.rates import pairs_pay
 from simulator.native.table import compiled, plans
 from simulator.oracle.table import KERNELS
 from simulator.views import bits, dtype_name, view_dtype
@@ -47,6 +50,9 @@ Array = np.ndarray[Any, Any]
 _ELEMENT = 4
 """Bytes of the largest elements that are multiplied."""
 
+_LEAST_COLUMNS = 32
+"""Columns of a product that stay together when it is divided."""
+
 _SUMS_AS_AN_ELEMENT = 8
 """Multiply-adds that take about the time of one element of an element-wise instruction."""
 
@@ -55,20 +61,27 @@ _SUMS_AS_AN_ELEMENT = 8
 def blocking() -> Blocking | None:
     """The block of results for this CPU; None where there is no LLVM."""
     functions = library()
-    return None if functions is None else block_for(functions.level)
+    return None if functions is None else block_for(functions.level, pairs_pay(functions))
 
 
-def block_for(level: Level) -> Blocking:
-    """The block for a level: as many sums as hide the latency of FMA, and no more registers."""
+def block_for(level: Level, pairs: bool) -> Blocking:
+    """The block for a level: as many sums as hide the latency of what multiplies and adds, and no
+    more registers. `pairs`: by VDPBF16PS, where dtypes allow it."""
     if level.wide_registers:
-        return Blocking(8, 2, 16, dot=level.bf16_dot)
+        return Blocking(8, 2 if pairs else 3, 16, dot=pairs)
     if level.fused:
         return Blocking(8, 2, 4) if level.many_registers else Blocking(4, 2, 8)
     return Blocking(2, 2, 4, fused=False)
 
 
-def _loader(dtype: str, block: Blocking) -> Function:
-    function = compiled(Load(dtype, block.dot and fits_pairs(dtype)))
+def _image_maker(dtype: str, block: Blocking) -> Function:
+    """The function that makes the image of a tile."""
+    return _function(Image(dtype, block.dot and fits_pairs(dtype)))
+
+
+def _function(kernel: MicroKernel) -> Function:
+    """A micro-kernel, where there is LLVM."""
+    function = compiled(kernel)
     assert function is not None
     return function
 
@@ -80,7 +93,7 @@ class HeldTile(StationaryTile):
     addresses, `scratch` memory for operands that are not rows.
     """
 
-    __slots__ = ("_header", "_memory", "_scratch", "_widened", "copy", "image")
+    __slots__ = ("_header", "_maker", "_memory", "_scratch", "_widened", "copy", "image")
 
     def __init__(self) -> None:
         image = image_bytes(DEEPEST, WIDEST)
@@ -90,6 +103,7 @@ class HeldTile(StationaryTile):
         self._header[:] = 0
         self._widened: tuple[int, Array | None] = 0, None
         self._scratch: dict[str, Array] = {}
+        self._maker: Function | None = None
         self.image = address(self._memory)
         self.copy = self.image + image
 
@@ -134,8 +148,17 @@ class HeldTile(StationaryTile):
         source = np.ascontiguousarray(tile.tile)
         if not converting(tile.tile) or not _fits(*source.shape):
             return
-        words = (self.image, self.copy, address(source), *source.shape, source.strides[0])
-        _loader(dtype_name(tile.tile), block)(words_type(len(words))(*words))
+        self._maker = _image_maker(dtype_name(tile.tile), block)
+        words = self.load_words(source.shape, dtype_name(tile.tile), self._maker)
+        words[2], words[5] = address(source), source.strides[0]
+        _function(Load())(words)
+
+    def load_words(self, shape: tuple[int, ...], dtype: str, maker: Function) -> Any:
+        """The argument words of `Load` for what is in the memory of the copy already."""
+        depth, columns = shape
+        row = columns * DTYPES[dtype].size
+        tile = self.copy, depth, columns, row, row, DTYPES[dtype].code
+        return words_type(9)(self.image, self.copy, *tile, Job(maker, ()).address)
 
     def copy_as(self, shape: tuple[int, int], dtype: np.dtype[Any]) -> Array:
         """The memory of the copy as a tile."""
@@ -183,17 +206,14 @@ class LoadPlan:
     A source that is not rows in memory is copied first (`before`), as it is.
     """
 
-    __slots__ = ("_before", "_dtype", "_function", "_shape", "result")
+    __slots__ = ("_before", "_dtype", "_function", "_maker", "_name", "_shape", "result")
 
     def __init__(
-        self,
-        function: Function,
-        dtype: np.dtype[Any],
-        shape: tuple[int, int],
-        before: Plan | None,
+        self, source: Array, block: Blocking, shape: tuple[int, int], before: Plan | None
     ) -> None:
-        self._function = function
-        self._dtype = dtype
+        self._dtype, self._name = source.dtype, dtype_name(source)
+        self._function = _function(Load())
+        self._maker = _image_maker(self._name, block)
         self._shape = shape
         self._before = before
         self.result = None
@@ -205,13 +225,13 @@ class LoadPlan:
             return None
         held = _held(state, corner)
         copy = held.copy_as(self._shape, self._dtype)
-        words = words_type(6)(held.image, held.copy, 0, *self._shape, 0)
+        words = held.load_words(self._shape, self._name, self._maker)
+        keep = held, self._maker
         if self._before is None:
             words[2], words[5] = address(source), source.strides[0]
-            return Bound([Job(self._function, words, ((2, 0),))], held)
-        words[2], words[5] = held.copy, copy.strides[0]
+            return Bound([Job(self._function, words, ((2, 0),))], keep)
         before = _inner(self._before, state, copy, source, 1, 0)
-        return Bound([before, Job(self._function, words)], held)
+        return Bound([before, Job(self._function, words)], keep)
 
 
 def _load_plan(src: Array, depth: int) -> LoadPlan | None:
@@ -226,7 +246,7 @@ def _load_plan(src: Array, depth: int) -> LoadPlan | None:
         before = convert_plan(np.empty(shape, src.dtype), src)
         if before is None:
             return None
-    return LoadPlan(_loader(dtype_name(src), block), src.dtype, shape, before)
+    return LoadPlan(src, block, shape, before)
 
 
 @plans(tensor.LoadStationary)
@@ -261,23 +281,23 @@ class MultiplyPlan:
     """How to run a multiplication for operands of one layout.
 
     A moving tile that is not rows in memory is copied into scratch first (`before`); results that
-    are not come from scratch (`after`). `strip`: columns that are computed together.
+    are not come from scratch (`after`).
     """
 
-    __slots__ = ("_after", "_before", "_function", "_row", "_shape", "_strip", "result")
+    __slots__ = ("_after", "_before", "_function", "_prepare", "_row", "_shape", "result")
 
     def __init__(
         self,
         row: type[MachineInstruction],
+        prepare: Function,
         function: Function,
-        strip: int,
         shape: tuple[int, int],
         before: Plan | None,
         after: Plan | None,
     ) -> None:
         self._row = row
+        self._prepare = prepare
         self._function = function
-        self._strip = strip
         self._shape = shape
         self._before = before
         self._after = after
@@ -292,7 +312,7 @@ class MultiplyPlan:
         depth, rows = self._shape
         columns = moving.size // depth
         target, streamed = dst, moving
-        first: list[Job] = []
+        first = [Job(self._prepare, words_type(2)(held.image, held.copy))]
         last: list[Job] = []
         slots: list[tuple[int, int]] = []
         if self._after is None:
@@ -311,7 +331,7 @@ class MultiplyPlan:
         )
         # Each thread packs the strips of its own columns.
         sizes = target.dtype.itemsize, streamed.dtype.itemsize
-        along = Division(5, tuple(enumerate(sizes)), self._strip)
+        along = Division(5, tuple(enumerate(sizes)), _LEAST_COLUMNS)
         job = Job(
             self._function,
             words,
@@ -345,11 +365,8 @@ def _multiply_plan(
         if after is None:
             return None
     output = dtype_name(dst) if stores else "float32"
-    kernel = Multiply(dtype_name(moving), output, accumulate and stores, block)
-    function = compiled(kernel)
-    assert function is not None
-    strip = block.vectors * block.width
-    return MultiplyPlan(row, function, strip, (depth, rows), before, after)
+    function = _function(Multiply(dtype_name(moving), output, accumulate and stores, block))
+    return MultiplyPlan(row, _function(Prepare()), function, (depth, rows), before, after)
 
 
 def _rows_like(view: Array, rows: int, dtype: Any) -> Array:

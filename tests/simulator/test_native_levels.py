@@ -18,7 +18,7 @@ from simulator import native
 from simulator.kernels import fixed
 from simulator.native import matmul, table
 from simulator.native.gemm import Multiply
-from simulator.native.gemm_image import Load
+from simulator.native.gemm_image import Image
 from simulator.native.levels import Level, levels, of_host
 from simulator.native.library import Library, host_levels
 from simulator.native.object_cache import Cache
@@ -40,7 +40,7 @@ def level(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(native, "_PLANS", {})
         patch.setattr(table, "library", lambda: functions)
-        block = matmul.block_for(chosen)
+        block = matmul.block_for(chosen, chosen.bf16_dot)
         patch.setattr(matmul, "blocking", lambda: block)
         yield chosen
 
@@ -111,7 +111,7 @@ def test_levels_of_a_cpu() -> None:
     assert arm.fused and arm.many_registers and not arm.wide_registers
     other = of_host("riscv64-linux", "cpu", {}, "")
     assert not other.fused
-    blocks = [matmul.block_for(each) for each in (best, laptop, old, arm)]
+    blocks = [matmul.block_for(each, each.bf16_dot) for each in (best, laptop, old, arm)]
     assert [block.width for block in blocks] == [16, 8, 4, 4]
     assert [block.dot for block in blocks] == [True, False, False, False]
     assert [block.fused for block in blocks] == [True, True, False, True]
@@ -123,7 +123,7 @@ def test_code_is_for_the_level(tmp_path: Path) -> None:
     objects, folders = [], set()
     for chosen in (LEVELS[0], LEVELS[-1]):
         functions = Library(Cache(chosen.name, tmp_path), chosen)
-        functions.function(Load("float8_e4m3", False))
+        functions.function(Image("float8_e4m3", False))
         (path,) = (tmp_path / chosen.name).iterdir()
         objects.append(path.read_bytes())
         folders.add(Library(level=chosen).folder)
@@ -143,7 +143,7 @@ def test_code_for_arm(dtype: str) -> None:
     except RuntimeError:
         pytest.skip("this LLVM has no code generator for ARM")
     machine = target.create_target_machine(cpu="neoverse-n1", opt=2)
-    block = matmul.block_for(of_host(triple, "neoverse-n1", {}, ""))
+    block = matmul.block_for(of_host(triple, "neoverse-n1", {}, ""), False)
     module = llvm.parse_assembly(Multiply(dtype, dtype, True, block).text("multiply"))
     module.verify()
     code = machine.emit_assembly(module).splitlines()

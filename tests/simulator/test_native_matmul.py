@@ -23,7 +23,7 @@ from simulator.kernels import fixed
 from simulator.machine import StationaryTile
 from simulator.native import matmul
 from simulator.native.gemm import Blocking, Multiply
-from simulator.native.gemm_image import Load
+from simulator.native.gemm_image import Image
 from simulator.native.matmul import blocking
 from simulator.native.team import parts
 from simulator.oracle import quiet
@@ -243,7 +243,7 @@ def test_transposes_of_the_loaded_tile(result: str) -> None:
 def test_code_is_a_function_of_the_description() -> None:
     kernel = Multiply("bfloat16", "float32", True, Blocking(8, 3, 16))
     assert kernel.text("a") == kernel.text("a")
-    assert Load("bfloat16", True).text("a") != Load("bfloat16", False).text("a")
+    assert Image("bfloat16", True).text("a") != Image("bfloat16", False).text("a")
 
 
 @pytest.mark.parametrize("columns", (512, 95, 70))
@@ -257,7 +257,8 @@ def test_parts_of_a_product(columns: int) -> None:
         dst = empty("float32", 24, columns)
         values = (dst, moving, False, 0, 0)
         bound = fixed(MultiplyMoving, Engine.tensor, state, values, native=True)
-        (job,) = bound.jobs  # type: ignore[attr-defined]
+        prepare, job = bound.jobs  # type: ignore[attr-defined]
+        prepare.function(prepare.words)
         divided = parts(job._replace(work=1 << 30), threads)
         assert len(divided) in (1, threads)
         for words in divided:

@@ -13,9 +13,10 @@ from tiles import tile
 
 from isa.dtypes import DTYPES
 from simulator.native.gemm import Blocking, Multiply
-from simulator.native.gemm_image import HEADER, Load, fits_pairs, image_bytes
+from simulator.native.gemm_image import HEADER, Image, Load, Prepare, fits_pairs, image_bytes
 from simulator.native.library import Library, library
-from simulator.native.matmul import blocking
+from simulator.native.matmul import block_for, blocking
+from simulator.native.plan import Job
 from simulator.oracle import quiet
 from simulator.views import bits, dtype_name, view_dtype
 
@@ -68,10 +69,13 @@ def product(functions: Library, block: Blocking, stationary: Array, moving: Arra
     image = room.ctypes.data + -room.ctypes.data % HEADER
     copy = np.empty(stationary.shape, stationary.dtype)
     left, right = dtype_name(stationary), dtype_name(moving)
-    words = (image, copy.ctypes.data, stationary.ctypes.data, depth, rows, stationary.strides[0])
-    load = functions.function(Load(left, block.dot and fits_pairs(left)))
-    load((ctypes.c_int64 * 6)(*words))
+    maker = functions.function(Image(left, block.dot and fits_pairs(left)))
+    held = image, copy.ctypes.data
+    words = (stationary.ctypes.data, depth, rows, stationary.strides[0], rows * copy.itemsize)
+    load = functions.function(Load())
+    load((ctypes.c_int64 * 9)(*held, *words, DTYPES[left].code, Job(maker, ()).address))
     assert copy.tobytes() == np.ascontiguousarray(stationary).tobytes()
+    functions.function(Prepare())((ctypes.c_int64 * 2)(*held))
     result = np.full((rows, moving.shape[1]), 7, np.float32)
     words = (result.ctypes.data, moving.ctypes.data, image, depth, rows, moving.shape[1])
     multiply = functions.function(Multiply(right, "float32", False, block))
@@ -80,14 +84,19 @@ def product(functions: Library, block: Blocking, stationary: Array, moving: Arra
 
 
 def host() -> tuple[Library, Blocking]:
-    functions, block = library(), blocking()
-    assert functions is not None and block is not None
-    return functions, block
+    """The library, and the block for VDPBF16PS where the CPU has it, whether or not that pays."""
+    functions = library()
+    assert functions is not None
+    return functions, block_for(functions.level, functions.level.bf16_dot)
 
 
 def assert_exact(stationary: Array, moving: Array, wanted: Array | None = None) -> Array:
-    """Check the host's product, to the bit (NaN: that it is one); the product."""
-    found = product(*host(), stationary, moving)
+    """Check the host's product with and without VDPBF16PS, to the bit (NaN: that it is one); the
+    product."""
+    functions, block = host()
+    wide = product(functions, block_for(functions.level, False), stationary, moving)
+    found = product(functions, block, stationary, moving)
+    np.testing.assert_array_equal(wide.view(np.uint32), found.view(np.uint32))
     wanted = expected(stationary, moving) if wanted is None else wanted
     nan = np.isnan(wanted)
     np.testing.assert_array_equal(np.isnan(found), nan)
