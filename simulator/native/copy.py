@@ -25,6 +25,12 @@ Array = np.ndarray[Any, Any]
 SIDE = 16
 """Rows and columns of a block that is transposed in registers."""
 
+_ROWS_AHEAD = 4
+"""Rows between the one that is copied and the one that is hinted at."""
+
+_SHORT = 1024
+"""Bytes of a row from which on a copy of bytes is left to the system's routine."""
+
 
 @dataclass(frozen=True, slots=True)
 class CopyRows:
@@ -39,9 +45,40 @@ class CopyRows:
         f = FunctionText(name)
         nest = Nest(f, 2, self.rank)
         count = f.binary("mul", nest.counts[-1], f.integer(self.size))
-        copy = partial(_copy_past_caches, f) if self.past_caches else f.copy_bytes
-        nest.rows(lambda pointers: copy(pointers[0], pointers[1], count))
+        if self.past_caches:
+            nest.rows(lambda pointers: _copy_past_caches(f, *pointers, count))
+        else:
+            down = [steps[-2] for steps in nest.strides]
+            nest.rows(lambda pointers: _copy_row(f, *pointers, count, down))
         return f.text()
+
+
+def _copy_row(
+    f: FunctionText, target: Value, source: Value, count: Value, down: Sequence[Value]
+) -> None:
+    """As `copy_bytes`: a short row a line at a time, with hints at a later row, as rows lie far
+    apart in memory on chip. `down`: the bytes from row to row of both."""
+    zero = f.integer(0)
+    whole = f.binary("and", count, f.integer(-LINE))
+    is_short = f.compare("icmp ult", count, f.integer(_SHORT))
+    lines = f.select(is_short, whole, zero)
+    later = [
+        f.offset(pointer, f.binary("mul", step, f.integer(_ROWS_AHEAD)))
+        for pointer, step in zip((target, source), down)
+    ]
+
+    def line(at: Value) -> None:
+        f.prefetch(f.offset(later[0], at), write=True)
+        f.prefetch(f.offset(later[1], at))
+        f.store(f.load(f.offset(source, at), "i8", LINE), f.offset(target, at))
+
+    f.loop(zero, lines, LINE, line)
+    left = f.binary("sub", count, lines)
+
+    def rest() -> None:
+        f.copy_bytes(f.offset(target, lines), f.offset(source, lines), left)
+
+    f.when(f.compare("icmp ne", left, zero), rest)
 
 
 def _copy_past_caches(f: FunctionText, target: Value, source: Value, count: Value) -> None:
