@@ -46,10 +46,10 @@ class CopyRows:
         nest = Nest(f, 2, self.rank)
         count = f.binary("mul", nest.counts[-1], f.integer(self.size))
         if self.past_caches:
-            nest.rows(lambda pointers: _copy_past_caches(f, *pointers, count))
+            nest.rows(lambda pointers: _copy_past_caches(f, pointers[0], pointers[1], count))
         else:
             down = [steps[-2] for steps in nest.strides]
-            nest.rows(lambda pointers: _copy_row(f, *pointers, count, down))
+            nest.rows(lambda pointers: _copy_row(f, pointers[0], pointers[1], count, down))
         return f.text()
 
 
