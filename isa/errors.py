@@ -196,6 +196,15 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         "tile inside of it.",
         _API,
     ),
+    "accumulation-not-started": _entry(
+        126,
+        "Accumulation onto what no matrix multiplication wrote",
+        "Before NeuronCore-v4 (trn3) a matrix multiplication adds to what a matrix multiplication "
+        "started by overwriting; onto data of another instruction the sum is undefined.",
+        "Leave accumulate out and add the data afterwards with nisa.tensor_tensor, start with a "
+        "matmul of zeros, or compile for trn3.",
+        _API,
+    ),
     "symbol-index": _entry(
         201,
         "Launch symbol used as a plain integer",

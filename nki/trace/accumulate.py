@@ -3,7 +3,7 @@
 The first matmul into a region since its allocation overwrites, later ones accumulate (SDK
 nki.isa.nc_matmul, "accumulate"). State follows allocations, never addresses. A region that
 another instruction wrote counts as not started: accumulating onto it is undefined before
-NeuronCore-v4 (same section), so the next matmul overwrites.
+NeuronCore-v4 (same section), so the next matmul overwrites, and may not be told to accumulate.
 
 A rolled loop that may run no iteration leaves its regions undecided: behind it, a matmul into one
 of them must say what it does.
@@ -22,11 +22,12 @@ from nki.ir.nodes import Access, Tensor
 
 
 class Accumulation:
-    """What matmuls have written so far, per PSUM allocation of one core."""
+    """What matmuls have written so far, per PSUM allocation of one core of a generation."""
 
-    __slots__ = ("_loop", "_tiles")
+    __slots__ = ("_adds_to_data", "_loop", "_tiles")
 
-    def __init__(self) -> None:
+    def __init__(self, generation: int) -> None:
+        self._adds_to_data = generation >= 4
         self._tiles: dict[Tensor, list[_Region]] = {}
         self._loop: _RolledLoop | None = None
 
@@ -45,7 +46,8 @@ class Accumulation:
         predicate), else whether matmuls have written all of the region before.
 
         Raises psum-overlap when they have written a part of it, accumulation-undecided when that
-        depends on a loop that may not run.
+        depends on a loop that may not run, accumulation-not-started when another instruction
+        wrote what the flag says to add to.
         """
         if dst.vector_offset is not None:
             if accumulate is not None:
@@ -85,17 +87,22 @@ class Accumulation:
                     return True if accumulate is None else accumulate
                 if accumulate is None and other.certain:
                     return True
-        started = _started(regions, region) if accumulate is None else accumulate
+        if accumulate is None:
+            accumulate = _started(regions, region)
+        elif isinstance(accumulate, (bool, np.bool_)) and accumulate and not self._adds_to_data:
+            _check_data(regions, region)
         regions.append(region)
-        return started
+        return accumulate
 
     def overwritten(self, dst: Access) -> None:
         """An instruction other than a matmul writes `dst`."""
         regions = self._tiles.get(dst.storage)
+        if regions is None and not self._adds_to_data:
+            regions = self._tiles[dst.storage] = []
         if dst.vector_offset is not None:  # any of the columns that indices choose from
             shape = (dst.shape[0], dst.vector_bound)
             dst = Access(dst.storage, dst.dtype, shape, dst.strides, dst.offset)
-        if regions:
+        if regions is not None:
             region = _Region(dst, None, False, self._loop)
             if region.covers(dst.storage):
                 # What the same iterations wrote before is gone. The rest is if they run.
@@ -237,3 +244,22 @@ def _started(regions: list[_Region], region: _Region) -> bool:
         hint="Let matmuls that accumulate write the same region, allocate a new PSUM tile, or pass "
         "accumulate=True or accumulate=False.",
     )
+
+
+def _check_data(regions: list[_Region], region: _Region) -> None:
+    """Nothing of a region was for certain written last by another instruction than a matmul."""
+    touching = [other for other in regions if not region.apart(other)]
+    if all(other.started for other in touching):
+        return
+    storage = region.access.storage
+    width = storage.pitch * DTYPES[storage.dtype].size
+    others = np.zeros((_most(storage.shape[0]), width), bool)
+    for other in touching:
+        if other.started or (other.exact and other.certain):
+            other.paint(others, not other.started)
+    if region.view(others).any():
+        raise NeuronError(
+            "accumulation-not-started",
+            what=f"accumulate=True, and another instruction than a matmul wrote to "
+            f"{storage.name!r} last",
+        )

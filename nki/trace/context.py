@@ -65,7 +65,7 @@ class Context:
         self.target = target
         self.core = core
         self.cores = cores
-        self.accumulation = Accumulation()
+        self.accumulation = Accumulation(target.generation)
         self.loops = OpenLoops(self.accumulation)
         self._cut_slices: dict[Location, str] = {}
 

@@ -58,6 +58,39 @@ def test_state_follows_the_allocation_not_the_address():
     assert flags(traced(kernel, (4, 4))) == [False, False]
 
 
+CLEARED = [
+    lambda tile: nisa.memset(dst=tile, value=0.0),
+    lambda tile: nisa.memset(dst=tile[:, 500:], value=0.0),
+    lambda tile: nisa.tensor_copy(dst=tile[0:64, 0:8], src=sbuf(P, 512)[0:64, 0:8]),
+]
+
+
+@pytest.mark.parametrize("clear", CLEARED)
+@pytest.mark.parametrize("flag", [True, np.True_])
+def test_a_sum_onto_data_of_another_instruction_is_refused(clear, flag):
+    """SDK nki.isa.nc_matmul, note in "Accumulation mode": undefined on NeuronCore-v2 and v3."""
+
+    def kernel(a):
+        tile = psum(P, 512)
+        matmul(tile)
+        clear(tile)
+        matmul(tile, accumulate=flag)
+
+    assert refused("accumulation-not-started", kernel, (4, 4)).location.function == "matmul"
+    assert flags(traced(kernel, (4, 4), target="trn3")) == [False, True]
+
+
+def test_a_sum_beside_data_of_another_instruction():
+    def kernel(a):
+        tile = psum(P, 512)
+        nisa.memset(dst=tile, value=0.0)
+        matmul(tile[:, 0:256])
+        matmul(tile[:, 0:256], accumulate=True)
+        matmul(tile[:, 8:16], accumulate=True)
+
+    assert flags(traced(kernel, (4, 4))) == [False, True, True]
+
+
 def test_another_instruction_starts_the_region_again():
     def kernel(a):
         tile = psum(P, 512)

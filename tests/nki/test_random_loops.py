@@ -79,7 +79,8 @@ class LoopKernel:
         nisa.memset(dst=zero, value=0.0)
         self.tiles, self.variables = [zero], []
         self.sums = [nl.ndarray((COLUMNS, COLUMNS), dtype=nl.float32, buffer=nl.psum)]
-        nisa.memset(dst=self.sums[0], value=0.0)
+        zeros = nl.zeros((ROWS, COLUMNS), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.nc_matmul(dst=self.sums[0], stationary=zeros, moving=zeros)
         self.outputs = []
         for source, blocks in zip(self.inputs, self.blocks):
             out = nl.ndarray(source.shape, dtype=source.dtype, buffer=nl.shared_hbm)
