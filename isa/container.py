@@ -24,6 +24,7 @@ from struct import Struct
 from typing import Any
 
 from isa.archive import Contents, pack_archive, program_files, read_files, unpack_archive
+from isa.collection import collection_paused
 from isa.encoding import MALFORMED, table_digest
 from isa.errors import NeuronError
 from isa.program import Program
@@ -68,7 +69,8 @@ def write(program: Program, metadata: Mapping[str, Any] | None = None) -> bytes:
 
     Raises NeuronError not-encodable.
     """
-    data = pack_archive(program_files(program, metadata or {}))
+    with collection_paused():
+        data = pack_archive(program_files(program, metadata or {}))
     digest = sha256(data).digest()
     cores = len(program.cores)
     fields = (
@@ -116,7 +118,8 @@ def read_contents(data: bytes) -> Contents:
     if sha256(archive).digest() != header.hash:
         raise NeuronError("container-corrupt", "the SHA-256 of the archive is not the header's")
     try:
-        return read_files(unpack_archive(archive))
+        with collection_paused():
+            return read_files(unpack_archive(archive))
     except (*MALFORMED, tarfile.TarError) as error:
         if isinstance(error, NeuronError) and error.code == "container-corrupt":
             raise

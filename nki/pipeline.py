@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Protocol
 
+from isa.collection import collection_paused
 from isa.errors import NeuronError
 from isa.program import Program
 from nki.ir.nodes import Kernel
@@ -47,19 +46,6 @@ def compile_kernel(
         program = lower(optimise(kernel, observe))
     observe("program", program)
     return program
-
-
-@contextmanager
-def collection_paused() -> Iterator[None]:
-    """No cyclic garbage collection inside: compiling makes many small objects that all live, and
-    collections that walk them would double its time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def stage_text(kernel: Kernel, stage: str) -> str:

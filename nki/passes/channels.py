@@ -49,6 +49,7 @@ class Context:
         self.channels = channels
         self.shared = [t for t in tracked if t.memory is Memory.shared_hbm]
         self.interned: dict[Any, Box] = {}
+        self.views: dict[Any, Box] = {}
         self.boxes: dict[int, tuple[Access, Box]] = {}
         self.transferred: dict[int, tuple[Region, int]] = {}
 
@@ -73,8 +74,26 @@ class Context:
         return known[1]
 
     def box(self, access: Access, variables: frozenset[Register]) -> Box:
+        """The box of an access; equal ones are one object, whatever tensors they are of."""
+        tensor = access.storage
+        view: Any = None
+        if type(access.offset) is int and access.vector_offset is None and tensor.pitch:
+            view = (
+                access.offset,
+                access.shape,
+                access.strides,
+                access.dtype,
+                tensor.pitch,
+                tensor.dtype,
+                tensor.memory,
+            )
+            known = self.views.get(view)
+            if known is not None:
+                return known
         box = box_of(access, variables)
         if box.static:
             shape = None if box.dense else (access.shape, access.strides, access.dtype)
-            box = self.interned.setdefault((access.storage, box.spans, shape), box)
+            box = self.interned.setdefault((tensor.memory, box.spans, shape), box)
+            if view is not None:
+                self.views[view] = box
         return box

@@ -29,6 +29,7 @@ class Addresses:
         self._index = tensor_index
         self._placement = placement
         self._patterns: dict[int, tuple[Access, AccessPattern]] = {}
+        self._places: dict[Any, tuple[int, int, tuple[Any, ...]]] = {}
 
     def pattern(self, access: Access, registers: dict[Register, int]) -> AccessPattern:
         """The physical access pattern; `registers` maps to the engine's register numbers."""
@@ -42,14 +43,21 @@ class Addresses:
 
     def _build(self, access: Access, registers: dict[Register, int]) -> AccessPattern:
         tensor = access.storage
-        size = DTYPES[access.dtype].size
         offset = access.offset
+        vector = access.vector_offset
+        on_chip = tensor.memory is Memory.sbuf or tensor.memory is Memory.psum
+        if on_chip and vector is None and type(offset) is int:
+            start, base = self._placement[tensor]
+            row, place, dims = self._place(access, tensor)
+            return AccessPattern(
+                tensor.memory, access.dtype, base + place, dims, start + row, access.shape[0]
+            )
+        size = DTYPES[access.dtype].size
         terms: tuple[tuple[int, Any], ...] = ()
         if isinstance(offset, Affine):
             terms = tuple((registers[r], coefficient * size) for r, coefficient in offset.terms)
             offset = offset.constant
-        vector = access.vector_offset
-        if tensor.memory is Memory.sbuf or tensor.memory is Memory.psum:
+        if on_chip:
             start, base = self._placement[tensor]
             pitch = tensor.pitch * DTYPES[tensor.dtype].size // size
             partition, free = divmod(offset, pitch) if pitch else (0, 0)
@@ -77,6 +85,19 @@ class Addresses:
             vector_stride=access.vector_stride,
             vector_bound=access.vector_bound,
         )
+
+    def _place(self, access: Access, tensor: Tensor) -> tuple[int, int, tuple[Any, ...]]:
+        """Row, byte and dimensions of a view within its tensor on chip; views of tensors alike
+        share them."""
+        key = access.offset, access.shape, access.strides, access.dtype, tensor.pitch, tensor.dtype
+        found = self._places.get(key)
+        if found is None:
+            size = DTYPES[access.dtype].size
+            pitch = tensor.pitch * DTYPES[tensor.dtype].size // size
+            row, free = divmod(access.offset, pitch) if pitch else (0, 0)
+            dims = tuple(zip(access.strides[1:], access.shape[1:]))
+            found = self._places[key] = row, free * size, dims
+        return found
 
 
 class LocationTable:
@@ -203,12 +224,14 @@ class Emitter:
             pattern = self.addresses.pattern(begin.values[0], self.registers.numbers)
             self._append(begin.row, (pattern,), waits, location=begin.location)
             waits = ()
-        values = tuple(
-            [
-                self._value(value, location) if isinstance(value, _RESOLVED) else value
-                for value in instruction.values
-            ]
-        )
+        resolved = list(instruction.values)
+        for index in instruction.row.register_fields:
+            value = resolved[index]
+            if type(value) is Access and type(value.offset) is not Affine:
+                resolved[index] = self.addresses.pattern(value, self.registers.numbers)
+            elif isinstance(value, _RESOLVED):
+                resolved[index] = self._value(value, location)
+        values = tuple(resolved)
         if step.queue >= 0:
             index = instruction.row.field_names.index("queue")
             values = (*values[:index], step.queue - ENGINES, *values[index + 1 :])

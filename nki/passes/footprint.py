@@ -222,6 +222,13 @@ def may_overlap(one: Box, other: Box, shift: dict[Register, int] | None = None) 
     """Whether two boxes may share an element; `other` is `shift` loop steps further on."""
     if not one.spans or not other.spans:
         return True
+    if one.static and other.static:
+        for left, right in zip(one.spans, other.spans):
+            if left is None or right is None:
+                continue
+            if left[0] + left[1] <= right[0] or right[0] + right[1] <= left[0]:
+                return False
+        return _elements_overlap(one, other)
     for left, right in zip(one.spans, other.spans):
         if left is None or right is None:
             continue
@@ -242,6 +249,11 @@ def may_overlap(one: Box, other: Box, shift: dict[Register, int] | None = None) 
         distance = start1 - start0
         if _at_least(distance, extent0) or _at_least(0 - distance, extent1):
             return False
+    return _elements_overlap(one, other)
+
+
+def _elements_overlap(one: Box, other: Box) -> bool:
+    """Whether two boxes that overlap may share an element, for what they skip."""
     if one.access is None or other.access is None or (one.dense and other.dense):
         return True
     return overlaps(_pattern(one), _pattern(other))

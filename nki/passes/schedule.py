@@ -12,6 +12,7 @@ not crossed; nor is an operation moved ahead of more than `WINDOW` others.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from heapq import heappop, heappush
 from typing import Any
 
@@ -174,7 +175,7 @@ def _fixed(step: Step) -> bool:
 
 def engine_states(instruction: Instruction) -> Iterator[tuple[str, bool]]:
     """(state, whether the instruction needs what earlier ones left there)."""
-    row = instruction.row
+    row: Any = instruction.row  # to type checkers a class of it has no hash
     if not row.state:
         return
     commands = _commands(row)
@@ -187,12 +188,18 @@ def engine_states(instruction: Instruction) -> Iterator[tuple[str, bool]]:
         yield state.name, state.reads and command not in _RESETS
 
 
-def _commands(row: type[MachineInstruction]) -> list[int]:
+_NOTHING: set[tuple[int, str]] = set()
+
+
+@cache
+def _commands(row: Any) -> list[int]:
     return [i for i, _, attribute in row.attributes if attribute.kind is Kind.reduce_command]
 
 
 def carries(unit: list[Step]) -> set[tuple[int, str]]:
     """The engine state that an operation takes from an earlier one."""
+    if not any(step.instruction.row.state for step in unit):
+        return _NOTHING
     own: set[tuple[int, str]] = set()
     found: set[tuple[int, str]] = set()
     for step in unit:
@@ -239,7 +246,7 @@ class Dependences:
             for access, writes in step.accesses:
                 if access.storage in tracked:
                     self._access(number, access, writes, found)
-            if carried:
+            if carried and step.instruction.row.state:
                 for name, _ in engine_states(step.instruction):
                     key = step.engine, name
                     if key in carried:
@@ -292,6 +299,9 @@ class Dependences:
         if writes:
             own.write = number
             own.reads = []
+            if len(regions.records) > 1 and box.covers(tensor):
+                # Whatever follows it follows what came before.
+                self.regions[tensor] = Tiles([own])
         else:
             own.reads.append(number)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import lru_cache
 from types import FrameType
 from typing import Any
 
 from isa.affine import DECIDE, affine, ceil_division, prove
+from isa.collection import collection_paused
 from isa.enums import Memory
 from isa.errors import NeuronError
 from isa.fields import HBM
@@ -401,7 +400,7 @@ def trace(
     guards = Guards()
     shared = SharedTensors()
     bodies, results = [], []
-    with _collector_paused():
+    with collection_paused():
         for core in range(cores):
             tracer = Tracer(target, core, cores, tensors, shared, len(tensors))
             returned = _run(function, _views(arguments, parameters), tracer, guards)
@@ -425,19 +424,6 @@ def trace(
         list(symbols),
         guards.conditions,
     )
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """No cyclic garbage collection meanwhile: what a trace makes lives as long as the trace, and
-    looking through it again and again would take a third of the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _run(

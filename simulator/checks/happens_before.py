@@ -19,11 +19,10 @@ order, so one is enough for all.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from isa.collection import collection_paused
 from isa.enums import Engine
 from isa.program import Program
 from simulator.checks.order import Order
@@ -78,7 +77,7 @@ def check(
     >>> check(assemble(text.format(update=" $S[0]+=1@complete", wait=" $S[0]-=1")))
     []
     """
-    with _collection_paused():
+    with collection_paused():
         analysis = Analysis(program)
         found = analysis.findings(iterations, trace, limit)
         if in_step is not None:
@@ -98,7 +97,7 @@ def superfluous_waits(
     symbols, what is superfluous for every size is superfluous.
     """
     found = []
-    with _collection_paused():
+    with collection_paused():
         analysis = Analysis(program)
         for node in analysis.prepared.all_nodes():
             for channel, amount in node.waits:
@@ -106,19 +105,6 @@ def superfluous_waits(
                     _, semaphore = analysis.prepared.channels[channel]
                     found.append((node.core, node.engine, node.index, (semaphore, amount)))
     return found
-
-
-@contextmanager
-def _collection_paused() -> Iterator[None]:
-    """No garbage collection meanwhile: a check builds many small objects without cycles, and
-    looking through them again and again would take as long as the check."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 class Analysis:
