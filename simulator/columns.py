@@ -86,6 +86,9 @@ class TrackedColumns(Tracked):
     def expose(self) -> None:
         self.base.expose()
 
+    def give_sentinel(self) -> None:
+        self.base.give_sentinel()
+
     def mask(self) -> Array | None:
         assert self.index is not None
         held, known = self.base.mask(), self.index.mask()

@@ -350,15 +350,16 @@ class Preparation:
         reads = [t for i in row.reads if (t := tracked[i]) is not None]
         reads += [t.index for t in tracked if t is not None and t.index is not None]
         writes = [t for i in row.writes if (t := tracked[i]) is not None]
+        reports = shadow.reports
         # Engine state has marks too, and what is skipped is not written.
-        always = bool(row.state) or operands.skips
+        always = (reports and bool(row.state)) or operands.skips
 
         def checked() -> Any:
             if dynamic:
                 operands.refresh()
                 operands.rebind(tracked)
             if always or not _clean(reads, writes):
-                for operand in reads:
+                for operand in reads if reports else ():
                     operand.expose()
                 shadow.follow(row, state, values, location, tracked)
             return compute()

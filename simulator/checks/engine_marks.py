@@ -105,7 +105,9 @@ class EngineMarks:
         says = EFFECTS.get(row.name)
         effect = None if says is None else says(values)
         if effect is None:
-            return None
+            if self._shadow.reports:
+                return None
+            effect = _NONE
         corner = _TILES.get(row.name)
         states = self._shadow.states
         if corner is not None:
@@ -129,8 +131,12 @@ class EngineMarks:
                 self._marks(registers)[...] = True
 
     def ask(self) -> None:
-        """Take what the shadow's marks are now."""
+        """Take what the shadow's marks are now: none where it does not report."""
         states = self._shadow.states.states
+        if not self._shadow.reports:
+            for number in (*self._tiles.values(), *self._registers.values()):
+                states[number] = CLEAN
+            return
         for key, number in self._tiles.items():
             states[number] = EMPTY if key in self._shadow.stationary else CLEAN
         for registers, number in self._registers.items():

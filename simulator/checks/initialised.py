@@ -58,9 +58,12 @@ class Shadow:
 
     An executor registers each buffer with `add`, then calls `begin` for each `StorageBegin` and
     `follow` before each other instruction, with the same values that it passes to the kernel.
+    Where it does not report, uninitialised memory has its sentinel as soon as something sees it,
+    and that counts as a value.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, reports: bool = True) -> None:
+        self.reports = reports
         self.states = States()
         self.spaces: dict[int, Space] = {}
         self.findings: list[Finding] = []
@@ -128,7 +131,22 @@ class Shadow:
 
         `operands`: what `track` gave for these values, if the caller kept it.
         """
-        propagate(Use(self, row, state, values, operands or self.track(row, values), location))
+        operands = operands or self.track(row, values)
+        if self.reports:
+            propagate(Use(self, row, state, values, operands, location))
+            return
+        for operand in operands:
+            if operand is not None:
+                operand.give_sentinel()
+                if operand.index is not None:
+                    operand.index.give_sentinel()
+
+    def complete(self, buffer: Array) -> None:
+        """What was never written of a tensor gets its sentinel."""
+        region = self.spaces[id(buffer)].whole
+        assert region is not None, "it is a tensor, not an arena"
+        region.settle()
+        region.fill()
 
     def found(self, use: Use, operand: Tracked, mask: Array) -> None:
         """Record a read of uninitialised elements: those outside `mask`."""

@@ -455,6 +455,18 @@ class Tracked:
         if self.view is not None and self.view.size:
             self.mask()
 
+    def give_sentinel(self) -> None:
+        """What was not written where the operand lies gets its sentinel, and counts as written."""
+        if self.view is None or not self.view.size:
+            return
+        region = self.locate()
+        if region is self.space.rest:
+            self.space.units_of(self.view)[...] = INITIALISED
+            region.unsettled = True
+        elif region.state != CLEAN:
+            region.fill()
+            region.state = CLEAN
+
     def mask(self) -> Array | None:
         """Which elements are initialised, [shape of the view]; None when all are."""
         view = self.view

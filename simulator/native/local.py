@@ -29,11 +29,12 @@ class Reach(NamedTuple):
 
 class LocalJob(NamedTuple):
     """A job with the range that it can be divided along, which is that of its partitions.
-    `row_bytes`: what it touches on chip in each of them."""
+    `row_bytes`: what it touches on chip in each of them; `windows`: its operands there."""
 
     job: Job
     division: Division
     row_bytes: int
+    windows: tuple[Window, ...]
     reaches: tuple[Reach, ...]
 
 
@@ -74,17 +75,18 @@ def _local_job(job: Job, windows: Mapping[int, Window], count: int) -> LocalJob 
     if division is None:
         return None
     steps = dict(division.steps)
-    row_bytes, reaches = 0, []
+    row_bytes, on_chip, reaches = 0, [], []
     for number, (slot, position) in enumerate(job.slots):
         window = windows[position]
         if window.on_chip:
             row_bytes += window.high - window.low
+            on_chip.append(window)
             continue
         reach = _reach(window, position, not number, steps.get(slot, 0), count)
         if reach is None:
             return None
         reaches.append(reach)
-    return LocalJob(job, division, row_bytes, tuple(reaches))
+    return LocalJob(job, division, row_bytes, tuple(on_chip), tuple(reaches))
 
 
 def _division(job: Job, windows: Mapping[int, Window], count: int) -> Division | None:

@@ -88,9 +88,7 @@ class NativeProgram:
         )
         self._callback = _CALLBACK(partial(_execute_for, weakref.ref(self)))
         strips, flush = functions.function(Strips()), functions.function(Flush())
-        states = [core[0].state for core in cores if core]
-        most = sum(a.partition_bytes for state in states for a in (state.sbuf, state.psum))
-        self._queue = new_queue(self._memory, _address(strips), most, threads)
+        self._queue = new_queue(self._memory, _address(strips), threads)
         self._program = self._memory.words(
             PROGRAM.words(
                 streams=ctypes.addressof(self._streams),

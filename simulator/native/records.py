@@ -36,7 +36,7 @@ from simulator.native.loop import (
 )
 from simulator.native.operands import OPERAND, PAIR, PATCH, REFERENCE, TERM
 from simulator.native.plan import Bound, Job, address_of
-from simulator.native.strips import ACCESS, QUEUED, STEP, TENSOR
+from simulator.native.strips import ACCESS, ARENAS, FARTHEST, QUEUED, STEP, TENSOR
 from simulator.native.structure import Memory
 from simulator.native.team import parts
 from simulator.native.text import WORD
@@ -295,7 +295,7 @@ class Packing:
     def _queued(self, found: Local, by_position: dict[int, Placed]) -> dict[str, int]:
         """The jobs of a local instruction, and what they do in HBM."""
         jobs, accesses = [], []
-        for job, division, row_bytes, reaches in found.jobs:
+        for job, division, row_bytes, windows, reaches in found.jobs:
             steps = [w for slot, step in division.steps for w in STEP.words(word=slot, bytes=step)]
             jobs += QUEUED.words(
                 function=self._function(job, reaches, by_position),
@@ -307,6 +307,7 @@ class Packing:
                 row_bytes=row_bytes,
                 work=job.work,
                 **self._table("steps", steps, STEP.size),
+                **self._extents(windows),
             )
             self.queued_work += job.work
             for reach in reaches:
@@ -323,6 +324,20 @@ class Packing:
             **self._table("queued", jobs, QUEUED.size),
             **self._table("accesses", accesses, ACCESS.size),
         }
+
+    def _extents(self, windows: Sequence[Window]) -> dict[str, int]:
+        """Which bytes of a partition windows touch, wherever registers move them."""
+        state = self._stream.state
+        found = {}
+        for name, arena in zip(ARENAS, (state.sbuf, state.psum)):
+            ends = [
+                (w.floor, w.limit) if w.dynamic else (w.offset + w.low, w.offset + w.high)
+                for w in windows
+                if w.buffer is arena.buffer
+            ]
+            found[name] = min((low for low, _ in ends), default=FARTHEST)
+            found[f"{name}_end"] = max((high for _, high in ends), default=0)
+        return found
 
     def _function(self, job: Job, reaches: Sequence[Reach], by_position: dict[int, Placed]) -> int:
         """The address of what a queued job calls. A tensor that is written and fits in no cache

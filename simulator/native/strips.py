@@ -34,13 +34,15 @@ LEAST_WORK = 1 << 16
 
 QUEUE = Structure(
     *("run", "team", "parts", "parts_count", "entries", "count", "copies", "epoch"),
-    *("row_bytes", "most_row_bytes", "strip_bytes", "work", "least_work", "first", "last"),
+    *("row_bytes", "strip_bytes", "work", "least_work", "first", "last"),
+    *("sbuf", "sbuf_end", "psum", "psum_end"),
 )
 """`run` is the address of a `Strips` function, `parts` that of the addresses of `STRIPS` words, one
 for each thread. `entries` are `count` of `ENTRY`; `copies` is memory for words of each. `epoch` is
-raised when the queue has been run. In sum the queued jobs touch `row_bytes` of a partition, but
-there are only `most_row_bytes`, and a strip may touch `strip_bytes`; they compute `work` elements,
-of partitions `first` to `last`; threads share no less than `least_work`."""
+raised when the queue has been run. In sum the queued jobs touch `row_bytes` of a partition, all
+of them within `sbuf` to `sbuf_end` and `psum` to `psum_end`, and a strip may touch `strip_bytes`;
+they compute `work` elements, of partitions `first` to `last`; threads share no less than
+`least_work`."""
 
 ENTRY = Structure("job", "words")
 
@@ -50,10 +52,10 @@ STRIPS = Structure("queue", "first", "last", "strip", "scratch")
 
 QUEUED = Structure(
     *("function", "words", "words_count", "length", "steps", "steps_count"),
-    *("first", "count", "row_bytes", "work"),
+    *("first", "count", "row_bytes", "work", "sbuf", "sbuf_end", "psum", "psum_end"),
 )
 """A job for partitions from `first` on, `count` of them: word `length` says how many, and `steps`
-say how far pointers move from one to the next."""
+say how far pointers move from one to the next. The other members are as of `QUEUE`."""
 
 STEP = Structure("word", "bytes")
 
@@ -75,10 +77,17 @@ RANGES = ("now_reads", "now_writes", "reads", "writes")
 
 FARTHEST = 1 << 62
 
+ARENAS = ("sbuf", "psum")
 
-def new_queue(memory: Memory, run: int, most_row_bytes: int, threads: int) -> Any:
-    """An empty `QUEUE` for this many threads, whose `Strips` function is at `run`. All cores
-    together have `most_row_bytes` on chip in a partition."""
+_EMPTY = {
+    **dict.fromkeys(("count", "row_bytes", "work", "last", "sbuf_end", "psum_end"), 0),
+    **dict.fromkeys(("first", *ARENAS), FARTHEST),
+}
+"""Members of a queue in which there is nothing."""
+
+
+def new_queue(memory: Memory, run: int, threads: int) -> Any:
+    """An empty `QUEUE` for this many threads, whose `Strips` function is at `run`."""
     parts = [memory.room(len(STRIPS.names)) for _ in range(threads)]
     queue = memory.words(
         QUEUE.words(
@@ -88,10 +97,9 @@ def new_queue(memory: Memory, run: int, most_row_bytes: int, threads: int) -> An
             entries=memory.room(MOST_JOBS * len(ENTRY.names)),
             copies=memory.room(MOST_JOBS * MOST_WORDS),
             epoch=1,
-            most_row_bytes=most_row_bytes,
             strip_bytes=STRIP_BYTES,
             least_work=LEAST_WORK,
-            first=FARTHEST,
+            **_EMPTY,
         )
     )
     for place in parts:
@@ -156,8 +164,12 @@ class QueueText:
         queue.add("work", job.get("work"))
         first = job.get("first")
         last = f.binary("add", first, job.get("count"))
-        queue.set("first", f.intrinsic("smin", queue.get("first"), first))
-        queue.set("last", f.intrinsic("smax", queue.get("last"), last))
+        for low, high, begin, end in (
+            ("first", "last", first, last),
+            *((name, f"{name}_end", job.get(name), job.get(f"{name}_end")) for name in ARENAS),
+        ):
+            queue.set(low, f.intrinsic("smin", queue.get(low), begin))
+            queue.set(high, f.intrinsic("smax", queue.get(high), end))
 
     # HBM
 
@@ -260,7 +272,9 @@ class Flush:
         first, one = queue.get("first"), f.integer(1)
         span = f.binary("sub", queue.get("last"), first)
         # Strips of nearly the same size.
-        touched = f.intrinsic("smin", queue.get("row_bytes"), queue.get("most_row_bytes"))
+        extents = [f.binary("sub", queue.get(f"{n}_end"), queue.get(n)) for n in ARENAS]
+        within = f.binary("add", *(f.intrinsic("smax", e, f.integer(0)) for e in extents))
+        touched = f.intrinsic("smin", queue.get("row_bytes"), within)
         most = f.binary("sdiv", queue.get("strip_bytes"), f.intrinsic("smax", touched, one))
         most = f.intrinsic("smax", most, one)
         threads = queue.get("parts_count")
@@ -286,9 +300,8 @@ class Flush:
 
         f.loop(f.integer(0), count, 1, part)
         run_parts(f, queue.get("team", "ptr"), queue.get("run", "ptr"), parts, count)
-        for name_, value in (("count", 0), ("row_bytes", 0), ("work", 0), ("last", 0)):
-            queue.set(name_, f.integer(value))
-        queue.set("first", f.integer(FARTHEST))
+        for member, value in _EMPTY.items():
+            queue.set(member, f.integer(value))
         queue.add("epoch", one)
         return f.text()
 
