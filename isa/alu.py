@@ -22,14 +22,16 @@ from isa.scalar import (
     Compare,
     Constant,
     Erf,
-    Erfc,
     Exp,
     Expression,
     Fmod,
+    GeluSigmoid,
+    GeluTanh,
     Log,
     Log1p,
     Maximum,
     Minimum,
+    NormalDistribution,
     Or,
     Parameter,
     Power,
@@ -39,6 +41,8 @@ from isa.scalar import (
     Select,
     ShiftLeft,
     ShiftRight,
+    Sigmoid,
+    Silu,
     Sin,
     Sqrt,
     Tanh,
@@ -327,42 +331,27 @@ ALU_BY_CODE: dict[int, AluOperator] = {row.code: row for row in _ALU_ROWS}
 
 _FAR = 128.0
 _GELU_FAR = 16.0
-_SQRT_HALF = math.sqrt(0.5)
-_SQRT_2_OVER_PI = math.sqrt(2.0 / math.pi)
+_MISH_FAR = 20.0
 
 
 def _clamp(x: Expression, bound: float) -> Expression:
     return Minimum(Maximum(x, Constant(-bound)), Constant(bound))
 
 
-def _sigmoid(x: Expression) -> Expression:
-    return Reciprocal(1.0 + Exp(-x))
-
-
-def _gated(gate: Expression) -> Expression:
-    """x * sigmoid(gate), for a gate that grows without bound with x."""
-    return Maximum(X, Constant(-_FAR)) / (1.0 + Exp(-gate))
-
-
 def _gated_derivative(gate: Expression) -> Expression:
     """d/dx of x * sigmoid(gate), gate = a * x: s * (1 + gate * (1 - s)), 1 - s = sigmoid(-gate)."""
-    return _sigmoid(gate) * (1.0 + gate * _sigmoid(-gate))
-
-
-def _normal_distribution(x: Expression) -> Expression:
-    """Phi(x), accurate in the lower tail, where 1 + erf would cancel."""
-    return 0.5 * Erfc(x * -_SQRT_HALF)
+    return Sigmoid(gate) * (1.0 + gate * Sigmoid(-gate))
 
 
 def _gelu() -> Expression:
     x = Maximum(X, Constant(-_GELU_FAR))
-    return x * _normal_distribution(x)
+    return x * NormalDistribution(x)
 
 
 def _gelu_derivative() -> Expression:
     x = _clamp(X, _GELU_FAR)
     density = Exp(x * x * -0.5) * (1.0 / math.sqrt(2.0 * math.pi))
-    return _normal_distribution(x) + x * density
+    return NormalDistribution(x) + x * density
 
 
 def _softplus(x: Expression) -> Expression:
@@ -370,7 +359,10 @@ def _softplus(x: Expression) -> Expression:
 
 
 def _mish() -> Expression:
-    return Maximum(X, Constant(-_FAR)) * Tanh(_softplus(X))
+    """x * tanh(softplus(x)) by p = e**x: tanh(log(1 + p)) = p (p + 2) / (p (p + 2) + 2)."""
+    power = Exp(Minimum(X, Constant(_MISH_FAR)))
+    part = power * (power + 2.0)
+    return Maximum(X, Constant(-_FAR)) * (part / (part + 2.0))
 
 
 def _sign() -> Expression:
@@ -432,7 +424,7 @@ _OBSERVED_SETS = frozenset({"copy", "square", "rsqrt", "sigmoid", "silu", "exp",
 _ACTIVATION_ROWS = (
     _activation("copy", 0x00, X, "copy"),
     _activation("square", 0x01, X * X, "copy"),
-    _activation("sigmoid", 0x02, _sigmoid(X), "sigmoid"),
+    _activation("sigmoid", 0x02, Sigmoid(X), "sigmoid"),
     _activation("relu", 0x03, Maximum(X, Constant(0.0)), "copy", assumed="NaN gives NaN"),
     _activation("prelu", 0x04, _prelu(), "copy", parameter="relu_param"),
     _activation("gelu", 0x05, _gelu(), "gelu"),
@@ -440,11 +432,11 @@ _ACTIVATION_ROWS = (
     _activation(
         "gelu_apprx_tanh",
         0x07,
-        _gated((X * (1.0 + 0.044715 * (X * X))) * (2.0 * _SQRT_2_OVER_PI)),
+        GeluTanh(X),
         "gelu",
         assumed=_CLOSED,
     ),
-    _activation("gelu_apprx_sigmoid", 0x08, _gated(X * 1.702), "gelu", assumed=_CLOSED),
+    _activation("gelu_apprx_sigmoid", 0x08, GeluSigmoid(X), "gelu", assumed=_CLOSED),
     _activation(
         "gelu_apprx_sigmoid_dx",
         0x09,
@@ -452,7 +444,7 @@ _ACTIVATION_ROWS = (
         "gelu",
         assumed=_CLOSED,
     ),
-    _activation("silu", 0x0A, _gated(X), "silu"),
+    _activation("silu", 0x0A, Silu(X), "silu"),
     _activation("silu_dx", 0x0B, _gated_derivative(_clamp(X, _FAR)), "silu"),
     _activation("tanh", 0x0C, Tanh(X), "tanh"),
     _activation("softplus", 0x0D, _softplus(X), "softplus"),

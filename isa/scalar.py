@@ -335,10 +335,38 @@ class Erf(Unary):
     __slots__ = ()
 
 
-class Erfc(Unary):
-    """1 - erf, accurate where erf is near 1."""
+class NormalDistribution(Unary):
+    """The cumulative normal distribution, accurate in its lower tail."""
 
-    form = "erfc({0})"
+    form = "normal_distribution({0})"
+    __slots__ = ()
+
+
+class Sigmoid(Unary):
+    """1 / (1 + e ** -operand), accurate where it is near 0."""
+
+    form = "sigmoid({0})"
+    __slots__ = ()
+
+
+class Silu(Unary):
+    """operand * sigmoid(operand)."""
+
+    form = "silu({0})"
+    __slots__ = ()
+
+
+class GeluSigmoid(Unary):
+    """operand * sigmoid(1.702 * operand)."""
+
+    form = "gelu_sigmoid({0})"
+    __slots__ = ()
+
+
+class GeluTanh(Unary):
+    """operand * (1 + tanh(sqrt(2 / pi) * (operand + 0.044715 * operand ** 3))) / 2."""
+
+    form = "gelu_tanh({0})"
     __slots__ = ()
 
 
@@ -385,7 +413,9 @@ NODES: tuple[type[Expression], ...] = (
     *(Add, Subtract, Multiply, Divide, Fmod, Power, Maximum, Minimum, Negate, Absolute),
     *(Compare, Select),
     *(And, Or, Xor, Not, ShiftLeft, ShiftRight),
-    *(Exp, Log, Log1p, Tanh, Erf, Erfc, Sin, Atan, Sqrt, Rsqrt, Reciprocal),
+    *(Exp, Log, Log1p, Tanh, Erf, NormalDistribution),
+    *(Sigmoid, Silu, GeluSigmoid, GeluTanh),
+    *(Sin, Atan, Sqrt, Rsqrt, Reciprocal),
 )
 """Every node class that an expression can hold; a printer covers exactly these."""
 

@@ -1,8 +1,8 @@
 """Functions of fp32 arrays that are not exact in fp32.
 
-`exp` is a fixed sequence of fp32 operations (`simulator.polynomial`), the same as in native code;
-`log`, `log1p`, `tanh`, `erf` and `erfc` are fixed sequences in double (`simulator.double`). The
-others are evaluated by NumPy in double and rounded once. The double-precision error (a few 1e-16)
+Functions of `simulator.polynomial` are fixed sequences of fp32 operations, `log` and `log1p` of
+operations in double (`simulator.double`), the same as in native code. The others are evaluated by
+NumPy in double and rounded once. The double-precision error (a few 1e-16)
 is far below half a unit of fp32, so results are those of correct rounding in all but about one case
 in ten million, on any machine. Their arguments are copied contiguous first: NumPy
 takes other code, with other last bits, for strided arrays, and results must not depend on a tile's
@@ -21,6 +21,7 @@ from simulator import double, polynomial
 Array = np.ndarray[Any, Any]
 
 _DOUBLE = polynomial.NumPyArithmetic(np.float64, np.int64)
+_SINGLE = polynomial.NumPyArithmetic()
 
 
 def _double(values: Array) -> Array:
@@ -49,16 +50,26 @@ def _in_double(function: Callable[..., Any]) -> Callable[[Array], Array]:
     return call
 
 
-def exp(x: Array) -> Array:
-    """e ** x within 1 unit of the last place."""
-    return polynomial.exp(polynomial.NumPyArithmetic(), np.asarray(x))
+def _in_single(function: Callable[..., Any]) -> Callable[[Array], Array]:
+    """A function of `simulator.polynomial` on fp32 arrays."""
+
+    def call(x: Array) -> Array:
+        return np.asarray(function(_SINGLE, np.asarray(x)))
+
+    call.__name__ = function.__name__
+    return call
 
 
+exp = _in_single(polynomial.exp)
+tanh = _in_single(polynomial.tanh)
+erf = _in_single(polynomial.erf)
+normal_distribution = _in_single(polynomial.normal_distribution)
+sigmoid = _in_single(polynomial.sigmoid)
+silu = _in_single(polynomial.silu)
+gelu_sigmoid = _in_single(polynomial.gelu_sigmoid)
+gelu_tanh = _in_single(polynomial.gelu_tanh)
 log = _in_double(double.log)
 log1p = _in_double(double.log1p)
-tanh = _in_double(double.tanh)
-erf = _in_double(double.erf)
-erfc = _in_double(double.erfc)
 sin = _rounded(np.sin)
 atan = _rounded(np.arctan)
 power = _rounded(np.power)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,9 +107,8 @@ class Map:
                         stored = fetch(operand, lane)
                 values.append(self._read(f, dtype, stored))
             result = self._steps(f, values)
-            plain = self.steps and self.domain == "float32" and self.predicate is None
-            if plain and together:
-                ports.store_result(f, self.output, result, places[0])
+            if self.domain == "float32" and self.predicate is None and together:
+                ports.store_rounded(f, self.output, result, places[0], self._encode)
                 return result
             stored = self._write(f, result)
             if self.predicate is not None:
@@ -158,10 +157,13 @@ class Map:
             values.append(print_expression(f, expression, self.domain, inputs))
         return values[-1] if self.steps else values[0]
 
+    @property
+    def _encode(self) -> Callable[[FunctionText, str, Value], Value]:
+        return ports.encode_result if self.steps else ports.encode
+
     def _write(self, f: FunctionText, value: Value) -> Value:
         if self.domain == "float32":
-            encode = ports.encode_result if self.steps else ports.encode
-            return encode(f, self.output, value)
+            return self._encode(f, self.output, value)
         return f.convert("trunc", value, f"i{DTYPES[self.output].bits}")
 
     def _keep(self, f: FunctionText, mask: Value, old: Value, result: Value) -> Value:

@@ -32,6 +32,7 @@ from functools import partial
 
 from isa.dtypes import DTYPES
 from simulator.native import ports
+from simulator.native.fused import emulated
 from simulator.native.gemm_image import (
     CACHE_LINE,
     DEEPEST,
@@ -308,7 +309,7 @@ class _Multiplication:
             return dot_of_pairs(f, factor, moving, total)
         if self.block.fused:
             return f.intrinsic("fma", factor, moving, total)
-        return _fma(f, factor, moving, total)
+        return emulated(f, factor, moving, total)
 
     def _finish(self, row: Value, first: Value, sums: list[Value], mask: Value | None) -> None:
         """Store the sums of a row, or those of columns for which the mask holds."""
@@ -335,27 +336,3 @@ def dot_of_pairs(f: FunctionText, left: Value, right: Value, total: Value) -> Va
     """Products of pairs in 32-bit lanes, added to fp32 sums by VDPBF16PS, of 512 bits."""
     pairs = [f.reinterpret(value, "bfloat", 2 * value.width) for value in (left, right)]
     return f.call(_DOT, "float", total.width, total, *pairs)
-
-
-def _fma(f: FunctionText, left: Value, right: Value, addend: Value) -> Value:
-    """left * right + addend in fp32 vectors, rounded once, without an instruction for it.
-
-    The product is exact in double. The sum is rounded to odd: where it is not exact, its last bit
-    is set, towards the exact value, so that rounding it to fp32 gives what rounding the exact value
-    would (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums", IEEE Transactions
-    on Computers 57, 2008).
-    """
-    a, b, c = (f.convert("fpext", value, "double") for value in (left, right, addend))
-    product = f.binary("fmul", a, b)
-    total = f.binary("fadd", product, c)
-    taken = f.binary("fsub", total, product)
-    rest = f.binary("fsub", product, f.binary("fsub", total, taken))
-    error = f.binary("fadd", rest, f.binary("fsub", c, taken))
-    pattern, sign = (f.convert("bitcast", value, "i64") for value in (total, error))
-    # Away from zero where the error has the sign of the sum, else towards it.
-    differ = f.compare("icmp slt", f.binary("xor", pattern, sign), f.like(pattern, 0))
-    step = f.select(differ, f.like(pattern, -1), f.like(pattern, 1))
-    even = f.compare("icmp eq", f.binary("and", pattern, f.like(pattern, 1)), f.like(pattern, 0))
-    inexact = f.compare("fcmp one", error, f.like(error, 0.0))
-    odd = f.select(f.binary("and", even, inexact), f.binary("add", pattern, step), pattern)
-    return f.convert("fptrunc", f.convert("bitcast", odd, "double"), "float")

@@ -7,6 +7,8 @@ bits everywhere: nearest even, with the overflow and the NaN patterns of NumPy a
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from isa.dtypes import DTYPES, DType, DTypeKind, Overflow
 from simulator.native.levels import GENERATING
 from simulator.native.text import FunctionText, Value
@@ -141,8 +143,14 @@ _WITH_CARE = 0xA1
 """VFPCLASSPS: quiet NaN, denormal numbers, signalling NaN."""
 
 
-def store_result(f: FunctionText, dtype: str, value: Value, place: Value) -> None:
-    """Store what `encode_result` gives.
+def store_rounded(
+    f: FunctionText,
+    dtype: str,
+    value: Value,
+    place: Value,
+    encoded: Callable[[FunctionText, str, Value], Value],
+) -> None:
+    """Store what `encoded` gives, which is `encode` or `encode_result`.
 
     VCVTNEPS2BF16 rounds to nearest even, but takes and gives zero for denormal numbers (Intel 64
     and IA-32 Architectures Software Developer's Manual, volume 2): where there are any, or NaN, a
@@ -150,14 +158,14 @@ def store_result(f: FunctionText, dtype: str, value: Value, place: Value) -> Non
     """
     level = GENERATING.get()
     if dtype != "bfloat16" or value.width != 16 or level is None or not level.bf16_dot:
-        f.store(encode_result(f, dtype, value), place)
+        f.store(encoded(f, dtype, value), place)
         return
     name = "llvm.x86.avx512bf16.cvtneps2bf16.512"
     f.store(f.call(name, "bfloat", 16, value), place)
     name, classes = "llvm.x86.avx512.fpclass.ps.512", f.constant("i32", _WITH_CARE)
     special = f.reinterpret(f.call(name, "i1", 16, value, classes), "i16", 0)
     found = f.compare("icmp ne", special, f.like(special, 0))
-    f.when(found, lambda: f.store(encode_result(f, dtype, value), place))
+    f.when(found, lambda: f.store(encoded(f, dtype, value), place))
 
 
 def _rounded(f: FunctionText, pattern: Value, dropped: int) -> Value:

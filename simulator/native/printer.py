@@ -15,6 +15,7 @@ from isa import scalar
 from isa.alu import ACTIVATIONS, ALU, Activation, AluOperator
 from isa.scalar import Expression, Relation
 from simulator import double, polynomial
+from simulator.native.fused import multiply_add
 from simulator.native.levels import GENERATING
 from simulator.native.text import FunctionText, Value
 
@@ -107,6 +108,9 @@ class _Lanes:
     def __mul__(self, other: _Lanes) -> _Lanes:
         return self._binary(self._prefix + "mul", other)
 
+    def __neg__(self) -> _Lanes:
+        return _Lanes(self.f, self.f.unary("fneg", self.value))
+
     def __truediv__(self, other: _Lanes) -> _Lanes:
         return self._binary("fdiv", other)
 
@@ -147,9 +151,17 @@ class _Arithmetic:
     def where(self, condition: _Lanes, chosen: _Lanes, other: _Lanes) -> _Lanes:
         return _Lanes(self.f, self.f.select(condition.value, chosen.value, other.value))
 
+    def multiply_add(self, left: _Lanes, right: _Lanes, addend: _Lanes) -> _Lanes:
+        return _Lanes(self.f, multiply_add(self.f, left.value, right.value, addend.value))
+
+    def at_most(self, value: _Lanes, bound: float) -> _Lanes:
+        return _Lanes(self.f, _minimum(self.f, value.value, self.real(bound).value))
+
+    def at_least(self, value: _Lanes, bound: float) -> _Lanes:
+        return _Lanes(self.f, _maximum(self.f, value.value, self.real(bound).value))
+
     def clamp(self, value: _Lanes, low: float, high: float) -> _Lanes:
-        below = _minimum(self.f, value.value, self.real(high).value)
-        return _Lanes(self.f, _maximum(self.f, below, self.real(low).value))
+        return self.at_least(self.at_most(value, high), low)
 
     def bits(self, value: _Lanes) -> _Lanes:
         return _Lanes(self.f, self.f.convert("bitcast", value.value, self._integer))
@@ -211,9 +223,13 @@ _REAL: dict[type[Expression], Print] = _TRUTH | {
     scalar.Exp: _polynomial(polynomial.exp),
     scalar.Log: _in_double(double.log),
     scalar.Log1p: _in_double(double.log1p),
-    scalar.Tanh: _in_double(double.tanh),
-    scalar.Erf: _in_double(double.erf),
-    scalar.Erfc: _in_double(double.erfc),
+    scalar.Tanh: _polynomial(polynomial.tanh),
+    scalar.Erf: _polynomial(polynomial.erf),
+    scalar.NormalDistribution: _polynomial(polynomial.normal_distribution),
+    scalar.Sigmoid: _polynomial(polynomial.sigmoid),
+    scalar.Silu: _polynomial(polynomial.silu),
+    scalar.GeluSigmoid: _polynomial(polynomial.gelu_sigmoid),
+    scalar.GeluTanh: _polynomial(polynomial.gelu_tanh),
     scalar.Sqrt: lambda f, value: f.intrinsic("sqrt", value),
     scalar.Rsqrt: _rsqrt,
     scalar.Reciprocal: _reciprocal,

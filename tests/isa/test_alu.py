@@ -76,6 +76,11 @@ def root(x):
     return INFINITY if x == 0 else 1 / math.sqrt(x)
 
 
+def gated(x, gate):
+    """x * sigmoid(gate), and 0 where the sigmoid is."""
+    return x / (1 + math.exp(-gate)) if gate > -700 or gate != gate else 0.0
+
+
 REAL = {
     scalar.Add: operator.add,
     scalar.Subtract: operator.sub,
@@ -92,7 +97,11 @@ REAL = {
     scalar.Log1p: guarded(math.log1p),
     scalar.Tanh: guarded(math.tanh),
     scalar.Erf: guarded(math.erf),
-    scalar.Erfc: guarded(math.erfc),
+    scalar.NormalDistribution: guarded(lambda x: 0.5 * math.erfc(-x / math.sqrt(2))),
+    scalar.Sigmoid: lambda x: gated(1.0, x),
+    scalar.Silu: lambda x: gated(x, x),
+    scalar.GeluSigmoid: lambda x: gated(x, 1.702 * x),
+    scalar.GeluTanh: lambda x: gated(x, 2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)),
     scalar.Sin: guarded(math.sin),
     scalar.Atan: guarded(math.atan),
     scalar.Sqrt: guarded(math.sqrt),

@@ -154,11 +154,8 @@ def test_nothing_is_contracted() -> None:
 REFERENCE: dict[str, tuple[Callable[[float], float], list[float]]] = {
     "log": (math.log, [1e-38, 0.1, 0.999, 1.0, 1.001, 3.0, 1e38]),
     "log1p": (math.log1p, [-0.5, 1e-10, 1e-3, 1.0, 1e9]),
-    "tanh": (math.tanh, [-9.5, -1.0, -1e-4, 1e-4, 0.3, 5.0]),
     "sin": (math.sin, [-3.14, -1.0, -1e-5, 0.5, 3.0]),
     "atan": (math.atan, [-1e6, -1.0, 1e-5, 0.5, 1.5]),
-    "erf": (math.erf, [-4.5, -1.0, -0.51, -0.49, 1e-10, 0.1, 0.5, 2.0, 3.9, 6.0]),
-    "erfc": (math.erfc, [-5.0, -0.5, 0.0, 0.3, 1.0, 4.0, 8.0, 9.9]),
     "rsqrt": (lambda v: 1 / math.sqrt(v), [1e-30, 0.3, 1.0, 2.0, 1e30]),
 }
 
