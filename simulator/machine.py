@@ -122,7 +122,8 @@ class CoreState:
     generators, uint32 [partitions, words]. `allocations` are the program's on chip, if it says.
     Before it calls a kernel, an executor sets `engine` to the engine that runs the instruction and
     `start_partition` to the first partition of the instruction's destination (of its source, if it
-    has none): that selects the accumulate registers and generators.
+    has none): that selects the accumulate registers and generators. `unknown_groups` are the groups
+    [P / 8, n] of the source of the next `QuantizeMx` in which nothing is initialised, if some are.
     """
 
     __slots__ = (
@@ -137,6 +138,7 @@ class CoreState:
         "sbuf",
         "start_partition",
         "stationary",
+        "unknown_groups",
     )
 
     def __init__(self, target: Target, device: Device | None = None, number: int = 0) -> None:
@@ -166,6 +168,7 @@ class CoreState:
             registers[:] = [0] * len(registers)
         self.engine = Engine.unknown
         self.start_partition = 0
+        self.unknown_groups: np.ndarray[Any, Any] | None = None
 
 
 class Device:

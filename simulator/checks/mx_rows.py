@@ -3,6 +3,9 @@ elements, and of scale tiles only the rows that belong to groups count.
 
 Uninitialised packed elements stand for finite numbers, as integers do, so that their products with
 zero are zero: public kernels pad one operand of a contraction with zeros and the other not at all.
+So a group that is quantised from nothing but uninitialised data counts as uninitialised memory of
+its own type, whatever its source reads as; one that has some initialised data does not, as the
+others decide on its scale.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ def _quantize(use: Use) -> None:
         return
     grouped = mask.reshape(partitions // GROUP_PARTITIONS, GROUP_PARTITIONS, -1, 4)
     groups: Array = np.logical_and.reduce(grouped, axis=(1, 3))
+    use.state.unknown_groups = ~np.logical_or.reduce(grouped, axis=(1, 3))
     dst.write(_by_element(groups).reshape(dst.view.shape))
     scale.write_rows(rows, groups.reshape(rows.size, *scale.view.shape[1:]))
 

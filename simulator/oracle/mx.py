@@ -7,18 +7,30 @@ from typing import Any
 import numpy as np
 
 from isa.machine import mx
+from isa.machine.mx import GROUP_PARTITIONS
 from simulator import packed
 from simulator.conversion import load_fp32
 from simulator.machine import CoreState, StationaryTile
+from simulator.oracle.control import sentinel_bits
 from simulator.oracle.table import kernel
 from simulator.oracle.tensor import finish_product, loaded_tile, multiplied
+from simulator.views import bits, dtype_name
 
 Array = np.ndarray[Any, Any]
 
 
 @kernel(mx.QuantizeMx)
 def quantize_mx(state: CoreState, dst: Array, src: Array, scale: Array) -> None:
+    """A group of which nothing is initialised gives what uninitialised memory reads as."""
     packed.quantize(dst, scale, load_fp32(src).reshape(src.shape[0], -1))
+    groups, state.unknown_groups = state.unknown_groups, None
+    if groups is not None:
+        elements = np.repeat(groups, GROUP_PARTITIONS, axis=0).reshape(dst.shape)
+        bits(dst)[elements] = sentinel_bits(dtype_name(dst))
+        rows = packed.scale_rows(dst.shape[0])
+        codes = bits(scale)[rows]
+        codes[groups.reshape(codes.shape)] = sentinel_bits(dtype_name(scale))
+        bits(scale)[rows] = codes
 
 
 @kernel(mx.LoadStationaryMx)

@@ -442,14 +442,18 @@ def test_uninitialised_elements_times_zero(mode, moving, rows, factor):
     same(found, np.full((8, 8), rows, np.float32))
 
 
-def test_uninitialised_values_that_are_not_finite_times_zero():
-    """Quantised from uninitialised bfloat16, NaN, a group stays NaN when it is multiplied by 0."""
+@pytest.mark.parametrize("mode", ["device", "reference", "eager"])
+@pytest.mark.parametrize("rows", [56, 52])
+def test_groups_of_uninitialised_data_times_zero(mode, rows):
+    """A whole group (rows 56 to 63) that is quantised from uninitialised bfloat16 is uninitialised
+    itself, and times zero reaches no result. A group in part makes its scale unknown: it does."""
 
     @nki.jit
     def kernel(a, b, b_scale):
         source = sbuf((64, 8), nl.bfloat16)
-        nisa.dma_copy(dst=source[:56], src=a)
+        nisa.dma_copy(dst=source[:rows], src=a)
         data, scale = sbuf((64, 2), nl.float8_e4m3fn_x4), sbuf((64, 2), nl.uint8)
+        nisa.activation(dst=source, op=nl.copy, data=source, scale=2.0)
         nisa.quantize_mx(dst=data, src=source, dst_scale=scale)
         product = nl.ndarray((2, 2), dtype=nl.float32, buffer=nl.psum)
         nisa.nc_matmul_mx(product, data, load(b).view(nl.float4_e2m1fn_x4), scale, load(b_scale))
@@ -457,6 +461,13 @@ def test_uninitialised_values_that_are_not_finite_times_zero():
         nisa.tensor_copy(dst=result, src=product)
         return store(result)
 
-    a, b, codes = np.ones((56, 8), BF16), np.zeros((64, 2), np.uint16), np.zeros((64, 2), np.uint8)
-    with pytest.raises(nki.NeuronError, match="4 elements depend on uninitialised"):
-        nki.simulate(kernel)(a, b, codes)
+    a, codes = np.ones((rows, 8), BF16), np.full((64, 2), 127, np.uint8)
+    b = np.zeros((64, 2), np.uint16)
+    b[:56] = 0x2222  # ones
+    if rows == 52:
+        with pytest.raises(nki.NeuronError, match="4 elements depend on uninitialised"):
+            nki.simulate(kernel, mode=mode)(a, b, codes)
+        return
+    with pytest.warns(UninitialisedZeroWarning, match="takes 16 uninitialised"):
+        found = nki.simulate(kernel, mode=mode)(a, b, codes)
+    same(found, np.full((2, 2), 2 * 4 * 56, np.float32))
