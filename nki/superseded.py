@@ -127,6 +127,13 @@ CALLS: tuple[Superseded, ...] = (
         "0.3",
         False,
     ),
+    Superseded(
+        "while register:",
+        "nki.language.while_loop(register, body)",
+        "0.6",
+        False,
+        "the body becomes a function that returns the register of the next condition",
+    ),
     Superseded("nki.isa.tensor_copy(dtype=)", "nki.isa.tensor_copy(dst)", "0.4", False, _DST),
     Superseded(
         "nki.isa.scalar_tensor_tensor(dtype=)",

@@ -26,6 +26,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="run every conformance test, not only the quick ones",
     )
+    parser.addoption(
+        "--all-surface",
+        action="store_true",
+        help="run every public function for every dtype on every target",
+    )
     from checkouts import REPOSITORIES
 
     for repository in REPOSITORIES:

@@ -15,6 +15,9 @@ from isa.spec import Instruction, Operation
 _API = "nki/api/nki.isa.rst#nki.isa."
 _COMPARISONS = ("equal", "less", "less_equal", "greater", "greater_equal")
 _FLOATS = frozenset(name for name, dtype in DTYPES.items() if dtype.is_float)
+_NUMBERS = frozenset(
+    name for name, dtype in DTYPES.items() if not (dtype.is_packed or dtype.dma_only)
+)
 _EXPONENTIAL_DTYPES = frozenset(
     {
         "float8_e4m3",
@@ -148,7 +151,7 @@ class SelectReduce(Operation):
     engines = (Engine.vector,)
     dst = Write()
     predicate = Read(dtypes=frozenset({"int8", "uint8", "int16", "uint16"}))
-    on_true = Read(dtypes=frozenset(DTYPES) - {"tfloat32", "int32", "uint32"})
+    on_true = Read(dtypes=_NUMBERS - {"tfloat32", "int32", "uint32"})
     on_false = Read(immediate=True, column=True)
     reduce_res = Write(column=True, optional=True, default=None, dtypes=_FLOATS)
     reduce_cmd = Attribute(

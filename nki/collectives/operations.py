@@ -50,6 +50,23 @@ def all_reduce(
 
     Several tensors (HBM only) go together; sources and destinations are of one memory. Raises
     value-not-allowed, wrong-memory, shape-mismatch, deadlock.
+
+    Source: SDK nki/api/nki/collectives/__init__.py (all_reduce).
+
+    >>> import numpy as np, nki.collectives as ncc, nki.language as nl
+    >>> def kernel(a, group):
+    ...     src = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     dst = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     nl.store(src, nl.load(a))
+    ...     ncc.all_reduce([src], [dst], group, nl.add)
+    ...     return dst
+    >>> group = ncc.ReplicaGroup([[0, 1, 2]])
+    >>> parts = np.arange(6, dtype=np.float32).reshape(3, 1, 2)
+    >>> for result in ncc.simulate_ranks(kernel, [{"a": a, "group": group} for a in parts]):
+    ...     print(result.ravel())
+    [6. 9.]
+    [6. 9.]
+    [6. 9.]
     """
     with USER_FRAMES:
         combine = check_op(op)
@@ -74,6 +91,23 @@ def all_gather(
     tensors, which have two dimensions, 0 or 1).
 
     Raises value-not-allowed, wrong-memory, shape-mismatch, deadlock.
+
+    Source: SDK nki/api/nki/collectives/__init__.py (all_gather).
+
+    >>> import numpy as np, nki.collectives as ncc, nki.language as nl
+    >>> def kernel(a, group):
+    ...     src = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     dst = nl.ndarray((3 * a.shape[0], a.shape[1]), dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     nl.store(src, nl.load(a))
+    ...     ncc.all_gather([src], [dst], group, 0)
+    ...     return dst
+    >>> group = ncc.ReplicaGroup([[0, 1, 2]])
+    >>> parts = np.arange(6, dtype=np.float32).reshape(3, 1, 2)
+    >>> for result in ncc.simulate_ranks(kernel, [{"a": a, "group": group} for a in parts]):
+    ...     print(result.ravel())
+    [0. 1. 2. 3. 4. 5.]
+    [0. 1. 2. 3. 4. 5.]
+    [0. 1. 2. 3. 4. 5.]
     """
     with USER_FRAMES:
         check_memory("all_gather", srcs, dsts)
@@ -98,6 +132,23 @@ def reduce_scatter(
     """dst becomes this rank's part, along dimension 0, of the reduction of the group's srcs.
 
     Raises value-not-allowed, wrong-memory, shape-mismatch, deadlock.
+
+    Source: SDK nki/api/nki/collectives/__init__.py (reduce_scatter).
+
+    >>> import numpy as np, nki.collectives as ncc, nki.language as nl
+    >>> def kernel(a, group):
+    ...     src = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     dst = nl.ndarray((a.shape[0] // 3, a.shape[1]), dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     nl.store(src, nl.load(a))
+    ...     ncc.reduce_scatter([src], [dst], group, 0, nl.add)
+    ...     return dst
+    >>> group = ncc.ReplicaGroup([[0, 1, 2]])
+    >>> parts = np.arange(9, dtype=np.float32).reshape(3, 3, 1)
+    >>> for result in ncc.simulate_ranks(kernel, [{"a": a, "group": group} for a in parts]):
+    ...     print(result.ravel())
+    [9.]
+    [12.]
+    [15.]
     """
     with USER_FRAMES:
         combine = check_op(op)
@@ -124,6 +175,23 @@ def all_to_all(
     in the order of the ranks.
 
     Raises value-not-allowed, wrong-memory, shape-mismatch, deadlock.
+
+    Source: SDK nki/api/nki/collectives/__init__.py (all_to_all).
+
+    >>> import numpy as np, nki.collectives as ncc, nki.language as nl
+    >>> def kernel(a, group):
+    ...     src = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     dst = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     nl.store(src, nl.load(a))
+    ...     ncc.all_to_all([src], [dst], group, 0)
+    ...     return dst
+    >>> group = ncc.ReplicaGroup([[0, 1, 2]])
+    >>> parts = np.arange(9, dtype=np.float32).reshape(3, 3, 1)
+    >>> for result in ncc.simulate_ranks(kernel, [{"a": a, "group": group} for a in parts]):
+    ...     print(result.ravel())
+    [0. 3. 6.]
+    [1. 4. 7.]
+    [2. 5. 8.]
     """
     with USER_FRAMES:
         check_memory("all_to_all", srcs, dsts, hbm_only=True)
@@ -148,6 +216,23 @@ def collective_permute(
     target keeps its dst.
 
     Raises value-not-allowed, wrong-memory, shape-mismatch, deadlock.
+
+    Source: SDK nki/api/nki/collectives/__init__.py (collective_permute).
+
+    >>> import numpy as np, nki.collectives as ncc, nki.language as nl
+    >>> def kernel(a, group):
+    ...     src = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     dst = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     nl.store(src, nl.load(a))
+    ...     ncc.collective_permute([src], [dst], [(0, 2), (2, 1), (1, 0)])
+    ...     return dst
+    >>> group = ncc.ReplicaGroup([[0, 1, 2]])
+    >>> parts = np.arange(6, dtype=np.float32).reshape(3, 1, 2)
+    >>> for result in ncc.simulate_ranks(kernel, [{"a": a, "group": group} for a in parts]):
+    ...     print(result.ravel())
+    [2. 3.]
+    [4. 5.]
+    [0. 1.]
     """
     with USER_FRAMES:
         one("collective_permute", srcs, dsts)
@@ -174,6 +259,23 @@ def collective_permute_implicit(
     """Around the ring of the group: src goes to the next rank's dst, on every channel.
 
     Raises value-not-allowed, wrong-memory, shape-mismatch, deadlock.
+
+    Source: SDK nki/api/nki/collectives/__init__.py (collective_permute_implicit).
+
+    >>> import numpy as np, nki.collectives as ncc, nki.language as nl
+    >>> def kernel(a, group):
+    ...     src = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     dst = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     nl.store(src, nl.load(a))
+    ...     ncc.collective_permute_implicit([[src]], [[dst]], group)
+    ...     return dst
+    >>> group = ncc.ReplicaGroup([[0, 1, 2]])
+    >>> parts = np.arange(6, dtype=np.float32).reshape(3, 1, 2)
+    >>> for result in ncc.simulate_ranks(kernel, [{"a": a, "group": group} for a in parts]):
+    ...     print(result.ravel())
+    [4. 5.]
+    [0. 1.]
+    [2. 3.]
     """
     with USER_FRAMES:
         check_counts("collective_permute_implicit", channel_ids, srcs_by_channel, dsts_by_channel)
@@ -199,6 +301,23 @@ def collective_permute_implicit_reduce(
     """Around the ring of the group: op(src0, src1) goes to the next rank's dst, on every channel.
 
     Raises value-not-allowed, wrong-memory, shape-mismatch, deadlock.
+
+    Source: SDK nki/api/nki/collectives/__init__.py (collective_permute_implicit_reduce).
+
+    >>> import numpy as np, nki.collectives as ncc, nki.language as nl
+    >>> def kernel(a, group):
+    ...     src = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     dst = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     nl.store(src, nl.load(a))
+    ...     ncc.collective_permute_implicit_reduce([[src]], [[src]], [[dst]], group, nl.add)
+    ...     return dst
+    >>> group = ncc.ReplicaGroup([[0, 1, 2]])
+    >>> parts = np.arange(6, dtype=np.float32).reshape(3, 1, 2)
+    >>> for result in ncc.simulate_ranks(kernel, [{"a": a, "group": group} for a in parts]):
+    ...     print(result.ravel())
+    [ 8. 10.]
+    [0. 2.]
+    [4. 6.]
     """
     what = "collective_permute_implicit_reduce"
     with USER_FRAMES:
@@ -227,6 +346,22 @@ def collective_permute_implicit_current_processing_rank_id(
     its own at 0, then those of its predecessors.
 
     Raises value-not-allowed.
+
+    Source: SDK nki/api/nki/collectives/__init__.py (the function of this name).
+
+    >>> import numpy as np, nki.collectives as ncc, nki.isa as nisa, nki.language as nl
+    >>> def kernel(table, group):
+    ...     tile = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
+    ...     rank = ncc.collective_permute_implicit_current_processing_rank_id(1, group)
+    ...     row = table.ap([[1, 1], [1, 1]], scalar_offset=rank, indirect_dim=0)
+    ...     nisa.dma_copy(dst=tile, src=row)
+    ...     out = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.shared_hbm)
+    ...     nl.store(out, tile)
+    ...     return out
+    >>> arguments = {"table": np.array([[10], [11], [12]], np.int32)}
+    >>> arguments["group"] = ncc.ReplicaGroup([[0, 1, 2]])
+    >>> [result.item() for result in ncc.simulate_ranks(kernel, [arguments] * 3)]
+    [12, 10, 11]
     """
     with USER_FRAMES:
         rank = place().rank
@@ -237,7 +372,24 @@ def collective_permute_implicit_current_processing_rank_id(
 
 
 def rank_id(name: str | None = None) -> VirtualRegister:
-    """A register with the number of this rank; 0 unless `simulate_ranks` runs the kernel."""
+    """A register with the number of this rank; 0 unless `simulate_ranks` runs the kernel.
+
+    Source: SDK nki/api/nki/collectives/__init__.py (rank_id).
+
+    >>> import numpy as np, nki.collectives as ncc, nki.isa as nisa, nki.language as nl
+    >>> def kernel(table, group):
+    ...     tile = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
+    ...     rank = ncc.rank_id()
+    ...     row = table.ap([[1, 1], [1, 1]], scalar_offset=rank, indirect_dim=0)
+    ...     nisa.dma_copy(dst=tile, src=row)
+    ...     out = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.shared_hbm)
+    ...     nl.store(out, tile)
+    ...     return out
+    >>> arguments = {"table": np.array([[10], [11], [12]], np.int32)}
+    >>> arguments["group"] = ncc.ReplicaGroup([[0, 1, 2]])
+    >>> [result.item() for result in ncc.simulate_ranks(kernel, [arguments] * 3)]
+    [10, 11, 12]
+    """
     with USER_FRAMES:
         return current("nki.collectives.rank_id").register_alloc(place().rank, caller())
 
@@ -257,6 +409,30 @@ def all_gather_v(
     `metadata_tensor` (uint32) has a column per rank: row 0 the count and row 1 the displacement
     (first column only), row 2 gets the received counts unless `recv_counts_known`, row 3 with
     `has_rdispls` says where in dst each chunk goes; else dst has equal slots.
+
+    Source: SDK nki/api/nki/collectives/__init__.py (all_gather_v).
+
+    >>> import numpy as np, nki.collectives as ncc, nki.language as nl
+    >>> def kernel(a, table, group):
+    ...     src = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     dst = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     metadata = nl.ndarray(table.shape, dtype=nl.uint32, buffer=nl.shared_hbm)
+    ...     for tensor, given in ((src, a), (metadata, table)):
+    ...         nl.store(tensor, nl.load(given))
+    ...     nl.store(dst, nl.zeros(a.shape, dtype=a.dtype, buffer=nl.sbuf))
+    ...     ncc.all_gather_v([src], [dst], group, metadata)
+    ...     return dst
+    >>> group = ncc.ReplicaGroup([[0, 1]])
+    >>> tables = [[2, 0], [1, 0]], [[1, 0], [0, 0]]  # counts, displacements
+    >>> arguments = [
+    ...     {"a": np.arange(4, dtype=np.float32).reshape(2, 2) + 10 * rank, "group": group,
+    ...      "table": np.array([*table, [0, 0]], np.uint32)}
+    ...     for rank, table in enumerate(tables)
+    ... ]
+    >>> for result in ncc.simulate_ranks(kernel, arguments):
+    ...     print(result.ravel())
+    [ 1.  2. 10.  0.]
+    [ 1.  2. 10.  0.]
     """
     with USER_FRAMES:
         _run_v("all_gather_v", srcs, dsts, replica_group, metadata_tensor, recv_counts_known,
@@ -274,7 +450,32 @@ def all_to_all_v(
     name: str | None = None,
 ) -> None:
     """Every rank sends each other one a chunk of its own length; see `all_gather_v`, with a count
-    and a displacement for every destination in rows 0 and 1."""
+    and a displacement for every destination in rows 0 and 1.
+
+    Source: SDK nki/api/nki/collectives/__init__.py (all_to_all_v).
+
+    >>> import numpy as np, nki.collectives as ncc, nki.language as nl
+    >>> def kernel(a, table, group):
+    ...     src = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     dst = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     metadata = nl.ndarray(table.shape, dtype=nl.uint32, buffer=nl.shared_hbm)
+    ...     for tensor, given in ((src, a), (metadata, table)):
+    ...         nl.store(tensor, nl.load(given))
+    ...     nl.store(dst, nl.zeros(a.shape, dtype=a.dtype, buffer=nl.sbuf))
+    ...     ncc.all_to_all_v([src], [dst], group, metadata)
+    ...     return dst
+    >>> group = ncc.ReplicaGroup([[0, 1]])
+    >>> tables = [[1, 2], [0, 1]], [[2, 1], [1, 3]]  # counts, displacements
+    >>> arguments = [
+    ...     {"a": np.arange(4, dtype=np.float32).reshape(2, 2) + 10 * rank, "group": group,
+    ...      "table": np.array([*table, [0, 0]], np.uint32)}
+    ...     for rank, table in enumerate(tables)
+    ... ]
+    >>> for result in ncc.simulate_ranks(kernel, arguments):
+    ...     print(result.ravel())
+    [ 0.  0. 11. 12.]
+    [ 1.  2. 13.  0.]
+    """
     with USER_FRAMES:
         _run_v("all_to_all_v", srcs, dsts, replica_group, metadata_tensor, recv_counts_known,
                has_rdispls, priority, False, caller())  # fmt: skip

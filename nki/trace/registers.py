@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 from isa.errors import NeuronError
 from nki.ir.nodes import Register
+from nki.superseded import hint_at_call
 from nki.trace.context import current
 from nki.trace.locations import is_while_condition
 
@@ -42,6 +43,7 @@ class VirtualRegister(Register):
                 "register-branch",
                 what=f"a branch on {_text(self)}, whose value only the device has",
             )
+        hint_at_call("while register:")
         return current("while").while_condition(self, location, frame)
 
     def _arithmetic(self, *_: Any) -> NoReturn:

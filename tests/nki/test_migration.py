@@ -6,6 +6,7 @@ import subprocess
 import sys
 import warnings
 
+import numpy as np
 import pytest
 
 import nki
@@ -162,6 +163,19 @@ def test_a_loop_over_a_register_says_what_replaces_it():
     with pytest.warns(MigrationWarning, match="use nki.language.fori_loop") as caught:
         nki.jit(kernel).trace(target="trn2")
     assert caught[0].filename == __file__
+
+
+def test_a_while_on_a_register_says_what_replaces_it():
+    def kernel(a):
+        tile, register = nki.language.load(a), nki.isa.register_alloc(1)
+        while register:
+            nki.isa.register_load(register, tile)
+
+    with pytest.warns(MigrationWarning, match="use nki.language.while_loop") as caught:
+        nki.jit(kernel)(np.zeros((1, 1), np.int32))
+    assert {(w.filename, w.lineno) for w in caught} == {
+        (__file__, kernel.__code__.co_firstlineno + 2)
+    }
 
 
 def test_current_spellings_do_not_warn():
