@@ -273,35 +273,56 @@ class _Multiplication:
             return result
 
         def rows(row: Value) -> None:
+            places = self._places(row, first)
             if vectors > 1:
-                self._announce(row, first)
+                self._announce(row, first, places)
             panel = panel_at(f, panels, lines, row)
             start = [f.constant("float", 0.0, block.width)] * (block.rows * vectors)
             sums = f.loop(self.zero, lines, 1, lambda k, *sums: step(k, panel, sums), start)
-            for i in range(block.rows):
-                index = f.binary("add", row, f.integer(i))
-                part = sums[i * vectors : (i + 1) * vectors]
-                inside = f.compare("icmp slt", index, self.rows)
-                f.when(inside, partial(self._finish, index, first, part, mask))
+
+            def finish(i: int) -> None:
+                self._finish(places[i], sums[i * vectors : (i + 1) * vectors], mask)
+
+            end = f.binary("add", row, f.integer(block.rows))
+            whole = f.compare("icmp sle", end, self.rows)
+
+            def all_rows() -> None:
+                for i in range(block.rows):
+                    finish(i)
+
+            def some_rows() -> None:
+                for i in range(block.rows - 1):
+                    index = f.binary("add", row, f.integer(i))
+                    f.when(f.compare("icmp slt", index, self.rows), partial(finish, i))
+
+            f.when(whole, all_rows)
+            f.when(f.binary("xor", whole, f.like(whole, 1)), some_rows)
 
         f.loop(self.zero, self.rows, block.rows, rows)
 
-    def _announce(self, row: Value, first: Value) -> None:
+    def _places(self, row: Value, first: Value) -> list[Value]:
+        """Where the results of the rows of a block begin."""
+        f = self.f
+        line = f.offset(self.target, f.binary("mul", row, self.down))
+        places = [f.element_at(line, first, DTYPES[self.kernel.output].size)]
+        for _ in range(self.block.rows - 1):
+            places.append(f.offset(places[-1], self.down))
+        return places
+
+    def _announce(self, row: Value, first: Value, places: Sequence[Value]) -> None:
         """Hint at memory that comes next, which lies a partition apart from row to row: the results
         of a block, and a part of the strip after the next one (in the row of that number)."""
         f, block = self.f, self.block
         size = block.vectors * block.width
         output, moving = (DTYPES[name].size for name in (self.kernel.output, self.kernel.moving))
-        results = f.element_at(self.target, first, output)
         later = f.element_at(self.moving, f.binary("add", first, f.integer(_AHEAD * size)), moving)
-        for i in range(block.rows):
-            index = f.binary("add", row, f.integer(i))
-            line = f.offset(results, f.binary("mul", index, self.down))
+        later = f.offset(later, f.binary("mul", row, self.along))
+        for place in places:
             for offset in range(0, size * output, CACHE_LINE):
-                f.prefetch(f.offset(line, f.integer(offset)), write=True)
-            line = f.offset(later, f.binary("mul", index, self.along))
+                f.prefetch(f.offset(place, f.integer(offset)), write=True)
             for offset in range(0, size * moving, CACHE_LINE):
-                f.prefetch(f.offset(line, f.integer(offset)))
+                f.prefetch(f.offset(later, f.integer(offset)))
+            later = f.offset(later, self.along)
 
     def _sum(self, factor: Value, moving: Value, total: Value) -> Value:
         f = self.f
@@ -311,12 +332,10 @@ class _Multiplication:
             return f.intrinsic("fma", factor, moving, total)
         return emulated(f, factor, moving, total)
 
-    def _finish(self, row: Value, first: Value, sums: list[Value], mask: Value | None) -> None:
+    def _finish(self, line: Value, sums: Sequence[Value], mask: Value | None) -> None:
         """Store the sums of a row, or those of columns for which the mask holds."""
         f, kernel, width = self.f, self.kernel, self.block.width
         output = DTYPES[kernel.output]
-        line = f.offset(self.target, f.binary("mul", row, self.down))
-        line = f.element_at(line, first, output.size)
         lane = f"i{output.bits}"
         for v, value in enumerate(sums):
             place = f.element_at(line, f.integer(v * width), output.size)
