@@ -158,12 +158,7 @@ def _check_indirection(name: str, operand: Operand, value: Any, target: Target) 
 def _check_tile(name: str, operand: Operand, value: Any, target: Target) -> Violation | None:
     """An on-chip access: dimensions, partitions, where it starts, bytes of a partition."""
     if len(value.shape) > _MAXIMUM_DIMENSIONS:
-        return Violation(
-            "view-not-allowed",
-            f"{name} has {len(value.shape)} dimensions, an access has at most "
-            f"{_MAXIMUM_DIMENSIONS}",
-            operand=name,
-        )
+        return _too_many_dimensions(name, value)
     count = partitions(value)
     limit = target.partitions.value
     if not at_most(count, limit):
@@ -200,6 +195,29 @@ def _check_tile(name: str, operand: Operand, value: Any, target: Target) -> Viol
                     operand=name,
                 )
     return None
+
+
+def _too_many_dimensions(name: str, value: Any) -> Violation:
+    """What the access is, and which of its dimensions one [stride, count] pair can stand for."""
+    pairs = [list(pair) for pair in zip(value.strides, value.shape)]
+    runs: list[list[int]] = []
+    for i in range(1, len(pairs)):
+        if runs and pairs[i - 1][0] == pairs[i][0] * pairs[i][1]:
+            runs[-1].append(i)
+        else:
+            runs.append([i])
+    calls = [f".flatten_dims({run[0]}, {run[-1]})" for run in reversed(runs) if len(run) > 1]
+    enough = 1 + len(runs) <= _MAXIMUM_DIMENSIONS
+    return Violation(
+        "view-not-allowed",
+        f"{name} has {len(pairs)} dimensions, as [stride, count] {pairs}; an access has at most "
+        f"{_MAXIMUM_DIMENSIONS}",
+        hint=f"Merge dimensions that follow each other in memory: {name}{''.join(calls)}."
+        if enough
+        else "Take one index of a dimension at a time, in a loop, or copy in two steps that each "
+        "reorder fewer dimensions.",
+        operand=name,
+    )
 
 
 def _check_quadrant_start(

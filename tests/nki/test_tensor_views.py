@@ -418,3 +418,28 @@ def test_symbolic_sizes():
 
     traced(body, (M, 64), (K, 16))
     refused("out-of-bounds", lambda a: a[M], (M, 64))
+
+
+def test_too_many_dimensions_say_which_ones_merge():
+    def refusal(change):
+        def body(_):
+            tile = nl.ndarray((64, 2, 3, 2, 3, 2), nl.float32)
+            nisa.memset(dst=change(tile), value=0.0)
+
+        with pytest.raises(NeuronError) as caught:
+            traced(body, (4, 4))
+        assert caught.value.code == "view-not-allowed"
+        return caught.value
+
+    dense = refusal(lambda t: t)
+    assert "[[72, 64], [36, 2], [12, 3], [6, 2], [2, 3], [1, 2]]" in dense.what
+    assert "dst.flatten_dims(1, 5)." in dense.hint
+    turned = refusal(lambda t: t.permute((0, 3, 1, 2, 4, 5)))
+    assert "dst.flatten_dims(4, 5).flatten_dims(2, 3)." in turned.hint
+    assert "in a loop" in refusal(lambda t: t.permute((0, 5, 4, 3, 2, 1))).hint
+
+    def merged(_):
+        tile = nl.ndarray((64, 2, 3, 2, 3, 2), nl.float32).permute((0, 3, 1, 2, 4, 5))
+        nisa.memset(dst=tile.flatten_dims(4, 5).flatten_dims(2, 3), value=0.0)
+
+    traced(merged, (4, 4))
