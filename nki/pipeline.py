@@ -25,8 +25,9 @@ class Pass(Protocol):
 
 
 PASSES: tuple[Pass, ...] = (PeelAccumulation(), RotateBuffers(), Allocate())
-STAGES = ("trace", *(p.name for p in PASSES), "program")
-"""What `nki ir --after` takes: the traced IR, each pass, and the finished program."""
+STAGES = ("trace", *(p.name for p in PASSES), "schedule", "program")
+"""What `nki ir --after` takes: the traced IR, each pass, the scheduled instructions, and the
+finished program."""
 
 
 def optimise(kernel: Kernel, observe: Callable[[str, Any], None] = lambda *_: None) -> Kernel:
@@ -43,13 +44,14 @@ def compile_kernel(
 ) -> Program:
     """A traced kernel as a program."""
     with collection_paused():
-        program = lower(optimise(kernel, observe))
+        program = lower(optimise(kernel, observe), lambda steps: observe("schedule", steps))
     observe("program", program)
     return program
 
 
 def stage_text(kernel: Kernel, stage: str) -> str:
-    """The kernel after one stage as text: tile IR, or assembly for the program.
+    """The kernel after one stage as text: tile IR, a list of instructions (`nki.passes.listing`)
+    core by core, or assembly for the program.
 
     Raises unknown-stage for a stage that is none of `STAGES`.
 
@@ -75,6 +77,10 @@ def stage_text(kernel: Kernel, stage: str) -> str:
             from isa.text import disassemble
 
             found[name] = disassemble(form)
+        elif name == "schedule":
+            from nki.passes.listing import listing
+
+            found[name] = found.get(name, "") + listing(form)
         else:
             from nki.ir.text import print_kernel
 

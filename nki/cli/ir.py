@@ -22,7 +22,8 @@ from nki.report import Report
     default="trace",
     show_default=True,
     metavar="STAGE",
-    help="trace, a pass, or program (assembler text). An unknown name lists them.",
+    help="trace, a pass, schedule (instructions in their order), or program (assembler text). An "
+    "unknown name lists them.",
 )
 @options.presented
 @click.pass_context

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from abc import ABCMeta
 from collections.abc import Callable
 from typing import Any
 
 
-class NKIObject:
-    """Base of the classes that kernels use for configuration.
+class NKIObject(metaclass=ABCMeta):  # noqa: B024 (abstract for `register` alone)
+    """Base of the classes that kernels use for configuration; tensors count as such objects too.
 
     Without an `__init__` of its own a subclass takes any keyword argument as an attribute. A
     subclass that is a dataclass may be built without some of its fields; reading one that was not

@@ -16,6 +16,7 @@ from isa.errors import NeuronError
 from nki.ir.nodes import Register, Tensor
 from nki.language import layout
 from nki.language.indexing import DynamicSlice, element, index_form, require, span, whole, window
+from nki.language.objects import NKIObject
 from nki.language.pattern import (
     DtypeScale,
     by_partition,
@@ -694,3 +695,6 @@ class NkiTensor(ShapeViews):
         view = self._with(shape, strides, offset, self.first, self.indirect_dim)
         view.dtype = dtype
         return view
+
+
+NKIObject.register(NkiTensor)  # as documented, without the attributes of a plain class

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from isa.access import byte_hull
 from isa.dtypes import DTYPES
@@ -31,15 +33,21 @@ from nki.trace.locations import resolve
 _ROLES = {"input": "input", "output": "output", "inout": "inout", "constant": "constant"}
 
 
-def lower(kernel: Kernel) -> Program:
-    """The program of a kernel whose on-chip tensors all have addresses."""
+def lower(kernel: Kernel, scheduled: Callable[[Any], None] = lambda _: None) -> Program:
+    """The program of a kernel whose on-chip tensors all have addresses.
+
+    `scheduled` sees the steps of each core in the order that the scheduler gives them.
+    """
     target = TARGETS[kernel.target]
     placement = kernel.placement or {}
     hbm = [tensor for tensor in kernel.tensors if not tensor.memory.on_chip]
     index = {tensor: number for number, tensor in enumerate(hbm)}
     tracked = _tracked(kernel)
     locations = LocationTable()
-    cores = [_core(body, tracked, index, target, locations, placement) for body in kernel.bodies]
+    cores = [
+        _core(body, tracked, index, target, locations, placement, scheduled)
+        for body in kernel.bodies
+    ]
     return Program(
         kernel.name,
         kernel.target,
@@ -64,6 +72,7 @@ def _core(
     target: Target,
     locations: LocationTable,
     placement: dict[Tensor, tuple[int, int]],
+    scheduled: Callable[[Any], None],
 ) -> CoreProgram:
     items = expand(body, target)
     owners: list[Engine] = []
@@ -72,6 +81,7 @@ def _core(
     context = Context([ENGINE_INDEX[owner] for owner in owners], tracked, placement, channels)
     addresses = Addresses(index, placement)
     items = Scheduler(context, target, addresses).run(items)
+    scheduled(items)
     Level(items, context).run()
     has_registers = any(isinstance(item, Region) for item in items) or any(
         item.instruction.row.control for item in items if isinstance(item, Step)

@@ -162,7 +162,7 @@ def ndarray(dtype):
     def body(a):
         tile = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf, name="tile")
         assert (tile.shape, tile.dtype, tile.buffer) == (SHAPE, dtype, nl.sbuf)
-        assert isinstance(tile, nl.NkiTensor)
+        assert isinstance(tile, nl.NkiTensor) and isinstance(tile, nl.NKIObject)
         assert isinstance(tile.buffer, nl.MemoryRegion)
         nisa.dma_copy(dst=tile, src=a)
         return tile

@@ -11,12 +11,13 @@ import spine_kernels as kernels
 import nki
 import nki.language as nl
 from isa.binding import bind
+from isa.enums import SEQUENCERS
 from nki import reference
 from nki.ir.compare import difference
 from nki.ir.nodes import Kernel
 from nki.ir.text import parse_kernel, print_kernel
 from nki.ir.verify import verify
-from nki.pipeline import compile_kernel, optimise
+from nki.pipeline import compile_kernel, optimise, stage_text
 from simulator.execute import run
 
 _M = nki.symbol("M", multiple_of=128, max=8192)
@@ -94,3 +95,22 @@ def test_text_runs_as_the_kernel_does_in_every_stage(name: str) -> None:
             np.testing.assert_array_equal(one.view(np.uint8), other.view(np.uint8), err_msg=stage)
 
     optimise(traced, observe)
+
+
+@pytest.mark.parametrize("name", ["softmax", "rmsnorm", "exchange"])
+def test_the_schedule_lists_the_instructions_of_the_program(name: str) -> None:
+    """Engine by engine, in the order in which the program runs them."""
+    kernel = _trace(name)
+    listed: list[tuple[str, str]] = []
+    for line in stage_text(kernel, "schedule").splitlines():
+        if not line.startswith(" "):
+            engine, instruction, *_ = line.split()
+            listed.append((engine, instruction))
+    program = compile_kernel(kernel)
+    for engine in SEQUENCERS:
+        streams = [core.streams[engine] for core in program.cores]
+        expected = [i.row.name for stream in streams for i in stream]
+        ours = [row for owner, row in listed if owner == engine.name]
+        assert ours == [row for row in expected if row not in ("Halt", "StorageBegin")]
+    assert "# line " in stage_text(kernel, "schedule")
+    assert " on " in stage_text(_trace("dynamic"), "schedule")
