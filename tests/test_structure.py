@@ -319,7 +319,7 @@ def test_passes_leave_the_traced_kernel_unchanged() -> None:
 
     def observe(stage: str, form: object) -> None:
         seen.append(stage)
-        if stage != "program":
+        if stage not in ("schedule", "program"):
             forms[stage] = print_kernel(form)  # type: ignore[arg-type]
         assert print_kernel(traced) == before, f"{stage} changed the traced kernel"
 
