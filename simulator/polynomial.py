@@ -68,10 +68,13 @@ class NumPyArithmetic:
 
     def multiply_add(self, left: Any, right: Any, addend: Any) -> Any:
         product = np.multiply(left, right, dtype=np.float64)  # exact
-        total = np.asarray(product + addend)
+        total = np.add(product, addend)
         # Rounding again, to fp32, matters where the first one gave half a unit of the last place.
-        if np.any((total.view(np.int64) & _LAST_HALF) == 0):
-            total = _to_odd(product, addend, total)
+        halfway = (total.view(np.int64) & _LAST_HALF) == 0
+        if np.any(halfway):
+            parts = np.broadcast_arrays(product, addend, total)
+            total = np.array(total)
+            total[halfway] = _to_odd(*(part[halfway].astype(np.float64) for part in parts))
         return total.astype(np.float32)
 
     def at_most(self, value: Any, bound: float) -> Any:

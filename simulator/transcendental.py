@@ -23,6 +23,9 @@ Array = np.ndarray[Any, Any]
 _DOUBLE = polynomial.NumPyArithmetic(np.float64, np.int64)
 _SINGLE = polynomial.NumPyArithmetic()
 
+_BLOCK = 1 << 14
+"""Elements that are evaluated at once, so that intermediate results stay in the cache."""
+
 
 def _double(values: Array) -> Array:
     return np.asarray(values).astype(np.float64, order="C")
@@ -54,7 +57,13 @@ def _in_single(function: Callable[..., Any]) -> Callable[[Array], Array]:
     """A function of `simulator.polynomial` on fp32 arrays."""
 
     def call(x: Array) -> Array:
-        return np.asarray(function(_SINGLE, np.asarray(x)))
+        values = np.ravel(x)
+        blocks = [
+            function(_SINGLE, values[start : start + _BLOCK])
+            for start in range(0, max(values.size, 1), _BLOCK)
+        ]
+        result: Array = np.concatenate(blocks).reshape(np.shape(x))
+        return result
 
     call.__name__ = function.__name__
     return call

@@ -80,11 +80,28 @@ def test_elementwise(level: Level, name: str) -> None:
     agrees("TensorTensor", empty(dtype, 5, 37), *operands, ALU[name])
 
 
-def test_activations_and_reductions(level: Level) -> None:
+@pytest.mark.parametrize(
+    "name", ("exp", "tanh", "erf", "gelu", "gelu_apprx_tanh", "silu", "log", "mish", "rsqrt")
+)
+def test_activations(level: Level, name: str) -> None:
+    """Moderate numbers, and any bit patterns; rounded to bfloat16, and not."""
     rng = np.random.default_rng(3)
-    data = tile(rng, "float32", 5, 37)
-    values = (empty("bfloat16", 5, 37), data, ACTIVATIONS["exp"], None, 1.0, ReduceCommand.idle)
-    agrees("Activate", *values, engine=Engine.scalar)
+    op = ACTIVATIONS[name]
+    for dtype, data in (
+        ("bfloat16", tile(rng, "float32", 5, 37)),
+        ("float32", patterns(rng, "float32", 5, 37)),
+    ):
+        values = (empty(dtype, 5, 37), data, op, None, 1.0, ReduceCommand.idle)
+        agrees("Activate", *values, engine=Engine.scalar)
+
+
+@pytest.mark.parametrize("name", ("add", "maximum", "bitwise_xor"))
+def test_reductions(level: Level, name: str) -> None:
+    rng = np.random.default_rng(6)
+    dtype = "bfloat16" if ALU[name].arithmetic else "uint16"
+    for make in (tile, patterns):
+        values = (empty(dtype, 5, 1), make(rng, dtype, 5, 75), ALU[name], 1, False)
+        agrees("TensorReduce", *values)
 
 
 def test_transposes(level: Level) -> None:
