@@ -371,7 +371,10 @@ class CompiledKernel:
             program = self.program_for(inputs)
             loaded = LoadedProgram(program, checked, native, settings.threads_wanted())
             found = _Loaded(program, loaded)
-        result = found.loaded.run(inputs)
+        from simulator.printed import printed_to
+
+        with printed_to(settings.print_folder()):
+            result = found.loaded.run(inputs)
         if sum(buffer.nbytes for buffer in found.loaded.device.tensors) > _LOADED_BYTES:
             return found.program, result
         self._loaded[key] = weakref.ref(found)
@@ -541,7 +544,10 @@ def _run_reference(kernel: Kernel, /, *args: Any, **kwargs: Any) -> Any:
     traced = kernel.trace(*args, **kwargs)
     given = arrays_in(bind_arguments(kernel.function, args, kwargs))
     inputs = [as_numpy(array) for array in given]
-    result = run(traced, inputs, {}, settings.checks_wanted(), settings.native_wanted())
+    from simulator.printed import printed_to
+
+    with printed_to(settings.print_folder()):
+        result = run(traced, inputs, {}, settings.checks_wanted(), settings.native_wanted())
     return like(given, _returned(result.outputs, result.inputs_after, inputs))
 
 
@@ -555,7 +561,12 @@ def _run_eager(kernel: Kernel, /, *args: Any, **kwargs: Any) -> Any:
     if kernel.schedule:
         kernel.trace(*args, **kwargs)  # operations run in the kernel's order; edges must be right
     checked, native = settings.checks_wanted(), settings.native_wanted()
-    outputs, after = run_eager(kernel.function, arguments, target, kernel.cores, checked, native)
+    from simulator.printed import printed_to
+
+    with printed_to(settings.print_folder()):
+        outputs, after = run_eager(
+            kernel.function, arguments, target, kernel.cores, checked, native
+        )
     given = arrays_in(arguments)
     return like(given, _returned(outputs, after, [as_numpy(array) for array in given]))
 

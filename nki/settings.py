@@ -72,6 +72,12 @@ def precise_wanted() -> bool:
     return value == "1"
 
 
+def print_folder() -> str | None:
+    """NEURON_RT_DEBUG_OUTPUT_DIR: the folder for what `nl.device_print` prints, as the runtime has
+    it; None when it is not set."""
+    return os.environ.get("NEURON_RT_DEBUG_OUTPUT_DIR") or None
+
+
 BACKENDS = ("native", "numpy")
 
 BACKEND: ContextVar[str | None] = ContextVar("backend", default=None)
@@ -108,6 +114,7 @@ __all__ = [
     "logical_core_size",
     "native_wanted",
     "precise_wanted",
+    "print_folder",
     "target",
     "target_source",
     "threads_wanted",

@@ -14,7 +14,9 @@ def device_print(print_prefix: str, tensor: NkiTensor) -> None:
 
     Python's `print` runs while tracing, before there are values. In every mode the simulator
     writes to the standard output, with the number of a core that is not the first; in a loop, once
-    an iteration. Raises not-a-tensor, wrong-memory (PSUM), value-not-allowed (no string).
+    an iteration. With NEURON_RT_DEBUG_OUTPUT_DIR the tensor also goes to a file there,
+    `<print_prefix>/core_<number>/<iteration>/tensor.npy`. Raises not-a-tensor, wrong-memory (PSUM),
+    value-not-allowed (no string), not-writable.
     Source: SDK nki/api/nki/language/__init__.py (device_print)
 
     >>> import numpy as np, nki, nki.language as nl

@@ -9,6 +9,7 @@ import numpy as np
 from isa.machine import debug
 from simulator.machine import CoreState
 from simulator.oracle.table import kernel
+from simulator.printed import FILES
 
 Array = np.ndarray[Any, Any]
 
@@ -19,3 +20,6 @@ def print_tensor(state: CoreState, tensor: Array, prefix: tuple[int, ...]) -> No
     message = "".join(map(chr, prefix))
     core = f" (core {state.number})" if state.number else ""
     print(f"{message}{core}\n{np.asarray(tensor)}", flush=True)
+    files = FILES.get()
+    if files is not None:
+        files.write(message, state.number, np.asarray(tensor))

@@ -1,5 +1,8 @@
 """nl.device_print prints at run time, in order, in every mode."""
 
+import json
+
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -80,3 +83,35 @@ def test_what_is_refused():
         with pytest.raises(NeuronError) as caught:
             nki.jit(kernel)(A)
         assert caught.value.code == code
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_folder_gets_what_is_printed(mode, tmp_path, monkeypatch, capfd):
+    """As the runtime lays it out: message, core, iteration."""
+
+    def kernel(a):
+        mine = nl.program_id(0)
+        for factor in (1.0, 2.0):
+            tile = nl.multiply(nl.load(a[nl.ds(mine, 1), :]), factor)
+            nl.device_print("a/row", nl.copy(tile, dtype=nl.bfloat16))
+        nl.device_print("..", tile)
+
+    monkeypatch.setenv("NEURON_RT_DEBUG_OUTPUT_DIR", str(tmp_path / "new"))
+    nki.simulate(nki.jit(kernel, platform_target="trn2")[2], mode=mode)(A.copy())
+    assert capfd.readouterr().out.count("a/row") == 4
+    for core in range(2):
+        for iteration in range(2):
+            place = tmp_path / "new" / "a_row" / f"core_{core}" / str(iteration)
+            assert json.loads((place / "tensor.json").read_text())["dtype"] == "bfloat16"
+            found = np.load(place / "tensor.npy").view(ml_dtypes.bfloat16).astype(np.float32)
+            np.testing.assert_array_equal(found, A[core : core + 1] * (iteration + 1))
+        last = np.load(tmp_path / "new" / "_.." / f"core_{core}" / "0" / "tensor.npy")
+        np.testing.assert_array_equal(last, 2 * A[core : core + 1])
+
+
+def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("NEURON_RT_DEBUG_OUTPUT_DIR", str(tmp_path / "file"))
+    with pytest.raises(NeuronError) as caught:
+        nki.simulate(nki.jit(printing))(A.copy())
+    assert caught.value.code == "not-writable"
