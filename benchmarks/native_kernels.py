@@ -35,7 +35,7 @@ from isa.machine.tensor import LoadStationary, MultiplyMoving, TransposeStationa
 from simulator.kernels import fixed
 from simulator.machine import Arena, LoadedTiles
 from simulator.native.gemm import Multiply
-from simulator.native.gemm_image import Image, Load, fits_pairs
+from simulator.native.gemm_image import Image, Load
 from simulator.native.library import Library, host_levels, library
 from simulator.native.matmul import HeldTile, block_for
 from simulator.native.rates import multiply_adds
@@ -215,13 +215,13 @@ def move() -> None:
 def levels() -> None:
     print(f"{'[128,128].T @ [128,512], GF/s':32}{'float32':>9}{'bfloat16':>9}")
     for level in host_levels():
-        functions, block = Library(level=level), block_for(level, level.bf16_dot)
+        functions, block = Library(level=level), block_for(level, level.form)
         speeds = []
         for dtype in ("float32", "bfloat16"):
             a, b = random_tile(dtype, P, P), random_tile(dtype, P, 512)
             dst = on_chip("float32", P, 512)
             held = HeldTile()
-            maker = functions.function(Image(dtype, block.dot and fits_pairs(dtype)))
+            maker = functions.function(Image(dtype, block.form_of(dtype)))
             multiply = functions.function(Multiply(dtype, "float32", False, block))
             words = held.load_words((P, P), dtype, maker)
             words[2], words[5] = a.ctypes.data, a.strides[0]

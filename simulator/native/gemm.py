@@ -1,17 +1,17 @@
 """Micro-kernels of the PE array: the product of the loaded tile and a moving one.
 
-Every result is the ascending-k sum of fp32 fused multiply-adds, whatever the CPU. A strip of the
+Results are sums in the canonical order of `simulator.matmul`, whatever the CPU. A strip of the
 moving tile, as wide as a block of results, is packed into memory of the function's own, so that the
 inner loop reads the first-level cache whatever the distance of rows in memory; the block stays in
-vector registers while k runs. The strip has elements of the same form as the loaded tile's image
+registers while k runs. The strip has elements of the same form as the loaded tile's image
 (`simulator.native.gemm_image`).
 
-Pairs are multiplied by VDPBF16PS, twice as fast as by FMA. Intel 64 and IA-32 Architectures
-Software Developer's Manual, volume 2, VDPBF16PS: for each pair the product of the upper halves is
-added to the sum and then that of the lower halves, each by an fp32 FMA rounded to nearest even;
-denormal inputs count as zero, denormal outputs are flushed to zero, MXCSR is not consulted. So it
-gives the same bits as FMAs in ascending order if nothing is denormal, and the rule by which it is
-used is:
+Pairs are multiplied by matrix registers (`simulator.native.gemm_tiles`), some ten times as fast as
+by FMA, or by VDPBF16PS, twice as fast. Intel 64 and IA-32 Architectures Software Developer's
+Manual, volume 2, VDPBF16PS: for each pair the product of the upper halves is added to the sum and
+then that of the lower halves, each by an fp32 FMA rounded to nearest even; denormal inputs count as
+zero, denormal outputs are flushed to zero, MXCSR is not consulted. Both give the same bits as FMAs
+in the same order if nothing is denormal, and the rule by which they are used is:
 
     with a and b the smallest non-zero magnitudes of the loaded tile and of the strip, both are
     normal, and their (unbiased) exponents add up to -112 or more.
@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from isa.dtypes import DTYPES
+from simulator.matmul import SHORT, fits_short
 from simulator.native import ports
 from simulator.native.fused import emulated
 from simulator.native.gemm_image import (
@@ -39,23 +40,29 @@ from simulator.native.gemm_image import (
     GROUP,
     HEADER,
     LINE,
+    PITCH,
     WIDEST,
     Packing,
     Word,
     first_lanes,
-    fits_pairs,
     header_word,
+    least_of,
     lines_of,
     panel_at,
     panels_bytes,
     refuse_others,
-    smallest_magnitude,
+    smaller,
 )
+from simulator.native.gemm_tiles import ROWS, Tiles
+from simulator.native.levels import Form
 from simulator.native.text import FunctionText, Value
 
 _AHEAD = 2
 """Strips between the one that is multiplied and the one that is hinted at. Measured on a 2048^3
 product of bfloat16 out of a simulated SBUF: 16 % less time than without hints."""
+
+_TOGETHER = 4
+"""Rows of the results of matrix registers that are stored by one turn of a loop."""
 
 _UPPER = 0xFFFF0000
 _DOT = "llvm.x86.avx512bf16.dpbf16ps.512"
@@ -67,14 +74,19 @@ _LEAST_SUM = 2 * 127 - 112
 class Blocking:
     """A block of results: `rows` of `vectors` vectors of `width` fp32 lanes.
 
-    `fused`: the CPU has FMA. `dot`: it has VDPBF16PS on vectors of this width.
+    `fused`: the CPU has FMA. `form`: what operands that are summed in short chains are multiplied
+    as: pairs by VDPBF16PS on vectors of this width, tiles by matrix registers.
     """
 
     rows: int
     vectors: int
     width: int
     fused: bool = True
-    dot: bool = False
+    form: Form = Form.wide
+
+    def form_of(self, dtype: str) -> Form:
+        """The form of an operand."""
+        return self.form if fits_short(dtype) else Form.wide
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +119,19 @@ class _Multiplication:
         self.down, self.along = f.word(6), f.word(7)
         self.zero = f.integer(0)
         self.panels = f.offset(self.image, f.integer(HEADER))
-        self.pairs = self.block.dot and fits_pairs(kernel.moving)
+        self.short = fits_short(kernel.moving)
+        self.form = self.block.form_of(kernel.moving)
         self.strip = f.scratch("float", DEEPEST * self.block.vectors * self.block.width)
-        if self.block.dot:
-            self.in_pairs = f.compare("icmp ne", header_word(f, self.image, Word.pairs), self.zero)
+        self.is_short = f.compare("icmp ne", header_word(f, self.image, Word.short), self.zero)
+        if self.block.form is not Form.wide:
+            form = header_word(f, self.image, Word.form)
+            self.is_packed = f.compare("icmp ne", form, f.integer(Form.wide))
             self.widened = f.scratch("i8", panels_bytes(DEEPEST, WIDEST))
             self.is_widened = f.scratch("i64", 1)
             f.store(self.zero, self.is_widened)
             self.is_done = f.scratch("i64", 1)
+        if self.form is Form.tiles:
+            self.tiles = Tiles(f)
 
     def text(self) -> str:
         f = self.f
@@ -126,7 +143,7 @@ class _Multiplication:
         """All results, a strip of columns at a time; strips as wide as a block first by pairs."""
         f, block = self.f, self.block
         size = block.vectors * block.width
-        if not self.pairs:
+        if self.form is Form.wide:
             first = self.zero
             for vectors in range(block.vectors, 1, -1):
                 first = self._whole_strips(first, vectors)
@@ -149,7 +166,11 @@ class _Multiplication:
             left = f.compare("icmp eq", f.load(self.is_done, "i64"), self.zero)
             f.when(left, lambda: self._by_fma(first, 1))
 
+        if self.form is Form.tiles:
+            self.tiles.begin()
         f.loop(self.zero, self.columns, size, strip)
+        if self.form is Form.tiles:
+            self.tiles.end()
 
     def _whole_strips(self, first: Value, vectors: int) -> Value:
         """The results of as many strips of that many vectors as there are columns for, by FMA; the
@@ -166,27 +187,67 @@ class _Multiplication:
         A strip of one vector may have fewer columns than that has lanes.
         """
         f = self.f
-        self._pack(first, vectors, True)
-        lines = lines_of(f, self.depth, True)
-        usable = self._rule(f.binary("mul", lines, f.integer(vectors * self.block.width)))
+        usable = self._rule(self._pack(first, vectors, self.form))
 
         def multiply() -> None:
-            self._rows(first, vectors, self.panels, True)
+            if self.form is Form.tiles:
+                self._by_tiles(first, vectors)
+            else:
+                self._rows(first, vectors, self.panels, self.form, True)
             f.store(f.integer(1), self.is_done)
 
-        f.when(f.binary("and", self.in_pairs, usable), multiply)
+        f.when(f.binary("and", self.is_packed, usable), multiply)
+
+    def _by_tiles(self, first: Value, vectors: int) -> None:
+        """The results of a packed strip by matrix registers."""
+        f = self.f
+        lines = lines_of(f, self.depth, Form.tiles)
+        mask = self._mask(first, vectors)
+
+        def announce(index: Value) -> None:
+            self._announce(index, first, self._places(index, first, 1))
+
+        def rows(row: Value) -> None:
+            end = f.intrinsic("smin", f.binary("add", row, f.integer(ROWS)), self.rows)
+            if vectors > 1:
+                f.loop(row, end, 1, announce)
+            columns = f.element_at(self.panels, row, PITCH)
+            self.tiles.multiply(columns, self.strip, lines, vectors)
+
+            def finish(count: int, index: Value) -> None:
+                line = f.binary("sub", index, row)
+                for i, place in enumerate(self._places(index, first, count)):
+                    sums = self.tiles.result(f.binary("add", line, f.integer(i)), vectors)
+                    self._finish(place, sums, mask)
+
+            whole = f.binary("and", end, f.integer(-_TOGETHER))
+            f.loop(row, whole, _TOGETHER, partial(finish, _TOGETHER))
+            f.loop(whole, end, 1, partial(finish, 1))
+
+        f.loop(self.zero, self.rows, ROWS, rows)
 
     def _by_fma(self, first: Value, vectors: int) -> None:
         """The results of a strip, of any dtypes."""
-        self._pack(first, vectors, False)
-        self._fused(first, vectors)
+        f = self.f
+        self._pack(first, vectors, Form.wide)
+        panels = self.panels
+        if self.block.form is not Form.wide:
+            done = f.compare("icmp ne", f.load(self.is_widened, "i64"), self.zero)
+            f.when(f.compare("icmp ult", done, self.is_packed), self._widen)
+            panels = f.select(self.is_packed, self.widened, panels)
+        rows = partial(self._rows, first, vectors, panels, Form.wide)
+        if not self.short:
+            rows(False)
+            return
+        f.when(self.is_short, partial(rows, True))
+        others = f.binary("xor", self.is_short, f.constant("i1", 1))
+        f.when(others, partial(rows, False))
 
-    def _rule(self, elements: Value) -> Value:
+    def _rule(self, smallest: Value) -> Value:
         """Whether sums of the products of loaded and packed pairs stay normal, or zero."""
         f = self.f
         exponents = []
-        loaded = header_word(f, self.image, Word.smallest)
-        for less_one in (loaded, smallest_magnitude(f, self.strip, elements, self.block.width)):
+        for less_one in (header_word(f, self.image, Word.smallest), smallest):
             magnitude = f.binary("add", less_one, f.integer(1))
             exponents.append(f.binary("lshr", magnitude, f.integer(7)))
         total = f.binary("add", *exponents)
@@ -194,19 +255,25 @@ class _Multiplication:
         enough = f.compare("icmp uge", total, f.integer(_LEAST_SUM))
         return f.binary("and", enough, f.binary("and", *normal))
 
-    def _pack(self, first: Value, vectors: int, pairs: bool) -> None:
+    def _pack(self, first: Value, vectors: int, form: Form) -> Value:
+        """Fill the strip; the smallest of `magnitudes_less_one` of its pairs."""
         f, width = self.f, self.block.width
         origin = f.element_at(self.moving, first, DTYPES[self.kernel.moving].size)
         pitch = 4 * vectors * width
 
-        def keep(line: Value, values: Sequence[Value]) -> Sequence[Value]:
+        def keep(line: Value, values: Sequence[Value], *least: Value) -> Sequence[Value]:
             place = f.element_at(self.strip, line, pitch)
+            found = list(least)
             for v, value in enumerate(values):
                 f.store(value, f.offset(place, f.integer(4 * v * width)))
-            return ()
+                found = [smaller(f, known, value) for known in found]
+            return found
 
-        packing = Packing(f, self.kernel.moving, pairs, width, vectors)
-        packing.rows(self.depth, origin, self.along, keep, self._mask(first, vectors))
+        packing = Packing(f, self.kernel.moving, form, width, vectors)
+        mask = self._mask(first, vectors)
+        start = [] if form is Form.wide else [f.constant("i16", 0xFFFF, 2 * width)]
+        least = packing.rows(self.depth, origin, self.along, keep, mask, start)
+        return least_of(f, *least) if least else self.zero
 
     def _mask(self, first: Value, vectors: int) -> Value | None:
         """The columns that there are of a strip of one vector; those of wider ones are there."""
@@ -214,22 +281,15 @@ class _Multiplication:
             return None
         return first_lanes(self.f, self.f.binary("sub", self.columns, first), self.block.width)
 
-    def _fused(self, first: Value, vectors: int) -> None:
-        """Multiply the strip, which is wide, by FMA."""
-        f = self.f
-        if not self.block.dot:
-            self._rows(first, vectors, self.panels, False)
-            return
-        done = f.compare("icmp ne", f.load(self.is_widened, "i64"), self.zero)
-        needed = f.compare("icmp ult", done, self.in_pairs)
-        f.when(needed, self._widen)
-        panels = f.select(self.in_pairs, self.widened, self.panels)
-        self._rows(first, vectors, panels, False)
-
     def _widen(self) -> None:
-        """Copy the panels of pairs to wide ones."""
+        """Copy the image to wide panels."""
+        writer = self._widen_lines if self.block.form is Form.tiles else self._widen_panels
+        writer()
+        self.f.store(self.f.integer(1), self.is_widened)
+
+    def _widen_panels(self) -> None:
         f = self.f
-        steps = lines_of(f, self.depth, True)
+        steps = lines_of(f, self.depth, Form.pairs)
 
         def group(column: Value) -> None:
             origin = panel_at(f, self.panels, steps, column)
@@ -239,26 +299,48 @@ class _Multiplication:
                 place = f.element_at(origin, f.binary("lshr", k, f.integer(1)), LINE)
                 pairs = f.load(place, "i32", GROUP)
                 odd = f.compare("icmp ne", f.binary("and", k, f.integer(1)), self.zero)
-                shift = f.select(odd, f.constant("i32", 16), f.constant("i32", 0))
-                moved = f.binary("shl", pairs, f.splat(shift, GROUP))
-                value = f.binary("and", moved, f.like(pairs, _UPPER))
-                f.store(value, f.element_at(target, k, LINE))
+                f.store(self._half(pairs, odd), f.element_at(target, k, LINE))
 
             f.loop(self.zero, self.depth, 1, line)
 
         f.loop(self.zero, self.rows, GROUP, group)
-        f.store(f.integer(1), self.is_widened)
 
-    def _rows(self, first: Value, vectors: int, panels: Value, pairs: bool) -> None:
+    def _widen_lines(self) -> None:
+        f = self.f
+
+        def column(index: Value) -> None:
+            origin = f.element_at(self.panels, index, PITCH)
+            target = panel_at(f, self.widened, self.depth, index)
+
+            def line(k: Value) -> None:
+                after = f.binary("and", k, f.integer(SHORT - 1))
+                groups = f.binary("lshr", k, f.integer((2 * SHORT).bit_length() - 1))
+                number = f.binary("add", f.binary("mul", groups, f.integer(SHORT)), after)
+                pair = f.load(f.element_at(origin, number, 4), "i32")
+                second = f.compare("icmp ne", f.binary("and", k, f.integer(SHORT)), self.zero)
+                f.store(self._half(pair, second), f.element_at(target, k, LINE))
+
+            f.loop(self.zero, self.depth, 1, line)
+
+        f.loop(self.zero, self.rows, 1, column)
+
+    def _half(self, pairs: Value, second: Value) -> Value:
+        """The first or second elements of pairs, as the bits of fp32."""
+        f = self.f
+        shift = f.select(second, f.constant("i32", 16), f.constant("i32", 0))
+        by = f.splat(shift, pairs.width) if pairs.width else shift
+        return f.binary("and", f.binary("shl", pairs, by), f.like(pairs, _UPPER))
+
+    def _rows(self, first: Value, vectors: int, panels: Value, form: Form, short: bool) -> None:
         """The results of all rows, a block at a time."""
         f, block = self.f, self.block
-        lines = lines_of(f, self.depth, pairs)
+        lines = lines_of(f, self.depth, form)
         mask = self._mask(first, vectors)
 
         def step(k: Value, panel: Value, sums: Sequence[Value]) -> list[Value]:
             line = f.element_at(self.strip, k, 4 * vectors * block.width)
             factors = f.element_at(panel, k, LINE)
-            element = "i32" if pairs else "float"
+            element = "float" if form is Form.wide else "i32"
             stream = [
                 f.load(f.element_at(line, f.integer(v * block.width), 4), element, block.width)
                 for v in range(vectors)
@@ -272,13 +354,31 @@ class _Multiplication:
                     result.append(self._sum(factor, stream[v], total))
             return result
 
+        def chain(panel: Value, start: Value, end: Value) -> list[Value]:
+            nothing = [f.constant("float", 0.0, block.width)] * (block.rows * vectors)
+            return f.loop(start, end, 1, lambda k, *sums: step(k, panel, sums), nothing)
+
+        def chains(panel: Value) -> list[Value]:
+            length = SHORT if form is Form.wide else SHORT // 2
+            nothing = [f.constant("float", 0.0, block.width)] * (block.rows * vectors)
+
+            def two(start: Value, *totals: Value) -> list[Value]:
+                middle, end = (
+                    f.intrinsic("smin", f.binary("add", start, f.integer(after)), lines)
+                    for after in (length, 2 * length)
+                )
+                pairs = zip(chain(panel, start, middle), chain(panel, middle, end))
+                both = [f.binary("fadd", left, right) for left, right in pairs]
+                return [f.binary("fadd", *sums) for sums in zip(totals, both)]
+
+            return f.loop(self.zero, lines, 2 * length, two, nothing)
+
         def rows(row: Value) -> None:
-            places = self._places(row, first)
+            places = self._places(row, first, block.rows)
             if vectors > 1:
                 self._announce(row, first, places)
             panel = panel_at(f, panels, lines, row)
-            start = [f.constant("float", 0.0, block.width)] * (block.rows * vectors)
-            sums = f.loop(self.zero, lines, 1, lambda k, *sums: step(k, panel, sums), start)
+            sums = chains(panel) if short else chain(panel, self.zero, lines)
 
             def finish(i: int) -> None:
                 self._finish(places[i], sums[i * vectors : (i + 1) * vectors], mask)
@@ -300,12 +400,12 @@ class _Multiplication:
 
         f.loop(self.zero, self.rows, block.rows, rows)
 
-    def _places(self, row: Value, first: Value) -> list[Value]:
-        """Where the results of the rows of a block begin."""
+    def _places(self, row: Value, first: Value, rows: int) -> list[Value]:
+        """Where the results of so many rows begin."""
         f = self.f
         line = f.offset(self.target, f.binary("mul", row, self.down))
         places = [f.element_at(line, first, DTYPES[self.kernel.output].size)]
-        for _ in range(self.block.rows - 1):
+        for _ in range(rows - 1):
             places.append(f.offset(places[-1], self.down))
         return places
 

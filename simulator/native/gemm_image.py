@@ -3,7 +3,9 @@
 A loaded tile is kept as its *image*: a header and panels, which are groups of columns in the order
 in which the inner loop takes them. Panels are made when something multiplies by the tile: one that
 is only transposed needs none. Elements are fp32 (*wide*), or *pairs*: two rows k and k + 1 of
-elements that bfloat16 holds exactly, the first row in the upper half of 32 bits.
+elements that bfloat16 holds exactly, the first row in the upper half of 32 bits. For matrix
+registers (*tiles*, `simulator.native.gemm_tiles`) an image has a line for each column instead of
+panels, and pairs of rows k and k + 16.
 """
 
 from __future__ import annotations
@@ -13,26 +15,29 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 
-from isa.dtypes import DTYPES, DTypeKind
+from isa.dtypes import DTYPES
+from simulator.matmul import SHORT, fits_short
 from simulator.native import ports
+from simulator.native.levels import Form
 from simulator.native.structure import StructureText
 from simulator.native.text import WORD, FunctionText, Value
 
-HEADER = 64
+HEADER = 128
 """Bytes before the panels of an image: words at `Word`."""
 
 
 class Word(IntEnum):
     """Words of an image's header.
 
-    `pairs`: whether its panels are pairs; `smallest`: their smallest non-zero magnitude, as
-    `smallest_magnitude` gives it. `depth`, `columns`, `dtype`: of the tile, with the dtype's code;
-    a depth of 0 says that there is none. `loads`: how often a tile was loaded. `refused`: an
-    instruction found another tile than it takes. `maker`: the address of what makes the panels, 0
-    if they are made.
+    `form`: what it consists of, a `Form`; `smallest`: the smallest of `magnitudes_less_one` of its
+    pairs. `depth`, `columns`, `dtype`: of the tile, with the dtype's code; a depth of 0 says that
+    there is none. `loads`: how often a tile was loaded. `refused`: an instruction found another
+    tile than it takes. `maker`: the address of what makes the panels, 0 if they are made. `short`:
+    whether products with it are sums of short chains, if the moving tile's dtype allows it too
+    (`simulator.matmul`).
     """
 
-    pairs = 0
+    form = 0
     smallest = 1
     depth = 2
     columns = 3
@@ -40,6 +45,7 @@ class Word(IntEnum):
     loads = 5
     refused = 6
     maker = 7
+    short = 8
 
 
 GROUP = 8
@@ -61,23 +67,22 @@ LINE = 4 * GROUP
 CHUNK = 2 * GROUP
 """Columns that are loaded together. There is space for panels up to a multiple of them."""
 
+PITCH = 2 * DEEPEST + CACHE_LINE
+"""Bytes between the lines of an image for matrix registers."""
+
+GROUP_DEPTH = 2 * SHORT
+"""Rows of a line of 16 pairs: two short chains."""
+
 _ROWS_AHEAD = 16
 """Rows between the one that is loaded and the one that is hinted at."""
 
 _MAGNITUDES = 0x7FFF7FFF
 
 
-def fits_pairs(dtype: str) -> bool:
-    """Whether bfloat16 holds every value of a dtype exactly."""
-    row, pair = DTYPES[dtype], DTYPES["bfloat16"]
-    if row.is_float:
-        return row.mantissa_bits <= pair.mantissa_bits and row.exponent_bits <= pair.exponent_bits
-    return row.kind is DTypeKind.boolean or (row.is_integer and row.size == 1)
-
-
 def image_bytes(depth: int, columns: int) -> int:
-    """Size of the image of a [depth, columns] tile."""
-    return HEADER + panels_bytes(depth + depth % 2, columns)
+    """Space for an image of a [depth, columns] tile, of any form."""
+    lines = PITCH * CHUNK * -(-columns // CHUNK)
+    return HEADER + max(panels_bytes(depth + depth % 2, columns), lines)
 
 
 def panels_bytes(lines: int, columns: int) -> int:
@@ -91,10 +96,14 @@ def _widened(f: FunctionText, dtype: str, stored: Value) -> Value:
     return f.convert("bitcast", ports.decode(f, dtype, stored), "i32")
 
 
-def _pair(f: FunctionText, dtype: str, even: Value, odd: Value) -> Value:
-    """Stored elements of rows k and k + 1 as pairs."""
-    second = _widened(f, dtype, odd)
-    return f.binary("or", _widened(f, dtype, even), f.binary("lshr", second, f.like(second, 16)))
+def _pair(f: FunctionText, dtype: str, first: Value, second: Value) -> Value:
+    """Stored elements of two rows as pairs."""
+    width = first.width
+    if DTYPES[dtype].bits == 16:  # They are bfloat16 already.
+        lanes = [lane for i in range(width) for lane in (i, width + i)]
+        return f.reinterpret(f.shuffle(second, first, lanes), "i32", width)
+    upper, lower = (_widened(f, dtype, stored) for stored in (first, second))
+    return f.binary("or", upper, f.binary("lshr", lower, f.like(lower, 16)))
 
 
 def magnitudes_less_one(f: FunctionText, pairs: Value) -> Value:
@@ -110,27 +119,35 @@ def least_of(f: FunctionText, numbers: Value) -> Value:
     return f.convert("zext", f.call(function, "i16", 0, numbers), "i64")
 
 
-def smallest_magnitude(f: FunctionText, start: Value, elements: Value, width: int) -> Value:
-    """The smallest of `magnitudes_less_one` of pairs, as an i64. `elements`: how many, a multiple
-    of the width."""
-
-    def step(index: Value, least: Value) -> list[Value]:
-        pairs = f.load(f.element_at(start, index, 4), "i32", width)
-        return [f.intrinsic("umin", least, magnitudes_less_one(f, pairs))]
-
-    first = f.constant("i16", 0xFFFF, 2 * width)
-    return least_of(f, f.loop(f.integer(0), elements, width, step, [first])[0])
-
-
 def header_word(f: FunctionText, image: Value, word: Word) -> Value:
     return f.load(f.element_at(image, f.integer(word), WORD), "i64")
 
 
-def lines_of(f: FunctionText, depth: Value, pairs: bool) -> Value:
-    """Lines of a panel or strip: one for each k, or each two."""
-    if not pairs:
+def lines_of(f: FunctionText, depth: Value, form: Form) -> Value:
+    """Lines of a panel or strip: one for each k, or each two; whole groups for matrix registers."""
+    if form is Form.wide:
         return depth
-    return f.binary("lshr", f.binary("add", depth, f.integer(1)), f.integer(1))
+    if form is Form.pairs:
+        return f.binary("lshr", f.binary("add", depth, f.integer(1)), f.integer(1))
+    return _whole_lines(f, f.binary("add", depth, f.integer(GROUP_DEPTH - 1)), form)
+
+
+def _whole_lines(f: FunctionText, depth: Value, form: Form) -> Value:
+    """Lines whose rows are all there, or, for matrix registers, are in whole groups."""
+    depth_of, lines = (GROUP_DEPTH, SHORT) if form is Form.tiles else (2, 1)
+    whole = f.binary("lshr", depth, f.integer(depth_of.bit_length() - 1))
+    return f.binary("mul", whole, f.integer(lines))
+
+
+def _first_row(f: FunctionText, line: Value, form: Form) -> Value:
+    """The first k of a line of pairs."""
+    if form is Form.pairs:
+        return f.binary("shl", line, f.integer(1))
+    return f.binary("add", line, f.binary("and", line, f.integer(-SHORT)))
+
+
+_APART = {Form.pairs: 1, Form.tiles: SHORT}
+"""How far the second row of a pair is from the first."""
 
 
 def panel_at(f: FunctionText, panels: Value, lines: Value, column: Value) -> Value:
@@ -153,7 +170,7 @@ class Packing:
 
     f: FunctionText
     dtype: str
-    pairs: bool
+    form: Form
     width: int
     vectors: int = 1
 
@@ -172,36 +189,57 @@ class Packing:
         A row without a partner makes pairs with zeros; so do columns outside the mask, which is for
         one vector.
         """
-        f = self.f
-        size, lane = DTYPES[self.dtype].size, f"i{DTYPES[self.dtype].bits}"
-
-        def row(k: Value) -> list[Value]:
-            line = f.offset(source, f.binary("mul", k, along))
-            if mask is not None:
-                return [f.load_where(mask, line, lane)]
-            return [
-                f.load(f.offset(line, f.integer(v * self.width * size)), lane, self.width)
-                for v in range(self.vectors)
-            ]
+        f, form = self.f, self.form
 
         def one(k: Value, *held: Value) -> Sequence[Value]:
-            return keep(k, [_widened(f, self.dtype, stored) for stored in row(k)], *held)
+            stored = self._row(f.offset(source, f.binary("mul", k, along)), mask)
+            return keep(k, [_widened(f, self.dtype, part) for part in stored], *held)
 
-        def two(alone: bool, line: Value, *held: Value) -> Sequence[Value]:
-            k = f.binary("shl", line, f.integer(1))
-            even = row(k)
-            if alone:
-                odd = [f.like(stored, 0) for stored in even]
-            else:
-                odd = row(f.binary("add", k, f.integer(1)))
-            return keep(line, [_pair(f, self.dtype, *both) for both in zip(even, odd)], *held)
+        def two(uncertain: bool, line: Value, *held: Value) -> Sequence[Value]:
+            k = _first_row(f, line, form)
+            rows = []
+            for after in (0, _APART[form]):
+                number = f.binary("add", k, f.integer(after))
+                rows.append(self.row_or_zero(number, depth, source, along, mask, uncertain))
+            pairs = [_pair(f, self.dtype, *both) for both in zip(*rows)]
+            return keep(line, pairs, *held)
 
         zero = f.integer(0)
-        if not self.pairs:
+        if form is Form.wide:
             return f.loop(zero, depth, 1, one, carried)
-        whole = f.binary("lshr", depth, f.integer(1))
+        whole = _whole_lines(f, depth, form)
         held = f.loop(zero, whole, 1, partial(two, False), carried)
-        return f.loop(whole, lines_of(f, depth, True), 1, partial(two, True), held)
+        return f.loop(whole, lines_of(f, depth, form), 1, partial(two, True), held)
+
+    def row_or_zero(
+        self,
+        k: Value,
+        depth: Value,
+        source: Value,
+        along: Value,
+        mask: Value | None,
+        uncertain: bool = True,
+    ) -> list[Value]:
+        """Stored elements of row k; zeros where it is `uncertain` whether it is there, and not."""
+        f = self.f
+        if not uncertain:
+            return self._row(f.offset(source, f.binary("mul", k, along)), mask)
+        there = f.compare("icmp slt", k, depth)
+        place = f.binary("mul", f.select(there, k, f.integer(0)), along)
+        return [
+            f.select(f.splat(there, part.width), part, f.like(part, 0))
+            for part in self._row(f.offset(source, place), mask)
+        ]
+
+    def _row(self, line: Value, mask: Value | None) -> list[Value]:
+        f = self.f
+        size, lane = DTYPES[self.dtype].size, f"i{DTYPES[self.dtype].bits}"
+        if mask is not None:
+            return [f.load_where(mask, line, lane)]
+        return [
+            f.load(f.offset(line, f.integer(v * self.width * size)), lane, self.width)
+            for v in range(self.vectors)
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,46 +293,108 @@ class Image:
     """
 
     dtype: str
-    pairs: bool
+    form: Form
 
     def text(self, name: str) -> str:
-        f = FunctionText(name)
-        image, copy = f.word(0, "ptr"), f.word(1, "ptr")
-        depth, columns = (header_word(f, image, word) for word in (Word.depth, Word.columns))
-        size, zero = DTYPES[self.dtype].size, f.integer(0)
-        panels, lines = f.offset(image, f.integer(HEADER)), lines_of(f, depth, self.pairs)
-        packing = Packing(f, self.dtype, self.pairs, CHUNK)
-        along = f.binary("mul", columns, f.integer(size))
+        return _Making(FunctionText(name), self).text()
 
-        def chunk(mask: Value | None, column: Value, *least: Value) -> list[Value]:
-            starts = [
-                panel_at(f, panels, lines, f.binary("add", column, f.integer(first)))
-                for first in range(0, CHUNK, GROUP)
-            ]
 
-            def keep(line: Value, values: Sequence[Value], *least: Value) -> list[Value]:
-                (value,) = values
-                for number, start in enumerate(starts):
-                    lanes = range(GROUP * number, GROUP * (number + 1))
-                    f.store(f.shuffle(value, value, lanes), f.element_at(start, line, LINE))
-                found = [magnitudes_less_one(f, value)] if least else []
-                return [f.intrinsic("umin", *both) for both in zip(least, found)]
+class _Making:
+    """The text of an `Image` while it is written: some columns at a time."""
 
-            source = f.element_at(copy, column, size)
-            return packing.rows(depth, source, along, keep, mask, least)
+    def __init__(self, f: FunctionText, kernel: Image) -> None:
+        self.f = f
+        self.dtype, self.form = kernel.dtype, kernel.form
+        self.image, self.copy = f.word(0, "ptr"), f.word(1, "ptr")
+        self.depth, self.columns = (
+            header_word(f, self.image, word) for word in (Word.depth, Word.columns)
+        )
+        self.size = DTYPES[kernel.dtype].size
+        self.along = f.binary("mul", self.columns, f.integer(self.size))
+        self.panels = f.offset(self.image, f.integer(HEADER))
+        self.lines = lines_of(f, self.depth, self.form)
+        self.packing = Packing(f, kernel.dtype, self.form, CHUNK)
 
-        whole = f.binary("and", columns, f.integer(-CHUNK))
-        inside = first_lanes(f, f.binary("sub", columns, whole), CHUNK)
-        least = [f.constant("i16", 0xFFFF, 2 * CHUNK)] if self.pairs else []
+    def text(self) -> str:
+        f, zero = self.f, self.f.integer(0)
+        chunk = self._turned if self.form is Form.tiles else self._panels
+        whole = f.binary("and", self.columns, f.integer(-CHUNK))
+        inside = first_lanes(f, f.binary("sub", self.columns, whole), CHUNK)
+        wide = self.form is Form.wide
+        least = [] if wide else [f.constant("i16", 0xFFFF, 2 * CHUNK)]
         least = f.loop(zero, whole, CHUNK, partial(chunk, None), least)
-        least = f.loop(whole, columns, CHUNK, partial(chunk, inside), least)
+        least = f.loop(whole, self.columns, CHUNK, partial(chunk, inside), least)
         for word, value in (
-            (Word.pairs, f.integer(int(self.pairs))),
-            (Word.smallest, least_of(f, *least) if least else zero),
+            (Word.form, f.integer(self.form)),
+            (Word.short, f.integer(int(fits_short(self.dtype)))),
+            (Word.smallest, zero if wide else least_of(f, *least)),
             (Word.maker, zero),
         ):
-            f.store(value, f.element_at(image, f.integer(word), WORD))
+            f.store(value, f.element_at(self.image, f.integer(word), WORD))
         return f.text()
+
+    def _panels(self, mask: Value | None, column: Value, *least: Value) -> list[Value]:
+        f = self.f
+        starts = [
+            panel_at(f, self.panels, self.lines, f.binary("add", column, f.integer(first)))
+            for first in range(0, CHUNK, GROUP)
+        ]
+
+        def keep(line: Value, values: Sequence[Value], *least: Value) -> list[Value]:
+            (value,) = values
+            for number, start in enumerate(starts):
+                lanes = range(GROUP * number, GROUP * (number + 1))
+                f.store(f.shuffle(value, value, lanes), f.element_at(start, line, LINE))
+            return [smaller(f, known, value) for known in least]
+
+        source = f.element_at(self.copy, column, self.size)
+        return self.packing.rows(self.depth, source, self.along, keep, mask, least)
+
+    def _turned(self, mask: Value | None, column: Value, *least: Value) -> list[Value]:
+        f = self.f
+        source = f.element_at(self.copy, column, self.size)
+
+        def group(line: Value, least: Value) -> list[Value]:
+            k = _first_row(f, line, self.form)
+            vectors = []
+            for i in range(SHORT):
+                rows = [
+                    self.packing.row_or_zero(
+                        f.binary("add", k, f.integer(i + after)),
+                        *(self.depth, source, self.along, mask),
+                    )[0]
+                    for after in (0, SHORT)
+                ]
+                vectors.append(_pair(f, self.dtype, *rows))
+                least = smaller(f, least, vectors[-1])
+            target = f.element_at(self.panels, line, 4)
+            for i, turned in enumerate(transposed(f, vectors)):
+                number = f.binary("add", column, f.integer(i))
+                f.store(turned, f.element_at(target, number, PITCH))
+            return [least]
+
+        return f.loop(f.integer(0), self.lines, SHORT, group, least)
+
+
+def smaller(f: FunctionText, least: Value, pairs: Value) -> Value:
+    """The lesser of the least `magnitudes_less_one` so far and those of pairs, lane by lane."""
+    return f.intrinsic("umin", least, magnitudes_less_one(f, pairs))
+
+
+def transposed(f: FunctionText, rows: Sequence[Value]) -> list[Value]:
+    """The columns of as many vectors as they have lanes, a power of two."""
+    found = list(rows)
+    lanes, step = range(len(found)), 1
+    while step < len(found):
+        for i in lanes:
+            if i & step:
+                continue
+            pair = found[i], found[i + step]
+            upper = [lane if not lane & step else len(lanes) + lane - step for lane in lanes]
+            lower = [lane + step if not lane & step else len(lanes) + lane for lane in lanes]
+            found[i], found[i + step] = f.shuffle(*pair, upper), f.shuffle(*pair, lower)
+        step *= 2
+    return found
 
 
 @dataclass(frozen=True, slots=True)

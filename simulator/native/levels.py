@@ -5,9 +5,21 @@ Results are the same at every level; only speed differs.
 
 from __future__ import annotations
 
+import ctypes
+import platform
 from collections.abc import Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from functools import cache
+
+
+class Form(IntEnum):
+    """Of the operands of a product: fp32, pairs of bfloat16, or pairs for matrix registers."""
+
+    wide = 0
+    pairs = 1
+    tiles = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +27,8 @@ class Level:
     """A set of CPU features.
 
     `cpu` and `features`: what LLVM is told. `fused`: there is FMA. `wide_registers`: 32 registers
-    of 512 bits; `many_registers`: 32 registers of any size. `bf16_dot`: VDPBF16PS.
+    of 512 bits; `many_registers`: 32 registers of any size. `bf16_dot`: VDPBF16PS; `tiles`:
+    matrix registers that multiply bfloat16.
     """
 
     name: str
@@ -25,12 +38,34 @@ class Level:
     wide_registers: bool = False
     many_registers: bool = False
     bf16_dot: bool = False
+    tiles: bool = False
+
+    @property
+    def form(self) -> Form:
+        """Of operands of bfloat16, for the widest of its instructions that multiply such."""
+        return Form.tiles if self.tiles else Form.pairs if self.bf16_dot else Form.wide
 
 
 GENERATING: ContextVar[Level | None] = ContextVar("generating", default=None)
 """The level for which a micro-kernel's text is being generated."""
 
+_TILES = ("amx-tile", "amx-bf16")
 _WIDE = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd")
+
+
+_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
+"""Linux, Documentation/arch/x86/xstate.rst: ARCH_REQ_XCOMP_PERM of XFEATURE_XTILEDATA."""
+
+
+@cache
+def permitted() -> bool:
+    """Whether this process may use the registers; it asks the system for them."""
+    if platform.system() != "Linux" or platform.machine() != "x86_64":
+        return False
+    try:
+        return ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA) == 0
+    except (AttributeError, OSError):
+        return False
 
 
 def of_host(triple: str, cpu: str, features: Mapping[str, bool], flattened: str) -> Level:
@@ -48,6 +83,7 @@ def of_host(triple: str, cpu: str, features: Mapping[str, bool], flattened: str)
         wide_registers=wide,
         many_registers=wide,
         bf16_dot=wide and bool(features.get("avx512bf16")),
+        tiles=wide and all(features.get(name, False) for name in _TILES) and permitted(),
     )
 
 
@@ -65,4 +101,6 @@ def levels(triple: str, host: Level) -> tuple[Level, ...]:
             found.append(
                 Level("avx512", "x86-64-v4", fused=True, wide_registers=True, many_registers=True)
             )
+        if host.tiles:
+            found.append(replace(host, name="no_tiles", tiles=False))
     return (*found, host)

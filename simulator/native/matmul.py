@@ -30,12 +30,11 @@ from simulator.native.gemm_image import (
     Load,
     Prepare,
     Word,
-    fits_pairs,
     image_bytes,
 )
 from simulator.native.layout import dims, space
-from simulator.native.levels import Level
-from simulator.native.library import Function, MicroKernel, library
+from simulator.native.levels import Form, Level
+from simulator.native.library import Function, Library, MicroKernel, library
 from simulator.native.plan import Bound, Call, Division, Job, Plan, address, words_type
 from simulator.native.rates import pairs_pay
 from simulator.native.table import compiled, plans
@@ -61,14 +60,20 @@ _SUMS_AS_AN_ELEMENT = 8
 def blocking() -> Blocking | None:
     """The block of results for this CPU; None where there is no LLVM."""
     functions = library()
-    return None if functions is None else block_for(functions.level, pairs_pay(functions))
+    return None if functions is None else block_for(functions.level, best_form(functions))
 
 
-def block_for(level: Level, pairs: bool) -> Blocking:
+def best_form(functions: Library) -> Form:
+    """What multiplies fastest by operands that are summed in short chains."""
+    form = functions.level.form
+    return Form.wide if form is Form.pairs and not pairs_pay(functions) else form
+
+
+def block_for(level: Level, form: Form) -> Blocking:
     """The block for a level: as many sums as hide the latency of what multiplies and adds, and no
-    more registers. `pairs`: by VDPBF16PS, where dtypes allow it."""
+    more registers."""
     if level.wide_registers:
-        return Blocking(8, 2 if pairs else 3, 16, dot=pairs)
+        return Blocking(8, 3 if form is Form.wide else 2, 16, form=form)
     if level.fused:
         return Blocking(8, 2, 4) if level.many_registers else Blocking(4, 2, 8)
     return Blocking(2, 2, 4, fused=False)
@@ -76,7 +81,7 @@ def block_for(level: Level, pairs: bool) -> Blocking:
 
 def _image_maker(dtype: str, block: Blocking) -> Function:
     """The function that makes the image of a tile."""
-    return _function(Image(dtype, block.dot and fits_pairs(dtype)))
+    return _function(Image(dtype, block.form_of(dtype)))
 
 
 def _function(kernel: MicroKernel) -> Function:

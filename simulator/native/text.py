@@ -176,6 +176,13 @@ class FunctionText:
         values = ", ".join(f"{argument.type} {argument.text}" for argument in arguments)
         return self._assign(f"call {result} @{function}({values})", element, width)
 
+    def perform(self, function: str, *arguments: Value) -> None:
+        """A call of a function without a result."""
+        types = ", ".join(argument.type for argument in arguments)
+        self._declarations[function] = f"declare void @{function}({types})"
+        values = ", ".join(f"{argument.type} {argument.text}" for argument in arguments)
+        self._lines.append(f"  call void @{function}({values})")
+
     # Memory
 
     def offset(self, pointer: Value, bytes_: Value) -> Value:

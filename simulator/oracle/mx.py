@@ -43,4 +43,4 @@ def multiply_moving_mx(
     state: CoreState, dst: Array, moving: Array, scale: Array, accumulate: bool, row: int
 ) -> None:
     streamed = packed.dequantized(moving, scale)
-    finish_product(dst, multiplied(loaded_tile(state, row, 0), streamed), accumulate)
+    finish_product(dst, multiplied(loaded_tile(state, row, 0), streamed, "float32"), accumulate)

@@ -10,9 +10,9 @@ from isa.errors import NeuronError
 from isa.machine import tensor
 from simulator.conversion import canonical_nan, convert, load_fp32, store
 from simulator.machine import CoreState, StationaryTile
-from simulator.matmul import ROWS, padded, product
+from simulator.matmul import ROWS, fits_short, padded, product
 from simulator.oracle.table import kernel
-from simulator.views import bits, same_type
+from simulator.views import bits, dtype_name, same_type
 
 Array = np.ndarray[Any, Any]
 
@@ -40,11 +40,14 @@ def multiply_moving(
     state: CoreState, dst: Array, moving: Array, accumulate: bool, row: int, column: int
 ) -> None:
     streamed = load_fp32(moving).reshape(moving.shape[0], -1)
-    finish_product(dst, multiplied(loaded_tile(state, row, column), streamed), accumulate)
+    finish_product(
+        dst, multiplied(loaded_tile(state, row, column), streamed, dtype_name(moving)), accumulate
+    )
 
 
-def multiplied(loaded: StationaryTile, streamed: Array) -> Array:
-    """The product of a loaded tile [K, M] and what streams through it, fp32 [K, N]."""
+def multiplied(loaded: StationaryTile, streamed: Array, moving: str) -> Array:
+    """The product of a loaded tile [K, M] and what streams through it, fp32 [K, N] of values of
+    dtype `moving`."""
     tile = loaded.tile
     if tile.shape[0] != streamed.shape[0]:
         raise NeuronError(
@@ -53,7 +56,8 @@ def multiplied(loaded: StationaryTile, streamed: Array) -> Array:
         )
     if loaded.widened is None:
         loaded.widened = padded(load_fp32(tile), ROWS)
-    return product(loaded.widened, tile.shape[1], streamed)
+    short = fits_short(dtype_name(tile)) and fits_short(moving)
+    return product(loaded.widened, tile.shape[1], streamed, short)
 
 
 def finish_product(dst: Array, result: Array, accumulate: bool) -> None:
@@ -77,7 +81,9 @@ def multiply_moving_pairs(
     state: CoreState, dst: Array, moving: Array, accumulate: bool, row: int
 ) -> None:
     streamed = load_fp32(moving).reshape(2 * moving.shape[0], -1)
-    finish_product(dst, multiplied(loaded_tile(state, row, 0), streamed), accumulate)
+    finish_product(
+        dst, multiplied(loaded_tile(state, row, 0), streamed, dtype_name(moving)), accumulate
+    )
 
 
 @kernel(tensor.TransposeMoving)

@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 from simulator.native.gemm_image import HEADER, LINE, Image, Word, image_bytes
+from simulator.native.levels import Form
 from simulator.native.library import Library, library
 from simulator.native.object_cache import Cache
 
 pytestmark = pytest.mark.skipif(library() is None, reason="there is no LLVM")
 
-KERNELS = (Image("float32", False), Image("uint8", False))
+KERNELS = (Image("float32", Form.wide), Image("uint8", Form.wide))
 
 
 def loads(functions: Library) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ from isa.enums import Engine, ReduceCommand
 from isa.machine.tensor import LoadStationary
 from simulator import native
 from simulator.kernels import fixed
+from simulator.native import levels as native_levels
 from simulator.native import matmul, table
 from simulator.native.gemm import Multiply
 from simulator.native.gemm_image import Image
-from simulator.native.levels import Level, levels, of_host
+from simulator.native.levels import Form, Level, levels, of_host
 from simulator.native.library import Library, host_levels
 from simulator.native.object_cache import Cache
 from simulator.oracle import quiet
@@ -40,7 +42,7 @@ def level(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(native, "_PLANS", {})
         patch.setattr(table, "library", lambda: functions)
-        block = matmul.block_for(chosen, chosen.bf16_dot)
+        block = matmul.block_for(chosen, chosen.form)
         patch.setattr(matmul, "blocking", lambda: block)
         yield chosen
 
@@ -63,7 +65,7 @@ def test_products(level: Level, dtype: str) -> None:
     """Moderate numbers, and any bit patterns; accumulated into fp32 and bfloat16."""
     rng = np.random.default_rng(1)
     for make in (tile, patterns):
-        for output, depth, rows, columns in (("float32", 31, 21, 75), ("bfloat16", 6, 9, 13)):
+        for output, depth, rows, columns in (("float32", 31, 21, 75), ("bfloat16", 40, 9, 13)):
             a, b = make(rng, dtype, depth, rows), make(rng, dtype, depth, columns)
             state = State(Engine.tensor)
             fixed(LoadStationary, Engine.tensor, state, (a, 0, 0), native=True)()
@@ -111,15 +113,21 @@ def test_transposes(level: Level) -> None:
         agrees("TensorCopy", empty(dtype, 3, 33, 18), source.transpose(0, 2, 1))
 
 
-def test_levels_of_a_cpu() -> None:
+def test_levels_of_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     everything = dict.fromkeys(
         ("fma", "avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd", "avx512bf16"),
         True,
     )
     best = of_host("x86_64-unknown-linux-gnu", "cpu", everything, "+all")
-    assert best.fused and best.wide_registers and best.bf16_dot
+    assert best.fused and best.wide_registers and best.bf16_dot and not best.tiles
     names = [each.name for each in levels("x86_64-unknown-linux-gnu", best)]
     assert names == ["sse2", "avx2", "avx512", "host"]
+    for granted in (True, False):
+        monkeypatch.setattr(native_levels, "permitted", partial(bool, granted))
+        tiles = dict.fromkeys(("amx-tile", "amx-bf16"), True)
+        server = of_host("x86_64-unknown-linux-gnu", "cpu", everything | tiles, "+all")
+        forms = [each.form for each in levels("x86_64-unknown-linux-gnu", server)]
+        assert forms[3:] == ([Form.pairs, Form.tiles] if granted else [Form.pairs])
     laptop = of_host("x86_64-pc", "cpu", everything | {"avx512vl": False}, "")
     assert laptop.fused and not (laptop.wide_registers or laptop.bf16_dot)
     old = of_host("x86_64-pc", "cpu", {"fma": False, "avx2": False}, "")
@@ -128,9 +136,9 @@ def test_levels_of_a_cpu() -> None:
     assert arm.fused and arm.many_registers and not arm.wide_registers
     other = of_host("riscv64-linux", "cpu", {}, "")
     assert not other.fused
-    blocks = [matmul.block_for(each, each.bf16_dot) for each in (best, laptop, old, arm)]
+    blocks = [matmul.block_for(each, each.form) for each in (best, laptop, old, arm)]
     assert [block.width for block in blocks] == [16, 8, 4, 4]
-    assert [block.dot for block in blocks] == [True, False, False, False]
+    assert [block.form for block in blocks] == [Form.pairs, Form.wide, Form.wide, Form.wide]
     assert [block.fused for block in blocks] == [True, True, False, True]
 
 
@@ -140,7 +148,7 @@ def test_code_is_for_the_level(tmp_path: Path) -> None:
     objects, folders = [], set()
     for chosen in (LEVELS[0], LEVELS[-1]):
         functions = Library(Cache(chosen.name, tmp_path), chosen)
-        functions.function(Image("float8_e4m3", False))
+        functions.function(Image("float8_e4m3", Form.wide))
         (path,) = (tmp_path / chosen.name).iterdir()
         objects.append(path.read_bytes())
         folders.add(Library(level=chosen).folder)
@@ -160,7 +168,7 @@ def test_code_for_arm(dtype: str) -> None:
     except RuntimeError:
         pytest.skip("this LLVM has no code generator for ARM")
     machine = target.create_target_machine(cpu="neoverse-n1", opt=2)
-    block = matmul.block_for(of_host(triple, "neoverse-n1", {}, ""), False)
+    block = matmul.block_for(of_host(triple, "neoverse-n1", {}, ""), Form.wide)
     module = llvm.parse_assembly(Multiply(dtype, dtype, True, block).text("multiply"))
     module.verify()
     code = machine.emit_assembly(module).splitlines()

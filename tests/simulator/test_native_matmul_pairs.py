@@ -1,4 +1,5 @@
-"""Products by VDPBF16PS and without it: the same bits as FMA in exact arithmetic, denormals too."""
+"""Products by matrix registers, by VDPBF16PS and without them: the same bits as FMA in exact
+arithmetic, denormals too."""
 
 from __future__ import annotations
 
@@ -12,8 +13,10 @@ from native_equality import EDGES, patterns
 from tiles import tile
 
 from isa.dtypes import DTYPES
+from simulator.matmul import fits_short
 from simulator.native.gemm import Blocking, Multiply
-from simulator.native.gemm_image import HEADER, Image, Load, Prepare, fits_pairs, image_bytes
+from simulator.native.gemm_image import HEADER, Image, Load, Prepare, image_bytes
+from simulator.native.levels import Form
 from simulator.native.library import Library, library
 from simulator.native.matmul import block_for, blocking
 from simulator.native.plan import Job
@@ -50,15 +53,31 @@ def fused(a: float, b: float, c: float) -> float:
     return nearest_fp32(exact) if exact else 0.0
 
 
+def chain(pairs: list[tuple[float, float]]) -> float:
+    """The sum of products in ascending order."""
+    total = 0.0
+    for left, right in pairs:
+        total = fused(left, right, total)
+    return total
+
+
+def summed(pairs: list[tuple[float, float]]) -> float:
+    """The sum of products in chains of 16, two at a time."""
+    total = 0.0
+    for first in range(0, len(pairs), 32):
+        both = chain(pairs[first : first + 16]), chain(pairs[first + 16 : first + 32])
+        total = fused(1.0, fused(1.0, *both), total)
+    return total
+
+
 def expected(stationary: Array, moving: Array) -> Array:
+    short = fits_short(dtype_name(stationary)) and fits_short(dtype_name(moving))
     a, b = (np.asarray(x).astype(np.float32).tolist() for x in (stationary, moving))
     result = np.empty((len(a[0]), len(b[0])), np.float32)
     for i in range(len(a[0])):
         for j in range(len(b[0])):
-            total = 0.0
-            for k in range(len(a)):
-                total = fused(a[k][i], b[k][j], total)
-            result[i, j] = total
+            pairs = [(row[i], other[j]) for row, other in zip(a, b)]
+            result[i, j] = summed(pairs) if short else chain(pairs)
     return result
 
 
@@ -69,7 +88,7 @@ def product(functions: Library, block: Blocking, stationary: Array, moving: Arra
     image = room.ctypes.data + -room.ctypes.data % HEADER
     copy = np.empty(stationary.shape, stationary.dtype)
     left, right = dtype_name(stationary), dtype_name(moving)
-    maker = functions.function(Image(left, block.dot and fits_pairs(left)))
+    maker = functions.function(Image(left, block.form_of(left)))
     held = image, copy.ctypes.data
     words = (stationary.ctypes.data, depth, rows, stationary.strides[0], rows * copy.itemsize)
     load = functions.function(Load())
@@ -83,24 +102,23 @@ def product(functions: Library, block: Blocking, stationary: Array, moving: Arra
     return result
 
 
-def host() -> tuple[Library, Blocking]:
-    """The library, and the block for VDPBF16PS where the CPU has it, whether or not that pays."""
+def ways() -> list[tuple[Library, Blocking]]:
+    """The library with the ways in which this CPU can multiply, the fastest or not; FMA last."""
     functions = library()
     assert functions is not None
-    return functions, block_for(functions.level, functions.level.bf16_dot)
+    level = functions.level
+    able = {Form.tiles: level.tiles, Form.pairs: level.bf16_dot, Form.wide: True}
+    return [(functions, block_for(level, form)) for form, has in able.items() if has]
 
 
 def assert_exact(stationary: Array, moving: Array, wanted: Array | None = None) -> Array:
-    """Check the host's product with and without VDPBF16PS, to the bit (NaN: that it is one); the
-    product."""
-    functions, block = host()
-    wide = product(functions, block_for(functions.level, False), stationary, moving)
-    found = product(functions, block, stationary, moving)
-    np.testing.assert_array_equal(wide.view(np.uint32), found.view(np.uint32))
+    """Check the products of all ways, to the bit (NaN: that it is one); the product."""
     wanted = expected(stationary, moving) if wanted is None else wanted
     nan = np.isnan(wanted)
-    np.testing.assert_array_equal(np.isnan(found), nan)
-    np.testing.assert_array_equal(found[~nan].view(np.uint32), wanted[~nan].view(np.uint32))
+    for functions, block in ways():
+        found = product(functions, block, stationary, moving)
+        np.testing.assert_array_equal(np.isnan(found), nan)
+        np.testing.assert_array_equal(found[~nan].view(np.uint32), wanted[~nan].view(np.uint32))
     return found
 
 
@@ -150,10 +168,18 @@ def test_single_denormals_in_either_operand() -> None:
     assert (assert_exact(b, a) > 0).all()
 
 
-def test_any_bit_patterns() -> None:
+@pytest.mark.parametrize("depth", (7, 40))
+def test_any_bit_patterns(depth: int) -> None:
     rng = np.random.default_rng(8)
-    a, b = patterns(rng, "bfloat16", 7, 10), patterns(rng, "bfloat16", 7, 36)
+    a, b = patterns(rng, "bfloat16", depth, 5), patterns(rng, "bfloat16", depth, 36)
     assert_exact(a, b)
+
+
+@pytest.mark.parametrize("depth", (16, 17, 32, 33, 50, 64))
+def test_short_chains(depth: int) -> None:
+    """Operands that round at every step, at depths where chains begin and end."""
+    rng = np.random.default_rng(depth)
+    assert_exact(tile(rng, "bfloat16", depth, 3), tile(rng, "bfloat16", depth, 33))
 
 
 def test_edge_values() -> None:
@@ -164,22 +190,21 @@ def test_edge_values() -> None:
         assert_exact(rng.choice(chosen, (6, 9)), rng.choice(chosen, (6, 40)))
 
 
-@pytest.mark.parametrize("depth", (1, 2, 5, 128, 129))
+@pytest.mark.parametrize("depth", (1, 2, 5, 16, 31, 48, 128, 129, 256))
 def test_every_result_is_the_fused_one_at_any_depth(depth: int) -> None:
-    """Against products and sums without VDPBF16PS, on operands that round at every step."""
+    """Against products and sums by FMA, on operands that round at every step."""
     rng = np.random.default_rng(depth)
-    functions, block = host()
-    plain = Blocking(block.rows, block.vectors, block.width, block.fused, dot=False)
     for make in (tile, patterns):
         a, b = make(rng, "bfloat16", depth, 21), make(rng, "bfloat16", depth, 75)
-        left, right = (product(functions, kind, a, b) for kind in (block, plain))
-        np.testing.assert_array_equal(left.view(np.uint32), right.view(np.uint32))
+        *others, plain = (product(*way, a, b).view(np.uint32) for way in ways())
+        for found in others:
+            np.testing.assert_array_equal(found, plain)
 
 
 def test_fma_of_doubles_is_the_fused_one() -> None:
     """What a CPU without FMA does, on fp32 operands: denormals, halfway cases, overflow."""
     rng = np.random.default_rng(10)
-    functions, _ = host()
+    functions, _ = ways()[0]
     block = Blocking(2, 2, 4, fused=False)
     a, b = patterns(rng, "float32", 5, 10), patterns(rng, "float32", 5, 36)
     found, wanted = product(functions, block, a, b), expected(a, b)
@@ -202,7 +227,7 @@ def test_mixed_dtypes(left: str, right: str) -> None:
 
 
 def test_pairs_hold_every_value_of_the_dtypes_that_fit() -> None:
-    fitting = {name for name in DTYPES if not DTYPES[name].is_packed and fits_pairs(name)}
+    fitting = {name for name in DTYPES if not DTYPES[name].is_packed and fits_short(name)}
     for name in fitting - {"bfloat16"}:
         codes = np.arange(256, dtype=np.uint8) & (1 if name == "bool" else 255)
         values = codes.view(view_dtype(name)).astype(np.float32)
