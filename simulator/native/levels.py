@@ -28,7 +28,8 @@ class Level:
 
     `cpu` and `features`: what LLVM is told. `fused`: there is FMA. `wide_registers`: 32 registers
     of 512 bits; `many_registers`: 32 registers of any size. `bf16_dot`: VDPBF16PS; `tiles`:
-    matrix registers that multiply bfloat16.
+    matrix registers that multiply bfloat16. `pause`: the intrinsic of an instruction for loops that
+    wait, if any.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Level:
     wide_registers: bool = False
     many_registers: bool = False
     bf16_dot: bool = False
+    pause: str = ""
     tiles: bool = False
 
     @property
@@ -48,6 +50,8 @@ class Level:
 
 GENERATING: ContextVar[Level | None] = ContextVar("generating", default=None)
 """The level for which a micro-kernel's text is being generated."""
+
+_PAUSE = "llvm.x86.sse2.pause"
 
 _TILES = ("amx-tile", "amx-bf16")
 _WIDE = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd")
@@ -83,6 +87,7 @@ def of_host(triple: str, cpu: str, features: Mapping[str, bool], flattened: str)
         wide_registers=wide,
         many_registers=wide,
         bf16_dot=wide and bool(features.get("avx512bf16")),
+        pause=_PAUSE,
         tiles=wide and all(features.get(name, False) for name in _TILES) and permitted(),
     )
 
@@ -94,12 +99,19 @@ def levels(triple: str, host: Level) -> tuple[Level, ...]:
     """
     found = []
     if triple.startswith("x86_64"):
-        found.append(Level("sse2", "x86-64"))
+        found.append(Level("sse2", "x86-64", pause=_PAUSE))
         if host.fused:
-            found.append(Level("avx2", "x86-64-v3", fused=True))
+            found.append(Level("avx2", "x86-64-v3", fused=True, pause=_PAUSE))
         if host.wide_registers:
             found.append(
-                Level("avx512", "x86-64-v4", fused=True, wide_registers=True, many_registers=True)
+                Level(
+                    "avx512",
+                    "x86-64-v4",
+                    fused=True,
+                    wide_registers=True,
+                    many_registers=True,
+                    pause=_PAUSE,
+                )
             )
         if host.tiles:
             found.append(replace(host, name="no_tiles", tiles=False))

@@ -163,6 +163,11 @@ class StructureText(FunctionText):
         given = ", ".join(f"{value.type} {value.text}" for value in arguments)
         self.line(f"call void {function.text}({given})")
 
+    def call_intrinsic(self, name: str) -> None:
+        """Call an intrinsic without arguments and result."""
+        self._declarations[name] = f"declare void @{name}()"
+        self.line(f"call void @{name}()")
+
     def fill_bytes(self, pointer: Value, value: int, count: Value) -> None:
         """Set a range of bytes to a value, -128 to 127."""
         function = "@llvm.memset.p0.i64"

@@ -18,7 +18,7 @@ from simulator.memory import LINE
 from simulator.native.library import Function, library
 from simulator.native.plan import Job
 from simulator.native.text import WORD
-from simulator.native.workers import MEMBER, MEMBER_BYTES, TEAM, Worker
+from simulator.native.workers import MEMBER, MEMBER_BYTES, SPINS, TEAM, Worker
 
 LEAST_WORK = 1 << 15
 """Elements below which a job is not worth the few hundred nanoseconds of sharing it."""
@@ -72,6 +72,7 @@ class Team:
         give_way = ctypes.CDLL(None).sched_yield
         team = TEAM.words(
             members_count=count,
+            spins=SPINS,
             **{"yield": ctypes.cast(give_way, ctypes.c_void_p).value or 0},
         )
         self._words[:] = list[ctypes.c_int64 | int](team)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from simulator.native.levels import GENERATING
 from simulator.native.structure import Record, Structure, StructureText
 from simulator.native.text import WORD, Value
 
@@ -17,8 +18,13 @@ SPINS = 200
 """How often a thread looks before it yields its time slice; spinning alone was 45 to 110 times
 slower with more threads than free CPUs."""
 
-TEAM = Structure("function", "parts", "parts_count", "sequence", "quit", "yield", "members_count")
-"""What the worker threads are to run. Raising `sequence` starts them; `yield` is sched_yield."""
+TEAM = Structure(
+    *("function", "parts", "parts_count", "quit", "yield", "members_count", "spins", "_7"),
+    *("sequence", "_9", "_10", "_11", "_12", "_13", "_14", "_15"),
+)
+"""What the worker threads are to run. Raising `sequence` starts them; they look at it all the time,
+so that it has a line of cache of its own. `yield` is sched_yield, and `spins` how often a thread
+looks before it yields."""
 
 MEMBER = Structure("team", "number", "seen")
 """One worker: which part it runs, and the last sequence number that it has finished."""
@@ -31,13 +37,19 @@ def _wait(f: StructureText, holds: Callable[[], Value], team: Record) -> None:
     """Until a condition holds: spin for a while, then yield the time slice each time."""
     spins = f.variable()
     spins.set("value", f.integer(0))
-    look, again, give_way, done = (f.label(n) for n in ("look", "again", "yield", "done"))
+    names = ("look", "again", "rest", "yield", "done")
+    look, again, rest, give_way, done = (f.label(name) for name in names)
     f.jump(look)
     f.open(look)
     f.branch(holds(), done, again)
     f.open(again)
-    tired = f.compare("icmp sgt", spins.add("value", f.integer(1)), f.integer(SPINS))
-    f.branch(tired, give_way, look)
+    tired = f.compare("icmp sgt", spins.add("value", f.integer(1)), team.get("spins"))
+    f.branch(tired, give_way, rest)
+    f.open(rest)
+    level = GENERATING.get()
+    if level is not None and level.pause:
+        f.call_intrinsic(level.pause)
+    f.jump(look)
     f.open(give_way)
     f.value(f"call i32 {team.get('yield', 'ptr').text}()", "i32")
     f.jump(look)
