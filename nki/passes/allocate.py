@@ -67,26 +67,34 @@ def allocate(body: list[Node], target: Target) -> tuple[list[Node], dict[Tensor,
     except NeuronError as error:
         if error.code not in _OVERFLOWS:
             raise
-        nodes = relieved(body, target)
-        if nodes is None:
-            raise
-        try:
-            return _in_order(nodes, target)
-        except NeuronError:
-            raise error from None
+        for part in _PARTS:
+            nodes = relieved(body, target, part)
+            if nodes is None:
+                raise
+            try:
+                return _in_order(nodes, target, search=False)
+            except NeuronError:
+                continue
+        raise
 
 
 _OVERFLOWS = frozenset({"sbuf-overflow", "psum-overflow"})
 
+_PARTS = (1.0, 0.97, 0.94, 0.9, 0.8)
+"""How much of a memory another order may fill at most: what fits tightly may leave no gap that is
+large enough."""
 
-def _in_order(body: list[Node], target: Target) -> tuple[list[Node], dict[Tensor, tuple[int, int]]]:
+
+def _in_order(
+    body: list[Node], target: Target, search: bool = True
+) -> tuple[list[Node], dict[Tensor, tuple[int, int]]]:
     ranges = LiveRanges()
     nodes = ranges.scan(body)
     movable = partial(quadrants.movable, body, target)
     placed: dict[Tensor, tuple[int, int]] = {}
     for memory in (Memory.sbuf, Memory.psum):
         lives = [life for life in ranges.lives() if life.tensor.memory is memory]
-        placed.update(place(lives, memory, target, movable))
+        placed.update(place(lives, memory, target, movable, search))
     return nodes, placed
 
 
@@ -193,13 +201,14 @@ def place(
     memory: Memory,
     target: Target,
     movable: Callable[[], Collection[Tensor]] = tuple,
+    search: bool = True,
 ) -> dict[Tensor, tuple[int, int]]:
     """(start partition, byte offset) of the tensors of one memory.
 
     Round robin in the author's order where that fits. Else whatever fits: lowest gap first, then
     all live ranges in view, largest first, then tensors of few rows beside each other, then an
-    exact search if the `solver` extra is there. `movable()` are the tensors that may start at
-    any partition that engines can address; the others start at 0.
+    exact search if `search` is set and the `solver` extra is there. `movable()` are the tensors
+    that may start at any partition that engines can address; the others start at 0.
     """
     capacity, bank = _geometry(memory, target)
     fixed = [life for life in lives if life.tensor.address is not None]
@@ -212,7 +221,7 @@ def place(
     if not isinstance(placed, Life):
         result = {life.tensor: (0, offset) for life, offset in placed.items()}
     else:
-        result = _packed(placed, lives, memory, target, movable)
+        result = _packed(placed, lives, memory, target, movable, search)
     result.update({life.tensor: life.address for life in fixed})
     return result
 
@@ -223,6 +232,7 @@ def _packed(
     memory: Memory,
     target: Target,
     movable: Callable[[], Collection[Tensor]],
+    search: bool,
 ) -> dict[Tensor, tuple[int, int]]:
     """Places with all live ranges in view, where a sweep found none for `culprit`."""
     capacity, bank = _geometry(memory, target)
@@ -237,7 +247,7 @@ def _packed(
         beside = side_by_side(moving, fixed, capacity, ALIGNMENT, movable())
         if beside is not None:
             return {life.tensor: where for life, where in beside.items()}
-    if found is None and crowded is None and solver_is_installed():
+    if found is None and crowded is None and search and solver_is_installed():
         found = solve(moving, fixed, capacity, bank, ALIGNMENT)
     if found is None:
         raise _overflow(crowded or culprit, lives, memory, capacity)

@@ -26,11 +26,37 @@ _EFFORT = 20.0
 def largest_first(
     moving: list[Life], fixed: list[Life], capacity: int, bank: int, unit: int
 ) -> Offsets | None:
-    """Every tensor at its lowest offset free for its whole life, the largest first; None where
-    one does not fit. Offsets are multiples of `unit`; none crosses a bank of `bank` bytes (0: no
-    banks) unless it is larger than one."""
+    """Every tensor at its lowest offset free for its whole life, the largest first, or those that
+    live longest; None where one does not fit. Offsets are multiples of `unit`; none crosses a bank
+    of `bank` bytes (0: no banks) unless it is larger than one."""
+    for key in _ORDERS:
+        found = _greedy(sorted(moving, key=key), fixed, capacity, bank, unit)
+        if found is not None:
+            return found
+    return None
+
+
+def _size(life: Life) -> tuple[int, ...]:
+    return -life.size, life.first
+
+
+def _duration(life: Life) -> tuple[int, ...]:
+    return life.first - life.last, -life.size, life.first
+
+
+def _area(life: Life) -> tuple[int, ...]:
+    return (life.first - life.last - 1) * life.size, life.first
+
+
+_ORDERS = (_size, _duration, _area)
+"""By bytes, by length of life, by both."""
+
+
+def _greedy(
+    order: list[Life], fixed: list[Life], capacity: int, bank: int, unit: int
+) -> Offsets | None:
     placed = {life: life.address[1] for life in fixed}
-    for life in sorted(moving, key=lambda one: (-one.size, one.first)):
+    for life in order:
         taken = sorted(
             (offset, offset + other.size)
             for other, offset in placed.items()
@@ -44,7 +70,7 @@ def largest_first(
         if offset + life.size > capacity:
             return None
         placed[life] = offset
-    return {life: placed[life] for life in moving}
+    return {life: placed[life] for life in order}
 
 
 def side_by_side(

@@ -1,8 +1,9 @@
 """Another order of a body, in which less is live on chip at once.
 
 The author's order stays until an operation begins a tensor for which there is no room. Then what
-ends the life of a tensor that is live moves ahead of it: its last uses, and what these need.
-Nothing crosses a loop, a branch, a barrier or a register instruction, and dependences stay.
+ends the life of a tensor that is live moves ahead of it: its last uses, and what these need. Where
+nothing does, what only fills a tensor moves behind it, up to the first operation that needs that.
+Nothing crosses a loop, a branch or a barrier, and what depends on what stays.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from collections.abc import Iterable
 
 from isa.dtypes import DTYPES
 from isa.enums import Memory
+from isa.fields import Kind
 from isa.operations.control import StorageBegin
 from isa.target import Target
 from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor
-from nki.ir.rewrite import with_body
+from nki.ir.rewrite import form_registers, with_body
 from nki.passes.channels import Channels, Context
-from nki.passes.schedule import Dependences, Unit, by_operation, carries
-from nki.passes.steps import expand
+from nki.passes.schedule import Dependences, Unit, carries
+from nki.passes.steps import ENGINE_INDEX, Step
 
 _REACH = 4096
 """The most operations that move ahead at once."""
@@ -26,8 +28,9 @@ _REACH = 4096
 Bytes = dict[Memory, int]
 
 
-def relieved(body: list[Node], target: Target) -> list[Node] | None:
-    """The nodes of a body in such an order; None where none was found.
+def relieved(body: list[Node], target: Target, part: float = 1.0) -> list[Node] | None:
+    """The nodes of a body in such an order; None where none was found. `part` of each memory is
+    used.
 
     Before, with room for two of the tensors:
 
@@ -46,8 +49,8 @@ def relieved(body: list[Node], target: Target) -> list[Node] | None:
         ...
     """
     capacity = {
-        Memory.sbuf: target.sbuf_bytes_per_partition.value,
-        Memory.psum: target.psum_bytes_per_partition.value,
+        Memory.sbuf: int(part * target.sbuf_bytes_per_partition.value),
+        Memory.psum: int(part * target.psum_bytes_per_partition.value),
     }
     try:
         return _Level(body, target, capacity, frozenset()).run()
@@ -89,19 +92,13 @@ class _Level:
         for node in self.nodes:
             if isinstance(node, Op) and node.row is StorageBegin:
                 self.result.append(node)
-            elif isinstance(node, Op) and not self._is_fixed(node):
+            elif isinstance(node, Op) and node.row.minimum_cores == 1:
                 stretch.append(node)
             else:
                 self._close(stretch)
                 self._take(node)
         self._close(stretch)
         return self.result
-
-    def _is_fixed(self, op: Op) -> bool:
-        """Whether nothing moves across an operation."""
-        instructions = list(op.row.expand(op.values, self.target))
-        moves = instructions and op.row.minimum_cores == 1
-        return not moves or any(one.row.control for one in instructions)
 
     def _tensors(self, node: Node) -> list[Tensor]:
         """The tensors of this level that a node uses."""
@@ -140,6 +137,12 @@ class _Level:
                 self.live.add(tensor)
                 self.used[tensor.memory] += size_of(tensor)
 
+    def take_back(self, tensor: Tensor, uses: int) -> None:
+        """As if a live tensor had not been begun, nor used so many times."""
+        self.uses[tensor] += uses
+        self.live.discard(tensor)
+        self.used[tensor.memory] -= size_of(tensor)
+
     def end(self, tensors: Iterable[Tensor]) -> None:
         for tensor in tensors:
             self.uses[tensor] -= 1
@@ -155,6 +158,7 @@ class _Stretch:
         self.level = level
         self.operations = operations
         self.done = [False] * len(operations)
+        self.order: list[int] = []
         self._before: list[set[int]] | None = None
         self.users: dict[Tensor, list[int]] = {}
         for number, op in enumerate(operations):
@@ -162,25 +166,32 @@ class _Stretch:
                 self.users.setdefault(tensor, []).append(number)
 
     def run(self) -> None:
-        for number, op in enumerate(self.operations):
-            if self.done[number]:
-                continue
-            while self.level.missing(op):
-                self._make_room(number)
-            self._emit(number)
+        for number in range(len(self.operations)):
+            if not self.done[number]:
+                self._emit_with_needs(number)
+        self.level.result += [self.operations[number] for number in self.order]
+
+    def _emit_with_needs(self, number: int) -> None:
+        """Emit an operation after those that have moved behind others and that it needs."""
+        ready = all(map(self.done.__getitem__, self.before[number])) if self._before else True
+        needs = [number] if ready else self._closure([number], -1)
+        wanted = {tensor for one in needs for tensor in self._of(one)}
+        for one in needs:
+            while short := self.level.missing(self.operations[one]):
+                if not self._advance(number, short, wanted) and not self._postpone(short, wanted):
+                    raise _NoRoom
+            self._emit(one)
 
     def _emit(self, number: int) -> None:
         op = self.operations[number]
         self.level.begin(op)
-        self.level.result.append(op)
+        self.order.append(number)
         self.done[number] = True
-        self.level.end(self.level.tensors[id(op)])
+        self.level.end(self._of(number))
 
-    def _make_room(self, number: int) -> None:
-        """Move ahead what ends a tensor in a memory that is short; the least of it that does."""
+    def _advance(self, number: int, short: Bytes, wanted: set[Tensor]) -> bool:
+        """Move ahead what ends a tensor in a memory that is short: the least of it that does."""
         level = self.level
-        short = level.missing(self.operations[number])
-        wanted = set(level.tensors[id(self.operations[number])])
         moves = []
         for tensor in level.live - wanted:
             users = [user for user in self.users.get(tensor, ()) if not self.done[user]]
@@ -192,8 +203,33 @@ class _Stretch:
             if self._eases(move, short):
                 for user in move:
                     self._emit(user)
-                return
-        raise _NoRoom
+                return True
+        return False
+
+    def _postpone(self, short: Bytes, wanted: set[Tensor]) -> bool:
+        """Take back what has only filled a tensor in a memory that is short, the largest first."""
+        level = self.level
+        before = self.before
+        candidates = sorted(level.live - wanted, key=lambda t: (-size_of(t), t.number))
+        for tensor in candidates:
+            fills = [user for user in self.users.get(tensor, ()) if self.done[user]]
+            complete = len(self.users.get(tensor, ())) == level.uses[tensor] + len(fills)
+            if tensor.memory not in short or not fills or not complete:
+                continue
+            alone = all(self._of(fill) == [tensor] for fill in fills)
+            followed = any(
+                fill in before[later]
+                for fill in fills
+                for later in self.order
+                if later > fill and later not in fills
+            )
+            if alone and not followed:
+                level.take_back(tensor, len(fills))
+                for fill in fills:
+                    self.done[fill] = False
+                    self.order.remove(fill)
+                return True
+        return False
 
     def _closure(self, users: list[int], number: int) -> list[int]:
         """The users with all that must come before them, in the author's order; [] where operation
@@ -240,8 +276,7 @@ class _Stretch:
         return self._before
 
     def _dependences(self) -> list[set[int]]:
-        steps = expand(list(self.operations), self.level.target)
-        units = [Unit(unit, []) for unit in by_operation(steps)]
+        units = [Unit(self._steps(op), []) for op in self.operations]
         written = {
             access.storage
             for unit in units
@@ -253,15 +288,45 @@ class _Stretch:
         context = Context([], written, {}, Channels(0))
         variables = self.level.variables
         graph = Dependences(units, context, carried, lambda tensor: [], variables)
-        last = -1
-        for number, unit in enumerate(units):
-            graph.enter(number, unit)
-            # The author placed these one after another.
-            if any(t.address is not None for t in _mentioned([self.operations[number]])):
-                if last >= 0:
-                    graph.before[number].add(last)
-                last = number
+        registers = _Registers()
+        placed = -1
+        for number, (op, unit) in enumerate(zip(self.operations, units)):
+            if unit.steps:
+                graph.enter(number, unit)
+            else:
+                graph.before.append(set())
+            before = graph.before[number]
+            before |= registers.before(op, number)
+            # The author placed these tensors one after another.
+            if any(tensor.address is not None for tensor in _mentioned([op])):
+                before |= {placed} - {-1}
+                placed = number
         return graph.before
+
+    def _steps(self, op: Op) -> list[Step]:
+        instructions = op.row.expand(op.values, self.level.target)
+        return [Step(one, ENGINE_INDEX.get(one.engine, -1), op) for one in instructions]
+
+
+class _Registers:
+    """What an operation must follow because of the registers that it reads and writes."""
+
+    def __init__(self) -> None:
+        self.written: dict[Register, int] = {}
+        self.read: dict[Register, list[int]] = {}
+
+    def before(self, op: Op, number: int) -> set[int]:
+        written = {op.values[i] for i, _, a in op.row.attributes if a.kind is Kind.register}
+        found = set()
+        for register in {r for value in op.values for r in form_registers(value)}:
+            if register in self.written:
+                found.add(self.written[register])
+            if register in written:
+                found.update(self.read.pop(register, ()))
+                self.written[register] = number
+            else:
+                self.read.setdefault(register, []).append(number)
+        return found
 
 
 def size_of(tensor: Tensor) -> int:

@@ -120,3 +120,35 @@ def accumulators_of_loops(x):
 def test_a_loops_body_is_relieved_with_what_the_outside_leaves():
     x = np.random.default_rng(1).standard_normal((4, 128, 512)).astype(np.float32)
     np.testing.assert_allclose(accumulators_of_loops(x), 1 + 36 * x, rtol=1e-5, atol=1e-5)
+
+
+@nki.jit(platform_target="trn2")
+def filled_too_early(x, index):
+    """Tiles that are cleared long before they are used, with register loads in between."""
+    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    cleared = [nl.ndarray((128, 8192), dtype=nl.float32, buffer=nl.sbuf) for _ in range(4)]
+    for tile in cleared:
+        nisa.memset(dst=tile, value=2.0)
+    total = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.memset(dst=total, value=0.0)
+    place = nl.ndarray((1, 4), dtype=nl.int32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=place, src=index)
+    loaded = [nl.ndarray((128, 8192), dtype=nl.float32, buffer=nl.sbuf) for _ in range(4)]
+    for number, tile in enumerate(loaded):
+        nisa.dma_copy(dst=tile, src=x.select(0, place[:, number : number + 1]))
+    for tile in loaded:
+        nisa.tensor_tensor(dst=total, data1=total, data2=tile[:, 0:512], op=nl.add)
+    for tile in reversed(loaded):
+        nisa.tensor_tensor(dst=total, data1=total, data2=tile[:, 0:512], op=nl.maximum)
+    for tile in cleared:
+        nisa.tensor_tensor(dst=total, data1=total, data2=tile[:, 0:512], op=nl.multiply)
+    nisa.dma_copy(dst=out, src=total)
+    return out
+
+
+def test_what_only_fills_a_tensor_waits_until_it_is_needed():
+    x = np.random.default_rng(2).standard_normal((6, 128, 8192)).astype(np.float32)
+    index = np.array([[5, 0, 3, 0]], np.int32)
+    chosen = x[index[0], :, :512]
+    expected = 16 * np.maximum(chosen.sum(axis=0), chosen.max(axis=0))
+    np.testing.assert_allclose(filled_too_early(x, index), expected, rtol=1e-4, atol=1e-4)
