@@ -1,263 +1,163 @@
-"""Speed of the native micro-kernels against NumPy, in one process, pinned to one CPU.
+"""Speed of simulated kernels against what else computes the same, in one process.
 
-Run: python benchmarks/native_speed.py [--quick]
+Run: python benchmarks/native_speed.py [--quick] [--numpy] [--only=WORD] [--memory] [--library]
+     python benchmarks/native_speed.py --threads        (two CPUs, nothing else on them)
 
-Arms, interleaved, medians of the repeats: our program with native micro-kernels, the same program
-on our NumPy backend, and an eager loop over NumPy tiles that does the same instructions without
-addresses, checks or semaphores (the shape of an eager NKI simulator: compute in fp32, cast to the
-tile's dtype at each instruction, NaN in fresh tiles), and where they are installed the same maths
-as one function of torch and of XLA:CPU (jax), which simulate nothing. All of them run on one
-thread. "exec" is execution alone, "native" and "numpy" run a loaded program, arguments in and
-results out, with the run-time checks; "no check" is native without them. "call" is a call of a
-compiled kernel, "first" one trace, compilation and call, micro-kernels that are not in the disk
-cache included.
+Arms are interleaved on one pinned CPU, one thread each; figures are medians in ms. "exec" is
+execution alone of a loaded program, with the run-time checks; "call" a call of a compiled kernel,
+arrays in and arrays out; "first" one trace, compilation and call, micro-kernels that are not in the
+disk cache included; "refer." a call in reference mode. Peers: "eager", the same instructions on
+NumPy tiles (`native_programs`); torch, XLA:CPU and the interpreter of Pallas TPU where they are
+installed (`native_peers`). "limit" is the time that the multiply-adds of the matmuls take at the
+peak that a loop of them in registers reaches in this run, for the dtype's faster instruction.
+
+Ratios are the time of a peer over ours (above 1, ours is faster), those of the limit a share of it;
+behind a slash stands the goal, and "!" marks what misses it. `--numpy` adds our NumPy backend.
+`--memory` and `--library` measure peak memory, and building and loading the micro-kernels, in
+processes of their own; without options everything but threads and the NumPy backend is measured.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["MKL_NUM_THREADS"] = "1"
 os.environ["NKI_NUM_THREADS"] = "1"
 os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ.setdefault("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
+if hasattr(os, "sched_setaffinity") and "--threads" not in sys.argv:
+    # Before anything counts CPUs.
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 import statistics
-import sys
+import subprocess
+import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import ml_dtypes
+import native_programs as programs
 import numpy as np
-from flash_attention import copied, eager_flash_attention, flash_attention, fresh, wide
+from flash_attention import eager_flash_attention, flash_attention
+from native_kernels import peak
+from native_peers import peers
 
 import nki
-import nki.isa as nisa
-import nki.language as nl
 from simulator.execute import LoadedProgram
+from simulator.native.library import Library, library
 
 Array = np.ndarray[Any, Any]
 
-P = 128
-BANK = 512
+P = programs.P
 F32, BF16 = np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16)
 
 
-# The kernels ------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Goal:
+    """Least ratios: eager / exec, eager / call, XLA / exec, limit / exec."""
+
+    eager: float = 0.0
+    call: float = 0.0
+    xla: float = 0.0
+    limit: float = 0.0
 
 
-@nki.jit
-def matmul(lhsT, rhs):
-    """lhsT.T @ rhs with every tile loaded once."""
-    K, M = lhsT.shape
-    _, N = rhs.shape
-    out = nl.ndarray((M, N), dtype=lhsT.dtype, buffer=nl.shared_hbm)
-    width = min(BANK, N)
-    left, right = [], []
-    for k in range(K // P):
-        tile = nl.ndarray((P, M), dtype=lhsT.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(dst=tile, src=lhsT[nl.ds(k * P, P), :])
-        left.append(tile)
-        tile = nl.ndarray((P, N), dtype=rhs.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(dst=tile, src=rhs[nl.ds(k * P, P), :])
-        right.append(tile)
-    for m in range(M // P):
-        for n in range(N // width):
-            total = nl.ndarray((P, width), dtype=nl.float32, buffer=nl.psum)
-            for k in range(K // P):
-                nisa.nc_matmul(
-                    dst=total,
-                    stationary=left[k][:, nl.ds(m * P, P)],
-                    moving=right[k][:, nl.ds(n * width, width)],
-                )
-            tile = nl.ndarray((P, width), dtype=out.dtype, buffer=nl.sbuf)
-            nisa.tensor_copy(dst=tile, src=total)
-            nisa.dma_copy(dst=out[nl.ds(m * P, P), nl.ds(n * width, width)], src=tile)
-    return out
+GOALS = {
+    ("matmul", BF16): Goal(eager=2.2, xla=1.7, limit=0.72),
+    ("flash", BF16): Goal(eager=3.5, xla=2.2, limit=0.65),
+    ("softmax", BF16): Goal(eager=6, xla=2),
+    ("rmsnorm", BF16): Goal(eager=8, xla=2),
+    ("gelu", BF16): Goal(eager=5, xla=2),
+    ("ops", BF16): Goal(eager=9, call=5),
+    ("fp8", BF16): Goal(eager=10),
+    **{(name, F32): Goal(xla=1) for name in ("matmul", "flash", "softmax", "rmsnorm", "gelu")},
+}
+"""By the kind of a case and its dtype; for the full sizes and tiles of [128, 16]."""
+
+DEVICE_OVER_REFERENCE = 1.3
+TWO_THREADS = 1.5
+WARM_MS, COLD_MS = 10.0, 1500.0
+MEMORY_SHARE, MEMORY_BESIDE = 1.2, 200.0
 
 
-@nki.jit
-def softmax(a):
-    rows, columns = a.shape
-    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    for i in range(rows // P):
-        x = nl.ndarray((P, columns), dtype=a.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(dst=x, src=a[nl.ds(i * P, P), :])
-        low = nl.ndarray((P, 1), dtype=nl.float32, buffer=nl.sbuf)
-        nisa.tensor_reduce(dst=low, op=nl.maximum, data=x, axis=1, negate=True)
-        e = nl.ndarray((P, columns), dtype=a.dtype, buffer=nl.sbuf)
-        total = nl.ndarray((P, 1), dtype=nl.float32, buffer=nl.sbuf)
-        nisa.activation_reduce(
-            dst=e, op=nl.exp, data=x, reduce_op=nl.add, reduce_res=total, bias=low
-        )
-        inverse = nl.ndarray((P, 1), dtype=nl.float32, buffer=nl.sbuf)
-        nisa.reciprocal(dst=inverse, data=total)
-        y = nl.ndarray((P, columns), dtype=a.dtype, buffer=nl.sbuf)
-        nisa.tensor_scalar(dst=y, data=e, op0=nl.multiply, operand0=inverse)
-        nisa.dma_copy(dst=out[nl.ds(i * P, P), :], src=y)
-    return out
+@dataclass
+class Case:
+    """A kernel on inputs. `flops`: of its matmuls."""
+
+    kind: str
+    name: str
+    kernel: Any
+    eager: Callable[..., Array]
+    inputs: list[Array]
+    flops: float = 0.0
+    full: bool = field(default=True)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.inputs[0].dtype
+
+    @property
+    def goal(self) -> Goal:
+        """What holds for it; no goals where it is smaller than they are stated for."""
+        return GOALS.get((self.kind, self.dtype), Goal()) if self.full else Goal()
 
 
-@nki.jit
-def rmsnorm(a, gain):
-    rows, columns = a.shape
-    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    g = nl.ndarray((P, columns), dtype=gain.dtype, buffer=nl.sbuf)
-    nisa.dma_copy(dst=g, src=gain)
-    for i in range(rows // P):
-        x = nl.ndarray((P, columns), dtype=a.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(dst=x, src=a[nl.ds(i * P, P), :])
-        squares = nl.ndarray((P, columns), dtype=nl.float32, buffer=nl.sbuf)
-        total = nl.ndarray((P, 1), dtype=nl.float32, buffer=nl.sbuf)
-        nisa.activation_reduce(
-            dst=squares, op=nl.square, data=x, reduce_op=nl.add, reduce_res=total
-        )
-        nisa.tensor_scalar(
-            dst=total,
-            data=total,
-            op0=nl.multiply,
-            operand0=1.0 / columns,
-            op1=nl.add,
-            operand1=1e-6,
-        )
-        scale = nl.ndarray((P, 1), dtype=nl.float32, buffer=nl.sbuf)
-        nisa.activation(dst=scale, op=nl.rsqrt, data=total)
-        y = nl.ndarray((P, columns), dtype=a.dtype, buffer=nl.sbuf)
-        nisa.tensor_scalar(dst=y, data=x, op0=nl.multiply, operand0=scale)
-        nisa.tensor_tensor(dst=y, data1=y, data2=g, op=nl.multiply)
-        nisa.dma_copy(dst=out[nl.ds(i * P, P), :], src=y)
-    return out
+def random(*shape: int, dtype: Any) -> Array:
+    """Uniform numbers, a row at a time so that little memory is used beside them."""
+    rng, result = np.random.default_rng(0), np.empty(shape, dtype)
+    for row in result:
+        row[...] = rng.uniform(-1, 1, shape[1:])
+    return result
 
 
-@nki.jit
-def gelu_chain(a, b):
-    """gelu(a * b + 1.5)."""
-    rows, columns = a.shape
-    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    for i in range(rows // P):
-        x = nl.ndarray((P, columns), dtype=a.dtype, buffer=nl.sbuf)
-        y = nl.ndarray((P, columns), dtype=a.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(dst=x, src=a[nl.ds(i * P, P), :])
-        nisa.dma_copy(dst=y, src=b[nl.ds(i * P, P), :])
-        z = nl.ndarray((P, columns), dtype=a.dtype, buffer=nl.sbuf)
-        nisa.tensor_tensor(dst=z, data1=x, data2=y, op=nl.multiply)
-        nisa.tensor_scalar(dst=z, data=z, op0=nl.add, operand0=1.5)
-        w = nl.ndarray((P, columns), dtype=a.dtype, buffer=nl.sbuf)
-        nisa.activation(dst=w, op=nl.gelu_apprx_tanh, data=z)
-        nisa.dma_copy(dst=out[nl.ds(i * P, P), :], src=w)
-    return out
+def cases(quick: bool, only: str = "") -> list[Case]:
+    """All cases whose name contains `only`, with inputs."""
+    found = []
+    rows = 1024 if quick else 4096
+    for dtype in (BF16, F32):
+        size = 512 if quick else 2048
+        shapes: list[tuple[str, str, Any, Any, list[tuple[int, ...]], float]] = [
+            (
+                *("matmul", f"matmul {size}^3", programs.matmul, programs.eager_matmul),
+                [(size, size)] * 2,
+                2.0 * size**3,
+            ),
+            (
+                *("flash", f"flash attention {rows}x128", flash_attention, eager_flash_attention),
+                [(P, rows), (P, rows), (rows, P)],
+                4.0 * P * rows**2,
+            ),
+        ]
+        plane = (rows, rows)
+        for kind, kernel, eager, inputs in (
+            ("softmax", programs.softmax, programs.eager_softmax, [plane]),
+            ("rmsnorm", programs.rmsnorm, programs.eager_rmsnorm, [plane, (P, rows)]),
+            ("gelu", programs.gelu_chain, programs.eager_gelu_chain, [plane] * 2),
+        ):
+            title = "gelu chain" if kind == "gelu" else kind
+            shapes.append((kind, f"{title} [{rows},{rows}]", kernel, eager, inputs, 0.0))
+        casts = (programs.casts, programs.eager_casts)
+        if dtype == BF16:
+            shapes.append(("fp8", "fp8 casts [1024,1024]", *casts, [(1024, 1024)], 0.0))
+        for width in (16, 64, 256):
+            name = f"{4 * programs.SMALL_STEPS} ops [128,{width}]"
+            small = (programs.small_tiles, programs.eager_small_tiles)
+            shapes.append(("ops", name, *small, [(P, width)] * 2, 0.0))
+        for kind, name, kernel, eager, inputs, flops in shapes:
+            if only in name:
+                arrays = [random(*shape, dtype=dtype) for shape in inputs]
+                full = kind == "fp8" or (inputs[0][1] == 16 if kind == "ops" else not quick)
+                found.append(Case(kind, name, kernel, eager, arrays, flops, full))
+    return found
 
 
-SMALL_STEPS = 200
-
-
-@nki.jit
-def small_tiles(a, b):
-    """Four instructions on one small tile, over and over."""
-    x = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
-    y = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
-    nisa.dma_copy(dst=x, src=a)
-    nisa.dma_copy(dst=y, src=b)
-    low = nl.ndarray((P, 1), dtype=nl.float32, buffer=nl.sbuf)
-    for _ in range(SMALL_STEPS):
-        nisa.tensor_tensor(dst=x, data1=x, data2=y, op=nl.multiply)
-        nisa.tensor_scalar(dst=x, data=x, op0=nl.add, operand0=0.5)
-        nisa.tensor_reduce(dst=low, op=nl.minimum, data=x, axis=1)
-        nisa.tensor_scalar(dst=x, data=x, op0=nl.subtract, operand0=low)
-    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    nisa.dma_copy(dst=out, src=x)
-    return out
-
-
-# The same instructions on NumPy tiles -------------------------------------------------------------
-
-
-def eager_matmul(lhsT: Array, rhs: Array) -> Array:
-    K, M = lhsT.shape
-    N = rhs.shape[1]
-    out = fresh((M, N), lhsT.dtype)
-    width = min(BANK, N)
-    left = [copied(lhsT[k : k + P]) for k in range(0, K, P)]
-    right = [copied(rhs[k : k + P]) for k in range(0, K, P)]
-    for m in range(0, M, P):
-        for n in range(0, N, width):
-            total = fresh((P, width), F32)
-            for k, (a, b) in enumerate(zip(left, right)):
-                product = wide(a[:, m : m + P]).T @ wide(b[:, n : n + width])
-                if k:
-                    total += product
-                else:
-                    total[...] = product
-            tile = fresh((P, width), out.dtype)
-            tile[...] = total
-            out[m : m + P, n : n + width] = tile
-    return out
-
-
-def eager_softmax(a: Array) -> Array:
-    out = fresh(a.shape, a.dtype)
-    for i in range(0, len(a), P):
-        x = copied(a[i : i + P])
-        low = fresh((P, 1), F32)
-        low[...] = -np.maximum.reduce(wide(x), axis=1, keepdims=True)
-        e, total = fresh(x.shape, a.dtype), fresh((P, 1), F32)
-        result = np.exp(wide(x) + low)
-        total[...] = result.sum(axis=1, keepdims=True)
-        e[...] = result
-        inverse = fresh((P, 1), F32)
-        inverse[...] = np.float32(1) / total
-        y = fresh(x.shape, a.dtype)
-        y[...] = wide(e) * inverse
-        out[i : i + P] = y
-    return out
-
-
-def eager_rmsnorm(a: Array, gain: Array) -> Array:
-    out = fresh(a.shape, a.dtype)
-    g = copied(gain)
-    for i in range(0, len(a), P):
-        x = copied(a[i : i + P])
-        squares, total, scale = fresh(x.shape, F32), fresh((P, 1), F32), fresh((P, 1), F32)
-        result = np.square(wide(x))
-        total[...] = result.sum(axis=1, keepdims=True)
-        squares[...] = result
-        total[...] = total * np.float32(1.0 / a.shape[1]) + np.float32(1e-6)
-        scale[...] = np.float32(1) / np.sqrt(total)
-        y = fresh(x.shape, a.dtype)
-        y[...] = wide(x) * scale
-        y[...] = wide(y) * wide(g)
-        out[i : i + P] = y
-    return out
-
-
-def eager_gelu_chain(a: Array, b: Array) -> Array:
-    out = fresh(a.shape, a.dtype)
-    for i in range(0, len(a), P):
-        x, y = copied(a[i : i + P]), copied(b[i : i + P])
-        z, w = fresh(x.shape, a.dtype), fresh(x.shape, a.dtype)
-        z[...] = wide(x) * wide(y)
-        z[...] = wide(z) + np.float32(1.5)
-        v = wide(z)
-        inner = np.float32(0.7978845608) * (v + np.float32(0.044715) * v * v * v)
-        w[...] = np.float32(0.5) * v * (np.float32(1) + np.tanh(inner))
-        out[i : i + P] = w
-    return out
-
-
-def eager_small_tiles(a: Array, b: Array) -> Array:
-    x, y, low = copied(a), copied(b), fresh((P, 1), F32)
-    for _ in range(SMALL_STEPS):
-        x[...] = wide(x) * wide(y)
-        x[...] = wide(x) + np.float32(0.5)
-        low[...] = np.minimum.reduce(wide(x), axis=1, keepdims=True)
-        x[...] = wide(x) - low
-    return copied(x)
-
-
-# Measuring --------------------------------------------------------------------------------------
+# One CPU ----------------------------------------------------------------------------------------
 
 
 def timed(function: Callable[..., Any], *arguments: Any) -> float:
@@ -266,112 +166,202 @@ def timed(function: Callable[..., Any], *arguments: Any) -> float:
     return time.perf_counter() - start
 
 
-def random(*shape: int, dtype: Any) -> Array:
-    return np.random.default_rng(0).uniform(-1, 1, shape).astype(dtype)
-
-
-def cases(quick: bool) -> list[tuple[str, Any, Callable[..., Array], list[Array]]]:
-    found = []
-    for dtype in (BF16, F32):
-        size = 512 if quick else 1024
-        square = [random(size, size, dtype=dtype) for _ in range(2)]
-        found.append((f"matmul {size}^3", matmul, eager_matmul, square))
-        for size in (1024,) if quick else (1024, 4096):
-            a = random(size, size, dtype=dtype)
-            found.append((f"softmax [{size},{size}]", softmax, eager_softmax, [a]))
-            found.append((f"rmsnorm [{size},{size}]", rmsnorm, eager_rmsnorm, [a, a[:P]]))
-            found.append((f"gelu chain [{size},{size}]", gelu_chain, eager_gelu_chain, [a, a]))
-        length = 1024 if quick else 4096
-        heads = [random(*shape, dtype=dtype) for shape in ((P, length), (P, length), (length, P))]
-        name = f"flash attention {length}x128"
-        found.append((name, flash_attention, eager_flash_attention, heads))
-        for width in (16, 64, 256):
-            small = [random(P, width, dtype=dtype) for _ in range(2)]
-            name = f"{4 * SMALL_STEPS} ops [128,{width}]"
-            found.append((name, small_tiles, eager_small_tiles, small))
-    return found
-
-
-def peers(name: str, inputs: list[Array]) -> dict[str, Callable[[], Any]]:
-    """The same maths in torch and XLA, by name of the arm; whichever is installed."""
-    found: dict[str, Callable[[], Any]] = {}
-    maths = MATHS.get(name.split()[0])
-    if maths is None:
-        return found
-    try:
-        import torch
-    except ImportError:
-        pass
-    else:
-        torch.set_num_threads(1)
-        tensors = [torch.from_numpy(a.astype(np.float32)) for a in inputs]
-        if inputs[0].dtype == BF16:
-            tensors = [t.to(torch.bfloat16) for t in tensors]
-        found["torch"] = lambda: maths(torch, *tensors)
-    try:
-        import jax
-    except ImportError:
-        pass
-    else:
-        arrays = [jax.numpy.asarray(a) for a in inputs]
-        function = jax.jit(lambda *a: maths(jax.numpy, *a))
-        found["xla"] = lambda: function(*arrays).block_until_ready()
-    return found
-
-
-def _softmax(xp: Any, a: Any) -> Any:
-    powers = xp.exp(a - a.max(1)[0][:, None] if xp.__name__ == "torch" else a - a.max(1)[:, None])
-    return powers / powers.sum(1)[:, None]
-
-
-MATHS: dict[str, Callable[..., Any]] = {
-    "matmul": lambda xp, a, b: a.T @ b,
-    "softmax": _softmax,
-    "rmsnorm": lambda xp, a, g: a * ((a * a).mean(1)[:, None] + 1e-6) ** -0.5 * g[:1],
-    "gelu": lambda xp, a, b: _gelu(xp, a * b + 1.5),
-    "flash": lambda xp, q, k, v: _softmax(xp, (q.T @ k) * q.shape[0] ** -0.5) @ v,
-}
-"""By the first word of a case."""
-
-
-def _gelu(xp: Any, x: Any) -> Any:
-    return 0.5 * x * (1.0 + xp.tanh(0.7978845608 * (x + 0.044715 * x * x * x)))
-
-
 def execution(loaded: LoadedProgram, inputs: list[Array]) -> float:
     """Seconds that execution alone takes."""
     loaded.prepare(inputs)
     return timed(loaded.execute)
 
 
-def measure(
-    name: str, kernel: Any, eager: Callable[..., Array], inputs: list[Array]
-) -> dict[str, float]:
-    """Medians in milliseconds by arm."""
-    first = timed(nki.simulate(kernel, backend="native"), *inputs)
-    compiled = nki.compile(kernel, *inputs, target="trn2")
+def measure(case: Case, with_numpy: bool) -> dict[str, float]:
+    """Medians in milliseconds by arm; "limit" is not measured but computed."""
+    inputs = case.inputs
+    first = timed(nki.simulate(case.kernel, backend="native"), *inputs)
+    compiled = nki.compile(case.kernel, *inputs, target="trn2")
     program = compiled.program_for(inputs)
-    native, numpy = (LoadedProgram(program, native=flag) for flag in (True, False))
-    unchecked = LoadedProgram(program, check=False)
-    arms = peers(name, inputs) | {
-        "native": lambda: native.run(inputs),
-        "unchecked": lambda: unchecked.run(inputs),
+    native = LoadedProgram(program)
+    reference = nki.simulate(case.kernel, mode="reference")
+    arms = peers(case.kind, inputs) | {
         "call": lambda: compiled(*inputs),
-        "numpy": lambda: numpy.run(inputs),
-        "eager": lambda: eager(*inputs),
+        "refer.": lambda: reference(*inputs),
+        "eager": lambda: case.eager(*inputs),
     }
+    if with_numpy:
+        backend = LoadedProgram(program, native=False)
+        arms["numpy"] = lambda: backend.run(inputs)
     for arm in arms.values():
         arm()
-    times: dict[str, list[float]] = {arm: [] for arm in arms}
+    execution(native, inputs)
+    times: dict[str, list[float]] = {arm: [] for arm in (*arms, "exec")}
+    peaks = []
     started = time.perf_counter()
-    while len(times["native"]) < 5 or (
-        len(times["native"]) < 25 and time.perf_counter() - started < 2.0
+    while len(times["exec"]) < 5 or (
+        len(times["exec"]) < 25 and time.perf_counter() - started < 2.0
     ):
         for arm, function in arms.items():
             times[arm].append(timed(function))
-        times.setdefault("exec", []).append(execution(native, inputs))
+        times["exec"].append(execution(native, inputs))
+        if case.flops:
+            peaks.append(_peak(case.dtype))
     medians = {arm: statistics.median(values) * 1e3 for arm, values in times.items()}
+    if peaks:
+        medians["limit"] = case.flops / statistics.median(peaks) / 1e6
     return medians | {"first": first * 1e3}
+
+
+def _peak(dtype: np.dtype[Any]) -> float:
+    functions = library()
+    assert functions is not None, "llvmlite is needed"
+    pairs = dtype == BF16 and functions.level.bf16_dot
+    return max(peak(False), peak(True) if pairs else 0.0)
+
+
+COLUMNS = ("exec", "call", "first", "refer.", "eager", "torch", "xla", "pallas", "limit")
+RATIOS = (
+    *(("eager", "exec"), ("eager", "call"), ("torch", "exec"), ("xla", "exec")),
+    *(("pallas", "call"), ("limit", "exec"), ("refer.", "call")),
+)
+
+
+def goals_of(case: Case) -> dict[tuple[str, str], float]:
+    """Goals by ratio; 0 where there is none."""
+    goal = case.goal
+    return {
+        ("eager", "exec"): goal.eager,
+        ("eager", "call"): goal.call,
+        ("xla", "exec"): goal.xla,
+        ("limit", "exec"): goal.limit,
+        ("refer.", "call"): 1 / DEVICE_OVER_REFERENCE,
+    }
+
+
+def one_cpu(quick: bool, with_numpy: bool, only: str) -> None:
+    columns = (*COLUMNS, "numpy") if with_numpy else COLUMNS
+    print(f"{'':34}" + "".join(f"{column:>9}" for column in columns), end=" | ")
+    print("".join(f"{f'{top}/{bottom}':>13}" for top, bottom in RATIOS))
+    for case in cases(quick, only):
+        t = measure(case, with_numpy)
+        cells = [f"{t[column]:9.2f}" if column in t else f"{'':9}" for column in columns]
+        goals = goals_of(case)
+        for top, bottom in RATIOS:
+            text = ""
+            if top in t:
+                ratio, goal = t[top] / t[bottom], goals.get((top, bottom), 0.0)
+                text = f"{ratio:.2f}" + (f"/{goal:.2g}" if goal else "")
+                text += "!" if ratio < goal else ""
+            cells.append(f"{text:>13}")
+        cells.insert(len(columns), " | ")
+        print(f"{case.name:26}{case.dtype.name:8}" + "".join(cells), flush=True)
+
+
+# Two CPUs ---------------------------------------------------------------------------------------
+
+
+def threads(quick: bool) -> None:
+    """Execution by one thread and by two, interleaved."""
+    print(f"{'':34}{'one':>9}{'two':>9}{'gain':>9}   goal {TWO_THREADS}")
+    for case in cases(quick):
+        if case.kind not in ("matmul", "flash", "softmax", "rmsnorm", "gelu"):
+            continue
+        program = nki.compile(case.kernel, *case.inputs, target="trn2").program_for(case.inputs)
+        loaded = [LoadedProgram(program, threads=count) for count in (1, 2)]
+        times: list[list[float]] = [[], []]
+        for _ in range(8):
+            for each, program_of in zip(times, loaded):
+                each.append(execution(program_of, case.inputs))
+        one, two = (statistics.median(each[1:]) * 1e3 for each in times)
+        mark = (
+            "!" if one / two < TWO_THREADS and case.kind in ("matmul", "flash", "softmax") else ""
+        )
+        print(
+            f"{case.name:26}{case.dtype.name:8}{one:9.2f}{two:9.2f}{one / two:8.2f}x{mark}",
+            flush=True,
+        )
+
+
+# Memory and the library, in processes of their own ------------------------------------------------
+
+
+def child(*arguments: str, **environment: str) -> str:
+    """What this script prints in a process of its own."""
+    return subprocess.run(
+        [sys.executable, __file__, *arguments],
+        env=os.environ | environment,
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    ).stdout
+
+
+def _status(key: str) -> float:
+    """A line of /proc/self/status, in MiB."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(key):
+            return int(line.split()[1]) / 1024
+    raise KeyError(key)
+
+
+def memory_of(name: str, dtype: str, quick: bool) -> None:
+    """In a child: what one call of a compiled kernel adds to the process after import."""
+    before = _status("VmRSS")
+    (case,) = (case for case in cases(quick, name) if case.dtype.name == dtype)
+    compiled = nki.compile(case.kernel, *case.inputs, target="trn2")
+    result = compiled(*case.inputs)
+    tensors = sum(array.nbytes for array in (*case.inputs, result)) / 2**20
+    added, bound = _status("VmHWM") - before, MEMORY_SHARE * tensors + MEMORY_BESIDE
+    print(
+        f"{case.name:26}{dtype:8} tensors {tensors:7.1f} MiB, added at most {added:7.1f}, "
+        f"goal {bound:7.1f}{'!' if added > bound else ''}"
+    )
+
+
+def memory(quick: bool) -> None:
+    rows, size = (1024, 512) if quick else (4096, 2048)
+    plane = f"[{rows},{rows}]"
+    for name in (f"matmul {size}^3", f"flash attention {rows}x128", f"softmax {plane}", plane):
+        kinds = (f"rmsnorm {plane}", f"gelu chain {plane}") if name == plane else (name,)
+        for kind in kinds:
+            for dtype in ("bfloat16", "float32"):
+                options = ["--quick"] if quick else []
+                print(
+                    child(f"--memory-of={kind}", f"--dtype={dtype}", *options), end="", flush=True
+                )
+
+
+def library_of() -> None:
+    """In a child: time spent on the micro-kernels of all kernels, at small sizes."""
+    import llvmlite.binding  # noqa: F401  (not ours)
+
+    start = time.perf_counter()
+    functions = library()
+    opened = (time.perf_counter() - start) * 1e3
+    assert functions is not None, "llvmlite is needed"
+    spent: list[float] = []
+    load = Library._load
+
+    def measured(self: Library, kernel: Any) -> Any:
+        begin = time.perf_counter()
+        result = load(self, kernel)
+        spent.append((time.perf_counter() - begin) * 1e3)
+        return result
+
+    Library._load = measured  # type: ignore[method-assign]
+    for case in cases(quick=True):
+        nki.simulate(case.kernel)(*case.inputs)
+    per = statistics.median(spent)
+    first = opened + sum(spent[:10])
+    print(
+        f"{len(spent)} micro-kernels: opening {opened:.1f} ms, the first ten {first - opened:.1f}, "
+        f"all {sum(spent):.1f} (median {per:.2f} each)"
+    )
+
+
+def library_times() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for label, goal in (("cold build", COLD_MS), ("warm start", WARM_MS)):
+            print(
+                f"{label} (goal {goal:.0f} ms): {child('--library-of', XDG_CACHE_HOME=folder)}",
+                end="",
+            )
 
 
 def cpu() -> tuple[str, str]:
@@ -390,28 +380,28 @@ def cpu() -> tuple[str, str]:
 
 
 def main() -> None:
-    os.environ.setdefault("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    options = dict(option.partition("=")[::2] for option in sys.argv[1:])
+    quick = "--quick" in options
+    if "--memory-of" in options:
+        memory_of(options["--memory-of"], options["--dtype"], quick)
+        return
+    if "--library-of" in options:
+        library_of()
+        return
     model, flags = cpu()
     print(f"{model}: {flags}; load {os.getloadavg()[0]:.1f}; NumPy {np.__version__}")
-    print("medians in ms; ratios are the time of a peer over ours: above 1, ours is faster")
-    print(
-        f"{'kernel':25}{'':9}{'exec':>8}{'native':>8}{'no check':>9}{'call':>8}{'first':>8}"
-        f"{'numpy':>9}{'eager':>9}{'torch':>8}{'xla':>8} | {'numpy/run':>9}{'eager/exec':>11}"
-        f"{'eager/call':>11}{'torch/exec':>11}{'xla/exec':>9}"
-    )
-    for name, kernel, eager, inputs in cases("--quick" in sys.argv):
-        t = {"torch": float("nan"), "xla": float("nan")} | measure(name, kernel, eager, inputs)
-        print(
-            f"{name:25}{inputs[0].dtype.name:9}{t['exec']:8.2f}{t['native']:8.2f}"
-            f"{t['unchecked']:9.2f}{t['call']:8.2f}{t['first']:8.1f}{t['numpy']:9.2f}"
-            f"{t['eager']:9.2f}{t['torch']:8.2f}{t['xla']:8.2f} | "
-            f"{t['numpy'] / t['native']:8.2f}x{t['eager'] / t['exec']:10.2f}x"
-            f"{t['eager'] / t['call']:10.2f}x{t['torch'] / t['exec']:10.2f}x"
-            f"{t['xla'] / t['exec']:8.2f}x",
-            flush=True,
-        )
+    if "--threads" in options:
+        threads(quick)
+        return
+    parts = {"--memory", "--library"} & options.keys()
+    if not parts:
+        one_cpu(quick, "--numpy" in options, options.get("--only", ""))
+    if not parts and "--only" in options:
+        return
+    if not parts or "--memory" in parts:
+        memory(quick)
+    if not parts or "--library" in parts:
+        library_times()
 
 
 if __name__ == "__main__":
