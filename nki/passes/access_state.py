@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
 from typing import Generic, Protocol, TypeVar
 
 from nki.ir.nodes import Tensor
@@ -27,47 +26,53 @@ class Tiles(Generic[Entry]):
     """Records of the accesses to a tensor, by box.
 
     While all boxes but whole ones are static, of one size and aligned to it (the tiles of a
-    tensor), `tiles` finds the one record that can overlap, beside those of `whole`; `records` lists
-    all.
+    tensor), `candidates` finds the one record that can overlap, beside those of whole; `records`
+    lists all. The index is made where somebody asks.
     """
 
-    __slots__ = ("extents", "records", "tiles", "whole")
+    __slots__ = ("_extents", "_indexed", "_tiles", "_whole", "records")
 
-    def __init__(self, records: Iterable[Entry] = ()) -> None:
+    def __init__(self) -> None:
         self.records: list[Entry] = []
-        self.extents: tuple[int, ...] | None = None
-        self.tiles: dict[tuple[int, ...], Entry] | None = {}
-        self.whole: list[Entry] = []
-        for record in records:
-            self.add(record)
+        self._indexed = 0
+        self._extents: tuple[int, ...] | None = None
+        self._tiles: dict[tuple[int, ...], Entry] | None = {}
+        self._whole: list[Entry] = []
 
     def candidates(self, box: Box) -> list[Entry]:
         """The records that may overlap the box."""
-        tiles = self.tiles
-        if tiles is None:
-            return self.records
-        tile = _tile(box, self.extents)
+        records = self.records
+        if self._indexed < len(records):
+            for record in records[self._indexed :]:
+                self._index(record)
+            self._indexed = len(records)
+        if self._tiles is None:
+            return records
+        tile = _tile(box, self._extents)
         if tile is None:
-            return self.records
-        found = tiles.get(tile)
-        return [*self.whole, found] if found is not None else self.whole
+            return records
+        found = self._tiles.get(tile)
+        return [*self._whole, found] if found is not None else self._whole
 
     def add(self, record: Entry) -> None:
-        """Enter a record, keeping the tile index while the boxes are a grid."""
+        """Enter a record."""
         self.records.append(record)
-        if self.tiles is None:
+
+    def _index(self, record: Entry) -> None:
+        """Keep the index of tiles while the boxes are a grid."""
+        if self._tiles is None:
             return
         box = record.box
         if not box.spans:
-            self.whole.append(record)
+            self._whole.append(record)
             return
-        if self.extents is None and box.static and box.spans and None not in box.spans:
-            self.extents = tuple(span[1] for span in box.spans if span is not None)
-        tile = _tile(box, self.extents)
+        if self._extents is None and box.static and box.spans and None not in box.spans:
+            self._extents = tuple(span[1] for span in box.spans if span is not None)
+        tile = _tile(box, self._extents)
         if tile is None:
-            self.tiles = None
+            self._tiles = None
         else:
-            self.tiles[tile] = record
+            self._tiles[tile] = record
 
 
 def _tile(box: Box, extents: tuple[int, ...] | None) -> tuple[int, ...] | None:
@@ -99,21 +104,22 @@ class Occupants:
         first = bisect_left(starts, low - self.widest)
         last = bisect_left(starts, high)
         found = []
-        kept_starts, kept_entries = [], []
+        covered = []
         for index in range(first, last):
             end, p0, p1, other = entries[index]
             if end > low:
                 found.append((p0, p1, other))
-                covered = starts[index] >= low and end <= high and partition <= p0 and p1 <= rows
-                if covered:
-                    continue
-            kept_starts.append(starts[index])
-            kept_entries.append(entries[index])
-        starts[first:last] = kept_starts
-        entries[first:last] = kept_entries
-        at = bisect_left(starts, low)
-        starts.insert(at, low)
-        entries.insert(at, (high, partition, rows, tensor))
+                if starts[index] >= low and end <= high and partition <= p0 and p1 <= rows:
+                    covered.append(index)
+        entry = high, partition, rows, tensor
+        if len(covered) == 1 and starts[covered[0]] == low:
+            entries[covered[0]] = entry
+        else:
+            for index in reversed(covered):
+                del starts[index], entries[index]
+            at = bisect_left(starts, low)
+            starts.insert(at, low)
+            entries.insert(at, entry)
         self.widest = max(self.widest, high - low)
         return found
 

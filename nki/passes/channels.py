@@ -9,7 +9,7 @@ from isa.enums import Memory
 from isa.errors import NeuronError
 from nki.ir.nodes import Access, Register, Tensor
 from nki.passes.footprint import Box, box_of
-from nki.passes.steps import ENGINES, Region
+from nki.passes.steps import ENGINES, Region, Step
 
 
 class Channels:
@@ -50,7 +50,6 @@ class Context:
         self.shared = [t for t in tracked if t.memory is Memory.shared_hbm]
         self.interned: dict[Any, Box] = {}
         self.views: dict[Any, Box] = {}
-        self.boxes: dict[int, tuple[Access, Box]] = {}
         self.transferred: dict[int, tuple[Region, int]] = {}
 
     def settle(self, semaphores: Iterable[int]) -> None:
@@ -66,12 +65,17 @@ class Context:
                 if queue not in drains:
                     drains.append(queue)
 
-    def known_box(self, access: Access, variables: frozenset[Register]) -> Box:
-        """The box of an access, found once; `variables` are those of the loops around it."""
-        known = self.boxes.get(id(access))
-        if known is None:
-            known = self.boxes[id(access)] = (access, self.box(access, variables))
-        return known[1]
+    def boxes_of(self, step: Step, variables: frozenset[Register]) -> list[Box | None]:
+        """The boxes of a step's accesses, found once; None for tensors that nothing writes.
+        `variables` are those of the loops around."""
+        boxes = step.boxes
+        if boxes is None:
+            tracked = self.tracked
+            boxes = step.boxes = [
+                self.box(access, variables) if access.storage in tracked else None
+                for access, _ in step.accesses
+            ]
+        return boxes
 
     def box(self, access: Access, variables: frozenset[Register]) -> Box:
         """The box of an access; equal ones are one object, whatever tensors they are of."""

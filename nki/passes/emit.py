@@ -28,30 +28,35 @@ class Addresses:
     ) -> None:
         self._index = tensor_index
         self._placement = placement
-        self._patterns: dict[int, tuple[Access, AccessPattern]] = {}
-        self._places: dict[Any, tuple[int, int, tuple[Any, ...]]] = {}
+        self._views: dict[Any, _View] = {}
+        self._patterns: dict[tuple[_View, int, int], AccessPattern] = {}
 
     def pattern(self, access: Access, registers: dict[Register, int]) -> AccessPattern:
-        """The physical access pattern; `registers` maps to the engine's register numbers."""
-        if isinstance(access.offset, Affine):
-            return self._build(access, registers)
-        found = self._patterns.get(id(access))
-        if found is None:
-            found = (access, self._build(access, registers))
-            self._patterns[id(access)] = found
-        return found[1]
+        """The physical access pattern; `registers` maps to the engine's register numbers. On chip,
+        plain accesses to the same place are one object."""
+        tensor = access.storage
+        if tensor.pitch and type(access.offset) is int and access.vector_offset is None:
+            view = self._view(access, tensor)
+            start, base = self._placement[tensor]
+            key = view, start, base
+            found = self._patterns.get(key)
+            if found is None:
+                found = self._patterns[key] = AccessPattern(
+                    tensor.memory,
+                    access.dtype,
+                    base + view.byte,
+                    view.dims,
+                    start + view.row,
+                    access.shape[0],
+                )
+            return found
+        return self._build(access, registers)
 
     def _build(self, access: Access, registers: dict[Register, int]) -> AccessPattern:
         tensor = access.storage
         offset = access.offset
         vector = access.vector_offset
         on_chip = tensor.memory is Memory.sbuf or tensor.memory is Memory.psum
-        if on_chip and vector is None and type(offset) is int:
-            start, base = self._placement[tensor]
-            row, place, dims = self._place(access, tensor)
-            return AccessPattern(
-                tensor.memory, access.dtype, base + place, dims, start + row, access.shape[0]
-            )
         size = DTYPES[access.dtype].size
         terms: tuple[tuple[int, Any], ...] = ()
         if isinstance(offset, Affine):
@@ -86,18 +91,35 @@ class Addresses:
             vector_bound=access.vector_bound,
         )
 
-    def _place(self, access: Access, tensor: Tensor) -> tuple[int, int, tuple[Any, ...]]:
-        """Row, byte and dimensions of a view within its tensor on chip; views of tensors alike
-        share them."""
-        key = access.offset, access.shape, access.strides, access.dtype, tensor.pitch, tensor.dtype
-        found = self._places.get(key)
+    def _view(self, access: Access, tensor: Tensor) -> _View:
+        """Where a plain view lies within its tensor; views of tensors that are alike share it."""
+        key = (
+            access.offset,
+            access.shape,
+            access.strides,
+            access.dtype,
+            tensor.pitch,
+            tensor.dtype,
+            tensor.memory,
+        )
+        found = self._views.get(key)
         if found is None:
             size = DTYPES[access.dtype].size
-            pitch = tensor.pitch * DTYPES[tensor.dtype].size // size
-            row, free = divmod(access.offset, pitch) if pitch else (0, 0)
+            row, free = divmod(access.offset, tensor.pitch * DTYPES[tensor.dtype].size // size)
             dims = tuple(zip(access.strides[1:], access.shape[1:]))
-            found = self._places[key] = row, free * size, dims
+            found = self._views[key] = _View(row, free * size, dims)
         return found
+
+
+class _View:
+    """The first row and byte of a view within its tensor on chip, and its free dimensions."""
+
+    __slots__ = ("byte", "dims", "row")
+
+    def __init__(self, row: int, byte: int, dims: tuple[Any, ...]) -> None:
+        self.row = row
+        self.byte = byte
+        self.dims = dims
 
 
 class LocationTable:

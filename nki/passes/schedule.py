@@ -239,13 +239,14 @@ class Dependences:
 
     def enter(self, number: int, unit: Unit) -> None:
         found: set[int] = set()
-        tracked, carried = self.context.tracked, self.carried
+        carried = self.carried
         for step in unit.steps:
             for _, tensor in step.begins:
                 self._begin(number, tensor, found)
-            for access, writes in step.accesses:
-                if access.storage in tracked:
-                    self._access(number, access, writes, found)
+            boxes = self.context.boxes_of(step, self.variables)
+            for (access, writes), box in zip(step.accesses, boxes):
+                if box is not None:
+                    self._access(number, access.storage, box, writes, found)
             if carried and step.instruction.row.state:
                 for name, _ in engine_states(step.instruction):
                     key = step.engine, name
@@ -267,13 +268,15 @@ class Dependences:
             found.update(self.users.get(other, ()))
         uses = _Uses(WHOLE)
         uses.write = number
-        self.regions[tensor] = Tiles([uses])
+        self._replace(tensor, uses)
         self.users[tensor] = [number]
 
-    def _access(self, number: int, access: Access, writes: bool, found: set[int]) -> None:
-        tensor = access.storage
-        known = self.context.boxes.get(id(access))
-        box = known[1] if known else self.context.known_box(access, self.variables)
+    def _replace(self, tensor: Tensor, uses: _Uses) -> None:
+        """Make `uses` all that counts of a tensor."""
+        regions = self.regions[tensor] = Tiles()
+        regions.add(uses)
+
+    def _access(self, number: int, tensor: Tensor, box: Box, writes: bool, found: set[int]) -> None:
         regions = self.regions.get(tensor)
         if regions is None:
             regions = self.regions[tensor] = Tiles()
@@ -301,7 +304,7 @@ class Dependences:
             own.reads = []
             if len(regions.records) > 1 and box.covers(tensor):
                 # Whatever follows it follows what came before.
-                self.regions[tensor] = Tiles([own])
+                self._replace(tensor, own)
         else:
             own.reads.append(number)
 

@@ -17,6 +17,7 @@ from isa.spec import Instruction
 from isa.target import Target
 from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, While
 from nki.ir.rewrite import form_registers
+from nki.passes.footprint import Box
 from nki.trace.locations import resolve
 
 ENGINES = len(SEQUENCERS)
@@ -28,7 +29,8 @@ REPLICATED = frozenset({RegisterMove, RegisterAlu, RegisterLoad})
 class Step:
     """One machine instruction on engine `engine` (an index into SEQUENCERS).
 
-    `queue` is the DMA queue's stream number, or -1. `accesses` are (access, writes) pairs.
+    `queue` is the DMA queue's stream number, or -1. `accesses` are (access, writes) pairs, `boxes`
+    what they touch, when it has been found (`Context.boxes_of`).
     `begins` are the storage markers that come just before it: (instruction, tensor) pairs.
     `waits` and `updates` are (semaphore, amount) pairs, filled in by synchronisation.
     """
@@ -37,6 +39,7 @@ class Step:
         "accesses",
         "after",
         "begins",
+        "boxes",
         "engine",
         "instruction",
         "op",
@@ -51,6 +54,7 @@ class Step:
         self.op = op
         self.queue = -1
         self.begins: tuple[tuple[Instruction, Tensor], ...] = ()
+        self.boxes: list[Box | None] | None = None
         self.after = op.after
         self.waits: list[tuple[int, int]] = []
         self.updates: list[tuple[int, int]] = []

@@ -19,7 +19,7 @@ from typing import Any
 from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.machine.control import CoreBarrier, StorageBegin
-from nki.ir.nodes import Access, Loop, Op, Register, Tensor, While
+from nki.ir.nodes import Loop, Op, Register, Tensor, While
 from nki.passes.access_state import Needs, Occupants, Record, TensorState
 from nki.passes.channels import Context
 from nki.passes.footprint import WHOLE, Box, may_overlap
@@ -77,7 +77,6 @@ class Level:
         self.edges: list[Edge] = []
         self.carried: dict[tuple[int, int], int] = {}
         self.iteration = 0
-        self.boxes = context.boxes
         self.by_op: dict[Op, list[tuple[int, int]]] = {}
         self.named = {op for item in items if isinstance(item, Step) for op in item.after}
         self.finished: dict[tuple[int, int], set[int]] = {}
@@ -138,13 +137,11 @@ class Level:
                 self._conflicts(state, WHOLE, True, knowledge, needs)
                 touched.append((state, WHOLE, True))
         else:
-            tracked, boxes = self.context.tracked, self.boxes
-            for access, writes in step.accesses:
-                tensor = access.storage
-                if tensor not in tracked:
+            boxes = step.boxes or self.context.boxes_of(step, self.variables)
+            for (access, writes), box in zip(step.accesses, boxes):
+                if box is None:
                     continue
-                known = boxes.get(id(access))
-                box = known[1] if known is not None else self._box(access)
+                tensor = access.storage
                 if tensor in tensors:
                     state = tensors[tensor]
                     if state.records:
@@ -171,9 +168,6 @@ class Level:
             self.by_op.setdefault(step.op, []).append((stream, position))
         for state, box, writes in touched:
             self._record(state, box, writes, stream, position)
-
-    def _box(self, access: Access) -> Box:
-        return self.context.known_box(access, self.variables)
 
     def _record_begin(
         self,
@@ -545,9 +539,10 @@ class Level:
             for tensor in self.context.shared:
                 yield tensor, WHOLE, True, stream, False, True
         else:
-            for access, writes in item.accesses:
-                if access.storage in self.context.tracked:
-                    yield access.storage, self._box(access), writes, stream, False, True
+            boxes = self.context.boxes_of(item, self.variables)
+            for (access, writes), box in zip(item.accesses, boxes):
+                if box is not None:
+                    yield access.storage, box, writes, stream, False, True
 
     def _exit_knowledge(self, summary: Summary) -> None:
         """Which streams' part of the loop each engine knows to be over, once it has taken the
