@@ -10,14 +10,17 @@ from __future__ import annotations
 import ast
 import io
 import tokenize
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from nki.porting import note_on_name, notes_on_call
 from nki.superseded import CALLS, MODULES, SUPERSEDED, Superseded
 
 _NAMES = {row.old: row for row in SUPERSEDED}
 _MODULES = {row.old: row for row in MODULES}
 _CALLS = {row.old: row for row in CALLS}
+_SINCE = _MODULES["neuronxcc.nki"].since
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,7 @@ class _Finder:
             elif isinstance(node, ast.Call):
                 yield from self._simulation(node)
                 yield from self._keywords(node)
+                yield from self._first_generation_call(node)
             elif isinstance(node, (ast.Attribute, ast.Name)):
                 yield from self._name(node)
 
@@ -125,7 +129,10 @@ class _Finder:
             return
         start, end = self._span(node)
         row = _NAMES.get(dotted)
-        if row is not None and isinstance(node, ast.Attribute):
+        note = note_on_name(dotted)
+        if note is not None:
+            yield self._by_hand(dotted, note, start, end)
+        elif row is not None and isinstance(node, ast.Attribute):
             module = _module(dotted.rpartition(".")[0])
             if module is not None and module.rewrite and self._is_alias(node.value):
                 return  # the import changes, and the name stays
@@ -160,6 +167,18 @@ class _Finder:
                 _, _, new = row.new.removesuffix("=)").rpartition("(")
                 yield self._finding(row, start, start + len(keyword.arg), new)
 
+    def _first_generation_call(self, node: ast.Call) -> Iterator[Finding]:
+        dotted = self._dotted(node.func)
+        if dotted is None:
+            return
+        keywords = {k.arg: k for k in node.keywords if k.arg is not None}
+        for what, note in notes_on_call(dotted, keywords):
+            start, end = self._span(node.func)
+            if what:
+                start, _ = self._span(keywords[what.removesuffix("=")])
+                end = start + len(what)
+            yield self._by_hand(f"{dotted}({what})", note, start, end)
+
     # Names
 
     def _is_alias(self, node: ast.expr) -> bool:
@@ -192,13 +211,11 @@ class _Finder:
     def _finding(
         self, row: Superseded, start: int, end: int, replacement: str | None, note: str = ""
     ) -> Finding:
-        line = next(n for n in range(len(self.offsets), 0, -1) if self.offsets[n - 1] <= start)
         if not row.rewrite:
             replacement = None
         by_hand = row.note or note or f"write {row.new}"
         return Finding(
-            line,
-            start - self.offsets[line - 1],
+            *self._place(start),
             row.old,
             row.new,
             row.since,
@@ -207,6 +224,14 @@ class _Finder:
             start,
             end,
         )
+
+    def _by_hand(self, old: str, note: str, start: int, end: int) -> Finding:
+        return Finding(*self._place(start), old, "", _SINCE, note, None, start, end)
+
+    def _place(self, start: int) -> tuple[int, int]:
+        """Line and column of a character."""
+        line = bisect_right(self.offsets, start, hi=len(self.lines))
+        return line, start - self.offsets[line - 1]
 
     def _span(self, node: ast.expr | ast.alias | ast.keyword) -> tuple[int, int]:
         """First and one-after-last character of a node; the tree counts columns in bytes."""

@@ -3,7 +3,9 @@
 Each test needs the checkout that its option names (CONTRIBUTING.md); without it it is skipped.
 """
 
+import ast
 import re
+from pathlib import Path
 
 import inference_cases
 import nki_samples_cases
@@ -15,6 +17,7 @@ from checkouts import REPOSITORIES, Checkout
 from kernel_case import MODES, check
 
 import nki
+from nki.migration import findings, migrated
 
 pytestmark = pytest.mark.filterwarnings("ignore::nki.superseded.MigrationWarning")
 
@@ -24,6 +27,7 @@ SUITES = {
     "--neuronx-distributed-inference": inference_cases,
     "--nkipy": nkipy_cases,
 }
+OLD_IMPORT = re.compile(r"^[ \t]*(import|from) neuronxcc(\.nki\b| import nki\b)", re.M)
 
 
 @pytest.fixture(scope="session")
@@ -130,9 +134,30 @@ def test_first_generation_kernels_name_what_replaces_their_api(checkouts):
     old = 0
     for path in sorted(root.rglob("*.py")):
         for line in path.read_text().splitlines():
-            if re.match(r"(import|from) neuronxcc(\.nki| import nki)", line):
+            if OLD_IMPORT.match(line) and not line.startswith(" "):
                 old += 1
                 with pytest.raises(ModuleNotFoundError, match="Write `import nki`") as caught:
                     exec(line, {})
                 assert "nki migrate" in str(caught.value)
     assert old > 20
+
+
+@pytest.mark.parametrize("option", [r.option for r in REPOSITORIES])
+def test_migration_of_every_file(option, checkouts):
+    """`nki migrate` reads what Python reads, leaves Python behind, and finds no more then."""
+    files = 0
+    for path in sorted(Path(checkouts(option).root).rglob("*.py")):
+        source = path.read_text(errors="replace")
+        if not re.search(r"^\s*(import|from) (nki|neuronxcc)\b", source, re.M):
+            continue
+        try:
+            ast.parse(source)
+        except SyntaxError:
+            continue
+        files += 1
+        after = migrated(source)
+        ast.parse(after)
+        assert [f for f in findings(after) if f.replacement is not None] == [], path
+        old = OLD_IMPORT.search(source)
+        assert old is None or findings(source), path
+    assert files > 0

@@ -113,6 +113,41 @@ def test_what_is_left_to_the_author(source, old, note):
     assert migrated(source) == source
 
 
+OLD_KERNEL = """import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+from neuronxcc.nki.compiler import sbuf
+
+@nki.baremetal
+def kernel(a):
+    rows = nl.arange(128)[:, None]
+    tile = nl.load(a[rows, 0:4], mask=(rows < 100))
+    buffers = nl.ndarray((8, nl.par_dim(128), 4), dtype=nl.float32, buffer=sbuf.alloc(f))
+    half = nisa.tensor_scalar(tile, op0=nl.multiply, operand0=0.5)
+    nisa.tensor_copy(dst=half, src=tile)
+    return nl.add(half, half)
+"""
+
+
+def test_what_a_first_generation_kernel_needs():
+    found = [(f.line, f.old.removeprefix("neuronxcc.nki"), f.note) for f in findings(OLD_KERNEL)]
+    expected = [
+        (1, "", "first-generation API"),
+        (2, "", "first-generation API"),
+        (3, "", "first-generation API"),
+        (4, "", "first-generation API"),
+        (6, ".baremetal", "@nki.jit"),
+        (8, ".language.arange", "nl.ds(start, size)"),
+        (9, ".language.load(mask=)", "affine_select"),
+        (10, ".language.par_dim", "list of tiles"),
+        (10, ".compiler.sbuf.alloc", "address="),
+        (11, ".isa.tensor_scalar()", "dst="),
+    ]
+    assert [(line, old) for line, old, _ in found] == [(line, old) for line, old, _ in expected]
+    assert all(part in note for (_, _, note), (_, _, part) in zip(found, expected))
+    assert migrated(OLD_KERNEL) == OLD_KERNEL
+
+
 def test_the_command(tmp_path, capsys):
     path = tmp_path / "kernel.py"
     path.write_text("import nki.language as nl\nx = nl.bool\ny = nl.dynamic_range\n")
