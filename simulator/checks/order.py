@@ -111,7 +111,11 @@ class Order:
                 event = self.last_transfer.get((engine, node.queue))
                 if event is not None:
                     self._join(engine, event)
-            elif action in _MEETINGS and not self._meet(engine, position, node):
+            elif (
+                action is not Action.none
+                and action in _MEETINGS
+                and not self._meet(engine, position, node)
+            ):
                 self.position[engine] = position
                 return
             if step.regions:
@@ -218,7 +222,7 @@ class Order:
                     )
             self.last_event[channel] = event
             total = self.produced[channel] = self.produced[channel] + amount
-            self.events[channel].append(event._replace(total=total))
+            self.events[channel].append(Event(*event[:-1], total))
             if self.waiting[channel]:
                 self.ready.extend(self.waiting[channel])
                 self.waiting[channel].clear()

@@ -65,6 +65,9 @@ class Shadow:
         self.report = report
         self.levels: dict[tuple[int, int], dict[int, list[Record]]] = {}
         self.mark = 0
+        self._cells = 0
+        self._found: dict[Region, tuple[int, list[list[Record]]]] = {}
+        self._own: dict[Region, list[list[Record]]] = {}
 
     def access(
         self,
@@ -146,7 +149,21 @@ class Shadow:
             self._add(Record(region, write, stream, epoch, step, mark))
 
     def _near(self, region: Region) -> list[list[Record]]:
-        """The cells of every level that the region's box touches."""
+        """The cells of every level that the region's box touches.
+
+        On chip the same regions come again and again: theirs are remembered until there are more
+        cells.
+        """
+        if not self.on_chip:
+            return self._search(region)
+        known = self._found.get(region)
+        if known is not None and known[0] == self._cells:
+            return known[1]
+        near = self._search(region)
+        self._found[region] = self._cells, near
+        return near
+
+    def _search(self, region: Region) -> list[list[Record]]:
         near: list[list[Record]] = []
         for (row_shift, column_shift), cells in self.levels.items():
             first_row = region.row0 >> row_shift
@@ -160,12 +177,21 @@ class Shadow:
                 base = row << _ROW_BITS
                 for column in range(first, last + 1):
                     records = cells.get(base | column)
-                    if records:
+                    if records is not None and (records or self.on_chip):
                         near.append(records)
         return near
 
     def _add(self, record: Record) -> None:
-        region = record.region
+        own = self._own.get(record.region) if self.on_chip else None
+        if own is None:
+            own = self._cells_of(record.region)
+            if self.on_chip:
+                self._own[record.region] = own
+        for records in own:
+            records.append(record)
+
+    def _cells_of(self, region: Region) -> list[list[Record]]:
+        """The cells of the level that a region's size belongs to; those that lack are made."""
         column_shift = _shift(region.column1 - region.column0)
         row_shift = _ROW_BITS if self.on_chip else _shift(region.row1 - region.row0)
         cells = self.levels.get((row_shift, column_shift))
@@ -173,14 +199,16 @@ class Shadow:
             cells = self.levels[row_shift, column_shift] = {}
         first = region.column0 >> column_shift
         last = (region.column1 - 1) >> column_shift
+        own = []
         for row in range(region.row0 >> row_shift, ((region.row1 - 1) >> row_shift) + 1):
             base = row << _ROW_BITS
             for column in range(first, last + 1):
                 records = cells.get(base | column)
                 if records is None:
-                    cells[base | column] = [record]
-                else:
-                    records.append(record)
+                    records = cells[base | column] = []
+                    self._cells += 1
+                own.append(records)
+        return own
 
 
 def _shift(extent: int) -> int:
