@@ -185,10 +185,7 @@ def _as_alu(name: str, value: Any) -> Any:
         return value.alu
     if isinstance(value, AluOperator):
         return value
-    raise NeuronError(
-        "operator-not-allowed",
-        what=f"{name} is {value!r}, which is no operator of the vector engine",
-    )
+    raise _no_operator(name, value, "alu", "operator of the vector engine")
 
 
 def _as_activation(name: str, value: Any) -> Any:
@@ -196,9 +193,20 @@ def _as_activation(name: str, value: Any) -> Any:
         return value.activation
     if isinstance(value, Activation):
         return value
-    raise NeuronError(
+    raise _no_operator(name, value, "activation", "activation function")
+
+
+def _no_operator(name: str, value: Any, kind: str, what: str) -> NeuronError:
+    """Names the function of nki.language that a string or a function of NumPy is meant to be."""
+    from nki import language
+
+    meant = value if isinstance(value, str) else getattr(value, "__name__", "")
+    known = getattr(language, meant, None) if meant in language.__all__ else None
+    found = isinstance(known, Operator) and getattr(known, kind) is not None
+    return NeuronError(
         "operator-not-allowed",
-        what=f"{name} is {value!r}, which is no activation function",
+        what=f"{name} is {value!r}, which is no {what}",
+        hint=f"Write nl.{meant}." if found else "",
     )
 
 

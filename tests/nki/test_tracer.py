@@ -145,6 +145,20 @@ def test_arguments_that_are_missing_unknown_or_wrong():
     )
 
 
+def test_the_operator_that_a_name_or_a_function_of_numpy_means():
+    t = sbuf
+
+    def hint(body):
+        return refused("operator-not-allowed", body).hint
+
+    for op in ("add", np.add):
+        assert hint(lambda op=op: nisa.tensor_scalar(t(8, 8), t(8, 8), op, 1.0)) == "Write nl.add."
+    for op in ("exp", np.exp):
+        assert hint(lambda op=op: nisa.activation(t(8, 8), op, t(8, 8))) == "Write nl.exp."
+    for op in ("load", "nothing", np.vdot, nl.maximum, 3):
+        assert "nl." not in hint(lambda op=op: nisa.activation(t(8, 8), op, t(8, 8)))
+
+
 def test_outside_a_kernel_there_is_nobody_to_run_operations():
     for call in (lambda: nl.ndarray((1, 1), nl.float32), nl.program_id, nisa.register_alloc):
         with pytest.raises(nki.NeuronError) as caught:
