@@ -498,7 +498,9 @@ def _run(
 ) -> None:
     """Exchange the sources within this rank's group and write the destinations.
 
-    The cores of a rank meet before and after, and the first of them works for all.
+    The cores of a rank meet before and after. The first of them works for all where the
+    destinations are in shared HBM; what each core has its own of, it exchanges with the same core
+    of the other ranks.
     """
     context: Any = current(f"nki.collectives.{what}")
     check_priority(priority, context.target)
@@ -513,9 +515,11 @@ def _run(
     rank, world = place()
     group = replica_group.group_of(rank)
     _meet_cores(context, dsts[0], location)
-    if context.core == 0:
+    shared = all(dst.storage.memory is Memory.shared_hbm for dst in dsts)
+    if context.core == 0 or not shared:
         sources = [context.array(src) for src in srcs]
-        parcels = world.meet(rank, group, what, sources)
+        meeting = f"{what} on core {context.core}" if context.core else what
+        parcels = world.meet(rank, group, meeting, sources)
         for index, dst in enumerate(dsts):
             _write(context, dst, result(parcels, group, rank, index), location)
     _meet_cores(context, dsts[0], location)

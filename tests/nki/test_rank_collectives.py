@@ -67,6 +67,22 @@ def test_all_gather_of_tiles_along_the_free_dimension():
         np.testing.assert_array_equal(result, np.concatenate(list(X), axis=1))
 
 
+def test_each_core_gathers_its_own_tiles():
+    def kernel(a):
+        wide = (a.shape[0], RANKS * a.shape[1])
+        out = nl.ndarray(wide, dtype=a.dtype, buffer=nl.shared_hbm)
+        half = a.shape[0] // 2
+        mine = nl.ds(nl.program_id(0) * half, half)
+        tile = nl.ndarray((half, wide[1]), dtype=a.dtype, buffer=nl.sbuf)
+        ncc.all_gather([nl.load(a[mine])], [tile], GROUP, 1)
+        nl.store(out[mine], tile)
+        return out
+
+    launched = nki.jit(kernel, platform_target="trn2")[2]
+    for result in ncc.simulate_ranks(launched, [{"a": part} for part in X]):
+        np.testing.assert_array_equal(result, np.concatenate(list(X), axis=1))
+
+
 @LNC
 def test_reduce_scatter(lnc):
     results = run(lambda s, d: ncc.reduce_scatter([s], [d], GROUP, 0, nl.add), (2, 3), lnc)
