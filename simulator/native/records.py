@@ -106,6 +106,8 @@ class Packing:
         self.shares = False
         self.queued_work = 0
         self._shared: list[Computation | None] = []
+        # Instructions with operands of their own.
+        self._separated: set[int] = set()
         self._begun: dict[int, Any] = {}
         # Where addresses are, and which instructions know one, by the buffer.
         self._addresses: dict[int, list[tuple[Any, int]]] = {}
@@ -146,6 +148,9 @@ class Packing:
         for _, _, window in () if computation is None else computation.operands:
             if not window.on_chip:
                 self._users.setdefault(id(window.buffer), []).append(index)
+        return self._record_words(instruction, members)
+
+    def _record_words(self, instruction: Instruction, members: dict[str, int]) -> list[int]:
         return RECORD.words(
             **members,
             **self._amounts("waits", instruction.waits),
@@ -421,6 +426,8 @@ class Packing:
         shared = self._shared[index] if index < len(self._shared) else None
         if shared is None or tracked is None:
             return
+        if index not in self._separated and _elsewhere(shared, tracked):
+            shared = self._separate(index, shared)
         for position, words, window in shared.operands:
             operand = tracked[position]
             if operand is None:
@@ -430,6 +437,21 @@ class Packing:
                 words[_REGION] = 0
             else:
                 _lies_in(words, window, region, operand.space, operand.full is region)
+
+    def _separate(self, index: int, shared: Computation) -> Computation:
+        """Operands of its own for an instruction: others with equal ones find them in other
+        regions, as allocations take turns in the same memory."""
+        self._separated.add(index)
+        instruction = self._stream.instructions[index]
+        own, shadow = self._new_computation(instruction), self._preparation.shadow
+        if own is None or shadow is None:
+            return shared
+        mark([own], shadow)
+        self._shared[index] = own
+        size = len(RECORD.names)
+        words = self._record_words(instruction, own.members)
+        self.words[index * size : (index + 1) * size] = (ctypes.c_int64 * size)(*words)
+        return own
 
     # Control instructions
 
@@ -557,6 +579,15 @@ class Packing:
         """Tell all beginnings of these regions what their rivals are."""
         for region in regions:
             self._name_rivals(region)
+
+
+def _elsewhere(shared: Computation, tracked: Sequence[Tracked | None]) -> bool:
+    """Whether an operand was found in another region than was known."""
+    for position, words, _ in shared.operands:
+        operand = tracked[position]
+        if operand is not None and words[_REGION] not in (0, operand.region.number):
+            return True
+    return False
 
 
 def _lies_in(words: Any, window: Window, region: Region, space: Space, full: bool) -> None:

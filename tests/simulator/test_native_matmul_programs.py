@@ -13,7 +13,7 @@ from isa.enums import Engine as E
 from isa.errors import NeuronError
 from isa.machine import elementwise, tensor
 from isa.program import Program
-from simulator.execute import run
+from simulator.execute import LoadedProgram, run
 from simulator.native import program as native_program
 
 Array = np.ndarray[Any, Any]
@@ -48,15 +48,21 @@ def inputs(depth: int) -> list[Array]:
     ]
 
 
-def test_products_need_no_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    executed: list[str] = []
+@pytest.fixture
+def executed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The rows of the instructions that Python executes."""
+    found: list[str] = []
     original = native_program.NativeProgram._execute
 
     def spy(self: Any, number: int, preparation: Any, index: int) -> int:
-        executed.append(preparation.stream.instructions[index].row.name)
+        found.append(preparation.stream.instructions[index].row.name)
         return original(self, number, preparation, index)
 
     monkeypatch.setattr(native_program.NativeProgram, "_execute", spy)
+    return found
+
+
+def test_products_need_no_python(executed: list[str]) -> None:
     left, right = inputs(50)
     ran = run(product(50, 50), [left, right], check=False)
     assert executed == []
@@ -69,3 +75,23 @@ def test_a_product_with_a_tile_of_another_shape_is_an_error(check: bool) -> None
     with pytest.raises(NeuronError) as caught:
         run(product(50, 49), inputs(50), check=check)
     assert caught.value.code == "ir-invalid"
+
+
+def test_allocations_that_take_turns_need_no_python_in_the_end(executed: list[str]) -> None:
+    """Equal instructions read a part of one allocation, then all of another in the same memory."""
+    b = Builder()
+    out = b.tensor("out", "float32", (40, 35), "output")
+    part, row = sbuf("float32", 0, 40, 35), sbuf("float32", 8192, 40, 35)
+    b.begin(E.vector, row)
+    for width, value in ((70, 1.0), (35, 2.0)) * 2:
+        place = sbuf("float32", 0, 40, width)
+        b.begin(E.vector, place)
+        b.add(E.vector, elementwise.Memset, place, value)
+        b.add(E.vector, elementwise.TensorCopy, row, part, updates=((0, 1),))
+    b.dma(E.gpsimd, hbm(out, "float32", contiguous((40, 35))), row, waits=((0, 4),))
+    loaded = LoadedProgram(b.finish())
+    for _ in range(2):
+        assert (loaded.run([]).outputs[0] == 2.0).all()
+    executed.clear()
+    assert (loaded.run([]).outputs[0] == 2.0).all()
+    assert executed == []
