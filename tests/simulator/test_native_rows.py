@@ -1,0 +1,198 @@
+"""Every row that has native code gives NumPy's bits, for every dtype, edge values included.
+
+Operands are generated for each row of the table of native code; a row without a generator fails.
+Rows of the PE array, whose operands are no tiles of one shape, have modules of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from native_equality import CONVERTED, EDGES, assert_equal, is_native, patterns
+from tiles import INTEGERS, State, empty, tile
+
+from isa.alu import ACTIVATIONS, ALU
+from isa.enums import DgeMode, Engine, OobMode, ReduceCommand
+from isa.machine import MACHINE_INSTRUCTIONS
+from simulator.kernels import fixed
+from simulator.native.library import library
+from simulator.native.table import PLANNERS
+from simulator.oracle import quiet
+from simulator.views import bits
+
+pytestmark = pytest.mark.skipif(library() is None, reason="there is no LLVM")
+
+Array = np.ndarray[Any, Any]
+Values = tuple[Any, ...]
+Generator = Callable[[np.random.Generator, str, str], Iterator[Values]]
+"""From source and target dtype to the values of the row's fields, some times."""
+
+SHAPE = (7, 83)
+COVERED = [
+    name for name, op in ALU.items() if op.arithmetic and name not in ("power", "mod", "fmod")
+]
+BITWISE = [name for name, op in ALU.items() if not op.arithmetic]
+REDUCING = [name for name in COVERED if ALU[name].reduces and ALU[name].identity is not None]
+FUNCTIONS = [name for name in ACTIVATIONS if name not in ("sin", "arctan")]
+NO_DMA = (0, DgeMode.none, OobMode.error)
+
+
+def _operand(rng: np.random.Generator) -> Any:
+    """An immediate or a column."""
+    return patterns(rng, "float32", SHAPE[0], 1) if rng.integers(2) else float(rng.choice(EDGES))
+
+
+def tensor_tensor(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
+    for name in rng.choice(COVERED, 4, replace=False):
+        yield empty(target, *SHAPE), *(patterns(rng, source, *SHAPE) for _ in range(2)), ALU[name]
+    if source in INTEGERS:
+        for name in rng.choice(BITWISE, 2, replace=False):
+            pair = (patterns(rng, source, *SHAPE) for _ in range(2))
+            yield empty(source, *SHAPE), *pair, ALU[name]
+
+
+def tensor_scalar(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
+    for first, second in rng.choice(COVERED, (2, 2)):
+        swap = [bool(bit) for bit in rng.integers(2, size=2)]
+        chain = (ALU[first], _operand(rng), swap[0], ALU[second], _operand(rng), swap[1])
+        yield empty(target, *SHAPE), patterns(rng, source, *SHAPE), *chain
+
+
+def scalar_tensor_tensor(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
+    for dst, data, op0, operand0, swap0, op1, _, swap1 in tensor_scalar(rng, source, target):
+        other = patterns(rng, source, *SHAPE)
+        yield dst, data, op0, operand0, swap0, op1, other, swap1
+
+
+def reciprocal(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
+    yield empty(target, *SHAPE), patterns(rng, source, *SHAPE)
+
+
+def memset(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
+    for value in rng.choice(EDGES, 5):
+        yield empty(target, *SHAPE), float(value)
+
+
+def copy_predicated(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
+    mask = patterns(rng, str(rng.choice(INTEGERS)), *SHAPE)
+    mask[rng.random(SHAPE) < 0.5] = 0
+    for reverse in (False, True):
+        yield patterns(rng, target, *SHAPE), patterns(rng, source, *SHAPE), mask, reverse
+
+
+def tensor_copy(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
+    yield empty(target, *SHAPE), patterns(rng, source, *SHAPE)
+    yield empty(target, *SHAPE[::-1]).T, patterns(rng, source, *SHAPE)
+
+
+def dma_copy(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
+    for values in tensor_copy(rng, source, target):
+        yield *values, *NO_DMA
+
+
+def transpose32(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
+    yield empty(source, 23, 32), patterns(rng, source, 32, 23)
+
+
+def tensor_reduce(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
+    data = patterns(rng, source, 7, 5, 83)
+    for name in rng.choice(REDUCING, 2, replace=False):
+        yield empty(target, 7, 5), data, ALU[name], 1, bool(rng.integers(2))
+    yield empty(target, 7, 1), data, ALU[name], 2, False
+
+
+def activate(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
+    for name in rng.choice(FUNCTIONS, 3, replace=False):
+        bias = patterns(rng, "float32", SHAPE[0], 1) if rng.integers(2) else None
+        for command in (ReduceCommand.idle, ReduceCommand.reset_reduce):
+            data = patterns(rng, source, *SHAPE)
+            yield empty(target, *SHAPE), data, ACTIVATIONS[name], bias, _operand(rng), command
+
+
+def tensor_scalar_reduce(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
+    for name in rng.choice(COVERED, 2, replace=False):
+        data, reduction = patterns(rng, source, *SHAPE), ALU[str(rng.choice(REDUCING))]
+        commands = (ReduceCommand.reset_reduce, ReduceCommand.reduce)
+        chain = (ALU[name], _operand(rng), reduction, commands[rng.integers(2)], None)
+        yield empty(target, *SHAPE), data, *chain
+
+
+def exponential(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
+    for command in (ReduceCommand.idle, ReduceCommand.reset_reduce):
+        yield empty(target, *SHAPE), patterns(rng, source, *SHAPE), _operand(rng), command, None
+
+
+def read_registers(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
+    yield (empty(target, SHAPE[0], 1),)
+
+
+def read_negated(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
+    for negate in (False, True):
+        yield empty(target, SHAPE[0], 1), negate
+
+
+GENERATORS: dict[str, tuple[Engine, Generator]] = {
+    "TensorTensor": (Engine.vector, tensor_tensor),
+    "TensorScalar": (Engine.vector, tensor_scalar),
+    "ScalarTensorTensor": (Engine.vector, scalar_tensor_tensor),
+    "Reciprocal": (Engine.vector, reciprocal),
+    "Memset": (Engine.vector, memset),
+    "CopyPredicated": (Engine.vector, copy_predicated),
+    "TensorCopy": (Engine.vector, tensor_copy),
+    "DmaCopy": (Engine.sync, dma_copy),
+    "Transpose32": (Engine.vector, transpose32),
+    "TensorReduce": (Engine.vector, tensor_reduce),
+    "Activate": (Engine.scalar, activate),
+    "TensorScalarReduce": (Engine.vector, tensor_scalar_reduce),
+    "Exponential": (Engine.vector, exponential),
+    "ActReadAccumulator": (Engine.scalar, read_registers),
+    "VectorReadAccumulator": (Engine.vector, read_negated),
+}
+
+ELSEWHERE = {
+    *("LoadStationary", "MultiplyMoving", "MultiplyMovingOneZero", "TransposeStationary"),
+    *("TransposeMoving", "LoadStationaryPairs", "MultiplyMovingPairs"),
+}
+"""Rows of the PE array: `test_native_matmul` compares them."""
+
+
+def test_every_row_with_native_code_is_compared() -> None:
+    assert GENERATORS.keys() | ELSEWHERE == PLANNERS.keys()
+    elsewhere = Path(__file__).with_name("test_native_matmul.py").read_text()
+    assert [row for row in sorted(ELSEWHERE) if not re.search(rf"\b{row}\b", elsewhere)] == []
+
+
+@pytest.mark.parametrize("row", GENERATORS)
+def test_every_dtype(row: str) -> None:
+    engine, generate = GENERATORS[row]
+    rng = np.random.default_rng(len(row))
+    for number, source in enumerate(CONVERTED):
+        target = CONVERTED[(number + int(rng.integers(len(CONVERTED)))) % len(CONVERTED)]
+        for values in generate(rng, source, target):
+            same_after(row, engine, values)
+
+
+def same_after(row: str, engine: Engine, values: Values) -> None:
+    """Both backends leave the same bytes and the same accumulate registers."""
+    if row not in ("ActReadAccumulator", "VectorReadAccumulator"):
+        assert is_native(row, engine, values)
+    with quiet():
+        assert_equal(row, *values, engine=engine)
+    if engine not in State().accumulators:
+        return
+    start = tile(np.random.default_rng(1), "float32", 128, 1)[:, 0]
+    states = [State(engine), State(engine)]
+    target = bits(values[0]).copy()
+    with quiet():
+        for state, native in zip(states, (False, True)):
+            state.accumulators[engine][...] = start
+            bits(values[0])[...] = target
+            call = fixed(MACHINE_INSTRUCTIONS[row], engine, state, values, native)  # type: ignore[arg-type]
+            call()
+    wanted, got = (state.accumulators[engine].view(np.uint32) for state in states)
+    np.testing.assert_array_equal(got, wanted)
