@@ -1,7 +1,7 @@
 """Checkouts of public repositories, and the kernels in their files and pages.
 
 A kernel is a function under a decorator whose name ends in `jit`, in a Python file that imports
-`nki` or in a code block of a documentation page; not one of the first generation (`nki_legacy`).
+`nki` or in a code block of a page or docstring; not one of the first generation (`nki_legacy`).
 Its name is `function`, or `function#2` for the second of that name in one file.
 """
 
@@ -51,7 +51,7 @@ _PAGE_BLOCK = re.compile(r"^(\s*)\.\. code(-block)?:: *python")
 
 @dataclass(frozen=True)
 class Source:
-    """A Python file, or the code blocks of a page."""
+    """A Python file with the code blocks of its docstrings, or the code blocks of a page."""
 
     path: str
     text: str
@@ -73,10 +73,22 @@ class Source:
         return found
 
     def _pieces(self) -> Iterator[tuple[str, int]]:
-        if self.path.endswith(".py"):
-            yield self.text, 0
-        else:
+        if not self.path.endswith(".py"):
             yield from _blocks(self.text)
+            return
+        yield self.text, 0
+        for node in _strings(self.text):
+            for code, above in _blocks(node.value):
+                yield code, node.lineno - 1 + above
+
+
+def _strings(source: str) -> Iterator[ast.Constant]:
+    """The texts in a file that may hold code blocks, as docstrings do."""
+    if ".. code" not in source:
+        return
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and ".. code" in str(node.value):
+            yield node
 
 
 def _add(found: dict[str, tuple[str, int]], name: str, value: tuple[str, int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import ml_dtypes
@@ -183,8 +184,83 @@ PAGES = (
     Case(DEBUGGED, "fixed_dma_kernel", normal((128, 512)), first_element_of_row_0, 0),
 )
 
+ISA = "nki/api/nki/isa/__init__.py"
+
+
+def rows_and_indices(count, *shape, dtype=np.float32, columns=1):
+    """Rows, and indices of so many of them: [count / columns, columns]."""
+
+    def inputs(random):
+        rows = random.standard_normal(shape).astype(dtype)
+        index = random.permutation(shape[0])[:count].astype(np.uint32)
+        return rows, index.reshape(count // columns, columns)
+
+    return inputs
+
+
+def gathered(rows, index):
+    return rows[index[:, 0]]
+
+
+def scatter_inputs(random):
+    rows, index = rows_and_indices(96, 96, 64)(random)
+    return rows, index * 2, random.standard_normal((200, 64)).astype(np.float32)
+
+
+def scattered(rows, index, output):
+    output = output.copy()
+    output[index[:, 0]] = rows
+    return output
+
+
+def gathered_transposed(rows, index):
+    """Rows by the columns of the indices, the last axis first and the rows last."""
+    last = rows.ndim - 1
+    return rows[index.T.reshape(-1)].transpose(last, *range(1, last), 0)
+
+
+def gelu_of_scaled(a):
+    x = 2 * a.astype(np.float64) + 0.5
+    return x / 2 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+
+
+DOCSTRINGS = (
+    Case(ISA, "indirect_gather_kernel", rows_and_indices(96, 200, 64), gathered, 0),
+    Case(ISA, "indirect_scatter_kernel", scatter_inputs, scattered, 0),
+    Case(ISA, "nc_matmul_accumulate_kernel", normal((512, 64), (512, 128)), matmul, 1e-5),
+    Case(
+        ISA,
+        "gather_transpose_kernel",
+        rows_and_indices(128, 300, 128, dtype=BFLOAT16),
+        gathered_transposed,
+        0,
+    ),
+    Case(
+        ISA,
+        "gather_transpose_2d_kernel",
+        rows_and_indices(256, 300, 128, dtype=BFLOAT16, columns=2),
+        gathered_transposed,
+        0,
+    ),
+    Case(
+        ISA,
+        "gather_transpose_4d_kernel",
+        rows_and_indices(256, 300, 1, 3, 64, dtype=BFLOAT16, columns=2),
+        gathered_transposed,
+        0,
+    ),
+    Case(
+        ISA,
+        "activate2_scale_bias_kernel",
+        normal((128, 64)),
+        gelu_of_scaled,
+        1e-5,
+        target="trn3",
+    ),
+)
+
 MX = mx_cases("nki/deep-dives/src/mxfp-matmul/mx_kernels.py", packed_scales=True)
-CASES = (*EXAMPLES, *MX, *PAGES)
+CASES = (*EXAMPLES, *MX, *PAGES, *DOCSTRINGS)
 SIMULATOR = "nki/guides/nki_simulator.rst"
 ALLOCATOR = "nki/library/kernel-utils/allocator.rst"
 
