@@ -15,6 +15,7 @@ from isa.operations import OPERATIONS
 from nki import settings
 from nki.errors import USER_FRAMES
 from nki.isa.calls import function
+from nki.language.tensor import NkiTensor
 from nki.trace.context import CURRENT, NkiInstruction, caller, current
 from nki.trace.registers import VirtualRegister
 
@@ -56,8 +57,8 @@ def get_nc_sub_version() -> int:
     return FIRST_REVISION
 
 
-def register_alloc(x: int | None = None) -> VirtualRegister:
-    """A new register, holding the integer `x` if given.
+def register_alloc(x: int | NkiTensor | None = None) -> VirtualRegister:
+    """A new register, holding the integer `x` if given, or the one element of the tensor `x`.
 
     Source: SDK nki/api/nki.isa.rst#nki.isa.register_alloc
 
@@ -73,6 +74,10 @@ def register_alloc(x: int | None = None) -> VirtualRegister:
     [[7]]
     """
     with USER_FRAMES:
+        if isinstance(x, NkiTensor):
+            register = current("nisa.register_alloc").register_alloc(None, caller())
+            FUNCTIONS["register_load"](dst=register, src=x)
+            return register
         if x is not None and not isinstance(x, VirtualRegister):
             try:
                 x = x.__index__()
@@ -80,8 +85,8 @@ def register_alloc(x: int | None = None) -> VirtualRegister:
                 raise NeuronError(
                     "value-not-allowed",
                     what=f"register_alloc({x!r})",
-                    why="A register begins with an integer, or with nothing.",
-                    hint="Load a tensor's element with nisa.register_load.",
+                    why="A register begins with an integer, a tensor's element, or with nothing.",
+                    hint="Pass an int, or a tensor of one element.",
                 ) from None
         return current("nisa.register_alloc").register_alloc(x, caller())
 

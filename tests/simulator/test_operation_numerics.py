@@ -329,22 +329,25 @@ def test_affine_select(pattern, offset, multiplier, name, dtype):
 @covers("register_load", "register_move", "register_store")
 @pytest.mark.parametrize("value", [0, 5, -1, 2**31 - 1, -(2**31)])
 def test_registers_carry_values(value):
-    """From a tensor through two registers to a tensor; the constant goes another way."""
+    """From a tensor through two registers to a tensor; the constant goes another way, and a
+    register may begin with an element."""
 
     @nki.jit
     def kernel(a):
         loaded, moved, constant = (nisa.register_alloc() for _ in range(3))
-        nisa.register_load(loaded, load(a))
+        tile = load(a)
+        nisa.register_load(loaded, tile[:, 0:1])
         nisa.register_move(moved, loaded)
         nisa.register_move(constant, 11)
-        result = sbuf((1, 2), nl.int32)
+        result = sbuf((1, 3), nl.int32)
         nisa.register_store(result[:, 0:1], moved)
         nisa.register_store(result[:, 1:2], constant)
+        nisa.register_store(result[:, 2:3], nisa.register_alloc(tile[0, 1]))
         return store(result)
 
     for operation in ("register_load", "register_move", "register_store"):
-        out = run(operation, kernel, np.array([[value]], np.int32))
-        same(out, np.array([[value, 11]], np.int32))
+        out = run(operation, kernel, np.array([[value, value ^ 1]], np.int32))
+        same(out, np.array([[value, 11, value ^ 1]], np.int32))
 
 
 @covers("core_barrier")
