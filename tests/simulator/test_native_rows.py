@@ -186,13 +186,12 @@ def same_after(row: str, engine: Engine, values: Values) -> None:
     if engine not in State().accumulators:
         return
     start = tile(np.random.default_rng(1), "float32", 128, 1)[:, 0]
-    states = [State(engine), State(engine)]
+    states: list[Any] = [State(engine), State(engine)]
     target = bits(values[0]).copy()
     with quiet():
         for state, native in zip(states, (False, True)):
             state.accumulators[engine][...] = start
             bits(values[0])[...] = target
-            call = fixed(MACHINE_INSTRUCTIONS[row], engine, state, values, native)  # type: ignore[arg-type]
-            call()
+            fixed(MACHINE_INSTRUCTIONS[row], engine, state, values, native)()
     wanted, got = (state.accumulators[engine].view(np.uint32) for state in states)
     np.testing.assert_array_equal(got, wanted)
