@@ -498,18 +498,23 @@ def test_04_logical_and(mode):
     np.testing.assert_array_equal(run(kernel, a, b, mode=mode) != 0, np.logical_and(a, b))
 
 
-def test_04_writing_the_variable_of_a_loop_is_refused(mode):
+@pytest.mark.parametrize("construct", ["dynamic_range", "fori_loop"])
+@pytest.mark.filterwarnings("ignore::nki.superseded.MigrationWarning")
+def test_04_writing_the_variable_of_a_loop_is_refused(construct, mode):
     """0.4: "writing to the induction variable of an nl.dynamic_range loop"."""
     bound = np.array([[3]], np.int32)
+
+    def body(i):
+        nisa.register_move(i, 0)
 
     def kernel(bound):
         register = nisa.register_alloc()
         nisa.register_load(register, nl.load(bound))
-
-        def body(i):
-            nisa.register_move(i, 0)
-
-        nl.fori_loop(0, register, body)
+        if construct == "fori_loop":
+            nl.fori_loop(0, register, body)
+        else:
+            for i in nl.dynamic_range(register):
+                body(i)
 
     with pytest.raises(nki.NeuronError) as caught:
         run(kernel, bound, mode=mode)
