@@ -386,6 +386,17 @@ def _tensor_scalar_engine(call: Call) -> Violation | None:
     for op in pair:
         if op is not None and engine not in op.tensor_scalar_engines:
             return _engine_violation(op, engine, op.tensor_scalar_engines)
+    if engine is Engine.gpsimd and all(
+        op is None or Engine.vector in op.tensor_scalar_engines for op in pair
+    ):
+        return Violation(
+            "engine-not-allowed",
+            f"the gpsimd engine does not run tensor_scalar with {call.op0.name}",
+            why="The gpsimd engine runs tensor_scalar only for what the vector engine lacks, as "
+            "rsqrt (SDK nki/api/nki.isa.rst#nki.isa.tensor_scalar, engine).",
+            hint="Leave engine out, or ask for the vector engine.",
+            operand="engine",
+        )
     multiply, add = ALU["multiply"], ALU["add"]
     if engine is Engine.scalar and pair not in ((multiply, add), (multiply, None), (add, None)):
         names = ", ".join("None" if op is None else op.name for op in pair)
@@ -403,7 +414,7 @@ TENSOR_SCALAR_ENGINE = Rule(
     ISA + "tensor_scalar",
     _tensor_scalar_engine,
     "The engine that is asked for runs the operators; the scalar engine runs multiply, add, and "
-    "multiply followed by add.",
+    "multiply followed by add, the gpsimd engine what the vector engine lacks, as rsqrt.",
 )
 
 

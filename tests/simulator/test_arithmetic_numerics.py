@@ -152,7 +152,7 @@ def test_a_tile_and_scalars(ops, reverse, kind, dtype):
 
 
 @covers("tensor_scalar")
-@pytest.mark.parametrize("engine", ["vector", "gpsimd", "scalar"])
+@pytest.mark.parametrize("engine", ["vector", "scalar"])
 def test_a_tile_and_a_scalar_on_every_engine(engine):
     @nki.jit
     def kernel(a):

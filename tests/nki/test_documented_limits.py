@@ -1,0 +1,577 @@
+"""Limits that the pages of `nki.isa` state, each with a call that breaks it and the refusal.
+
+Where the next smaller call is allowed, `allowed` makes it: the limit is where it is documented.
+"""
+
+import numpy as np
+import pytest
+from surface import psum, sbuf
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+from isa.errors import NeuronError
+
+
+def tile(*shape, dtype="float32"):
+    """A tile of zeros."""
+    made = sbuf(shape, dtype)
+    nisa.memset(dst=made, value=0)
+    return made
+
+
+def in_psum(*shape, dtype="float32"):
+    made = psum(shape, dtype)
+    nisa.memset(dst=made, value=0)
+    return made
+
+
+def hbm(*shape, dtype="float32"):
+    rows = nl.ndarray(shape, dtype=dtype, buffer=nl.private_hbm)
+    nl.store(rows, tile(*shape, dtype=dtype))
+    return rows
+
+
+def product(k=32, m=16, n=32, left="bfloat16", right="bfloat16", dst="float32", **options):
+    nisa.nc_matmul(
+        dst=psum((m, n), dst), stationary=tile(k, m, dtype=left), moving=tile(k, n, dtype=right),
+        **options,
+    )  # fmt: skip
+
+
+def pairs(**options):
+    """A product in double_row mode."""
+    nisa.nc_matmul(
+        dst=psum((16, 32)), stationary=tile(32, 2, 16, dtype="float8_e5m2"),
+        moving=tile(32, 2, 32, dtype="float8_e5m2"), perf_mode=nisa.matmul_perf_mode.double_row,
+        **options,
+    )  # fmt: skip
+
+
+def exchange(columns, dtype):
+    other = 1 - nl.program_id(0)
+    source = tile(4, columns, dtype=dtype)
+    nisa.sendrecv(
+        source, sbuf((4, columns), dtype), other, other, 0, dma_engine=nisa.dma_engine.gpsimd_dma
+    )
+
+
+def gathered(indices_rows, per_index=1):
+    source, indices = tile(16, 8), tile(16, indices_rows, dtype="uint16")
+    out = sbuf((16, 16 * indices_rows * per_index), "float32")
+    nisa.local_gather(out, source, indices, num_elem_per_idx=per_index)
+
+
+def shuffled(partitions, start):
+    whole = tile(128, 4)
+    part = whole[start : start + partitions, :]
+    nisa.nc_stream_shuffle(dst=part, src=part, shuffle_mask=[0] * 32)
+
+
+def activated(**options):
+    data = tile(4, 8)
+    nisa.activation(dst=sbuf((4, 8), "float32"), op=nl.exp, data=data, **options)
+
+
+def reduced(reduce_op):
+    nisa.activation_reduce(
+        dst=sbuf((4, 8), "float32"), op=nl.exp, data=tile(4, 8), reduce_op=reduce_op,
+        reduce_res=sbuf((4, 1), "float32"),
+    )  # fmt: skip
+
+
+def both(first, second):
+    nisa.activate2(
+        sbuf((4, 8), "float32"), nl.exp, tile(4, 8), tile(4, 1, dtype=first),
+        tile(4, 1, dtype=second), nl.multiply, nl.add,
+    )  # fmt: skip
+
+
+def barrier(data, cores=(0, 1)):
+    nisa.core_barrier(data, cores)
+
+
+def shared():
+    return nl.ndarray((2, 4), dtype=nl.float32, buffer=nl.shared_hbm)
+
+
+def exponential(command, **options):
+    nisa.exponential(
+        sbuf((4, 8), "float32"), tile(4, 8), reduce_res=sbuf((4, 1), "float32"),
+        reduce_cmd=getattr(nisa.reduce_cmd, command), **options,
+    )  # fmt: skip
+
+
+def ranged(**options):
+    chosen = {"comp_op0": nl.greater, "comp_op1": nl.less, **options}
+    nisa.range_select(
+        dst=sbuf((4, 8), "float32"), on_true_tile=tile(4, 8), bound0=tile(4, 1), bound1=tile(4, 1),
+        reduce_res=sbuf((4, 1), "float32"), **chosen,
+    )  # fmt: skip
+
+
+LIMITS = {
+    # name: (target, call, code of the refusal, allowed call or None)
+    "dma_copy priority": (
+        "trn2",
+        lambda: nisa.dma_copy(sbuf((4, 8), "float32"), hbm(4, 8), priority=1),
+        "generation",
+        lambda: nisa.dma_copy(sbuf((4, 8), "float32"), hbm(4, 8)),
+    ),
+    "dma_copy priority up to 3": (
+        "trn3",
+        lambda: nisa.dma_copy(sbuf((4, 8), "float32"), hbm(4, 8), priority=4),
+        "value-not-allowed",
+        lambda: nisa.dma_copy(sbuf((4, 8), "float32"), hbm(4, 8), priority=3),
+    ),
+    "dma_copy engine": (
+        "trn3",
+        lambda: nisa.dma_copy(sbuf((4, 8), "float32"), hbm(4, 8), engine=nisa.engine.scalar),
+        "engine-not-allowed",
+        lambda: nisa.dma_copy(
+            sbuf((4, 8), "float32"),
+            hbm(4, 8),
+            engine=nisa.engine.scalar,
+            dge_mode=nisa.dge_mode.hwdge,
+        ),
+    ),
+    "tensor_copy scalar engine": (
+        "trn1",
+        lambda: nisa.tensor_copy(sbuf((4, 8), "float32"), tile(4, 8), engine=nisa.engine.scalar),
+        "generation",
+        None,
+    ),
+    "tensor_copy gpsimd in PSUM": (
+        "trn2",
+        lambda: nisa.tensor_copy(sbuf((4, 8), "float32"), in_psum(4, 8), engine=nisa.engine.gpsimd),
+        "engine-not-allowed",
+        lambda: nisa.tensor_copy(sbuf((4, 8), "float32"), tile(4, 8), engine=nisa.engine.gpsimd),
+    ),
+    "memset packed": (
+        "trn3",
+        lambda: nisa.memset(sbuf((4, 8), "float8_e5m2_x4"), 1),
+        "value-not-allowed",
+        lambda: nisa.memset(sbuf((4, 8), "float8_e5m2_x4"), 0),
+    ),
+    "nc_matmul double_row on trn1": ("trn1", pairs, "generation", None),
+    "nc_matmul double_row and column tiles": (
+        "trn2",
+        lambda: pairs(tile_position=(0, 0), tile_size=(128, 64)),
+        "value-not-allowed",
+        pairs,
+    ),
+    "nc_matmul K": (
+        "trn2",
+        lambda: product(k=64, tile_position=(0, 0), tile_size=(32, 128)),
+        "tile-limit",
+        lambda: product(k=32, tile_position=(0, 0), tile_size=(32, 128)),
+    ),
+    "nc_matmul M": (
+        "trn2",
+        lambda: product(m=65, tile_position=(0, 0), tile_size=(128, 64)),
+        "tile-limit",
+        lambda: product(m=64, tile_position=(0, 0), tile_size=(128, 64)),
+    ),
+    "nc_matmul N": ("trn2", lambda: product(n=513), "tile-limit", lambda: product(n=512)),
+    "nc_matmul row tiles of 32 on trn1": (
+        "trn1",
+        lambda: product(tile_position=(0, 0), tile_size=(32, 128)),
+        "generation",
+        None,
+    ),
+    "nc_matmul start row": (
+        "trn2",
+        lambda: product(tile_position=(16, 0), tile_size=(32, 128)),
+        "value-not-allowed",
+        None,
+    ),
+    "nc_matmul position without size": (
+        "trn2",
+        lambda: product(tile_position=(0, 0)),
+        "value-not-allowed",
+        None,
+    ),
+    "nc_matmul float32 with bfloat16": (
+        "trn2",
+        lambda: product(left="float32"),
+        "dtype-not-allowed",
+        lambda: product(left="float16"),
+    ),
+    "nc_matmul two e4m3": (
+        "trn3",
+        lambda: product(left="float8_e4m3", right="float8_e4m3fn"),
+        "dtype-not-allowed",
+        lambda: product(left="float8_e5m2", right="float8_e4m3fn"),
+    ),
+    "nc_matmul dst": (
+        "trn2",
+        lambda: product(dst="bfloat16"),
+        "dtype-not-allowed",
+        None,
+    ),
+    "nc_matmul dst on trn3": (
+        "trn3",
+        lambda: product(dst="float16"),
+        "dtype-not-allowed",
+        lambda: product(dst="bfloat16"),
+    ),
+    "tensor_tensor both in PSUM": (
+        "trn2",
+        lambda: nisa.tensor_tensor(
+            sbuf((4, 8), "float32"), in_psum(4, 8), in_psum(4, 8), op=nl.add
+        ),
+        "wrong-memory",
+        lambda: nisa.tensor_tensor(sbuf((4, 8), "float32"), in_psum(4, 8), tile(4, 8), op=nl.add),
+    ),
+    "tensor_tensor power in PSUM": (
+        "trn2",
+        lambda: nisa.tensor_tensor(sbuf((4, 8), "float32"), in_psum(4, 8), tile(4, 8), op=nl.power),
+        "engine-not-allowed",
+        None,
+    ),
+    "tensor_tensor bits of floats": (
+        "trn2",
+        lambda: nisa.tensor_tensor(
+            sbuf((4, 8), "float32"), tile(4, 8), tile(4, 8), op=nl.bitwise_and
+        ),
+        "dtype-not-allowed",
+        None,
+    ),
+    "tensor_scalar two kinds of operators": (
+        "trn2",
+        lambda: nisa.tensor_scalar(
+            *(sbuf((4, 8), "int32"), tile(4, 8, dtype="int32"), nl.add, 1),
+            op1=nl.bitwise_and,
+            operand1=1,
+        ),
+        "operator-not-allowed",
+        None,
+    ),
+    "tensor_scalar operand": (
+        "trn2",
+        lambda: nisa.tensor_scalar(
+            sbuf((4, 8), "float32"), tile(4, 8), nl.add, tile(4, 1, dtype="bfloat16")
+        ),
+        "dtype-not-allowed",
+        lambda: nisa.tensor_scalar(sbuf((4, 8), "float32"), tile(4, 8), nl.add, tile(4, 1)),
+    ),
+    "tensor_scalar gpsimd": (
+        "trn2",
+        lambda: nisa.tensor_scalar(
+            sbuf((4, 8), "float32"), tile(4, 8), nl.add, 1.0, engine=nisa.engine.gpsimd
+        ),
+        "engine-not-allowed",
+        lambda: nisa.tensor_scalar(
+            sbuf((4, 8), "float32"), tile(4, 8), nl.rsqrt, 0.0, engine=nisa.engine.gpsimd
+        ),
+    ),
+    "tensor_reduce partitions": (
+        "trn2",
+        lambda: nisa.tensor_reduce(sbuf((4, 8), "float32"), nl.add, tile(4, 8), axis=0),
+        "value-not-allowed",
+        None,
+    ),
+    "tensor_reduce inner axis": (
+        "trn2",
+        lambda: nisa.tensor_reduce(sbuf((4, 3), "float32"), nl.add, tile(4, 2, 3), axis=1),
+        "value-not-allowed",
+        lambda: nisa.tensor_reduce(sbuf((4, 2), "float32"), nl.add, tile(4, 2, 3), axis=2),
+    ),
+    "tensor_reduce negated bits": (
+        "trn2",
+        lambda: nisa.tensor_reduce(
+            sbuf((4, 1), "int32"), nl.bitwise_or, tile(4, 8, dtype="int32"), axis=1, negate=True
+        ),
+        "operator-not-allowed",
+        None,
+    ),
+    "tensor_partition_reduce in PSUM": (
+        "trn2",
+        lambda: nisa.tensor_partition_reduce(sbuf((1, 8), "float32"), nl.add, in_psum(4, 8)),
+        "wrong-memory",
+        None,
+    ),
+    "tensor_scalar_cumulative int32": (
+        "trn2",
+        lambda: nisa.tensor_scalar_cumulative(
+            sbuf((4, 8), "int32"), tile(4, 8, dtype="int32"), nl.multiply, nl.add, 1.0
+        ),
+        "dtype-not-allowed",
+        None,
+    ),
+    "activation reduction": (
+        "trn2",
+        lambda: activated(
+            reduce_op=nl.maximum,
+            reduce_res=sbuf((4, 1), "float32"),
+            reduce_cmd=nisa.reduce_cmd.reset_reduce,
+        ),
+        "operator-not-allowed",
+        None,
+    ),
+    "activation bias tfloat32": (
+        "trn2",
+        lambda: activated(bias=tile(4, 1, dtype="tfloat32")),
+        "dtype-not-allowed",
+        lambda: activated(bias=tile(4, 1, dtype="bfloat16")),
+    ),
+    "activation bias number": (
+        "trn1",
+        lambda: activated(bias=1.0),
+        "generation",
+        lambda: activated(bias=tile(4, 1)),
+    ),
+    "activation scale": (
+        "trn2",
+        lambda: activated(scale=tile(4, 1, dtype="bfloat16")),
+        "dtype-not-allowed",
+        lambda: activated(scale=tile(4, 1)),
+    ),
+    "activation_reduce on trn1": (
+        "trn1",
+        lambda: reduced(nl.maximum),
+        "operator-not-allowed",
+        lambda: reduced(nl.add),
+    ),
+    "activate2 immediates": (
+        "trn3",
+        lambda: both("float32", "bfloat16"),
+        "dtype-not-allowed",
+        lambda: both("float32", "float32"),
+    ),
+    "iota pattern": (
+        "trn2",
+        lambda: nisa.iota(sbuf((4, 8), "int32"), [[1, 9]]),
+        "shape-mismatch",
+        lambda: nisa.iota(sbuf((4, 8), "int32"), [[1, 8]]),
+    ),
+    "affine_select in PSUM": (
+        "trn2",
+        lambda: nisa.affine_select(sbuf((4, 8), "float32"), [[1, 8]], 0, in_psum(4, 8), 0.0),
+        "wrong-memory",
+        None,
+    ),
+    "local_gather indices": (
+        "trn2",
+        lambda: gathered(257),
+        "value-not-allowed",
+        lambda: gathered(256),
+    ),
+    "local_gather elements of an index": (
+        "trn2",
+        lambda: gathered(1, 3),
+        "value-not-allowed",
+        lambda: gathered(1, 4),
+    ),
+    "bn_stats": (
+        "trn2",
+        lambda: nisa.bn_stats(sbuf((4, 6), "float32"), tile(4, 513)),
+        "tile-limit",
+        lambda: nisa.bn_stats(sbuf((4, 6), "float32"), tile(4, 512)),
+    ),
+    "bn_aggr": (
+        "trn2",
+        lambda: nisa.bn_aggr(sbuf((4, 2), "float32"), tile(4, 7)),
+        "shape-mismatch",
+        lambda: nisa.bn_aggr(sbuf((4, 2), "float32"), tile(4, 6)),
+    ),
+    "nc_stream_shuffle of 64": (
+        "trn2",
+        lambda: shuffled(64, 32),
+        "view-not-allowed",
+        lambda: shuffled(64, 64),
+    ),
+    "dropout probability": (
+        "trn2",
+        lambda: nisa.dropout(
+            sbuf((4, 8), "int32"), tile(4, 8, dtype="int32"), tile(4, 1, dtype="bfloat16")
+        ),
+        "dtype-not-allowed",
+        lambda: nisa.dropout(sbuf((4, 8), "float32"), tile(4, 8), tile(4, 1, dtype="bfloat16")),
+    ),
+    "set_rng_seed": (
+        "trn2",
+        lambda: nisa.set_rng_seed(tile(1, 1, dtype="uint16")),
+        "dtype-not-allowed",
+        lambda: nisa.set_rng_seed(tile(1, 1, dtype="uint32")),
+    ),
+    "rng gpsimd on trn1": (
+        "trn1",
+        lambda: nisa.rng(sbuf((4, 8), "uint32"), engine=nisa.engine.gpsimd),
+        "generation",
+        lambda: nisa.rng(sbuf((4, 8), "uint32")),
+    ),
+    "rng gpsimd in PSUM": (
+        "trn2",
+        lambda: nisa.rng(psum((4, 8), "uint32"), engine=nisa.engine.gpsimd),
+        "engine-not-allowed",
+        lambda: nisa.rng(psum((4, 8), "uint32")),
+    ),
+    "rand_set_state vector on trn2": (
+        "trn2",
+        lambda: nisa.rand_set_state(tile(4, 24, dtype="uint32"), engine=nisa.engine.vector),
+        "generation",
+        None,
+    ),
+    "rand_set_state words": (
+        "trn3",
+        lambda: nisa.rand_set_state(tile(4, 6, dtype="uint32"), engine=nisa.engine.vector),
+        "shape-mismatch",
+        lambda: nisa.rand_set_state(tile(4, 24, dtype="uint32"), engine=nisa.engine.vector),
+    ),
+    "rand_get_state gpsimd in PSUM": (
+        "trn3",
+        lambda: nisa.rand_get_state(psum((4, 6), "uint32")),
+        "engine-not-allowed",
+        lambda: nisa.rand_get_state(sbuf((4, 6), "uint32")),
+    ),
+    "rand2 limits": (
+        "trn3",
+        lambda: nisa.rand2(sbuf((4, 8), "float32"), 1.0, 1.0),
+        "value-not-allowed",
+        None,
+    ),
+    "exponential reset": ("trn3", lambda: exponential("reset"), "value-not-allowed", None),
+    "exponential first value": (
+        "trn3",
+        lambda: exponential("reset_reduce", reduce_init=1.0),
+        "value-not-allowed",
+        lambda: exponential("load_reduce", reduce_init=1.0),
+    ),
+    "max8 few": (
+        "trn2",
+        lambda: nisa.max8(sbuf((4, 8), "float32"), tile(4, 7)),
+        "tile-limit",
+        lambda: nisa.max8(sbuf((4, 8), "float32"), tile(4, 8)),
+    ),
+    "max8 many": (
+        "trn2",
+        lambda: nisa.max8(sbuf((4, 8), "float32"), tile(4, 16385)),
+        "tile-limit",
+        lambda: nisa.max8(sbuf((4, 8), "float32"), tile(4, 16384)),
+    ),
+    "sequence_bounds partitions": (
+        "trn2",
+        lambda: nisa.sequence_bounds(sbuf((2, 2, 8), "int32"), tile(2, 8, dtype="int32")),
+        "shape-mismatch",
+        None,
+    ),
+    "scalar_tensor_tensor bits": (
+        "trn2",
+        lambda: nisa.scalar_tensor_tensor(
+            *(sbuf((4, 8), "int32"), tile(4, 8, dtype="int32"), nl.bitwise_and, 1, nl.add),
+            tile(4, 8, dtype="int32"),
+        ),
+        "operator-not-allowed",
+        None,
+    ),
+    "tensor_scalar_reduce reversed": (
+        "trn2",
+        lambda: nisa.tensor_scalar_reduce(
+            *(sbuf((4, 8), "float32"), tile(4, 8), nl.subtract, 1.0, nl.add),
+            reduce_res=sbuf((4, 1), "float32"),
+            reverse0=True,
+        ),
+        "value-not-allowed",
+        None,
+    ),
+    "dma_compute operator": (
+        "trn2",
+        lambda: nisa.dma_compute(hbm(4, 8), [hbm(4, 8), hbm(4, 8)], nl.multiply),
+        "operator-not-allowed",
+        lambda: nisa.dma_compute(hbm(4, 8), [hbm(4, 8), hbm(4, 8)], nl.add),
+    ),
+    "dma_compute scales": (
+        "trn2",
+        lambda: nisa.dma_compute(hbm(4, 8), [hbm(4, 8), hbm(4, 8)], nl.add, scales=[1.0, 2.0]),
+        "value-not-allowed",
+        lambda: nisa.dma_compute(hbm(4, 8), [hbm(4, 8), hbm(4, 8)], nl.add, scales=[1.0, 1.0]),
+    ),
+    "quantize_mx partitions": (
+        "trn3",
+        lambda: nisa.quantize_mx(
+            sbuf((16, 1), "float8_e5m2_x4"), tile(16, 4, dtype="bfloat16"), sbuf((4, 1), "uint8")
+        ),
+        "tile-limit",
+        lambda: nisa.quantize_mx(
+            sbuf((32, 1), "float8_e5m2_x4"), tile(32, 4, dtype="bfloat16"), sbuf((4, 1), "uint8")
+        ),
+    ),
+    "range_select fill": (
+        "trn2",
+        lambda: ranged(on_false_value=0.0),
+        "value-not-allowed",
+        ranged,
+    ),
+    "range_select comparison": (
+        "trn2",
+        lambda: ranged(comp_op0=nl.not_equal),
+        "operator-not-allowed",
+        ranged,
+    ),
+    "nc_find_index8 few": (
+        "trn2",
+        lambda: nisa.nc_find_index8(sbuf((4, 8), "uint32"), tile(4, 7), tile(4, 8)),
+        "tile-limit",
+        lambda: nisa.nc_find_index8(sbuf((4, 8), "uint32"), tile(4, 8), tile(4, 8)),
+    ),
+    "topk partitions": (
+        "trn2",
+        lambda: nisa.topk(
+            sbuf((8, 1), "bfloat16"), sbuf((8, 1), "uint32"), tile(8, 4, dtype="bfloat16"), 32
+        ),
+        "shape-mismatch",
+        lambda: nisa.topk(
+            sbuf((16, 1), "bfloat16"), sbuf((16, 1), "uint32"), tile(16, 4, dtype="bfloat16"), 64
+        ),
+    ),
+}
+
+TWO_CORES = {
+    "sendrecv float32": (lambda: exchange(257, "float32"), lambda: exchange(256, "float32")),
+    "sendrecv bfloat16": (lambda: exchange(257, "bfloat16"), lambda: exchange(256, "bfloat16")),
+    "sendrecv uint8": (lambda: exchange(257, "uint8"), lambda: exchange(256, "uint8")),
+    "core_barrier cores": (lambda: barrier(shared(), (0,)), lambda: barrier(shared())),
+    "core_barrier data": (lambda: barrier(hbm(2, 4)), lambda: barrier(shared())),
+}
+
+
+def traced(call, target, cores=1):
+    nki.jit(lambda: call() and None, platform_target=target)[cores].trace()
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_a_limit(name):
+    target, refused, code, allowed = LIMITS[name]
+    with pytest.raises(NeuronError) as caught:
+        traced(refused, target)
+    assert caught.value.code == code
+    assert caught.value.location is not None
+    if allowed is not None:
+        traced(allowed, target)
+
+
+@pytest.mark.parametrize("name", TWO_CORES)
+def test_a_limit_of_two_cores(name):
+    refused, allowed = TWO_CORES[name]
+    with pytest.raises(NeuronError):
+        traced(refused, "trn2", 2)
+    traced(allowed, "trn2", 2)
+
+
+def test_a_limit_that_only_a_run_can_see():
+    """Indices that are outside (SDK nki.isa.dma_copy, oob_mode.error)."""
+
+    def kernel(a, indices):
+        out = nl.ndarray((4, 8), dtype=a.dtype, buffer=nl.shared_hbm)
+        rows = sbuf((4, 8), a.dtype)
+        nisa.dma_copy(dst=rows, src=a.vector_select(0, nl.load(indices)))
+        nl.store(out, rows)
+        return out
+
+    a = np.arange(32, dtype=np.float32).reshape(4, 8)
+    inside = np.array([[3], [0], [1], [1]], np.uint32)
+    np.testing.assert_array_equal(nki.simulate(nki.jit(kernel))(a, inside), a[inside[:, 0]])
+    with pytest.raises(NeuronError) as caught:
+        nki.simulate(nki.jit(kernel))(a, inside + 1)
+    assert caught.value.code == "dynamic-out-of-bounds"
