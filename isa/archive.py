@@ -168,7 +168,14 @@ def _encode(
 ) -> tuple[RolledStream, EncodedStream]:
     """A stream re-rolled, and its templates in binary."""
     from isa.reroll import reroll
+    from isa.rolled import LIMIT
 
+    if len(instructions) > LIMIT:
+        raise NeuronError(
+            "not-encodable",
+            f"the {engine.name} stream has {len(instructions)} instructions; a container holds at "
+            f"most {LIMIT} a stream",
+        )
     try:
         rolled = reroll(instructions)
         return rolled, encode_stream(rolled.templates, engine, len(instructions))

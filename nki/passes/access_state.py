@@ -120,7 +120,8 @@ class Occupants:
             at = bisect_left(starts, low)
             starts.insert(at, low)
             entries.insert(at, entry)
-        self.widest = max(self.widest, high - low)
+        if high - low > self.widest:
+            self.widest = high - low
         return found
 
 

@@ -128,8 +128,16 @@ class LocationTable:
     def __init__(self) -> None:
         self.locations: list[Any] = [None]
         self._numbers: dict[tuple[int, int], int] = {}
+        self._latest: Any = None
+        self._latest_number = 0
 
     def index(self, location: Any) -> int:
+        if location is not self._latest:  # most come several times in a row
+            self._latest_number = self._number(location)
+            self._latest = location
+        return self._latest_number
+
+    def _number(self, location: Any) -> int:
         if location is None:
             return 0
         if isinstance(location, SourceLocation):

@@ -167,3 +167,10 @@ def test_parts_that_do_not_fit_are_refused():
     for change in broken:
         with pytest.raises((ValueError, IndexError)):
             expand(dataclasses.replace(rolled, **change))
+
+
+def test_streams_that_could_not_be_read_again_are_not_written(monkeypatch):
+    monkeypatch.setattr("isa.rolled.LIMIT", 8)
+    assert round_trip(program([add(0, 0, 0)] * 8)) == program([add(0, 0, 0)] * 8)
+    with pytest.raises(NeuronError, match="has 9 instructions; a container holds at most 8"):
+        program_files(program([add(0, 0, 0)] * 9), {})
