@@ -15,6 +15,7 @@ def pages() -> dict[str, str]:
     """Every generated page: path below `docs/`, and its Markdown. The same on every machine."""
     from nki.errors import catalogue_page
     from nki.extensions import PAGES, extensions
+    from nki.pages.collectives import collective_pages
     from nki.pages.command_line import command_line_page
     from nki.pages.index import index_page
     from nki.pages.language import language_pages
@@ -28,6 +29,7 @@ def pages() -> dict[str, str]:
         **operation_pages(),
         **machine_pages(),
         **language_pages(),
+        **collective_pages(),
         **table_pages(),
     }
     for entry in extensions(PAGES, own=True).values():
