@@ -17,6 +17,7 @@ def pages() -> dict[str, str]:
     from nki.extensions import PAGES, extensions
     from nki.pages.collectives import collective_pages
     from nki.pages.command_line import command_line_page
+    from nki.pages.environment import environment_pages
     from nki.pages.index import index_page
     from nki.pages.language import language_pages
     from nki.pages.machine import machine_pages
@@ -30,6 +31,7 @@ def pages() -> dict[str, str]:
         **machine_pages(),
         **language_pages(),
         **collective_pages(),
+        **environment_pages(),
         **table_pages(),
     }
     for entry in extensions(PAGES, own=True).values():

@@ -38,6 +38,16 @@ def test_the_committed_pages_are_the_generated_ones(request: pytest.FixtureReque
     assert difference(DOCS) == [], "rewrite them: python -m nki.pages --update"
 
 
+def test_every_variable_that_is_read_has_a_row(generated: dict[str, str]) -> None:
+    source = (DOCS.parent / "nki" / "settings.py").read_text()
+    read = set(re.findall(r"""environ(?:\.get\(|\[)"(\w+)\"""", source)) | set(
+        re.findall(r"_TARGET_VARIABLES = \((.*)\)", source)[0].replace('"', "").split(", ")
+    )
+    assert len(read) >= 8
+    page = generated["reference/environment.md"]
+    assert [name for name in sorted(read) if f"`{name}`" not in page] == []
+
+
 def test_differences_are_found_and_updates_remove_them(tmp_path: Path) -> None:
     update(tmp_path)
     assert difference(tmp_path) == []
