@@ -60,14 +60,30 @@ class Reducer:
             partial = f.loop(f.integer(0), whole, LANES, step, [self.start()])
             return f.loop(whole, count, LANES, last, partial)[0]
 
+        def pick(left: Value, right: Value) -> Value:
+            return f.select(f.compare(chosen, left, right), left, right)
+
         def choose(index: Value, partial: Value, unordered: Value) -> list[Value]:
             """As `combine`, but that NaN are only taken note of: two short chains."""
             value = elements(index, LANES)
-            kept = f.select(f.compare(chosen, partial, value), partial, value)
-            return [kept, f.binary("or", unordered, f.compare("fcmp uno", value, value))]
+            unordered = f.binary("or", unordered, f.compare("fcmp uno", value, value))
+            return [pick(partial, value), unordered]
 
-        none = f.constant("i1", 0, LANES)
-        best, unordered = f.loop(f.integer(0), whole, LANES, choose, [self.start(), none])
+        def choose_four(index: Value, partial: Value, unordered: Value) -> list[Value]:
+            """As four times `choose`: of equal numbers the last one stays, however they are
+            grouped."""
+            a, b, c, d = (
+                elements(f.binary("add", index, f.integer(step * LANES)), LANES)
+                for step in range(4)
+            )
+            nan = f.binary("or", f.compare("fcmp uno", a, b), f.compare("fcmp uno", c, d))
+            best = pick(partial, pick(pick(a, b), pick(c, d)))
+            return [best, f.binary("or", unordered, nan)]
+
+        carried = [self.start(), f.constant("i1", 0, LANES)]
+        fours = f.binary("and", count, f.integer(-4 * LANES))
+        carried = f.loop(f.integer(0), fours, 4 * LANES, choose_four, carried)
+        best, unordered = f.loop(fours, whole, LANES, choose, carried)
         partial = [f.select(unordered, f.like(best, float("nan")), best)]
         return f.loop(whole, count, LANES, last, partial)[0]
 
