@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from nki.porting import note_on_name, notes_on_call
+from nki.porting import is_first_generation, note_on_name, notes_on_call
 from nki.superseded import CALLS, MODULES, SUPERSEDED, Superseded
 
 _NAMES = {row.old: row for row in SUPERSEDED}
@@ -169,10 +169,11 @@ class _Finder:
 
     def _first_generation_call(self, node: ast.Call) -> Iterator[Finding]:
         dotted = self._dotted(node.func)
-        if dotted is None:
+        if dotted is None or not is_first_generation(dotted):
             return
         keywords = {k.arg: k for k in node.keywords if k.arg is not None}
-        for what, note in notes_on_call(dotted, keywords):
+        values = {name: ast.unparse(k.value) for name, k in keywords.items()}
+        for what, note in notes_on_call(dotted, values):
             start, end = self._span(node.func)
             if what:
                 start, _ = self._span(keywords[what.removesuffix("=")])

@@ -5,7 +5,8 @@ Source: SDK nki/migration/index.rst. `nki migrate` lists it; nothing of it is re
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+from collections.abc import Mapping
 
 from nki.language.removed import REMOVED
 
@@ -32,6 +33,13 @@ _GONE = {
 
 _RESULT = "returned its result; make a tile with nl.ndarray and pass it as dst="
 _KEYWORDS = {"mask": REMOVED["mask"]}
+_NUMPY = ("np", "numpy")
+_OPERATOR = re.compile(r"(reduce_)?op\d?")
+
+
+def is_first_generation(dotted: str) -> bool:
+    """Whether a name is one of that API."""
+    return dotted.startswith(_PACKAGE)
 
 
 def note_on_name(dotted: str) -> str | None:
@@ -41,7 +49,7 @@ def note_on_name(dotted: str) -> str | None:
     'write nki.simulate(kernel)(...)'
     >>> note_on_name("neuronxcc.nki.language.add")
     """
-    if not dotted.startswith(_PACKAGE):
+    if not is_first_generation(dotted):
         return None
     parts = dotted.removeprefix(_PACKAGE).split(".")
     for size in range(len(parts), 0, -1):
@@ -51,19 +59,23 @@ def note_on_name(dotted: str) -> str | None:
     return None
 
 
-def notes_on_call(dotted: str, keywords: Collection[str]) -> list[tuple[str, str]]:
-    """(what, note) of a call: keywords that are gone, and an operation without dst.
+def notes_on_call(dotted: str, keywords: Mapping[str, str]) -> list[tuple[str, str]]:
+    """(what, note) of a call with these keywords and the text of their values: keywords that are
+    gone, operators of NumPy, and an operation without dst. `dotted` is of the first generation.
 
-    >>> notes_on_call("neuronxcc.nki.isa.activation", ["op", "data", "mask"])[1]
-    ('mask=', 'slice operands to the size that counts; nisa.affine_select masks by position')
+    >>> notes_on_call("neuronxcc.nki.isa.activation", {"dst": "a", "op": "np.exp"})
+    [('op=', 'write nl.exp')]
     """
-    if not dotted.startswith(_PACKAGE):
-        return []
     found = []
     module, _, name = dotted.removeprefix(_PACKAGE).rpartition(".")
     if module == _OPERATIONS and name in _made_results() and "dst" not in keywords:
         found.append(("", _RESULT))
-    found += [(f"{keyword}=", _KEYWORDS[keyword]) for keyword in keywords if keyword in _KEYWORDS]
+    for keyword, value in keywords.items():
+        library, _, function = value.rpartition(".")
+        if keyword in _KEYWORDS:
+            found.append((f"{keyword}=", _KEYWORDS[keyword]))
+        elif library in _NUMPY and _OPERATOR.fullmatch(keyword):
+            found.append((f"{keyword}=", f"write nl.{function}"))
     return found
 
 
@@ -74,4 +86,4 @@ def _made_results() -> frozenset[str]:
     return frozenset(name for name, row in OPERATIONS.items() if row.field_names[:1] == ("dst",))
 
 
-__all__ = ["note_on_name", "notes_on_call"]
+__all__ = ["is_first_generation", "note_on_name", "notes_on_call"]

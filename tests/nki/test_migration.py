@@ -123,7 +123,7 @@ def kernel(a):
     rows = nl.arange(128)[:, None]
     tile = nl.load(a[rows, 0:4], mask=(rows < 100))
     buffers = nl.ndarray((8, nl.par_dim(128), 4), dtype=nl.float32, buffer=sbuf.alloc(f))
-    half = nisa.tensor_scalar(tile, op0=nl.multiply, operand0=0.5)
+    half = nisa.tensor_scalar(tile, op0=np.multiply, operand0=0.5)
     nisa.tensor_copy(dst=half, src=tile)
     return nl.add(half, half)
 """
@@ -142,6 +142,7 @@ def test_what_a_first_generation_kernel_needs():
         (10, ".language.par_dim", "list of tiles"),
         (10, ".compiler.sbuf.alloc", "address="),
         (11, ".isa.tensor_scalar()", "dst="),
+        (11, ".isa.tensor_scalar(op0=)", "write nl.multiply"),
     ]
     assert [(line, old) for line, old, _ in found] == [(line, old) for line, old, _ in expected]
     assert all(part in note for (_, _, note), (_, _, part) in zip(found, expected))
