@@ -9,15 +9,16 @@ size of a stream's file follows the source, while engines run, and checks see, a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from isa.access import AccessPattern
 from isa.encoding import encode
 from isa.operand_table import OperandWriter
-from isa.rolled import Rows, expand_rows, roll_rows
+from isa.rolled import Item, Repeat, Rows, expand_rows, roll_rows
 from isa.spec import Instruction
+from isa.text import print_instruction
 
 Pairs = tuple[tuple[int, int], ...]
 """Semaphores with their amounts."""
@@ -100,6 +101,32 @@ def expand(rolled: RolledStream) -> list[Instruction]:
             Instruction(template.row, template.engine, values, waits, updates, template.location)
         )
     return found
+
+
+def outline(rolled: RolledStream) -> Iterator[str]:
+    r"""The loops of a stream to read: what is repeated how often, operands at offset 0 and without
+    semaphores.
+
+    >>> from isa.enums import Engine
+    >>> from isa.machine.control import DrainQueue, Nop
+    >>> nop, drain = Instruction(Nop, Engine.sync, ()), Instruction(DrainQueue, Engine.sync, (0,))
+    >>> print("\n".join(outline(reroll([nop, nop, nop, drain] * 5))))
+    5 times:
+      3 times:
+        Nop #0
+      DrainQueue queue=0 #0
+    """
+    texts = [print_instruction(template) for template in rolled.templates]
+    return _outline(rolled.uses.order, texts, "")
+
+
+def _outline(items: Sequence[Item], texts: list[str], indent: str) -> Iterator[str]:
+    for item in items:
+        if isinstance(item, Repeat):
+            yield f"{indent}{item.times} times:"
+            yield from _outline(item.items, texts, indent + "  ")
+        else:
+            yield indent + texts[item]
 
 
 def at_offset(pattern: AccessPattern, offset: int) -> AccessPattern:

@@ -46,8 +46,9 @@ class Repeat(NamedTuple):
     items: tuple[Item, ...]
 
 
-def roll(values: Sequence[int] | Integers) -> list[Item]:
-    """The integers with their repeats folded, innermost first.
+def roll(values: Sequence[int] | Integers, steps: bool = True) -> list[Item]:
+    """The integers with their repeats folded, innermost first. Without `steps` only what comes
+    again unchanged is a repeat: for integers that are names.
 
     >>> roll([0, 8, 16, 100, 0, 8, 16, 100])
     [Repeat(times=2, step=0, items=(Repeat(times=3, step=8, items=(0,)), 100))]
@@ -57,7 +58,7 @@ def roll(values: Sequence[int] | Integers) -> list[Item]:
     bases = np.asarray(values, np.int64)
     if bases.ndim != 1:
         raise ValueError("a sequence of integers has one dimension")
-    folder = _Folder(bases)
+    folder = _Folder(bases, steps)
     while folder.fold():
         pass
     return folder.items()
@@ -158,7 +159,7 @@ def roll_rows(order: Sequence[int], numbers: Sequence[Sequence[Sequence[int]]]) 
     for rows in numbers:
         table = np.array(rows, np.int64)
         columns.append([roll(column) for column in table.T] if table.size else [])
-    return Rows(roll(order), columns)
+    return Rows(roll(order, steps=False), columns)
 
 
 def expand_rows(rows: Rows) -> Iterator[tuple[int, Sequence[int]]]:
@@ -191,8 +192,9 @@ class _Folder:
     from that of the first.
     """
 
-    def __init__(self, bases: Integers) -> None:
+    def __init__(self, bases: Integers, steps: bool) -> None:
         self.bases = bases
+        self.steps = steps
         self.forms = np.zeros(bases.size, np.int64)
         self._repeats: list[tuple[int, int, tuple[tuple[int, int], ...]]] = []
         self._numbers: dict[Any, int] = {}
@@ -235,6 +237,8 @@ class _Folder:
         if not same.any():
             return []
         steps = bases[period:] - bases[:-period]
+        if not self.steps:
+            same &= steps == 0
         joined = same[1:] & same[:-1] & (steps[1:] == steps[:-1])
         ends = np.flatnonzero(np.append(~joined, True)) + 1  # of stretches with one step
         starts = np.append(0, ends[:-1])

@@ -23,12 +23,18 @@ if TYPE_CHECKING:
     metavar="NAME",
     help="One stream only: tensor, scalar, gpsimd, vector or sync.",
 )
+@click.option(
+    "--loops",
+    is_flag=True,
+    help="What is repeated how often, in place of every instruction: operands at offset 0, "
+    "semaphores left out.",
+)
 @options.presented
 @click.pass_context
-def disasm_command(context: click.Context, container: str, engine: str | None) -> int:
+def disasm_command(context: click.Context, container: str, engine: str | None, loops: bool) -> int:
     """Print the instructions of a container.
 
-    The text assembles to the same program again.
+    The text assembles to the same program again, unless it is that of --engine or --loops.
     """
     from isa.container import load
     from isa.text import disassemble
@@ -36,7 +42,9 @@ def disasm_command(context: click.Context, container: str, engine: str | None) -
 
     chosen = None if engine is None else _engine(engine)
     program = load(read_reference(container).file)
-    if chosen is None:
+    if loops:
+        text = "\n".join(_loop_lines(program, chosen))
+    elif chosen is None:
         text = disassemble(program).rstrip("\n")
     else:
         text = "\n".join(_stream_lines(program, chosen))
@@ -61,3 +69,13 @@ def _stream_lines(program: Program, engine: Engine) -> Iterator[str]:
         yield f"; core {number}, {engine.name}"
         for index, instruction in enumerate(core.streams.get(engine, [])):
             yield f"  {index:>4}: {print_instruction(instruction)}"
+
+
+def _loop_lines(program: Program, engine: Engine | None) -> Iterator[str]:
+    from isa.reroll import outline, reroll
+
+    for number, core in enumerate(program.cores):
+        for name, stream in core.streams.items():
+            if engine is None or name is engine:
+                yield f"; core {number}, {name.name}: {len(stream)} instructions"
+                yield from (f"  {line}" for line in outline(reroll(stream)))

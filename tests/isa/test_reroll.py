@@ -20,7 +20,7 @@ from isa.machine import MACHINE_INSTRUCTIONS
 from isa.machine.control import Branch, Halt, Nop
 from isa.machine.elementwise import Memset, TensorTensor
 from isa.program import CoreProgram, Program, StorageRecord
-from isa.reroll import expand, reroll
+from isa.reroll import expand, outline, reroll
 from isa.rolled import Rows
 from isa.spec import Instruction
 
@@ -174,3 +174,16 @@ def test_streams_that_could_not_be_read_again_are_not_written(monkeypatch):
     assert round_trip(program([add(0, 0, 0)] * 8)) == program([add(0, 0, 0)] * 8)
     with pytest.raises(NeuronError, match="has 9 instructions; a container holds at most 8"):
         program_files(program([add(0, 0, 0)] * 9), {})
+
+
+def test_the_outline_shows_the_loops():
+    lines = list(outline(reroll(unrolled(50))))
+    assert [line.split("=")[0] for line in lines] == [
+        "800 times:",
+        "  TensorTensor dst",
+        "  TensorTensor dst",
+        "Halt #0",
+    ]
+    stream = [Instruction(Memset, Engine.vector, (tile(0), n)) for n in (1, 2, 3, 4, 5)]
+    printed = [line.rpartition("value=")[2] for line in outline(reroll(stream))]
+    assert printed == ["1 #0", "2 #0", "3 #0", "4 #0", "5 #0"]

@@ -50,6 +50,20 @@ def test_expanding_gives_the_sequence_again(values):
     assert from_json(json.loads(json.dumps(as_json(items)))) == items
 
 
+@QUICK
+@given(st.lists(st.integers(0, 3), max_size=60))
+def test_names_repeat_unchanged_only(values):
+    def steps(items):
+        for item in items:
+            if isinstance(item, Repeat):
+                yield item.step
+                yield from steps(item.items)
+
+    items = roll(values, steps=False)
+    assert expand(items).tolist() == values
+    assert set(steps(items)) <= {0}
+
+
 def _python(items):
     """Repeats expanded one by one."""
     for item in items:

@@ -286,6 +286,14 @@ def test_disassembly_can_be_limited_to_an_engine(file, capsys) -> None:
     assert code == 2 and "gpsimd" in err and out == ""
 
 
+def test_disassembly_shows_the_loops(file, capsys) -> None:
+    container = compiled(file, capsys)
+    code, out, _ = run(capsys, "disasm", container, "--loops")
+    assert code == 0 and "; core 0, sync: " in out and "DmaCopy" in out
+    code, one, _ = run(capsys, "disasm", container, "--loops", "--engine", "gpsimd")
+    assert code == 0 and one.startswith("; core 0, gpsimd: ") and one.strip() in out
+
+
 def test_a_damaged_container_is_refused(file, capsys) -> None:
     path = Path(compiled(file, capsys))
     data = bytearray(path.read_bytes())
