@@ -171,7 +171,7 @@ class LoadedProgram:
 
         preparations = [preparation for core in loaded for preparation in core]
         try:
-            if self.native and library() is not None:
+            if self.shadow is not None and self.native and library() is not None:
                 return NativeProgram(loaded, self.shadow, self._threads)
             for preparation in preparations:
                 preparation.run()

@@ -12,7 +12,7 @@ import numpy as np
 from isa.enums import Engine
 from isa.machine import dma, elementwise, vector
 from simulator.memory import LINE
-from simulator.native.elementwise import converting, map_plan, number, tile, unsigned
+from simulator.native.elementwise import converting, map_plan, tile, unsigned
 from simulator.native.layout import Dim, Space, dims, space
 from simulator.native.nest import Nest
 from simulator.native.plan import Plan, nest_divisions, nest_words, ranked, same_orders
@@ -252,12 +252,6 @@ def through_float32(dst: Array, source: Array) -> Plan | None:
     if not converting(dst, source):
         return None
     return map_plan("float32", dst, [tile(1, source)], ())
-
-
-def sentinel_plan(dst: Array) -> Plan | None:
-    """A fill with the bits of a number, the second value."""
-    pattern = unsigned(dst)
-    return map_plan(pattern, dst, [number(1, pattern, int)], (), output_dtype=pattern)
 
 
 @plans(elementwise.TensorCopy)

@@ -46,7 +46,7 @@ class NativeProgram:
     def __init__(
         self,
         cores: Sequence[Sequence[Preparation]],
-        shadow: Shadow | None,
+        shadow: Shadow,
         threads: int = 1,
     ) -> None:
         functions = library()
@@ -55,17 +55,17 @@ class NativeProgram:
         self._threads = threads
         self._team: Team | None = None
         self._shadow = shadow
-        self._states = None if shadow is None else shadow.states
-        self._marks: list[EngineMarks | None] = []
+        self._states = shadow.states
+        self._marks: list[EngineMarks] = []
         self._preparations: list[Preparation] = []
         self._packings: list[Packing] = []
         self._computations: list[dict[Any, Any]] = []
         tensors: dict[int, int] = {}
         self._error: BaseException | None = None
         for core in cores:
-            marks = None
-            if shadow is not None and core:
-                marks = EngineMarks(shadow, core[0].state)
+            if not core:
+                continue
+            marks = EngineMarks(shadow, core[0].state)
             computations: dict[Any, Any] = {}
             self._computations.append(computations)
             begins: dict[int, list[Any]] = {}
@@ -105,12 +105,10 @@ class NativeProgram:
             work >= self._queue[QUEUE.indices["least_work"]]
             or any(packing.shares for packing in self._packings)
         )
-        if shadow is not None:
-            shadow.states.native = True
+        shadow.states.native = True
 
     def mark(self) -> None:
         """Tell all operands where their marks are; the units of all tensors are known now."""
-        assert self._shadow is not None
         expected = [packing.expect_begins(self._shadow) for packing in self._packings]
         for packing, regions in zip(self._packings, expected):
             packing.name_all_rivals(regions)
@@ -162,12 +160,10 @@ class NativeProgram:
                 words[self._member(number, name)] = value
         program[PROGRAM.indices["patience"]] = LOOK_EVERY
         self._point_to_states()
-        if self._shadow is not None:
-            for space in self._shadow.spaces.values():
-                space.allocate()
+        for space in self._shadow.spaces.values():
+            space.allocate()
         for marks in self._marks:
-            if marks is not None:
-                marks.ask()
+            marks.ask()
         self._error = None
         team = self._take_team()
         address = 0 if team is None else team.address
@@ -199,11 +195,10 @@ class NativeProgram:
         return self._team
 
     def _point_to_states(self) -> None:
-        if self._states is not None:
-            states = (ctypes.c_char * len(self._states.states)).from_buffer(self._states.states)
-            program = self._program
-            program[PROGRAM.indices["states"]] = ctypes.addressof(states)
-            program[PROGRAM.indices["fills"]] = self._states.fills.ctypes.data
+        states = (ctypes.c_char * len(self._states.states)).from_buffer(self._states.states)
+        program = self._program
+        program[PROGRAM.indices["states"]] = ctypes.addressof(states)
+        program[PROGRAM.indices["fills"]] = self._states.fills.ctypes.data
 
     def look(self) -> None:
         """Called every now and then: as this is Python, signal handlers run."""
@@ -230,19 +225,18 @@ class NativeProgram:
         if index == len(stream.instructions):
             raise AssertionError("streams end natively")
         marks, state = self._marks[number], preparation.state
-        stateful = marks is not None and stream.instructions[index].row.state
+        stateful = bool(stream.instructions[index].row.state)
         stream.issued = bool(self._streams[self._member(number, "issued")])
         state.engine = stream.engine
-        if stateful and marks is not None:
+        if stateful:
             marks.tell()
         target = preparation.action(index)()
-        if stateful and marks is not None:
+        if stateful:
             marks.ask()
         if stream.events:
             self._take_events(number, stream.events)
-        if self._states is not None:
-            self._packings[number].learn(index, preparation.tracked.get(index))
-            self._point_to_states()
+        self._packings[number].learn(index, preparation.tracked.get(index))
+        self._point_to_states()
         return NEXT if target is None else target
 
     def _take_events(self, number: int, events: list[int]) -> None:

@@ -21,7 +21,6 @@ from isa.program import RegisterReference
 from isa.spec import Instruction
 from simulator import native
 from simulator.checks.marks import Region, Space, States, Tracked, covers
-from simulator.native.copy import sentinel_plan
 from simulator.native.local import Local, Reach, local
 from simulator.native.loop import (
     AMOUNT,
@@ -40,7 +39,6 @@ from simulator.native.strips import ACCESS, ARENAS, FARTHEST, QUEUED, STEP, TENS
 from simulator.native.structure import Memory
 from simulator.native.team import parts
 from simulator.native.text import WORD
-from simulator.oracle.control import sentinel_bits
 from simulator.views import Window
 
 if TYPE_CHECKING:
@@ -75,7 +73,7 @@ class Computation(NamedTuple):
 
 
 class Packing:
-    """The records of one stream. `marks` are those of its core's engines, None without checks.
+    """The records of one stream. `marks` are those of its core's engines.
     `threads` may share jobs; whether there are any to share is in `shares`, and the work of those
     that are queued in `queued_work`. `tensors` are the `TENSOR`s of all streams by their buffer.
 
@@ -87,8 +85,8 @@ class Packing:
         self,
         preparation: Preparation,
         memory: Memory,
-        states: States | None,
-        marks: EngineMarks | None,
+        states: States,
+        marks: EngineMarks,
         computations: dict[Any, Computation | None],
         begins: dict[int, list[Any]],
         tensors: dict[int, int],
@@ -205,11 +203,10 @@ class Packing:
             "event": found.result if found and row.asynchronous and operands.recorded else -1,
         }
         members |= self._jobs(bound, placed)
-        if self._states is not None:
-            checks = self._checks(instruction, values, placed)
-            if checks is None:
-                return None
-            members |= checks
+        checks = self._checks(instruction, values, placed)
+        if checks is None:
+            return None
+        members |= checks
         self._memory.keep(bound)
         return Computation(members, placed)
 
@@ -386,7 +383,6 @@ class Packing:
         writes: list[int] = []
         overwrites = False
         if row.state:
-            assert self._marks is not None
             first = (*row.writes, *row.reads)[0]
             start = self._preparation.first_partition(instruction)
             used = self._marks.use(
@@ -525,20 +521,8 @@ class Packing:
         if operands.dynamic:
             return {}
         (view,) = operands.values
-        if self._states is not None:
-            words = self._begun[index] = self._memory.words(
-                BEGIN.words(fill=self._states.view(view))
-            )
-            return {"kind": KINDS.index("storage_begin"), "target": ctypes.addressof(words)}
-        ((position, window),) = operands.windows
-        values = (view, sentinel_bits(instruction.values[0].dtype))
-        found = sentinel_plan(view)
-        bound = None if found is None else found.bind(self._stream.state, values)
-        if bound is None:
-            return {}
-        self._memory.keep(bound)
-        placed = [Placed(position, self._operand(window), window)]
-        return {"kind": KINDS.index("compute"), "event": -1, **self._jobs(bound, placed)}
+        words = self._begun[index] = self._memory.words(BEGIN.words(fill=self._states.view(view)))
+        return {"kind": KINDS.index("storage_begin"), "target": ctypes.addressof(words)}
 
     def _learn_begin(self, index: int, region: Region) -> None:
         if index in self._begun:
