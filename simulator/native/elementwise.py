@@ -37,6 +37,9 @@ Array = np.ndarray[Any, Any]
 Step = tuple[str, str, tuple[int, ...]]
 """Table and name of an operator, and which values it takes: inputs first, then earlier results."""
 
+PAIRS = 2 * LANES
+"""Elements of bfloat16 in a vector of words."""
+
 _NATIVE = frozenset({"int32", "uint32"})
 
 
@@ -120,8 +123,31 @@ class Map:
                 f.store_apart(stored, places[0], steps[0])
             return result
 
+        def pairs(pointers: Sequence[Value], index: Value) -> None:
+            """Compute PAIRS elements of bfloat16: those of even index, and the others."""
+            remaining, free = iter(range(1, len(sizes))), iter(numbers)
+            even: list[Value] = []
+            odd: list[Value] = []
+            for dtype, access in self.inputs:
+                if access == "tile":
+                    place = f.element_at(pointers[next(remaining)], index, 2)
+                    halves = ports.decode_pairs(f, f.load(place, "i32", LANES))
+                else:
+                    stored = next(free) if access == "number" else None
+                    if stored is None:
+                        stored = f.load(pointers[next(remaining)], f"i{DTYPES[dtype].bits}")
+                    halves = (self._read(f, dtype, f.splat(stored, LANES)),) * 2
+                even.append(halves[0])
+                odd.append(halves[1])
+            results = self._steps(f, even), self._steps(f, odd)
+            ports.store_pairs(f, *results, f.element_at(pointers[0], index, 2), self._encode)
+
         def row(pointers: Sequence[Value]) -> None:
             start, count = f.integer(0), nest.counts[-1]
+            if self._in_pairs:
+                whole = f.binary("and", count, f.integer(-PAIRS))
+                f.loop(start, whole, PAIRS, lambda i: pairs(pointers, i))
+                start = whole
             if self.contiguous or not self._cheap:
                 whole = f.binary("and", count, f.integer(-LANES))
                 f.loop(start, whole, LANES, lambda i: elements(pointers, i, LANES))
@@ -136,6 +162,13 @@ class Map:
 
         nest.rows(row if self.sums is None else summed_row)
         return f.text()
+
+    @property
+    def _in_pairs(self) -> bool:
+        """Whether rows are all of bfloat16, so that two elements in a word need not be spread."""
+        tiles = {self.output, *(dtype for dtype, access in self.inputs if access == "tile")}
+        plain = self.domain == "float32" and self.predicate is None and bool(self.steps)
+        return plain and self.contiguous and tiles == {"bfloat16"} and ports.rounds_pairs()
 
     @property
     def _cheap(self) -> bool:

@@ -168,6 +168,41 @@ def store_rounded(
     f.when(found, lambda: f.store(encoded(f, dtype, value), place))
 
 
+def rounds_pairs() -> bool:
+    """Whether `store_pairs` serves the CPU for which code is being generated."""
+    level = GENERATING.get()
+    return level is not None and level.bf16_dot
+
+
+def decode_pairs(f: FunctionText, words: Value) -> tuple[Value, Value]:
+    """fp32 values of bfloat16 numbers in the lower halves of words, and in the upper ones."""
+    return _as_float(f, _up(f, words, 16)), _as_float(f, _masked(f, words, 0xFFFF0000))
+
+
+def store_pairs(
+    f: FunctionText,
+    lower: Value,
+    upper: Value,
+    place: Value,
+    encoded: Callable[[FunctionText, str, Value], Value],
+) -> None:
+    """As `store_rounded` of bfloat16, two vectors of 16 for the halves of words."""
+    halves = (lower, upper)
+    packed = f.call("llvm.x86.avx512bf16.cvtne2ps2bf16.512", "bfloat", 32, upper, lower)
+    order = [half * 16 + lane for lane in range(16) for half in range(2)]
+    patterns = f.reinterpret(packed, "i16", 32)
+    f.store(f.shuffle(patterns, patterns, order), place)
+    name, classes = "llvm.x86.avx512.fpclass.ps.512", f.constant("i32", _WITH_CARE)
+    special = [f.reinterpret(f.call(name, "i1", 16, half, classes), "i16", 0) for half in halves]
+    found = f.binary("or", *special)
+
+    def again() -> None:
+        low, high = (f.convert("zext", encoded(f, "bfloat16", half), "i32") for half in halves)
+        f.store(f.binary("or", low, _up(f, high, 16)), place)
+
+    f.when(f.compare("icmp ne", found, f.like(found, 0)), again)
+
+
 def _rounded(f: FunctionText, pattern: Value, dropped: int) -> Value:
     """The pattern with what rounds its lowest bits to nearest even added; they remain."""
     odd = _masked(f, _down(f, pattern, dropped), 1)

@@ -173,8 +173,10 @@ def test_every_dtype(row: str) -> None:
     rng = np.random.default_rng(len(row))
     for number, source in enumerate(CONVERTED):
         target = CONVERTED[(number + int(rng.integers(len(CONVERTED)))) % len(CONVERTED)]
-        for values in generate(rng, source, target):
-            same_after(row, engine, values)
+        # Operands that are all of bfloat16 have code of their own.
+        for result in dict.fromkeys((target, source if source == "bfloat16" else target)):
+            for values in generate(rng, source, result):
+                same_after(row, engine, values)
 
 
 def same_after(row: str, engine: Engine, values: Values) -> None:
