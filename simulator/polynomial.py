@@ -171,8 +171,8 @@ _SHUT_GELU_TANH, _OPEN_GELU_TANH = 12.5, 10.0
 _GELU_SIGMOID = (-1.7020000219345093, 2.1934509319976314e-08)
 _GELU_TANH_LINEAR = (-1.595768928527832, -1.930778950054446e-07)
 _GELU_TANH_CUBIC = (-0.07135481387376785, -2.3988324659995897e-09)
-"""-1.702, -2 * sqrt(2 / pi), and that times 0.044715, each in two parts. The second one's first part
-is a multiple of 2**-20, so that its differences from sums up to 16 are exact."""
+"""-1.702, -2 * sqrt(2 / pi), and that times 0.044715, each in two parts. The first part of the
+second one is a multiple of 2**-20, so that its differences from sums up to 16 are exact."""
 
 _MAGNITUDE, _SIGN = 2**31 - 1, -(2**31)
 
