@@ -226,9 +226,9 @@ def levels() -> None:
             words = held.load_words((P, P), dtype, maker)
             words[2], words[5] = a.ctypes.data, a.strides[0]
             functions.function(Load())(words)
-            maker((ctypes.c_int64 * 2)(held.image, held.copy))
             words = dst.ctypes.data, b.ctypes.data, held.image, P, P, 512
-            arguments = (ctypes.c_int64 * 8)(*words, dst.strides[0], b.strides[0])
+            words = *words, dst.strides[0], b.strides[0], 0, P, held.copy
+            arguments = (ctypes.c_int64 * 11)(*words)
             seconds = medians({"multiply": partial(multiply, arguments)})["multiply"]
             speeds.append(2 * P * P * 512 / seconds / 1e9)
         print(f"{level.name:32}{speeds[0]:9.1f}{speeds[1]:9.1f}", flush=True)

@@ -36,6 +36,7 @@ from simulator.native import ports
 from simulator.native.fused import emulated
 from simulator.native.gemm_image import (
     CACHE_LINE,
+    CHUNK,
     DEEPEST,
     GROUP,
     HEADER,
@@ -48,13 +49,16 @@ from simulator.native.gemm_image import (
     header_word,
     least_of,
     lines_of,
+    make_columns,
     panel_at,
     panels_bytes,
     refuse_others,
     smaller,
+    smallest_at,
 )
 from simulator.native.gemm_tiles import ROWS, Tiles
 from simulator.native.levels import Form
+from simulator.native.structure import StructureText
 from simulator.native.text import FunctionText, Value
 
 _AHEAD = 2
@@ -93,9 +97,11 @@ class Blocking:
 class Multiply:
     """dst [M, N] = (or +=) tile.T @ moving [K, N].
 
-    Words: dst, moving, image, K, M, N, the byte strides between rows of dst and of moving.
-    Elements of a row are adjacent in both. K is at most `DEEPEST`, M at most `WIDEST`. Where the
-    image is not of a [K, M] tile, all that happens is that its header says so.
+    Words: dst, moving, image, K, M, N, the byte strides between rows of dst and of moving, the
+    first column of the tile that takes part, how many the tile has, its copy. M columns take part,
+    whose results begin at dst; the image of them is made first, if it is not. The first one begins
+    a chunk. Elements of a row are adjacent in dst and moving. K is at most `DEEPEST`, M at most
+    `WIDEST`. Where another tile is held, all that happens is that its header says so.
     """
 
     moving: str
@@ -104,13 +110,13 @@ class Multiply:
     blocking: Blocking
 
     def text(self, name: str) -> str:
-        return _Multiplication(FunctionText(name), self).text()
+        return _Multiplication(StructureText(name), self).text()
 
 
 class _Multiplication:
     """The text of a `Multiply` while it is written."""
 
-    def __init__(self, f: FunctionText, kernel: Multiply) -> None:
+    def __init__(self, f: StructureText, kernel: Multiply) -> None:
         self.f = f
         self.kernel = kernel
         self.block = kernel.blocking
@@ -118,14 +124,11 @@ class _Multiplication:
         self.depth, self.rows, self.columns = (f.word(index) for index in range(3, 6))
         self.down, self.along = f.word(6), f.word(7)
         self.zero = f.integer(0)
-        self.panels = f.offset(self.image, f.integer(HEADER))
+        self.first, self.held, self.copy = f.word(8), f.word(9), f.word(10, "ptr")
         self.short = fits_short(kernel.moving)
         self.form = self.block.form_of(kernel.moving)
         self.strip = f.scratch("float", DEEPEST * self.block.vectors * self.block.width)
-        self.is_short = f.compare("icmp ne", header_word(f, self.image, Word.short), self.zero)
         if self.block.form is not Form.wide:
-            form = header_word(f, self.image, Word.form)
-            self.is_packed = f.compare("icmp ne", form, f.integer(Form.wide))
             self.widened = f.scratch("i8", panels_bytes(DEEPEST, WIDEST))
             self.is_widened = f.scratch("i64", 1)
             f.store(self.zero, self.is_widened)
@@ -135,14 +138,40 @@ class _Multiplication:
 
     def text(self) -> str:
         f = self.f
-        fits = refuse_others(f, self.image, {Word.depth: self.depth, Word.columns: self.rows})
+        fits = refuse_others(f, self.image, {Word.depth: self.depth, Word.columns: self.held})
         f.when(fits, self._strips)
         return f.text()
+
+    def _image(self) -> None:
+        """See to it that there is an image, and look at what its header says."""
+        f = self.f
+        make_columns(f, self.image, self.copy, self.first, self.rows)
+        self.is_short = f.compare("icmp ne", header_word(f, self.image, Word.short), self.zero)
+        if self.block.form is Form.wide:
+            return
+        form = header_word(f, self.image, Word.form)
+        self.is_packed = f.compare("icmp ne", form, f.integer(Form.wide))
+
+        def chunk(column: Value, least: Value) -> list[Value]:
+            place = smallest_at(f, self.image, f.binary("add", self.first, column))
+            return [f.intrinsic("umin", least, f.load(place, "i64"))]
+
+        start = [f.integer(0xFFFF)]
+        (self.smallest,) = f.loop(self.zero, self.rows, CHUNK, chunk, start)
+
+    def _panels(self, form: Form) -> Value:
+        """The panels or lines of an image of a form, from the first column that takes part on."""
+        f = self.f
+        panels = f.offset(self.image, f.integer(HEADER))
+        if form is Form.tiles:
+            return f.element_at(panels, self.first, PITCH)
+        return panel_at(f, panels, lines_of(f, self.depth, form), self.first)
 
     def _strips(self) -> None:
         """All results, a strip of columns at a time; strips as wide as a block first by pairs."""
         f, block = self.f, self.block
         size = block.vectors * block.width
+        self._image()
         if self.form is Form.wide:
             first = self.zero
             for vectors in range(block.vectors, 1, -1):
@@ -193,7 +222,7 @@ class _Multiplication:
             if self.form is Form.tiles:
                 self._by_tiles(first, vectors)
             else:
-                self._rows(first, vectors, self.panels, self.form, True)
+                self._rows(first, vectors, self._panels(self.form), self.form, True)
             f.store(f.integer(1), self.is_done)
 
         f.when(f.binary("and", self.is_packed, usable), multiply)
@@ -203,6 +232,7 @@ class _Multiplication:
         f = self.f
         lines = lines_of(f, self.depth, Form.tiles)
         mask = self._mask(first, vectors)
+        panels = self._panels(Form.tiles)
 
         def announce(index: Value) -> None:
             self._announce(index, first, self._places(index, first, 1))
@@ -211,7 +241,7 @@ class _Multiplication:
             end = f.intrinsic("smin", f.binary("add", row, f.integer(ROWS)), self.rows)
             if vectors > 1:
                 f.loop(row, end, 1, announce)
-            columns = f.element_at(self.panels, row, PITCH)
+            columns = f.element_at(panels, row, PITCH)
             self.tiles.multiply(columns, self.strip, lines, vectors)
 
             def finish(count: int, index: Value) -> None:
@@ -230,7 +260,7 @@ class _Multiplication:
         """The results of a strip, of any dtypes."""
         f = self.f
         self._pack(first, vectors, Form.wide)
-        panels = self.panels
+        panels = self._panels(Form.wide)
         if self.block.form is not Form.wide:
             done = f.compare("icmp ne", f.load(self.is_widened, "i64"), self.zero)
             f.when(f.compare("icmp ult", done, self.is_packed), self._widen)
@@ -247,7 +277,7 @@ class _Multiplication:
         """Whether sums of the products of loaded and packed pairs stay normal, or zero."""
         f = self.f
         exponents = []
-        for less_one in (header_word(f, self.image, Word.smallest), smallest):
+        for less_one in (self.smallest, smallest):
             magnitude = f.binary("add", less_one, f.integer(1))
             exponents.append(f.binary("lshr", magnitude, f.integer(7)))
         total = f.binary("add", *exponents)
@@ -289,10 +319,10 @@ class _Multiplication:
 
     def _widen_panels(self) -> None:
         f = self.f
-        steps = lines_of(f, self.depth, Form.pairs)
+        steps, panels = lines_of(f, self.depth, Form.pairs), self._panels(Form.pairs)
 
         def group(column: Value) -> None:
-            origin = panel_at(f, self.panels, steps, column)
+            origin = panel_at(f, panels, steps, column)
             target = panel_at(f, self.widened, self.depth, column)
 
             def line(k: Value) -> None:
@@ -307,9 +337,10 @@ class _Multiplication:
 
     def _widen_lines(self) -> None:
         f = self.f
+        panels = self._panels(Form.tiles)
 
         def column(index: Value) -> None:
-            origin = f.element_at(self.panels, index, PITCH)
+            origin = f.element_at(panels, index, PITCH)
             target = panel_at(f, self.widened, self.depth, index)
 
             def line(k: Value) -> None:

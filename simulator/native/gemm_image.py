@@ -29,23 +29,23 @@ HEADER = 128
 class Word(IntEnum):
     """Words of an image's header.
 
-    `form`: what it consists of, a `Form`; `smallest`: the smallest of `magnitudes_less_one` of its
-    pairs. `depth`, `columns`, `dtype`: of the tile, with the dtype's code; a depth of 0 says that
-    there is none. `loads`: how often a tile was loaded. `refused`: an instruction found another
-    tile than it takes. `maker`: the address of what makes the panels, 0 if they are made. `short`:
-    whether products with it are sums of short chains, if the moving tile's dtype allows it too
-    (`simulator.matmul`).
+    `form`: what it consists of, a `Form`. `depth`, `columns`, `dtype`: of the tile, with the
+    dtype's code; a depth of 0 says that there is none. `loads`: how often a tile was loaded.
+    `refused`: an instruction found another tile than it takes. `maker`: the address of what makes
+    the panels, 0 if they are made. `short`: whether products with it are sums of short chains, if
+    the moving tile's dtype allows it too (`simulator.matmul`). `smallest`: the first of a word for
+    each chunk of columns, the smallest of `magnitudes_less_one` of its pairs.
     """
 
     form = 0
-    smallest = 1
-    depth = 2
-    columns = 3
-    dtype = 4
-    loads = 5
-    refused = 6
-    maker = 7
-    short = 8
+    depth = 1
+    columns = 2
+    dtype = 3
+    loads = 4
+    refused = 5
+    maker = 6
+    short = 7
+    smallest = 8
 
 
 GROUP = 8
@@ -121,6 +121,16 @@ def least_of(f: FunctionText, numbers: Value) -> Value:
 
 def header_word(f: FunctionText, image: Value, word: Word) -> Value:
     return f.load(f.element_at(image, f.integer(word), WORD), "i64")
+
+
+def set_header_word(f: FunctionText, image: Value, word: Word, value: Value) -> None:
+    f.store(value, f.element_at(image, f.integer(word), WORD))
+
+
+def smallest_at(f: FunctionText, image: Value, column: Value) -> Value:
+    """Where the `smallest` of the chunk of a column is."""
+    number = f.binary("lshr", column, f.integer(CHUNK.bit_length() - 1))
+    return f.element_at(f.element_at(image, f.integer(Word.smallest), WORD), number, WORD)
 
 
 def lines_of(f: FunctionText, depth: Value, form: Form) -> Value:
@@ -246,19 +256,21 @@ class Packing:
 class Load:
     """Hold a tile [K, M]: a copy of it without gaps, of which the image is made when it is needed.
 
-    Words: image, copy, tile, K, M, the byte stride between rows of the tile, the bytes of a row,
-    the dtype's code, the address of the `Image` for the dtype. Elements of a row are adjacent.
+    Words: image, copy, tile, K, M, the byte stride between rows of the tile, how many bytes of each
+    row to copy, the dtype's code, the address of the `Image` for the dtype, at which byte of the
+    rows the pointers are, the bytes of a row. Elements of a row are adjacent.
     """
 
     def text(self, name: str) -> str:
         f = FunctionText(name)
         image, copy, tile = (f.word(index, "ptr") for index in range(3))
         depth, columns, along, row_bytes, code, maker = (f.word(index) for index in range(3, 9))
+        first, pitch = f.word(9), f.word(10)
         whole = f.binary("and", row_bytes, f.integer(-CACHE_LINE))
 
         def row(k: Value) -> None:
             source = f.offset(tile, f.binary("mul", k, along))
-            target = f.offset(copy, f.binary("mul", k, row_bytes))
+            target = f.offset(copy, f.binary("mul", k, pitch))
             later = f.offset(source, f.binary("mul", along, f.integer(_ROWS_AHEAD)))
 
             def line(at: Value) -> None:
@@ -273,23 +285,26 @@ class Load:
             f.loop(f.integer(0), whole, CACHE_LINE, line)
             f.when(f.compare("icmp ne", whole, row_bytes), rest)
 
+        def header() -> None:
+            for word, value in (
+                (Word.depth, depth),
+                (Word.columns, columns),
+                (Word.dtype, code),
+                (Word.loads, f.binary("add", header_word(f, image, Word.loads), f.integer(1))),
+                (Word.maker, maker),
+            ):
+                set_header_word(f, image, word, value)
+
         f.loop(f.integer(0), depth, 1, row)
-        for word, value in (
-            (Word.depth, depth),
-            (Word.columns, columns),
-            (Word.dtype, code),
-            (Word.loads, f.binary("add", header_word(f, image, Word.loads), f.integer(1))),
-            (Word.maker, maker),
-        ):
-            f.store(value, f.element_at(image, f.integer(word), WORD))
+        f.when(f.compare("icmp eq", first, f.integer(0)), header)
         return f.text()
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """Make the image of the tile that is held.
+    """Make the image of some columns of the tile that is held.
 
-    Words: image, copy.
+    Words: image, copy, the first column, which begins a chunk, and how many.
     """
 
     dtype: str
@@ -316,22 +331,25 @@ class _Making:
         self.packing = Packing(f, kernel.dtype, self.form, CHUNK)
 
     def text(self) -> str:
-        f, zero = self.f, self.f.integer(0)
-        chunk = self._turned if self.form is Form.tiles else self._panels
-        whole = f.binary("and", self.columns, f.integer(-CHUNK))
-        inside = first_lanes(f, f.binary("sub", self.columns, whole), CHUNK)
-        wide = self.form is Form.wide
-        least = [] if wide else [f.constant("i16", 0xFFFF, 2 * CHUNK)]
-        least = f.loop(zero, whole, CHUNK, partial(chunk, None), least)
-        least = f.loop(whole, self.columns, CHUNK, partial(chunk, inside), least)
-        for word, value in (
-            (Word.form, f.integer(self.form)),
-            (Word.short, f.integer(int(fits_short(self.dtype)))),
-            (Word.smallest, zero if wide else least_of(f, *least)),
-            (Word.maker, zero),
-        ):
-            f.store(value, f.element_at(self.image, f.integer(word), WORD))
+        f = self.f
+        first, count = f.word(2), f.word(3)
+        end = f.binary("add", first, count)
+        whole = f.binary("and", end, f.integer(-CHUNK))
+        inside = first_lanes(f, f.binary("sub", end, whole), CHUNK)
+        f.loop(first, whole, CHUNK, partial(self._chunk, None))
+        f.loop(whole, end, CHUNK, partial(self._chunk, inside))
+        set_header_word(f, self.image, Word.form, f.integer(self.form))
+        short = f.integer(int(fits_short(self.dtype)))
+        set_header_word(f, self.image, Word.short, short)
         return f.text()
+
+    def _chunk(self, mask: Value | None, column: Value) -> None:
+        f = self.f
+        make = self._turned if self.form is Form.tiles else self._panels
+        none = [] if self.form is Form.wide else [f.constant("i16", 0xFFFF, 2 * CHUNK)]
+        least = make(mask, column, *none)
+        if least:
+            f.store(least_of(f, *least), smallest_at(f, self.image, column))
 
     def _panels(self, mask: Value | None, column: Value, *least: Value) -> list[Value]:
         f = self.f
@@ -397,25 +415,38 @@ def transposed(f: FunctionText, rows: Sequence[Value]) -> list[Value]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Prepare:
-    """See to it that there is an image of the tile that is held, if any.
+def make_columns(f: StructureText, image: Value, copy: Value, first: Value, count: Value) -> None:
+    """Make the image of some columns of the tile that is held, unless all of it is made."""
+    maker = header_word(f, image, Word.maker)
+    words = f.scratch("i64", 4)
 
-    Words: image, copy.
+    def make() -> None:
+        for number, value in enumerate((image, copy, first, count)):
+            f.store(value, f.element_at(words, f.integer(number), WORD))
+        f.call_address(f.load(f.element_at(image, f.integer(Word.maker), WORD), "ptr"), words)
+
+    f.when(f.compare("icmp ne", maker, f.integer(0)), make)
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """The image of the [K, M] tile that is held is made, if one of this shape is held.
+
+    Words: image, copy, K, M. `make`: it is made now, unless it is already.
     """
+
+    make: bool
 
     def text(self, name: str) -> str:
         f = StructureText(name)
-        image = f.word(0, "ptr")
-        maker = header_word(f, image, Word.maker)
-        held = f.compare("icmp ne", header_word(f, image, Word.depth), f.integer(0))
-        missing = f.compare("icmp ne", maker, f.integer(0))
+        image, copy, depth, columns = f.word(0, "ptr"), f.word(1, "ptr"), f.word(2), f.word(3)
 
-        def make() -> None:
-            place = f.load(f.element_at(image, f.integer(Word.maker), WORD), "ptr")
-            f.call_address(place, f.words)
+        def settle() -> None:
+            if self.make:
+                make_columns(f, image, copy, f.integer(0), columns)
+            set_header_word(f, image, Word.maker, f.integer(0))
 
-        f.when(f.binary("and", held, missing), make)
+        f.when(holds(f, image, {Word.depth: depth, Word.columns: columns}), settle)
         return f.text()
 
 
@@ -436,11 +467,17 @@ class Expect:
         return f.text()
 
 
-def refuse_others(f: FunctionText, image: Value, expected: Mapping[Word, Value]) -> Value:
-    """Whether the header holds these words; else it says that the tile was refused."""
+def holds(f: FunctionText, image: Value, expected: Mapping[Word, Value]) -> Value:
+    """Whether the header holds these words."""
     fits = f.constant("i1", 1)
     for word, value in expected.items():
         fits = f.binary("and", fits, f.compare("icmp eq", header_word(f, image, word), value))
+    return fits
+
+
+def refuse_others(f: FunctionText, image: Value, expected: Mapping[Word, Value]) -> Value:
+    """Whether the header holds these words; else it says that the tile was refused."""
+    fits = holds(f, image, expected)
     refused = f.convert("zext", f.binary("xor", fits, f.like(fits, 1)), "i64")
     place = f.element_at(image, f.integer(Word.refused), WORD)
     f.store(f.binary("or", refused, f.load(place, "i64")), place)

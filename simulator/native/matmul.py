@@ -22,13 +22,15 @@ from simulator.native.copy import convert_plan
 from simulator.native.elementwise import converting, map_plan, tile
 from simulator.native.gemm import Blocking, Multiply
 from simulator.native.gemm_image import (
+    CACHE_LINE,
+    CHUNK,
     DEEPEST,
     HEADER,
     WIDEST,
     Expect,
     Image,
     Load,
-    Prepare,
+    Settle,
     Word,
     image_bytes,
 )
@@ -50,7 +52,19 @@ _ELEMENT = 4
 """Bytes of the largest elements that are multiplied."""
 
 _LEAST_COLUMNS = 32
-"""Columns of a product that stay together when it is divided."""
+"""Columns of a product that stay together when it is divided along them."""
+
+_ROWS_TOGETHER = 2 * CHUNK
+"""Rows of a product that stay together when it is divided along them."""
+
+_LEAST_ROWS = 2 * _ROWS_TOGETHER
+"""Rows of a product from which on it is divided along them."""
+
+_LOAD_DIVISION = Division(6, ((1, 1), (2, 1), (9, 1)), CACHE_LINE)
+"""A load is divided along the columns of the tile, as what multiplies by it is."""
+
+_PASSES = 2
+"""How often a load goes through the elements: it reads and writes them."""
 
 _SUMS_AS_AN_ELEMENT = 8
 """Multiply-adds that take about the time of one element of an element-wise instruction."""
@@ -163,7 +177,7 @@ class HeldTile(StationaryTile):
         depth, columns = shape
         row = columns * DTYPES[dtype].size
         tile = self.copy, depth, columns, row, row, DTYPES[dtype].code
-        return words_type(9)(self.image, self.copy, *tile, Job(maker, ()).address)
+        return words_type(11)(self.image, self.copy, *tile, Job(maker, ()).address, 0, row)
 
     def copy_as(self, shape: tuple[int, int], dtype: np.dtype[Any]) -> Array:
         """The memory of the copy as a tile."""
@@ -234,7 +248,9 @@ class LoadPlan:
         keep = held, self._maker
         if self._before is None:
             words[2], words[5] = address(source), source.strides[0]
-            return Bound([Job(self._function, words, ((2, 0),))], keep)
+            work = _PASSES * self._shape[0] * self._shape[1]
+            job = Job(self._function, words, ((2, 0),), (), (_LOAD_DIVISION,), work)
+            return Bound([job], keep)
         before = _inner(self._before, state, copy, source, 1, 0)
         return Bound([before, Job(self._function, words)], keep)
 
@@ -289,19 +305,19 @@ class MultiplyPlan:
     are not come from scratch (`after`).
     """
 
-    __slots__ = ("_after", "_before", "_function", "_prepare", "_row", "_shape", "result")
+    __slots__ = ("_after", "_before", "_function", "_row", "_settle", "_shape", "result")
 
     def __init__(
         self,
         row: type[MachineInstruction],
-        prepare: Function,
+        settle: Function,
         function: Function,
         shape: tuple[int, int],
         before: Plan | None,
         after: Plan | None,
     ) -> None:
         self._row = row
-        self._prepare = prepare
+        self._settle = settle
         self._function = function
         self._shape = shape
         self._before = before
@@ -317,7 +333,8 @@ class MultiplyPlan:
         depth, rows = self._shape
         columns = moving.size // depth
         target, streamed = dst, moving
-        first = [Job(self._prepare, words_type(2)(held.image, held.copy))]
+        settle = Job(self._settle, words_type(4)(held.image, held.copy, depth, rows))
+        first: list[Job] = []
         last: list[Job] = []
         slots: list[tuple[int, int]] = []
         if self._after is None:
@@ -330,13 +347,18 @@ class MultiplyPlan:
         else:
             streamed = held.scratch("moving", (depth, columns), moving.dtype)
             first.append(_inner(self._before, state, streamed, moving, 1, 1))
-        words = words_type(8)(
+        words = words_type(11)(
             *(address(target), address(streamed), held.image, depth, rows, columns),
-            *(target.strides[0], streamed.strides[0]),
+            *(target.strides[0], streamed.strides[0], 0, rows, held.copy),
         )
-        # Each thread packs the strips of its own columns.
-        sizes = target.dtype.itemsize, streamed.dtype.itemsize
-        along = Division(5, tuple(enumerate(sizes)), _LEAST_COLUMNS)
+        # Each thread makes the image of its own rows, or else packs the strips of its own columns.
+        if rows < _LEAST_ROWS:
+            first.append(settle)
+            sizes = target.dtype.itemsize, streamed.dtype.itemsize
+            along = Division(5, tuple(enumerate(sizes)), _LEAST_COLUMNS)
+        else:
+            last.insert(0, settle)
+            along = Division(4, ((0, target.strides[0]), (8, 1)), _ROWS_TOGETHER)
         job = Job(
             self._function,
             words,
@@ -371,7 +393,9 @@ def _multiply_plan(
             return None
     output = dtype_name(dst) if stores else "float32"
     function = _function(Multiply(dtype_name(moving), output, accumulate and stores, block))
-    return MultiplyPlan(row, _function(Prepare()), function, (depth, rows), before, after)
+    return MultiplyPlan(
+        row, _function(Settle(rows < _LEAST_ROWS)), function, (depth, rows), before, after
+    )
 
 
 def _rows_like(view: Array, rows: int, dtype: Any) -> Array:

@@ -28,12 +28,12 @@ def loads(functions: Library) -> None:
         source = np.arange(6).reshape(2, 3).astype(kernel.dtype)
         image = np.zeros(image_bytes(2, 3), np.uint8)
         header = image[:HEADER].view(np.int64)
-        header[Word.depth], header[Word.columns], header[Word.maker] = 2, 3, 1
-        words = image.ctypes.data, source.ctypes.data
-        functions.function(kernel)((ctypes.c_int64 * 2)(*words))
+        header[Word.depth], header[Word.columns], header[Word.form] = 2, 3, -1
+        words = image.ctypes.data, source.ctypes.data, 0, 3
+        functions.function(kernel)((ctypes.c_int64 * 4)(*words))
         panel = image[HEADER : HEADER + 2 * LINE].view(np.float32).reshape(2, -1)
         np.testing.assert_array_equal(panel[:, :3], source)
-        assert header[Word.maker] == 0
+        assert header[Word.form] == Form.wide
 
 
 def assert_reported_once(cache: Cache, match: str) -> None:

@@ -256,26 +256,35 @@ def test_code_is_a_function_of_the_description() -> None:
     assert len({Image("bfloat16", form).text("a") for form in Form}) == len(Form)
 
 
+@pytest.mark.parametrize("dtype", ("bfloat16", "float32"))
+@pytest.mark.parametrize("rows", (24, 128, 117))
 @pytest.mark.parametrize("columns", (512, 95, 70))
-def test_parts_of_a_product(columns: int) -> None:
-    """Any division along the columns gives the bits of the whole."""
+def test_parts_of_a_product(columns: int, rows: int, dtype: str) -> None:
+    """Any division of the load and of the product gives the bits of the whole."""
     rng = np.random.default_rng(14)
-    state = loaded(tile(rng, "bfloat16", 64, 24))
-    moving = tile(rng, "bfloat16", 64, columns)
+    stationary, moving = tile(rng, dtype, 64, rows), tile(rng, dtype, 64, columns)
+    bits(stationary)[3, -1] = 3  # A denormal, so that one part cannot multiply pairs.
     results = []
     for threads in (1, 2, 3):
-        dst = empty("float32", 24, columns)
-        values = (dst, moving, False, 0, 0)
-        bound = fixed(MultiplyMoving, Engine.tensor, state, values, native=True)
-        prepare, job = bound.jobs  # type: ignore[attr-defined]
-        prepare.function(prepare.words)
-        divided = parts(job._replace(work=1 << 30), threads)
-        assert len(divided) in (1, threads)
-        for words in divided:
-            job.function(words)
+        state = State(Engine.tensor)
+        dst = empty("float32", rows, columns)
+        most = 1
+        for row, values in (
+            (LoadStationary, (stationary, 0, 0)),
+            (MultiplyMoving, (dst, moving, False, 0, 0)),
+        ):
+            bound = fixed(row, Engine.tensor, state, values, native=True)
+            for job in bound.jobs:  # type: ignore[attr-defined]
+                divided = parts(job._replace(work=1 << 30), threads)
+                assert len(divided) in (1, threads)
+                most = max(most, len(divided))
+                for words in reversed(divided):
+                    job.function(words)
+        assert most == threads or (rows == 24 and columns < 96)
+        held = state.stationary.get((0, 0))
+        np.testing.assert_array_equal(bits(held.tile), bits(stationary))
         results.append(dst.tobytes())
     assert len(set(results)) == 1
-    assert len(divided) > 1 or columns < 96
 
 
 def test_transposing_by_a_moving_tile() -> None:

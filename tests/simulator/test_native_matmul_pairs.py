@@ -15,11 +15,11 @@ from tiles import tile
 from isa.dtypes import DTYPES
 from simulator.matmul import fits_short
 from simulator.native.gemm import Blocking, Multiply
-from simulator.native.gemm_image import HEADER, Image, Load, Prepare, image_bytes
+from simulator.native.gemm_image import HEADER, Image, Load, image_bytes
 from simulator.native.levels import Form
 from simulator.native.library import Library, library
 from simulator.native.matmul import block_for, blocking
-from simulator.native.plan import Job
+from simulator.native.plan import address_of
 from simulator.oracle import quiet
 from simulator.views import bits, dtype_name, view_dtype
 
@@ -90,15 +90,16 @@ def product(functions: Library, block: Blocking, stationary: Array, moving: Arra
     left, right = dtype_name(stationary), dtype_name(moving)
     maker = functions.function(Image(left, block.form_of(left)))
     held = image, copy.ctypes.data
-    words = (stationary.ctypes.data, depth, rows, stationary.strides[0], rows * copy.itemsize)
+    row = rows * copy.itemsize
+    words = (stationary.ctypes.data, depth, rows, stationary.strides[0], row, DTYPES[left].code)
     load = functions.function(Load())
-    load((ctypes.c_int64 * 9)(*held, *words, DTYPES[left].code, Job(maker, ()).address))
+    load((ctypes.c_int64 * 11)(*held, *words, address_of(maker), 0, row))
     assert copy.tobytes() == np.ascontiguousarray(stationary).tobytes()
-    functions.function(Prepare())((ctypes.c_int64 * 2)(*held))
     result = np.full((rows, moving.shape[1]), 7, np.float32)
     words = (result.ctypes.data, moving.ctypes.data, image, depth, rows, moving.shape[1])
     multiply = functions.function(Multiply(right, "float32", False, block))
-    multiply((ctypes.c_int64 * 8)(*words, result.strides[0], moving.strides[0]))
+    strides = result.strides[0], moving.strides[0]
+    multiply((ctypes.c_int64 * 11)(*words, *strides, 0, rows, copy.ctypes.data))
     return result
 
 
