@@ -374,10 +374,11 @@ class Level:
     def _wait(self, number: int, engine: int, needs: Needs, knowledge: list[int]) -> None:
         """Wait for what the engine does not know yet, and learn what that implies."""
         wanted: list[tuple[int, int]] = []
+        finished = self.finished
         for stream, needed in needs.items():
             position = needed
             # What it knows of a loop that may not have run says nothing about what came before.
-            while engine in self.finished.get((stream, position), ()):
+            while finished and engine in finished.get((stream, position), ()):
                 position -= 1
             if stream == engine or knowledge[stream] >= position:
                 continue
@@ -451,17 +452,10 @@ class Level:
     def _apply(self) -> None:
         """Turn the settled waits into semaphore waits and updates."""
         carried: dict[tuple[int, int], int] = {}
-        last = self.iteration
-        at: dict[tuple[int, int], int] = {}
-        for stream in range(self.context.streams):
-            for event in reversed(self.events[stream]):
-                if event.iteration != last:
-                    break
-                at[stream, event.relative] = event.item
         for number, engine, stream, relative, distance in self.edges:
             semaphore = self.context.channels.semaphore(self.depth, stream, engine)
             consumer = self.items[number]
-            producer = self.items[at[stream, relative]]
+            producer = self.items[self.events[stream][self.base[stream] + relative - 1].item]
             if isinstance(consumer, Step):
                 consumer.waits.append((semaphore, 1))
             else:
