@@ -166,9 +166,12 @@ class _Stretch:
                 self.users.setdefault(tensor, []).append(number)
 
     def run(self) -> None:
-        for number in range(len(self.operations)):
+        # What is postponed comes before the first operation that needs it; if none does, last.
+        for number in (*range(len(self.operations)), *range(len(self.operations))):
             if not self.done[number]:
                 self._emit_with_needs(number)
+        if not all(self.done):
+            raise _NoRoom
         self.level.result += [self.operations[number] for number in self.order]
 
     def _emit_with_needs(self, number: int) -> None:
@@ -216,7 +219,7 @@ class _Stretch:
             complete = len(self.users.get(tensor, ())) == level.uses[tensor] + len(fills)
             if tensor.memory not in short or not fills or not complete:
                 continue
-            alone = all(self._of(fill) == [tensor] for fill in fills)
+            alone = all(self._only_fills(fill, tensor) for fill in fills)
             followed = any(
                 fill in before[later]
                 for fill in fills
@@ -230,6 +233,16 @@ class _Stretch:
                     self.order.remove(fill)
                 return True
         return False
+
+    def _only_fills(self, number: int, tensor: Tensor) -> bool:
+        """Whether an operation writes to this tensor, and to nothing else."""
+        op = self.operations[number]
+        written = [
+            op.values[i].storage
+            for i, _, operand in op.row.operands
+            if operand.role.writes and isinstance(op.values[i], Access)
+        ]
+        return self._of(number) == [tensor] and written == [tensor]
 
     def _closure(self, users: list[int], number: int) -> list[int]:
         """The users with all that must come before them, in the author's order; [] where operation

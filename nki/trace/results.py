@@ -113,7 +113,7 @@ def results_of(returned: Any, function: Any) -> list[NkiTensor]:
     try:
         return [_result(item) for item in items]
     except NeuronError as error:
-        error.location = resolve(return_location(function))
+        error.location = error.location or resolve(return_location(function))
         raise
 
 

@@ -152,3 +152,38 @@ def test_what_only_fills_a_tensor_waits_until_it_is_needed():
     chosen = x[index[0], :, :512]
     expected = 16 * np.maximum(chosen.sum(axis=0), chosen.max(axis=0))
     np.testing.assert_allclose(filled_too_early(x, index), expected, rtol=1e-4, atol=1e-4)
+
+
+def stored_twice(a):
+    """Eight tiles, of which SBUF has room for seven, are each stored to one place two times."""
+    tiles = []
+    for i in range(8):
+        tile = nl.ndarray((128, 8192), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.memset(dst=tile, value=i + 1.0)
+        tiles.append(tile)
+    for tile in (*tiles, *tiles):
+        nisa.dma_copy(dst=a, src=tile)
+
+
+def test_stores_are_not_postponed_and_none_is_lost():
+    """Stores to one place keep their order, and so all tiles are live at once."""
+    with pytest.raises(NeuronError) as caught:
+        nki.compile(nki.jit(stored_twice), np.zeros((128, 8192), np.float32), target="trn2")
+    assert caught.value.code == "sbuf-overflow"
+
+
+def test_what_is_postponed_is_done_once():
+    def kernel(a):
+        out = nl.ndarray((9, 128, 8192), dtype=nl.float32, buffer=nl.shared_hbm)
+        tiles = []
+        for i in range(9):
+            tile = nl.ndarray((128, 8192), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.memset(dst=tile, value=i + 1.0)
+            tiles.append(tile)
+        for i in (3, 1, 4, 0, 8, 5, 2, 6, 7):
+            nisa.dma_copy(dst=out[i], src=tiles[i])
+        return out
+
+    result = nki.jit(kernel, platform_target="trn2")(np.zeros((1, 1), np.float32))
+    np.testing.assert_array_equal(result[:, 0, 0], np.arange(1, 10))
+    np.testing.assert_array_equal(result[:, -1, -1], np.arange(1, 10))
