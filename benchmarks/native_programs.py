@@ -29,27 +29,27 @@ FP8 = np.dtype(ml_dtypes.float8_e4m3)
 
 @nki.jit
 def matmul(lhsT, rhs):
-    """lhsT.T @ rhs with every tile loaded once."""
+    """lhsT.T @ rhs with everything loaded once: the right side stays, the left side passes by."""
     K, M = lhsT.shape
     _, N = rhs.shape
     out = nl.ndarray((M, N), dtype=lhsT.dtype, buffer=nl.shared_hbm)
     width = min(BANK, N)
-    left, right = [], []
+    right = []
     for k in range(K // P):
-        tile = nl.ndarray((P, M), dtype=lhsT.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(dst=tile, src=lhsT[nl.ds(k * P, P), :])
-        left.append(tile)
         tile = nl.ndarray((P, N), dtype=rhs.dtype, buffer=nl.sbuf)
         nisa.dma_copy(dst=tile, src=rhs[nl.ds(k * P, P), :])
         right.append(tile)
     for m in range(M // P):
+        left = []
+        for k in range(K // P):
+            tile = nl.ndarray((P, P), dtype=lhsT.dtype, buffer=nl.sbuf)
+            nisa.dma_copy(dst=tile, src=lhsT[nl.ds(k * P, P), nl.ds(m * P, P)])
+            left.append(tile)
         for n in range(N // width):
             total = nl.ndarray((P, width), dtype=nl.float32, buffer=nl.psum)
             for k in range(K // P):
                 nisa.nc_matmul(
-                    dst=total,
-                    stationary=left[k][:, nl.ds(m * P, P)],
-                    moving=right[k][:, nl.ds(n * width, width)],
+                    dst=total, stationary=left[k], moving=right[k][:, nl.ds(n * width, width)]
                 )
             tile = nl.ndarray((P, width), dtype=out.dtype, buffer=nl.sbuf)
             nisa.tensor_copy(dst=tile, src=total)
@@ -174,13 +174,13 @@ def eager_matmul(lhsT: Array, rhs: Array) -> Array:
     N = rhs.shape[1]
     out = fresh((M, N), lhsT.dtype)
     width = min(BANK, N)
-    left = [copied(lhsT[k : k + P]) for k in range(0, K, P)]
     right = [copied(rhs[k : k + P]) for k in range(0, K, P)]
     for m in range(0, M, P):
+        left = [copied(lhsT[k : k + P, m : m + P]) for k in range(0, K, P)]
         for n in range(0, N, width):
             total = fresh((P, width), F32)
             for k, (a, b) in enumerate(zip(left, right)):
-                product = wide(a[:, m : m + P]).T @ wide(b[:, n : n + width])
+                product = wide(a).T @ wide(b[:, n : n + width])
                 if k:
                     total += product
                 else:
