@@ -1,11 +1,12 @@
 """Every documented name runs against NumPy: once by default, for all dtypes and targets on demand.
 
-The cases are in the modules `surface_*`. With `--all-surface` every dtype runs on every target, and
-what no document promises must be refused or right as well.
+The cases are in the modules `surface_*`. With `--all-surface` every dtype runs on every target;
+what no document promises may be refused, and on a target that lacks the name it must be.
 """
 
 import json
 import zlib
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -92,10 +93,12 @@ def test_every_dtype_and_target(name, request):
                 case.run(dtype, target)
                 continue
             try:
-                case.run(dtype, target)
-            except NeuronError:
+                built = case.build(dtype)
+            except TypeError:  # NumPy cannot compute with packed dtypes
                 continue
-            assert target in case.targets, f"{name} of {dtype} runs on {target}"
+            with suppress(NeuronError):
+                case.results(built, dtype, target)
+                assert target in case.targets, f"{name} of {dtype} runs on {target}"
 
 
 def test_every_dtype_of_operands_that_take_few(request):
