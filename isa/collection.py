@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def collection_paused() -> Iterator[None]:
-    """No cyclic garbage collection inside. Tracing, compiling, checking, writing and reading
-    programs make many small objects without cycles; collections that look through them again and
-    again would take as long as the work itself.
+    """No cyclic garbage collection inside. Tracing, compiling, checking, writing, reading, loading
+    and running programs make many small objects without cycles; collections that look through them
+    again and again would take as long as the work itself.
 
     >>> with collection_paused():
     ...     gc.isenabled()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from isa.collection import collection_paused
 from isa.dtypes import DTYPES
 from isa.enums import SEQUENCERS, Engine
 from isa.errors import NeuronError
@@ -133,9 +134,10 @@ class LoadedProgram:
         self.barriers = Barriers()
         self.replicated = Replicated(program) if check else None
         self._windows: list[WindowCache] = [{} for _ in program.cores]
-        loaded = [self._load_core(number) for number in range(len(program.cores))]
-        self.cores = [[preparation.stream for preparation in core] for core in loaded]
-        self._compiled = self._pack(loaded)
+        with collection_paused():
+            loaded = [self._load_core(number) for number in range(len(program.cores))]
+            self.cores = [[preparation.stream for preparation in core] for core in loaded]
+            self._compiled = self._pack(loaded)
         preparations = [preparation for core in loaded for preparation in core]
         self.tensors.prepare(preparations, self._windows, self._compiled)
         if self._compiled is not None and self.shadow is not None:
@@ -228,7 +230,7 @@ class LoadedProgram:
 
     def execute(self) -> None:
         """The middle part of `run`: all instructions."""
-        with quiet():
+        with collection_paused(), quiet():
             self._run_streams()
 
     def _run_streams(self) -> None:
