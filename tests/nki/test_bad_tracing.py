@@ -325,10 +325,11 @@ def test_an_operation_outside_a_kernel():
 
 
 def test_symbols_and_specifications_that_mean_nothing():
-    with refused("value-not-allowed", "'1M'"):
-        nki.symbol("1M")
-    with refused("value-not-allowed", "M", 300, 200):
-        nki.symbol("M", min=300, max=200)
+    name = "test_symbols_and_specifications_that_mean_nothing"
+    with refused("value-not-allowed", "'1M'", kernel=name):
+        nki.symbol("1M")  # here
+    with refused("value-not-allowed", "M", 300, 200, kernel=name):
+        nki.symbol("M", min=300, max=200)  # here
     with refused("value-not-allowed", "-1"):
         nki.TensorSpec((-1, 4), nl.float32)
     with refused("dtype-not-allowed", "float31"):
