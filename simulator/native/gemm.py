@@ -76,7 +76,8 @@ _LEAST_SUM = 2 * 127 - 112
 
 @dataclass(frozen=True, slots=True)
 class Blocking:
-    """A block of results: `rows` of `vectors` vectors of `width` fp32 lanes.
+    """A block of results: `rows` of `vectors` vectors of `width` fp32 lanes, or of `packed` ones
+    where a strip has another form than fp32.
 
     `fused`: the CPU has FMA. `form`: what operands that are summed in short chains are multiplied
     as: pairs by VDPBF16PS on vectors of this width, tiles by matrix registers.
@@ -87,6 +88,7 @@ class Blocking:
     width: int
     fused: bool = True
     form: Form = Form.wide
+    packed: int = 2
 
     def form_of(self, dtype: str) -> Form:
         """The form of an operand."""
@@ -127,7 +129,8 @@ class _Multiplication:
         self.first, self.held, self.copy = f.word(8), f.word(9), f.word(10, "ptr")
         self.short = fits_short(kernel.moving)
         self.form = self.block.form_of(kernel.moving)
-        self.strip = f.scratch("float", DEEPEST * self.block.vectors * self.block.width)
+        self.vectors = self.block.vectors if self.form is Form.wide else self.block.packed
+        self.strip = f.scratch("float", DEEPEST * self.vectors * self.block.width)
         if self.block.form is not Form.wide:
             self.widened = f.scratch("i8", panels_bytes(DEEPEST, WIDEST))
             self.is_widened = f.scratch("i64", 1)
@@ -170,11 +173,11 @@ class _Multiplication:
     def _strips(self) -> None:
         """All results, a strip of columns at a time; strips as wide as a block first by pairs."""
         f, block = self.f, self.block
-        size = block.vectors * block.width
+        size = self.vectors * block.width
         self._image()
         if self.form is Form.wide:
             first = self.zero
-            for vectors in range(block.vectors, 1, -1):
+            for vectors in range(self.vectors, 1, -1):
                 first = self._whole_strips(first, vectors)
             f.loop(first, self.columns, block.width, partial(self._by_fma, vectors=1))
             return
@@ -184,7 +187,7 @@ class _Multiplication:
             end = f.intrinsic("smin", end, self.columns)
             whole = f.compare("icmp eq", f.binary("sub", end, first), f.integer(size))
             f.store(self.zero, self.is_done)
-            f.when(whole, lambda: self._by_pairs(first, block.vectors))
+            f.when(whole, lambda: self._by_pairs(first, self.vectors))
             done = f.compare("icmp ne", f.load(self.is_done, "i64"), self.zero)
             start = f.select(done, end, first)
             f.loop(start, end, block.width, narrow)
@@ -444,7 +447,7 @@ class _Multiplication:
         """Hint at memory that comes next, which lies a partition apart from row to row: the results
         of a block, and a part of the strip after the next one (in the row of that number)."""
         f, block = self.f, self.block
-        size = block.vectors * block.width
+        size = self.vectors * block.width
         output, moving = (DTYPES[name].size for name in (self.kernel.output, self.kernel.moving))
         later = f.element_at(self.moving, f.binary("add", first, f.integer(_AHEAD * size)), moving)
         later = f.offset(later, f.binary("mul", row, self.along))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from simulator.native.gemm_image import Image
 from simulator.native.levels import Form, Level, levels, of_host
 from simulator.native.library import Library, host_levels
 from simulator.native.object_cache import Cache
+from simulator.native.rates import pairs_pay
 from simulator.oracle import quiet
 
 Array = np.ndarray[Any, Any]
@@ -175,3 +177,22 @@ def test_code_for_arm(dtype: str) -> None:
     assert sum("fmla" in line for line in code) >= block.rows * block.vectors
     assert not [line for line in code if line.strip().startswith("bl\t")]
     assert sum(line.strip().startswith("blr\t") for line in code) == 1
+
+
+@pytest.mark.parametrize("pays", (False, True))
+def test_the_fastest_form(pays: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """VDPBF16PS where it multiplies more than FMA does; matrix registers in any case."""
+    monkeypatch.setattr(matmul, "pairs_pay", lambda functions: pays)
+    for level, form in (
+        (Level("fma", "cpu", fused=True), Form.wide),
+        (Level("dot", "cpu", fused=True, bf16_dot=True), Form.pairs if pays else Form.wide),
+        (Level("tiles", "cpu", fused=True, bf16_dot=True, tiles=True), Form.tiles),
+    ):
+        assert matmul.best_form(SimpleNamespace(level=level)) is form
+
+
+@pytest.mark.skipif(not LEVELS, reason="there is no LLVM")
+def test_pairs_do_not_pay_without_their_instruction() -> None:
+    for level in LEVELS:
+        if not level.bf16_dot:
+            assert not pairs_pay(Library(level=level))
