@@ -3,7 +3,7 @@
 from functools import partial
 
 import numpy as np
-from surface import NUMBERS, SINCE_TRN2, TARGETS, case, values
+from surface import NUMBERS, TARGETS, case, values
 
 import nki.collectives as ncc
 import nki.isa as nisa
@@ -143,7 +143,7 @@ collective()(
 collective()(variable("all_gather_v", _SENDER % 4, _SENDER % 7, lambda rank: 0))
 
 
-@case("nki.collectives", ("int32",), SINCE_TRN2, ranks=RANKS)
+@case("nki.collectives", ("int32",), TARGETS, ranks=RANKS)
 def rank_id(dtype):
     x = np.tile(np.arange(RANKS, dtype=np.int32)[:, None], (RANKS, 1, 1))
     find = ncc.collective_permute_implicit_current_processing_rank_id
