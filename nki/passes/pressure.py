@@ -331,7 +331,7 @@ class _Registers:
     def before(self, op: Op, number: int) -> set[int]:
         written = {op.values[i] for i, _, a in op.row.attributes if a.kind is Kind.register}
         found = set()
-        for register in {r for value in op.values for r in form_registers(value)}:
+        for register in _registers(op):
             if register in self.written:
                 found.add(self.written[register])
             if register in written:
@@ -340,6 +340,10 @@ class _Registers:
             else:
                 self.read.setdefault(register, []).append(number)
         return found
+
+
+def _registers(op: Op) -> set[Register]:
+    return {register for value in op.values for register in form_registers(value)}
 
 
 def size_of(tensor: Tensor) -> int:
