@@ -235,14 +235,15 @@ class _Stretch:
         return False
 
     def _only_fills(self, number: int, tensor: Tensor) -> bool:
-        """Whether an operation writes to this tensor, and to nothing else."""
+        """Whether an operation writes to this tensor, and to nothing else. None that mentions a
+        register, which would have to keep its value for longer."""
         op = self.operations[number]
         written = [
             op.values[i].storage
             for i, _, operand in op.row.operands
             if operand.role.writes and isinstance(op.values[i], Access)
         ]
-        return self._of(number) == [tensor] and written == [tensor]
+        return self._of(number) == [tensor] == written and not _registers(op)
 
     def _closure(self, users: list[int], number: int) -> list[int]:
         """The users with all that must come before them, in the author's order; [] where operation
