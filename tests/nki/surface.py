@@ -165,7 +165,7 @@ def values(
     """Small integers of a dtype: numbers that all of them hold."""
     numbers = np.random.default_rng(seed).integers(low, high, shape)
     if dtype == "float8_e8m0fnu":
-        numbers = 2**numbers
+        numbers = 2.0**numbers
     if dtype in PACKED:
         import neuron_dtypes
 

@@ -249,7 +249,7 @@ def nc_match_replace8__dst_idx(dtype):
 @isa(("float8_e5m2_x4", "float8_e4m3fn_x4"), TRN3)
 def quantize_mx__dst(dtype):
     x = np.full((32, 4), 4, np.float16)  # 2**2 = 2**(2 - (Emax - 1)) * 2**(Emax - 1)
-    largest = {"float8_e5m2_x4": 15, "float8_e4m3fn_x4": 8}[dtype]
+    largest = 15 if dtype == "float8_e5m2_x4" else 8
 
     def body(a):
         data, scale = sbuf((32, 1), dtype), sbuf((4, 1), nl.uint8)
