@@ -7,6 +7,7 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -371,9 +372,7 @@ class CompiledKernel:
             program = self.program_for(inputs)
             loaded = LoadedProgram(program, checked, native, settings.threads_wanted())
             found = _Loaded(program, loaded)
-        from simulator.printed import printed_to
-
-        with printed_to(settings.print_folder()):
+        with _printing():
             result = found.loaded.run(inputs)
         if sum(buffer.nbytes for buffer in found.loaded.device.tensors) > _LOADED_BYTES:
             return found.program, result
@@ -519,6 +518,13 @@ def _profile(kernel: Kernel, /, *args: Any, **kwargs: Any) -> tuple[Any, Profile
     return compiled.profile(*tensor_arguments(kernel, args, kwargs))
 
 
+def _printing() -> AbstractContextManager[None]:
+    """What a run inside prints goes to files too, where the environment says so."""
+    from simulator.printed import printed_to
+
+    return printed_to(settings.print_folder())
+
+
 @user_frames
 def _run_device(kernel: Kernel, /, *args: Any, **kwargs: Any) -> Any:
     arguments = bind_arguments(kernel.function, args, kwargs)
@@ -544,9 +550,7 @@ def _run_reference(kernel: Kernel, /, *args: Any, **kwargs: Any) -> Any:
     traced = kernel.trace(*args, **kwargs)
     given = arrays_in(bind_arguments(kernel.function, args, kwargs))
     inputs = [as_numpy(array) for array in given]
-    from simulator.printed import printed_to
-
-    with printed_to(settings.print_folder()):
+    with _printing():
         result = run(traced, inputs, {}, settings.checks_wanted(), settings.native_wanted())
     return like(given, _returned(result.outputs, result.inputs_after, inputs))
 
@@ -561,9 +565,7 @@ def _run_eager(kernel: Kernel, /, *args: Any, **kwargs: Any) -> Any:
     if kernel.schedule:
         kernel.trace(*args, **kwargs)  # operations run in the kernel's order; edges must be right
     checked, native = settings.checks_wanted(), settings.native_wanted()
-    from simulator.printed import printed_to
-
-    with printed_to(settings.print_folder()):
+    with _printing():
         outputs, after = run_eager(
             kernel.function, arguments, target, kernel.cores, checked, native
         )

@@ -16,7 +16,7 @@ from isa.operations.control import StorageBegin
 from isa.program import Program
 from isa.target import TARGETS
 from nki.interpreter import Interpreter, Step
-from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, walk
+from nki.ir.nodes import Kernel, Loop, Node, Op, Register, Tensor, While, storages, walk
 from nki.storage import Storage
 from nki.trace import locations
 from simulator.checks.initialised import Shadow
@@ -232,11 +232,9 @@ def _last_uses(body: list[Node]) -> dict[int, list[Tensor]]:
     for position, node in enumerate(body):
         for op in walk([node]):
             if isinstance(op, Op):
-                for value in op.values:
-                    while isinstance(value, Access):
-                        if value.storage.memory.on_chip:
-                            last[value.storage] = position
-                        value = value.vector_offset
+                for tensor in storages(op.values):
+                    if tensor.memory.on_chip:
+                        last[tensor] = position
     ends: dict[int, list[Tensor]] = {}
     for tensor, position in last.items():
         ends.setdefault(position, []).append(tensor)

@@ -196,7 +196,7 @@ def _exp(m: Arithmetic, x: Any, low: Any = None, scale: int = 0) -> Any:
 
 
 def exp(m: Arithmetic, x: Any) -> Any:
-    """e ** x within 1 unit of the last place ; infinity, 0 and denormals as they round."""
+    """e ** x within 1 unit of the last place; infinity, 0 and denormals as they round."""
     # Beyond these bounds the result is infinity or 0 anyway.
     return _exp(m, m.clamp(x, -104.0, 89.0))
 

@@ -11,7 +11,7 @@ register terms. Loop variables are registers. Strides are ints or polynomials.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from isa.enums import Memory
@@ -140,6 +140,20 @@ class Access:
         self.vector_offset = vector_offset
         self.vector_stride = vector_stride
         self.vector_bound = vector_bound
+
+    @property
+    def geometry(self) -> tuple[Any, ...]:
+        """Equal for plain views that lie alike within tensors that are alike."""
+        tensor = self.storage
+        return (
+            self.offset,
+            self.shape,
+            self.strides,
+            self.dtype,
+            tensor.pitch,
+            tensor.dtype,
+            tensor.memory,
+        )
 
 
 class Op:
@@ -271,6 +285,14 @@ class Kernel:
             self.guards,
             placement,
         )
+
+
+def storages(values: Iterable[Any]) -> Iterator[Tensor]:
+    """The tensors that an operation's values lie in, and those of their row indices."""
+    for value in values:
+        while isinstance(value, Access):
+            yield value.storage
+            value = value.vector_offset
 
 
 def walk(nodes: list[Node]) -> Iterator[Node]:

@@ -13,7 +13,7 @@ from isa.enums import Memory
 from isa.errors import NeuronError
 from isa.operations.control import StorageBegin
 from isa.target import TARGETS, Target
-from nki.ir.nodes import Access, Kernel, Node, Op, Tensor
+from nki.ir.nodes import Kernel, Node, Op, Tensor, storages
 from nki.ir.rewrite import with_body
 from nki.passes import quadrants
 from nki.passes.packing import largest_first, side_by_side, solve, solver_is_installed
@@ -73,8 +73,9 @@ def allocate(body: list[Node], target: Target) -> tuple[list[Node], dict[Tensor,
                 raise
             try:
                 return _in_order(nodes, target, search=False)
-            except NeuronError:
-                continue
+            except NeuronError as other:
+                if other.code not in _OVERFLOWS:
+                    raise
         raise
 
 
@@ -174,15 +175,7 @@ class LiveRanges:
 
 
 def _tensors(op: Op) -> list[Tensor]:
-    tensors = []
-    for index, _, _ in op.row.operands:
-        value = op.values[index]
-        if isinstance(value, Access):
-            if value.storage.pitch:
-                tensors.append(value.storage)
-            if value.vector_offset is not None:
-                tensors.append(value.vector_offset.storage)
-    return tensors
+    return [tensor for tensor in storages(op.values) if tensor.pitch]
 
 
 def _tensors_in(nodes: list[Node]) -> list[Tensor]:

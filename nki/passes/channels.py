@@ -82,15 +82,7 @@ class Context:
         tensor = access.storage
         view: Any = None
         if type(access.offset) is int and access.vector_offset is None and tensor.pitch:
-            view = (
-                access.offset,
-                access.shape,
-                access.strides,
-                access.dtype,
-                tensor.pitch,
-                tensor.dtype,
-                tensor.memory,
-            )
+            view = access.geometry
             known = self.views.get(view)
             if known is not None:
                 return known

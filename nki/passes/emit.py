@@ -93,15 +93,7 @@ class Addresses:
 
     def _view(self, access: Access, tensor: Tensor) -> _View:
         """Where a plain view lies within its tensor; views of tensors that are alike share it."""
-        key = (
-            access.offset,
-            access.shape,
-            access.strides,
-            access.dtype,
-            tensor.pitch,
-            tensor.dtype,
-            tensor.memory,
-        )
+        key = access.geometry
         found = self._views.get(key)
         if found is None:
             size = DTYPES[access.dtype].size

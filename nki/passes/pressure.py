@@ -16,7 +16,7 @@ from isa.enums import Memory
 from isa.fields import Kind
 from isa.operations.control import StorageBegin
 from isa.target import Target
-from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor
+from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, storages
 from nki.ir.rewrite import form_registers, with_body
 from nki.passes.channels import Channels, Context
 from nki.passes.schedule import Dependences, Unit, carries
@@ -357,7 +357,4 @@ def _mentioned(nodes: list[Node]) -> Iterable[Tensor]:
         if not isinstance(node, Op):
             yield from _mentioned(node.body)
         elif node.row is not StorageBegin:
-            for value in node.values:
-                while isinstance(value, Access):
-                    yield value.storage
-                    value = value.vector_offset
+            yield from storages(node.values)

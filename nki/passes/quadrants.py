@@ -8,7 +8,7 @@ from isa.machine.scalar import ACCUMULATORS
 from isa.operations.control import StorageBegin
 from isa.spec import Instruction
 from isa.target import Target
-from nki.ir.nodes import Access, Node, Op, Tensor, walk
+from nki.ir.nodes import Node, Op, Tensor, storages, walk
 from nki.passes.schedule import engine_states
 
 _LANE_STATES = frozenset({ACCUMULATORS, RANDOM})
@@ -28,21 +28,11 @@ def movable(body: list[Node], target: Target) -> set[Tensor]:
         if not isinstance(node, Op) or node.row is StorageBegin:
             continue
         for instruction in node.row.expand(node.values, target):
-            tensors = _tensors(instruction)
+            tensors = {t for t in storages(instruction.values) if t.memory.on_chip}
             found |= tensors
             if node.row.meets or _bound(instruction):
                 tied |= tensors
     return found - tied
-
-
-def _tensors(instruction: Instruction) -> set[Tensor]:
-    tensors = set()
-    for value in instruction.values:
-        while isinstance(value, Access):
-            if value.storage.memory.on_chip:
-                tensors.add(value.storage)
-            value = value.vector_offset
-    return tensors
 
 
 def _bound(instruction: Instruction) -> bool:

@@ -6,12 +6,13 @@ inner loop reads the first-level cache whatever the distance of rows in memory; 
 registers while k runs. The strip has elements of the same form as the loaded tile's image
 (`simulator.native.gemm_image`).
 
-Pairs are multiplied by matrix registers (`simulator.native.gemm_tiles`), some ten times as fast as
-by FMA, or by VDPBF16PS, twice as fast. Intel 64 and IA-32 Architectures Software Developer's
-Manual, volume 2, VDPBF16PS: for each pair the product of the upper halves is added to the sum and
-then that of the lower halves, each by an fp32 FMA rounded to nearest even; denormal inputs count as
-zero, denormal outputs are flushed to zero, MXCSR is not consulted. Both give the same bits as FMAs
-in the same order if nothing is denormal, and the rule by which they are used is:
+Pairs are multiplied by matrix registers (`simulator.native.gemm_tiles`), several times as fast as
+by FMA, or by VDPBF16PS where that is faster than FMA (`simulator.native.rates`). Intel 64 and IA-32
+Architectures Software Developer's Manual, volume 2, VDPBF16PS: for each pair the product of the
+upper halves is added to the sum and then that of the lower halves, each by an fp32 FMA rounded to
+nearest even; denormal inputs count as zero, denormal outputs are flushed to zero, MXCSR is not
+consulted. Both give the same bits as FMAs in the same order if nothing is denormal, and the rule by
+which they are used is:
 
     with a and b the smallest non-zero magnitudes of the loaded tile and of the strip, both are
     normal, and their (unbiased) exponents add up to -112 or more.
@@ -32,10 +33,10 @@ from functools import partial
 
 from isa.dtypes import DTYPES
 from simulator.matmul import SHORT, fits_short
+from simulator.memory import LINE as CACHE_LINE
 from simulator.native import ports
 from simulator.native.fused import emulated
 from simulator.native.gemm_image import (
-    CACHE_LINE,
     CHUNK,
     DEEPEST,
     GROUP,
@@ -63,7 +64,8 @@ from simulator.native.text import FunctionText, Value
 
 _AHEAD = 2
 """Strips between the one that is multiplied and the one that is hinted at. Measured on a 2048^3
-product of bfloat16 out of a simulated SBUF: 16 % less time than without hints."""
+product of bfloat16 out of a simulated SBUF: 16 % less time than without hints on one CPU, no
+difference on one with matrix registers."""
 
 _TOGETHER = 4
 """Rows of the results of matrix registers that are stored by one turn of a loop."""

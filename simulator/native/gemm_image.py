@@ -17,6 +17,7 @@ from functools import partial
 
 from isa.dtypes import DTYPES
 from simulator.matmul import SHORT, fits_short
+from simulator.memory import LINE as CACHE_LINE
 from simulator.native import ports
 from simulator.native.levels import Form
 from simulator.native.structure import StructureText
@@ -57,9 +58,6 @@ nki/guides/architecture/trainium2_arch.rst, Double FP8 matmul performance)."""
 
 WIDEST = 128
 """Columns of the PE array: the largest M."""
-
-CACHE_LINE = 64
-"""Bytes that move together between memory and CPU."""
 
 LINE = 4 * GROUP
 """Bytes of a line of a panel."""

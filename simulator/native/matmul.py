@@ -18,11 +18,11 @@ from isa.machine import tensor
 from isa.spec import MachineInstruction
 from simulator.conversion import store
 from simulator.machine import StationaryTile
+from simulator.memory import LINE as CACHE_LINE
 from simulator.native.copy import convert_plan
 from simulator.native.elementwise import converting, map_plan, tile
 from simulator.native.gemm import Blocking, Multiply
 from simulator.native.gemm_image import (
-    CACHE_LINE,
     CHUNK,
     DEEPEST,
     HEADER,

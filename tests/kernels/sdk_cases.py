@@ -18,6 +18,7 @@ from kernel_formulas import (
     selective_scan,
     transposed_rows,
 )
+from matmul_cases import matmul_cases
 from mx_cases import mx_cases
 
 from isa.errors import NeuronError
@@ -89,22 +90,7 @@ EXAMPLES = (
         transposed_rows,
         0,
     ),
-    Case(MATMUL, "nki_matmul_basic_", normal((128, 64), (128, 512)), matmul, 1e-5),
-    *(
-        Case(MATMUL, kernel, normal((256, 256), (256, 1024), dtype=BFLOAT16), matmul, 8e-3)
-        for kernel in (
-            "nki_matmul_tiled_",
-            "nki_matmul_hoist_load_",
-            "nki_matmul_block_free_dimension_",
-        )
-    ),
-    Case(
-        MATMUL,
-        "nki_matmul_fully_optimized_",
-        normal((1024, 2048), (1024, 1024), dtype=BFLOAT16),
-        matmul,
-        8e-3,
-    ),
+    *matmul_cases(MATMUL),
     *(Case(MAMBA, f"mamba_v{v}", mamba_inputs, selective_scan, 1e-5) for v in (1, 2, 3)),
 )
 
