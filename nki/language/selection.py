@@ -8,6 +8,8 @@ from typing import Any
 from isa.affine import identical
 from isa.errors import NeuronError
 from isa.operations.gather import NcNGather, NcStreamShuffle
+from isa.operations.gpsimd import Iota
+from nki.language.layout import dense_strides
 from nki.language.lowering.emitter import Emitter, dtype_of
 from nki.language.lowering.promotion import promote
 from nki.language.tensor import NkiTensor
@@ -17,6 +19,9 @@ _QUADRANT = 32
 """Partitions that nisa.nc_stream_shuffle works on at once."""
 
 _KEEP = 255
+
+_OUTSIDE = 2**31 - 1
+"""A position in no tile."""
 
 
 def where(condition: NkiTensor, x: Any, y: Any, dtype: Any = None) -> NkiTensor:
@@ -65,10 +70,12 @@ def gather_flattened(
     """result[p, ...] = data[p, indices[p, ...]], the free dimensions of data counted as one.
 
     The result, a new tile in SBUF, has the shape of `indices`, which are uint32 (other integers are
-    converted). `dtype` of the result: that of data by default. The documents give no meaning to
-    an axis other than 0. An index outside is an error when the kernel runs.
+    converted). `dtype` of the result: that of data by default. Another `axis` than 0 is the one
+    free dimension that indices count along, as in numpy.take_along_axis, and data and indices agree
+    in the others; the documents say no more of `axis` than what its name says. An index outside is
+    an error when the kernel runs.
 
-    Raises not-a-tensor, wrong-memory, value-not-allowed (axis), dtype-not-allowed.
+    Raises not-a-tensor, wrong-memory, out-of-bounds (axis), shape-mismatch, dtype-not-allowed.
     Source: SDK nki/api/nki/language/__init__.py (gather_flattened)
 
     >>> import numpy as np, nki, nki.language as nl
@@ -84,17 +91,63 @@ def gather_flattened(
     """
     e = Emitter("gather_flattened", caller())
     table, positions = e.in_sbuf(e.tile("data", data)), e.in_sbuf(e.tile("indices", indices))
-    if axis != 0:
-        raise NeuronError(
-            "value-not-allowed",
-            what=f"axis of nl.gather_flattened is {axis!r}",
-            why="Each partition gathers from its flattened free dimensions; axis is 0.",
-            hint="Leave axis out.",
-        )
+    dimension = _free_axis(axis, len(table.shape))
     wanted = dtype_of(dtype, table.dtype)
+    if dimension:
+        _agree_beside(table, positions, dimension)
+    picked = _as_positions(e, positions)
+    if dimension and len(table.shape) > 2:
+        picked = _flat_positions(e, table, picked, dimension)
     result = e.working(positions.shape, wanted, table.dtype)
-    e(NcNGather, dst=result, data=table, indices=_as_positions(e, positions))
+    e(NcNGather, dst=result, data=table, indices=picked)
     return e.finish(result, wanted)
+
+
+def _free_axis(axis: Any, rank: int) -> int:
+    """`axis` counted from the front; 0 stands for all free dimensions."""
+    if isinstance(axis, bool) or not isinstance(axis, int) or not -rank <= axis < rank:
+        raise NeuronError(
+            "out-of-bounds",
+            what=f"axis of nl.gather_flattened is {axis!r}; data has {rank} dimensions",
+            hint=f"Pass 0 for all free dimensions, or one from 1 to {rank - 1}.",
+        )
+    return axis % rank
+
+
+def _agree_beside(data: NkiTensor, indices: NkiTensor, axis: int) -> None:
+    """Raises shape-mismatch unless two shapes agree in all dimensions but `axis`."""
+    agree = len(data.shape) == len(indices.shape) and all(
+        _same(size, other)
+        for d, (size, other) in enumerate(zip(data.shape, indices.shape))
+        if d != axis
+    )
+    if not agree:
+        raise NeuronError(
+            "shape-mismatch",
+            what=f"data and indices of nl.gather_flattened have shapes {list(data.shape)} and "
+            f"{list(indices.shape)}; axis is {axis}",
+            why="Each index takes an element of data at its own place in the other dimensions.",
+            hint="Leave axis out to count all free dimensions as one.",
+        )
+
+
+def _flat_positions(e: Emitter, data: NkiTensor, indices: NkiTensor, axis: int) -> NkiTensor:
+    """Positions along one free dimension as positions in all of them. What lies outside the
+    dimension becomes a position outside data, which the gather finds."""
+    steps = dense_strides(data.shape)
+    pairs = [
+        [0 if d == axis else steps[d], count] for d, count in enumerate(indices.shape) if d > 0
+    ]
+    elsewhere = e.part(indices.shape, "uint32")
+    e(Iota, dst=elsewhere, pattern=pairs)
+    moved = e.part(indices.shape, "uint32")
+    e.scalar_then_tensor(moved, indices, "multiply", steps[axis], "add", elsewhere)
+    inside = e.part(indices.shape, "uint8")
+    e.scalar(inside, indices, "less", data.shape[axis])
+    flat = e.part(indices.shape, "uint32")
+    e.fill(flat, _OUTSIDE)
+    e.choose(flat, moved, inside)
+    return flat
 
 
 def _as_positions(e: Emitter, indices: NkiTensor) -> NkiTensor:

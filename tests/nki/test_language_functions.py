@@ -335,9 +335,30 @@ def test_gather_flattened_converts_and_checks():
     actual = run(lambda a, i: nl.gather_flattened(a, i, dtype=nl.bfloat16), data, indices)
     expected = np.take_along_axis(data, indices.astype(np.int64), 1).astype(NUMPY["bfloat16"])
     np.testing.assert_array_equal(actual, expected)
-    refused = refusal(lambda a, i: nl.gather_flattened(a, i, axis=1), data, indices)
-    assert refused == "value-not-allowed"
     assert refusal(nl.gather_flattened, data, indices + 4) == "dynamic-out-of-bounds"
+
+
+@pytest.mark.parametrize("kind", ["uint32", "int32", "uint16"])
+@pytest.mark.parametrize("axis", [1, 2, 3, -1, -3])
+def test_gather_flattened_along_one_dimension(axis, kind):
+    data = random(8, 4, 6, 5)
+    shape = [8, 4, 6, 5]
+    shape[axis] = 7
+    indices = RNG.integers(0, data.shape[axis], shape).astype(kind)
+    actual = run(lambda a, i: nl.gather_flattened(a, i, axis=axis), data, indices)
+    np.testing.assert_array_equal(actual, np.take_along_axis(data, indices.astype(int), axis))
+
+
+def test_gather_flattened_along_one_dimension_checks():
+    data, indices = random(2, 3, 5), np.zeros((2, 3, 4), np.int32)
+
+    def refused(axis, places):
+        return refusal(lambda a, i: nl.gather_flattened(a, i, axis=axis), data, places)
+
+    assert refused(3, indices) == refused(-4, indices) == "out-of-bounds"
+    assert refused(True, indices) == refused(1.0, indices) == "out-of-bounds"
+    assert refused(1, indices) == refused(2, indices[:, :, 0]) == "shape-mismatch"
+    assert refused(2, indices + 5) == refused(2, indices - 1) == "dynamic-out-of-bounds"
 
 
 @pytest.mark.parametrize(
