@@ -25,7 +25,7 @@ _HOME = {
     "NeuronError": "isa.errors",
 }
 
-_MODULES = ("collectives", "compiler", "dtype", "isa", "language", "tensor", "typing")
+_MODULES = ("collectives", "compiler", "dtype", "isa", "language", "meta", "tensor", "typing")
 """Public modules below this one, which load when they are first named."""
 
 __all__ = [
@@ -58,7 +58,10 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"nki.{name}")
     if name not in _HOME:
-        raise AttributeError(f"module 'nki' has no attribute {name!r}")
+        from nki.superseded import REMOVED
+
+        advice = f": {REMOVED[name]}" if name in REMOVED else ""
+        raise AttributeError(f"module 'nki' has no attribute {name!r}{advice}")
     value = getattr(importlib.import_module(_HOME[name]), name)
     globals()[name] = value
     return value

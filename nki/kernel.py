@@ -20,6 +20,7 @@ from isa.target import Target
 from nki import settings
 from nki.arrays import as_numpy, like
 from nki.errors import user_frames
+from nki.superseded import hint_at_call
 from nki.trace.call import TensorSpec, arrays_in, bind_arguments
 from nki.trace.context import CURRENT
 from nki.trace.schedule import Schedule, add_edges, schedule_of
@@ -227,6 +228,8 @@ def jit(fn: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
     """
     if fn is None:
         return functools.partial(jit, **kwargs)
+    if "mode" in kwargs:
+        hint_at_call("nki.jit(mode=)")
     if isinstance(fn, Kernel):
         return fn
     return Kernel(fn, target=kwargs.get("platform_target"))

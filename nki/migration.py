@@ -162,10 +162,25 @@ class _Finder:
         function = self._dotted(node.func)
         for keyword in node.keywords:
             row = _CALLS.get(f"{function}({keyword.arg}=)")
-            if row is not None and keyword.arg is not None:
-                start, _ = self._span(keyword)
-                _, _, new = row.new.removesuffix("=)").rpartition("(")
-                yield self._finding(row, start, start + len(keyword.arg), new)
+            if row is None or keyword.arg is None:
+                continue
+            if row.new == f"{function}()":
+                yield self._finding(row, *self._with_comma(node, keyword), "")
+                continue
+            start, _ = self._span(keyword)
+            _, _, new = row.new.removesuffix("=)").rpartition("(")
+            yield self._finding(row, start, start + len(keyword.arg), new)
+
+    def _with_comma(self, call: ast.Call, keyword: ast.keyword) -> tuple[int, int]:
+        """Where an argument of a call stands, with what parts it from the next one, or else from
+        the one before."""
+        start, end = self._span(keyword)
+        given: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
+        spans = sorted(map(self._span, given))
+        place = spans.index((start, end))
+        if place + 1 < len(spans):
+            return start, spans[place + 1][0]
+        return (spans[place - 1][1] if place else start), end
 
     def _first_generation_call(self, node: ast.Call) -> Iterator[Finding]:
         dotted = self._dotted(node.func)

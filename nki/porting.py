@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 
 from nki.language.removed import REMOVED
+from nki.superseded import REMOVED as GONE_FUNCTIONS
 
 _PACKAGE = "neuronxcc.nki."
 _LANGUAGE, _OPERATIONS = "language", "isa"
@@ -16,9 +17,7 @@ _LANGUAGE, _OPERATIONS = "language", "isa"
 _ADDRESS = "give nl.ndarray address=(start partition, byte in the partition), or leave it out"
 
 _GONE = {
-    "baremetal": "decorate with @nki.jit and call the kernel with arrays",
-    "benchmark": "nki.profile(kernel)(...) returns the outputs and the times",
-    "simulate_kernel": "write nki.simulate(kernel)(...)",
+    **GONE_FUNCTIONS,
     "trace": "decorate with @nki.jit",
     "compiler.sbuf": _ADDRESS,
     "compiler.psum": _ADDRESS,

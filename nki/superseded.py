@@ -11,7 +11,8 @@ import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import FrameType
+from functools import lru_cache
+from types import CodeType, FrameType
 from typing import Any
 
 
@@ -38,6 +39,7 @@ MODULES: tuple[Superseded, ...] = (
     Superseded("nki.isa.constants", "nki.isa", "0.3"),
     Superseded("nki.dtype", "nki.language", "0.4"),
     Superseded("nki.tensor", "nki.language", "0.4"),
+    Superseded("nki.meta.tensor", "nki.language", "0.4"),
     Superseded(
         "neuronxcc.nki",
         "nki",
@@ -62,11 +64,24 @@ SUPERSEDED: tuple[Superseded, ...] = (
             "reduce_cmd",
         )
     ),
-    Superseded("nki.typing.tensor", "nki.language.NkiTensor", "0.2"),
+    *(
+        Superseded(f"nki.isa.{name}_engine", f"nki.isa.engine.{name}", "0.3")
+        for name in ("gpsimd", "scalar", "tensor", "unknown", "vector")
+    ),
     Superseded("nki.typing.mutable_tensor", "nki.language.NkiTensor", "0.2"),
     Superseded("nki.cpu_simulate", "nki.simulate", "0.4"),
     Superseded("nki.language.bool", "nki.language.bool_", "0.4"),
     Superseded("nki.language.range", "range", "0.4"),
+    *(
+        Superseded(
+            f"nki.language.{name}_range",
+            "range",
+            "0.3",
+            False,
+            "Python's range means the same; only a bound that is a launch symbol needs this name",
+        )
+        for name in ("affine", "sequential", "static")
+    ),
     Superseded(
         "nki.language.dynamic_range",
         "nki.language.fori_loop",
@@ -74,6 +89,7 @@ SUPERSEDED: tuple[Superseded, ...] = (
         False,
         "the body becomes a function that gets the value of the iteration",
     ),
+    Superseded("nki.language.tile_size.psum_fmax", "nki.language.tile_size.psum_bank_fmax", "0.4"),
     Superseded(
         "nki.language.tile_size.total_available_sbuf_size",
         "nki.language.tile_size.sbuf_fmax_bytes",
@@ -96,6 +112,14 @@ SUPERSEDED: tuple[Superseded, ...] = (
 )
 """Names that another name replaces."""
 
+REMOVED: dict[str, str] = {
+    "baremetal": "decorate with @nki.jit and call the kernel with arrays",
+    "benchmark": "nki.profile(kernel)(...) returns the outputs and the times",
+    "simulate_kernel": "write nki.simulate(kernel)(...)",
+}
+"""What to write instead of the functions of the first generation's `nki` that are gone."""
+
+_LEAVE_OUT = "it had no effect; leave it out"
 _DST = "dst has the data type of the result, whatever dtype= says"
 
 CALLS: tuple[Superseded, ...] = (
@@ -120,6 +144,19 @@ CALLS: tuple[Superseded, ...] = (
         "0.3",
         False,
     ),
+    Superseded("nki.jit(mode=)", "nki.jit()", "0.3", note="the arguments of a call decide"),
+    Superseded(
+        "nki.isa.nc_matmul(is_moving_zero=)", "nki.isa.nc_matmul(is_moving_onezero=)", "0.2"
+    ),
+    Superseded(
+        "nki.isa.nc_matmul(psumAccumulateFlag=)", "nki.isa.nc_matmul()", "0.2", note=_LEAVE_OUT
+    ),
+    Superseded(
+        "nki.collectives.collective_permute_implicit_current_processing_rank_id(num_channels=)",
+        "nki.collectives.collective_permute_implicit_current_processing_rank_id()",
+        "0.3",
+        note="collective_permute_implicit has channel_ids= for it",
+    ),
     Superseded("nki.isa.register_move(imm=)", "nki.isa.register_move(src=)", "0.3"),
     Superseded(
         "nki.isa.affine_select(dst, pattern, offset, ...)",
@@ -143,16 +180,29 @@ CALLS: tuple[Superseded, ...] = (
         _DST,
     ),
 )
-"""Calls whose arguments are given otherwise now; `nki.isa.earlier` understands them. Of those that
-rewrite, a keyword takes another's place."""
+"""Calls whose arguments are given otherwise now; `nki.isa.earlier` understands those of operations.
+Of those that rewrite, a keyword takes another's place, or goes."""
 
 _HINTS = {row.old: row for row in SUPERSEDED}
+_MODULE_HINTS = {row.old: row for row in MODULES}
 _CALL_HINTS = {row.old: row for row in CALLS}
 
 
 def hint(old: str) -> None:
-    """Warn at the line outside this project that uses the spelling `old`."""
-    _warn(_HINTS[old])
+    """Warn at the line outside this project that uses the spelling `old`, once a line: names stand
+    in the innermost loops of kernels."""
+    frame = _user_frame(sys._getframe(1))
+    _hint_once(old, frame.f_code, frame.f_lineno)
+
+
+@lru_cache(1 << 12)
+def _hint_once(old: str, code: CodeType, line: int) -> None:
+    row = _HINTS.get(old)
+    if row is None:
+        module, _, name = old.rpartition(".")
+        home = _MODULE_HINTS[module]
+        row = Superseded(old, f"{home.new}.{name}", home.since)
+    _warn(row)
 
 
 def hint_at_call(old: str) -> None:

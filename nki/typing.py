@@ -1,4 +1,8 @@
-"""`nki.typing`: the annotations of NKI 0.1 to 0.3. A tensor argument is an `nl.NkiTensor` now."""
+"""`nki.typing`: annotations of tensor parameters, `nt.tensor[128, 512]`. The kernel gets an
+`nl.NkiTensor` of the shape that its argument has.
+
+Source: SDK nki/migration/index.rst, "nki.typing module".
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,16 @@ from typing import Annotated, Any
 from nki.superseded import superseded_names
 
 
-class _TensorAnnotation:
-    """`tensor` or `tensor[shape]` as a parameter's annotation; the kernel gets an `NkiTensor`."""
+class tensor:
+    """`nt.tensor` or `nt.tensor[shape]` as a parameter's annotation.
+
+    >>> import numpy as np, nki, nki.language as nl, nki.typing as nt
+    >>> @nki.jit
+    ... def kernel(a: nt.tensor[2, 3]):
+    ...     print(a.shape)
+    >>> kernel(np.zeros((2, 3), np.float32))
+    (2, 3)
+    """
 
     def __class_getitem__(cls, shape: Any) -> Any:
         from nki.language import NkiTensor
@@ -16,6 +28,6 @@ class _TensorAnnotation:
         return Annotated[NkiTensor, shape]
 
 
-__getattr__ = superseded_names(
-    __name__, {"tensor": _TensorAnnotation, "mutable_tensor": _TensorAnnotation}
-)
+__all__ = ["tensor"]
+
+__getattr__ = superseded_names(__name__, {"mutable_tensor": tensor})

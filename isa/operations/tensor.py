@@ -131,7 +131,7 @@ class NcTranspose(Operation):
         >>> @nki.jit
         ... def transposed(a):
         ...     flipped = nl.ndarray((3, 2), dtype=a.dtype, buffer=nl.psum)
-        ...     nisa.nc_transpose(dst=flipped, data=nl.load(a), engine=nisa.tensor_engine)
+        ...     nisa.nc_transpose(dst=flipped, data=nl.load(a), engine=nisa.engine.tensor)
         ...     tile = nl.ndarray((3, 2), dtype=a.dtype, buffer=nl.sbuf)
         ...     nisa.tensor_copy(dst=tile, src=flipped)
         ...     out = nl.ndarray((3, 2), dtype=a.dtype, buffer=nl.shared_hbm)

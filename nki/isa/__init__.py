@@ -16,14 +16,20 @@ from nki import settings
 from nki.errors import USER_FRAMES
 from nki.isa.calls import function
 from nki.language.tensor import NkiTensor
+from nki.superseded import superseded_names
 from nki.trace.context import CURRENT, NkiInstruction, caller, current
 from nki.trace.registers import VirtualRegister
 
-tensor_engine = engine.tensor
-vector_engine = engine.vector
-scalar_engine = engine.scalar
-gpsimd_engine = engine.gpsimd
-unknown_engine = engine.unknown
+__getattr__ = superseded_names(
+    __name__,
+    {
+        "tensor_engine": engine.tensor,
+        "vector_engine": engine.vector,
+        "scalar_engine": engine.scalar,
+        "gpsimd_engine": engine.gpsimd,
+        "unknown_engine": engine.unknown,
+    },
+)
 
 
 def get_nc_version() -> nc_version:

@@ -88,6 +88,21 @@ def _immediate(row: type[Operation], arguments: Arguments, unknown: dict[str, An
     return row, arguments | {"src": unknown.pop("imm")}
 
 
+def _ones_and_zeros(
+    row: type[Operation], arguments: Arguments, unknown: dict[str, Any]
+) -> Rewritten:
+    """nc_matmul(..., is_moving_zero=...) of 0.1, and psumAccumulateFlag=, which did nothing."""
+    if not {"is_moving_zero", "psumAccumulateFlag"} & unknown.keys():
+        return None
+    if "psumAccumulateFlag" in unknown:
+        hint_at_call("nki.isa.nc_matmul(psumAccumulateFlag=)")
+        del unknown["psumAccumulateFlag"]
+    if "is_moving_zero" in unknown:
+        hint_at_call("nki.isa.nc_matmul(is_moving_zero=)")
+        arguments = arguments | {"is_moving_onezero": unknown.pop("is_moving_zero")}
+    return row, arguments
+
+
 def _offset_third(row: type[Operation], arguments: Arguments, unknown: dict[str, Any]) -> Rewritten:
     """affine_select(dst, pattern, offset, channel_multiplier, on_true, on_false) of 0.2."""
     offset, multiplier, on_true, on_false = (
@@ -122,6 +137,7 @@ _REWRITES: dict[str, Rewrite] = {
     "dma_copy": _accumulating_copy,
     "dma_compute": _swapped_scales,
     "sendrecv": _flag_for_engine,
+    "nc_matmul": _ones_and_zeros,
     "register_move": _immediate,
     "affine_select": _offset_third,
     "tensor_copy": _result_dtype,

@@ -36,7 +36,7 @@ def affine_range(start: Any, stop: Any = None, step: int = 1) -> Iterable[Any]:
     >>> [compiled(np.ones((size, 2), np.float32)).sum().item() for size in (128, 512)]
     [512.0, 2048.0]
     """
-    return _range(start, stop, step, caller())
+    return _range("nki.language.affine_range", start, stop, step, caller())
 
 
 def sequential_range(start: Any, stop: Any = None, step: int = 1) -> Iterable[Any]:
@@ -55,7 +55,7 @@ def sequential_range(start: Any, stop: Any = None, step: int = 1) -> Iterable[An
     >>> print(running_sums(np.array([[1, 2, 3, 4]], np.float32)))
     [[ 1.  3.  6. 10.]]
     """
-    return _range(start, stop, step, caller())
+    return _range("nki.language.sequential_range", start, stop, step, caller())
 
 
 def static_range(start: Any, stop: Any = None, step: int = 1) -> Iterable[Any]:
@@ -68,15 +68,17 @@ def static_range(start: Any, stop: Any = None, step: int = 1) -> Iterable[Any]:
     >>> kernel()
     [1, 4, 7]
     """
-    return _range(start, stop, step, caller())
+    return _range("nki.language.static_range", start, stop, step, caller())
 
 
-def _range(start: Any, stop: Any, step: Any, location: Location) -> Iterable[Any]:
+def _range(name: str, start: Any, stop: Any, step: Any, location: Location) -> Iterable[Any]:
     lower, upper = (0, start) if stop is None else (start, stop)
     if lower.__class__ is int and upper.__class__ is int and step.__class__ is int:
+        hint(name)
         return range(lower, upper, step)
     bounds = [index_form(bound, "a loop bound") for bound in (lower, upper, step)]
     if all(bound.__class__ is int for bound in bounds):
+        hint(name)
         return range(*bounds)
     if any(_has_register(bound) for bound in (lower, upper)):
         raise NeuronError(

@@ -29,6 +29,7 @@ class TileSize:
     @property
     def psum_fmax(self) -> int:
         """Most fp32 elements per partition of a PSUM bank; `psum_bank_fmax` says so."""
+        hint("nki.language.tile_size.psum_fmax")
         return self.psum_bank_fmax
 
     @property

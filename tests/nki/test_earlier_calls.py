@@ -96,6 +96,25 @@ def test_an_immediate_for_a_register():
     assert run(kernel, use=r"register_move\(src=\)") == 42
 
 
+def test_flags_of_a_matmul():
+    def kernel(a, b):
+        product = nl.ndarray((6, 6), dtype=nl.float32, buffer=nl.psum)
+        result = nl.ndarray((6, 6), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.nc_matmul(product, nl.load(a), nl.load(b), is_moving_zero=True, psumAccumulateFlag=3)
+        nisa.tensor_copy(result, product)
+        return stored(result)
+
+    values = np.ones((4, 6), np.float32)
+    with pytest.warns(MigrationWarning) as caught:
+        result = nki.simulate(nki.jit(kernel))(A, values)
+    np.testing.assert_array_equal(result, A.T @ values)
+    told = {str(warning.message).partition(" ")[0] for warning in caught}
+    assert told == {
+        "nki.isa.nc_matmul(is_moving_zero=)",
+        "nki.isa.nc_matmul(psumAccumulateFlag=)",
+    }
+
+
 def test_the_offset_of_a_selection_as_third():
     def positional(a):
         result = tile(a)

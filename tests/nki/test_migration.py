@@ -14,6 +14,8 @@ from nki.cli.application import run
 from nki.migration import findings, migrated
 from nki.superseded import SUPERSEDED, MigrationWarning
 
+RANGES = ("affine", "sequential", "static")
+
 REWRITES = [
     ("import nki.language as nl\nx = nl.bool\n", "import nki.language as nl\nx = nl.bool_\n"),
     (
@@ -62,6 +64,43 @@ REWRITES = [
         "import nki.language as nl\nn = nl.tile_size.sbuf_fmax_bytes // 2\n",
     ),
     (
+        "import nki.language as nl\nn = nl.tile_size.psum_fmax\n",
+        "import nki.language as nl\nn = nl.tile_size.psum_bank_fmax\n",
+    ),
+    (
+        "import nki.isa as nisa\nnisa.memset(t, 0, engine=nisa.vector_engine)\n",
+        "import nki.isa as nisa\nnisa.memset(t, 0, engine=nisa.engine.vector)\n",
+    ),
+    (
+        "import nki\n@nki.jit(mode='jax', debug_kernel=True)\ndef f(): pass\n",
+        "import nki\n@nki.jit(debug_kernel=True)\ndef f(): pass\n",
+    ),
+    ("import nki\nnki.jit(f, mode='jax')\n", "import nki\nnki.jit(f)\n"),
+    (
+        "import nki\n@nki.jit( mode='jax' )\ndef f(): pass\n",
+        "import nki\n@nki.jit(  )\ndef f(): pass\n",
+    ),
+    (
+        "import nki.isa as nisa\nnisa.nc_matmul(a, b, c, is_moving_zero=True)\n",
+        "import nki.isa as nisa\nnisa.nc_matmul(a, b, c, is_moving_onezero=True)\n",
+    ),
+    (
+        "import nki.isa as nisa\nnisa.nc_matmul(a, b, c, psumAccumulateFlag=3)\n",
+        "import nki.isa as nisa\nnisa.nc_matmul(a, b, c)\n",
+    ),
+    (
+        "from nki import collectives as ncc\n"
+        "r = ncc.collective_permute_implicit_current_processing_rank_id(\n"
+        "    iteration_id=0, channel_id=c, num_channels=N, replica_group=g\n)\n",
+        "from nki import collectives as ncc\n"
+        "r = ncc.collective_permute_implicit_current_processing_rank_id(\n"
+        "    iteration_id=0, channel_id=c, replica_group=g\n)\n",
+    ),
+    (
+        "import nki.meta.tensor as t\nx: t.NkiTensor\n",
+        "import nki.language as t\nx: t.NkiTensor\n",
+    ),
+    (
         "import nki.language as nl\r\ns = 'é' ; x = nl.bool\r\n",
         "import nki.language as nl\r\ns = 'é' ; x = nl.bool_\r\n",
     ),
@@ -104,7 +143,16 @@ def test_what_only_looks_like_a_spelling_stays(source):
             "nki.isa.tensor_copy_dynamic_src",
             "scalar_offset",
         ),
-        ("import nki.typing as nt\nx: nt.tensor\n", "nki.typing.tensor", "nki.language.NkiTensor"),
+        (
+            "import nki.typing as nt\nx: nt.mutable_tensor\n",
+            "nki.typing.mutable_tensor",
+            "nki.language.NkiTensor",
+        ),
+        (
+            "import nki.language as nl\nfor i in nl.affine_range(n): pass\n",
+            "nki.language.affine_range",
+            "launch symbol",
+        ),
     ],
 )
 def test_what_is_left_to_the_author(source, old, note):
@@ -169,26 +217,52 @@ def test_the_command(tmp_path, capsys):
 
 USES = {
     "nki.cpu_simulate": "nki.cpu_simulate(print)",
-    "nki.typing.tensor": "nki.typing.tensor",
-    "nki.language.bool": "nki.language.bool",
-    "nki.language.range": "nki.language.range",
-    "nki.language.tile_size.total_available_sbuf_size": (
-        "nki.language.tile_size.total_available_sbuf_size"
-    ),
-    "nki.isa.constants.oob_mode": "nki.isa.constants.oob_mode",
+    **{f"nki.language.{name}_range": f"nki.language.{name}_range(3)" for name in RANGES},
 }
+"""How a name is used, where naming it is not enough."""
+
+OTHERS = ("nki.dtype.float32", "nki.dtype.float8_e5m2_x4", "nki.tensor.NkiTensor")
+"""Names in superseded modules."""
+
+GONE = ("nki.isa.tensor_copy_dynamic_src", "nki.isa.tensor_copy_dynamic_dst")
+"""Removed in NKI 0.4.0."""
+
+AT_LOOPS = ("nki.language.dynamic_range",)
+"""Hint inside of kernels only: tested below."""
 
 
-@pytest.mark.parametrize("old", USES)
+@pytest.mark.parametrize(
+    "old", [row.old for row in SUPERSEDED if row.old not in (*GONE, *AT_LOOPS)] + list(OTHERS)
+)
 def test_a_superseded_spelling_works_and_says_what_replaces_it(old):
     import nki.isa.constants
     import nki.typing
 
-    row = next(row for row in SUPERSEDED if row.old == old)
-    with pytest.warns(MigrationWarning, match=f"use {row.new}") as caught:
-        eval(USES[old], {"nki": nki})
+    new = {row.old: row.new for row in SUPERSEDED}.get(old, f"nki.language.{old.split('.')[-1]}")
+    with pytest.warns(MigrationWarning, match=f"use {new}") as caught:
+        eval(USES.get(old, old), {"nki": nki})
     (warning,) = caught
     assert warning.filename == "<string>"
+
+
+@pytest.mark.parametrize("name", ["simulate_kernel", "baremetal", "benchmark"])
+def test_a_function_of_the_first_generation_says_what_to_write(name):
+    with pytest.raises(AttributeError, match=r"nki\.(simulate|profile|jit)"):
+        getattr(nki, name)
+
+
+def test_the_mode_of_a_kernel_says_that_it_is_superseded():
+    with pytest.warns(MigrationWarning, match="use nki.jit()") as caught:
+        nki.jit(mode="torchxla")(print)
+    assert [warning.filename for warning in caught] == [__file__]
+
+
+def test_a_hint_comes_once_a_line():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            _ = nki.isa.gpsimd_engine
+    assert len(caught) == 1
 
 
 def test_a_loop_over_a_register_says_what_replaces_it():

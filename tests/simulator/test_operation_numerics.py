@@ -171,7 +171,7 @@ def test_transpose_by_the_tensor_engine(dtype, shape):
     @nki.jit
     def kernel(a):
         flipped = nl.ndarray(shape[::-1], dtype=a.dtype, buffer=nl.psum)
-        nisa.nc_transpose(dst=flipped, data=load(a), engine=nisa.tensor_engine)
+        nisa.nc_transpose(dst=flipped, data=load(a), engine=nisa.engine.tensor)
         result = sbuf(shape[::-1], a.dtype)
         nisa.tensor_copy(dst=result, src=flipped)
         return store(result)
@@ -186,7 +186,7 @@ def test_transpose_by_the_vector_engine(dtype):
     @nki.jit
     def kernel(a):
         flipped = sbuf((32, 32), a.dtype)
-        nisa.nc_transpose(dst=flipped, data=load(a), engine=nisa.vector_engine)
+        nisa.nc_transpose(dst=flipped, data=load(a), engine=nisa.engine.vector)
         return store(flipped)
 
     a = normal(11, (32, 32), dtype)
