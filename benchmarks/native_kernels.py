@@ -1,6 +1,6 @@
 """Speed of single micro-kernels, each against NumPy in the same run, pinned to one CPU.
 
-Run: python benchmarks/native_kernels.py [matmul] [convert] [move] [levels]
+Run: python benchmarks/native_kernels.py [matmul] [convert] [move] [rows] [levels]
 
 Times are medians of interleaved repeats, in CPU time of the thread, so that a busy machine disturbs
 them little. Peaks are what a loop of independent multiply-adds in registers reaches in this run;
@@ -20,15 +20,17 @@ import ctypes
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from isa.alu import ALU
 from isa.dtypes import DTYPES
-from isa.enums import Engine
+from isa.enums import Engine, ReduceCommand
+from isa.machine import scan
 from isa.machine.dma import DmaCopy
 from isa.machine.elementwise import TensorCopy
 from isa.machine.tensor import LoadStationary, MultiplyMoving, TransposeStationary
@@ -39,6 +41,7 @@ from simulator.native.gemm_image import Image, Load
 from simulator.native.library import Library, host_levels, library
 from simulator.native.matmul import HeldTile, block_for
 from simulator.native.rates import multiply_adds
+from simulator.oracle import quiet
 from simulator.views import bits, dtype_name, strided
 
 Array = np.ndarray[Any, Any]
@@ -234,7 +237,39 @@ def levels() -> None:
         print(f"{level.name:32}{speeds[0]:9.1f}{speeds[1]:9.1f}", flush=True)
 
 
-PARTS = {"matmul": matmul, "convert": convert, "move": move, "levels": levels}
+def rows() -> None:
+    """Instructions against the NumPy oracle, which gives the same bits."""
+    print(f"{'rows':32}{'us':>8}{'G/s':>8}{'NumPy':>8}{'ratio':>7}")
+    for dtype in ("float32", "bfloat16"):
+        for label, row, elements, values in vector_rows(dtype):
+            core = state()
+            core.accumulators = {Engine.vector: np.zeros(P, np.float32)}
+            run = call(row, Engine.vector, core, *values)
+            arms: dict[str, Arm] = {
+                "native": run,
+                "numpy": fixed(row, Engine.vector, core, values, native=False),
+            }
+            with quiet():
+                report(f"{label} {dtype}", medians(arms, 9), elements)
+
+
+def vector_rows(dtype: str) -> Iterator[tuple[str, Any, int, tuple[Any, ...]]]:
+    """A label, the row, how many elements, and the values of its fields."""
+    add, multiply = ALU["add"], ALU["multiply"]
+    wide, other, out = random_tile(dtype, P, 2048), random_tile(dtype, P, 2048), tile_for(dtype)
+    operators = (multiply, add, False, False)
+    yield "scan", scan.TensorTensorScan, wide.size, (out, wide, other, 0.0, *operators)
+    command = ReduceCommand.reset_reduce
+    chain = (multiply, add, 0.5, None, command)
+    yield "cumulative", scan.TensorScalarCumulative, wide.size, (out, wide, *chain)
+
+
+def tile_for(dtype: str) -> Array:
+    """Where results go."""
+    return on_chip(dtype, P, 2048)
+
+
+PARTS = {"matmul": matmul, "convert": convert, "move": move, "rows": rows, "levels": levels}
 
 
 def main() -> None:

@@ -24,6 +24,7 @@ from simulator.native import (  # noqa: F401  (each registers its plans)
     elementwise,
     matmul,
     reduction,
+    scan,
 )
 from simulator.native.plan import Plan
 from simulator.native.table import PLANNERS

@@ -70,16 +70,22 @@ def space(operands: Sequence[Sequence[Dim]]) -> Space | None:
     return Space(tuple(reversed(counts)), tuple(tuple(reversed(s)) for s in steps))
 
 
-def by_partition(operands: Sequence[Sequence[Dim]]) -> Space | None:
-    """The space with partitions as the one dimension and all elements of a partition as the other;
-    None unless these are one dimension for every operand."""
+def partitioned(operands: Sequence[Sequence[Dim]]) -> Space | None:
+    """The space with partitions as its first dimension, which is joined with no other one."""
     free = space([operand[1:] for operand in operands])
-    if free is None or len(free.counts) > 1:
+    if free is None:
         return None
     return Space(
         (operands[0][0][0], *(free.counts or (1,))),
         tuple((operand[0][1], *(steps or (0,))) for operand, steps in zip(operands, free.strides)),
     )
+
+
+def by_partition(operands: Sequence[Sequence[Dim]]) -> Space | None:
+    """The space with partitions as the one dimension and all elements of a partition as the other;
+    None unless these are one dimension for every operand."""
+    found = partitioned(operands)
+    return found if found is None or len(found.counts) == 2 else None
 
 
 class Footprint(NamedTuple):

@@ -215,21 +215,28 @@ class FunctionText:
         """All stores so far come before what follows."""
         self._lines.append("  fence seq_cst")
 
+    def insert(self, vector: Value, scalar: Value, lane: int) -> Value:
+        """The vector with another element in a lane."""
+        text = f"insertelement {vector.type} {vector.text}, {scalar.type} {scalar.text}, i32 {lane}"
+        return self._assign(text, vector.element, vector.width)
+
+    def extract(self, vector: Value, lane: int) -> Value:
+        """The element in a lane."""
+        text = f"extractelement {vector.type} {vector.text}, i32 {lane}"
+        return self._assign(text, vector.element, 0)
+
     def load_apart(self, pointer: Value, stride: Value, element: str, width: int) -> Value:
         """A vector of elements that are `stride` bytes apart."""
         result = Value("poison", element, width)
         for lane in range(width):
-            scalar = self.load(pointer, element)
-            text = f"insertelement {result.type} {result.text}, {scalar.type} {scalar.text}"
-            result = self._assign(f"{text}, i32 {lane}", element, width)
+            result = self.insert(result, self.load(pointer, element), lane)
             pointer = self.offset(pointer, stride)
         return result
 
     def store_apart(self, value: Value, pointer: Value, stride: Value) -> None:
         """Write the lanes of a vector to places that are `stride` bytes apart."""
         for lane in range(value.width):
-            text = f"extractelement {value.type} {value.text}, i32 {lane}"
-            self.store(self._assign(text, value.element, 0), pointer)
+            self.store(self.extract(value, lane), pointer)
             pointer = self.offset(pointer, stride)
 
     def prefetch(self, pointer: Value, write: bool = False) -> None:

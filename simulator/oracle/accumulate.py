@@ -20,7 +20,8 @@ from simulator.views import bits
 
 Array = np.ndarray[Any, Any]
 
-_STARTS = (ReduceCommand.reset, ReduceCommand.reset_reduce)
+STARTS = (ReduceCommand.reset, ReduceCommand.reset_reduce)
+"""The commands that forget what the registers hold."""
 
 
 def accumulators(state: CoreState, count: int) -> Array:
@@ -28,14 +29,19 @@ def accumulators(state: CoreState, count: int) -> Array:
     return state.accumulators[state.engine][state.start_partition : state.start_partition + count]
 
 
+def beginning(op: AluOperator) -> float:
+    """What accumulating by an operator starts from: a difference from zero, like a sum (SDK
+    nki.isa.tensor_scalar_cumulative)."""
+    return 0.0 if op.identity is None else op.identity
+
+
 def start(registers: Array, op: AluOperator, command: ReduceCommand, initial: Any = None) -> None:
     """Give registers the value from which a command accumulates; `reduce` goes on from theirs.
 
     `initial` is a number or a column. Raises NeuronError value-not-allowed for load_reduce without.
     """
-    if command in _STARTS:
-        # A difference starts from zero like a sum (SDK nki.isa.tensor_scalar_cumulative).
-        registers[...] = 0.0 if op.identity is None else op.identity
+    if command in STARTS:
+        registers[...] = beginning(op)
     elif command is ReduceCommand.load_reduce:
         if initial is None:
             raise NeuronError(

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from native_equality import CONVERTED, EDGES, assert_equal, is_native, patterns
 from tiles import INTEGERS, State, empty, tile
+from vector_rows import VECTOR_ROWS
 
 from isa.alu import ACTIVATIONS, ALU
 from isa.enums import DgeMode, Engine, OobMode, ReduceCommand
@@ -152,6 +153,7 @@ GENERATORS: dict[str, tuple[Engine, Generator]] = {
     "Exponential": (Engine.vector, exponential),
     "ActReadAccumulator": (Engine.scalar, read_registers),
     "VectorReadAccumulator": (Engine.vector, read_negated),
+    **VECTOR_ROWS,
 }
 
 ELSEWHERE = {
