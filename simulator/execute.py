@@ -23,11 +23,12 @@ from isa.program import Program
 from isa.target import resolve
 from simulator.checks.initialised import Finding, Shadow
 from simulator.checks.replicated import Replicated
+from simulator.compact import compacted
 from simulator.machine import Device
 from simulator.native.library import library
 from simulator.oracle import quiet
 from simulator.prepare import Barriers, Preparation, WindowCache
-from simulator.streams import DEFAULT_LOOP_LIMIT, Stream
+from simulator.streams import DEFAULT_LOOP_LIMIT, Stream, take_turns
 from simulator.tensors import Tensors
 
 if TYPE_CHECKING:
@@ -122,7 +123,8 @@ class LoadedProgram:
         self.program = program
         self.device = Device(resolve(program.target), len(program.cores))
         # Without checks too, native code leaves sentinels out that nothing sees.
-        follows = check or (native and library() is not None)
+        self._native = native and library() is not None
+        follows = check or self._native
         self.shadow = Shadow(reports=check) if follows else None
         self.tensors = Tensors(program, self.device, self.shadow)
         if self.shadow is not None:
@@ -132,7 +134,8 @@ class LoadedProgram:
         self.native = native
         self._threads = threads
         self.barriers = Barriers()
-        self.replicated = Replicated(program) if check else None
+        self._placed = compacted(program) if self._native else program
+        self.replicated = Replicated(self._placed) if check else None
         self._windows: list[WindowCache] = [{} for _ in program.cores]
         with collection_paused():
             loaded = [self._load_core(number) for number in range(len(program.cores))]
@@ -144,7 +147,7 @@ class LoadedProgram:
             self._compiled.mark()
 
     def _load_core(self, number: int) -> list[Preparation]:
-        core, state = self.program.cores[number], self.device.cores[number]
+        core, state = self._placed.cores[number], self.device.cores[number]
         state.allocations = core.storages
         semaphores = (ctypes.c_int64 * int(self.device.target.semaphores.value))()
         preparations = []
@@ -173,7 +176,7 @@ class LoadedProgram:
 
         preparations = [preparation for core in loaded for preparation in core]
         try:
-            if self.shadow is not None and self.native and library() is not None:
+            if self.shadow is not None and self._native:
                 return NativeProgram(loaded, self.shadow, self._threads)
             for preparation in preparations:
                 preparation.run()
@@ -234,16 +237,16 @@ class LoadedProgram:
             self._run_streams()
 
     def _run_streams(self) -> None:
-        if self._compiled is not None:
-            try:
+        streams = [stream for core in self.cores for stream in core]
+        try:
+            if self._compiled is not None:
                 self._compiled.run()
-            except NeuronError as error:
-                stream = next(stream for core in self.cores for stream in core if stream.failed)
-                raise self._located(error, stream) from None
-            for core in self.device.cores:
-                core.stationary.check()
-        else:
-            self._take_turns()
+            else:
+                take_turns(streams)
+        except NeuronError as error:
+            raise self._located(error, next(s for s in streams if s.failed)) from None
+        for core in self.device.cores if self._compiled is not None else ():
+            core.stationary.check()
         waiting = [
             (number, stream)
             for number, core in enumerate(self.cores)
@@ -262,17 +265,6 @@ class LoadedProgram:
                 location=self._location(first.instructions[first.pc].location),
                 notes=lines,
             )
-
-    def _take_turns(self) -> None:
-        streams = [stream for core in self.cores for stream in core]
-        progress = True
-        while progress:
-            progress = False
-            for stream in streams:
-                try:
-                    progress |= stream.advance()
-                except NeuronError as error:
-                    raise self._located(error, stream) from None
 
     def _check_semaphores(self) -> None:
         for number, core in enumerate(self.cores):

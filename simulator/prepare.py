@@ -27,7 +27,7 @@ from simulator.columns import Stage, TrackedColumns, through
 from simulator.control import CONTROL
 from simulator.exchange import Exchange
 from simulator.kernels import fixed, moving
-from simulator.streams import HALTED, Action, Stream
+from simulator.streams import HALTED, Action, Stream, fetches
 from simulator.views import Indirect, Window
 
 if TYPE_CHECKING:
@@ -257,9 +257,9 @@ class Preparation:
             except NeuronError:
                 self.stream.pc, self.stream.failed = index, True
                 raise
-            steps.append((instruction.waits, action, instruction.updates))
+            steps.append((instruction.waits, action, instruction.updates, fetches(instruction)))
         # A stream that ends without Halt halts there.
-        steps.append(((), partial(int, HALTED), ()))
+        steps.append(((), partial(int, HALTED), (), False))
 
     def action(self, index: int) -> Action:
         """The action of the instruction at `index`, made when first asked for."""

@@ -1,14 +1,18 @@
 """One engine's instruction stream while it runs: program counter, registers, semaphores, events.
 
-An instruction is ready to run as a step: its waits, an action, its updates. An action is a callable
+An instruction is ready to run as a step: its waits, an action, its updates, and whether it
+fetches. An action is a callable
 without arguments that executes the instruction and returns None (go on with the next), the index
 of the instruction to go to, or `BLOCKED` or `HALTED`. `simulator.prepare` makes the steps.
+
+Streams take turns (`take_turns`), and what one of them fetches from HBM waits until all others have
+come as far as they can: so tiles are used soon after they came, while a cache still holds them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from isa.enums import Engine
 from isa.errors import NeuronError
@@ -27,12 +31,43 @@ DEFAULT_LOOP_LIMIT = 10**9
 """Instructions that one stream may execute in loops before a run counts as runaway."""
 
 
+def fetches(instruction: Instruction) -> bool:
+    """Whether an instruction is a transfer into on-chip memory."""
+    row, values = instruction.row, instruction.values
+    return row.asynchronous and any(values[index].memory.on_chip for index in row.writes)
+
+
+class Turns(Protocol):
+    """A stream as `take_turns` sees it."""
+
+    def advance(self, fetch: bool) -> bool:
+        """Execute what can be executed, but not what fetches; with `fetch`, that too, which ends
+        the turn. Whether anything was executed."""
+
+
+def take_turns(streams: Sequence[Turns]) -> None:
+    """Run streams until none can go on: in order, again and again, all but what fetches; when that
+    gets nobody on, one instruction that does, of the next stream that has one ready."""
+    following = 0
+    while True:
+        progress = False
+        for stream in streams:
+            progress |= stream.advance(False)
+        if progress:
+            continue
+        for position in range(following, following + len(streams)):
+            if streams[position % len(streams)].advance(True):
+                following = position + 1
+                break
+        else:
+            return
+
+
 class Stream:
     """One engine's instructions on one core, and where it stands in them.
 
     `events` is the engine's part of the control trace. `failed`: the instruction at `pc` raised an
-    error. `semaphores` are shared by the streams of a
-    core.
+    error. `semaphores` are shared by the streams of a core.
     """
 
     __slots__ = (
@@ -63,7 +98,7 @@ class Stream:
         self.semaphores = semaphores
         self.registers = state.registers[engine]
         self.events: list[int] = []
-        self.steps: list[tuple[Amounts, Action, Amounts]] = []
+        self.steps: list[tuple[Amounts, Action, Amounts, bool]] = []
         self.restart(DEFAULT_LOOP_LIMIT)
 
     def restart(self, budget: int) -> None:
@@ -75,8 +110,8 @@ class Stream:
         self.budget = budget
         self.events.clear()
 
-    def advance(self) -> bool:
-        """Run until the stream blocks or halts; whether it executed anything."""
+    def advance(self, fetch: bool) -> bool:
+        """As `Turns.advance`."""
         if self.halted:
             return False
         steps, semaphores = self.steps, self.semaphores
@@ -85,7 +120,9 @@ class Stream:
         moved = False
         try:
             while True:
-                waits, action, updates = steps[pc]
+                waits, action, updates, fetching = steps[pc]
+                if fetching and not fetch:
+                    return moved or pc != start
                 if waits and not self.issued:
                     for semaphore, amount in waits:
                         if semaphores[semaphore] < amount:
@@ -111,6 +148,11 @@ class Stream:
                 self.issued = False
                 for semaphore, amount in updates:
                     semaphores[semaphore] += amount
+                if fetching:
+                    return True
+        except NeuronError:
+            self.failed = True
+            raise
         finally:
             self.pc = pc
 

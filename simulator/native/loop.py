@@ -1,7 +1,7 @@
 """The native program loop: runs the instruction streams of a program over packed records.
 
-One stream after the other runs until it waits in vain, as `simulator.streams.Stream.advance`, and
-in the same order; so both give the same linearisation. A record names its waits and updates, the
+Streams take turns as by `simulator.streams.take_turns`, so that instructions are executed in the
+same order. A record names its waits and updates, the
 operands whose addresses registers decide, those that have to be initialised and those that then
 are, and the jobs, which are micro-kernels with their argument words. Where something is amiss, and
 for instructions without native code, the loop calls back into Python, which executes the
@@ -63,12 +63,13 @@ OPERATIONS: dict[RegisterOperation, Callable[[FunctionText, Value, Value], Value
 
 PROGRAM = Structure(
     *("streams", "streams_count", "states", "fills", "no_space", "callback", "patience", "team"),
-    *("queue", "flush"),
+    *("queue", "flush", "fetch", "following"),
 )
 """`no_space`: a `SPACE` without marks. `states` and `fills`: addresses of those of
 `simulator.checks.marks.States`. `patience`: how many instructions until the next look. `team`: the
 `TEAM` that runs parts, 0 for this thread alone. `queue`: the `QUEUE`; `flush`: the function that
-runs what is in it."""
+runs what is in it. `fetch`: whether the stream that has the turn may fetch; `following`: the number
+of the stream that gets the next such turn."""
 
 STREAM = Structure(
     *("number", "records", "pc", "issued", "halted", "budget", "registers", "semaphores"),
@@ -79,7 +80,7 @@ RECORD = Structure(
     *("kind", "waits", "waits_count", "updates", "updates_count", "jobs", "jobs_count"),
     *("moving", "moving_count", "reads", "reads_count", "writes", "writes_count"),
     *("apart", "apart_count", "patches", "patches_count", "event"),
-    *("queued", "queued_count", "accesses", "accesses_count"),
+    *("queued", "queued_count", "accesses", "accesses_count", "fetches"),
     *("code", "to", "target", "left", "right", "step", "bound"),
 )
 """`jobs` run at once, `queued` ones later, whose accesses of HBM are listed. `event` is what to
@@ -115,14 +116,15 @@ class _Loop(StructureText):
         self.program = Record(self, PROGRAM, self.words)
         queue, flush = (self.program.get(name, "ptr") for name in ("queue", "flush"))
         self.queue = QueueText(self, queue, flush)
-        self.index, self.progress, self.went, self.moved, self.target = (
+        self.index, self.place, self.progress, self.went, self.target = (
             self.variable() for _ in range(5)
         )
         # Addresses of the current stream and record.
         self.at_stream, self.at_record = self.variable(), self.variable()
         names = (
             *("round", "advance", "look", "looked", "issue", "kind", "fallback", "next", "jump"),
-            *("finish", "blocked", "halted", "failed", "following", "all_done", "end"),
+            *("finish", "fetched", "blocked", "halted", "failed", "following", "all_done", "fetch"),
+            *("again", "end"),
         )
         self.labels = {label: self.label(label) for label in names}
         self.kinds = {kind: self.label(kind) for kind in KINDS[1:]}
@@ -164,17 +166,29 @@ class _Loop(StructureText):
         self.go("following")
 
         self.at("following")
-        index = self.index.get("value")
-        left = self.compare("icmp slt", index, self.program.get("streams_count"))
+        index, count = self.index.get("value"), self.program.get("streams_count")
+        left = self.compare("icmp slt", index, count)
         self.branch(left, self.labels["advance"], self.labels["all_done"])
         self.at("all_done")
         again = self.compare("icmp ne", self.progress.get("value"), zero)
-        self.branch(again, self.labels["round"], self.labels["end"])
+        self.branch(again, self.labels["again"], self.labels["fetch"])
+        self.at("again")
+        self.program.set("fetch", zero)
+        self.go("round")
+        self.at("fetch")
+        tried = self.compare("icmp ne", self.program.get("fetch"), zero)
+        self.leave_if(tried, self.labels["end"])
+        self.program.set("fetch", one)
+        self.go("round")
 
         self.at("advance")
-        place = self.element_at(self.program.get("streams", "ptr"), index, STREAM.size)
-        self.store(place, self.at_stream.pointer)
         self.index.add("value", one)
+        # Only the stream that follows the last one to fetch is favoured, and only in such a round.
+        first = self.binary("mul", self.program.get("fetch"), self.program.get("following"))
+        place = self.binary("srem", self.binary("add", index, first), count)
+        self.place.set("value", place)
+        place = self.element_at(self.program.get("streams", "ptr"), place, STREAM.size)
+        self.store(place, self.at_stream.pointer)
         halted = self.compare("icmp ne", self.stream.get("halted"), zero)
         self.leave_if(halted, self.labels["following"])
         self.went.set("value", zero)
@@ -198,6 +212,8 @@ class _Loop(StructureText):
         self.store(place, self.at_record.pointer)
         issued = self.compare("icmp ne", stream.get("issued"), self.integer(0))
         self.leave_if(issued, self.labels["kind"])
+        fetches = self.compare("icmp sgt", self.record.get("fetches"), self.program.get("fetch"))
+        self.leave_if(fetches, self.labels["blocked"])
         semaphores = stream.get("semaphores", "ptr")
 
         def check(wait: Record) -> None:
@@ -272,7 +288,13 @@ class _Loop(StructureText):
 
         self.record.each("updates", AMOUNT, update)
         stream.set("pc", self.target.get("value"))
-        self.go("issue")
+        fetched = self.compare("icmp ne", self.record.get("fetches"), self.integer(0))
+        self.branch(fetched, self.labels["fetched"], self.labels["issue"])
+
+        self.at("fetched")
+        self.program.set("following", self.binary("add", self.place.get("value"), one))
+        self.progress.set("value", one)
+        self.go("all_done")
 
         self.at("blocked")
         self.progress.set(

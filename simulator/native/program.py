@@ -159,6 +159,7 @@ class NativeProgram:
             ):
                 words[self._member(number, name)] = value
         program[PROGRAM.indices["patience"]] = LOOK_EVERY
+        program[PROGRAM.indices["fetch"]] = program[PROGRAM.indices["following"]] = 0
         self._point_to_states()
         for space in self._shadow.spaces.values():
             space.allocate()

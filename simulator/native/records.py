@@ -39,6 +39,7 @@ from simulator.native.strips import ACCESS, ARENAS, FARTHEST, QUEUED, STEP, TENS
 from simulator.native.structure import Memory
 from simulator.native.team import parts
 from simulator.native.text import WORD
+from simulator.streams import fetches
 from simulator.views import Window
 
 if TYPE_CHECKING:
@@ -151,6 +152,7 @@ class Packing:
     def _record_words(self, instruction: Instruction, members: dict[str, int]) -> list[int]:
         return RECORD.words(
             **members,
+            fetches=int(fetches(instruction)),
             **self._amounts("waits", instruction.waits),
             **self._amounts("updates", instruction.updates),
         )
