@@ -45,9 +45,10 @@ class Accumulation:
         """The flag of a matmul into `dst`: `accumulate` itself where it is given (bool or
         predicate), else whether matmuls have written all of the region before.
 
-        Raises psum-overlap when they have written a part of it, accumulation-undecided when that
-        depends on a loop that may not run, accumulation-not-started when another instruction
-        wrote what the flag says to add to.
+        Raises psum-overlap when they have written a part of it, or registers decide whether they
+        have; accumulation-undecided when that depends on a loop that may not run;
+        accumulation-not-started when another instruction wrote what the flag says to add to. Sums
+        onto what nothing wrote are found when the kernel runs, as reads of uninitialised data.
         """
         if dst.vector_offset is not None:
             if accumulate is not None:
@@ -62,12 +63,12 @@ class Accumulation:
         regions = self._tiles.get(dst.storage)
         if regions:
             last = regions[-1]
-            if last.access is dst and last.started and last.loop is self._loop:
+            if last.access is dst and last.key is not None and last.loop is self._loop:
                 return True if accumulate is None else accumulate
         offset = dst.offset
         if offset.__class__ is not int:
             if accumulate is not None:
-                return accumulate
+                return self._moving(dst, accumulate)
             raise NeuronError(
                 "psum-overlap",
                 what=f"a matmul writes to {dst.storage.name!r} at a position that changes from "
@@ -89,10 +90,27 @@ class Accumulation:
                     return True
         if accumulate is None:
             accumulate = _started(regions, region)
-        elif isinstance(accumulate, (bool, np.bool_)) and accumulate and not self._adds_to_data:
-            _check_data(regions, region)
+        elif self._must_be_started(accumulate) and _data(regions, region).any():
+            raise _not_started(region)
         regions.append(region)
         return accumulate
+
+    def _moving(self, dst: Access, accumulate: Any) -> Any:
+        """`matmul` at a position that registers decide: any of the tile."""
+        regions = self._tiles.setdefault(dst.storage, [])
+        region = _Region(dst, None, True, self._loop)
+        if self._must_be_started(accumulate) and _data(regions, region).all():
+            raise _not_started(region)
+        last = regions[-1] if regions else None
+        if last is None or not (last.started and last.key is None and last.loop is self._loop):
+            regions.append(region)
+        return accumulate
+
+    def _must_be_started(self, accumulate: Any) -> bool:
+        """Whether a matmul adds for certain, and to nothing but sums of matmuls."""
+        return isinstance(accumulate, (bool, np.bool_)) and bool(
+            accumulate and not self._adds_to_data
+        )
 
     def overwritten(self, dst: Access) -> None:
         """An instruction other than a matmul writes `dst`."""
@@ -237,29 +255,38 @@ def _started(regions: list[_Region], region: _Region) -> bool:
             "accumulation-undecided",
             what=f"a loop before this matmul writes to {storage.name!r} and may run no iteration",
         )
+    known = all(type(other.access.offset) is int for other in touching)
     raise NeuronError(
         "psum-overlap",
         what=f"this matmul writes {list(region.access.shape)} elements of {storage.name!r}, and "
-        "earlier matmuls wrote only a part of them",
+        + (
+            "earlier matmuls wrote only a part of them"
+            if known
+            else "registers decide which of them earlier instructions wrote"
+        ),
         hint="Let matmuls that accumulate write the same region, allocate a new PSUM tile, or pass "
         "accumulate=True or accumulate=False.",
     )
 
 
-def _check_data(regions: list[_Region], region: _Region) -> None:
-    """Nothing of a region was for certain written last by another instruction than a matmul."""
+def _data(regions: list[_Region], region: _Region) -> np.ndarray:
+    """The bytes of a region, or of all that it may be: which of them another instruction than a
+    matmul wrote last, for certain."""
     touching = [other for other in regions if not region.apart(other)]
     if all(other.started for other in touching):
-        return
+        return np.zeros(1, bool)
     storage = region.access.storage
     width = storage.pitch * DTYPES[storage.dtype].size
     others = np.zeros((_most(storage.shape[0]), width), bool)
     for other in touching:
         if other.started or (other.exact and other.certain):
             other.paint(others, not other.started)
-    if region.view(others).any():
-        raise NeuronError(
-            "accumulation-not-started",
-            what=f"accumulate=True, and another instruction than a matmul wrote to "
-            f"{storage.name!r} last",
-        )
+    return region.view(others) if type(region.access.offset) is int else others
+
+
+def _not_started(region: _Region) -> NeuronError:
+    return NeuronError(
+        "accumulation-not-started",
+        what=f"accumulate=True, and another instruction than a matmul wrote to "
+        f"{region.access.storage.name!r} last",
+    )

@@ -293,6 +293,76 @@ def test_a_write_anywhere_leaves_it_open_what_is_started():
     assert flags(traced(lambda a: kernel(True), (4, 4))) == [False, True]
 
 
+def test_a_matmul_anywhere_leaves_it_open_what_is_started():
+    """The elements that i has picked are started: they may not be overwritten unasked."""
+
+    def kernel(explicit):
+        tile = psum(P, 64)
+        for i in nl.dynamic_range(32):
+            matmul(tile[:, nl.ds(i, 32)], accumulate=False)
+        matmul(tile, accumulate=explicit)
+
+    error = refused("psum-overlap", lambda a: kernel(None), (4, 4))
+    assert "registers" in error.what
+    assert flags(traced(lambda a: kernel(True), (4, 4))) == [False, True]
+    assert flags(traced(lambda a: kernel(False), (4, 4))) == [False, False]
+
+
+def test_a_sum_anywhere_onto_data_of_another_instruction_is_refused():
+    """Whichever elements the register picks, no matmul wrote them last."""
+
+    def kernel(a, begin=lambda tile: None):
+        tile = psum(P, 64)
+        begin(tile)
+        nisa.memset(dst=tile, value=0.0)
+        for i in nl.dynamic_range(32):
+            matmul(tile[:, nl.ds(i, 32)], accumulate=True)
+
+    refused("accumulation-not-started", kernel, (4, 4))
+    refused("accumulation-not-started", lambda a: kernel(a, matmul), (4, 4))
+    assert flags(traced(kernel, (4, 4), target="trn3")) == [True]
+
+
+def test_a_sum_anywhere_in_a_tile_that_a_matmul_began_in_part():
+    def kernel(a):
+        tile = psum(P, 64)
+        nisa.memset(dst=tile, value=0.0)
+        matmul(tile[:, 0:32])
+        for i in nl.dynamic_range(8):
+            matmul(tile[:, nl.ds(i, 8)], accumulate=True)
+
+    assert flags(traced(kernel, (4, 4))) == [False, True]
+
+
+@nki.jit(platform_target="trn2")
+def parts(a, b, begun, moves):
+    """Products in `begun` columns of four, then a sum onto each column; where it
+    `moves`, the column of a sum is a register."""
+    left, right, tile = nl.load(a), nl.load(b), psum(P, 4)
+    for i in range(begun):
+        nisa.nc_matmul(dst=tile[:, i : i + 1], stationary=left, moving=right, accumulate=False)
+    for i in nl.dynamic_range(4) if moves else range(4):
+        nisa.nc_matmul(dst=tile[:, nl.ds(i, 1)], stationary=left, moving=right, accumulate=True)
+    out, result = nl.ndarray((P, 4), dtype=nl.float32, buffer=nl.shared_hbm), sbuf(P, 4)
+    nisa.tensor_copy(dst=result, src=tile)
+    nisa.dma_copy(dst=out, src=result)
+    return out
+
+
+@pytest.mark.parametrize("mode", ["device", "reference", "eager"])
+@pytest.mark.parametrize("moves", [False, True])
+def test_a_sum_onto_what_nothing_wrote_is_found_in_a_run(mode, moves):
+    """SDK nki.isa.nc_matmul, "Accumulation mode": undefined on all targets."""
+    a, b = np.ones((P, P), np.float32), np.ones((P, 1), np.float32)
+    run = nki.simulate(parts, mode=mode)
+    np.testing.assert_array_equal(run(a, b, 4, moves), np.full((P, 4), 2.0 * P))
+    for begun in (0, 3):
+        with pytest.raises(NeuronError) as caught:
+            run(a, b, begun, moves)
+        assert caught.value.code == "uninitialised-output"
+        assert f"{P * (4 - begun)} of its {P * 4} elements" in caught.value.what
+
+
 def counted(times):
     """A register that holds a number."""
     register = nisa.register_alloc()
