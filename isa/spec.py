@@ -45,6 +45,8 @@ class Row:
     state: ClassVar[tuple[EngineState, ...]] = ()
     meets: ClassVar[bool] = False
     """Whether cores wait for each other at a use of the row."""
+    apart: ClassVar[bool] = False
+    """Whether such waits at one place do not hold up those at others."""
 
     @classmethod
     def meeting(cls, values: tuple[Any, ...], core: int) -> Meeting:

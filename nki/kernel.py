@@ -149,11 +149,12 @@ class Kernel:
         return self._traced(arguments, device)
 
     def _traced(self, arguments: dict[str, Any], device: Target) -> TracedKernel:
+        from nki.trace.exchanges import in_one_order
         from nki.trace.tracer import trace
 
         traced = trace(self.function, arguments, device, self.cores)
         add_edges(traced.bodies, self.schedule)
-        return traced
+        return in_one_order(traced)
 
     def compiled(self, arguments: dict[str, Any]) -> CompiledKernel:
         """The kernel compiled for these arguments by parameter name, defaults included.

@@ -21,7 +21,6 @@ from nki.storage import Storage
 from nki.trace import locations
 from simulator.checks.initialised import Shadow
 from simulator.checks.replicated import InStep
-from simulator.exchange import Exchange
 from simulator.oracle import quiet
 from simulator.prepare import Barriers
 from simulator.streams import DEFAULT_LOOP_LIMIT
@@ -83,7 +82,7 @@ class Run:
         check_inputs(kernel, inputs, self.binding)
         self.shadow = Shadow() if check else None
         self.storages: dict[Tensor, Storage] = {}
-        exchange = Exchange()
+        self.barriers = Barriers()
         in_step = InStep() if len(kernel.bodies) > 1 else None
         target = TARGETS[kernel.target]
         self.cores = [
@@ -97,7 +96,7 @@ class Run:
                     self.shadow,
                     kernel.placement,
                     native,
-                    exchange,
+                    self.barriers.exchange,
                     in_step,
                 ),
                 body,
@@ -122,7 +121,7 @@ class Run:
         for tensor, array in zip(kernel.parameters, self.inputs):
             self.storage(tensor).assign(array)
         with quiet():
-            step_cores([core.run() for core in self.cores])
+            step_cores([core.run() for core in self.cores], self.barriers)
         findings = []
         if self.shadow is not None:
             findings = list(self.shadow.findings)
@@ -166,8 +165,8 @@ class Core:
         self.plans: dict[Op, list[Step]] = {}
         self.budget = DEFAULT_LOOP_LIMIT
 
-    def run(self) -> Iterator[Op]:
-        """Execute the body; yields each operation at which the core waits for others."""
+    def run(self) -> Iterator[Arrival]:
+        """Execute the body; yields where the core waits for others."""
         last = _last_uses(self.body)
         execute = self.interpreter.execute
         for position, node in enumerate(self.body):
@@ -176,14 +175,18 @@ class Core:
                 self.plans.clear()
             elif node.row.meets:
                 execute(node)
-                yield node
+                yield self._arrive(node)
             elif node.row is not StorageBegin or node.values[0].storage.memory.on_chip:
                 # HBM holds nothing at the start: another core may have written to it already.
                 execute(node)
             for tensor in last.get(position, ()):
                 self.owner.storages.pop(tensor, None)
 
-    def _block(self, nodes: list[Node]) -> Iterator[Op]:
+    def _arrive(self, op: Op) -> Arrival:
+        core = self.interpreter.state.number
+        return op, self.owner.barriers.arrive(core, op.row.meeting(op.values, core))
+
+    def _block(self, nodes: list[Node]) -> Iterator[Arrival]:
         interpreter, plans = self.interpreter, self.plans
         self.budget -= len(nodes) + 1
         for node in nodes:
@@ -195,9 +198,9 @@ class Core:
                 plan = plans[node] = interpreter.plan(node)
             interpreter.execute(node, plan)
             if node.row.meets:
-                yield node
+                yield self._arrive(node)
 
-    def _control(self, node: Loop | While) -> Iterator[Op]:
+    def _control(self, node: Loop | While) -> Iterator[Arrival]:
         registers = self.interpreter.registers
         if isinstance(node, While):
             number = node.register.number
@@ -241,13 +244,16 @@ def _last_uses(body: list[Node]) -> dict[int, list[Tensor]]:
     return ends
 
 
-def step_cores(cores: Sequence[Iterator[Op]]) -> None:
-    """Run cores one after the other, each until it ends or has to wait at a barrier.
+Arrival = tuple[Op, int]
+"""Where a core waits for others: an operation, and how often the core has come to its meeting."""
+
+
+def step_cores(cores: Sequence[Iterator[Arrival]], barriers: Barriers) -> None:
+    """Run cores one after the other, each until it ends or has to wait for others.
 
     Raises NeuronError deadlock when all that have not ended wait.
     """
-    barriers = Barriers()
-    waiting: dict[int, tuple[Op, int]] = {}
+    waiting: dict[int, Arrival] = {}
     running = list(range(len(cores)))
     while running:
         moved = False
@@ -262,8 +268,7 @@ def step_cores(cores: Sequence[Iterator[Op]]) -> None:
             if reached is None:
                 running.remove(core)
             else:
-                sequence = barriers.arrive(core, reached.row.meeting(reached.values, core))
-                waiting[core] = reached, sequence
+                waiting[core] = reached
         if not moved:
             raise deadlock({core: op for core, (op, _) in waiting.items()})
 
@@ -277,7 +282,8 @@ def deadlock(waiting: Mapping[int, Op]) -> NeuronError:
         "deadlock",
         f"Core {core} waits in {op.row.name} ({what}) for cores {others}, which have ended or wait "
         "elsewhere.",
-        why="Cores that wait for each other must all come, and pair in the order of their calls.",
+        why="Cores that wait for each other must all come, and pair at each place in the order of "
+        "their calls.",
         hint=f"Call nisa.{op.row.name} equally often on every core, and in the same order.",
         location=locations.resolve(op.location),
     )

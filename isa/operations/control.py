@@ -186,9 +186,11 @@ class CoreBarrier(Operation):
 class Sendrecv(Operation):
     """This core's src goes to the other core's dst, and the other's src comes to this one's dst.
 
-    Both cores call it, and neither goes on before both have come. Calls pair by pipe_id, then by
-    their order: the cores call with equal pipe_ids in the same order. dma_engine.gpsimd_dma, for
-    small tiles, moves at most 1024, 512 or 256 bytes a partition of elements of 4, 2 or 1 bytes.
+    Both cores call it. Calls pair by pipe_id, and those of one pipe by their order. Neither core
+    goes on to what touches dst or overwrites src, to the next call with the same pipe_id or to a
+    barrier before both have come; calls with other pipe_ids do not wait for it.
+    dma_engine.gpsimd_dma, for small tiles, moves at most 1024, 512 or 256 bytes a partition of
+    elements of 4, 2 or 1 bytes.
 
     Raises shape-mismatch, dtype-not-allowed, wrong-memory, value-not-allowed (a rank other than 0
     and 1), tile-limit (gpsimd_dma), generation (before gen3); core-mismatch when the partner's tile
@@ -218,6 +220,7 @@ class Sendrecv(Operation):
     generations = (3, 4)
     minimum_cores = 2
     meets = True
+    apart = True
     src = Read(SBUF, starts=ANY_PARTITION)
     dst = Write(SBUF, starts=ANY_PARTITION)
     send_to_rank = Attribute(kind=Kind.integer)

@@ -6,24 +6,24 @@ import threading
 from collections.abc import Callable, Iterator
 from contextvars import copy_context
 
-from nki.ir.nodes import Op
+from nki.reference import Arrival
 
 
 class _Stopped(BaseException):
     """Unwinds a core that another core's failure leaves waiting."""
 
 
-class CoreThread(Iterator[Op]):
+class CoreThread(Iterator[Arrival]):
     """A core in a thread of its own that runs only while `next` waits for it.
 
     Gives the barriers that the core reaches; it goes on behind one at the `next` after it.
     """
 
-    def __init__(self, run: Callable[[Callable[[Op], None]], None], core: int) -> None:
+    def __init__(self, run: Callable[[Callable[[Arrival], None]], None], core: int) -> None:
         self._run = run
         self._go = threading.Semaphore(0)
         self._arrived = threading.Semaphore(0)
-        self._barrier: Op | None = None
+        self._barrier: Arrival | None = None
         self._error: BaseException | None = None
         self._stopping = False
         context = copy_context()
@@ -31,7 +31,7 @@ class CoreThread(Iterator[Op]):
             target=lambda: context.run(self._main), name=f"core {core}", daemon=True
         )
 
-    def __next__(self) -> Op:
+    def __next__(self) -> Arrival:
         if self._thread.ident is None:
             self._thread.start()
         self._barrier = None
@@ -62,9 +62,9 @@ class CoreThread(Iterator[Op]):
         finally:
             self._arrived.release()
 
-    def _wait(self, op: Op) -> None:
+    def _wait(self, arrival: Arrival) -> None:
         """At a barrier: hand over, and go on when it is this core's turn again."""
-        self._barrier = op
+        self._barrier = arrival
         self._arrived.release()
         self._go.acquire()
         if self._stopping:

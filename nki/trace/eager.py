@@ -23,11 +23,12 @@ from nki.interpreter import Interpreter
 from nki.ir.nodes import Access, Op, Register, Tensor
 from nki.language.layout import dense_strides
 from nki.language.tensor import NkiTensor, strided
-from nki.reference import check_output, deadlock, plain_copy, step_cores
+from nki.reference import Arrival, check_output, deadlock, plain_copy, step_cores
 from nki.storage import Storage, View
 from nki.trace.call import TensorSpec, call_arguments, map_tensors, spec_of
 from nki.trace.context import CURRENT, Context, Location, NkiInstruction
 from nki.trace.core_threads import CoreThread
+from nki.trace.exchanges import must_end
 from nki.trace.locations import (
     error_location,
     resolve,
@@ -40,8 +41,8 @@ from nki.trace.registers import VirtualRegister
 from nki.trace.results import SharedTensors, results_of
 from simulator.checks.initialised import Shadow
 from simulator.checks.replicated import InStep
-from simulator.exchange import Exchange
 from simulator.oracle import quiet
+from simulator.prepare import Barriers
 
 Array = np.ndarray[Any, Any]
 
@@ -84,17 +85,18 @@ def run_eager(
 class EagerContext(Context):
     """Executes the operations of one core. `array(tensor)` gives the data behind a view."""
 
-    def __init__(self, launch: _Launch, core: int, barrier: Callable[[Op], None]) -> None:
+    def __init__(self, launch: _Launch, core: int, wait: Callable[[Arrival], None]) -> None:
         super().__init__(launch.target, core, launch.cores)
         self.launch = launch
-        self.barrier = barrier
+        self.wait = wait
+        self.begun: list[Arrival] = []
         self.interpreter = Interpreter(
             launch.target,
             _contents,
             core,
             shadow=launch.shadow,
             native=launch.native,
-            exchange=launch.exchange,
+            exchange=launch.barriers.exchange,
             in_step=launch.in_step,
         )
         self._register = 0
@@ -109,14 +111,28 @@ class EagerContext(Context):
         name: str | None = None,
     ) -> NkiInstruction:
         op = NkiInstruction(row, values, location, name)
+        if self.begun:
+            self._await_exchanges(op)
         with quiet():
             self.interpreter.execute(op)
         for position in row.writes:
             if values[position] is not None:
                 values[position].storage.written = True
         if row.meets:
-            self.barrier(op)
+            meeting = row.meeting(values, self.core)
+            arrival = op, self.launch.barriers.arrive(self.core, meeting)
+            if row.apart and not self.loops.ordered:
+                self.begun.append(arrival)
+            else:
+                self.wait(arrival)
         return op
+
+    def _await_exchanges(self, op: Op | None = None) -> None:
+        """Wait for the exchanges that must end before an operation; without one, for all."""
+        ends = [a for a in self.begun if op is None or _ends(a[0], op, self.core)]
+        for arrival in ends:
+            self.wait(arrival)
+            self.begun.remove(arrival)
 
     def accumulate(self, dst: Any, accumulate: Any) -> Any:
         return self.accumulation.matmul(_described(dst), accumulate)
@@ -156,6 +172,7 @@ class EagerContext(Context):
         dtype = stored(dtype)
         launch = self.launch
         if memory is Memory.shared_hbm:
+            self._await_exchanges()  # core 0 comes first
             storage = launch.shared.pair(self.core, name, shape, dtype, location, data)
             if storage is None:
                 storage = launch.tensor(name, memory, dtype, shape, None, None, location, data)
@@ -202,6 +219,7 @@ class EagerContext(Context):
             variable = VirtualRegister(self._register, name, location, low, high, True)
             self.interpreter.registers[variable.number] = value
             yield variable
+            self._await_exchanges()
             self.loops.expect(loop)
         self.loops.leave(loop)
 
@@ -213,6 +231,8 @@ class EagerContext(Context):
             self.loops.check_while(register, location, frame)
             loop = OpenLoop(location, register, frame)
             self.loops.enter(loop)
+        else:
+            self._await_exchanges()
         holds = self.interpreter.registers[register.number] != 0
         if not holds:
             self.loops.leave(loop)
@@ -220,6 +240,7 @@ class EagerContext(Context):
 
     def finish(self) -> None:
         """The kernel function returned: no loop of the device may be open."""
+        self._await_exchanges()
         self.loops.finish()
 
     # Order
@@ -229,6 +250,17 @@ class EagerContext(Context):
 
     def exit_no_reorder(self) -> None:
         self.loops.ordered -= 1
+
+
+def _ends(exchange: Op, op: Op, core: int) -> bool:
+    """Whether an exchange that has begun ends before an operation of its core."""
+    if op.row.meets:
+        if not op.row.apart:
+            return True
+        place = exchange.row.meeting(exchange.values, core)
+        if op.row.meeting(op.values, core) == place:
+            return True
+    return must_end(exchange, op)
 
 
 def _contents(tensor: Any) -> Storage:
@@ -264,7 +296,7 @@ class _Launch:
         self.cores = cores
         self.shadow = Shadow() if check else None
         self.shared = SharedTensors()
-        self.exchange = Exchange()
+        self.barriers = Barriers()
         self.in_step = InStep() if cores > 1 else None
         self.tensors = 0
         self.arrays: list[Array] = []
@@ -331,7 +363,7 @@ class _Launch:
         self.parameters.append(tensor)
         return value
 
-    def _run_core(self, core: int, barrier: Callable[[Op], None]) -> None:
+    def _run_core(self, core: int, wait: Callable[[Arrival], None]) -> None:
         """Call the kernel function as one core."""
         remaining = iter(self.parameters)
 
@@ -341,7 +373,7 @@ class _Launch:
 
         given = {name: map_tensors(value, name, view) for name, value in self.arguments.items()}
         args, kwargs = call_arguments(self.function, given)
-        context = EagerContext(self, core, barrier)
+        context = EagerContext(self, core, wait)
         token = CURRENT.set(context)
         try:
             returned = self.function(*args, **kwargs)
@@ -359,12 +391,12 @@ class _Launch:
     def _run_threads(self) -> None:
         threads = [CoreThread(partial(self._run_core, core), core) for core in range(self.cores)]
         try:
-            step_cores(threads)
+            step_cores(threads, self.barriers)
         finally:
             for thread in threads:
                 thread.stop()
 
 
-def _no_partner(op: Op) -> None:
+def _no_partner(arrival: Arrival) -> None:
     """A meeting of cores in a kernel that runs on one."""
-    raise deadlock({0: op})
+    raise deadlock({0: arrival[0]})

@@ -1,5 +1,7 @@
 """Tiles exchanged by the two cores of a logical NeuronCore, in all modes."""
 
+import contextlib
+
 import numpy as np
 import pytest
 from operation_checks import BF16, F32, covers, load, normal, run, same, sbuf
@@ -169,13 +171,116 @@ def test_a_barrier_on_any_engine_orders_shared_memory(engine, mode):
     same(nki.simulate(nki.jit(kernel)[2], mode=mode)(a), a[::-1])
 
 
+def all_modes(kernel, *arrays):
+    """The result, the same in every mode."""
+    results = [nki.simulate(nki.jit(kernel)[2], mode=mode)(*arrays) for mode in MODES]
+    for result in results[1:]:
+        same(result, results[0])
+    return results[0]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_pipes_in_another_order(order):
+    """Operations with different pipe_ids do not block each other (SDK nki.isa.sendrecv)."""
+
+    def kernel(a):
+        core = nl.program_id(0)
+        mine, got = load(a[core]), sbuf((8, 12), a.dtype)
+        for pipe in order if core else (0, 1, 2):
+            part = slice(pipe * 4, pipe * 4 + 4)
+            swap(mine[:, part], got[:, part], pipe=pipe)
+        return share(got)
+
+    a = normal(309, (2, 8, 12))
+    same(all_modes(kernel, a), a[::-1])
+
+
+def test_pipes_in_another_order_with_work_between():
+    """What comes between touches other tiles; what uses a received tile waits for it."""
+
+    def kernel(a):
+        core = nl.program_id(0)
+        first, second = load(a[core, :, 0:4]), sbuf((8, 4), a.dtype)
+        tiles = [first, second]
+        got = [sbuf((8, 4), a.dtype), sbuf((8, 4), a.dtype)]
+        nisa.dma_copy(dst=second, src=a[core, :, 4:8])
+        sums = sbuf((8, 4), a.dtype)
+        for step, pipe in enumerate((core, 1 - core)):
+            swap(tiles[pipe], got[pipe], pipe=pipe)
+            nisa.tensor_scalar(dst=sums, data=first, op0=nl.multiply, operand0=float(step))
+        nisa.memset(dst=second, value=0.0)  # what was sent has left by now
+        nisa.tensor_tensor(dst=sums, data1=sums, data2=got[1], op=nl.add)
+        nisa.tensor_tensor(dst=sums, data1=sums, data2=got[0], op=nl.subtract)
+        return share(sums)
+
+    a = normal(312, (2, 8, 8))
+    same(all_modes(kernel, a), (a[..., :4] + a[::-1, :, 4:]) - a[::-1, :, :4])
+
+
+def test_pipes_in_another_order_in_loops():
+    """In each iteration, and of calls of one pipe, by their order."""
+
+    def kernel(a):
+        core = nl.program_id(0)
+        mine, got = load(a[core]), sbuf((8, 4, 3), a.dtype)
+        for i in nl.dynamic_range(2):
+            for pipe in (core, 1 - core):
+                part = nl.ds(pipe * 2, 2)
+                swap(mine[:, part, nl.ds(i, 1)], got[:, part, nl.ds(i, 1)], pipe=pipe)
+        nisa.core_barrier(mine, (0, 1))
+        for k in range(2):
+            for pipe in (5, 6) if core else (6, 5):
+                part = pipe - 5 + 2 * k
+                swap(mine[:, part : part + 1, 2], got[:, part : part + 1, 2], pipe=pipe)
+        return share(got)
+
+    a = normal(313, (2, 8, 4, 3))
+    same(all_modes(kernel, a), a[::-1])
+
+
+@pytest.mark.parametrize("second", [0, 4096])
+def test_pipes_in_another_order_with_tiles_at_addresses(second):
+    """Tiles that take each other's place are not in use together."""
+
+    def kernel(a):
+        core = nl.program_id(0)
+        got = []
+        for pipe in (core, 1 - core):
+            place = (0, second if pipe else 0)
+            tile = nl.ndarray((8, 4), dtype=a.dtype, buffer=nl.sbuf, address=place)
+            nisa.dma_copy(dst=tile, src=a[core, :, pipe * 4 : pipe * 4 + 4])
+            got.append(sbuf((8, 4), a.dtype))
+            swap(tile, got[-1], pipe=pipe)
+        both = sbuf((8, 8), a.dtype)
+        for pipe, received in zip((core, 1 - core), got):
+            nisa.tensor_copy(dst=both[:, pipe * 4 : pipe * 4 + 4], src=received)
+        return share(both)
+
+    a = normal(314, (2, 8, 8))
+    if second:
+        same(all_modes(kernel, a), a[::-1])
+        return
+    for mode in MODES:
+        with pytest.raises(nki.NeuronError) as error:
+            nki.simulate(nki.jit(kernel)[2], mode=mode)(a)
+        assert error.value.code == "deadlock"
+
+
 @pytest.mark.parametrize("mode", MODES)
-def test_pipes_in_another_order(mode):
+@pytest.mark.parametrize("between", ["tile", "barrier", "no_reorder"])
+def test_pipes_that_wait_for_each_other(between, mode):
+    """Each core goes on only when the other has gone on."""
+
     def kernel(a):
         core = nl.program_id(0)
         tile = load(a[core])
-        for pipe in (core, 1 - core):
-            swap(tile, tile, pipe=pipe)
+        other = tile if between == "tile" else load(a[core])
+        order = nl.no_reorder() if between == "no_reorder" else contextlib.nullcontext()
+        with order:
+            swap(tile, tile, pipe=core)
+            if between == "barrier":
+                nisa.core_barrier(other, (0, 1))
+            swap(other, other, pipe=1 - core)
         return share(tile)
 
     error = refused(kernel, normal(309, (2, 8, 4)), mode=mode)

@@ -1,0 +1,184 @@
+"""Exchanges between cores (`Row.apart`) that have begun and not ended.
+
+Those at one place do not hold up those at another (SDK nki.isa.sendrecv, "pipe_id"): an exchange
+has to end before an operation that touches what it receives or overwrites what it sends, before
+the next one at its place, at barriers, at loops in which cores meet, and at the end of a loop's
+body.
+
+Eager mode waits at these operations. For the others `in_one_order` puts the exchanges of all cores
+into an order in which cores that wait one by one meet; where there is none, they stay as they are.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+from isa.affine import Affine, bounds
+from isa.dtypes import DTYPES
+from isa.spec import Meeting
+from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, walk
+from nki.passes.footprint import box_of, may_overlap
+from nki.trace.loops import registers_written
+
+
+def must_end(exchange: Op, op: Op) -> bool:
+    """Whether an exchange that has begun must end before another operation of its core."""
+    if exchange in op.after:
+        return True
+    accesses = dict(_accesses(exchange))
+    moves = any(access.offset.__class__ is not int for access in accesses)
+    if moves and any(True for _ in registers_written([op])):
+        return True
+    return any(
+        (writes or written) and _may_meet(access, other)
+        for access, written in accesses.items()
+        for other, writes in _accesses(op)
+    )
+
+
+def _accesses(op: Op) -> Iterator[tuple[Access, bool]]:
+    """Every view that an operation touches, and whether it writes it."""
+    for index, writes in op.row.accesses:
+        value = op.values[index]
+        while isinstance(value, Access):
+            yield value, writes
+            value, writes = value.vector_offset, False
+
+
+def _may_meet(one: Access, other: Access) -> bool:
+    left, right = one.storage, other.storage
+    if left is not right:
+        return left.memory is right.memory and _share_bytes(left, right)
+    # Registers that an exchange's offsets mention are not written before it ends.
+    registers = frozenset(_registers(one) | _registers(other))
+    return may_overlap(box_of(one, registers), box_of(other, registers))
+
+
+def _share_bytes(left: Tensor, right: Tensor) -> bool:
+    """Whether the author has placed two tensors so that bytes of them may be the same."""
+    if left.address is None or right.address is None:
+        return False
+    for axis in (0, 1):
+        (first, size), (second, other) = _extent(left, axis), _extent(right, axis)
+        if first >= second + other or second >= first + size:
+            return False
+    return True
+
+
+def _extent(tensor: Tensor, axis: int) -> tuple[int, int]:
+    """Where a placed tensor begins, and its size: in partitions (0), or in bytes of each (1)."""
+    assert tensor.address is not None
+    size = tensor.pitch * DTYPES[tensor.dtype].size if axis else tensor.shape[0]
+    most = bounds(size)[1]
+    return tensor.address[axis], sys.maxsize if most is None else most
+
+
+def _registers(access: Access) -> set[Register]:
+    offset = access.offset
+    return {register for register, _ in offset.terms} if isinstance(offset, Affine) else set()
+
+
+def in_one_order(kernel: Kernel) -> Kernel:
+    """The kernel with bodies in which exchanges come in the same order.
+
+    Core 0 `swap(a, pipe 0); swap(b, pipe 1)`, core 1 `swap(b, pipe 1); swap(a, pipe 0)` becomes
+    core 1 `swap(a, pipe 0); swap(b, pipe 1)`.
+    """
+    orders = [
+        [op.row.meeting(op.values, core) for op in _operations(body) if op.row.meets]
+        for core, body in enumerate(kernel.bodies)
+        if len(kernel.bodies) > 1
+    ]
+    if all(order == orders[0] for order in orders):
+        return kernel
+    ordered = _Blocks(kernel.bodies).run()
+    return kernel if ordered is None else kernel.with_bodies(ordered, kernel.tensors)
+
+
+def _operations(nodes: list[Node]) -> Iterator[Op]:
+    return (node for node in walk(nodes) if isinstance(node, Op))
+
+
+class _Blocks:
+    """The blocks of all cores that run at the same time, walked as cores would run them: each goes
+    on until it comes to what must wait."""
+
+    def __init__(self, blocks: list[list[Node]]) -> None:
+        self.blocks = blocks
+        self.position = [0] * len(blocks)
+        self.done: list[list[Node]] = [[] for _ in blocks]
+        self.begun: list[dict[Meeting, Op]] = [{} for _ in blocks]
+
+    def run(self) -> list[list[Node]] | None:
+        """The blocks with their exchanges in one order; None if the cores stop before the end."""
+        cores = range(len(self.blocks))
+        while any(self._advance(core) for core in cores) or self._together():
+            pass
+        ended = all(at == len(block) for at, block in zip(self.position, self.blocks))
+        return self.done if ended and not any(self.begun) else None
+
+    def _advance(self, core: int) -> bool:
+        """Whether a core can go on; it does, as far as it can alone."""
+        before, block = self.position[core], self.blocks[core]
+        begun = self.begun[core]
+        while self.position[core] < len(block):
+            node = block[self.position[core]]
+            if self._is_boundary(node) or any(
+                must_end(exchange, op) for exchange in begun.values() for op in _operations([node])
+            ):
+                break
+            if isinstance(node, Op) and node.row.apart:
+                meeting = node.row.meeting(node.values, core)
+                if meeting in begun:
+                    break
+                begun[meeting] = node
+                self._end(meeting)
+            else:
+                self.done[core].append(node)
+            self.position[core] += 1
+        return self.position[core] > before
+
+    def _end(self, meeting: Meeting) -> None:
+        """The exchange ends here on every core, if all have begun it."""
+        _, cores = meeting
+        if all(meeting in self.begun[core] for core in cores):
+            for core in cores:
+                self.done[core].append(self.begun[core].pop(meeting))
+
+    @staticmethod
+    def _is_boundary(node: Node) -> bool:
+        """Whether all exchanges end before a node: a barrier, or a loop in which cores meet."""
+        if isinstance(node, Op):
+            return node.row.meets and not node.row.apart
+        return any(op.row.meets for op in _operations(node.body))
+
+    def _together(self) -> bool:
+        """Whether all cores can pass what each of them has come to; they do."""
+        if any(self.begun) or any(
+            at == len(block) for at, block in zip(self.position, self.blocks)
+        ):
+            return False
+        nodes = [block[at] for at, block in zip(self.position, self.blocks)]
+        if not all(map(self._is_boundary, nodes)):
+            return False
+        bodies = [node.body for node in nodes if not isinstance(node, Op)]
+        if bodies:
+            ordered = _Blocks(bodies).run() if len(bodies) == len(nodes) else None
+            if ordered is None:
+                return False
+            nodes = [_with_body(node, body) for node, body in zip(nodes, ordered)]
+        for core, node in enumerate(nodes):
+            self.done[core].append(node)
+            self.position[core] += 1
+        return True
+
+
+def _with_body(node: Node, body: list[Node]) -> Node:
+    if isinstance(node, While):
+        return While(node.register, body, node.location)
+    assert isinstance(node, Loop)
+    return Loop(node.variable, node.lower, node.upper, node.step, body, node.unroll, node.location)
+
+
+__all__ = ["in_one_order", "must_end"]
