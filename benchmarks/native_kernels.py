@@ -1,6 +1,6 @@
 """Speed of single micro-kernels, each against NumPy in the same run, pinned to one CPU.
 
-Run: python benchmarks/native_kernels.py [matmul] [convert] [move] [rows] [levels]
+Run: python benchmarks/native_kernels.py [matmul] [convert] [move] [rows] [indexed] [levels]
 
 Times are medians of interleaved repeats, in CPU time of the thread, so that a busy machine disturbs
 them little. Peaks are what a loop of independent multiply-adds in registers reaches in this run;
@@ -31,7 +31,7 @@ from isa.alu import ALU
 from isa.dtypes import DTYPES
 from isa.enums import Engine, ReduceCommand
 from isa.machine import scan
-from isa.machine.dma import DmaCopy
+from isa.machine.dma import DmaCopy, DmaTranspose
 from isa.machine.elementwise import TensorCopy
 from isa.machine.tensor import LoadStationary, MultiplyMoving, TransposeStationary
 from simulator.kernels import fixed
@@ -42,7 +42,7 @@ from simulator.native.library import Library, host_levels, library
 from simulator.native.matmul import HeldTile, block_for
 from simulator.native.rates import multiply_adds
 from simulator.oracle import quiet
-from simulator.views import bits, dtype_name, strided
+from simulator.views import Indirect, bits, dtype_name, strided
 
 Array = np.ndarray[Any, Any]
 Arm = Callable[[], Any]
@@ -215,6 +215,51 @@ def move() -> None:
             report(f"{label} {dtype}", medians(arms), source.size)
 
 
+def compared(name: str, row: Any, engine: Engine, values: tuple[Any, ...], elements: int) -> None:
+    """A row by its micro-kernel and by its NumPy kernel."""
+    core = state()
+    arms = {
+        "native": call(row, engine, core, *values),
+        "numpy": fixed(row, engine, core, values, native=False),
+    }
+    with quiet():
+        report(name, medians(arms), elements)
+
+
+def indexed() -> None:
+    print(f"{'moves by index, against the oracle':32}{'us':>8}{'G/s':>8}{'NumPy':>8}{'ratio':>7}")
+    rng = np.random.default_rng(0)
+    no_dma = (0, None, None)
+    for dtype, width in (("bfloat16", 512), ("bfloat16", 16), ("float32", 1)):
+        size = DTYPES[dtype].size
+        table = strided(
+            np.zeros(4096 * width * size, np.uint8), dtype, 0, *_rows(4096, width, size)
+        )
+        tile, index = random_tile(dtype, P, width), on_chip("int32", P, 1)
+        index[...] = rng.permutation(4096)[:P, None]
+        rows = Indirect(table, index)
+        label = f"{P} rows of {width} {dtype}"
+        for name, values in (("gather", (tile, rows)), ("scatter", (rows, tile))):
+            compared(f"{name} {label}", DmaCopy, Engine.sync, (*values, *no_dma), tile.size)
+        if width > 1:
+            turned = on_chip(dtype, min(width, P), P)
+            picked = Indirect(table[:, :P], index)
+            values = (turned, picked, *no_dma)
+            compared(f"transposed {label}", DmaTranspose, Engine.sync, values, turned.size)
+    for shape in ((512, P), (8, 4, 16, P)):
+        source, target = (
+            random_tile("bfloat16", *shape),
+            on_chip("bfloat16", P, *shape[1:-1], shape[0]),
+        )
+        values = (target, source, *no_dma)
+        compared(f"DMA transpose {list(shape)}", DmaTranspose, Engine.sync, values, source.size)
+
+
+def _rows(count: int, width: int, size: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Shape and strides of rows without gaps."""
+    return (count, width), (width * size, size)
+
+
 def levels() -> None:
     print(f"{'[128,128].T @ [128,512], GF/s':32}{'float32':>9}{'bfloat16':>9}")
     for level in host_levels():
@@ -269,7 +314,14 @@ def tile_for(dtype: str) -> Array:
     return on_chip(dtype, P, 2048)
 
 
-PARTS = {"matmul": matmul, "convert": convert, "move": move, "rows": rows, "levels": levels}
+PARTS = {
+    "matmul": matmul,
+    "convert": convert,
+    "move": move,
+    "rows": rows,
+    "indexed": indexed,
+    "levels": levels,
+}
 
 
 def main() -> None:

@@ -70,8 +70,8 @@ def moving(
         if found is not None:
             bound = found.bind(state, values)
             if bound is not None:
-                bound()
-                return found.result
+                given = bound()
+                return found.result if given is None else given
         return kernel(state, *values)
 
     return call

@@ -8,6 +8,7 @@ tfloat32, packed types and unsigned integers) stay apart: compare with `same_typ
 
 from __future__ import annotations
 
+import copy
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -322,6 +323,15 @@ class Window:
         if not self.dynamic:
             self.fixed = view
         return view
+
+    @property
+    def base(self) -> Window:
+        """All the rows that indices pick from; the window itself where there are none."""
+        if self.index is None:
+            return self
+        found = copy.copy(self)
+        found.index, found.fixed, found.dynamic = None, None, bool(self.registers)
+        return found
 
     def move(self, buffer: np.ndarray[Any, Any]) -> None:
         """The memory is this buffer from now on."""

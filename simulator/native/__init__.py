@@ -22,13 +22,15 @@ from simulator.native import (  # noqa: F401  (each registers its plans)
     accumulate,
     copy,
     elementwise,
+    indexed,
     matmul,
     reduction,
+    registers,
     scan,
 )
 from simulator.native.plan import Plan
 from simulator.native.table import PLANNERS
-from simulator.views import dtype_name
+from simulator.views import Indirect, dtype_name
 
 __all__ = ["plan"]
 
@@ -44,15 +46,22 @@ def _of_view(view: Any) -> Any:
     return dtype_name(view), view.shape, view.strides
 
 
+def _of_rows(operand: Indirect) -> Any:
+    return _of_view(operand.base), _of_view(operand.index), operand.skip
+
+
 def _of_operator(operator: Any) -> str:
     return operator.name
 
 
 _DESCRIPTIONS: dict[type, Callable[[Any], Any]] = {
     np.ndarray: _of_view,
+    Indirect: _of_rows,
     AluOperator: _of_operator,
     Activation: _of_operator,
 }
+
+_OPERANDS = frozenset({np.ndarray, Indirect})
 
 
 def plan(row: type[MachineInstruction], engine: Engine, values: Sequence[Any]) -> Plan | None:
@@ -62,7 +71,7 @@ def plan(row: type[MachineInstruction], engine: Engine, values: Sequence[Any]) -
         return None
     tensors, numbers = _positions(row)  # type: ignore[arg-type]
     for position in tensors:
-        if type(values[position]) is not np.ndarray:
+        if type(values[position]) not in _OPERANDS:
             return None
     key: list[Any] = [row.name, engine]
     for position, value in enumerate(values):

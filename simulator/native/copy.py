@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from isa.enums import Engine
-from isa.machine import dma, elementwise, vector
+from isa.machine import elementwise, vector
 from simulator.memory import LINE
 from simulator.native.elementwise import converting, map_plan, tile, unsigned
 from simulator.native.layout import Dim, Space, dims, space
@@ -276,16 +276,6 @@ def through_float32(dst: Array, source: Array) -> Plan | None:
 @plans(elementwise.TensorCopy)
 def tensor_copy(engine: Engine, dst: Array, src: Array) -> Plan | None:
     return (through_float32 if engine is Engine.scalar else convert_plan)(dst, src)
-
-
-@plans(dma.DmaCopy)
-def dma_copy(
-    engine: Engine, dst: Any, src: Any, queue: int, dge_mode: Any, oob_mode: Any
-) -> Plan | None:
-    found = convert_plan(dst, src)
-    if found is not None:
-        found.result = dst.shape[0] if dst.ndim else 1
-    return found
 
 
 @plans(vector.Transpose32)

@@ -82,11 +82,14 @@ RECORD = Structure(
     *("apart", "apart_count", "patches", "patches_count", "event"),
     *("queued", "queued_count", "accesses", "accesses_count", "fetches"),
     *("code", "to", "target", "left", "right", "step", "bound"),
+    *("guard", "guard_words"),
 )
-"""`jobs` run at once, `queued` ones later, whose accesses of HBM are listed. `event` is what to
-leave in the control trace, -1 for nothing. `code` is that of an operation or condition, `to` the
-index of the instruction to go to. `target`, `left` and `right` are addresses of words: registers,
-or constants; `bound` is that of a loop's upper bound."""
+"""`guard` is the address of a function that looks at operands ahead of the jobs, or 0; where it
+leaves no 0 in its first word, Python executes the instruction. `jobs` run at once, `queued` ones
+later, whose accesses of HBM are listed. `event` is what to leave in the control trace, -1 for
+nothing. `code` is that of an operation or condition, `to` the index of the instruction to go to.
+`target`, `left` and `right` are addresses of words: registers, or constants; `bound` is that of a
+loop's upper bound."""
 
 AMOUNT = Structure("semaphore", "amount")
 
@@ -320,9 +323,10 @@ class _Loop(StructureText):
         operands = OperandText(self, self.labels["fallback"], self.program)
         operands.place(record, self.stream.get("registers", "ptr"))
         operands.check(record)
+        operands.patch(record)
+        self._guard(record)
         self._event(record.get("event"), self.labels["fallback"])
         operands.write(record)
-        operands.patch(record)
         self.queue.add(record)
         at_once = self.compare("icmp ne", record.get("jobs_count"), self.integer(0))
 
@@ -332,6 +336,19 @@ class _Loop(StructureText):
 
         self.when(at_once, run)
         self.go("next")
+
+    def _guard(self, record: Record) -> None:
+        """To Python where what operands hold does not suit the jobs of a record."""
+        guarded = self.compare("icmp ne", record.get("guard"), self.integer(0))
+        look, after = self.label("guard"), self.label("on")
+        self.branch(guarded, look, after)
+        self.open(look)
+        self.queue.flush()
+        words = record.get("guard_words", "ptr")
+        self.call_address(record.get("guard", "ptr"), words)
+        refused = self.compare("icmp ne", self.load(words, "i64"), self.integer(0))
+        self.branch(refused, self.labels["fallback"], after)
+        self.open(after)
 
     def _event(self, value: Value, full: str) -> None:
         """Leave a value that is not negative in the control trace; to `full` without space."""

@@ -37,7 +37,16 @@ from simulator.native.gemm_image import (
 from simulator.native.layout import dims, space
 from simulator.native.levels import Form, Level
 from simulator.native.library import Function, Library, MicroKernel, library
-from simulator.native.plan import Bound, Call, Division, Job, Plan, address, words_type
+from simulator.native.plan import (
+    Bound,
+    Call,
+    Division,
+    Job,
+    Plan,
+    address,
+    inner_job,
+    words_type,
+)
 from simulator.native.rates import pairs_pay
 from simulator.native.table import compiled, plans
 from simulator.oracle.table import KERNELS
@@ -210,15 +219,6 @@ def _adjacent(view: Array) -> bool:
     return row is not None and row.strides[0] in ((), (view.dtype.itemsize,))
 
 
-def _inner(plan: Plan, state: CoreState, target: Array, source: Array, slot: int, at: int) -> Job:
-    """The job of a plan that copies between scratch memory and the operand at position `at`, which
-    is its first (slot 0) or second (slot 1) one."""
-    bound = plan.bind(state, (target, source))
-    assert bound is not None, "scratch overlaps nothing"
-    (job,) = bound.jobs
-    return job._replace(slots=((slot, at),), same=())
-
-
 class LoadPlan:
     """How to load a source of one layout as a [K, M] tile.
 
@@ -251,7 +251,7 @@ class LoadPlan:
             work = _PASSES * self._shape[0] * self._shape[1]
             job = Job(self._function, words, ((2, 0),), (), (_LOAD_DIVISION,), work)
             return Bound([job], keep)
-        before = _inner(self._before, state, copy, source, 1, 0)
+        before = inner_job(self._before, state, copy, source, 1, 0)
         return Bound([before, Job(self._function, words)], keep)
 
 
@@ -341,12 +341,12 @@ class MultiplyPlan:
             slots.append((0, 0))
         else:
             target = held.scratch("products", (rows, columns), np.dtype(np.float32))
-            last.append(_inner(self._after, state, dst, target, 0, 0))
+            last.append(inner_job(self._after, state, dst, target, 0, 0))
         if self._before is None:
             slots.append((1, 1))
         else:
             streamed = held.scratch("moving", (depth, columns), moving.dtype)
-            first.append(_inner(self._before, state, streamed, moving, 1, 1))
+            first.append(inner_job(self._before, state, streamed, moving, 1, 1))
         words = words_type(11)(
             *(address(target), address(streamed), held.image, depth, rows, columns),
             *(target.strides[0], streamed.strides[0], 0, rows, held.copy),
@@ -459,7 +459,7 @@ class TransposePlan:
         code = DTYPES[dtype_name(dst)].code
         words = words_type(4)(held.image, *self._shape, code)
         turned = held.copy_as(self._shape, dst.dtype).T
-        jobs = Job(self._expect, words), _inner(self._plan, state, dst, turned, 0, 0)
+        jobs = Job(self._expect, words), inner_job(self._plan, state, dst, turned, 0, 0)
         return UsingTile(jobs, held, refuse, held)
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from simulator.native.layout import Footprint, Space, disjoint, footprint
 from simulator.native.library import Function
+from simulator.views import Indirect
 
 if TYPE_CHECKING:
     from simulator.machine import CoreState
@@ -106,9 +107,31 @@ class Bound:
         self.jobs = tuple(jobs)
         self.keep = keep
 
-    def __call__(self) -> None:
+    def __call__(self) -> Any:
         for job in self.jobs:
             job.function(job.words)
+
+
+class Guarded(Bound):
+    """Jobs that take their operands as they are only if the job `guard` leaves 0 in its first word;
+    else `refuse` executes the instruction. `result` is what the instruction returns."""
+
+    __slots__ = ("_refuse", "_result", "guard")
+
+    def __init__(
+        self, jobs: Sequence[Job], guard: Job, refuse: Callable[[], Any], result: Any, keep: Any
+    ) -> None:
+        super().__init__(jobs, keep)
+        self.guard = guard
+        self._refuse = refuse
+        self._result = result
+
+    def __call__(self) -> Any:
+        self.guard.function(self.guard.words)
+        if self.guard.words[0]:
+            return self._refuse()
+        super().__call__()
+        return self._result
 
 
 class Plan:
@@ -193,6 +216,26 @@ class Plan:
             past_caches=self.past_caches,
         )
         return Bound([job])
+
+
+def view_at(values: Sequence[Any], position: int) -> Any:
+    """The operand at a position of an instruction's values: of one whose rows indices pick all
+    rows, or, at ~position, the indices."""
+    value = values[max(position, ~position)]
+    if isinstance(value, Indirect):
+        return value.base if position >= 0 else value.index
+    return value
+
+
+def inner_job(
+    plan: Plan, state: CoreState, target: Array, source: Array, slot: int, at: int
+) -> Job:
+    """The job of a plan that copies between an instruction's own memory and its operand at position
+    `at`, which is the first (slot 0) or second (slot 1) one."""
+    bound = plan.bind(state, (target, source))
+    assert bound is not None, "memory of its own overlaps nothing"
+    (job,) = bound.jobs
+    return job._replace(slots=((slot, at),), same=())
 
 
 def ranked(space: Space, ranks: Sequence[int] = RANKS) -> Space | None:

@@ -7,7 +7,7 @@ locations. What native code does not do (yet) for an instruction is left to `Pre
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -34,13 +34,14 @@ from simulator.native.loop import (
     RIVAL,
 )
 from simulator.native.operands import OPERAND, PAIR, PATCH, REFERENCE, TERM
-from simulator.native.plan import Bound, Job, address_of
+from simulator.native.plan import Bound, Guarded, Job, address_of
 from simulator.native.strips import ACCESS, ARENAS, FARTHEST, QUEUED, STEP, TENSOR
 from simulator.native.structure import Memory
+from simulator.native.table import PLANNERS
 from simulator.native.team import parts
 from simulator.native.text import WORD
 from simulator.streams import fetches
-from simulator.views import Window
+from simulator.views import Indirect, Window
 
 if TYPE_CHECKING:
     from simulator.checks.engine_marks import EngineMarks
@@ -59,7 +60,8 @@ _REGION, _LOWEST, _HIGHEST, _FULL, _SPACE, _BOX = (
 
 
 class Placed(NamedTuple):
-    """An operand of shared records: its position among the values, its words, its window."""
+    """An operand of shared records: its position among the values (as `plan.view_at` takes it), its
+    words, its window."""
 
     position: int
     words: Any
@@ -135,7 +137,9 @@ class Packing:
         pack = _CONTROL.get(row.name)
         if pack is not None:
             members = pack(self, index, instruction)
-        elif row.control or (replicated is not None and replicated.takes(instruction)):
+        elif (row.control and row.name not in PLANNERS) or (
+            replicated is not None and replicated.takes(instruction)
+        ):
             members = {}
         else:
             computation = self._computation(instruction)
@@ -185,7 +189,8 @@ class Packing:
     def _new_computation(self, instruction: Instruction) -> Computation | None:
         row, preparation = instruction.row, self._preparation
         operands = preparation.operands(instruction)
-        if operands.numbers or any(window.index is not None for _, window in operands.windows):
+        # Where registers are, and not what they hold, is for good.
+        if (operands.numbers and not row.control) or operands.stages:
             return None
         values = list(operands.values)
         for position, window in operands.windows:
@@ -198,7 +203,8 @@ class Packing:
         if not isinstance(bound, Bound):
             return None
         placed = [
-            Placed(position, self._operand(window), window) for position, window in operands.windows
+            Placed(position, self._operand(window), window)
+            for position, window in _apart(operands.windows)
         ]
         members = {
             "kind": KINDS.index("compute"),
@@ -263,17 +269,19 @@ class Packing:
         moving = [operand for operand in placed if operand.window.dynamic]
         found = local(bound, {operand.position: operand.window for operand in placed})
         jobs, patches, pairs = [], [], []
-        for job in bound.jobs:
-            divided = [job.words] if found else parts(job, self._threads)
+        guard = bound.guard if isinstance(bound, Guarded) else None
+        for job in (*bound.jobs, *([] if guard is None else [guard])):
+            divided = [job.words] if found or job is guard else parts(job, self._threads)
             self.shares |= len(divided) > 1
             for part in divided:
                 self._memory.keep(part)
             addresses = [ctypes.addressof(part) for part in divided]
-            jobs += JOB.words(
-                function=job.address,
-                parts=self._memory.table([w for a in addresses for w in PART.words(words=a)]),
-                parts_count=len(divided),
-            )
+            if job is not guard:
+                jobs += JOB.words(
+                    function=job.address,
+                    parts=self._memory.table([w for a in addresses for w in PART.words(words=a)]),
+                    parts_count=len(divided),
+                )
             for slot, position in () if moving else job.slots:
                 for part in divided:
                     self._note(by_position[position].window, part, slot)
@@ -288,8 +296,12 @@ class Packing:
                         delta=part[slot] - job.words[slot],
                     )
             pairs += self._pairs(job, by_position)
+        guards = {}
+        if guard is not None:
+            guards = {"guard": guard.address, "guard_words": ctypes.addressof(guard.words)}
         references = [w for o in moving for w in REFERENCE.words(operand=ctypes.addressof(o.words))]
         return {
+            **guards,
             **(self._queued(found, by_position) if found else self._table("jobs", jobs, JOB.size)),
             **self._table("moving", references, REFERENCE.size),
             **self._table("patches", patches, PATCH.size),
@@ -402,10 +414,13 @@ class Packing:
             reference = REFERENCE.words(operand=ctypes.addressof(words))
             reads += reference * effect.reads
             writes += reference * effect.writes
+        picked = {~operand.position for operand in placed}
         for operand in placed:
             reference = REFERENCE.words(operand=ctypes.addressof(operand.words))
             written = operand.position in row.writes
-            if operand.position in row.reads and not (written and overwrites):
+            read = operand.position in row.reads and not (written and overwrites)
+            # Where rows are written that indices pick, the others have to be initialised already.
+            if read or operand.position < 0 or operand.position in picked:
                 reads += reference
             if written:
                 writes += reference
@@ -427,7 +442,7 @@ class Packing:
         if index not in self._separated and _elsewhere(shared, tracked):
             shared = self._separate(index, shared)
         for position, words, window in shared.operands:
-            operand = tracked[position]
+            operand = _tracked_at(tracked, position)
             if operand is None:
                 continue
             region = operand.region
@@ -567,10 +582,24 @@ class Packing:
             self._name_rivals(region)
 
 
+def _tracked_at(tracked: Sequence[Tracked | None], position: int) -> Tracked | None:
+    """The shadow side of the operand at a position, as of `Placed`."""
+    operand = tracked[max(position, ~position)]
+    return operand.index if operand is not None and position < 0 else operand
+
+
+def _apart(windows: Iterable[tuple[int, Window]]) -> Iterator[tuple[int, Window]]:
+    """The windows by position, as of `Placed`: indices apart from the rows that they pick."""
+    for position, window in windows:
+        yield position, window.base
+        if window.index is not None:
+            yield ~position, window.index
+
+
 def _elsewhere(shared: Computation, tracked: Sequence[Tracked | None]) -> bool:
     """Whether an operand was found in another region than was known."""
     for position, words, _ in shared.operands:
-        operand = tracked[position]
+        operand = _tracked_at(tracked, position)
         if operand is not None and words[_REGION] not in (0, operand.region.number):
             return True
     return False
@@ -615,6 +644,8 @@ def mark(computations: Iterable[Computation | None], shadow: Shadow) -> None:
 def _stand_in(window: Window) -> Any:
     """A view of the layout that an operand has wherever registers put it, in memory that nothing
     else uses."""
+    if window.index is not None:
+        return Indirect(_stand_in(window.base), _stand_in(window.index), window.skip)
     memory = np.empty(_reach(window), np.uint8)
     low = -sum(min((n - 1) * s, 0) for n, s in zip(window.shape, window.strides))
     return np.ndarray(window.shape, window.dtype, memory, low, window.strides)

@@ -12,7 +12,7 @@ from isa.machine import MACHINE_INSTRUCTIONS
 from simulator.kernels import fixed
 from simulator.native import plan
 from simulator.oracle import KERNELS, quiet
-from simulator.views import bits, dtype_name
+from simulator.views import Indirect, bits, dtype_name
 
 Array = np.ndarray[Any, Any]
 
@@ -67,6 +67,7 @@ def assert_equal(row: str, *values: Any, engine: Engine = Engine.vector, state: 
     with quiet():
         fixed(MACHINE_INSTRUCTIONS[row], engine, state, values, native=True)()
     if not np.array_equal(memory, expected):
+        values = (values[0].base, *values[1:]) if isinstance(values[0], Indirect) else values
         found = bits(values[0]).copy()
         memory[...] = expected
         wrong = np.argwhere(found != bits(values[0]))
@@ -78,8 +79,8 @@ def assert_equal(row: str, *values: Any, engine: Engine = Engine.vector, state: 
         )
 
 
-def _memory(view: Array) -> Array:
-    base: Any = view
+def _memory(view: Any) -> Array:
+    base: Any = view.base if isinstance(view, Indirect) else view
     while base.base is not None:
         base = base.base
     return base

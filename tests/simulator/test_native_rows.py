@@ -1,7 +1,7 @@
 """Every row that has native code gives NumPy's bits, for every dtype, edge values included.
 
 Operands are generated for each row of the table of native code; a row without a generator fails.
-Rows of the PE array, whose operands are no tiles of one shape, have modules of their own.
+Rows whose operands are no tiles of one shape have modules of their own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from simulator.kernels import fixed
 from simulator.native.library import library
 from simulator.native.table import PLANNERS
 from simulator.oracle import quiet
-from simulator.views import bits
+from simulator.views import Indirect, bits
 
 pytestmark = pytest.mark.skipif(library() is None, reason="there is no LLVM")
 
@@ -94,6 +94,34 @@ def tensor_copy(rng: np.random.Generator, source: str, target: str) -> Iterator[
 def dma_copy(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
     for values in tensor_copy(rng, source, target):
         yield *values, *NO_DMA
+    kind = str(rng.choice(INTEGERS))
+    # A tile of indices in rows of one, of several, and in one row; rows that repeat.
+    for shape in ((24, 1), (6, 4), (1, 24)):
+        index = indices(rng, kind, 9, *shape)
+        rows = Indirect(patterns(rng, source, 9, 5, 7), index)
+        yield empty(target, 24, 35), rows, *NO_DMA
+        yield empty(target, 12, 10, 7), rows, *NO_DMA
+        turned = Indirect(patterns(rng, source, 9, 7, 5).transpose(0, 2, 1), index)
+        yield empty(target, 24, 35), turned, *NO_DMA
+        yield Indirect(empty(target, 9, 5, 7), index), patterns(rng, source, 24, 35), *NO_DMA
+        columns = Indirect(empty(target, 35, 9).T, index)
+        yield columns, patterns(rng, source, 24, 35), *NO_DMA
+
+
+def dma_transpose(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
+    yield empty(source, 45, 23), patterns(rng, source, 23, 45), *NO_DMA
+    yield empty(source, 3, 4, 5, 6), patterns(rng, source, 6, 4, 5, 3), *NO_DMA
+    rows = patterns(rng, source, 9, 4, 5)
+    for shape in ((24, 1), (6, 4)):
+        index = indices(rng, str(rng.choice(INTEGERS)), 9, *shape)
+        yield empty(source, 5, 4, 24), Indirect(rows, index), *NO_DMA
+
+
+def indices(rng: np.random.Generator, dtype: str, bound: int, *shape: int) -> Array:
+    """A tile of numbers below a bound."""
+    view = empty(dtype, *shape)
+    view[...] = rng.integers(0, bound, shape)
+    return view
 
 
 def transpose32(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
@@ -146,6 +174,7 @@ GENERATORS: dict[str, tuple[Engine, Generator]] = {
     "CopyPredicated": (Engine.vector, copy_predicated),
     "TensorCopy": (Engine.vector, tensor_copy),
     "DmaCopy": (Engine.sync, dma_copy),
+    "DmaTranspose": (Engine.sync, dma_transpose),
     "Transpose32": (Engine.vector, transpose32),
     "TensorReduce": (Engine.vector, tensor_reduce),
     "Activate": (Engine.scalar, activate),
@@ -157,16 +186,22 @@ GENERATORS: dict[str, tuple[Engine, Generator]] = {
 }
 
 ELSEWHERE = {
-    *("LoadStationary", "MultiplyMoving", "MultiplyMovingOneZero", "TransposeStationary"),
-    *("TransposeMoving", "LoadStationaryPairs", "MultiplyMovingPairs"),
+    **dict.fromkeys(
+        (
+            *("LoadStationary", "MultiplyMoving", "MultiplyMovingOneZero", "TransposeStationary"),
+            *("TransposeMoving", "LoadStationaryPairs", "MultiplyMovingPairs"),
+        ),
+        "test_native_matmul",
+    ),
+    **dict.fromkeys(("RegisterLoad", "RegisterStore"), "test_native_indexed"),
 }
-"""Rows of the PE array: `test_native_matmul` compares them."""
+"""Rows that other modules compare: those of the PE array, and those that only programs have."""
 
 
 def test_every_row_with_native_code_is_compared() -> None:
-    assert GENERATORS.keys() | ELSEWHERE == PLANNERS.keys()
-    elsewhere = Path(__file__).with_name("test_native_matmul.py").read_text()
-    assert [row for row in sorted(ELSEWHERE) if not re.search(rf"\b{row}\b", elsewhere)] == []
+    assert GENERATORS.keys() | ELSEWHERE.keys() == PLANNERS.keys()
+    for row, module in ELSEWHERE.items():
+        assert re.search(rf"\b{row}\b", Path(__file__).with_name(f"{module}.py").read_text())
 
 
 @pytest.mark.parametrize("row", GENERATORS)
