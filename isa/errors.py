@@ -296,7 +296,8 @@ CATALOGUE: dict[str, CatalogueEntry] = {
     "sbuf-overflow": _entry(
         301,
         "SBUF is full",
-        "All tensors that are live at one point must fit into the bytes of each SBUF partition.",
+        "What one instruction or one rolled loop uses must fit into the bytes of each SBUF "
+        "partition, beside what has an address; what else is live can wait in HBM.",
         "Use smaller tiles, shorten lifetimes (load later, reuse), or fewer buffers; the "
         "notes list what is live.",
         _ARCHITECTURE,

@@ -156,15 +156,16 @@ class Numbering:
         self._tensor = max((t.number for t in tensors), default=-1) + 1
         self._register = 1 + max((r.number for body in bodies for r in registers(body)), default=-1)
 
-    def tensor(self, tensor: Tensor, suffix: str) -> Tensor:
+    def tensor(self, tensor: Tensor, suffix: str, memory: Memory | None = None) -> Tensor:
+        """Another tensor like one that is on chip, in the same memory unless `memory` is given."""
         copy = Tensor(
             self._tensor,
             tensor.name + suffix,
-            tensor.memory,
+            memory or tensor.memory,
             tensor.dtype,
             tensor.shape,
             tensor.role,
-            tensor.address,
+            None if memory else tensor.address,
             tensor.core,
             tensor.location,
             tensor.data,

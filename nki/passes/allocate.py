@@ -14,14 +14,18 @@ from isa.errors import NeuronError
 from isa.operations.control import StorageBegin
 from isa.target import TARGETS, Target
 from nki.ir.nodes import Kernel, Node, Op, Tensor, storages
-from nki.ir.rewrite import with_body
+from nki.ir.rewrite import Numbering, with_body
 from nki.passes import quadrants
-from nki.passes.packing import largest_first, side_by_side, solve, solver_is_installed
+from nki.passes.packing import (
+    ALIGNMENT,
+    largest_first,
+    side_by_side,
+    solve,
+    solver_is_installed,
+)
 from nki.passes.pressure import relieved
+from nki.passes.spill import spilled
 from nki.trace.locations import resolve
-
-ALIGNMENT = 16
-"""Bytes. SBUF needs 1 and PSUM 4 (SDK nki.language.tile_size); 16 keeps any dtype aligned."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +33,11 @@ class Allocate:
     """Give every SBUF and PSUM tensor a start partition and a byte offset (`Kernel.placement`).
 
     The author's order of operations stays, unless only another one leaves room for all that is
-    live (`nki.passes.pressure`). A tensor lives from its first to its last access; one that is
-    allocated outside a loop and used inside lives for the whole loop. `storage_begin` moves down to
-    the first access. Space is taken round robin, so that a new tensor gets the space that has been
-    free for longest and waits for nobody. Tensors with an address of the author's keep it.
+    live (`nki.passes.pressure`). Where none does, tensors wait in HBM for a while, with a
+    `SpillWarning` (`nki.passes.spill`). A tensor lives from its first to its last access; one that
+    is allocated outside a loop and used inside lives for the whole loop. `storage_begin` moves down
+    to the first access. Space is taken round robin, so that a new tensor gets the space that has
+    been free for longest and waits for nobody. Tensors with an address of the author's keep it.
 
     Before:
 
@@ -52,32 +57,64 @@ class Allocate:
         target = TARGETS[kernel.target]
         bodies = []
         placed: dict[Tensor, tuple[int, int]] = {}
+        numbering = Numbering(kernel.tensors, [])
         for body in kernel.bodies:
-            nodes, places = allocate(body, target)
+            nodes, places = allocate(body, target, numbering)
             bodies.append(nodes)
             placed.update(places)
-        tensors = [t for t in kernel.tensors if not t.memory.on_chip or t in placed]
+        tensors = [t for t in numbering.tensors if not t.memory.on_chip or t in placed]
         return kernel.with_bodies(bodies, tensors, placed)
 
 
-def allocate(body: list[Node], target: Target) -> tuple[list[Node], dict[Tensor, tuple[int, int]]]:
+def allocate(body: list[Node], target: Target, numbering: Numbering) -> Allocation:
     """The nodes of a body and where its tensors go, in the author's order if that fits."""
     try:
         return _in_order(body, target)
     except NeuronError as error:
         if error.code not in _OVERFLOWS:
             raise
-        for part in _PARTS:
-            nodes = relieved(body, target, part)
-            if nodes is None:
-                raise
-            try:
-                return _in_order(nodes, target, search=False)
-            except NeuronError as other:
-                if other.code not in _OVERFLOWS:
-                    raise
-        raise
+        found = _reordered(body, target) or _with_spills(body, target, numbering)
+        if found is None:
+            raise
+        return found
 
+
+def _reordered(body: list[Node], target: Target) -> Allocation | None:
+    """In another order, in which less is live at once."""
+    for part in _PARTS:
+        nodes = relieved(body, target, part)
+        if nodes is None:
+            return None
+        found = _if_it_fits(nodes, target)
+        if found is not None:
+            return found
+    return None
+
+
+def _with_spills(body: list[Node], target: Target, numbering: Numbering) -> Allocation | None:
+    """In the author's order, with some tensors in HBM for a while."""
+    known = len(numbering.tensors)
+    for part in _PARTS:
+        moved = spilled(body, target, part, numbering)
+        found = moved and _if_it_fits(moved[0], target)
+        if moved and found:
+            moved[1].warn()
+            return found
+        del numbering.tensors[known:]
+    return None
+
+
+def _if_it_fits(nodes: list[Node], target: Target) -> Allocation | None:
+    try:
+        return _in_order(nodes, target, search=False)
+    except NeuronError as error:
+        if error.code not in _OVERFLOWS:
+            raise
+        return None
+
+
+Allocation = tuple[list[Node], dict[Tensor, tuple[int, int]]]
+"""The nodes of a body, and (start partition, byte offset) of its tensors."""
 
 _OVERFLOWS = frozenset({"sbuf-overflow", "psum-overflow"})
 
@@ -86,9 +123,7 @@ _PARTS = (1.0, 0.97, 0.94, 0.9, 0.8)
 large enough."""
 
 
-def _in_order(
-    body: list[Node], target: Target, search: bool = True
-) -> tuple[list[Node], dict[Tensor, tuple[int, int]]]:
+def _in_order(body: list[Node], target: Target, search: bool = True) -> Allocation:
     ranges = LiveRanges()
     nodes = ranges.scan(body)
     movable = partial(quadrants.movable, body, target)

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from nki.ir.nodes import Tensor
     from nki.passes.allocate import Life
 
+ALIGNMENT = 16
+"""Bytes. SBUF needs 1 and PSUM 4 (SDK nki.language.tile_size); 16 keeps any dtype aligned."""
+
 Offsets = dict["Life", int]
 
 _EFFORT = 20.0

@@ -161,9 +161,12 @@ class _Stretch:
         self.order: list[int] = []
         self._before: list[set[int]] | None = None
         self.users: dict[Tensor, list[int]] = {}
+        self.mentions: dict[Register, list[int]] = {}
         for number, op in enumerate(operations):
             for tensor in level.tensors[id(op)]:
                 self.users.setdefault(tensor, []).append(number)
+            for register in _registers(op):
+                self.mentions.setdefault(register, []).append(number)
 
     def run(self) -> None:
         # What is postponed comes before the first operation that needs it; if none does, last.
@@ -200,7 +203,7 @@ class _Stretch:
             users = [user for user in self.users.get(tensor, ()) if not self.done[user]]
             if tensor.memory in short and len(users) == level.uses[tensor]:
                 move = self._closure(users, number)
-                if move:
+                if move and not self._keeps_registers(move):
                     moves.append((len(move), tensor.number, move))
         for _, _, move in sorted(moves):
             if self._eases(move, short):
@@ -208,6 +211,17 @@ class _Stretch:
                     self._emit(user)
                 return True
         return False
+
+    def _keeps_registers(self, move: list[int]) -> bool:
+        """Whether a move writes a register for operations that it leaves behind, which would have
+        to keep its value for longer."""
+        moved = set(move)
+        return any(
+            not self.done[later] and later not in moved
+            for number in move
+            for register in _written(self.operations[number])
+            for later in self.mentions[register]
+        )
 
     def _postpone(self, short: Bytes, wanted: set[Tensor]) -> bool:
         """Take back what has only filled a tensor in a memory that is short, the largest first."""
@@ -330,7 +344,7 @@ class _Registers:
         self.read: dict[Register, list[int]] = {}
 
     def before(self, op: Op, number: int) -> set[int]:
-        written = {op.values[i] for i, _, a in op.row.attributes if a.kind is Kind.register}
+        written = _written(op)
         found = set()
         for register in _registers(op):
             if register in self.written:
@@ -341,6 +355,11 @@ class _Registers:
             else:
                 self.read.setdefault(register, []).append(number)
         return found
+
+
+def _written(op: Op) -> set[Register]:
+    """The registers that an operation writes."""
+    return {op.values[i] for i, _, a in op.row.attributes if a.kind is Kind.register}
 
 
 def _registers(op: Op) -> set[Register]:

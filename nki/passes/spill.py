@@ -1,0 +1,350 @@
+"""Move what SBUF has no room for to HBM, and back before it is used again.
+
+Where more is live than SBUF holds, the compiler inserts spills and refills between it and the next
+memory of the hierarchy (SDK nki/get-started/about/memory-hierarchy-overview). What is used again
+last goes first. A tensor stays in SBUF while an instruction or a loop uses it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from isa.dtypes import DTYPES
+from isa.enums import DgeMode, Engine, Memory, OobMode
+from isa.operations.control import StorageBegin
+from isa.operations.dma import DmaCopy
+from isa.target import Target
+from nki.ir.nodes import Access, Node, Op, Tensor, storages, walk
+from nki.ir.rewrite import Numbering, with_body
+from nki.passes.footprint import box_of
+from nki.passes.packing import ALIGNMENT
+from nki.trace.locations import resolve
+
+
+class SpillWarning(RuntimeWarning):
+    """More is live in SBUF than it holds, so that some of it waits in HBM."""
+
+
+@dataclass
+class Spills:
+    """The tensors that were moved, and how many bytes (counting a move in a loop once)."""
+
+    tensors: dict[Tensor, None] = field(default_factory=dict)
+    bytes: int = 0
+
+    def add(self, tensor: Tensor) -> None:
+        self.tensors[tensor] = None
+        self.bytes += int(tensor.shape[0]) * _bytes(tensor)
+
+    def warn(self) -> None:
+        """Warn at the line of the tensor that was moved first."""
+        first = next(iter(self.tensors))
+        place = resolve(first.location)
+        warnings.warn_explicit(
+            f"more is live in SBUF than it holds: {len(self.tensors)} of the tensors, the first of "
+            f"them {first.name}, wait in HBM for a while, and {self.bytes} bytes are moved for "
+            "that. Smaller tiles or shorter lifetimes avoid it.",
+            SpillWarning,
+            place.file if place else "<kernel>",
+            place.line if place else 0,
+        )
+
+
+def spilled(
+    body: list[Node], target: Target, part: float, numbering: Numbering
+) -> tuple[list[Node], Spills] | None:
+    """The nodes of a body with spills and refills, so that at most `part` of SBUF is in use; None
+    where that does not do: all is needed at once, or something else is short.
+
+    Before, with room for two of the tensors:
+
+        memset dst=%t0 ...
+        memset dst=%t1 ...
+        memset dst=%t2 ...
+        tensor_tensor dst=%t2 data1=%t1 ...
+        tensor_tensor dst=%t2 data1=%t0 ...
+
+    After:
+
+        memset dst=%t0 ...
+        dma_copy dst=%t3 src=%t0
+        memset dst=%t1 ...
+        memset dst=%t2 ...
+        tensor_tensor dst=%t2 data1=%t1 ...
+        dma_copy dst=%t4 src=%t3
+        tensor_tensor dst=%t2 data1=%t4 ...
+    """
+    spills = Spills()
+    capacity = int(part * target.sbuf_bytes_per_partition.value)
+    try:
+        nodes = _Level(body, target, capacity, numbering, spills, {}).run()
+    except _NoRoom:
+        return None
+    return (nodes, spills) if spills.tensors else None
+
+
+class _NoRoom(Exception):
+    """What is used at once is more than there is room for."""
+
+
+class _Resident:
+    """A tensor's place in SBUF, the node that used it last, and whether HBM holds the same."""
+
+    __slots__ = ("clean", "tensor", "used")
+
+    def __init__(self, tensor: Tensor, clean: bool, used: int) -> None:
+        self.tensor = tensor
+        self.clean = clean
+        self.used = used
+
+
+class _Level:
+    """One list of nodes; `capacity` is what is left for the tensors that begin in it."""
+
+    def __init__(
+        self,
+        nodes: list[Node],
+        target: Target,
+        capacity: int,
+        numbering: Numbering,
+        spills: Spills,
+        replaced: dict[Op, Op],
+    ) -> None:
+        self.nodes = nodes
+        self.target = target
+        self.capacity = capacity
+        self.numbering = numbering
+        self.spills = spills
+        self.replaced = replaced
+        own = _begun(nodes)
+        self.tensors = [[t for t in _used([node]) if t in own] for node in nodes]
+        self.uses: dict[Tensor, list[int]] = {}
+        for number in reversed(range(len(nodes))):
+            for tensor in self.tensors[number]:
+                self.uses.setdefault(tensor, []).append(number)
+        self.fixed = {t for t in own if t.address is not None} | set(_met(nodes))
+        self.resident: dict[Tensor, _Resident] = {}
+        self.away: set[Tensor] = set()
+        self.homes: dict[Tensor, Tensor] = {}
+        self.dead: dict[tuple[Tensor, int], bool] = {}
+        self.taken = 0
+        self.parts: list[list[Node]] = []
+
+    def run(self) -> list[Node]:
+        for number in range(len(self.nodes)):
+            self.parts.append([])
+            self._take(number)
+        return [node for part in self.parts for node in part]
+
+    def _take(self, number: int) -> None:
+        node = self.nodes[number]
+        tensors = self.tensors[number]
+        inner = 0
+        if not isinstance(node, Op):
+            left = self.capacity - sum(map(_room, tensors))
+            inner = min(_most_live(node.body), left)
+            if inner == left:
+                level = _Level(
+                    node.body, self.target, left, self.numbering, self.spills, self.replaced
+                )
+                node = with_body(node, level.run())
+        self._make_room(tensors, inner)
+        for tensor in tensors:
+            if tensor not in self.resident:
+                self._bring(tensor, number)
+        names = {tensor: self.resident[tensor].tensor for tensor in tensors}
+        self.parts[number].append(_renamed(node, names, self.replaced))
+        written = set(_written([node]))
+        for tensor in tensors:
+            resident = self.resident[tensor]
+            resident.used = number
+            resident.clean = resident.clean and tensor not in written
+            self.uses[tensor].pop()
+            if not self.uses[tensor]:
+                self._leave(tensor)
+
+    def _make_room(self, tensors: list[Tensor], inner: int) -> None:
+        """Move others out until these tensors fit in beside `inner` bytes."""
+        missing = sum(_room(t) for t in tensors if t not in self.resident)
+        while self.taken + missing + inner > self.capacity:
+            others = self.resident.keys() - self.fixed - set(tensors)
+            if not others:
+                raise _NoRoom
+            self._spill(max(others, key=self._distance))
+
+    def _distance(self, tensor: Tensor) -> tuple[int, ...]:
+        """How little a tensor is missed: one that is overwritten next least of all, then one whose
+        next use is far."""
+        return self._is_dead(tensor), self.uses[tensor][-1], _room(tensor), -tensor.number
+
+    def _is_dead(self, tensor: Tensor) -> bool:
+        """Whether what a tensor holds is of no more use: the next use overwrites it."""
+        key = tensor, self.uses[tensor][-1]
+        found = self.dead.get(key)
+        if found is None:
+            found = self.dead[key] = _overwrites(self.nodes[key[1]], tensor)
+        return found
+
+    def _spill(self, tensor: Tensor) -> None:
+        resident = self.resident[tensor]
+        if not resident.clean and not self._is_dead(tensor):
+            if tensor not in self.homes:
+                self.homes[tensor] = self.numbering.tensor(tensor, ".home", Memory.private_hbm)
+            self._copy(self.homes[tensor], resident.tensor, resident.used)
+        self.away.add(tensor)
+        self._leave(tensor)
+
+    def _bring(self, tensor: Tensor, number: int) -> None:
+        """Give a tensor a place, with what it held."""
+        place = tensor
+        refill = False
+        if tensor in self.away:
+            self.away.remove(tensor)
+            place = self.numbering.tensor(tensor, ".again")
+            self.parts[number].append(
+                Op(StorageBegin, (_whole(place),), self.nodes[number].location)
+            )
+            refill = not self._is_dead(tensor)
+            if refill:
+                self._copy(place, self.homes[tensor], number)
+        self.resident[tensor] = _Resident(place, refill, number)
+        self.taken += _room(tensor)
+
+    def _leave(self, tensor: Tensor) -> None:
+        del self.resident[tensor]
+        self.taken -= _room(tensor)
+
+    def _copy(self, dst: Tensor, src: Tensor, number: int) -> None:
+        """Add a transfer to what belongs to a node."""
+        self.spills.add(src if src.memory.on_chip else dst)
+        values = (_whole(dst), _whole(src), None, OobMode.error, DgeMode.unknown, Engine.unknown)
+        resolved = DmaCopy.resolve(values, self.target)
+        self.parts[number].append(Op(DmaCopy, resolved, self.nodes[number].location))
+
+
+def _renamed(node: Node, names: Mapping[Tensor, Tensor], replaced: dict[Op, Op]) -> Node:
+    """A node with other tensors in place of some; itself where all are the same."""
+    if not isinstance(node, Op):
+        body = [_renamed(inner, names, replaced) for inner in node.body]
+        return with_body(node, body)
+    values = tuple(_value(value, names) for value in node.values)
+    after = tuple(replaced.get(op, op) for op in node.after)
+    if after == node.after and all(new is old for new, old in zip(values, node.values)):
+        return node
+    replaced[node] = Op(node.row, values, node.location, node.name, after)
+    return replaced[node]
+
+
+def _value(value: Any, names: Mapping[Tensor, Tensor]) -> Any:
+    if not isinstance(value, Access):
+        return value
+    storage = names.get(value.storage, value.storage)
+    vector = _value(value.vector_offset, names)
+    if storage is value.storage and vector is value.vector_offset:
+        return value
+    return Access(
+        storage,
+        value.dtype,
+        value.shape,
+        value.strides,
+        value.offset,
+        vector,
+        value.vector_stride,
+        value.vector_bound,
+    )
+
+
+def _whole(tensor: Tensor) -> Access:
+    """All of a tensor, as rows."""
+    rows = int(tensor.shape[0])
+    columns = _bytes(tensor) // DTYPES[tensor.dtype].size
+    return Access(tensor, tensor.dtype, (rows, columns), (columns, 1))
+
+
+def _bytes(tensor: Tensor) -> int:
+    """Bytes of a partition."""
+    columns = 1
+    for count in tensor.shape[1:]:
+        columns *= int(count)
+    return columns * DTYPES[tensor.dtype].size
+
+
+def _room(tensor: Tensor) -> int:
+    """Bytes of a partition up to the next place."""
+    return -(-_bytes(tensor) // ALIGNMENT) * ALIGNMENT
+
+
+def _most_live(nodes: list[Node]) -> int:
+    """The most bytes of a partition that tensors begun in a body take at once."""
+    last: dict[Tensor, int] = {}
+    own = _begun(nodes)
+    tensors = [[t for t in _used([node]) if t in own] for node in nodes]
+    for number, used in enumerate(tensors):
+        last.update(dict.fromkeys(used, number))
+    live: set[Tensor] = set()
+    most = taken = 0
+    for number, (node, used) in enumerate(zip(nodes, tensors)):
+        taken += sum(_room(t) for t in used if t not in live)
+        live.update(used)
+        most = max(most, taken + (0 if isinstance(node, Op) else _most_live(node.body)))
+        for tensor in used:
+            if last[tensor] == number:
+                live.remove(tensor)
+                taken -= _room(tensor)
+    return most
+
+
+def _begun(nodes: list[Node]) -> set[Tensor]:
+    """The tensors in SBUF that begin in this list."""
+    begun = {
+        node.values[0].storage
+        for node in nodes
+        if isinstance(node, Op) and node.row is StorageBegin
+    }
+    return {tensor for tensor in begun if tensor.memory is Memory.sbuf}
+
+
+def _used(nodes: list[Node]) -> Iterable[Tensor]:
+    """The tensors in SBUF that nodes use, each once."""
+    found: dict[Tensor, None] = {}
+    for node in walk(nodes):
+        if isinstance(node, Op) and node.row is not StorageBegin:
+            found.update(dict.fromkeys(storages(node.values)))
+    return [tensor for tensor in found if tensor.memory is Memory.sbuf]
+
+
+def _written(nodes: list[Node]) -> Iterator[Tensor]:
+    for node in walk(nodes):
+        if isinstance(node, Op):
+            for position in node.row.writes:
+                if isinstance(node.values[position], Access):
+                    yield node.values[position].storage
+
+
+def _met(nodes: list[Node]) -> Iterator[Tensor]:
+    """The tensors that other cores reach into."""
+    for node in walk(nodes):
+        if isinstance(node, Op) and node.row.meets:
+            yield from storages(node.values)
+
+
+def _overwrites(node: Node, tensor: Tensor) -> bool:
+    """Whether a node writes all of a tensor without reading it, whatever happens when it runs: a
+    transfer whose indices may be skipped does not."""
+    if not isinstance(node, Op):
+        return False
+    whole = False
+    for position, _, operand in node.row.operands:
+        value = node.values[position]
+        if not isinstance(value, Access):
+            continue
+        if value.vector_offset is not None:
+            return False
+        if value.storage is tensor:
+            if operand.role.reads:
+                return False
+            whole = whole or box_of(value, frozenset()).covers(tensor)
+    return whole

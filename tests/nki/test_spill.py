@@ -1,0 +1,245 @@
+"""Kernels with more live in SBUF than it holds: what waits in HBM comes back as it was."""
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+from isa.enums import Memory
+from isa.errors import NeuronError
+from isa.operations.control import StorageBegin
+from isa.operations.dma import DmaCopy
+from isa.target import TARGETS
+from nki.ir.nodes import Access, Op, Tensor
+from nki.ir.rewrite import Numbering
+from nki.passes.spill import SpillWarning, spilled
+
+TRN2 = TARGETS["trn2"]
+WIDE = 8192
+"""Columns of float32: seven tiles of so many fit into SBUF, all of which 128 rows keep for
+themselves."""
+
+
+@nki.jit(platform_target="trn2")
+def sums_of_neighbours(x):
+    """y[i] = (x[i] + x[i + 1]) * (x[i + 1] + x[i + 2]) around, with all of x in SBUF."""
+    count = x.shape[0]
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tiles = [nl.ndarray(x.shape[1:], dtype=x.dtype, buffer=nl.sbuf) for _ in range(count)]  # here
+    for number, tile in enumerate(tiles):
+        nisa.dma_copy(dst=tile, src=x[number])
+    first = nl.ndarray(x.shape[1:], dtype=x.dtype, buffer=nl.sbuf)
+    nisa.tensor_copy(dst=first, src=tiles[0])
+    for number in range(count):
+        other = tiles[number + 1] if number + 1 < count else first
+        nisa.tensor_tensor(dst=tiles[number], data1=tiles[number], data2=other, op=nl.add)
+    nisa.tensor_copy(dst=first, src=tiles[0])
+    for number in range(count):
+        other = tiles[number + 1] if number + 1 < count else first
+        nisa.tensor_tensor(dst=tiles[number], data1=tiles[number], data2=other, op=nl.multiply)
+    for number, tile in enumerate(tiles):
+        nisa.dma_copy(dst=out[number], src=tile)
+    return out
+
+
+def expected_sums(x):
+    sums = x + np.roll(x, -1, axis=0)
+    return sums * np.roll(sums, -1, axis=0)
+
+
+def test_results_stay_and_the_warning_names_the_tiles_line():
+    x = np.random.default_rng(0).standard_normal((8, 128, WIDE)).astype(np.float32)
+    with pytest.warns(SpillWarning, match="more is live in SBUF than it holds") as caught:
+        result = sums_of_neighbours(x)
+    np.testing.assert_array_equal(result, expected_sums(x))
+    (warning,) = [w for w in caught if w.category is SpillWarning]
+    with open(__file__) as source:
+        line = source.read().splitlines()[warning.lineno - 1]
+    assert warning.filename == __file__ and line.endswith("# here")
+
+
+def test_what_fits_is_not_moved():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", SpillWarning)
+        nki.compile(sums_of_neighbours, np.zeros((6, 128, WIDE), np.float32))
+
+
+def test_one_instruction_that_needs_more_than_there_is_is_refused():
+    @nki.jit(platform_target="trn2")
+    def kernel(x):
+        tiles = [nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf) for _ in range(3)]
+        nisa.dma_copy(dst=tiles[0], src=x)
+        nisa.dma_copy(dst=tiles[1], src=x)
+        nisa.tensor_tensor(dst=tiles[2], data1=tiles[0], data2=tiles[1], op=nl.add)
+        nisa.dma_copy(dst=x, src=tiles[2])
+        return x
+
+    with pytest.raises(NeuronError) as caught:
+        nki.compile(kernel, np.zeros((128, 20_000), np.float32))
+    assert caught.value.code == "sbuf-overflow"
+
+
+@nki.jit(platform_target="trn2")
+def loop_between(x, y):
+    """Tiles that wait while a rolled loop needs the room, in which others wait too."""
+    out = nl.ndarray(y.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tiles = [nl.ndarray(x.shape[1:], dtype=x.dtype, buffer=nl.sbuf) for _ in range(y.shape[0])]
+    total = nl.ndarray(x.shape[1:], dtype=x.dtype, buffer=nl.sbuf)
+    nisa.memset(dst=total, value=0.0)
+    for number, tile in enumerate(tiles):
+        nisa.dma_copy(dst=tile, src=y[number])
+    for i in nl.affine_range(x.shape[0]):
+        inner = [nl.ndarray(x.shape[1:], dtype=x.dtype, buffer=nl.sbuf) for _ in range(7)]
+        for number, tile in enumerate(inner):
+            nisa.dma_copy(dst=tile, src=x[i])
+            nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=number + 1.0)
+        for tile in inner:
+            nisa.tensor_tensor(dst=total, data1=total, data2=tile, op=nl.add)
+        for tile in reversed(inner):
+            nisa.tensor_tensor(dst=total, data1=total, data2=tile, op=nl.maximum)
+    for number, tile in enumerate(tiles):
+        nisa.tensor_tensor(dst=tile, data1=tile, data2=total, op=nl.subtract)
+        nisa.dma_copy(dst=out[number], src=tile)
+    return out
+
+
+def test_what_a_loop_does_not_use_waits_and_its_own_tiles_too():
+    rng = np.random.default_rng(1)
+    x = rng.integers(0, 9, (5, 128, WIDE)).astype(np.float32)
+    y = rng.integers(0, 9, (4, 128, WIDE)).astype(np.float32)
+    specs = nki.TensorSpec((nki.symbol("N", max=8), 128, WIDE), nl.float32), y
+    with pytest.warns(SpillWarning):
+        compiled = nki.compile(loop_between, *specs)
+    for count in (2, 5):
+        total = np.zeros(x.shape[1:], np.float32)
+        for tile in x[:count]:
+            total = np.maximum(total + 28 * tile, 7 * tile)
+        np.testing.assert_array_equal(compiled(x[:count], y), y - total)
+
+
+def test_what_cores_exchange_stays_in_place():
+    """Each core writes into the other's tile, which therefore keeps its place."""
+
+    @nki.jit(platform_target="trn2")
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        mine = nl.program_id(0)
+        tiles = [nl.ndarray(x.shape[2:], dtype=x.dtype, buffer=nl.sbuf) for _ in range(7)]
+        received = nl.ndarray(x.shape[2:], dtype=x.dtype, buffer=nl.sbuf)
+        for number, tile in enumerate(tiles):
+            nisa.dma_copy(dst=tile, src=x[mine, number])
+        nisa.sendrecv(
+            src=tiles[0], dst=received, send_to_rank=1 - mine, recv_from_rank=1 - mine, pipe_id=0
+        )
+        for tile in reversed(tiles):
+            nisa.tensor_tensor(dst=tile, data1=tile, data2=received, op=nl.add)
+        for number, tile in enumerate(tiles):
+            nisa.dma_copy(dst=out[mine, number], src=tile)
+        return out
+
+    x = np.random.default_rng(2).standard_normal((2, 7, 128, WIDE)).astype(np.float32)
+    with pytest.warns(SpillWarning):
+        result = kernel[2](x)
+    np.testing.assert_array_equal(result, x + x[::-1, :1])
+
+
+def test_what_was_not_written_stays_uninitialised():
+    @nki.jit(platform_target="trn2")
+    def kernel(x, rows):
+        out = nl.ndarray((rows, WIDE), dtype=x.dtype, buffer=nl.shared_hbm)
+        half = nl.ndarray(x.shape[1:], dtype=x.dtype, buffer=nl.sbuf)
+        tiles = [nl.ndarray(x.shape[1:], dtype=x.dtype, buffer=nl.sbuf) for _ in range(7)]
+        for number, tile in enumerate(tiles):
+            nisa.dma_copy(dst=tile, src=x[number])
+        nisa.tensor_copy(dst=half[0:64], src=tiles[0][0:64])
+        for tile in (*tiles, *tiles):
+            nisa.tensor_tensor(
+                dst=tiles[0][0:64], data1=tiles[0][0:64], data2=tile[0:64], op=nl.maximum
+            )
+        nisa.tensor_tensor(dst=half[0:64], data1=half[0:64], data2=tiles[0][0:64], op=nl.subtract)
+        nisa.dma_copy(dst=out, src=half[0:rows])
+        return out
+
+    x = np.random.default_rng(3).standard_normal((7, 128, WIDE)).astype(np.float32)
+    with pytest.warns(SpillWarning):
+        np.testing.assert_array_equal(kernel(x, 64), x[0, :64] - x[:, :64].max(axis=0))
+    with pytest.warns(SpillWarning), pytest.raises(NeuronError) as caught:
+        kernel(x, 65)
+    assert caught.value.code == "uninitialised-output"
+
+
+# The rewrite by itself, on a machine of NumPy
+
+
+def copied(dst, src, row=None):
+    """`dst = src` as an operation; `row` writes only that one."""
+    rows, offset = (2, 0) if row is None else (1, row * 4)
+    views = (Access(tensor, "int32", (rows, 4), (4, 1), offset) for tensor in (dst, src))
+    return Op(DmaCopy, DmaCopy.resolve((*views, *DEFAULTS), TRN2))
+
+
+DEFAULTS = tuple(field.default for _, _, field in DmaCopy.attributes)
+
+
+def run(nodes, tensors):
+    """What is in HBM at the end, and the most bytes of tensors in SBUF that live together."""
+    held = {tensor: np.full((2, 4), -1) for tensor in tensors if not tensor.memory.on_chip}
+    for number, tensor in enumerate(t for t in tensors if t.role == "input"):
+        held[tensor][:] = number
+    last = {}
+    for number, node in enumerate(nodes):
+        for value in node.values:
+            if isinstance(value, Access) and node.row is not StorageBegin:
+                last[value.storage] = number
+    live, most = set(), 0
+    for number, node in enumerate(nodes):
+        if node.row is StorageBegin:
+            held[node.values[0].storage] = np.full((2, 4), -1)
+            continue
+        dst, src = node.values[:2]
+        rows = slice(dst.offset // 4, dst.offset // 4 + dst.shape[0])
+        live |= {t for t in (dst.storage, src.storage) if t.memory.on_chip}
+        most = max(most, len(live))
+        held[dst.storage][rows] = held[src.storage][rows]
+        live = {t for t in live if last[t] > number}
+    return {t.name: array for t, array in held.items() if t.role == "output"}, most
+
+
+moves = st.lists(
+    st.tuples(st.integers(0, 7), st.integers(0, 7), st.sampled_from((None, 0, 1))), max_size=40
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(moves, st.integers(2, 5))
+def test_any_sequence_of_copies_gives_the_same_in_less_room(steps, places):
+    def eight(first, memory, role):
+        return [
+            Tensor(n, f"{role}{n}", memory, "int32", (2, 4), role, core=0)
+            for n in range(first, first + 8)
+        ]
+
+    inputs = eight(0, Memory.private_hbm, "input")
+    outputs = eight(8, Memory.private_hbm, "output")
+    tiles = eight(16, Memory.sbuf, "local")
+    begins = [Op(StorageBegin, (Access(tile, "int32", (2, 4), (4, 1)),)) for tile in tiles]
+    body = [
+        *begins,
+        *(copied(tile, source) for tile, source in zip(tiles, inputs)),
+        *(copied(tiles[dst], tiles[src], row) for dst, src, row in steps),
+        *(copied(out, tile) for out, tile in zip(outputs, tiles)),
+    ]
+    numbering = Numbering([*inputs, *outputs, *tiles], [])
+    part = places * 16 / TRN2.sbuf_bytes_per_partition.value
+    before, _ = run(body, numbering.tensors)
+    found = spilled(body, TRN2, part, numbering)
+    assert found is not None
+    after, most = run(found[0], numbering.tensors)
+    assert most <= places
+    for name in before:
+        np.testing.assert_array_equal(after[name], before[name])
