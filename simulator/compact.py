@@ -106,8 +106,10 @@ class _Turns:
                 for number, amount in waits:
                     semaphores[number] -= amount
                 take(instruction)
-            if meets and not self._meets(instruction):
-                return pc != start
+            if meets:
+                if not self._meets(instruction):
+                    return pc != start
+                self._walk.hold(instruction)
             for number, amount in updates:
                 semaphores[number] = semaphores.get(number, 0) + amount
             if instruction.row is Halt:
@@ -228,6 +230,14 @@ class _Walk:
             if life is not None or indices is not None:
                 uses.append(_Use(position, life, indices))
         self._taken.setdefault(instruction.engine, []).append((instruction, uses))
+
+    def hold(self, instruction: Instruction) -> None:
+        """An instruction that was taken before uses its operands up to here: tiles move when the
+        last of the cores has come. Raises _NotHeldError."""
+        for position, _, _ in instruction.row.operands:
+            pattern = instruction.values[position]
+            if isinstance(pattern, AccessPattern) and pattern.memory.on_chip:
+                self._holder(pattern)
 
     def _begin(self, pattern: AccessPattern) -> None:
         life = _Life(pattern, self.count)

@@ -179,6 +179,29 @@ def all_modes(kernel, *arrays):
     return results[0]
 
 
+def test_a_core_that_waits_keeps_its_tiles():
+    """While one core waits for the other, its engines load the next tiles."""
+
+    def kernel(a):
+        core = nl.program_id(0)
+        got = []
+        for step in range(4):
+            mine = load(a[core, :, step * 4 : step * 4 + 4])
+            got.append(sbuf((8, 4), a.dtype))
+            swap(mine, got[-1])
+        total = sbuf((8, 4), a.dtype)
+        nisa.memset(total, 0)
+        for received in got:
+            nisa.tensor_tensor(dst=total, data1=total, data2=received, op=nl.add)
+        return share(total)
+
+    a = normal(315, (2, 8, 16))
+    expected = a[::-1, :, 0:4]
+    for step in range(1, 4):
+        expected = expected + a[::-1, :, step * 4 : step * 4 + 4]
+    same(all_modes(kernel, a), expected)
+
+
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
 def test_pipes_in_another_order(order):
     """Operations with different pipe_ids do not block each other (SDK nki.isa.sendrecv)."""
