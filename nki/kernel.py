@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from isa.collection import collection_paused
 from isa.errors import NeuronError
 from isa.program import Program
 from isa.target import Target
@@ -255,18 +256,20 @@ def compile(kernel: Any, /, *args: Any, target: str | None = None, **specs: Any)
     >>> compiled(np.ones((4, 8), np.float32)).shape
     (4, 8)
     """
-    return compile_traced(as_kernel(kernel).trace(*args, target=target, **specs))
+    with collection_paused():
+        return compile_traced(as_kernel(kernel).trace(*args, target=target, **specs))
 
 
 def compile_traced(traced: TracedKernel) -> CompiledKernel:
     """Lower traced tile IR and, unless NKI_CHECKS=0, prove that the program has no race."""
     from nki.pipeline import compile_kernel
 
-    program = compile_kernel(traced)
-    if settings.checks_wanted():
-        from nki.verification import verify_program
+    with collection_paused():
+        program = compile_kernel(traced)
+        if settings.checks_wanted():
+            from nki.verification import verify_program
 
-        verify_program(program)
+            verify_program(program)
     return CompiledKernel(program)
 
 
@@ -536,7 +539,8 @@ def _run_device(kernel: Kernel, /, *args: Any, **kwargs: Any) -> Any:
         from nki.collectives.ranks import same_on_all_ranks
 
         return same_on_all_ranks(kernel, arguments)
-    return kernel.compiled(arguments)(*arrays_in(arguments))
+    with collection_paused():
+        return kernel.compiled(arguments)(*arrays_in(arguments))
 
 
 def _has_replica_group(arguments: dict[str, Any]) -> bool:

@@ -141,10 +141,10 @@ class LoadedProgram:
             loaded = [self._load_core(number) for number in range(len(program.cores))]
             self.cores = [[preparation.stream for preparation in core] for core in loaded]
             self._compiled = self._pack(loaded)
-        preparations = [preparation for core in loaded for preparation in core]
-        self.tensors.prepare(preparations, self._windows, self._compiled)
-        if self._compiled is not None and self.shadow is not None:
-            self._compiled.mark()
+            preparations = [preparation for core in loaded for preparation in core]
+            self.tensors.prepare(preparations, self._windows, self._compiled)
+            if self._compiled is not None and self.shadow is not None:
+                self._compiled.mark()
 
     def _load_core(self, number: int) -> list[Preparation]:
         core, state = self._placed.cores[number], self.device.cores[number]

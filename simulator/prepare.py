@@ -244,7 +244,6 @@ class Preparation:
         self.tracked: dict[int, tuple[Tracked | None, ...]] = {}
         self._actions: dict[int, Action] = {}
         self._windows = windows
-        self._by_pattern: dict[int, Window] = {}
         self._bounds: dict[int, Any] = {}
 
     def run(self) -> None:
@@ -287,12 +286,16 @@ class Preparation:
         return self._bounds[begin]
 
     def window(self, instruction: Instruction, pattern: AccessPattern) -> Window:
-        """The window of one of the instruction's access patterns."""
-        found = self._by_pattern.get(id(pattern))
+        """The window of one of the instruction's access patterns. Raises NeuronError out-of-bounds
+        unless registers move it."""
+        skips = any(value is OobMode.skip for value in instruction.values)
+        key = _identity(pattern, skips)
+        found = self._windows.get(key)
         if found is None:
-            for position, window in self.operands(instruction).windows:
-                self._by_pattern[id(instruction.values[position])] = window
-            found = self._by_pattern[id(pattern)]
+            found = Window(self.state, pattern, skips)
+            if not found.dynamic:
+                found.check()
+            self._windows[key] = found
         return found
 
     def first_partition(self, instruction: Instruction) -> int:

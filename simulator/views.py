@@ -333,6 +333,15 @@ class Window:
         found.index, found.fixed, found.dynamic = None, None, bool(self.registers)
         return found
 
+    def check(self) -> None:
+        """Raise NeuronError out-of-bounds unless the operand is where it may be: for one that no
+        register moves."""
+        if self.index is not None:
+            self.index.check()
+        if 0 not in self.shape:
+            if self.offset + self.low < self.floor or self.offset + self.high > self.limit:
+                raise self._outside(self.offset)
+
     def move(self, buffer: np.ndarray[Any, Any]) -> None:
         """The memory is this buffer from now on."""
         self.buffer = buffer

@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Sequence
-from math import gcd
+from math import gcd, prod
 from typing import Any
 
 import numpy as np
@@ -199,7 +199,7 @@ class Space:
         self._marks: Array | None = None
         self._regions: dict[Box, Region] = {}
         self._in_order: list[Region] = []
-        self._boxes: Array = np.zeros((16, 4), np.int64)
+        self._boxes: Array = np.zeros((4, 16), np.int64)
         self.whole: Region | None = None
         if not self.arena:
             self.whole = Region(self, (0, 1, 0, self.size), CLEAN if initialised else EMPTY)
@@ -300,10 +300,16 @@ class Space:
     def _box(self, view: Array) -> Box:
         """Partitions [first, last) and bytes [low, high) of each that a view touches."""
         offset = view.__array_interface__["data"][0] - self.address
+        return self._box_at(offset, view.itemsize, view.shape, view.strides)
+
+    def _box_at(
+        self, offset: int, itemsize: int, shape: Sequence[int], strides: Sequence[int]
+    ) -> Box:
+        """As `_box`, for a view that begins `offset` bytes behind the memory's beginning."""
         partition, low = divmod(offset, self.pitch)
-        high = low + view.itemsize
+        high = low + itemsize
         last = partition + 1
-        for count, stride in zip(view.shape, view.strides):
+        for count, stride in zip(shape, strides):
             if stride >= self.pitch:
                 last += (count - 1) * stride // self.pitch
             elif stride < 0:
@@ -334,18 +340,24 @@ class Space:
         self.table.fills[region.number] = 0
         return region
 
-    def expect(self, view: Array) -> Region | None:
-        """The region of an allocation that will begin at `view`; None in a tensor."""
+    def expect(
+        self, offset: int, itemsize: int, shape: Sequence[int], strides: Sequence[int]
+    ) -> Region | None:
+        """The region of an allocation that will begin where such a view is, `offset` bytes behind
+        the memory's beginning; None in a tensor."""
         if self.whole is not None:
             return None
-        box = self._box(view)
+        box = self._box_at(offset, itemsize, shape, strides)
         return self._regions.get(box) or self._enter(box)
 
-    def holding(self, view: Array) -> Region | None:
-        """A region that holds all of `view`, whether it lives now or not."""
+    def holding(
+        self, offset: int, itemsize: int, shape: Sequence[int], strides: Sequence[int]
+    ) -> Region | None:
+        """A region that holds all of a view `offset` bytes behind the memory's beginning, whether
+        it lives now or not."""
         if self.whole is not None:
             return self.whole
-        box = self._box(view)
+        box = self._box_at(offset, itemsize, shape, strides)
         found = self._regions.get(box)
         if found is None:
             found = next((r for r in self._touching(box) if _within(box, r.box)), None)
@@ -358,18 +370,21 @@ class Space:
         for other in region.rivals:
             other.rivals.append(region)
         count = len(self._in_order)
-        if count == len(self._boxes):
-            self._boxes = np.concatenate([self._boxes, np.zeros_like(self._boxes)])
-        self._boxes[count] = box
+        if count == self._boxes.shape[1]:
+            self._boxes = np.concatenate([self._boxes, np.zeros_like(self._boxes)], axis=1)
+        self._boxes[:, count] = box
         self._in_order.append(region)
         self._regions[box] = region
         return region
 
     def _touching(self, box: Box) -> list[Region]:
         """The regions, dead ones too, that share bytes with a box."""
-        first, last, low, high = self._boxes[: len(self._in_order)].T
-        shared = (first < box[1]) & (box[0] < last) & (low < box[3]) & (box[2] < high)
-        return [self._in_order[i] for i in np.flatnonzero(shared)]
+        first, last, low, high = self._boxes[:, : len(self._in_order)]
+        shared = low < box[3]
+        shared &= high > box[2]
+        shared &= first < box[1]
+        shared &= last > box[0]
+        return [self._in_order[index] for index in shared.nonzero()[0].tolist()]
 
     def find(self, view: Array) -> Region:
         """The living region that holds all of `view`, else `rest`, with marks that are valid."""
@@ -389,10 +404,11 @@ class Space:
         return self.rest
 
 
-def covers(view: Array, region: Region) -> bool:
+def covers(itemsize: int, shape: Sequence[int], strides: Sequence[int], region: Region) -> bool:
     """Whether a view inside a region is all of it: rows that are repeated do not count."""
-    distinct = all(s or n <= 1 for n, s in zip(view.shape, view.strides))
-    return distinct and view.nbytes == region.nbytes
+    return prod(shape) * itemsize == region.nbytes and all(
+        s or n <= 1 for n, s in zip(shape, strides)
+    )
 
 
 def _run(
@@ -447,7 +463,8 @@ class Tracked:
         if region.state == DEAD or region is self.space.rest:
             view = self.view
             region = self.region = self.space.find(view)
-            self.full = region if self.index is None and covers(view, region) else None
+            all_of_it = covers(view.itemsize, view.shape, view.strides, region)
+            self.full = region if self.index is None and all_of_it else None
         return region
 
     def expose(self) -> None:

@@ -22,6 +22,7 @@ from simulator.native.loop import (
     Loop,
 )
 from simulator.native.records import Packing, mark
+from simulator.native.shared import Shared
 from simulator.native.strips import QUEUE, Flush, Strips, new_queue
 from simulator.native.structure import Memory
 from simulator.native.team import Team, busy
@@ -59,16 +60,15 @@ class NativeProgram:
         self._marks: list[EngineMarks] = []
         self._preparations: list[Preparation] = []
         self._packings: list[Packing] = []
-        self._computations: list[dict[Any, Any]] = []
+        self._shared: list[Shared] = []
         tensors: dict[int, int] = {}
         self._error: BaseException | None = None
         for core in cores:
             if not core:
                 continue
             marks = EngineMarks(shadow, core[0].state)
-            computations: dict[Any, Any] = {}
-            self._computations.append(computations)
-            begins: dict[int, list[Any]] = {}
+            shared = Shared(self._memory)
+            self._shared.append(shared)
             for preparation in core:
                 self._marks.append(marks)
                 self._preparations.append(preparation)
@@ -77,8 +77,7 @@ class NativeProgram:
                     self._memory,
                     self._states,
                     marks,
-                    computations,
-                    begins,
+                    shared,
                     tensors,
                     threads,
                 )
@@ -109,11 +108,12 @@ class NativeProgram:
 
     def mark(self) -> None:
         """Tell all operands where their marks are; the units of all tensors are known now."""
-        expected = [packing.expect_begins(self._shadow) for packing in self._packings]
-        for packing, regions in zip(self._packings, expected):
-            packing.name_all_rivals(regions)
-        for computations in self._computations:
-            mark(computations.values(), self._shadow)
+        for packing in self._packings:
+            packing.expect_begins(self._shadow)
+        for shared in self._shared:
+            shared.name_all_rivals()
+        for shared in self._shared:
+            mark(shared.computations.values(), self._shadow)
 
     def computes(self, preparation: Preparation, index: int) -> bool:
         """Whether the instruction of a stream at `index` has native code."""

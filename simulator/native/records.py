@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,24 +22,14 @@ from isa.program import RegisterReference
 from isa.spec import Instruction
 from simulator import native
 from simulator.checks.marks import Region, Space, States, Tracked, covers
-from simulator.native.local import Local, Reach, local
-from simulator.native.loop import (
-    AMOUNT,
-    BEGIN,
-    CONDITIONS,
-    JOB,
-    KINDS,
-    OPERATIONS,
-    PART,
-    RECORD,
-    RIVAL,
-)
-from simulator.native.operands import OPERAND, PAIR, PATCH, REFERENCE, TERM
-from simulator.native.plan import Bound, Guarded, Job, address_of
-from simulator.native.strips import ACCESS, ARENAS, FARTHEST, QUEUED, STEP, TENSOR
+from simulator.native.draft import ANYWHERE, Drafting, Members
+from simulator.native.loop import BEGIN, CONDITIONS, KINDS, OPERATIONS, RECORD
+from simulator.native.operands import OPERAND, REFERENCE
+from simulator.native.plan import Bound
+from simulator.native.shared import Shared
 from simulator.native.structure import Memory
 from simulator.native.table import PLANNERS
-from simulator.native.team import parts
+from simulator.native.template import Computation, Template
 from simulator.native.text import WORD
 from simulator.streams import fetches
 from simulator.views import Indirect, Window
@@ -48,31 +39,12 @@ if TYPE_CHECKING:
     from simulator.checks.initialised import Shadow
     from simulator.prepare import Preparation
 
-_ANYWHERE = 1 << 62
-
-PAST_CACHES = 1 << 22
-"""Bytes of a tensor in HBM that is larger than what caches keep for long."""
-
 _REGION, _LOWEST, _HIGHEST, _FULL, _SPACE, _BOX = (
     OPERAND.indices[name]
     for name in ("region", "region_lowest", "region_highest", "full", "space", "box")
 )
-
-
-class Placed(NamedTuple):
-    """An operand of shared records: its position among the values (as `plan.view_at` takes it), its
-    words, its window."""
-
-    position: int
-    words: Any
-    window: Window
-
-
-class Computation(NamedTuple):
-    """What the records of equal instructions have in common."""
-
-    members: dict[str, int]
-    operands: list[Placed]
+_FETCHES = RECORD.indices["fetches"]
+_WAITS, _UPDATES = (slice(RECORD.indices[n], RECORD.indices[n] + 2) for n in ("waits", "updates"))
 
 
 class Packing:
@@ -90,8 +62,7 @@ class Packing:
         memory: Memory,
         states: States,
         marks: EngineMarks,
-        computations: dict[Any, Computation | None],
-        begins: dict[int, list[Any]],
+        shared: Shared,
         tensors: dict[int, int],
         threads: int,
     ) -> None:
@@ -100,16 +71,18 @@ class Packing:
         self._memory = memory
         self._states = states
         self._marks = marks
-        self._computations = computations
-        self._begins = begins
+        self._common = shared
         self._tensors = tensors
         self._threads = threads
         self.shares = False
         self.queued_work = 0
         self._shared: list[Computation | None] = []
+        # Windows and their layouts by the pattern.
+        self._placed: dict[int, tuple[tuple[Window, ...], int]] = {}
+        self._lists: dict[Any, tuple[int, int]] = {(): (0, 0)}
         # Instructions with operands of their own.
         self._separated: set[int] = set()
-        self._begun: dict[int, Any] = {}
+        self._begun: dict[int, tuple[Any, Window]] = {}
         # Where addresses are, and which instructions know one, by the buffer.
         self._addresses: dict[int, list[tuple[Any, int]]] = {}
         self._users: dict[int, list[int]] = {}
@@ -135,58 +108,88 @@ class Packing:
         computation = None
         replicated = self._preparation.replicated
         pack = _CONTROL.get(row.name)
+        members: dict[str, int] = {}
         if pack is not None:
             members = pack(self, index, instruction)
-        elif (row.control and row.name not in PLANNERS) or (
-            replicated is not None and replicated.takes(instruction)
+        elif (not row.control or row.name in PLANNERS) and (
+            replicated is None or not replicated.takes(instruction)
         ):
-            members = {}
-        else:
             computation = self._computation(instruction)
-            members = {} if computation is None else computation.members
-        if not members:
+        if not members and computation is None:
             # What it looks at is checked now, as for the others.
             self._preparation.action(index)
         self._shared.append(computation)
         for _, _, window in () if computation is None else computation.operands:
             if not window.on_chip:
                 self._users.setdefault(id(window.buffer), []).append(index)
-        return self._record_words(instruction, members)
+        words = RECORD.words(**members) if computation is None else computation.record
+        return self._in_order(instruction, words)
 
-    def _record_words(self, instruction: Instruction, members: dict[str, int]) -> list[int]:
-        return RECORD.words(
-            **members,
-            fetches=int(fetches(instruction)),
-            **self._amounts("waits", instruction.waits),
-            **self._amounts("updates", instruction.updates),
-        )
+    def _in_order(self, instruction: Instruction, words: list[int]) -> list[int]:
+        """The words of a record with the instruction's waits and updates."""
+        words = words.copy()
+        words[_WAITS] = self._amounts(instruction.waits)
+        words[_UPDATES] = self._amounts(instruction.updates)
+        words[_FETCHES] = fetches(instruction)
+        return words
 
-    def _table(self, name: str, words: Sequence[int], size: int) -> dict[str, int]:
-        count = len(words) * WORD // size
-        return {name: self._memory.table(words), f"{name}_count": count} if words else {}
-
-    def _amounts(self, name: str, amounts: Sequence[tuple[int, int]]) -> dict[str, int]:
-        return self._table(name, [word for pair in amounts for word in pair], AMOUNT.size)
+    def _amounts(self, amounts: tuple[tuple[int, int], ...]) -> tuple[int, int]:
+        """Where a table of amounts is, and how many there are."""
+        found = self._lists.get(amounts)
+        if found is None:
+            place = self._memory.table([word for pair in amounts for word in pair])
+            found = self._lists[amounts] = place, len(amounts)
+        return found
 
     # Computing instructions
 
     def _computation(self, instruction: Instruction) -> Computation | None:
-        row = instruction.row
-        preparation = self._preparation
-        key: list[Any] = [row, self._stream.engine]
+        key, windows = self._identity(instruction)
+        identity = key, tuple([window.offset for window in windows])
+        computations = self._common.computations
+        if identity not in computations:
+            computations[identity] = self._new_computation(instruction, key, windows)
+        return computations[identity]
+
+    def _identity(self, instruction: Instruction) -> tuple[tuple[Any, ...], list[Window]]:
+        """What an instruction does but for the offsets of its operands, and their windows."""
+        key: list[Any] = [instruction.row, instruction.engine]
+        windows: list[Window] = []
         for value in instruction.values:
-            if isinstance(value, AccessPattern):
-                key.append(id(preparation.window(instruction, value)))
+            if type(value) is AccessPattern:
+                placed = self._placed.get(id(value))
+                if placed is None:
+                    window = self._preparation.window(instruction, value)
+                    apart = tuple([each for _, each in _apart([(0, window)])])
+                    placed = self._placed[id(value)] = apart, self._common.layout(window)
+                windows += placed[0]
+                key.append((AccessPattern, placed[1]))
             elif isinstance(value, (AluOperator, Activation)):
                 key.append(value.name)
             else:
                 key += (type(value), value)
-        identity = tuple(key)
-        if identity not in self._computations:
-            self._computations[identity] = self._new_computation(instruction)
-        return self._computations[identity]
+        return tuple(key), windows
 
-    def _new_computation(self, instruction: Instruction) -> Computation | None:
+    def _new_computation(
+        self, instruction: Instruction, key: tuple[Any, ...], windows: Sequence[Window]
+    ) -> Computation | None:
+        """Words of their own for the operands of an instruction; None where Python executes it."""
+        identity = key, _arrangement(windows)
+        templates = self._common.templates
+        if identity not in templates:
+            templates[identity] = self._template(instruction)
+        template = templates[identity]
+        if template is None:
+            return None
+        computation = template.place(windows)
+        self._memory.keep(computation.words)
+        self.queued_work += template.work
+        for operand, indices in template.noted:
+            noted = self._addresses.setdefault(id(windows[operand].buffer), [])
+            noted += [(computation.words, index) for index in indices]
+        return computation
+
+    def _template(self, instruction: Instruction) -> Template | None:
         row, preparation = instruction.row, self._preparation
         operands = preparation.operands(instruction)
         # Where registers are, and not what they hold, is for good.
@@ -196,54 +199,26 @@ class Packing:
         for position, window in operands.windows:
             if window.dynamic:
                 values[position] = _stand_in(window)
-        state, engine = self._stream.state, self._stream.engine
+        state, engine = self._stream.state, instruction.engine
         state.engine, state.start_partition = engine, preparation.first_partition(instruction)
         found = native.plan(row, engine, values)
         bound = None if found is None else found.bind(state, values)
         if not isinstance(bound, Bound):
             return None
-        placed = [
-            Placed(position, self._operand(window), window)
-            for position, window in _apart(operands.windows)
-        ]
-        members = {
+        self._memory.keep(bound)
+        members: Members = {
             "kind": KINDS.index("compute"),
             "event": found.result if found and row.asynchronous and operands.recorded else -1,
         }
-        members |= self._jobs(bound, placed)
-        checks = self._checks(instruction, values, placed)
+        placed = list(_apart(operands.windows))
+        drafting = Drafting(self._memory, state, self._threads, self._tensors, placed)
+        members |= drafting.jobs(bound)
+        self.shares |= drafting.shares
+        checks = self._checks(instruction, values, drafting)
         if checks is None:
             return None
         members |= checks
-        self._memory.keep(bound)
-        return Computation(members, placed)
-
-    def _operand(self, window: Window) -> Any:
-        address = window.buffer.__array_interface__["data"][0] + window.origin
-        terms = self._table("terms", [w for term in window.registers for w in term], TERM.size)
-        words = self._memory.words(
-            OPERAND.words(
-                address=address + window.offset,
-                offset=window.offset,
-                base=address,
-                origin=window.offset,
-                lowest=window.floor - window.low,
-                highest=window.limit - window.high,
-                region_lowest=-_ANYWHERE,
-                region_highest=_ANYWHERE,
-                low=window.low,
-                high=window.high,
-                **terms,
-            )
-        )
-        self._note(window, words, OPERAND.indices["address"])
-        self._note(window, words, OPERAND.indices["base"])
-        return words
-
-    def _note(self, window: Window, words: Any, index: int) -> None:
-        """An address in the window's memory is in a word."""
-        if not window.on_chip:
-            self._addresses.setdefault(id(window.buffer), []).append((words, index))
+        return drafting.template(members)
 
     def computes(self, index: int) -> bool:
         """Whether the instruction at `index` has native code."""
@@ -251,6 +226,8 @@ class Packing:
 
     def move(self, old: Any, new: Any) -> None:
         """A tensor is in another buffer from now on."""
+        self._common.forget(old)
+        self._placed.clear()
         noted = self._addresses.pop(id(old), None)
         users = self._users.pop(id(old), None)
         if noted:
@@ -263,144 +240,18 @@ class Packing:
                 self._preparation.forget(index)
             self._users[id(new)] = users
 
-    def _jobs(self, bound: Bound, placed: Sequence[Placed]) -> dict[str, int]:
-        """The jobs, and where the addresses of operands go that registers decide."""
-        by_position = {operand.position: operand for operand in placed}
-        moving = [operand for operand in placed if operand.window.dynamic]
-        found = local(bound, {operand.position: operand.window for operand in placed})
-        jobs, patches, pairs = [], [], []
-        guard = bound.guard if isinstance(bound, Guarded) else None
-        for job in (*bound.jobs, *([] if guard is None else [guard])):
-            divided = [job.words] if found or job is guard else parts(job, self._threads)
-            self.shares |= len(divided) > 1
-            for part in divided:
-                self._memory.keep(part)
-            addresses = [ctypes.addressof(part) for part in divided]
-            if job is not guard:
-                jobs += JOB.words(
-                    function=job.address,
-                    parts=self._memory.table([w for a in addresses for w in PART.words(words=a)]),
-                    parts_count=len(divided),
-                )
-            for slot, position in () if moving else job.slots:
-                for part in divided:
-                    self._note(by_position[position].window, part, slot)
-            if not moving:
-                continue
-            for slot, position in job.slots:
-                operand = by_position[position]
-                for part, address in zip(divided, addresses):
-                    patches += PATCH.words(
-                        operand=ctypes.addressof(operand.words),
-                        word=address + WORD * slot,
-                        delta=part[slot] - job.words[slot],
-                    )
-            pairs += self._pairs(job, by_position)
-        guards = {}
-        if guard is not None:
-            guards = {"guard": guard.address, "guard_words": ctypes.addressof(guard.words)}
-        references = [w for o in moving for w in REFERENCE.words(operand=ctypes.addressof(o.words))]
-        return {
-            **guards,
-            **(self._queued(found, by_position) if found else self._table("jobs", jobs, JOB.size)),
-            **self._table("moving", references, REFERENCE.size),
-            **self._table("patches", patches, PATCH.size),
-            **self._table("apart", pairs, PAIR.size),
-        }
-
-    def _queued(self, found: Local, by_position: dict[int, Placed]) -> dict[str, int]:
-        """The jobs of a local instruction, and what they do in HBM."""
-        jobs, accesses = [], []
-        for job, division, row_bytes, windows, reaches in found.jobs:
-            steps = [w for slot, step in division.steps for w in STEP.words(word=slot, bytes=step)]
-            jobs += QUEUED.words(
-                function=self._function(job, reaches, by_position),
-                words=ctypes.addressof(job.words),
-                words_count=len(job.words),
-                length=division.length,
-                first=found.first,
-                count=found.rows,
-                row_bytes=row_bytes,
-                work=job.work,
-                **self._table("steps", steps, STEP.size),
-                **self._extents(windows),
-            )
-            self.queued_work += job.work
-            for reach in reaches:
-                operand = by_position[reach.position]
-                accesses += ACCESS.words(
-                    operand=ctypes.addressof(operand.words),
-                    tensor=self._tensor(operand.window),
-                    writes=int(reach.writes),
-                    before=found.first * reach.step,
-                    step=reach.step,
-                    span=reach.span,
-                )
-        return {
-            **self._table("queued", jobs, QUEUED.size),
-            **self._table("accesses", accesses, ACCESS.size),
-        }
-
-    def _extents(self, windows: Sequence[Window]) -> dict[str, int]:
-        """Which bytes of a partition windows touch, wherever registers move them."""
-        state = self._stream.state
-        found = {}
-        for name, arena in zip(ARENAS, (state.sbuf, state.psum)):
-            ends = [
-                (w.floor, w.limit) if w.dynamic else (w.offset + w.low, w.offset + w.high)
-                for w in windows
-                if w.buffer is arena.buffer
-            ]
-            found[name] = min((low for low, _ in ends), default=FARTHEST)
-            found[f"{name}_end"] = max((high for _, high in ends), default=0)
-        return found
-
-    def _function(self, job: Job, reaches: Sequence[Reach], by_position: dict[int, Placed]) -> int:
-        """The address of what a queued job calls. A tensor that is written and fits in no cache
-        would only take the room of what is used next."""
-        if job.past_caches is not None:
-            for reach in reaches:
-                if reach.writes and by_position[reach.position].window.buffer.size >= PAST_CACHES:
-                    function = job.past_caches()
-                    return job.address if function is None else address_of(function)
-        return job.address
-
-    def _tensor(self, window: Window) -> int:
-        """The `TENSOR` of a window's buffer."""
-        key = id(window.buffer)
-        if key not in self._tensors:
-            self._tensors[key] = self._memory.room(len(TENSOR.names))
-        return self._tensors[key]
-
-    def _pairs(self, job: Job, by_position: dict[int, Placed]) -> list[int]:
-        """Operands that could share bytes with what the job writes, its first one."""
-        words: list[int] = []
-        if not job.slots:
-            return words
-        first = by_position[job.slots[0][1]]
-        for (_, position), same in zip(job.slots[1:], job.same):
-            other = by_position[position]
-            if first.window.buffer is other.window.buffer and _meet(first.window, other.window):
-                words += PAIR.words(
-                    left=ctypes.addressof(first.words),
-                    right=ctypes.addressof(other.words),
-                    same=int(same),
-                )
-        return words
-
     def _checks(
-        self, instruction: Instruction, values: Sequence[Any], placed: Sequence[Placed]
-    ) -> dict[str, int] | None:
+        self, instruction: Instruction, values: Sequence[Any], drafting: Drafting
+    ) -> Members | None:
         """What has to be initialised, and what then is; None where Python has to follow."""
         row = instruction.row
-        reads: list[int] = []
-        writes: list[int] = []
+        reads, writes = [], []
         overwrites = False
         if row.state:
             first = (*row.writes, *row.reads)[0]
             start = self._preparation.first_partition(instruction)
             used = self._marks.use(
-                row, self._stream.engine, values, start, instruction.values[first].partitions
+                row, instruction.engine, values, start, instruction.values[first].partitions
             )
             if used is None:
                 return None
@@ -408,25 +259,25 @@ class Packing:
             overwrites = effect.overwrites
             words = self._memory.words(
                 OPERAND.words(
-                    region=region, region_lowest=-_ANYWHERE, region_highest=_ANYWHERE, full=1
+                    region=region, region_lowest=-ANYWHERE, region_highest=ANYWHERE, full=1
                 )
             )
             reference = REFERENCE.words(operand=ctypes.addressof(words))
             reads += reference * effect.reads
             writes += reference * effect.writes
-        picked = {~operand.position for operand in placed}
-        for operand in placed:
-            reference = REFERENCE.words(operand=ctypes.addressof(operand.words))
-            written = operand.position in row.writes
-            read = operand.position in row.reads and not (written and overwrites)
-            # Where rows are written that indices pick, the others have to be initialised already.
-            if read or operand.position < 0 or operand.position in picked:
-                reads += reference
-            if written:
-                writes += reference
+        written = [position for position in drafting.operands if position in row.writes]
+        # Where rows are written that indices pick, the others have to be initialised already.
+        picked = {~position for position in drafting.operands}
+        seen = [
+            position
+            for position in drafting.operands
+            if (position in row.reads and not (position in written and overwrites))
+            or position < 0
+            or position in picked
+        ]
         return {
-            **self._table("reads", reads, REFERENCE.size),
-            **self._table("writes", writes, REFERENCE.size),
+            **drafting.table("reads", [*reads, *drafting.references(seen)], REFERENCE),
+            **drafting.table("writes", [*writes, *drafting.references(written)], REFERENCE),
         }
 
     def learn(self, index: int, tracked: Sequence[Tracked | None] | None) -> None:
@@ -456,13 +307,14 @@ class Packing:
         regions, as allocations take turns in the same memory."""
         self._separated.add(index)
         instruction = self._stream.instructions[index]
-        own, shadow = self._new_computation(instruction), self._preparation.shadow
+        own = self._new_computation(instruction, *self._identity(instruction))
+        shadow = self._preparation.shadow
         if own is None or shadow is None:
             return shared
         mark([own], shadow)
         self._shared[index] = own
         size = len(RECORD.names)
-        words = self._record_words(instruction, own.members)
+        words = self._in_order(instruction, own.record)
         self.words[index * size : (index + 1) * size] = (ctypes.c_int64 * size)(*words)
         return own
 
@@ -534,52 +386,30 @@ class Packing:
         }
 
     def _storage_begin(self, index: int, instruction: Instruction) -> dict[str, int]:
-        operands = self._preparation.operands(instruction)
-        if operands.dynamic:
+        (pattern,) = instruction.values
+        window = self._preparation.window(instruction, pattern)
+        if window.dynamic:
             return {}
-        (view,) = operands.values
-        words = self._begun[index] = self._memory.words(BEGIN.words(fill=self._states.view(view)))
+        number = self._states.view(window.view(()))
+        words = self._memory.words(BEGIN.words(fill=number))
+        self._begun[index] = words, window
         return {"kind": KINDS.index("storage_begin"), "target": ctypes.addressof(words)}
 
     def _learn_begin(self, index: int, region: Region) -> None:
         if index in self._begun:
-            self._begins_in(self._begun[index], region)
+            self._common.begins(self._begun[index][0], region)
         # A region that is new is a rival of those that it meets.
         for other in (region, *region.rivals):
-            self._name_rivals(other)
+            self._common.name_rivals(other)
 
-    def _begins_in(self, words: Any, region: Region) -> None:
-        """The region of an allocation is known."""
-        if words[0] != region.number:
-            words[0] = region.number
-            self._begins.setdefault(region.number, []).append(words)
-
-    def _name_rivals(self, region: Region) -> None:
-        """Tell where a region begins what its rivals are."""
-        table = 0
-        for begin in self._begins.get(region.number, ()):
-            if begin[BEGIN.indices["rivals_count"]] != len(region.rivals):
-                if not table:
-                    rivals = [w for r in region.rivals for w in RIVAL.words(region=r.number)]
-                    table = ctypes.addressof(self._memory.words(rivals))
-                begin[BEGIN.indices["rivals"]] = table
-                begin[BEGIN.indices["rivals_count"]] = len(region.rivals)
-
-    def expect_begins(self, shadow: Shadow) -> list[Region]:
-        """The regions of all allocations of the stream, made before any of them begins."""
-        found = []
-        for index, words in self._begun.items():
-            (_, window), *_ = self._preparation.operands(self._stream.instructions[index]).windows
-            region = shadow.spaces[id(window.buffer)].expect(window.view(()))
+    def expect_begins(self, shadow: Shadow) -> None:
+        """Make the regions of all allocations of the stream, before any of them begins."""
+        for words, window in self._begun.values():
+            region = shadow.spaces[id(window.buffer)].expect(
+                window.origin + window.offset, window.dtype.itemsize, window.shape, window.strides
+            )
             if region is not None:
-                self._begins_in(words, region)
-                found.append(region)
-        return found
-
-    def name_all_rivals(self, regions: Iterable[Region]) -> None:
-        """Tell all beginnings of these regions what their rivals are."""
-        for region in regions:
-            self._name_rivals(region)
+                self._common.begins(words, region)
 
 
 def _tracked_at(tracked: Sequence[Tracked | None], position: int) -> Tracked | None:
@@ -622,23 +452,54 @@ def _lies_in(words: Any, window: Window, region: Region, space: Space, full: boo
 def mark(computations: Iterable[Computation | None], shadow: Shadow) -> None:
     """Tell the operands of computations where their marks are, and those that stay where they are
     in which region they lie. If another one that holds them should live, Python finds it."""
+    known: dict[int, list[int]] = {}
     for computation in computations:
         for _, words, window in () if computation is None else computation.operands:
-            space = shadow.spaces[id(window.buffer)]
-            region = None if window.dynamic else space.holding(window.view(()))
-            if region is not None:
-                _lies_in(words, window, region, space, covers(window.view(()), region))
-            counts, steps = space.units(window.dtype.itemsize, window.shape, window.strides)
-            if len(counts) > 3 or not all(counts):
-                continue
-            counts, steps = [1] * (3 - len(counts)) + counts, [0] * (3 - len(steps)) + steps
-            words[_SPACE : _SPACE + 8] = (
-                ctypes.addressof(space.cells),
-                space.unit,
-                window.origin,
-                *counts,
-                *steps[:2],
-            )
+            found = known.get(id(window))
+            if found is None:
+                found = known[id(window)] = _marks(window, shadow)
+            words[_REGION:] = found
+
+
+def _marks(window: Window, shadow: Shadow) -> list[int]:
+    """The members of an operand from `region` on."""
+    space = shadow.spaces[id(window.buffer)]
+    size, shape, strides = window.dtype.itemsize, window.shape, window.strides
+    words: list[int] = OPERAND.words(
+        region_lowest=-ANYWHERE, region_highest=ANYWHERE, low=window.low, high=window.high
+    )
+    if not window.dynamic:
+        region = space.holding(window.origin + window.offset, size, shape, strides)
+        if region is not None:
+            _lies_in(words, window, region, space, covers(size, shape, strides, region))
+    counts, steps = space.units(size, shape, strides)
+    if len(counts) <= 3 and all(counts):
+        counts, steps = [1] * (3 - len(counts)) + counts, [0] * (3 - len(steps)) + steps
+        words[_SPACE : _SPACE + 8] = (
+            ctypes.addressof(space.cells),
+            space.unit,
+            window.origin,
+            *counts,
+            *steps[:2],
+        )
+    return words[_REGION:]
+
+
+def _arrangement(windows: Sequence[Window]) -> Any:
+    """Equal where operands of the same layouts share bytes in the same way: for two of one memory
+    None if no partition has bytes of both, else how far apart they are."""
+    if any(window.dynamic for window in windows):
+        return tuple([window.offset for window in windows])
+    return tuple(
+        [
+            None
+            if one.buffer is not other.buffer
+            or one.offset + one.high <= other.offset + other.low
+            or other.offset + other.high <= one.offset + one.low
+            else other.offset - one.offset
+            for one, other in combinations(windows, 2)
+        ]
+    )
 
 
 def _stand_in(window: Window) -> Any:
@@ -654,23 +515,6 @@ def _stand_in(window: Window) -> Any:
 def _reach(window: Window) -> int:
     reach = sum(abs((n - 1) * s) for n, s in zip(window.shape, window.strides))
     return max(reach + window.dtype.itemsize, 1)
-
-
-def _meet(left: Window, right: Window) -> bool:
-    """Whether two operands in one memory may share bytes: on chip, whether they share partitions.
-    Operands that are always equally far apart are looked at here, if they are rows."""
-    if left.on_chip:
-        ends = [
-            (window.origin, window.origin + window.shape[0] * window.strides[0])
-            for window in (left, right)
-        ]
-        if ends[0][1] <= ends[1][0] or ends[1][1] <= ends[0][0]:
-            return False
-    if left.registers == right.registers:
-        distance = right.offset - left.offset
-        if left.high <= distance + right.low or distance + right.high <= left.low:
-            return False
-    return True
 
 
 _CONTROL: dict[str, Callable[[Packing, int, Instruction], dict[str, int]]] = {

@@ -6,11 +6,14 @@ Every member is one word: a number, or an address. A table is structures one aft
 from __future__ import annotations
 
 import ctypes
+from array import array
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from simulator.memory import LINE
 from simulator.native.text import WORD, FunctionText, Value
+
+Member = TypeVar("Member")
 
 
 class Structure:
@@ -23,9 +26,9 @@ class Structure:
         self.indices = {name: index for index, name in enumerate(names)}
         self.size = WORD * len(names)
 
-    def words(self, **members: int) -> list[int]:
+    def words(self, **members: Member) -> list[int | Member]:
         """One structure; members that are not given are 0."""
-        words = [0] * len(self.names)
+        words: list[int | Member] = [0] * len(self.names)
         for name, value in members.items():
             words[self.indices[name]] = value
         return words
@@ -42,15 +45,16 @@ class Memory:
 
     def words(self, values: Sequence[int]) -> Any:
         """A ctypes array of int64 with these values."""
-        array = (ctypes.c_int64 * max(len(values), 1))(*values)
-        self._kept.append(array)
-        return array
+        kind = ctypes.c_int64 * max(len(values), 1)
+        found = kind.from_buffer_copy(array("q", values)) if values else kind()
+        self._kept.append(found)
+        return found
 
     def room(self, count: int) -> int:
         """The address of this many words, all 0, that begin with a line of cache."""
-        array = (ctypes.c_int64 * (count + LINE // WORD))()
-        self._kept.append(array)
-        return -(-ctypes.addressof(array) // LINE) * LINE
+        found = (ctypes.c_int64 * (count + LINE // WORD))()
+        self._kept.append(found)
+        return -(-ctypes.addressof(found) // LINE) * LINE
 
     def keep(self, thing: Any) -> None:
         """Keep something alive that packed words point to."""

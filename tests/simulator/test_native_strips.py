@@ -14,8 +14,8 @@ from isa.enums import Engine, ReduceCommand
 from isa.machine import accumulate, control, elementwise, vector
 from isa.program import Program
 from simulator.execute import LoadedProgram
+from simulator.native import draft, strips
 from simulator.native import program as native_program
-from simulator.native import records, strips
 from simulator.native.library import library
 
 Array = np.ndarray[Any, Any]
@@ -173,7 +173,7 @@ def test_a_queue_that_is_full_runs() -> None:
 def test_tensors_that_fit_in_no_cache_are_written_past_it(
     dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(records, "PAST_CACHES", 1)
+    monkeypatch.setattr(draft, "PAST_CACHES", 1)
     monkeypatch.setattr(strips, "LEAST_WORK", 1)
     monkeypatch.setattr(native_program, "busy", lambda threads: False)
     b = Builder()
