@@ -305,8 +305,8 @@ CATALOGUE: dict[str, CatalogueEntry] = {
     "psum-overflow": _entry(
         302,
         "PSUM is full",
-        "All accumulators that are live at one point must fit into the PSUM banks, and no "
-        "accumulator may span banks.",
+        "What one instruction or one rolled loop uses must fit into the PSUM banks, and no "
+        "accumulator may span banks; what else is live can wait in SBUF.",
         "Copy results out of PSUM sooner, or use smaller tiles; the notes list what is live.",
         _ARCHITECTURE,
     ),

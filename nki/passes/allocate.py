@@ -33,11 +33,13 @@ class Allocate:
     """Give every SBUF and PSUM tensor a start partition and a byte offset (`Kernel.placement`).
 
     The author's order of operations stays, unless only another one leaves room for all that is
-    live (`nki.passes.pressure`). Where none does, tensors wait in HBM for a while, with a
-    `SpillWarning` (`nki.passes.spill`). A tensor lives from its first to its last access; one that
-    is allocated outside a loop and used inside lives for the whole loop. `storage_begin` moves down
-    to the first access. Space is taken round robin, so that a new tensor gets the space that has
-    been free for longest and waits for nobody. Tensors with an address of the author's keep it.
+    live (`nki.passes.pressure`). Where none does, tensors wait in the next memory for a while,
+    with a `SpillWarning` (`nki.passes.spill`).
+
+    A tensor lives from its first to its last access; one that is allocated outside a loop and used
+    inside lives for the whole loop. `storage_begin` moves down to the first access. Space is taken
+    round robin, so that a new tensor gets the space that has been free for longest and waits for
+    nobody. Tensors with an address of the author's keep it.
 
     Before:
 
@@ -73,7 +75,7 @@ def allocate(body: list[Node], target: Target, numbering: Numbering) -> Allocati
     except NeuronError as error:
         if error.code not in _OVERFLOWS:
             raise
-        found = _reordered(body, target) or _with_spills(body, target, numbering)
+        found = _reordered(body, target) or _with_spills(body, error, target, numbering)
         if found is None:
             raise
         return found
@@ -85,38 +87,54 @@ def _reordered(body: list[Node], target: Target) -> Allocation | None:
         nodes = relieved(body, target, part)
         if nodes is None:
             return None
-        found = _if_it_fits(nodes, target)
-        if found is not None:
-            return found
+        try:
+            return _in_order(nodes, target, search=False)
+        except NeuronError as error:
+            if error.code not in _OVERFLOWS:
+                raise
     return None
 
 
-def _with_spills(body: list[Node], target: Target, numbering: Numbering) -> Allocation | None:
-    """In the author's order, with some tensors in HBM for a while."""
+def _with_spills(
+    body: list[Node], error: NeuronError, target: Target, numbering: Numbering
+) -> Allocation | None:
+    """In the author's order, with tensors of the memories that are too small in others for a
+    while. `error` is what is short first."""
     known = len(numbering.tensors)
-    for part in _PARTS:
-        moved = spilled(body, target, part, numbering)
-        found = moved and _if_it_fits(moved[0], target)
-        if moved and found:
-            moved[1].warn()
-            return found
+    parts = {memory: iter(_PARTS) for memory in _OVERFLOWS.values()}
+    limits: dict[Memory, int] = {}
+    while True:
+        memory = _OVERFLOWS[error.code]
+        part = next(parts[memory], None)
+        if part is None:
+            return None
+        limits[memory] = int(part * _geometry(memory, target)[0])
         del numbering.tensors[known:]
-    return None
-
-
-def _if_it_fits(nodes: list[Node], target: Target) -> Allocation | None:
-    try:
-        return _in_order(nodes, target, search=False)
-    except NeuronError as error:
-        if error.code not in _OVERFLOWS:
-            raise
-        return None
+        nodes = body
+        moved = []
+        for short in (Memory.psum, Memory.sbuf):
+            if short in limits:
+                rewritten = spilled(nodes, short, limits[short], target, numbering)
+                if rewritten is None:
+                    return None
+                nodes, spills = rewritten
+                moved.append(spills)
+        try:
+            found = _in_order(nodes, target, search=False)
+        except NeuronError as other:
+            if other.code not in _OVERFLOWS:
+                raise
+            error = other
+            continue
+        for spills in moved:
+            spills.warn()
+        return found
 
 
 Allocation = tuple[list[Node], dict[Tensor, tuple[int, int]]]
 """The nodes of a body, and (start partition, byte offset) of its tensors."""
 
-_OVERFLOWS = frozenset({"sbuf-overflow", "psum-overflow"})
+_OVERFLOWS = {"sbuf-overflow": Memory.sbuf, "psum-overflow": Memory.psum}
 
 _PARTS = (1.0, 0.97, 0.94, 0.9, 0.8)
 """How much of a memory another order may fill at most: what fits tightly may leave no gap that is

@@ -1,8 +1,9 @@
-"""Move what SBUF has no room for to HBM, and back before it is used again.
+"""Move what an on-chip memory has no room for to the next memory, and back before it is used.
 
-Where more is live than SBUF holds, the compiler inserts spills and refills between it and the next
-memory of the hierarchy (SDK nki/get-started/about/memory-hierarchy-overview). What is used again
-last goes first. A tensor stays in SBUF while an instruction or a loop uses it.
+Where more is live than PSUM or SBUF holds, the compiler inserts spills and refills between it and
+the next memory of the hierarchy, which is SBUF or HBM (SDK
+nki/get-started/about/memory-hierarchy-overview). What is used again last goes first. A tensor stays
+where it is while an instruction or a loop uses it.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from isa.dtypes import DTYPES
-from isa.enums import DgeMode, Engine, Memory, OobMode
+from isa.enums import Memory
 from isa.operations.control import StorageBegin
 from isa.operations.dma import DmaCopy
+from isa.operations.vector import TensorCopy
+from isa.spec import Operation
 from isa.target import Target
 from nki.ir.nodes import Access, Node, Op, Tensor, storages, walk
 from nki.ir.rewrite import Numbering, with_body
@@ -25,13 +28,14 @@ from nki.trace.locations import resolve
 
 
 class SpillWarning(RuntimeWarning):
-    """More is live in SBUF than it holds, so that some of it waits in HBM."""
+    """More is live in an on-chip memory than it holds: some of it waits in the next memory."""
 
 
 @dataclass
 class Spills:
-    """The tensors that were moved, and how many bytes (counting a move in a loop once)."""
+    """The tensors of one memory that were moved, and how many bytes (a move in a loop once)."""
 
+    memory: Memory
     tensors: dict[Tensor, None] = field(default_factory=dict)
     bytes: int = 0
 
@@ -40,24 +44,34 @@ class Spills:
         self.bytes += int(tensor.shape[0]) * _bytes(tensor)
 
     def warn(self) -> None:
-        """Warn at the line of the tensor that was moved first."""
+        """Warn at the line of the tensor that was moved first, if any was."""
+        if not self.tensors:
+            return
         first = next(iter(self.tensors))
         place = resolve(first.location)
+        home, _ = _NEXT[self.memory]
         warnings.warn_explicit(
-            f"more is live in SBUF than it holds: {len(self.tensors)} of the tensors, the first of "
-            f"them {first.name}, wait in HBM for a while, and {self.bytes} bytes are moved for "
-            "that. Smaller tiles or shorter lifetimes avoid it.",
+            f"more is live in {_label(self.memory)} than it holds: {len(self.tensors)} of the "
+            f"tensors, the first of them {first.name}, wait in {_label(home)} for a while, and "
+            f"{self.bytes} bytes are moved for that. Smaller tiles or shorter lifetimes avoid it.",
             SpillWarning,
             place.file if place else "<kernel>",
             place.line if place else 0,
         )
 
 
+_NEXT: dict[Memory, tuple[Memory, type[Operation]]] = {
+    Memory.psum: (Memory.sbuf, TensorCopy),
+    Memory.sbuf: (Memory.private_hbm, DmaCopy),
+}
+"""By memory: the next one, and what copies between the two, bit by bit."""
+
+
 def spilled(
-    body: list[Node], target: Target, part: float, numbering: Numbering
+    body: list[Node], memory: Memory, capacity: int, target: Target, numbering: Numbering
 ) -> tuple[list[Node], Spills] | None:
-    """The nodes of a body with spills and refills, so that at most `part` of SBUF is in use; None
-    where that does not do: all is needed at once, or something else is short.
+    """The nodes of a body with spills and refills, so that tensors use at most `capacity` bytes of
+    each partition of a memory; None where what is used at once does not fit into that.
 
     Before, with room for two of the tensors:
 
@@ -77,21 +91,31 @@ def spilled(
         dma_copy dst=%t4 src=%t3
         tensor_tensor dst=%t2 data1=%t4 ...
     """
-    spills = Spills()
-    capacity = int(part * target.sbuf_bytes_per_partition.value)
+    spills = Spills(memory)
     try:
-        nodes = _Level(body, target, capacity, numbering, spills, {}).run()
+        nodes = _Level(body, capacity, _Pass(target, numbering, spills)).run()
     except _NoRoom:
         return None
-    return (nodes, spills) if spills.tensors else None
+    return nodes, spills
 
 
 class _NoRoom(Exception):
     """What is used at once is more than there is room for."""
 
 
+class _Pass:
+    """What all levels of a body share. `replaced` has the operations that use another tensor."""
+
+    def __init__(self, target: Target, numbering: Numbering, spills: Spills) -> None:
+        self.target = target
+        self.numbering = numbering
+        self.spills = spills
+        self.memory = spills.memory
+        self.replaced: dict[Op, Op] = {}
+
+
 class _Resident:
-    """A tensor's place in SBUF, the node that used it last, and whether HBM holds the same."""
+    """A tensor's place, the node that used it last, and whether its home holds the same."""
 
     __slots__ = ("clean", "tensor", "used")
 
@@ -104,23 +128,13 @@ class _Resident:
 class _Level:
     """One list of nodes; `capacity` is what is left for the tensors that begin in it."""
 
-    def __init__(
-        self,
-        nodes: list[Node],
-        target: Target,
-        capacity: int,
-        numbering: Numbering,
-        spills: Spills,
-        replaced: dict[Op, Op],
-    ) -> None:
+    def __init__(self, nodes: list[Node], capacity: int, shared: _Pass) -> None:
         self.nodes = nodes
-        self.target = target
         self.capacity = capacity
-        self.numbering = numbering
-        self.spills = spills
-        self.replaced = replaced
-        own = _begun(nodes)
-        self.tensors = [[t for t in _used([node]) if t in own] for node in nodes]
+        self.shared = shared
+        self.memory = shared.memory
+        own = _begun(nodes, self.memory)
+        self.tensors = [[t for t in _used(node) if t in own] for node in nodes]
         self.uses: dict[Tensor, list[int]] = {}
         for number in reversed(range(len(nodes))):
             for tensor in self.tensors[number]:
@@ -145,18 +159,15 @@ class _Level:
         inner = 0
         if not isinstance(node, Op):
             left = self.capacity - sum(map(_room, tensors))
-            inner = min(_most_live(node.body), left)
+            inner = min(_most_live(node.body, self.memory), left)
             if inner == left:
-                level = _Level(
-                    node.body, self.target, left, self.numbering, self.spills, self.replaced
-                )
-                node = with_body(node, level.run())
+                node = with_body(node, _Level(node.body, left, self.shared).run())
         self._make_room(tensors, inner)
         for tensor in tensors:
             if tensor not in self.resident:
                 self._bring(tensor, number)
         names = {tensor: self.resident[tensor].tensor for tensor in tensors}
-        self.parts[number].append(_renamed(node, names, self.replaced))
+        self.parts[number].append(_renamed(node, names, self.shared.replaced))
         written = set(_written([node]))
         for tensor in tensors:
             resident = self.resident[tensor]
@@ -192,7 +203,8 @@ class _Level:
         resident = self.resident[tensor]
         if not resident.clean and not self._is_dead(tensor):
             if tensor not in self.homes:
-                self.homes[tensor] = self.numbering.tensor(tensor, ".home", Memory.private_hbm)
+                home = self._begin(tensor, ".home", _NEXT[self.memory][0], resident.used)
+                self.homes[tensor] = home
             self._copy(self.homes[tensor], resident.tensor, resident.used)
         self.away.add(tensor)
         self._leave(tensor)
@@ -203,10 +215,7 @@ class _Level:
         refill = False
         if tensor in self.away:
             self.away.remove(tensor)
-            place = self.numbering.tensor(tensor, ".again")
-            self.parts[number].append(
-                Op(StorageBegin, (_whole(place),), self.nodes[number].location)
-            )
+            place = self._begin(tensor, ".again", self.memory, number)
             refill = not self._is_dead(tensor)
             if refill:
                 self._copy(place, self.homes[tensor], number)
@@ -217,12 +226,20 @@ class _Level:
         del self.resident[tensor]
         self.taken -= _room(tensor)
 
+    def _begin(self, tensor: Tensor, suffix: str, memory: Memory, number: int) -> Tensor:
+        """A tensor like another one, which begins with what belongs to a node."""
+        fresh = self.shared.numbering.tensor(tensor, suffix, memory)
+        begin = Op(StorageBegin, (_whole(fresh),), self.nodes[number].location)
+        self.parts[number].append(begin)
+        return fresh
+
     def _copy(self, dst: Tensor, src: Tensor, number: int) -> None:
-        """Add a transfer to what belongs to a node."""
-        self.spills.add(src if src.memory.on_chip else dst)
-        values = (_whole(dst), _whole(src), None, OobMode.error, DgeMode.unknown, Engine.unknown)
-        resolved = DmaCopy.resolve(values, self.target)
-        self.parts[number].append(Op(DmaCopy, resolved, self.nodes[number].location))
+        """Add a copy to what belongs to a node."""
+        self.shared.spills.add(src if src.memory is self.memory else dst)
+        _, row = _NEXT[self.memory]
+        defaults = tuple(attribute.default for _, _, attribute in row.attributes)
+        values = row.resolve((_whole(dst), _whole(src), *defaults), self.shared.target)
+        self.parts[number].append(Op(row, values, self.nodes[number].location))
 
 
 def _renamed(node: Node, names: Mapping[Tensor, Tensor], replaced: dict[Op, Op]) -> Node:
@@ -257,6 +274,10 @@ def _value(value: Any, names: Mapping[Tensor, Tensor]) -> Any:
     )
 
 
+def _label(memory: Memory) -> str:
+    return memory.value.upper() if memory.on_chip else "HBM"
+
+
 def _whole(tensor: Tensor) -> Access:
     """All of a tensor, as rows."""
     rows = int(tensor.shape[0])
@@ -277,19 +298,18 @@ def _room(tensor: Tensor) -> int:
     return -(-_bytes(tensor) // ALIGNMENT) * ALIGNMENT
 
 
-def _most_live(nodes: list[Node]) -> int:
+def _most_live(nodes: list[Node], memory: Memory) -> int:
     """The most bytes of a partition that tensors begun in a body take at once."""
-    last: dict[Tensor, int] = {}
-    own = _begun(nodes)
-    tensors = [[t for t in _used([node]) if t in own] for node in nodes]
-    for number, used in enumerate(tensors):
-        last.update(dict.fromkeys(used, number))
+    own = _begun(nodes, memory)
+    tensors = [[t for t in _used(node) if t in own] for node in nodes]
+    last = {tensor: number for number, used in enumerate(tensors) for tensor in used}
     live: set[Tensor] = set()
     most = taken = 0
     for number, (node, used) in enumerate(zip(nodes, tensors)):
         taken += sum(_room(t) for t in used if t not in live)
         live.update(used)
-        most = max(most, taken + (0 if isinstance(node, Op) else _most_live(node.body)))
+        inner = 0 if isinstance(node, Op) else _most_live(node.body, memory)
+        most = max(most, taken + inner)
         for tensor in used:
             if last[tensor] == number:
                 live.remove(tensor)
@@ -297,23 +317,23 @@ def _most_live(nodes: list[Node]) -> int:
     return most
 
 
-def _begun(nodes: list[Node]) -> set[Tensor]:
-    """The tensors in SBUF that begin in this list."""
+def _begun(nodes: list[Node], memory: Memory) -> set[Tensor]:
+    """The tensors of a memory that begin in this list."""
     begun = {
         node.values[0].storage
         for node in nodes
         if isinstance(node, Op) and node.row is StorageBegin
     }
-    return {tensor for tensor in begun if tensor.memory is Memory.sbuf}
+    return {tensor for tensor in begun if tensor.memory is memory}
 
 
-def _used(nodes: list[Node]) -> Iterable[Tensor]:
-    """The tensors in SBUF that nodes use, each once."""
+def _used(node: Node) -> Iterable[Tensor]:
+    """The tensors that a node uses, each once."""
     found: dict[Tensor, None] = {}
-    for node in walk(nodes):
-        if isinstance(node, Op) and node.row is not StorageBegin:
-            found.update(dict.fromkeys(storages(node.values)))
-    return [tensor for tensor in found if tensor.memory is Memory.sbuf]
+    for inner in walk([node]):
+        if isinstance(inner, Op) and inner.row is not StorageBegin:
+            found.update(dict.fromkeys(storages(inner.values)))
+    return found
 
 
 def _written(nodes: list[Node]) -> Iterator[Tensor]:

@@ -6,7 +6,6 @@ import pytest
 import nki
 import nki.isa as nisa
 import nki.language as nl
-from isa.errors import NeuronError
 from nki.passes.spill import SpillWarning
 
 TILES = 12
@@ -45,32 +44,6 @@ def test_more_accumulators_than_banks():
     weights = rng.standard_normal((256, TILES * 128)).astype(np.float32)
     expected = weights.T.astype(np.float64) @ x
     np.testing.assert_allclose(all_accumulators_first(x, weights), expected, rtol=1e-4, atol=1e-3)
-
-
-@nki.jit(platform_target="trn2")
-def sums_of_neighbours(x):
-    """Every tile is needed with every other, so that no order has fewer of them live."""
-    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
-    loaded = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.dma_copy(dst=loaded, src=x)
-    tiles = [nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum) for _ in range(TILES)]
-    for tile in tiles:
-        nisa.tensor_copy(dst=tile, src=loaded)
-    total = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.memset(dst=total, value=0.0)
-    for tile in tiles:
-        nisa.tensor_tensor(dst=total, data1=total, data2=tile, op=nl.add)
-    for tile in reversed(tiles):
-        nisa.tensor_tensor(dst=total, data1=total, data2=tile, op=nl.multiply)
-    nisa.dma_copy(dst=out, src=total)
-    return out
-
-
-def test_what_no_order_relieves_is_refused_at_its_line():
-    with pytest.raises(NeuronError) as caught:
-        sums_of_neighbours(np.zeros((128, 512), np.float32))
-    assert caught.value.code == "psum-overflow"
-    assert caught.value.location.text.strip().startswith("tiles = [")
 
 
 ROUNDS = 5

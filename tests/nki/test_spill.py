@@ -1,4 +1,4 @@
-"""Kernels with more live in SBUF than it holds: what waits in HBM comes back as it was."""
+"""Kernels with more live on chip than there is room for: what waits elsewhere comes back."""
 
 import warnings
 
@@ -54,13 +54,51 @@ def expected_sums(x):
 
 def test_results_stay_and_the_warning_names_the_tiles_line():
     x = np.random.default_rng(0).standard_normal((8, 128, WIDE)).astype(np.float32)
-    with pytest.warns(SpillWarning, match="more is live in SBUF than it holds") as caught:
+    with pytest.warns(SpillWarning, match="live in SBUF .* wait in HBM") as caught:
         result = sums_of_neighbours(x)
     np.testing.assert_array_equal(result, expected_sums(x))
     (warning,) = [w for w in caught if w.category is SpillWarning]
     with open(__file__) as source:
         line = source.read().splitlines()[warning.lineno - 1]
     assert warning.filename == __file__ and line.endswith("# here")
+
+
+BANKS = 12
+"""Accumulators of one bank each; PSUM has 8."""
+
+
+@nki.jit(platform_target="trn2")
+def sums_of_products(x, weights):
+    """Sums in more accumulators than there are banks; a step needs the end of the step before."""
+    out = nl.ndarray((BANKS, *x.shape[1:]), dtype=x.dtype, buffer=nl.shared_hbm)
+    sums = [nl.ndarray(x.shape[1:], dtype=nl.float32, buffer=nl.psum) for _ in range(BANKS)]
+    moving = nl.ndarray(x.shape[1:], dtype=x.dtype, buffer=nl.sbuf)
+    nisa.memset(dst=moving, value=0.0)
+    for step in range(x.shape[0]):
+        stationary = nl.load(weights[step])
+        nisa.tensor_tensor(dst=moving, data1=moving, data2=nl.load(x[step]), op=nl.add)
+        for number, total in enumerate(sums):
+            nisa.nc_matmul(dst=total, stationary=stationary, moving=moving, accumulate=step > 0)
+            nisa.tensor_scalar(dst=moving, data=moving, op0=nl.add, operand0=float(number))
+    for number, total in enumerate(sums):
+        nisa.dma_copy(dst=out[number], src=nl.copy(total))
+    return out
+
+
+def test_accumulators_wait_in_sbuf():
+    rng = np.random.default_rng(4)
+    x, weights = (
+        rng.integers(-4, 5, (3, 128, columns)).astype(np.float32) for columns in (512, 128)
+    )
+    moving = np.zeros_like(x[0])
+    expected = np.zeros((BANKS, *x.shape[1:]), np.float32)
+    for tile, stationary in zip(x, weights):
+        moving += tile
+        for number in range(BANKS):
+            expected[number] += stationary.T @ moving
+            moving += number
+    with pytest.warns(SpillWarning, match="live in PSUM .* wait in SBUF"):
+        np.testing.assert_array_equal(sums_of_products(x, weights), expected)
 
 
 def test_what_fits_is_not_moved():
@@ -235,9 +273,8 @@ def test_any_sequence_of_copies_gives_the_same_in_less_room(steps, places):
         *(copied(out, tile) for out, tile in zip(outputs, tiles)),
     ]
     numbering = Numbering([*inputs, *outputs, *tiles], [])
-    part = places * 16 / TRN2.sbuf_bytes_per_partition.value
     before, _ = run(body, numbering.tensors)
-    found = spilled(body, TRN2, part, numbering)
+    found = spilled(body, Memory.sbuf, 16 * places, TRN2, numbering)
     assert found is not None
     after, most = run(found[0], numbering.tensors)
     assert most <= places
