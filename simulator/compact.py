@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from isa.access import AccessPattern
 from isa.dtypes import DTYPES
@@ -20,6 +20,7 @@ from isa.machine.control import CoreBarrier, DrainQueue, Halt, Nop, SendReceive,
 from isa.program import CoreProgram, Program
 from isa.spec import Instruction, Meeting
 from isa.target import Target, resolve
+from simulator.checks.marks import Box
 from simulator.memory import LINE
 from simulator.streams import fetches, take_turns
 
@@ -30,9 +31,12 @@ _BLOCK = 1024
 """Bytes of a partition that are looked up together."""
 
 
-def compacted(program: Program) -> Program:
+def compacted(program: Program, holders: dict[int, Box] | None = None) -> Program:
     """A bound program with its allocations in other places; itself where it has loops, branches or
     accesses that lie in no allocation or are moved by registers.
+
+    `holders` gets the allocation that each access without indices lies in, by the id of its
+    pattern.
 
     Instructions and their order are the same. With these places nothing but the order in which
     `simulator.execute` runs them is safe: semaphores do not keep allocations apart that have got a
@@ -65,6 +69,9 @@ def compacted(program: Program) -> Program:
         )
         for walk, core in zip(walks, program.cores)
     ]
+    if holders is not None:
+        for walk in walks:
+            holders |= walk.holders
     return replace(program, cores=cores)
 
 
@@ -154,6 +161,11 @@ class _Life:
         for number in range(self.low // _BLOCK, (self.high - 1) // _BLOCK + 1):
             yield self.memory, number
 
+    @property
+    def box(self) -> Box:
+        """Where it is: partitions, and bytes of each."""
+        return self.first, self.last, self.low + self.moved, self.high + self.moved
+
     def meets(self, other: _Life) -> bool:
         return (
             self.memory is other.memory
@@ -209,7 +221,8 @@ class _Walk:
         # The allocation that a pattern was in when it was last used.
         self._latest: dict[int, _Life] = {}
         self._taken: dict[Engine, list[tuple[Instruction, list[_Use]]]] = {}
-        self._moved: dict[tuple[int, int, int], AccessPattern] = {}
+        self._moved: dict[tuple[Any, ...], AccessPattern] = {}
+        self.holders: dict[int, Box] = {}
 
     def take(self, instruction: Instruction) -> None:
         """The next instruction. Raises _NotHeldError."""
@@ -297,17 +310,20 @@ class _Walk:
     def _instruction(self, old: Instruction, uses: list[_Use]) -> Instruction:
         values = list(old.values)
         for position, life, indices in uses:
-            moved = 0 if life is None else life.moved
-            values[position] = self._pattern(values[position], moved, indices)
+            values[position] = self._pattern(values[position], life, indices)
         return Instruction(old.row, old.engine, tuple(values), old.waits, old.updates, old.location)
 
-    def _pattern(self, old: AccessPattern, moved: int, indices: _Life | None) -> AccessPattern:
-        key = id(old), moved, 0 if indices is None else indices.moved
+    def _pattern(
+        self, old: AccessPattern, life: _Life | None, indices: _Life | None
+    ) -> AccessPattern:
+        box = None if life is None else life.box
+        moved = 0 if life is None else life.moved
+        key = id(old), moved, box, 0 if indices is None else indices.moved
         found = self._moved.get(key)
         if found is None:
             vector = old.vector_offset
             if vector is not None and indices is not None:
-                vector = self._pattern(vector, indices.moved, None)
+                vector = self._pattern(vector, indices, None)
             found = self._moved[key] = AccessPattern(
                 old.memory,
                 old.dtype,
@@ -321,4 +337,6 @@ class _Walk:
                 old.vector_stride,
                 old.vector_bound,
             )
+            if box is not None and vector is None:
+                self.holders[id(found)] = box
         return found

@@ -22,6 +22,7 @@ from isa.errors import NeuronError
 from isa.program import Program
 from isa.target import resolve
 from simulator.checks.initialised import Finding, Shadow
+from simulator.checks.marks import Box
 from simulator.checks.replicated import Replicated
 from simulator.compact import compacted
 from simulator.machine import Device
@@ -134,7 +135,8 @@ class LoadedProgram:
         self.native = native
         self._threads = threads
         self.barriers = Barriers()
-        self._placed = compacted(program) if self._native else program
+        self._holders: dict[int, Box] = {}
+        self._placed = compacted(program, self._holders) if self._native else program
         self.replicated = Replicated(self._placed) if check else None
         self._windows: list[WindowCache] = [{} for _ in program.cores]
         with collection_paused():
@@ -177,7 +179,7 @@ class LoadedProgram:
         preparations = [preparation for core in loaded for preparation in core]
         try:
             if self.shadow is not None and self._native:
-                return NativeProgram(loaded, self.shadow, self._threads)
+                return NativeProgram(loaded, self.shadow, self._threads, self._holders)
             for preparation in preparations:
                 preparation.run()
         except NeuronError as error:

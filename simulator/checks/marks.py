@@ -350,6 +350,10 @@ class Space:
         box = self._box_at(offset, itemsize, shape, strides)
         return self._regions.get(box) or self._enter(box)
 
+    def region_at(self, box: Box) -> Region | None:
+        """The region of an allocation in these partitions and bytes, whether it lives or not."""
+        return self._regions.get(box)
+
     def holding(
         self, offset: int, itemsize: int, shape: Sequence[int], strides: Sequence[int]
     ) -> Region | None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ctypes
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from simulator.checks.engine_marks import EngineMarks
+from simulator.checks.marks import Box
 from simulator.native.library import library
 from simulator.native.loop import (
     FAILED,
@@ -41,7 +42,8 @@ _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 class NativeProgram:
     """The streams of all cores as records, in the order in which they take turns.
 
-    `threads` share large jobs, unless the machine is busy.
+    `threads` share large jobs, unless the machine is busy. `holders` are the allocations that
+    accesses lie in, by the id of the pattern, as far as they are known.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class NativeProgram:
         cores: Sequence[Sequence[Preparation]],
         shadow: Shadow,
         threads: int = 1,
+        holders: Mapping[int, Box] | None = None,
     ) -> None:
         functions = library()
         assert functions is not None
@@ -67,7 +70,7 @@ class NativeProgram:
             if not core:
                 continue
             marks = EngineMarks(shadow, core[0].state)
-            shared = Shared(self._memory)
+            shared = Shared(self._memory, holders or {})
             self._shared.append(shared)
             for preparation in core:
                 self._marks.append(marks)

@@ -21,7 +21,7 @@ from isa.machine import control
 from isa.program import RegisterReference
 from isa.spec import Instruction
 from simulator import native
-from simulator.checks.marks import Region, Space, States, Tracked, covers
+from simulator.checks.marks import Box, Region, Space, States, Tracked, covers
 from simulator.native.draft import ANYWHERE, Drafting, Members
 from simulator.native.loop import BEGIN, CONDITIONS, KINDS, OPERATIONS, RECORD
 from simulator.native.operands import OPERAND, REFERENCE
@@ -78,7 +78,7 @@ class Packing:
         self.queued_work = 0
         self._shared: list[Computation | None] = []
         # Windows and their layouts by the pattern.
-        self._placed: dict[int, tuple[tuple[Window, ...], int]] = {}
+        self._placed: dict[int, tuple[tuple[Window, ...], list[Box | None], int]] = {}
         self._lists: dict[Any, tuple[int, int]] = {(): (0, 0)}
         # Instructions with operands of their own.
         self._separated: set[int] = set()
@@ -119,7 +119,7 @@ class Packing:
             # What it looks at is checked now, as for the others.
             self._preparation.action(index)
         self._shared.append(computation)
-        for _, _, window in () if computation is None else computation.operands:
+        for _, _, window, _ in () if computation is None else computation.operands:
             if not window.on_chip:
                 self._users.setdefault(id(window.buffer), []).append(index)
         words = RECORD.words(**members) if computation is None else computation.record
@@ -144,34 +144,46 @@ class Packing:
     # Computing instructions
 
     def _computation(self, instruction: Instruction) -> Computation | None:
-        key, windows = self._identity(instruction)
-        identity = key, tuple([window.offset for window in windows])
+        key, windows, holders = self._identity(instruction)
+        offsets = [window.offset for window in windows]
+        identity = key, tuple(offsets), tuple(holders)
         computations = self._common.computations
         if identity not in computations:
-            computations[identity] = self._new_computation(instruction, key, windows)
+            computations[identity] = self._new_computation(instruction, key, windows, holders)
         return computations[identity]
 
-    def _identity(self, instruction: Instruction) -> tuple[tuple[Any, ...], list[Window]]:
-        """What an instruction does but for the offsets of its operands, and their windows."""
+    def _identity(
+        self, instruction: Instruction
+    ) -> tuple[tuple[Any, ...], list[Window], list[Box | None]]:
+        """What an instruction does but for the offsets of its operands, their windows, and the
+        allocations that they lie in."""
         key: list[Any] = [instruction.row, instruction.engine]
         windows: list[Window] = []
+        holders: list[Box | None] = []
         for value in instruction.values:
             if type(value) is AccessPattern:
                 placed = self._placed.get(id(value))
                 if placed is None:
                     window = self._preparation.window(instruction, value)
                     apart = tuple([each for _, each in _apart([(0, window)])])
-                    placed = self._placed[id(value)] = apart, self._common.layout(window)
+                    holder = self._common.holders.get(id(value))
+                    layout = self._common.layout(window)
+                    placed = self._placed[id(value)] = apart, [holder] * len(apart), layout
                 windows += placed[0]
-                key.append((AccessPattern, placed[1]))
+                holders += placed[1]
+                key.append((AccessPattern, placed[2]))
             elif isinstance(value, (AluOperator, Activation)):
                 key.append(value.name)
             else:
                 key += (type(value), value)
-        return tuple(key), windows
+        return tuple(key), windows, holders
 
     def _new_computation(
-        self, instruction: Instruction, key: tuple[Any, ...], windows: Sequence[Window]
+        self,
+        instruction: Instruction,
+        key: tuple[Any, ...],
+        windows: Sequence[Window],
+        holders: Sequence[Box | None],
     ) -> Computation | None:
         """Words of their own for the operands of an instruction; None where Python executes it."""
         identity = key, _arrangement(windows)
@@ -181,7 +193,7 @@ class Packing:
         template = templates[identity]
         if template is None:
             return None
-        computation = template.place(windows)
+        computation = template.place(windows, holders)
         self._memory.keep(computation.words)
         self.queued_work += template.work
         for operand, indices in template.noted:
@@ -292,7 +304,7 @@ class Packing:
             return
         if index not in self._separated and _elsewhere(shared, tracked):
             shared = self._separate(index, shared)
-        for position, words, window in shared.operands:
+        for position, words, window, _ in shared.operands:
             operand = _tracked_at(tracked, position)
             if operand is None:
                 continue
@@ -428,7 +440,7 @@ def _apart(windows: Iterable[tuple[int, Window]]) -> Iterator[tuple[int, Window]
 
 def _elsewhere(shared: Computation, tracked: Sequence[Tracked | None]) -> bool:
     """Whether an operand was found in another region than was known."""
-    for position, words, _ in shared.operands:
+    for position, words, _, _ in shared.operands:
         operand = _tracked_at(tracked, position)
         if operand is not None and words[_REGION] not in (0, operand.region.number):
             return True
@@ -452,16 +464,17 @@ def _lies_in(words: Any, window: Window, region: Region, space: Space, full: boo
 def mark(computations: Iterable[Computation | None], shadow: Shadow) -> None:
     """Tell the operands of computations where their marks are, and those that stay where they are
     in which region they lie. If another one that holds them should live, Python finds it."""
-    known: dict[int, list[int]] = {}
+    known: dict[tuple[int, Box | None], list[int]] = {}
     for computation in computations:
-        for _, words, window in () if computation is None else computation.operands:
-            found = known.get(id(window))
+        for _, words, window, holder in () if computation is None else computation.operands:
+            key = id(window), holder
+            found = known.get(key)
             if found is None:
-                found = known[id(window)] = _marks(window, shadow)
+                found = known[key] = _marks(window, holder, shadow)
             words[_REGION:] = found
 
 
-def _marks(window: Window, shadow: Shadow) -> list[int]:
+def _marks(window: Window, holder: Box | None, shadow: Shadow) -> list[int]:
     """The members of an operand from `region` on."""
     space = shadow.spaces[id(window.buffer)]
     size, shape, strides = window.dtype.itemsize, window.shape, window.strides
@@ -469,7 +482,9 @@ def _marks(window: Window, shadow: Shadow) -> list[int]:
         region_lowest=-ANYWHERE, region_highest=ANYWHERE, low=window.low, high=window.high
     )
     if not window.dynamic:
-        region = space.holding(window.origin + window.offset, size, shape, strides)
+        region = None if holder is None else space.region_at(holder)
+        if region is None:
+            region = space.holding(window.origin + window.offset, size, shape, strides)
         if region is not None:
             _lies_in(words, window, region, space, covers(size, shape, strides, region))
     counts, steps = space.units(size, shape, strides)

@@ -11,6 +11,7 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from simulator.checks.marks import Box
 from simulator.native.operands import OPERAND
 from simulator.native.plan import words_type
 from simulator.native.text import WORD
@@ -72,11 +73,12 @@ class Draft:
 
 class Placed(NamedTuple):
     """An operand of shared records: its position among the values (as `plan.view_at` takes it), its
-    words, its window."""
+    words, its window, and the allocation that it lies in, if that is known."""
 
     position: int
     words: Any
     window: Window
+    holder: Box | None
 
 
 class Computation(NamedTuple):
@@ -115,8 +117,8 @@ class Template:
         self.noted = tuple(noted)
         self.work = work
 
-    def place(self, windows: Sequence[Window]) -> Computation:
-        """The words for operands in these windows."""
+    def place(self, windows: Sequence[Window], holders: Sequence[Box | None]) -> Computation:
+        """The words for operands in these windows, which lie in these allocations."""
         words = self._type.from_buffer_copy(self._words)
         place = ctypes.addressof(words)
         for index in self._own:
@@ -131,7 +133,7 @@ class Template:
         for index in self._record_own:
             record[index] += place
         operands = [
-            Placed(position, _OPERAND_TYPE.from_buffer(words, at), window)
-            for (position, at), window in zip(self._positions, windows)
+            Placed(position, _OPERAND_TYPE.from_buffer(words, at), window, holder)
+            for (position, at), window, holder in zip(self._positions, windows, holders)
         ]
         return Computation(record, operands, words)

@@ -17,6 +17,7 @@ from isa.program import Program
 from isa.spec import Instruction
 from simulator.compact import compacted
 from simulator.execute import LoadedProgram
+from simulator.native.program import NativeProgram
 from simulator.streams import take_turns
 
 P = 128
@@ -119,6 +120,36 @@ def test_results_are_those_of_the_program(name):
             found = LoadedProgram(places, native=native).run(inputs).outputs
             for one, other in zip(found, expected, strict=True):
                 np.testing.assert_array_equal(one, other)
+
+
+@nki.jit
+def tiles_of_two_sizes(a):
+    """Large tiles and small ones take turns; what is read of each looks the same."""
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    for i in range(a.shape[0] // P):
+        tile = nl.ndarray((P, 32 * (1 + i % 3)), dtype=a.dtype, buffer=nl.sbuf)
+        nisa.memset(dst=tile, value=float(i))
+        part = nl.ndarray((P, 32), dtype=a.dtype, buffer=nl.sbuf)
+        nisa.tensor_copy(dst=part, src=tile[:, 0:32])
+        nisa.dma_copy(dst=out[nl.ds(i * P, P), :], src=part)
+    return out
+
+
+def test_allocations_are_known_ahead(monkeypatch):
+    """Which allocation of those that take turns in a place holds an access is known when the
+    program is loaded: Python executes no instruction to find out."""
+    executed = []
+    execute = NativeProgram._execute
+
+    def noted(self: Any, number: int, preparation: Any, index: int) -> int:
+        executed.append(preparation.stream.instructions[index])
+        return execute(self, number, preparation, index)
+
+    monkeypatch.setattr(NativeProgram, "_execute", noted)
+    a = np.zeros((12 * P, 32), np.float32)
+    result = LoadedProgram(program_of(tiles_of_two_sizes, [a])).run([a])
+    np.testing.assert_array_equal(result.outputs[0], np.repeat(np.arange(12.0), P)[:, None] + a)
+    assert not executed
 
 
 def test_places_are_used_again():
