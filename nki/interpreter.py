@@ -7,9 +7,9 @@ that all modes agree bit for bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -94,13 +94,25 @@ class Step:
         self.twin: tuple[Any, ...] | None = None
 
 
+class Follower(Protocol):
+    """Sees what cores execute, in the order in which they do."""
+
+    def begin(self, core: int) -> None:
+        """A core begins an operation."""
+
+    def __call__(
+        self, core: int, op: Op, row: type[MachineInstruction], values: Sequence[Any]
+    ) -> None:
+        """An instruction of it has computed or moved data."""
+
+
 class Interpreter:
     """Executes operations on one core. `registers` holds values by register number.
 
     `storage_of` gives the storage of a tensor, `binding` the values of launch symbols, `placement`
     the on-chip places that the allocator chose, if it ran. With a `shadow`, reads of data that was
     never written are found. `native`: compiled kernels where there are any, else NumPy alone.
-    `in_step` is common to the cores, None when there is one.
+    `in_step` is common to the cores, None when there is one. `watch` is told what was executed.
     """
 
     def __init__(
@@ -114,9 +126,11 @@ class Interpreter:
         native: bool = True,
         exchange: Exchange | None = None,
         in_step: InStep | None = None,
+        watch: Follower | None = None,
     ) -> None:
         self.target = target
         self.in_step = in_step
+        self.watch = watch
         self.barriers = 0
         self.native = native
         self.exchange = exchange or Exchange()
@@ -140,6 +154,9 @@ class Interpreter:
         state, registers, shadow = self.state, self.registers, self.shadow
         if plan is None:
             plan = self.plan(op)
+        watch = self.watch
+        if watch is not None:
+            watch.begin(state.number)
         try:
             for step in plan:
                 arguments = step.arguments
@@ -156,6 +173,8 @@ class Interpreter:
                         step.call()
                     else:
                         self._run_in_step(step, op)
+                    if watch is not None:
+                        watch(state.number, op, step.row, arguments)
                 else:
                     _CONTROL[step.row](self, *arguments)
         except NeuronError as error:

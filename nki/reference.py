@@ -15,7 +15,7 @@ from isa.errors import NeuronError
 from isa.operations.control import StorageBegin
 from isa.program import Program
 from isa.target import TARGETS
-from nki.interpreter import Interpreter, Step
+from nki.interpreter import Follower, Interpreter, Step
 from nki.ir.nodes import Kernel, Loop, Node, Op, Register, Tensor, While, storages, walk
 from nki.storage import Storage
 from nki.trace import locations
@@ -75,6 +75,7 @@ class Run:
         binding: Mapping[str, int],
         check: bool,
         native: bool = True,
+        watch: Follower | None = None,
     ) -> None:
         self.kernel = kernel
         self.inputs = inputs
@@ -98,6 +99,7 @@ class Run:
                     native,
                     self.barriers.exchange,
                     in_step,
+                    watch,
                 ),
                 body,
             )

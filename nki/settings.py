@@ -64,8 +64,15 @@ def logical_core_size() -> int | None:
     return int(value)
 
 
+PRECISE: ContextVar[bool | None] = ContextVar("precise", default=None)
+"""What `nki.difference` says instead of NKI_PRECISE_FP."""
+
+
 def precise_wanted() -> bool:
     """NKI_PRECISE_FP=0 keeps low-precision tensors as float32 (`nki.trace.precision`)."""
+    chosen = PRECISE.get()
+    if chosen is not None:
+        return chosen
     value = os.environ.get("NKI_PRECISE_FP") or "1"
     if value not in ("0", "1"):
         raise NeuronError("value-not-allowed", f"NKI_PRECISE_FP is {value!r}; it is 0 or 1")
@@ -110,6 +117,7 @@ __all__ = [
     "BACKENDS",
     "DEFAULT_TARGET",
     "OWN_FRAMES",
+    "PRECISE",
     "checks_wanted",
     "logical_core_size",
     "native_wanted",

@@ -28,7 +28,7 @@ from simulator.compact import compacted
 from simulator.machine import Device
 from simulator.native.library import library
 from simulator.oracle import quiet
-from simulator.prepare import Barriers, Preparation, WindowCache
+from simulator.prepare import Barriers, Preparation, Watch, WindowCache
 from simulator.streams import DEFAULT_LOOP_LIMIT, Stream, take_turns
 from simulator.tensors import Tensors
 
@@ -106,12 +106,18 @@ class LoadedProgram:
     """A bound program on a device of its own, ready to run any number of times.
 
     Loading allocates the memories and prepares every instruction. `threads` share large native
-    instructions, unless the machine is busy; results do not depend on them. Raises NeuronError for
-    operands outside their memory.
+    instructions, unless the machine is busy; results do not depend on them. `watch`, for runs that
+    are not native, is called with core, engine, index, row and values of every instruction that has
+    computed or moved data. Raises NeuronError for operands outside their memory.
     """
 
     def __init__(
-        self, program: Program, check: bool = True, native: bool = True, threads: int = 1
+        self,
+        program: Program,
+        check: bool = True,
+        native: bool = True,
+        threads: int = 1,
+        watch: Watch | None = None,
     ) -> None:
         if program.symbols:
             names = ", ".join(symbol.name for symbol in program.symbols)
@@ -133,6 +139,7 @@ class LoadedProgram:
                 self.shadow.add(core.sbuf.buffer, core.sbuf.pitch)
                 self.shadow.add(core.psum.buffer, core.psum.pitch)
         self.native = native
+        self._watch = watch
         self._threads = threads
         self.barriers = Barriers()
         self._holders: dict[int, Box] = {}
@@ -161,7 +168,13 @@ class LoadedProgram:
             windows = self._windows[number]
             preparations.append(
                 Preparation(
-                    stream, self.barriers, windows, self.shadow, self.native, self.replicated
+                    stream,
+                    self.barriers,
+                    windows,
+                    self.shadow,
+                    self.native,
+                    self.replicated,
+                    self._watch,
                 )
             )
         return preparations

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isa.access import AccessPattern
-from isa.enums import OobMode
+from isa.enums import Engine, OobMode
 from isa.errors import NeuronError
 from isa.fields import Kind, Role
 from isa.machine.random import RANDOM
@@ -39,6 +39,10 @@ WindowCache = dict[tuple[Any, ...], Window]
 
 _BY_PARTITION = frozenset({ACCUMULATORS, RANDOM})
 """Engine state of which every partition has its own."""
+
+
+Watch = Callable[[int, Engine, int, type[MachineInstruction], list[Any]], None]
+"""Told of an instruction that was executed: core, engine, index in the stream, row, values."""
 
 
 class Barriers:
@@ -221,7 +225,7 @@ class Preparation:
     the index of the instruction, for those that were executed from here.
 
     `windows` are those of the core by what they look at, shared by its streams; `replicated` are
-    the writes to compare with those of other cores.
+    the writes to compare with those of other cores. `watch` is told what was executed.
     """
 
     def __init__(
@@ -232,8 +236,10 @@ class Preparation:
         shadow: Shadow | None,
         native: bool,
         replicated: Replicated | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self.stream = stream
+        self.watch = watch
         self.state = stream.state
         self.registers = stream.registers
         self.barriers = barriers
@@ -322,6 +328,8 @@ class Preparation:
             compute = through(operands.stages.values(), compute)
         if self.replicated is not None and self.replicated.takes(instruction):
             compute = self._compared(instruction, operands, compute)
+        if self.watch is not None:
+            compute = self._watched(self.watch, index, instruction, operands, compute)
         call = self.call(index, instruction, operands, compute)
         if any(effect.name in _BY_PARTITION for effect in row.state):
             call = _at_partition(call, self.state, self.first_partition(instruction))
@@ -340,6 +348,23 @@ class Preparation:
             operands.values,
             compute,
         )
+
+    def _watched(
+        self, watch: Watch, index: int, instruction: Instruction, operands: Operands, compute: Call
+    ) -> Call:
+        core, engine, row, values = (
+            self.state.number,
+            self.stream.engine,
+            instruction.row,
+            operands.values,
+        )
+
+        def watched() -> Any:
+            given = compute()
+            watch(core, engine, index, row, values)
+            return given
+
+        return watched
 
     def call(self, index: int, instruction: Instruction, operands: Operands, compute: Call) -> Call:
         """A call of `compute` when the operands are current and the checks are done."""

@@ -15,6 +15,7 @@ from functools import cache
 import click
 
 from nki.cli.compile import compile_command
+from nki.cli.diff import diff_command
 from nki.cli.disasm import disasm_command
 from nki.cli.doctor import doctor_command
 from nki.cli.errors import errors_command
@@ -30,6 +31,7 @@ COMMANDS = (
     run_command,
     compile_command,
     profile_command,
+    diff_command,
     ir_command,
     disasm_command,
     isa_command,

@@ -19,7 +19,8 @@ OK = ExitCode(0, "ok", "The command did what it was asked to do.")
 CHECK_FAILED = ExitCode(
     1,
     "check-failed",
-    "The outputs differ from those of --expect or --compare, or `nki doctor` found a problem.",
+    "The outputs differ from those of --expect or --compare, the modes of `nki diff` differ, or "
+    "`nki doctor` found a problem.",
 )
 USAGE = ExitCode(
     2,

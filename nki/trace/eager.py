@@ -19,7 +19,7 @@ from isa.errors import NeuronError
 from isa.spec import Operation
 from isa.target import Target
 from nki.arrays import as_numpy
-from nki.interpreter import Interpreter
+from nki.interpreter import Follower, Interpreter
 from nki.ir.nodes import Access, Op, Register, Tensor
 from nki.language.layout import dense_strides
 from nki.language.tensor import NkiTensor, strided
@@ -70,16 +70,17 @@ def run_eager(
     cores: int = 1,
     check: bool = True,
     native: bool = True,
+    watch: Follower | None = None,
 ) -> tuple[list[Array], list[Array]]:
     """Run a kernel function on arrays: (outputs in return order, the array arguments afterwards).
 
     `arguments` are by parameter name. One core runs in the calling thread. Several cores take
     turns: each runs until it reaches a barrier or ends, in order of their numbers. With `check`,
     outputs that depend on data that was never written are errors. `native`: compiled kernels where
-    there are any, else NumPy alone. Exceptions of the kernel come out unchanged; NeuronErrors get
-    the kernel's line.
+    there are any, else NumPy alone. `watch` is told what was executed. Exceptions of the kernel
+    come out unchanged; NeuronErrors get the kernel's line.
     """
-    return _Launch(function, arguments, target, cores, check, native).run()
+    return _Launch(function, arguments, target, cores, check, native, watch).run()
 
 
 class EagerContext(Context):
@@ -98,6 +99,7 @@ class EagerContext(Context):
             native=launch.native,
             exchange=launch.barriers.exchange,
             in_step=launch.in_step,
+            watch=launch.watch,
         )
         self._register = 0
 
@@ -288,8 +290,10 @@ class _Launch:
         cores: int,
         check: bool,
         native: bool,
+        watch: Follower | None,
     ) -> None:
         self.native = native
+        self.watch = watch
         self.function = getattr(function, "__wrapped__", function)
         self.arguments = arguments
         self.target = target

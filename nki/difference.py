@@ -1,0 +1,521 @@
+"""Where two ways of running a kernel part: the first operation that leaves something else behind.
+
+All ways follow the operations of one trace. A first run of each leaves a digest of what every
+instruction wrote; a second looks at the values where digests differ. So a comparison needs little
+memory, and twice the time of the runs. Instructions are those of NumPy or of micro-kernels, one by
+one; the program of mode device runs on NumPy here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isa.dtypes import DTYPES, normalise
+from isa.enums import SEQUENCERS, Engine
+from isa.errors import NeuronError
+from isa.program import SourceLocation
+from isa.spec import Instruction, MachineInstruction
+from isa.target import TARGETS
+from nki import settings
+from nki.arrays import as_numpy
+from nki.ir.nodes import Access, Op, walk
+from nki.kernel import Kernel
+from nki.trace.call import arrays_in, bind_arguments, call_arguments
+from nki.trace.locations import resolve
+from simulator.views import Indirect
+
+if TYPE_CHECKING:
+    from nki.ir.nodes import Kernel as TracedKernel
+    from nki.ir.nodes import Node
+    from nki.passes.steps import Region, Step
+
+Array = np.ndarray[Any, Any]
+
+Place = tuple[int, int, int, int]
+"""An instruction that was executed: core, number of its operation in the core's body, number of the
+instruction in the operation, and how often it was executed before."""
+
+_FIRST_CHUNK, _CHUNK = 1 << 20, 1 << 27
+"""Bytes of values that are kept at once: first, as most often the first place is the one, and at
+most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unequal:
+    """How two arrays differ: elements, the first and the one furthest apart with their two values,
+    and the distance of the latter in units of the last place (of the coarser type)."""
+
+    elements: int
+    first: int
+    first_values: tuple[Any, Any]
+    furthest: int
+    furthest_values: tuple[Any, Any]
+    distance: float
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first instruction, in the author's order, whose results differ.
+
+    `operand` of `operation` is the tensor `tensor`, of which a view of `shape` was written.
+    `executed` is how often the operation had been executed before; `unequal` counts elements of
+    the view in row-major order.
+    """
+
+    operation: str
+    operand: str
+    tensor: str
+    dtypes: tuple[str, str]
+    shape: tuple[int, ...]
+    core: int
+    executed: int
+    location: SourceLocation | None
+    unequal: Unequal
+
+    def coordinates(self, element: int) -> tuple[int, ...]:
+        """Where an element is in the view."""
+        if element >= math.prod(self.shape):
+            return (element,)
+        return tuple(int(i) for i in np.unravel_index(element, self.shape))
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two ways of running a kernel: their first difference, if any, how many instructions were
+    compared and how many of them differ, and the outputs that differ, by number."""
+
+    modes: tuple[str, str]
+    compared: int
+    unequal: int
+    first: Difference | None
+    outputs: dict[int, Unequal]
+
+    @property
+    def agrees(self) -> bool:
+        return self.first is None and not self.outputs
+
+
+def compare_modes(
+    kernel: Kernel,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    modes: tuple[str, str] = ("eager", "device"),
+    tolerance: float = 0.0,
+) -> Comparison:
+    """Run a kernel in two modes on the same inputs and compare what every instruction writes.
+
+    `modes` are of `MODES`. Elements differ when they are more than `tolerance` units in the last
+    place apart; NaN equals NaN. Inputs stay as they are.
+
+    Raises unknown-mode, and what running the kernel raises.
+
+    >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+    >>> @nki.jit
+    ... def third(a):
+    ...     tile = nl.load(a)
+    ...     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=1 / 3)
+    ...     nl.store(out, tile)
+    ...     return out
+    >>> import ml_dtypes
+    >>> a = np.ones((2, 4), ml_dtypes.bfloat16)
+    >>> compare_modes(third, [a], {}).agrees
+    True
+    >>> first = compare_modes(third, [a], {}, ("device", "fp32")).first
+    >>> first.operation, first.tensor, first.unequal.elements
+    ('tensor_scalar', 'tile', 8)
+    """
+    for mode in modes:
+        if mode not in MODES:
+            raise NeuronError("unknown-mode", f"mode {mode!r} is none of {', '.join(MODES)}")
+    return _Pair(_Subject(kernel, args, kwargs), modes, tolerance).compare()
+
+
+def unequal(one: Array, other: Array, tolerance: float = 0.0) -> Unequal | None:
+    """How two arrays of one size differ; None if no element is further apart than `tolerance` units
+    in the last place.
+
+    >>> found = unequal(np.float32([1, 2, 3]), np.float32([1, 2, 3.5]))
+    >>> found.elements, found.first, found.first_values
+    (1, 2, (3.0, 3.5))
+    """
+    one, other = one.reshape(-1), other.reshape(-1)
+    apart = _distance(one, other)
+    wrong = np.flatnonzero(apart > tolerance)
+    if not wrong.size:
+        return None
+    first, furthest = int(wrong[0]), int(np.argmax(apart))
+    return Unequal(
+        int(wrong.size),
+        first,
+        (one[first].item(), other[first].item()),
+        furthest,
+        (one[furthest].item(), other[furthest].item()),
+        float(apart[furthest]),
+    )
+
+
+def _distance(one: Array, other: Array) -> Array:
+    """How far elements are apart: in units in the last place of the coarser type at the larger of
+    the two for floats, the difference for other types; infinite where one alone is NaN, or an
+    infinity."""
+    with np.errstate(all="ignore"):
+        left, right = one.astype(np.float64), other.astype(np.float64)
+        unit = np.maximum(_unit(one.dtype, left, right), _unit(other.dtype, left, right))
+        apart = np.abs(left - right) / unit
+    apart[(left == right) | (np.isnan(left) & np.isnan(right))] = 0.0
+    apart[np.isnan(apart)] = np.inf
+    return apart
+
+
+def _unit(dtype: Any, left: Array, right: Array) -> Array:
+    row = DTYPES[normalise(dtype)]
+    if not row.is_float:
+        return np.ones(left.shape)
+    lowest = 2 - (1 << (row.exponent_bits - 1))  # the exponent of the smallest normal number
+    size = np.maximum(np.abs(left), np.abs(right))
+    _, exponent = np.frexp(np.where(np.isfinite(size), size, 0.0))
+    return np.ldexp(1.0, np.maximum(exponent - 1, lowest) - row.mantissa_bits)
+
+
+# Following a run ---------------------------------------------------------------------------------
+
+
+class Watch:
+    """What every instruction of one run wrote: digests by place, and the values at the places
+    `wanted`."""
+
+    def __init__(self, wanted: frozenset[Place] = frozenset()) -> None:
+        self.wanted = wanted
+        self.digests: dict[Place, tuple[bytes, int]] = {}
+        self.values: dict[Place, list[Array]] = {}
+
+    def note(self, place: Place, row: type[MachineInstruction], values: Sequence[Any]) -> None:
+        """An instruction has been executed on these values."""
+        written = [_elements(values[i]) for i in row.writes if values[i] is not None]
+        digest = blake2b(digest_size=8)
+        for array in written:
+            digest.update(np.ascontiguousarray(array).tobytes())
+        self.digests[place] = digest.digest(), sum(array.nbytes for array in written)
+        if place in self.wanted:
+            self.values[place] = [array.copy() for array in written]
+
+
+def _elements(value: Any) -> Array:
+    if isinstance(value, Indirect):
+        value = value.gather()[0]
+    array: Array = value
+    return array if array.ndim else array.reshape(1)
+
+
+class InOrder:
+    """Follows cores that execute operations in the author's order, as `nki.interpreter` sees them.
+
+    With `sequence`, operations are those of another run, which this one repeats; without, they are
+    numbered by the bodies of `traced`. Raises value-not-allowed where the runs take other ways.
+    """
+
+    def __init__(
+        self, watch: Watch, traced: TracedKernel, sequence: list[list[Place]] | None = None
+    ) -> None:
+        self.watch = watch
+        self.traced = traced
+        self.known = sequence
+        cores = range(len(traced.bodies))
+        self.sequence: list[list[Place]] = [[] for _ in cores]
+        self._numbers = [
+            {op: number for number, op in enumerate(operations_of(body))} for body in traced.bodies
+        ]
+        self._executed: list[dict[Place, int]] = [{} for _ in cores]
+        self._part = [0 for _ in cores]
+
+    def begin(self, core: int) -> None:
+        """A core begins its next operation."""
+        self._part[core] = 0
+
+    def __call__(
+        self, core: int, op: Op, row: type[MachineInstruction], values: Sequence[Any]
+    ) -> None:
+        """An instruction of an operation has been executed."""
+        place = self._place(core, op, row)
+        self._part[core] += 1
+        self.sequence[core].append(place)
+        self.watch.note(place, row, values)
+
+    def _place(self, core: int, op: Op, row: type[MachineInstruction]) -> Place:
+        if self.known is None:
+            number = self._numbers[core][op]
+            static = (core, number, self._part[core], 0)
+            executed = self._executed[core]
+            times = executed[static] = executed.get(static, -1) + 1
+            return (*static[:3], times)
+        position = len(self.sequence[core])
+        sequence = self.known[core]
+        if position < len(sequence):
+            place = sequence[position]
+            expected = operations_of(self.traced.bodies[core])[place[1]]
+            if expected.row is op.row:
+                return place
+        raise NeuronError(
+            "value-not-allowed",
+            what=f"core {core} executes {op.row.name} where the traced kernel has "
+            + (expected.row.name if position < len(sequence) else "ended"),
+            why="Results can be compared where both runs execute the same operations. A kernel "
+            "does what its arguments say; it may not ask what changes from call to call.",
+            hint="Compare modes reference and device, which run one trace.",
+            location=resolve(op.location),
+        )
+
+
+def operations_of(body: list[Node]) -> list[Op]:
+    """The operations of a body, those in loops included."""
+    return [node for node in walk(body) if isinstance(node, Op)]
+
+
+class InStreams:
+    """Follows the streams of a program: `places` are by core, engine and the instruction's index;
+    None for what belongs to no operation of the trace."""
+
+    def __init__(self, watch: Watch, places: dict[tuple[int, Engine], list[Place | None]]) -> None:
+        self.watch = watch
+        self.places = places
+        self._executed: dict[Place, int] = {}
+
+    def __call__(self, core: int, engine: Engine, index: int, row: Any, values: Any) -> None:
+        """The instruction at `index` of a stream has been executed."""
+        static = self.places[core, engine][index]
+        if static is not None:
+            times = self._executed[static] = self._executed.get(static, -1) + 1
+            self.watch.note((*static[:3], times), row, values)
+
+
+# The ways of running -----------------------------------------------------------------------------
+
+
+class _Subject:
+    """A kernel with its arguments, its trace, and the order in which the reference executes it."""
+
+    def __init__(self, kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        self.kernel = kernel
+        self.arguments = bind_arguments(kernel.function, tuple(args), dict(kwargs))
+        self.traced = self.trace(self.arguments)
+
+    def trace(self, arguments: dict[str, Any]) -> TracedKernel:
+        args, kwargs = call_arguments(self.kernel.function, arguments)
+        return self.kernel.trace(*args, **kwargs)
+
+    def inputs(self, arguments: dict[str, Any]) -> list[Array]:
+        return [as_numpy(array).copy() for array in arrays_in(arguments)]
+
+    @cached_property
+    def sequence(self) -> list[list[Place]]:
+        """The places of every core in the author's order, as the reference executes them."""
+        follower = InOrder(Watch(), self.traced)
+        _interpret(self, self.traced, self.inputs(self.arguments), follower)
+        return follower.sequence
+
+
+def _interpret(
+    subject: _Subject, traced: TracedKernel, inputs: list[Array], follower: InOrder
+) -> list[Array]:
+    from nki.reference import Run
+
+    checks, native = settings.checks_wanted(), settings.native_wanted()
+    return Run(traced, inputs, {}, checks, native, follower).run().outputs
+
+
+def _reference(subject: _Subject, watch: Watch) -> list[Array]:
+    follower = InOrder(watch, subject.traced)
+    return _interpret(subject, subject.traced, subject.inputs(subject.arguments), follower)
+
+
+def _eager(subject: _Subject, watch: Watch) -> list[Array]:
+    from nki.trace.eager import run_eager
+
+    kernel = subject.kernel
+    follower = InOrder(watch, subject.traced, subject.sequence)
+    checks, native = settings.checks_wanted(), settings.native_wanted()
+    target = TARGETS[subject.traced.target]
+    outputs, _ = run_eager(
+        kernel.function, subject.arguments, target, kernel.cores, checks, native, follower
+    )
+    return outputs
+
+
+def _fp32(subject: _Subject, watch: Watch) -> list[Array]:
+    """The reference with low-precision tensors as float32."""
+    from nki.trace.precision import in_fp32
+
+    found: list[Array] = []
+
+    def run(arguments: dict[str, Any]) -> None:
+        traced = subject.trace(arguments)
+        follower = InOrder(watch, subject.traced, subject.sequence)
+        found.extend(_interpret(subject, traced, subject.inputs(arguments), follower))
+
+    token = settings.PRECISE.set(False)
+    try:
+        in_fp32(run, subject.arguments)
+    finally:
+        settings.PRECISE.reset(token)
+    return found
+
+
+def _device(subject: _Subject, watch: Watch) -> list[Array]:
+    from nki.kernel import CompiledKernel
+    from nki.pipeline import compile_kernel
+    from simulator.execute import LoadedProgram
+
+    scheduled: list[list[Step | Region]] = []
+
+    def observe(stage: str, form: Any) -> None:
+        if stage == "schedule":
+            scheduled.append(form)
+
+    compiled = CompiledKernel(compile_kernel(subject.traced, observe))
+    inputs = subject.inputs(subject.arguments)
+    program = compiled.program_for(inputs)
+    places: dict[tuple[int, Engine], list[Place | None]] = {}
+    for core, items in enumerate(scheduled):
+        computing = _computing_places(core, operations_of(subject.traced.bodies[core]), items)
+        for engine, stream in program.cores[core].streams.items():
+            remaining = iter(computing[SEQUENCERS.index(engine)])
+            places[core, engine] = [
+                None if instruction.row.control else next(remaining) for instruction in stream
+            ]
+    follower = InStreams(watch, places)
+    loaded = LoadedProgram(program, settings.checks_wanted(), native=False, watch=follower)
+    return loaded.run(inputs).outputs
+
+
+def _computing_places(
+    core: int, operations: list[Op], items: list[Step | Region]
+) -> list[list[Place | None]]:
+    """By engine, in the order of its stream: the place of every step that is no control."""
+    numbers = {op: number for number, op in enumerate(operations)}
+    parts: dict[Op, int] = {}
+    places: list[list[Place | None]] = [[] for _ in SEQUENCERS]
+    for step in _steps(items):
+        if step.instruction.row.control:
+            continue
+        number = numbers.get(step.op)
+        part = parts[step.op] = parts.get(step.op, -1) + 1
+        places[step.engine].append(None if number is None else (core, number, part, 0))
+    return places
+
+
+def _steps(items: list[Step | Region]) -> Iterator[Step]:
+    from nki.passes.steps import Step
+
+    for item in items:
+        if isinstance(item, Step):
+            yield item
+        else:
+            yield from _steps(item.body)
+
+
+_RUNS: dict[str, Callable[[_Subject, Watch], list[Array]]] = {
+    "eager": _eager,
+    "reference": _reference,
+    "device": _device,
+    "fp32": _fp32,
+}
+
+MODES = tuple(_RUNS)
+"""The modes of `nki.simulate`, and fp32: the reference with tensors of low precision kept as
+float32 (NKI_PRECISE_FP=0)."""
+
+
+# Comparing ---------------------------------------------------------------------------------------
+
+
+class _Pair:
+    """Two runs of one subject, as often as is needed."""
+
+    def __init__(self, subject: _Subject, modes: tuple[str, str], tolerance: float) -> None:
+        self.subject = subject
+        self.modes = modes
+        self.tolerance = tolerance
+
+    def compare(self) -> Comparison:
+        (one, outputs), (other, others) = self._run(), self._run(second=True)
+        left, right = one.digests, other.digests
+        common = [p for sequence in self.subject.sequence for p in sequence]
+        common = [place for place in common if place in left and place in right]
+        apart = [place for place in common if left[place][0] != right[place][0]]
+        found = {
+            number: difference
+            for number, pair in enumerate(zip(outputs, others))
+            if (difference := unequal(*pair, self.tolerance)) is not None
+        }
+        first = self._first(apart, left) if apart else None
+        return Comparison(self.modes, len(common), len(apart), first, found)
+
+    def _run(self, wanted: Sequence[Place] = (), second: bool = False) -> tuple[Watch, list[Array]]:
+        watch = Watch(frozenset(wanted))
+        outputs = _RUNS[self.modes[second]](self.subject, watch)
+        return watch, outputs
+
+    def _first(
+        self, apart: list[Place], sizes: dict[Place, tuple[bytes, int]]
+    ) -> Difference | None:
+        """The first of the places at which elements are further apart than the tolerance. Cores
+        are compared one after the other; of each the author's order counts."""
+        start, limit = 0, _FIRST_CHUNK
+        while start < len(apart):
+            size, stop = 0, start
+            while stop < len(apart) and (stop == start or size < limit):
+                size += sizes[apart[stop]][1]
+                stop += 1
+            chunk, limit = apart[start:stop], min(_CHUNK, limit * 8)
+            one, _ = self._run(chunk)
+            other, _ = self._run(chunk, second=True)
+            for place in chunk:
+                pairs = zip(one.values[place], other.values[place])
+                for number, (left, right) in enumerate(pairs):
+                    found = unequal(left, right, self.tolerance)
+                    if found is not None:
+                        return self._described(place, number, left, right, found)
+            start = stop
+        return None
+
+    def _described(
+        self, place: Place, number: int, left: Array, right: Array, found: Unequal
+    ) -> Difference:
+        core, operation, part, executed = place
+        traced = self.subject.traced
+        op = operations_of(traced.bodies[core])[operation]
+        instruction = _instructions(op, traced.target)[part]
+        row, values = instruction.row, instruction.values
+        written = [i for i in row.writes if values[i] is not None]
+        access = values[written[number]]
+        assert isinstance(access, Access)
+        names = [name for name, value in zip(op.row.field_names, op.values) if value is access]
+        return Difference(
+            op.row.name,
+            names[0] if names else row.field_names[written[number]],
+            access.storage.name,
+            (normalise(left.dtype), normalise(right.dtype)),
+            tuple(left.shape) if not all(type(n) is int for n in access.shape) else access.shape,
+            core,
+            executed,
+            resolve(op.location),
+            found,
+        )
+
+
+def _instructions(op: Op, target: str) -> list[Instruction]:
+    """The instructions of an operation that compute or move data."""
+    machine = TARGETS[target]
+    expanded = op.row.expand(op.row.resolve(op.values, machine), machine)
+    return [instruction for instruction in expanded if not instruction.row.control]
+
+
+__all__ = ["MODES", "Comparison", "Difference", "Unequal", "Watch", "compare_modes", "unequal"]
