@@ -17,11 +17,11 @@ os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["MKL_NUM_THREADS"] = "1"
 
 import ctypes
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,7 +30,7 @@ import numpy as np
 from isa.alu import ALU
 from isa.dtypes import DTYPES
 from isa.enums import Engine, ReduceCommand
-from isa.machine import scan
+from isa.machine import scan, search, statistics
 from isa.machine.dma import DmaCopy, DmaTranspose
 from isa.machine.elementwise import TensorCopy
 from isa.machine.tensor import LoadStationary, MultiplyMoving, TransposeStationary
@@ -68,7 +68,7 @@ def medians(arms: dict[str, Arm], repeats: int = 25) -> dict[str, float]:
             start = time.thread_time()
             arm()
             times[name].append(time.thread_time() - start)
-    return {name: statistics.median(values) for name, values in times.items()}
+    return {name: median(values) for name, values in times.items()}
 
 
 def on_chip(dtype: str, *shape: int) -> Array:
@@ -307,6 +307,14 @@ def vector_rows(dtype: str) -> Iterator[tuple[str, Any, int, tuple[Any, ...]]]:
     command = ReduceCommand.reset_reduce
     chain = (multiply, add, 0.5, None, command)
     yield "cumulative", scan.TensorScalarCumulative, wide.size, (out, wide, *chain)
+    yield "bn_stats", statistics.BnStats, wide.size, (on_chip("float32", P, 6), wide)
+    triples = random_tile("float32", P, 4, 6)
+    yield "bn_aggr", statistics.BnAggregate, triples.size, (on_chip("float32", P, 2), triples)
+    largest, positions = on_chip(dtype, P, 8), on_chip("uint32", P, 8)
+    yield "max8", search.Max8, wide.size, (largest, wide)
+    largest[...] = np.sort(wide, axis=1)[:, :-9:-1]
+    yield "find_index8", search.FindIndex8, wide.size, (positions, wide, largest)
+    yield "match_replace8", search.MatchReplace8, wide.size, (out, wide, largest, -1.0, None)
 
 
 def tile_for(dtype: str) -> Array:

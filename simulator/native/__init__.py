@@ -27,6 +27,8 @@ from simulator.native import (  # noqa: F401  (each registers its plans)
     reduction,
     registers,
     scan,
+    search,
+    statistics,
 )
 from simulator.native.plan import Plan
 from simulator.native.table import PLANNERS

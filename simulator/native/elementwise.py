@@ -457,11 +457,11 @@ def memset(engine: Engine, dst: Array, value: float | int) -> Plan | None:
     if DTYPES[dtype_name(dst)].is_packed:
         return None
     pattern = unsigned(dst)
-    fill = number(1, pattern, _pattern_of(dtype_name(dst)))
+    fill = number(1, pattern, pattern_of(dtype_name(dst)))
     return map_plan(pattern, dst, [fill], (), output_dtype=pattern)
 
 
-def _pattern_of(dtype: str) -> Pack:
+def pattern_of(dtype: str) -> Pack:
     """The bits of a number that is stored as this dtype."""
 
     def pack(value: Any) -> int:
@@ -482,7 +482,7 @@ def copy_predicated(
     if not isinstance(src, np.ndarray):
         if DTYPES[dtype_name(dst)].is_packed:
             return None
-        fill = number(1, pattern, _pattern_of(dtype_name(dst)))
+        fill = number(1, pattern, pattern_of(dtype_name(dst)))
         return map_plan(pattern, dst, [fill], (), where, reverse, pattern)
     if same_type(dst, src):
         same = tile(1, src, pattern)

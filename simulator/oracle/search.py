@@ -23,13 +23,18 @@ def lines(view: Array) -> Array:
     return load_fp32(view).reshape(view.shape[0], -1)
 
 
+def ordered(pattern: Array) -> Array:
+    """int32 numbers in the order of the fp32 values of bit patterns, and back: -0 is less than 0,
+    NaN is the largest if it is the canonical one."""
+    return pattern ^ ((pattern >> 31) & np.int32(0x7FFFFFFF))
+
+
 @kernel(search.Max8)
 def max8(state: CoreState, dst: Array, src: Array) -> None:
-    x = lines(src)
-    # NaN sorts last, which makes it the largest.
+    x = ordered(np.ascontiguousarray(canonical_nan(lines(src))).view(np.int32))
     first = x.shape[1] - SLOTS
     largest = np.sort(np.partition(x, first, axis=1)[:, first:], axis=1)[:, ::-1]
-    store(dst, canonical_nan(largest))
+    store(dst, ordered(np.ascontiguousarray(largest)).view(np.float32))
 
 
 def occurrences(data: Array, values: Array, order: Sequence[int]) -> Array:

@@ -58,29 +58,40 @@ def is_native(row: str, engine: Engine, values: Any) -> bool:
 def assert_equal(row: str, *values: Any, engine: Engine = Engine.vector, state: Any = None) -> None:
     """Execute on both backends from the same memory; every byte of it must be the same after."""
     state = state or State(engine)
-    memory = _memory(values[0])
-    before = memory.copy()
+    arrays = [value.base if isinstance(value, Indirect) else value for value in values]
+    arrays = [array for array in arrays if isinstance(array, np.ndarray)]
+    memories = list({id(base): base for base in map(_memory, arrays)}.values())
+    before = [memory.copy() for memory in memories]
     with quiet():
         KERNELS[row](state, *values)
-    expected = memory.copy()
-    memory[...] = before
+    expected = [memory.copy() for memory in memories]
+    _restore(memories, before)
     with quiet():
         fixed(MACHINE_INSTRUCTIONS[row], engine, state, values, native=True)()
-    if not np.array_equal(memory, expected):
-        values = (values[0].base, *values[1:]) if isinstance(values[0], Indirect) else values
-        found = bits(values[0]).copy()
-        memory[...] = expected
-        wrong = np.argwhere(found != bits(values[0]))
-        place = tuple(wrong[0]) if len(wrong) else ()
+    if all(map(np.array_equal, memories, expected)):
+        return
+    found = [bits(array).copy() for array in arrays]
+    _restore(memories, expected)
+    for array, native in zip(arrays, found):
+        wrong = np.argwhere(native != bits(array))
+        if not len(wrong):
+            continue
+        place = tuple(wrong[0])
         raise AssertionError(
-            f"{row} differs in {len(wrong)} elements of {dtype_name(values[0])}, first at {place}: "
-            f"NumPy {bits(values[0])[place]}, native {found[place]}; operands "
+            f"{row} differs in {len(wrong)} elements of {dtype_name(array)}, first at {place}: "
+            f"NumPy {bits(array)[place]}, native {native[place]}; operands "
             f"{[dtype_name(v) if isinstance(v, np.ndarray) else v for v in values]}"
         )
+    raise AssertionError(f"{row} writes outside its operands")
 
 
-def _memory(view: Any) -> Array:
-    base: Any = view.base if isinstance(view, Indirect) else view
+def _restore(memories: list[Array], contents: list[Array]) -> None:
+    for memory, content in zip(memories, contents):
+        memory[...] = content
+
+
+def _memory(view: Array) -> Array:
+    base: Any = view
     while base.base is not None:
         base = base.base
     return base

@@ -46,6 +46,13 @@ def test_the_eight_largest(shape, dtype):
     same(run("max8", largest, a), expected.astype(dtype))
 
 
+def test_the_eight_largest_wherever_they_are():
+    """NaN come first, zeros before negative zeros and these before numbers next to them."""
+    line = np.repeat(np.float32([np.nan, 0.0, -0.0, -1e-40, -1.0]), (2, 2, 3, 2, 9))
+    a = np.random.default_rng(82).permuted(np.tile(line, (P, 1)), axis=1)
+    same(nki.simulate(largest)(a), np.tile(line[:8], (P, 1)))
+
+
 @pytest.mark.parametrize("shape, text", [((4, 7), "7 elements"), ((2, 3, 4, 2), "4 dimensions")])
 def test_max8_refuses(shape, text):
     with pytest.raises(nki.NeuronError, match=text):

@@ -12,6 +12,7 @@ from tiles import empty
 
 from isa.alu import ALU
 from isa.enums import Engine, ReduceCommand
+from simulator.views import bits
 
 Array = np.ndarray[Any, Any]
 Values = tuple[Any, ...]
@@ -71,7 +72,65 @@ def tensor_scalar_cumulative(
         yield dst, src, op0, op1, *operands(rng, dst.shape[0], 2, column), command
 
 
+def lines(rng: np.random.Generator, dtype: str) -> Iterator[Array]:
+    """Sources of several layouts: rows of one run, of several, and of elements apart."""
+    for shape in ((5, 83), (2, 8), (3, 96), (130, 31)):
+        yield patterns(rng, dtype, *shape)
+    yield patterns(rng, dtype, 4, 3, 35)
+    yield every_other(patterns(rng, dtype, 3, 2, 62))
+
+
+def bn_stats(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
+    for data in (*lines(rng, source), patterns(rng, source, 4, 1)):
+        yield empty(target, data.shape[0], 6), data
+
+
+def bn_aggregate(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
+    for shape in ((3, 6), (2, 99), (5, 2, 3), (4, 17, 3)):
+        yield empty(target, shape[0], 2), patterns(rng, source, *shape)
+
+
+def max8(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
+    for data in lines(rng, source):
+        yield empty(target, data.shape[0], 8), data
+    data = patterns(rng, source, 9, 180)
+    data[:4] = np.sort(data[:4], axis=1)
+    yield every_other(empty(target, 9, 16)), data
+
+
+def with_values(rng: np.random.Generator, source: str) -> Iterator[tuple[Array, Array]]:
+    """Data and eight values of each row, some of them several times, some not there."""
+    for data in lines(rng, source):
+        partitions = data.shape[0]
+        bits(data)[rng.random(data.shape) < 0.2] = bits(data).flat[0]
+        vals = patterns(rng, source, partitions, 8)
+        line = bits(data).reshape(partitions, -1)
+        taken = rng.integers(line.shape[1], size=(partitions, 8))
+        there = rng.random((partitions, 8)) < 0.8
+        bits(vals)[there] = np.take_along_axis(line, taken, axis=1)[there]
+        yield data, vals
+
+
+def find_index8(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
+    for data, vals in with_values(rng, source):
+        yield empty(str(rng.choice(("uint32", "uint16"))), data.shape[0], 8), data, vals
+
+
+def match_replace8(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
+    number = float(rng.choice(EDGES))
+    for data, vals in with_values(rng, source):
+        yield empty(target, *data.shape), data, vals, number, None
+        if source == target:
+            indices = empty("uint32", data.shape[0], 8)
+            yield data, data, vals, number, indices if rng.integers(2) else None
+
+
 VECTOR_ROWS: dict[str, tuple[Engine, Generator]] = {
     "TensorTensorScan": (Engine.vector, tensor_tensor_scan),
     "TensorScalarCumulative": (Engine.vector, tensor_scalar_cumulative),
+    "BnStats": (Engine.vector, bn_stats),
+    "BnAggregate": (Engine.vector, bn_aggregate),
+    "Max8": (Engine.vector, max8),
+    "FindIndex8": (Engine.vector, find_index8),
+    "MatchReplace8": (Engine.vector, match_replace8),
 }
