@@ -31,6 +31,11 @@ SEQUENCERS = (Engine.tensor, Engine.scalar, Engine.gpsimd, Engine.vector, Engine
 """The five engines that run an instruction stream of their own, in a fixed order."""
 
 
+STREAMS = (*SEQUENCERS, Engine.unknown)
+"""What a core's instruction streams are of. That of `unknown` holds the instructions of all engines
+in one order; no compiled program has one."""
+
+
 class Memory(_Choice):
     """Where a tensor lives. Values are those of `nl.MemoryRegion`."""
 

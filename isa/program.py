@@ -85,17 +85,27 @@ def allocation_bounds(
     """First and one-after-last byte, within a partition, of the on-chip allocations in which an
     access lies when its registers are 0; None when there are none. Several have the same bytes at
     different times."""
+    held = allocations_of(storages, pattern)
+    if not held:
+        return None
+    return (
+        min(record.offset for record in held),
+        max(record.offset + record.bytes_per_partition for record in held),
+    )
+
+
+def allocations_of(
+    storages: Sequence[StorageRecord], pattern: AccessPattern
+) -> list[StorageRecord]:
+    """The on-chip allocations in which an access lies when its registers are 0."""
     memory, first, offset = pattern.memory.value, pattern.start_partition, pattern.offset
-    held = [
-        (record.offset, record.offset + record.bytes_per_partition)
+    return [
+        record
         for record in storages
         if record.memory == memory
         and record.offset <= offset < record.offset + record.bytes_per_partition
         and record.start_partition <= first < record.start_partition + record.partitions
     ]
-    if not held:
-        return None
-    return min(low for low, _ in held), max(high for _, high in held)
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -216,62 +217,41 @@ def _elements(value: Any) -> Array:
 
 
 class InOrder:
-    """Follows cores that execute operations in the author's order, as `nki.interpreter` sees them.
+    """Follows cores that execute operations in the author's order, as `nki.interpreter` sees them:
+    those of `sequence`, the same in another run. Raises value-not-allowed where the runs take other
+    ways."""
 
-    With `sequence`, operations are those of another run, which this one repeats; without, they are
-    numbered by the bodies of `traced`. Raises value-not-allowed where the runs take other ways.
-    """
-
-    def __init__(
-        self, watch: Watch, traced: TracedKernel, sequence: list[list[Place]] | None = None
-    ) -> None:
+    def __init__(self, watch: Watch, traced: TracedKernel, sequence: list[list[Place]]) -> None:
         self.watch = watch
-        self.traced = traced
-        self.known = sequence
-        cores = range(len(traced.bodies))
-        self.sequence: list[list[Place]] = [[] for _ in cores]
-        self._numbers = [
-            {op: number for number, op in enumerate(operations_of(body))} for body in traced.bodies
-        ]
-        self._executed: list[dict[Place, int]] = [{} for _ in cores]
-        self._part = [0 for _ in cores]
-
-    def begin(self, core: int) -> None:
-        """A core begins its next operation."""
-        self._part[core] = 0
+        self._sequence = sequence
+        self._operations = [operations_of(body) for body in traced.bodies]
+        self._executed = [0 for _ in traced.bodies]
 
     def __call__(
         self, core: int, op: Op, row: type[MachineInstruction], values: Sequence[Any]
     ) -> None:
         """An instruction of an operation has been executed."""
-        place = self._place(core, op, row)
-        self._part[core] += 1
-        self.sequence[core].append(place)
-        self.watch.note(place, row, values)
-
-    def _place(self, core: int, op: Op, row: type[MachineInstruction]) -> Place:
-        if self.known is None:
-            number = self._numbers[core][op]
-            static = (core, number, self._part[core], 0)
-            executed = self._executed[core]
-            times = executed[static] = executed.get(static, -1) + 1
-            return (*static[:3], times)
-        position = len(self.sequence[core])
-        sequence = self.known[core]
+        position, sequence = self._executed[core], self._sequence[core]
+        expected = None
         if position < len(sequence):
-            place = sequence[position]
-            expected = operations_of(self.traced.bodies[core])[place[1]]
-            if expected.row is op.row:
-                return place
-        raise NeuronError(
-            "value-not-allowed",
-            what=f"core {core} executes {op.row.name} where the traced kernel has "
-            + (expected.row.name if position < len(sequence) else "ended"),
-            why="Results can be compared where both runs execute the same operations. A kernel "
-            "does what its arguments say; it may not ask what changes from call to call.",
-            hint="Compare modes reference and device, which run one trace.",
-            location=resolve(op.location),
-        )
+            expected = self._operations[core][sequence[position][1]]
+        if expected is None or expected.row is not op.row:
+            raise _another_way(core, op, expected)
+        self._executed[core] += 1
+        self.watch.note(sequence[position], row, values)
+
+
+def _another_way(core: int, op: Op, expected: Op | None) -> NeuronError:
+    """The error of runs that do not execute the same operations."""
+    return NeuronError(
+        "value-not-allowed",
+        what=f"core {core} executes {op.row.name} where the traced kernel has "
+        + ("ended" if expected is None else expected.row.name),
+        why="Results can be compared where both runs execute the same operations. A kernel "
+        "does what its arguments say; it may not ask what changes from call to call.",
+        hint="Compare modes reference and device, which run one trace.",
+        location=resolve(op.location),
+    )
 
 
 def operations_of(body: list[Node]) -> list[Op]:
@@ -281,11 +261,13 @@ def operations_of(body: list[Node]) -> list[Op]:
 
 class InStreams:
     """Follows the streams of a program: `places` are by core, engine and the instruction's index;
-    None for what belongs to no operation of the trace."""
+    None for what belongs to no operation of the trace. `sequence` are those that were executed, by
+    the core."""
 
     def __init__(self, watch: Watch, places: dict[tuple[int, Engine], list[Place | None]]) -> None:
         self.watch = watch
         self.places = places
+        self.sequence: dict[int, list[Place]] = {core: [] for core, _ in places}
         self._executed: dict[Place, int] = {}
 
     def __call__(self, core: int, engine: Engine, index: int, row: Any, values: Any) -> None:
@@ -293,7 +275,9 @@ class InStreams:
         static = self.places[core, engine][index]
         if static is not None:
             times = self._executed[static] = self._executed.get(static, -1) + 1
-            self.watch.note((*static[:3], times), row, values)
+            place = (*static[:3], times)
+            self.sequence[core].append(place)
+            self.watch.note(place, row, values)
 
 
 # The ways of running -----------------------------------------------------------------------------
@@ -317,23 +301,34 @@ class _Subject:
     @cached_property
     def sequence(self) -> list[list[Place]]:
         """The places of every core in the author's order, as the reference executes them."""
-        follower = InOrder(Watch(), self.traced)
-        _interpret(self, self.traced, self.inputs(self.arguments), follower)
-        return follower.sequence
+        return _in_order(self.traced, self.inputs(self.arguments), Watch())[1]
 
 
-def _interpret(
-    subject: _Subject, traced: TracedKernel, inputs: list[Array], follower: InOrder
-) -> list[Array]:
-    from nki.reference import Run
+def _in_order(
+    traced: TracedKernel, inputs: list[Array], watch: Watch
+) -> tuple[list[Array], list[list[Place]]]:
+    """Outputs of the reference, and the places of every core as it executes them."""
+    from nki.in_order import in_order
+    from simulator.execute import LoadedProgram
 
+    ordered = in_order(traced)
+    places: dict[tuple[int, Engine], list[Place | None]] = {}
+    for core, sources in enumerate(ordered.sources):
+        numbers = {op: number for number, op in enumerate(operations_of(traced.bodies[core]))}
+        places[core, Engine.unknown] = [
+            None if source is None else (core, numbers[source[0]], source[1], 0)
+            for source in sources
+        ]
+    follower = InStreams(watch, places)
     checks, native = settings.checks_wanted(), settings.native_wanted()
-    return Run(traced, inputs, {}, checks, native, follower).run().outputs
+    loaded = LoadedProgram(
+        ordered.program, checks, native, watch=follower, capacity=ordered.capacity
+    )
+    return loaded.run(inputs).outputs, [follower.sequence[core] for core, _ in places]
 
 
 def _reference(subject: _Subject, watch: Watch) -> list[Array]:
-    follower = InOrder(watch, subject.traced)
-    return _interpret(subject, subject.traced, subject.inputs(subject.arguments), follower)
+    return _in_order(subject.traced, subject.inputs(subject.arguments), watch)[0]
 
 
 def _eager(subject: _Subject, watch: Watch) -> list[Array]:
@@ -357,8 +352,11 @@ def _fp32(subject: _Subject, watch: Watch) -> list[Array]:
 
     def run(arguments: dict[str, Any]) -> None:
         traced = subject.trace(arguments)
-        follower = InOrder(watch, subject.traced, subject.sequence)
-        found.extend(_interpret(subject, traced, subject.inputs(arguments), follower))
+        for core, bodies in enumerate(zip(traced.bodies, subject.traced.bodies)):
+            for op, expected in zip_longest(*map(operations_of, bodies)):
+                if op is None or expected is None or op.row is not expected.row:
+                    raise _another_way(core, op or expected, expected if op else None)
+        found.extend(_in_order(traced, subject.inputs(arguments), watch)[0])
 
     token = settings.PRECISE.set(False)
     try:

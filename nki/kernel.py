@@ -29,6 +29,7 @@ from nki.trace.schedule import Schedule, add_edges, schedule_of
 if TYPE_CHECKING:
     from nki.ir.nodes import Kernel as TracedKernel
     from simulator.execute import LoadedProgram, RunResult
+    from simulator.machine import Capacity
     from simulator.profile import Profile
 
 MODES = ("device", "reference", "eager")
@@ -163,18 +164,29 @@ class Kernel:
         It is kept: the same content of function and arguments (`nki.fingerprint`) on the same
         target is traced once.
         """
+        return self._made(compile_traced, arguments)
+
+    def ordered(self, arguments: dict[str, Any]) -> CompiledKernel:
+        """As `compiled`, but no pass touches the kernel: its program runs in the author's order.
+        The reference mode calls it."""
+        return self._made(order_traced, arguments)
+
+    def _made(
+        self, make: Callable[[TracedKernel], CompiledKernel], arguments: dict[str, Any]
+    ) -> CompiledKernel:
+        """What `make` makes of the kernel traced for these arguments, or made of it before."""
         from nki.fingerprint import fingerprint
 
         device = settings.target(self.target)
         _check_cores(self.cores, device)
         content = fingerprint(self.function, arguments)
         if content is None:
-            return compile_traced(self._traced(arguments, device))
+            return make(self._traced(arguments, device))
         options = settings.checks_wanted(), settings.precise_wanted()
-        key = content, device.name, self.cores, self.schedule, options
+        key = make, content, device.name, self.cores, self.schedule, options
         found = self._kept.get(key)
         if found is None:
-            found = compile_traced(self._traced(arguments, device))
+            found = make(self._traced(arguments, device))
             self._kept[key] = found
             while len(self._kept) > 1 and sum(map(_size, self._kept.values())) > _KEPT_INSTRUCTIONS:
                 del self._kept[next(iter(self._kept))]
@@ -273,6 +285,14 @@ def compile_traced(traced: TracedKernel) -> CompiledKernel:
     return CompiledKernel(program)
 
 
+def order_traced(traced: TracedKernel) -> CompiledKernel:
+    """Traced tile IR as it is, ready to run in the author's order."""
+    from nki.in_order import in_order
+
+    ordered = in_order(traced)
+    return CompiledKernel(ordered.program, ordered.capacity)
+
+
 @dataclass(eq=False, slots=True, weakref_slot=True)
 class _Loaded:
     """A bound program and the device that it is loaded on."""
@@ -300,8 +320,9 @@ class CompiledKernel:
     6.0
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, capacity: Capacity | None = None) -> None:
         self.program = program
+        self._capacity = capacity
         self._loaded: dict[Any, weakref.ref[_Loaded]] = {}
 
     @property
@@ -377,7 +398,8 @@ class CompiledKernel:
             from simulator.execute import LoadedProgram
 
             program = self.program_for(inputs)
-            loaded = LoadedProgram(program, checked, native, settings.threads_wanted())
+            threads = settings.threads_wanted()
+            loaded = LoadedProgram(program, checked, native, threads, capacity=self._capacity)
             found = _Loaded(program, loaded)
         with _printing():
             result = found.loaded.run(inputs)
@@ -553,14 +575,8 @@ def _has_replica_group(arguments: dict[str, Any]) -> bool:
 
 @user_frames
 def _run_reference(kernel: Kernel, /, *args: Any, **kwargs: Any) -> Any:
-    from nki.reference import run
-
-    traced = kernel.trace(*args, **kwargs)
-    given = arrays_in(bind_arguments(kernel.function, args, kwargs))
-    inputs = [as_numpy(array) for array in given]
-    with _printing():
-        result = run(traced, inputs, {}, settings.checks_wanted(), settings.native_wanted())
-    return like(given, _returned(result.outputs, result.inputs_after, inputs))
+    arguments = bind_arguments(kernel.function, args, kwargs)
+    return kernel.ordered(arguments)(*arrays_in(arguments))
 
 
 @user_frames

@@ -1,4 +1,4 @@
-"""The bytes of the tile IR's tensors, and accesses placed in them."""
+"""The bytes of an eager run's tensors, and accesses placed in them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from isa.affine import Affine, evaluate
+from isa.affine import Affine
 from isa.dtypes import DTYPES
 from isa.errors import NeuronError
 from nki.ir.nodes import Access, Tensor
+from nki.trace import locations
 from simulator.checks.initialised import Shadow
 from simulator.oracle import fill_sentinel
 from simulator.views import Columns, Indirect, strided, view_dtype
@@ -50,12 +51,14 @@ class Storage:
         """All of it as an array of the tensor's dtype and shape, aliasing the bytes."""
         return np.ndarray(self.shape, view_dtype(self.tensor.dtype), self.buffer)
 
-    def begin(self) -> None:
-        """The allocation starts afresh: it holds nothing."""
-        view = self.array()
-        fill_sentinel(view)
-        if self.shadow is not None:
-            self.shadow.begin(view)
+    def copy(self) -> np.ndarray[Any, Any]:
+        """The contents as an array of the dtype's ordinary NumPy type."""
+        return DTYPES[self.tensor.dtype].array(self.array())
+
+    def check_output(self, shadow: Shadow) -> None:
+        """Raise uninitialised-output or output-not-written unless all of it holds data."""
+        tensor, size = self.tensor, DTYPES[self.tensor.dtype].size
+        shadow.check_output(self.buffer, tensor.name, size, locations.resolve, tensor.location)
 
     def assign(self, data: np.ndarray[Any, Any]) -> None:
         """Make it hold an array of the same dtype and shape."""
@@ -86,31 +89,30 @@ class View:
         self,
         access: Access,
         storage_of: Callable[[Tensor], Storage],
-        binding: Mapping[str, int],
         skip: bool = False,
     ) -> None:
         size = DTYPES[access.dtype].size
         self.access = access
         self.storage = storage_of(access.storage)
-        shape = [evaluate(count, binding) for count in access.shape]
-        strides = [evaluate(stride, binding) * size for stride in access.strides]
+        shape = list(access.shape)
+        strides = [stride * size for stride in access.strides]
         self.index: View | None = None
         self.count = 0
         if access.vector_offset is not None:
-            self.index = View(access.vector_offset, storage_of, binding)
+            self.index = View(access.vector_offset, storage_of)
             picked = 1 if access.storage.memory.on_chip else 0
             self.count = shape[picked]
-            shape[picked] = evaluate(access.vector_bound, binding)
-            strides[picked] = evaluate(access.vector_stride, binding) * size
+            shape[picked] = access.vector_bound
+            strides[picked] = access.vector_stride * size
         self.shape = tuple(shape)
         self.strides = tuple(strides)
         self.skip = skip
         self.terms: tuple[tuple[int, int], ...] = ()
         offset = access.offset
         if isinstance(offset, Affine):
-            self.terms = tuple((r.number, evaluate(c, binding) * size) for r, c in offset.terms)
+            self.terms = tuple((r.number, c * size) for r, c in offset.terms)
             offset = offset.constant
-        self.offset = evaluate(offset, binding) * size
+        self.offset = offset * size
         # How far the access reaches from its start within one row of the storage.
         self.low, self.high = 0, size
         rows = 1 if access.storage.memory.on_chip else 0

@@ -17,7 +17,7 @@ import numpy as np
 
 from isa.collection import collection_paused
 from isa.dtypes import DTYPES
-from isa.enums import SEQUENCERS, Engine
+from isa.enums import STREAMS, Engine
 from isa.errors import NeuronError
 from isa.program import Program
 from isa.target import resolve
@@ -25,7 +25,7 @@ from simulator.checks.initialised import Finding, Shadow
 from simulator.checks.marks import Box
 from simulator.checks.replicated import Replicated
 from simulator.compact import compacted
-from simulator.machine import Device
+from simulator.machine import Capacity, Device
 from simulator.native.library import library
 from simulator.oracle import quiet
 from simulator.prepare import Barriers, Preparation, Watch, WindowCache
@@ -106,9 +106,10 @@ class LoadedProgram:
     """A bound program on a device of its own, ready to run any number of times.
 
     Loading allocates the memories and prepares every instruction. `threads` share large native
-    instructions, unless the machine is busy; results do not depend on them. `watch`, for runs that
-    are not native, is called with core, engine, index, row and values of every instruction that has
-    computed or moved data. Raises NeuronError for operands outside their memory.
+    instructions, unless the machine is busy; results do not depend on them. `watch` is called with
+    core, engine, index, row and values of every instruction that has computed or moved data; each
+    runs from Python then. `capacity`: what the cores have room for, if that is not what those of
+    the target have. Raises NeuronError for operands outside their memory.
     """
 
     def __init__(
@@ -118,6 +119,7 @@ class LoadedProgram:
         native: bool = True,
         threads: int = 1,
         watch: Watch | None = None,
+        capacity: Capacity | None = None,
     ) -> None:
         if program.symbols:
             names = ", ".join(symbol.name for symbol in program.symbols)
@@ -128,9 +130,13 @@ class LoadedProgram:
                 hint="Bind it first: isa.binding.bind(program, {...}).",
             )
         self.program = program
-        self.device = Device(resolve(program.target), len(program.cores))
+        self.device = Device(resolve(program.target), len(program.cores), capacity)
+        self.device.names = [
+            f"{tensor.name!r}, which is {tensor.dtype}{list(tensor.shape)}"
+            for tensor in program.tensors
+        ]
         # Without checks too, native code leaves sentinels out that nothing sees.
-        self._native = native and library() is not None
+        self._native = native and library() is not None and watch is None
         follows = check or self._native
         self.shadow = Shadow(reports=check) if follows else None
         self.tensors = Tensors(program, self.device, self.shadow)
@@ -142,9 +148,13 @@ class LoadedProgram:
         self._watch = watch
         self._threads = threads
         self.barriers = Barriers()
+        # Streams that hold all instructions are placed already, and nothing but their turns orders
+        # the cores.
+        ordered = any(Engine.unknown in core.streams for core in program.cores)
         self._holders: dict[int, Box] = {}
-        self._placed = compacted(program, self._holders) if self._native else program
-        self.replicated = Replicated(self._placed) if check else None
+        moves = self._native and not ordered
+        self._placed = compacted(program, self._holders) if moves else program
+        self.replicated = Replicated(self._placed) if check or ordered else None
         self._windows: list[WindowCache] = [{} for _ in program.cores]
         with collection_paused():
             loaded = [self._load_core(number) for number in range(len(program.cores))]
@@ -160,7 +170,7 @@ class LoadedProgram:
         state.allocations = core.storages
         semaphores = (ctypes.c_int64 * int(self.device.target.semaphores.value))()
         preparations = []
-        for engine in SEQUENCERS:
+        for engine in STREAMS:
             instructions = core.streams.get(engine)
             if not instructions:
                 continue

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from isa.enums import SEQUENCERS, Engine
+from isa.enums import STREAMS, Engine
 from isa.errors import NeuronError
 from simulator.memory import bytes_at_line
 from simulator.random import initial_states
@@ -28,6 +29,25 @@ PITCH_PADDING = 64
 
 ACCUMULATING = (Engine.scalar, Engine.vector)
 """The engines with accumulate registers (SDK nki.isa.activation, nki.isa.tensor_scalar_reduce)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What a core has room for: bytes of a partition of SBUF and of PSUM, and registers that the
+    instructions of one stream can name."""
+
+    sbuf: int
+    psum: int
+    registers: int
+
+    @classmethod
+    def of(cls, target: Target) -> Capacity:
+        """What the cores of a target have."""
+        return cls(
+            int(target.sbuf_bytes_per_partition.value),
+            int(target.psum_bytes_per_partition.value),
+            int(target.registers_per_engine.value),
+        )
 
 
 class Arena:
@@ -142,10 +162,10 @@ class CoreState:
     )
 
     def __init__(self, target: Target, device: Device | None = None, number: int = 0) -> None:
-        partitions = int(target.partitions.value)
-        self.sbuf = Arena(partitions, int(target.sbuf_bytes_per_partition.value))
-        self.psum = Arena(partitions, int(target.psum_bytes_per_partition.value))
         self.device = device if device is not None else Device(target, cores=0)
+        partitions, capacity = int(target.partitions.value), self.device.capacity
+        self.sbuf = Arena(partitions, capacity.sbuf)
+        self.psum = Arena(partitions, capacity.psum)
         self.number = number
         self.allocations: Sequence[StorageRecord] = ()
         self.stationary = LoadedTiles()
@@ -153,8 +173,8 @@ class CoreState:
             engine: np.empty(partitions, np.float32) for engine in ACCUMULATING
         }
         self.random: dict[Engine, np.ndarray[Any, Any]] = {}
-        count = int(target.registers_per_engine.value)
-        self.registers: dict[Engine, Any] = {e: (ctypes.c_int64 * count)() for e in SEQUENCERS}
+        words = ctypes.c_int64 * capacity.registers
+        self.registers: dict[Engine, Any] = {engine: words() for engine in STREAMS}
         self.reset()
 
     def reset(self) -> None:
@@ -172,11 +192,17 @@ class CoreState:
 
 
 class Device:
-    """Cores, and the HBM tensors of all of them: a tensor is its bytes, a uint8 array."""
+    """Cores, and the HBM tensors of all of them: a tensor is its bytes, a uint8 array.
 
-    __slots__ = ("cores", "target", "tensors")
+    The `capacity` of its cores is that of the target unless another is given. `names` are what
+    messages call the tensors, as far as they are known.
+    """
 
-    def __init__(self, target: Target, cores: int = 1) -> None:
+    __slots__ = ("capacity", "cores", "names", "target", "tensors")
+
+    def __init__(self, target: Target, cores: int = 1, capacity: Capacity | None = None) -> None:
         self.target = target
+        self.capacity = Capacity.of(target) if capacity is None else capacity
+        self.names: Sequence[str] = ()
         self.tensors: list[np.ndarray[Any, Any]] = []
         self.cores = [CoreState(target, self, number) for number in range(cores)]

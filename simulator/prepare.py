@@ -27,7 +27,7 @@ from simulator.columns import Stage, TrackedColumns, through
 from simulator.control import CONTROL
 from simulator.exchange import Exchange
 from simulator.kernels import fixed, moving
-from simulator.streams import HALTED, Action, Stream, fetches
+from simulator.streams import HALTED, Action, Stream
 from simulator.views import Indirect, Window
 
 if TYPE_CHECKING:
@@ -262,7 +262,8 @@ class Preparation:
             except NeuronError:
                 self.stream.pc, self.stream.failed = index, True
                 raise
-            steps.append((instruction.waits, action, instruction.updates, fetches(instruction)))
+            fetches = self.stream.fetches(instruction)
+            steps.append((instruction.waits, action, instruction.updates, fetches))
         # A stream that ends without Halt halts there.
         steps.append(((), partial(int, HALTED), (), False))
 
@@ -318,11 +319,11 @@ class Preparation:
 
     def _computing(self, index: int, instruction: Instruction) -> Action:
         """Action of a row that has a kernel."""
-        row = instruction.row
+        row, engine = instruction.row, instruction.engine
         operands = self.operands(instruction)
         self.state.start_partition = self.first_partition(instruction)
         compute = (moving if operands.dynamic else fixed)(
-            row, self.stream.engine, self.state, operands.values, self.native
+            row, engine, self.state, operands.values, self.native
         )
         if operands.stages:
             compute = through(operands.stages.values(), compute)
@@ -333,6 +334,8 @@ class Preparation:
         call = self.call(index, instruction, operands, compute)
         if any(effect.name in _BY_PARTITION for effect in row.state):
             call = _at_partition(call, self.state, self.first_partition(instruction))
+        if engine is not self.stream.engine:
+            call = _on_engine(call, self.state, engine)
         if row.asynchronous:
             # The number of rows moved is an event when it is known only now.
             return _recording(call, self.stream.events) if operands.recorded else _silent(call)
@@ -421,6 +424,14 @@ def _refreshing(operands: Operands, compute: Call) -> Call:
 def _at_partition(function: Call, state: CoreState, partition: int) -> Call:
     def call() -> Any:
         state.start_partition = partition
+        return function()
+
+    return call
+
+
+def _on_engine(function: Call, state: CoreState, engine: Engine) -> Call:
+    def call() -> Any:
+        state.engine = engine
         return function()
 
     return call

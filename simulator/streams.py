@@ -64,7 +64,8 @@ def take_turns(streams: Sequence[Turns]) -> None:
 
 
 class Stream:
-    """One engine's instructions on one core, and where it stands in them.
+    """The instructions of one engine on one core, or of all in one order (`Engine.unknown`), and
+    where it stands in them.
 
     `events` is the engine's part of the control trace. `failed`: the instruction at `pc` raised an
     error. `semaphores` are shared by the streams of a core.
@@ -100,6 +101,18 @@ class Stream:
         self.events: list[int] = []
         self.steps: list[tuple[Amounts, Action, Amounts, bool]] = []
         self.restart(DEFAULT_LOOP_LIMIT)
+
+    def fetches(self, instruction: Instruction) -> bool:
+        """Whether an instruction waits until all other streams have come as far as they can: none
+        does where one stream holds all instructions."""
+        return self.engine is not Engine.unknown and fetches(instruction)
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        if self.engine is Engine.unknown:
+            return f"Core {self.state.number}"
+        return f"The {self.engine.name} engine"
 
     def restart(self, budget: int) -> None:
         """Back to the first instruction, with nothing recorded."""
@@ -179,6 +192,4 @@ class Stream:
 
 def runaway(stream: Stream) -> NeuronError:
     """The error of a stream that has used up its budget."""
-    return NeuronError(
-        "loop-limit", f"The {stream.engine.name} engine executed too many instructions in loops."
-    )
+    return NeuronError("loop-limit", f"{stream.name} executed too many instructions in loops.")

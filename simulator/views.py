@@ -17,7 +17,7 @@ import numpy as np
 from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.errors import NeuronError
-from isa.program import allocation_bounds
+from isa.program import allocation_bounds, allocations_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -235,13 +235,17 @@ class Window:
         "offset",
         "on_chip",
         "origin",
+        "pattern",
         "registers",
         "shape",
         "skip",
+        "state",
         "strides",
     )
 
     def __init__(self, state: CoreState, pattern: AccessPattern, skip: bool = False) -> None:
+        self.state = state
+        self.pattern = pattern
         size = DTYPES[pattern.dtype].size
         dims = pattern.dims
         self.index: Window | None = None
@@ -348,12 +352,25 @@ class Window:
         self.fixed = None
 
     def _outside(self, offset: int) -> NeuronError:
+        code = "dynamic-out-of-bounds" if self.registers else "out-of-bounds"
         free = slice(1, None) if self.on_chip else slice(None)
-        return _outside(
-            "dynamic-out-of-bounds" if self.registers else "out-of-bounds",
-            self.name,
-            offset - self.floor,
-            self.shape[free],
-            self.strides[free],
-            self.limit - self.floor,
+        shape, strides, start = self.shape[free], self.strides[free], offset - self.floor
+        holder = self._holder()
+        if not holder:
+            return _outside(code, self.name, start, shape, strides, self.limit - self.floor)
+        size = self.dtype.itemsize
+        steps = [stride // size for stride in strides]
+        return NeuronError(
+            code,
+            f"{self.name}{list(shape)} at element {start // size}"
+            f"{' of a partition' * self.on_chip} with strides {steps} leaves {holder}",
         )
+
+    def _holder(self) -> str:
+        """What messages call the tensor or allocation that the access has to stay in."""
+        if self.on_chip:
+            held = allocations_of(self.state.allocations, self.pattern)
+            found = (f"{r.name!r}, which is {r.dtype}{list(r.shape)}" for r in held)
+            return " or ".join(dict.fromkeys(found))
+        names, number = self.state.device.names, self.pattern.tensor
+        return names[number] if number < len(names) else ""

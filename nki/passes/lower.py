@@ -40,19 +40,31 @@ def lower(kernel: Kernel, scheduled: Callable[[Any], None] = lambda _: None) -> 
     """
     target = TARGETS[kernel.target]
     placement = kernel.placement or {}
-    hbm = [tensor for tensor in kernel.tensors if not tensor.memory.on_chip]
-    index = {tensor: number for number, tensor in enumerate(hbm)}
+    index = hbm_tensors(kernel)
     tracked = _tracked(kernel)
     locations = LocationTable()
     cores = [
         _core(body, tracked, index, target, locations, placement, scheduled)
         for body in kernel.bodies
     ]
+    return program_of(kernel, cores, index, locations)
+
+
+def hbm_tensors(kernel: Kernel) -> dict[Tensor, int]:
+    """The tensors of a kernel that its program declares, with their numbers there."""
+    hbm = [tensor for tensor in kernel.tensors if not tensor.memory.on_chip]
+    return {tensor: number for number, tensor in enumerate(hbm)}
+
+
+def program_of(
+    kernel: Kernel, cores: list[CoreProgram], index: dict[Tensor, int], locations: LocationTable
+) -> Program:
+    """The program of a kernel whose cores are lowered; `index` numbers its tensors in HBM."""
     return Program(
         kernel.name,
         kernel.target,
         cores,
-        [_declaration(tensor, locations) for tensor in hbm],
+        [_declaration(tensor, locations) for tensor in index],
         [index[tensor] for tensor in kernel.parameters],
         list(kernel.parameter_names),
         [index[tensor] for tensor in kernel.results],
@@ -95,7 +107,7 @@ def _core(
         if target.generation < _WHOLE_PSUM:
             _check_banks(stream, target, locations)
     queues = [Queue(f"q{owner.name.capitalize()}IO0", owner) for owner in owners]
-    return CoreProgram(streams, queues, _storages(body, locations, placement))
+    return CoreProgram(streams, queues, storage_records(body, locations, placement))
 
 
 _WHOLE_PSUM = 4
@@ -137,7 +149,7 @@ def _tracked(kernel: Kernel) -> set[Tensor]:
     return written
 
 
-def _storages(
+def storage_records(
     body: list[Node], locations: LocationTable, placement: dict[Tensor, tuple[int, int]]
 ) -> list[StorageRecord]:
     """The on-chip allocations of a body, in the order in which they begin."""

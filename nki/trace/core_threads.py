@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import copy_context
 
-from nki.reference import Arrival
+from isa.errors import NeuronError
+from nki.ir.nodes import Op
+from nki.trace import locations
+from simulator.prepare import Barriers
+
+Arrival = tuple[Op, int]
+"""Where a core waits for others: an operation, and how often the core has come to its meeting."""
 
 
 class _Stopped(BaseException):
@@ -69,3 +75,44 @@ class CoreThread(Iterator[Arrival]):
         self._go.acquire()
         if self._stopping:
             raise _Stopped
+
+
+def step_cores(cores: Sequence[Iterator[Arrival]], barriers: Barriers) -> None:
+    """Run cores one after the other, each until it ends or has to wait for others.
+
+    Raises NeuronError deadlock when all that have not ended wait.
+    """
+    waiting: dict[int, Arrival] = {}
+    running = list(range(len(cores)))
+    while running:
+        moved = False
+        for core in list(running):
+            if core in waiting:
+                op, sequence = waiting[core]
+                if not barriers.passed(op.row.meeting(op.values, core), sequence):
+                    continue
+                del waiting[core]
+            moved = True
+            reached = next(cores[core], None)
+            if reached is None:
+                running.remove(core)
+            else:
+                waiting[core] = reached
+        if not moved:
+            raise deadlock({core: op for core, (op, _) in waiting.items()})
+
+
+def deadlock(waiting: Mapping[int, Op]) -> NeuronError:
+    """The error of cores that wait for others which never come."""
+    core, op = next(iter(waiting.items()))
+    what, cores = op.row.meeting(op.values, core)
+    others = [other for other in cores if other != core]
+    return NeuronError(
+        "deadlock",
+        f"Core {core} waits in {op.row.name} ({what}) for cores {others}, which have ended or wait "
+        "elsewhere.",
+        why="Cores that wait for each other must all come, and pair at each place in the order of "
+        "their calls.",
+        hint=f"Call nisa.{op.row.name} equally often on every core, and in the same order.",
+        location=locations.resolve(op.location),
+    )

@@ -23,11 +23,10 @@ from nki.interpreter import Follower, Interpreter
 from nki.ir.nodes import Access, Op, Register, Tensor
 from nki.language.layout import dense_strides
 from nki.language.tensor import NkiTensor, strided
-from nki.reference import Arrival, check_output, deadlock, plain_copy, step_cores
 from nki.storage import Storage, View
 from nki.trace.call import TensorSpec, call_arguments, map_tensors, spec_of
 from nki.trace.context import CURRENT, Context, Location, NkiInstruction
-from nki.trace.core_threads import CoreThread
+from nki.trace.core_threads import Arrival, CoreThread, deadlock, step_cores
 from nki.trace.exchanges import must_end
 from nki.trace.locations import (
     error_location,
@@ -147,7 +146,7 @@ class EagerContext(Context):
 
         Raises NeuronError dynamic-out-of-bounds when a register moves the view out of its tensor.
         """
-        view = View(tensor, _contents, {})
+        view = View(tensor, _contents)
         elements = view.resolve(self.interpreter.registers)
         if not isinstance(elements, np.ndarray):
             elements, _ = elements.gather()
@@ -318,12 +317,12 @@ class _Launch:
         changed = [t for t in self.parameters if t.written and t not in results]
         if self.shadow is not None:
             for tensor in (*results, *changed):
-                check_output(self.shadow, _contents(tensor))
+                _contents(tensor).check_output(self.shadow)
         after = [
-            plain_copy(tensor.contents) if tensor.written else array
+            tensor.contents.copy() if tensor.written else array
             for tensor, array in zip(self.parameters, self.arrays)
         ]
-        return [plain_copy(_contents(t)).reshape(t.shape) for t in results], after
+        return [_contents(t).copy().reshape(t.shape) for t in results], after
 
     def tensor(
         self,

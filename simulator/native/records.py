@@ -31,7 +31,6 @@ from simulator.native.structure import Memory
 from simulator.native.table import PLANNERS
 from simulator.native.template import Computation, Template
 from simulator.native.text import WORD
-from simulator.streams import fetches
 from simulator.views import Indirect, Window
 
 if TYPE_CHECKING:
@@ -130,7 +129,7 @@ class Packing:
         words = words.copy()
         words[_WAITS] = self._amounts(instruction.waits)
         words[_UPDATES] = self._amounts(instruction.updates)
-        words[_FETCHES] = fetches(instruction)
+        words[_FETCHES] = self._stream.fetches(instruction)
         return words
 
     def _amounts(self, amounts: tuple[tuple[int, int], ...]) -> tuple[int, int]:
@@ -211,7 +210,9 @@ class Packing:
         for position, window in operands.windows:
             if window.dynamic:
                 values[position] = _stand_in(window)
-        state, engine = self._stream.state, instruction.engine
+        state = self._stream.state
+        # Control instructions are about the registers of whoever fetches them.
+        engine = self._stream.engine if row.control else instruction.engine
         state.engine, state.start_partition = engine, preparation.first_partition(instruction)
         found = native.plan(row, engine, values)
         bound = None if found is None else found.bind(state, values)

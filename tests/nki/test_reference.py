@@ -10,11 +10,18 @@ import pytest
 import nki
 import nki.isa as nisa
 import nki.language as nl
+from isa.enums import Engine
 from isa.errors import NeuronError
+from isa.target import TARGETS
 from nki import reference
+from nki.in_order import in_order
 from nki.ir.nodes import Kernel
 from nki.ir.text import parse_kernel
 from nki.ir.verify import verify
+from simulator.execute import LoadedProgram
+from simulator.machine import Capacity
+from simulator.native.library import library
+from simulator.native.program import NativeProgram
 
 _RNG = np.random.default_rng(7)
 
@@ -198,6 +205,38 @@ data2=%t2[1, 1 : 1, 1 @ 0] op=add engine=gpsimd
 def test_while_ends_on_data(count: int) -> None:
     (out,) = _run(WHILE, np.array([[count]], np.int32))
     assert out.tolist() == [[count * (count + 1) // 2 - 14]]
+
+
+UNSET = """
+kernel unset target=trn2
+tensor %t0 "n": shared_hbm int32[1, 2] role=input
+tensor %t1 "out": shared_hbm int32[1, 1] role=output
+tensor %t2 "count": sbuf int32[1, 2] core=0
+tensor %t3 "value": sbuf int32[1, 1] core=0
+input %t0 "n"
+result %t1
+core 0:
+  register %r0 "trips"
+  register %r1 "value"
+  register %r2 "i" from 0
+  storage_begin dst=%t2[1, 2 : 2, 1 @ 0]
+  dma_copy dst=%t2[1, 2 : 2, 1 @ 0] src=%t0[1, 2 : 2, 1 @ 0]
+  register_load dst=%r0 src=%t2[1, 1 : 2, 1 @ 0]
+  loop %r2 = 0 to %r0 step 1:
+    register_load dst=%r1 src=%t2[1, 1 : 2, 1 @ 1]
+  storage_begin dst=%t3[1, 1 : 1, 1 @ 0]
+  register_store dst=%t3[1, 1 : 1, 1 @ 0] src=%r1 loc=0
+  dma_copy dst=%t1[1, 1 : 1, 1 @ 0] src=%t3[1, 1 : 1, 1 @ 0]
+location 0 "unset.py" 21 4 40 "unset" "    nisa.register_store(value, register)"
+"""
+
+
+def test_a_register_that_a_loop_without_iterations_left_unset_is_refused() -> None:
+    (out,) = _run(UNSET, np.array([[2, 5]], np.int32))
+    assert out.tolist() == [[5]]
+    with pytest.raises(NeuronError, match="%r1 is read before it holds a value") as caught:
+        _run(UNSET, np.array([[0, 5]], np.int32))
+    assert caught.value.location.line == 21
 
 
 def test_endless_while_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -434,19 +473,9 @@ def test_long_unrolled_kernels_do_not_keep_all_tiles() -> None:
             "",
         ]
     )
-    run = reference.Run(_kernel(text), [_normal(128, 512)], {}, check=True)
-    most = 0
-    for core in run.cores:
-        execute = core.interpreter.execute
-
-        def counting(op: Any, plan: Any = None, execute: Any = execute) -> None:
-            nonlocal most
-            execute(op, plan)
-            most = max(most, len(run.storages))
-
-        core.interpreter.execute = counting  # type: ignore[method-assign]
-    run.run()
-    assert most <= 4
+    target = TARGETS["trn2"]
+    assert Capacity.of(target).sbuf < 200 * 512 * 4
+    assert in_order(_kernel(text)).capacity == Capacity.of(target)
 
 
 @pytest.mark.parametrize("mode", ["device", "reference", "eager"])
@@ -462,3 +491,25 @@ def test_one_array_for_two_parameters_keeps_what_was_written(mode):
 
     x = np.ones((4, 8), np.float32)
     assert (nki.simulate(kernel, mode=mode)(x, x) == 1).all() and (x == 5).all()
+
+
+@pytest.mark.skipif(library() is None, reason="needs llvmlite")
+def test_loops_run_without_python() -> None:
+    ordered = in_order(_kernel(MATMUL))
+    (core,) = ordered.program.cores
+    loaded = LoadedProgram(ordered.program, capacity=ordered.capacity)
+    called = []
+    execute = NativeProgram._execute
+
+    def counting(self: Any, number: int, preparation: Any, index: int) -> int:
+        called.append(preparation.stream.instructions[index].row.name)
+        return execute(self, number, preparation, index)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(NativeProgram, "_execute", counting)
+        loaded.run([_normal(512, 128), _normal(512, 256)])
+        first = len(called)
+        loaded.run([_normal(512, 128), _normal(512, 256)])
+    # Python executes what moves or is new once, to learn where it lies, and nothing after that.
+    assert first <= len(core.streams[Engine.unknown])
+    assert len(called) == first

@@ -1,0 +1,370 @@
+"""Tile IR in the author's order as a program: what the reference mode executes.
+
+A core has one stream with the machine instructions of all engines, as they come in its body, so
+that nothing waits for anything but for other cores. There are no passes: every tensor on chip has
+memory of its own for as long as it may be used, in memories as large as that takes, and there are
+as many registers as the kernel has. Such a program runs as compiled ones do
+(`simulator.execute.LoadedProgram`); it is neither timed, nor checked for races, nor stored.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from isa.affine import Affine, Predicate
+from isa.collection import collection_paused
+from isa.dtypes import DTYPES
+from isa.enums import Condition, Engine, Memory, RegisterOperation
+from isa.errors import NeuronError
+from isa.fields import Kind
+from isa.machine.control import Branch, Halt, LoopBegin, LoopEnd, RegisterAlu, RegisterMove
+from isa.operations.control import StorageBegin
+from isa.program import CoreProgram, Program, RegisterReference
+from isa.spec import Instruction
+from isa.target import TARGETS, Target
+from nki.interpreter import located
+from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, storages, walk
+from nki.ir.rewrite import form_registers
+from nki.passes.emit import Addresses, LocationTable
+from nki.passes.lower import hbm_tensors, program_of, storage_records
+from nki.unset_registers import maybe_unset, written_registers
+from simulator.control import RegisterHeld
+from simulator.machine import Capacity
+
+_ALIGNMENT = 64
+"""Bytes. Rows of different tensors share no line of a cache."""
+
+
+Source = tuple[Op, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedProgram:
+    """A program whose instructions run in the author's order, and the memories that it needs.
+
+    `sources` are by core and index the operation of each instruction that computes or moves data,
+    and how many such instructions of it come before; None for the others.
+    """
+
+    program: Program
+    capacity: Capacity
+    sources: list[list[Source]]
+
+
+def in_order(kernel: Kernel) -> OrderedProgram:
+    """The program of a kernel, with its launch symbols.
+
+    Raises NeuronError for an operation that its target does not have.
+
+    >>> from isa.text import disassemble
+    >>> from nki.ir.text import parse_kernel
+    >>> kernel = parse_kernel('''
+    ... kernel copy target=trn2
+    ... tensor %t0 "a": shared_hbm float32[4, 8] role=input
+    ... tensor %t1 "b": shared_hbm float32[4, 8] role=output
+    ... tensor %t2 "tile": sbuf float32[4, 8] core=0
+    ... input %t0 "a"
+    ... result %t1
+    ... core 0:
+    ...   storage_begin dst=%t2[4, 8 : 8, 1 @ 0]
+    ...   dma_copy dst=%t2[4, 8 : 8, 1 @ 0] src=%t0[4, 8 : 8, 1 @ 0]
+    ...   dma_copy dst=%t1[4, 8 : 8, 1 @ 0] src=%t2[4, 8 : 8, 1 @ 0]
+    ... ''')
+    >>> (core,) = in_order(kernel).program.cores
+    >>> [instruction.row.name for stream in core.streams.values() for instruction in stream]
+    ['StorageBegin', 'DmaCopy', 'DmaCopy', 'Halt']
+    """
+    with collection_paused():
+        target = TARGETS[kernel.target]
+        index = hbm_tensors(kernel)
+        locations = LocationTable()
+        given = kernel.placement or {}
+        needed = Capacity.of(target)
+        cores, sources = [], []
+        for body in kernel.bodies:
+            core = _Core(target, index, locations, _Places(body, given), maybe_unset(body))
+            core.block(body, outermost=True)
+            core.append(Halt, ())
+            streams = {Engine.unknown: core.stream}
+            records = storage_records(body, locations, core.places.placement)
+            cores.append(CoreProgram(streams, [], records))
+            sources.append(core.sources)
+            needed = Capacity(
+                max(needed.sbuf, core.places.used[Memory.sbuf]),
+                max(needed.psum, core.places.used[Memory.psum]),
+                max(needed.registers, core.registers.count),
+            )
+        return OrderedProgram(program_of(kernel, cores, index, locations), needed, sources)
+
+
+class _Places:
+    """Where the tensors of a core are on chip.
+
+    What a tensor leaves goes to the next one that covers the same partitions and as many bytes of
+    them, so that equal operands of a kernel are mostly equal operands of its program. Where
+    registers move an access, its tensor shares memory with no other. The author's and the
+    allocator's start partitions stay, as engine state belongs to partitions.
+    """
+
+    def __init__(self, body: list[Node], given: dict[Tensor, tuple[int, int]]) -> None:
+        self.placement: dict[Tensor, tuple[int, int]] = {}
+        self.used = {Memory.sbuf: 0, Memory.psum: 0}
+        self.mentions: Counter[Tensor] = Counter()
+        self._given = given
+        self._free: dict[tuple[Any, ...], list[int]] = {}
+        self._alone: set[Tensor] = set()
+        for op in walk(body):
+            if isinstance(op, Op):
+                self.mentions.update(_on_chip(op))
+                self._alone.update(_moved(op))
+
+    def begin(self, tensor: Tensor) -> None:
+        """Give a tensor its place, unless it has one."""
+        if tensor in self.placement:
+            return
+        form = self._form(tensor)
+        free = self._free.get(form)
+        if free:
+            offset = free.pop()
+        else:
+            memory, size = tensor.memory, form[3]
+            offset = self.used[memory]
+            self.used[memory] = offset + -(-size // _ALIGNMENT) * _ALIGNMENT
+        self.placement[tensor] = form[1], offset
+
+    def end(self, tensor: Tensor) -> None:
+        """Nothing uses a tensor any more."""
+        self._free.setdefault(self._form(tensor), []).append(self.placement[tensor][1])
+
+    def _form(self, tensor: Tensor) -> tuple[Any, ...]:
+        start, _ = self._given.get(tensor) or tensor.address or (0, 0)
+        size = tensor.pitch * DTYPES[tensor.dtype].size
+        alone = tensor if tensor in self._alone else None
+        return tensor.memory, start, tensor.shape[0], size, alone
+
+
+def _on_chip(op: Op) -> list[Tensor]:
+    return [tensor for tensor in storages(op.values) if tensor.memory.on_chip]
+
+
+def _moved(op: Op) -> Iterator[Tensor]:
+    """The tensors in which registers move an access of an operation."""
+    for value in op.values:
+        while isinstance(value, Access):
+            if type(value.offset) is Affine:
+                yield value.storage
+            value = value.vector_offset
+
+
+class _Numbers(dict[Register, int]):
+    """A number for every register, given at its first mention."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __missing__(self, register: Register) -> int:
+        number = self[register] = self.another()
+        return number
+
+    def another(self) -> int:
+        """The number of a register for a value that the kernel has no name for."""
+        self.count += 1
+        return self.count - 1
+
+
+class _Core:
+    """Writes the stream of one core. `unset` are registers that may be read before they hold a
+    value: another register says whether they do."""
+
+    def __init__(
+        self,
+        target: Target,
+        index: dict[Tensor, int],
+        locations: LocationTable,
+        places: _Places,
+        unset: set[Register],
+    ) -> None:
+        self.target = target
+        self.places = places
+        self.registers = _Numbers()
+        self.stream: list[Instruction] = []
+        self.sources: list[Source] = []
+        self._flags = {register: self.registers.another() for register in unset}
+        self._addresses = Addresses(index, places.placement)
+        self._locations = locations
+
+    def append(
+        self,
+        row: Any,
+        values: tuple[Any, ...],
+        location: Any = None,
+        engine: Engine = Engine.unknown,
+        source: Source = None,
+    ) -> int:
+        """Add an instruction; gives its index."""
+        number = self._locations.index(location)
+        self.stream.append(Instruction(row, engine, values, (), (), number))
+        self.sources.append(source)
+        return len(self.stream) - 1
+
+    def block(self, nodes: list[Node], outermost: bool = False) -> None:
+        """The instructions of a body. Tensors that only it uses give their memory back behind the
+        last of its nodes that does; an iteration begins them again."""
+        mentions: Counter[Tensor] = Counter()
+        last: dict[Tensor, int] = {}
+        begun = set()
+        for position, node in enumerate(nodes):
+            for op in walk([node]):
+                if isinstance(op, Op):
+                    for tensor in _on_chip(op):
+                        if op is node and op.row is StorageBegin and tensor not in last:
+                            begun.add(tensor)
+                        last[tensor] = position
+                        mentions[tensor] += 1
+        ends: dict[int, list[Tensor]] = {}
+        for tensor, position in last.items():
+            if tensor in begun and mentions[tensor] == self.places.mentions[tensor]:
+                ends.setdefault(position, []).append(tensor)
+        for position, node in enumerate(nodes):
+            if isinstance(node, Op):
+                # HBM holds nothing at the start: another core may have written to it already.
+                if not (outermost and node.row is StorageBegin and not _on_chip(node)):
+                    self._op(node)
+            elif isinstance(node, Loop):
+                self._loop(node)
+            else:
+                self._while(node)
+            for tensor in ends.get(position, ()):
+                self.places.end(tensor)
+
+    def _op(self, op: Op) -> None:
+        for tensor in _on_chip(op):
+            self.places.begin(tensor)
+        part = 0
+        try:
+            values = op.row.resolve(op.values, self.target)
+            for instruction in op.row.expand(values, self.target):
+                control = instruction.row.control
+                source = None if control else (op, part)
+                self._instruction(instruction, list(instruction.values), op.location, source)
+                part += not control
+        except NeuronError as error:
+            raise located(error, op) from None
+        if self._flags:
+            for register in written_registers(op):
+                if register in self._flags:
+                    flag = RegisterReference(self._flags[register])
+                    self.append(RegisterMove, (flag, 1), op.location)
+
+    def _expect_values(self, values: Iterable[Any], location: Any) -> None:
+        """What reads these values needs their registers to hold some."""
+        for register in (register for value in values for register in form_registers(value)):
+            if register in self._flags:
+                flag = RegisterReference(self._flags[register])
+                self.append(RegisterHeld, (flag, register.number), location)
+
+    def _instruction(
+        self, instruction: Instruction, values: list[Any], location: Any, source: Source
+    ) -> None:
+        """An instruction of an operation; one for each outcome of a condition on registers or
+        launch symbols."""
+        for position, value in enumerate(values):
+            if isinstance(value, Predicate):
+                self._choice(instruction, values, position, location, source)
+                return
+        row = instruction.row
+        if self._flags:
+            kinds = {position: field.kind for position, _, field in row.attributes}
+            read = (v for i, v in enumerate(values) if kinds.get(i) is not Kind.register)
+            self._expect_values(read, location)
+        for position in row.register_fields:
+            value = values[position]
+            if isinstance(value, Access):
+                values[position] = self._addresses.pattern(value, self.registers)
+            elif value is not None and type(value) is not int:
+                values[position] = self._number(value, location)
+        self.append(row, tuple(values), location, instruction.engine, source)
+
+    def _choice(
+        self,
+        instruction: Instruction,
+        values: list[Any],
+        position: int,
+        location: Any,
+        source: Source,
+    ) -> None:
+        predicate = values[position]
+        self._expect_values([predicate.form], location)
+        left = self._number(predicate.form, location)
+        outcomes = [[*values[:position], holds, *values[position + 1 :]] for holds in (True, False)]
+        condition = _CONDITIONS[predicate.negate().op]
+        head = self.append(Branch, (condition, left, 0, 0), location)
+        self._instruction(instruction, outcomes[0], location, source)
+        leave = self.append(Branch, (Condition.always, 0, 0, 0), location)
+        self._lead_here(head)
+        self._instruction(instruction, outcomes[1], location, source)
+        self._lead_here(leave)
+
+    def _loop(self, node: Loop) -> None:
+        self._expect_values((node.lower, node.upper), node.location)
+        lower, upper = (self._number(form, node.location) for form in (node.lower, node.upper))
+        variable = RegisterReference(self.registers[node.variable])
+        begin = self.append(LoopBegin, (variable, lower, upper, node.step, 0), node.location)
+        self.block(node.body)
+        self.append(LoopEnd, (begin,), node.location)
+        self._lead_here(begin)
+
+    def _while(self, node: While) -> None:
+        condition = RegisterReference(self.registers[node.register])
+        begin = len(self.stream)
+        self._expect_values([node.register], node.location)
+        leave = self.append(Branch, (Condition.eq, condition, 0, 0), node.location)
+        self.block(node.body)
+        self.append(Branch, (Condition.always, 0, 0, begin), node.location)
+        self._lead_here(leave)
+
+    def _lead_here(self, branch: int) -> None:
+        """A branch, or the end of a loop, goes on with the next instruction."""
+        values = self.stream[branch].values
+        self.stream[branch].values = (*values[:-1], len(self.stream))
+
+    def _number(self, value: Any, location: Any) -> Any:
+        """A value as an instruction has it: a number, or the register that holds it."""
+        if isinstance(value, Register):
+            return RegisterReference(self.registers[value])
+        if not isinstance(value, Affine):
+            return value
+        total: Any = None
+        for register, coefficient in value.terms:
+            term = RegisterReference(self.registers[register])
+            if type(coefficient) is not int or coefficient != 1:
+                term = self._computed(RegisterOperation.multiply, term, coefficient, location)
+            if total is None:
+                total = term
+            else:
+                total = self._computed(RegisterOperation.add, total, term, location)
+        if type(value.constant) is int and value.constant == 0:
+            return total
+        return self._computed(RegisterOperation.add, total, value.constant, location)
+
+    def _computed(
+        self, operation: RegisterOperation, left: Any, right: Any, location: Any
+    ) -> RegisterReference:
+        result = RegisterReference(self.registers.another())
+        self.append(RegisterAlu, (result, operation, left, right), location)
+        return result
+
+
+_CONDITIONS = {
+    "<": Condition.lt,
+    "<=": Condition.le,
+    ">": Condition.gt,
+    ">=": Condition.ge,
+    "==": Condition.eq,
+    "!=": Condition.ne,
+}
+
+__all__ = ["OrderedProgram", "Source", "in_order"]

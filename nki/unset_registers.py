@@ -1,0 +1,69 @@
+"""Registers that may be read before they hold a value: the order of operations leaves it open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from isa.affine import Predicate
+from isa.fields import Kind
+from isa.spec import Row
+from nki.ir.nodes import Loop, Node, Op, Register, walk
+from nki.ir.rewrite import form_registers
+
+
+def written_registers(op: Op) -> list[Register]:
+    """The registers that an operation writes."""
+    return [op.values[position] for position in _destinations(op.row)]
+
+
+def maybe_unset(body: list[Node]) -> set[Register]:
+    """The registers of a body that something reads where it is not certain that they were written:
+    a loop around the write may have had no iteration. Loop variables always hold a value."""
+    if not any(isinstance(node, Op) and _destinations(node.row) for node in walk(body)):
+        return set()
+    found: set[Register] = set()
+    _follow(body, set(), found)
+    return found
+
+
+def _follow(nodes: list[Node], held: set[Register], found: set[Register]) -> None:
+    """Add to `found` what is read in these nodes and not in `held`, and to `held` what they write
+    for certain."""
+    for node in nodes:
+        found.update(register for register in _read(node) if register not in held)
+        if isinstance(node, Op):
+            held.update(written_registers(node))
+            continue
+        inside = set(held)
+        if isinstance(node, Loop):
+            inside.add(node.variable)
+        _follow(node.body, inside, found)
+        if isinstance(node, Loop) and _runs(node):
+            held |= inside
+
+
+def _runs(node: Loop) -> bool:
+    """Whether a loop has an iteration for certain."""
+    return type(node.lower) is int and type(node.upper) is int and node.lower < node.upper
+
+
+def _read(node: Node) -> Iterator[Register]:
+    """The registers that a node reads, without those that its body does."""
+    if isinstance(node, Loop):
+        values: tuple[Any, ...] = (node.lower, node.upper)
+    elif isinstance(node, Op):
+        written = _destinations(node.row)
+        values = tuple(value for i, value in enumerate(node.values) if i not in written)
+    else:
+        values = (node.register,)
+    for value in values:
+        yield from form_registers(value.form if isinstance(value, Predicate) else value)
+
+
+def _destinations(row: type[Row]) -> list[int]:
+    """The positions of the registers that a row writes."""
+    return [position for position, _, field in row.attributes if field.kind is Kind.register]
+
+
+__all__ = ["maybe_unset", "written_registers"]
