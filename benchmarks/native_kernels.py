@@ -1,6 +1,6 @@
 """Speed of single micro-kernels, each against NumPy in the same run, pinned to one CPU.
 
-Run: python benchmarks/native_kernels.py [matmul] [convert] [move] [rows] [indexed] [levels]
+Run: python benchmarks/native_kernels.py [matmul] [convert] [move] [rows] [indexed] [mx] [levels]
 
 Times are medians of interleaved repeats, in CPU time of the thread, so that a busy machine disturbs
 them little. Peaks are what a loop of independent multiply-adds in registers reaches in this run;
@@ -33,6 +33,7 @@ from isa.enums import Engine, ReduceCommand
 from isa.machine import scan, search, statistics
 from isa.machine.dma import DmaCopy, DmaTranspose
 from isa.machine.elementwise import TensorCopy
+from isa.machine.mx import LoadStationaryMx, MultiplyMovingMx, QuantizeMx
 from isa.machine.tensor import LoadStationary, MultiplyMoving, TransposeStationary
 from simulator.kernels import fixed
 from simulator.machine import Arena, LoadedTiles
@@ -215,9 +216,16 @@ def move() -> None:
             report(f"{label} {dtype}", medians(arms), source.size)
 
 
-def compared(name: str, row: Any, engine: Engine, values: tuple[Any, ...], elements: int) -> None:
+def compared(
+    name: str,
+    row: Any,
+    engine: Engine,
+    values: tuple[Any, ...],
+    elements: int,
+    core: Any = None,
+) -> None:
     """A row by its micro-kernel and by its NumPy kernel."""
-    core = state()
+    core = core or state()
     arms = {
         "native": call(row, engine, core, *values),
         "numpy": fixed(row, engine, core, values, native=False),
@@ -253,6 +261,37 @@ def indexed() -> None:
         )
         values = (target, source, *no_dma)
         compared(f"DMA transpose {list(shape)}", DmaTranspose, Engine.sync, values, source.size)
+
+
+def microscaled() -> None:
+    print(f"{'MX, against the oracle':32}{'us':>8}{'G/s':>8}{'NumPy':>8}{'ratio':>7}")
+    rng = np.random.default_rng(0)
+    for packed in ("float8_e4m3fn_x4", "float4_e2m1fn_x4"):
+        for columns in (512, 16):
+            core = state()
+            tile, moving = on_chip(packed, P, P), on_chip(packed, P, columns)
+            for view in (tile, moving):
+                # Small codes are finite.
+                stored = bits(view)
+                stored[...] = (
+                    rng.integers(0, 1 << 30, view.shape) & 0x3F3F3F3F & np.iinfo(stored.dtype).max
+                )
+            scales = [on_chip("uint8", P, n) for n in (P, columns)]
+            for view in scales:
+                view[...] = 127
+            dst = on_chip("float32", P, columns)
+            load = (tile, scales[0], 0)
+            label = f"{packed[:11]} [128,{columns}]"
+            compared(f"load {label}", LoadStationaryMx, Engine.tensor, load, 4 * tile.size, core)
+            call(LoadStationaryMx, Engine.tensor, core, *load)()
+            multiply = (dst, moving, scales[1], False, 0)
+            sums = 4 * P * dst.size
+            compared(f"multiply {label}", MultiplyMovingMx, Engine.tensor, multiply, sums, core)
+            if packed.startswith("float8"):
+                core.unknown_groups = None
+                source = random_tile("bfloat16", P, 4 * columns)
+                values = (moving, source, scales[1])
+                compared(f"quantize {label}", QuantizeMx, Engine.vector, values, source.size, core)
 
 
 def _rows(count: int, width: int, size: int) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -328,6 +367,7 @@ PARTS = {
     "move": move,
     "rows": rows,
     "indexed": indexed,
+    "mx": microscaled,
     "levels": levels,
 }
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from isa.enums import Engine, ReduceCommand
-from isa.machine import accumulate, scalar, tensor
+from isa.machine import accumulate, mx, scalar, tensor
 from isa.spec import MachineInstruction
 from simulator.checks.initialised import Shadow
 from simulator.checks.marks import CLEAN, EMPTY
@@ -52,9 +52,10 @@ def _always(effect: Effect) -> _Says:
     return lambda values: effect
 
 
-def _product(values: Sequence[Any]) -> Effect:
-    """Of a multiplication: what PSUM holds counts when it accumulates."""
-    return Effect(reads=True, overwrites=not values[2])
+def _product(accumulate: int) -> _Says:
+    """Of a multiplication: what PSUM holds counts when it accumulates, as the value at a position
+    says."""
+    return lambda values: Effect(reads=True, overwrites=not values[accumulate])
 
 
 EFFECTS: dict[str, _Says] = {
@@ -65,10 +66,12 @@ EFFECTS: dict[str, _Says] = {
     accumulate.Exponential.name: _command(3, None),
     tensor.LoadStationary.name: _always(_WRITES),
     tensor.LoadStationaryPairs.name: _always(_WRITES),
-    tensor.MultiplyMoving.name: _product,
-    tensor.MultiplyMovingOneZero.name: _product,
-    tensor.MultiplyMovingPairs.name: _product,
+    tensor.MultiplyMoving.name: _product(2),
+    tensor.MultiplyMovingOneZero.name: _product(2),
+    tensor.MultiplyMovingPairs.name: _product(2),
     tensor.TransposeStationary.name: _always(_READS),
+    mx.LoadStationaryMx.name: _always(_WRITES),
+    mx.MultiplyMovingMx.name: _product(3),
 }
 """By row name; None where the marks have to be followed each time."""
 
@@ -79,6 +82,8 @@ _TILES: dict[str, Callable[[Sequence[Any]], tuple[int, int]]] = {
     tensor.MultiplyMovingOneZero.name: lambda values: (values[3], values[4]),
     tensor.MultiplyMovingPairs.name: lambda values: (values[3], 0),
     tensor.TransposeStationary.name: lambda values: (0, 0),
+    mx.LoadStationaryMx.name: lambda values: (values[2], 0),
+    mx.MultiplyMovingMx.name: lambda values: (values[4], 0),
 }
 """The corner of the tile that a row uses; other rows use accumulate registers."""
 

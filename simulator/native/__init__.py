@@ -24,6 +24,7 @@ from simulator.native import (  # noqa: F401  (each registers its plans)
     elementwise,
     indexed,
     matmul,
+    microscaled,
     reduction,
     registers,
     scan,

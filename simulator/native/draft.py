@@ -231,18 +231,17 @@ class Drafting:
         return self._tensors[key]
 
     def _pairs(self, job: Job) -> list[Word]:
-        """Operands that could share bytes with what the job writes, its first one."""
+        """Operands that could share bytes with what the job writes."""
         words: list[Word] = []
-        if not job.slots:
-            return words
-        (_, written), *others = job.slots
-        first = self._windows[written]
-        for (_, position), same in zip(others, job.same):
-            other = self._windows[position]
-            if first.buffer is other.buffer and _meet(first, other):
-                words += PAIR.words(
-                    left=self.operands[written], right=self.operands[position], same=int(same)
-                )
+        positions = [position for _, position in job.slots]
+        for number, written in enumerate(positions[: job.written]):
+            first = self._windows[written]
+            for position, same in zip(positions[number + 1 :], job.same[number:]):
+                other = self._windows[position]
+                if first.buffer is other.buffer and _meet(first, other):
+                    words += PAIR.words(
+                        left=self.operands[written], right=self.operands[position], same=int(same)
+                    )
         return words
 
 

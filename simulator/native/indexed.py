@@ -20,7 +20,7 @@ from isa.enums import Engine
 from isa.machine import dma
 from isa.spec import MachineInstruction
 from simulator.native.copy import bits_plan, convert_plan
-from simulator.native.layout import Dim, dims, disjoint, footprint, space
+from simulator.native.layout import Dim, dims, space
 from simulator.native.nest import Nest, loops
 from simulator.native.plan import (
     Division,
@@ -28,6 +28,7 @@ from simulator.native.plan import (
     Job,
     Plan,
     address,
+    apart,
     inner_job,
     nest_divisions,
     nest_words,
@@ -175,7 +176,7 @@ class MovePlan:
         if any(view is None for view in views):
             return None
         written, index, read = views
-        if not _apart(written, index) or (self.through is None and not _apart(written, read)):
+        if not apart(written, index) or (self.through is None and not apart(written, read)):
             return None
         slots = list(enumerate(self.positions))
         ahead, behind, keep = [], [], None
@@ -199,12 +200,6 @@ class MovePlan:
         guard = Job(self.functions[1], checked, ((1, self.positions[INDEX]),))
         refuse = partial(KERNELS[self.row.name], state, *values)
         return Guarded([*ahead, move, *behind], guard, refuse, self.result, keep)
-
-
-def _apart(left: Array, right: Array) -> bool:
-    """Whether two views certainly share no byte."""
-    prints = [footprint(view.shape, view.strides, view.dtype.itemsize) for view in (left, right)]
-    return disjoint(address(left), prints[0], address(right), prints[1])
 
 
 def move_plan(

@@ -82,7 +82,7 @@ def _local_job(job: Job, windows: Mapping[int, Window], count: int) -> LocalJob 
             row_bytes += window.high - window.low
             on_chip.append(window)
             continue
-        reach = _reach(window, position, not number, steps.get(slot, 0), count)
+        reach = _reach(window, position, number < job.written, steps.get(slot, 0), count)
         if reach is None:
             return None
         reaches.append(reach)

@@ -32,6 +32,7 @@ from simulator.native.gemm_image import (
     Load,
     Settle,
     Word,
+    deepest,
     image_bytes,
 )
 from simulator.native.layout import dims, space
@@ -174,10 +175,11 @@ class HeldTile(StationaryTile):
         if tile is None or block is None or not tile.tile.size:
             return
         source = np.ascontiguousarray(tile.tile)
-        if not converting(tile.tile) or not _fits(*source.shape):
+        (depth, columns), dtype = source.shape, dtype_name(tile.tile)
+        if not converting(tile.tile) or not _fits(depth, columns, dtype):
             return
-        self._maker = _image_maker(dtype_name(tile.tile), block)
-        words = self.load_words(source.shape, dtype_name(tile.tile), self._maker)
+        self._maker = _image_maker(dtype, block)
+        words = self.load_words(source.shape, dtype, self._maker)
         words[2], words[5] = address(source), source.strides[0]
         _function(Load())(words)
 
@@ -202,15 +204,15 @@ class HeldTile(StationaryTile):
         return np.ndarray(shape, dtype, held)
 
 
-def _held(state: CoreState, corner: Sequence[int]) -> HeldTile:
+def resident(state: CoreState, corner: Sequence[int]) -> HeldTile:
     """The memory for a corner of the array; rows without a column use the first one."""
     key = corner[0], corner[1] if len(corner) > 1 else 0
     found: HeldTile = state.stationary.resident(key, HeldTile)
     return found
 
 
-def _fits(depth: int, columns: int) -> bool:
-    return depth <= DEEPEST and columns <= WIDEST
+def _fits(depth: int, columns: int, dtype: str) -> bool:
+    return depth <= deepest(dtype) and columns <= WIDEST
 
 
 def _adjacent(view: Array) -> bool:
@@ -242,7 +244,7 @@ class LoadPlan:
         source, *corner = values
         if source is None:
             return None
-        held = _held(state, corner)
+        held = resident(state, corner)
         copy = held.copy_as(self._shape, self._dtype)
         words = held.load_words(self._shape, self._name, self._maker)
         keep = held, self._maker
@@ -254,13 +256,19 @@ class LoadPlan:
         before = inner_job(self._before, state, copy, source, 1, 0)
         return Bound([before, Job(self._function, words)], keep)
 
+    def in_place(self, held: HeldTile) -> Job:
+        """What loads a tile that is in the memory of the copy already."""
+        words = held.load_words(self._shape, self._name, self._maker)
+        words[6] = 0
+        return Job(self._function, words)
 
-def _load_plan(src: Array, depth: int) -> LoadPlan | None:
+
+def load_plan(src: Array, depth: int) -> LoadPlan | None:
     block = blocking()
     if block is None or not converting(src) or not src.size:
         return None
     shape = depth, src.size // depth
-    if not _fits(*shape):
+    if not _fits(*shape, dtype_name(src)):
         return None
     before = None
     if depth != src.shape[0] or not _adjacent(src):
@@ -272,12 +280,12 @@ def _load_plan(src: Array, depth: int) -> LoadPlan | None:
 
 @plans(tensor.LoadStationary)
 def load_stationary(engine: Engine, src: Array, row: int, column: int) -> LoadPlan | None:
-    return _load_plan(src, src.shape[0])
+    return load_plan(src, src.shape[0])
 
 
 @plans(tensor.LoadStationaryPairs)
 def load_stationary_pairs(engine: Engine, src: Array, row: int) -> LoadPlan | None:
-    return _load_plan(src, 2 * src.shape[0])
+    return load_plan(src, 2 * src.shape[0])
 
 
 class UsingTile(Bound):
@@ -329,7 +337,7 @@ class MultiplyPlan:
         dst, moving, _, *corner = values
         if dst is None or moving is None:
             return None
-        held = _held(state, corner)
+        held = resident(state, corner)
         depth, rows = self._shape
         columns = moving.size // depth
         target, streamed = dst, moving
@@ -372,14 +380,14 @@ class MultiplyPlan:
         return UsingTile([*first, job, *last], held, refuse, keep)
 
 
-def _multiply_plan(
+def multiply_plan(
     row: type[MachineInstruction], dst: Array, moving: Array, accumulate: bool, depth: int
 ) -> MultiplyPlan | None:
     block = blocking()
     if block is None or not converting(dst, moving) or not moving.size:
         return None
     rows = dst.shape[0]
-    if dst.size * depth != moving.size * rows or not _fits(depth, rows):
+    if dst.size * depth != moving.size * rows or not _fits(depth, rows, dtype_name(moving)):
         return None
     before = after = None
     if depth != moving.shape[0] or not _adjacent(moving):
@@ -407,21 +415,21 @@ def _rows_like(view: Array, rows: int, dtype: Any) -> Array:
 def multiply_moving(
     engine: Engine, dst: Array, moving: Array, accumulate: bool, row: int, column: int
 ) -> MultiplyPlan | None:
-    return _multiply_plan(tensor.MultiplyMoving, dst, moving, accumulate, moving.shape[0])
+    return multiply_plan(tensor.MultiplyMoving, dst, moving, accumulate, moving.shape[0])
 
 
 @plans(tensor.MultiplyMovingOneZero)
 def multiply_moving_one_zero(
     engine: Engine, dst: Array, moving: Array, accumulate: bool, row: int, column: int
 ) -> MultiplyPlan | None:
-    return _multiply_plan(tensor.MultiplyMovingOneZero, dst, moving, accumulate, moving.shape[0])
+    return multiply_plan(tensor.MultiplyMovingOneZero, dst, moving, accumulate, moving.shape[0])
 
 
 @plans(tensor.MultiplyMovingPairs)
 def multiply_moving_pairs(
     engine: Engine, dst: Array, moving: Array, accumulate: bool, row: int
 ) -> MultiplyPlan | None:
-    return _multiply_plan(tensor.MultiplyMovingPairs, dst, moving, accumulate, 2 * moving.shape[0])
+    return multiply_plan(tensor.MultiplyMovingPairs, dst, moving, accumulate, 2 * moving.shape[0])
 
 
 def _from_scratch(dst: Array, accumulate: bool) -> Plan | None:
@@ -455,7 +463,7 @@ class TransposePlan:
         """The transposition of the tile at a corner, `refuse` where it is another one."""
         if dst is None:
             return None
-        held = _held(state, corner)
+        held = resident(state, corner)
         code = DTYPES[dtype_name(dst)].code
         words = words_type(4)(held.image, *self._shape, code)
         turned = held.copy_as(self._shape, dst.dtype).T
@@ -468,7 +476,8 @@ def _transpose_plan(dst: Array) -> TransposePlan | None:
     if block is None or not dst.size or not converting(dst):
         return None
     shape = dst.size // rows, rows
-    plan = convert_plan(dst, np.empty(shape, dst.dtype).T) if _fits(*shape) else None
+    fits = _fits(*shape, dtype_name(dst))
+    plan = convert_plan(dst, np.empty(shape, dst.dtype).T) if fits else None
     expect = compiled(Expect())
     if plan is None or expect is None:
         return None

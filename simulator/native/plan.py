@@ -68,11 +68,12 @@ class Job(NamedTuple):
     """One call of a compiled function with its argument words.
 
     `slots` are the (word, position) pairs of the pointers to the instruction's own operands, first
-    the one that is written; the others must be apart from it, or where `same` says so (one flag for
-    each of them) may be the same bytes. `divisions`: ways to divide it, the best first; `work`:
-    about how many elements it computes. `by_row`: what it computes for a unit of a division depends
-    on that unit of its operands alone. `past_caches` gives a function that does the same for
-    results which are not read soon; another thread may read them behind a fence.
+    the ones that are written, `written` of them; the others must be apart from these, or where
+    `same` says so (one flag for each but the first) may be the same bytes. `divisions`: ways to
+    divide it, the best first; `work`: about how many elements it computes. `by_row`: what it
+    computes for a unit of a division depends on that unit of its operands alone. `past_caches`
+    gives a function that does the same for results which are not read soon; another thread may read
+    them behind a fence.
     """
 
     function: Function
@@ -83,6 +84,7 @@ class Job(NamedTuple):
     work: int = 0
     by_row: bool = False
     past_caches: Callable[[], Function | None] | None = None
+    written: int = 1
 
     @property
     def address(self) -> int:
@@ -216,6 +218,12 @@ class Plan:
             past_caches=self.past_caches,
         )
         return Bound([job])
+
+
+def apart(left: Array, right: Array) -> bool:
+    """Whether two views certainly share no byte."""
+    prints = [footprint(view.shape, view.strides, view.dtype.itemsize) for view in (left, right)]
+    return disjoint(address(left), prints[0], address(right), prints[1])
 
 
 def view_at(values: Sequence[Any], position: int) -> Any:

@@ -19,7 +19,7 @@ from isa.enums import Condition, RegisterOperation
 from isa.errors import NeuronError
 from isa.machine import control
 from isa.program import RegisterReference
-from isa.spec import Instruction
+from isa.spec import Instruction, MachineInstruction
 from simulator import native
 from simulator.checks.marks import Box, Region, Space, States, Tracked, covers
 from simulator.native.draft import ANYWHERE, Drafting, Members
@@ -28,7 +28,7 @@ from simulator.native.operands import OPERAND, REFERENCE
 from simulator.native.plan import Bound
 from simulator.native.shared import Shared
 from simulator.native.structure import Memory
-from simulator.native.table import PLANNERS
+from simulator.native.table import PLANNERS, TOUCHED
 from simulator.native.template import Computation, Template
 from simulator.native.text import WORD
 from simulator.views import Indirect, Window
@@ -77,7 +77,7 @@ class Packing:
         self.queued_work = 0
         self._shared: list[Computation | None] = []
         # Windows and their layouts by the pattern.
-        self._placed: dict[int, tuple[tuple[Window, ...], list[Box | None], int]] = {}
+        self._placed: dict[tuple[int, bool], tuple[tuple[Window, ...], list[Box | None], int]] = {}
         self._lists: dict[Any, tuple[int, int]] = {(): (0, 0)}
         # Instructions with operands of their own.
         self._separated: set[int] = set()
@@ -159,15 +159,18 @@ class Packing:
         key: list[Any] = [instruction.row, instruction.engine]
         windows: list[Window] = []
         holders: list[Box | None] = []
-        for value in instruction.values:
+        row = instruction.row
+        partly, _ = TOUCHED.get(row.name, (None, None))
+        for position, value in enumerate(instruction.values):
             if type(value) is AccessPattern:
-                placed = self._placed.get(id(value))
+                use = id(value), position == partly
+                placed = self._placed.get(use)
                 if placed is None:
                     window = self._preparation.window(instruction, value)
-                    apart = tuple([each for _, each in _apart([(0, window)])])
+                    apart = tuple([each for _, each in _touched(row, [(position, window)])])
                     holder = self._common.holders.get(id(value))
                     layout = self._common.layout(window)
-                    placed = self._placed[id(value)] = apart, [holder] * len(apart), layout
+                    placed = self._placed[use] = apart, [holder] * len(apart), layout
                 windows += placed[0]
                 holders += placed[1]
                 key.append((AccessPattern, placed[2]))
@@ -223,7 +226,7 @@ class Packing:
             "kind": KINDS.index("compute"),
             "event": found.result if found and row.asynchronous and operands.recorded else -1,
         }
-        placed = list(_apart(operands.windows))
+        placed = list(_touched(row, operands.windows))
         drafting = Drafting(self._memory, state, self._threads, self._tensors, placed)
         members |= drafting.jobs(bound)
         self.shares |= drafting.shares
@@ -279,12 +282,14 @@ class Packing:
             reads += reference * effect.reads
             writes += reference * effect.writes
         written = [position for position in drafting.operands if position in row.writes]
+        partly, _ = TOUCHED.get(row.name, (None, None))
+        over = written if overwrites else [partly]
         # Where rows are written that indices pick, the others have to be initialised already.
         picked = {~position for position in drafting.operands}
         seen = [
             position
             for position in drafting.operands
-            if (position in row.reads and not (position in written and overwrites))
+            if (position in row.reads and not (position in written and position in over))
             or position < 0
             or position in picked
         ]
@@ -431,10 +436,13 @@ def _tracked_at(tracked: Sequence[Tracked | None], position: int) -> Tracked | N
     return operand.index if operand is not None and position < 0 else operand
 
 
-def _apart(windows: Iterable[tuple[int, Window]]) -> Iterator[tuple[int, Window]]:
-    """The windows by position, as of `Placed`: indices apart from the rows that they pick."""
+def _touched(
+    row: type[MachineInstruction], windows: Iterable[tuple[int, Window]]
+) -> Iterator[tuple[int, Window]]:
+    """What a row touches, by position as of `plan.view_at`: indices apart from what they pick."""
+    partly, part = TOUCHED.get(row.name, (None, None))
     for position, window in windows:
-        yield position, window.base
+        yield position, part(window) if part and position == partly else window.base
         if window.index is not None:
             yield ~position, window.index
 

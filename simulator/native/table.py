@@ -7,6 +7,7 @@ from typing import Any
 
 from isa.spec import MachineInstruction
 from simulator.native.library import Function, MicroKernel, library
+from simulator.views import Window
 
 Planner = Callable[..., Any]
 
@@ -21,6 +22,23 @@ def plans(row: type[MachineInstruction]) -> Callable[[Planner], Planner]:
         if row.name in PLANNERS:
             raise ValueError(f"{row.name} has a planner already")
         PLANNERS[row.name] = function
+        return function
+
+    return register
+
+
+Part = Callable[[Window], Window]
+
+TOUCHED: dict[str, tuple[int, Part]] = {}
+"""By row name: the position of an operand that is touched in part, and that part of its window. It
+is read, or written over."""
+
+
+def touches(row: type[MachineInstruction], position: int) -> Callable[[Part], Part]:
+    """Registers the decorated function as what `row` touches of an operand."""
+
+    def register(function: Part) -> Part:
+        TOUCHED[row.name] = position, function
         return function
 
     return register

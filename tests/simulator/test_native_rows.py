@@ -193,6 +193,7 @@ ELSEWHERE = {
         ),
         "test_native_matmul",
     ),
+    **dict.fromkeys(("QuantizeMx", "LoadStationaryMx", "MultiplyMovingMx"), "test_native_mx"),
     **dict.fromkeys(("RegisterLoad", "RegisterStore"), "test_native_indexed"),
 }
 """Rows that other modules compare: those of the PE array, and those that only programs have."""
