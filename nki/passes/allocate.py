@@ -7,10 +7,12 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush
+from itertools import product
 
 from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.errors import NeuronError
+from isa.memory import start_partitions
 from isa.operations.control import StorageBegin
 from isa.target import TARGETS, Target
 from nki.ir.nodes import Kernel, Node, Op, Tensor, storages
@@ -73,9 +75,8 @@ def allocate(body: list[Node], target: Target, numbering: Numbering) -> Allocati
     try:
         return _in_order(body, target)
     except NeuronError as error:
-        if error.code not in _OVERFLOWS:
-            raise
-        found = _reordered(body, target) or _with_spills(body, error, target, numbering)
+        lacking = _lacking(error)
+        found = _reordered(body, target) or _with_spills(body, lacking, target, numbering)
         if found is None:
             raise
         return found
@@ -90,45 +91,52 @@ def _reordered(body: list[Node], target: Target) -> Allocation | None:
         try:
             return _in_order(nodes, target, search=False)
         except NeuronError as error:
-            if error.code not in _OVERFLOWS:
-                raise
+            _lacking(error)
     return None
 
 
 def _with_spills(
-    body: list[Node], error: NeuronError, target: Target, numbering: Numbering
+    body: list[Node], lacking: Memory, target: Target, numbering: Numbering
 ) -> Allocation | None:
     """In the author's order, with tensors of the memories that are too small in others for a
-    while. `error` is what is short first."""
+    while. `lacking` is the memory that is too small first."""
     known = len(numbering.tensors)
-    parts = {memory: iter(_PARTS) for memory in _OVERFLOWS.values()}
-    limits: dict[Memory, int] = {}
-    while True:
-        memory = _OVERFLOWS[error.code]
-        part = next(parts[memory], None)
-        if part is None:
-            return None
-        limits[memory] = int(part * _geometry(memory, target)[0])
+    narrow = {t for t in quadrants.movable(body, target) if len(start_partitions(t.shape[0])) > 1}
+    shares: list[Collection[Tensor]] = [narrow, ()] if narrow else [()]
+    ways = {Memory.psum: product([()], _PARTS), Memory.sbuf: product(shares, _PARTS)}
+    taken: dict[Memory, tuple[Collection[Tensor], float]] = {}
+    while way := next(ways[lacking], None):
+        taken[lacking] = way
         del numbering.tensors[known:]
         nodes = body
         moved = []
-        for short in (Memory.psum, Memory.sbuf):
-            if short in limits:
-                rewritten = spilled(nodes, short, limits[short], target, numbering)
-                if rewritten is None:
-                    return None
-                nodes, spills = rewritten
-                moved.append(spills)
-        try:
-            found = _in_order(nodes, target, search=False)
-        except NeuronError as other:
-            if other.code not in _OVERFLOWS:
-                raise
-            error = other
-            continue
-        for spills in moved:
-            spills.warn()
-        return found
+        for memory in filter(taken.__contains__, (Memory.psum, Memory.sbuf)):
+            movable, part = taken[memory]
+            capacity = int(part * _geometry(memory, target)[0])
+            rewritten = spilled(nodes, memory, capacity, target, numbering, movable)
+            if rewritten is None:
+                lacking = memory
+                break
+            nodes, spills = rewritten
+            moved.append(spills)
+        else:
+            try:
+                found = _in_order(nodes, target, search=False)
+            except NeuronError as error:
+                lacking = _lacking(error)
+                continue
+            for spills in moved:
+                spills.warn()
+            return found
+    return None
+
+
+def _lacking(error: NeuronError) -> Memory:
+    """The memory that is too small; raises an error that says anything else."""
+    memory = _OVERFLOWS.get(error.code)
+    if memory is None:
+        raise error
+    return memory
 
 
 Allocation = tuple[list[Node], dict[Tensor, tuple[int, int]]]

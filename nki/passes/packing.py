@@ -82,11 +82,13 @@ def side_by_side(
     """(start partition, offset) for every tensor, those of few rows in any partitions that engines
     can address: two of 64 rows share the bytes of one of 128. The largest first, at the lowest
     offset free for its whole life and there in the last partitions; if that fails, those that
-    stay at partition 0 before the `movable` ones. None where one does not fit.
+    stay at partition 0 before the `movable` ones, or those of many rows before those of few. None
+    where one does not fit.
     """
     largest = sorted(moving, key=lambda one: (-one.size, one.first))
     bound_first = sorted(largest, key=lambda one: one.tensor in movable)
-    for order in (largest, bound_first):
+    rows_first = sorted(largest, key=lambda one: -one.size * one.rows)
+    for order in (largest, bound_first, rows_first):
         found = _beside(order, fixed, capacity, unit, movable)
         if found is not None:
             return found

@@ -9,12 +9,13 @@ where it is while an instruction or a loop uses it.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from isa.dtypes import DTYPES
 from isa.enums import Memory
+from isa.memory import start_partitions
 from isa.operations.control import StorageBegin
 from isa.operations.dma import DmaCopy
 from isa.operations.vector import TensorCopy
@@ -68,10 +69,16 @@ _NEXT: dict[Memory, tuple[Memory, type[Operation]]] = {
 
 
 def spilled(
-    body: list[Node], memory: Memory, capacity: int, target: Target, numbering: Numbering
+    body: list[Node],
+    memory: Memory,
+    capacity: int,
+    target: Target,
+    numbering: Numbering,
+    movable: Collection[Tensor] = (),
 ) -> tuple[list[Node], Spills] | None:
     """The nodes of a body with spills and refills, so that tensors use at most `capacity` bytes of
-    each partition of a memory; None where what is used at once does not fit into that.
+    each partition of a memory; None where what is used at once does not fit into that. Those that
+    are `movable` count for the part of the partitions that they keep from others.
 
     Before, with room for two of the tensors:
 
@@ -93,7 +100,7 @@ def spilled(
     """
     spills = Spills(memory)
     try:
-        nodes = _Level(body, capacity, _Pass(target, numbering, spills)).run()
+        nodes = _Level(body, capacity, _Pass(target, numbering, spills, movable)).run()
     except _NoRoom:
         return None
     return nodes, spills
@@ -106,12 +113,42 @@ class _NoRoom(Exception):
 class _Pass:
     """What all levels of a body share. `replaced` has the operations that use another tensor."""
 
-    def __init__(self, target: Target, numbering: Numbering, spills: Spills) -> None:
+    def __init__(
+        self,
+        target: Target,
+        numbering: Numbering,
+        spills: Spills,
+        movable: Collection[Tensor],
+    ) -> None:
         self.target = target
         self.numbering = numbering
         self.spills = spills
+        self.movable = movable
         self.memory = spills.memory
         self.replaced: dict[Op, Op] = {}
+
+    def room(self, tensor: Tensor) -> int:
+        """Bytes of a partition up to the next place, shared by those beside each other."""
+        beside = len(start_partitions(tensor.shape[0])) if tensor in self.movable else 1
+        return -(-_bytes(tensor) // (ALIGNMENT * beside)) * ALIGNMENT
+
+    def most_live(self, nodes: list[Node]) -> int:
+        """The most bytes of a partition that tensors begun in a body take at once."""
+        own = _begun(nodes, self.memory)
+        tensors = [[t for t in _used(node) if t in own] for node in nodes]
+        last = {tensor: number for number, used in enumerate(tensors) for tensor in used}
+        live: set[Tensor] = set()
+        most = taken = 0
+        for number, (node, used) in enumerate(zip(nodes, tensors)):
+            taken += sum(self.room(t) for t in used if t not in live)
+            live.update(used)
+            inner = 0 if isinstance(node, Op) else self.most_live(node.body)
+            most = max(most, taken + inner)
+            for tensor in used:
+                if last[tensor] == number:
+                    live.remove(tensor)
+                    taken -= self.room(tensor)
+        return most
 
 
 class _Resident:
@@ -133,6 +170,7 @@ class _Level:
         self.capacity = capacity
         self.shared = shared
         self.memory = shared.memory
+        self.room = shared.room
         own = _begun(nodes, self.memory)
         self.tensors = [[t for t in _used(node) if t in own] for node in nodes]
         self.uses: dict[Tensor, list[int]] = {}
@@ -158,8 +196,8 @@ class _Level:
         tensors = self.tensors[number]
         inner = 0
         if not isinstance(node, Op):
-            left = self.capacity - sum(map(_room, tensors))
-            inner = min(_most_live(node.body, self.memory), left)
+            left = self.capacity - sum(map(self.room, tensors))
+            inner = min(self.shared.most_live(node.body), left)
             if inner == left:
                 node = with_body(node, _Level(node.body, left, self.shared).run())
         self._make_room(tensors, inner)
@@ -179,7 +217,7 @@ class _Level:
 
     def _make_room(self, tensors: list[Tensor], inner: int) -> None:
         """Move others out until these tensors fit in beside `inner` bytes."""
-        missing = sum(_room(t) for t in tensors if t not in self.resident)
+        missing = sum(self.room(t) for t in tensors if t not in self.resident)
         while self.taken + missing + inner > self.capacity:
             others = self.resident.keys() - self.fixed - set(tensors)
             if not others:
@@ -189,7 +227,7 @@ class _Level:
     def _distance(self, tensor: Tensor) -> tuple[int, ...]:
         """How little a tensor is missed: one that is overwritten next least of all, then one whose
         next use is far."""
-        return self._is_dead(tensor), self.uses[tensor][-1], _room(tensor), -tensor.number
+        return self._is_dead(tensor), self.uses[tensor][-1], self.room(tensor), -tensor.number
 
     def _is_dead(self, tensor: Tensor) -> bool:
         """Whether what a tensor holds is of no more use: the next use overwrites it."""
@@ -206,6 +244,7 @@ class _Level:
                 home = self._begin(tensor, ".home", _NEXT[self.memory][0], resident.used)
                 self.homes[tensor] = home
             self._copy(self.homes[tensor], resident.tensor, resident.used)
+            self.shared.spills.add(tensor)
         self.away.add(tensor)
         self._leave(tensor)
 
@@ -219,12 +258,13 @@ class _Level:
             refill = not self._is_dead(tensor)
             if refill:
                 self._copy(place, self.homes[tensor], number)
+                self.shared.spills.add(tensor)
         self.resident[tensor] = _Resident(place, refill, number)
-        self.taken += _room(tensor)
+        self.taken += self.room(tensor)
 
     def _leave(self, tensor: Tensor) -> None:
         del self.resident[tensor]
-        self.taken -= _room(tensor)
+        self.taken -= self.room(tensor)
 
     def _begin(self, tensor: Tensor, suffix: str, memory: Memory, number: int) -> Tensor:
         """A tensor like another one, which begins with what belongs to a node."""
@@ -235,7 +275,6 @@ class _Level:
 
     def _copy(self, dst: Tensor, src: Tensor, number: int) -> None:
         """Add a copy to what belongs to a node."""
-        self.shared.spills.add(src if src.memory is self.memory else dst)
         _, row = _NEXT[self.memory]
         defaults = tuple(attribute.default for _, _, attribute in row.attributes)
         values = row.resolve((_whole(dst), _whole(src), *defaults), self.shared.target)
@@ -291,30 +330,6 @@ def _bytes(tensor: Tensor) -> int:
     for count in tensor.shape[1:]:
         columns *= int(count)
     return columns * DTYPES[tensor.dtype].size
-
-
-def _room(tensor: Tensor) -> int:
-    """Bytes of a partition up to the next place."""
-    return -(-_bytes(tensor) // ALIGNMENT) * ALIGNMENT
-
-
-def _most_live(nodes: list[Node], memory: Memory) -> int:
-    """The most bytes of a partition that tensors begun in a body take at once."""
-    own = _begun(nodes, memory)
-    tensors = [[t for t in _used(node) if t in own] for node in nodes]
-    last = {tensor: number for number, used in enumerate(tensors) for tensor in used}
-    live: set[Tensor] = set()
-    most = taken = 0
-    for number, (node, used) in enumerate(zip(nodes, tensors)):
-        taken += sum(_room(t) for t in used if t not in live)
-        live.update(used)
-        inner = 0 if isinstance(node, Op) else _most_live(node.body, memory)
-        most = max(most, taken + inner)
-        for tensor in used:
-            if last[tensor] == number:
-                live.remove(tensor)
-                taken -= _room(tensor)
-    return most
 
 
 def _begun(nodes: list[Node], memory: Memory) -> set[Tensor]:

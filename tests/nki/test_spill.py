@@ -101,6 +101,43 @@ def test_accumulators_wait_in_sbuf():
         np.testing.assert_array_equal(sums_of_products(x, weights), expected)
 
 
+@nki.jit(platform_target="trn2")
+def turned(x, cosine, sine):
+    """Pairs of rows (i, i + 64) turned by angles, with a tile for each product."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    half = (64, x.shape[1])
+    whole, turn = (nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf) for _ in range(2))
+    nisa.dma_copy(dst=whole, src=x)
+    angles = [nl.ndarray((64, 1), dtype=x.dtype, buffer=nl.sbuf) for _ in range(2)]
+    nisa.dma_copy(dst=angles[0], src=cosine)
+    nisa.dma_copy(dst=angles[1], src=sine)
+    low, low_cosine, high_cosine, low_sine, high_sine = (
+        nl.ndarray(half, dtype=x.dtype, buffer=nl.sbuf) for _ in range(5)
+    )
+    nisa.tensor_copy(dst=low, src=whole[64:128])
+    for dst, data, angle in (
+        (high_cosine, whole[0:64], angles[0]),
+        (low_cosine, low, angles[0]),
+        (high_sine, whole[0:64], angles[1]),
+        (low_sine, low, angles[1]),
+    ):
+        nisa.tensor_scalar(dst=dst, data=data, op0=nl.multiply, operand0=angle)
+    nisa.tensor_tensor(dst=turn[0:64], data1=high_cosine, data2=low_sine, op=nl.subtract)
+    nisa.tensor_tensor(dst=turn[64:128], data1=low_cosine, data2=high_sine, op=nl.add)
+    nisa.dma_copy(dst=out, src=turn)
+    return out
+
+
+def test_tiles_of_64_rows_take_half_the_room():
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal((128, 16_384)).astype(np.float32)
+    cosine, sine = rng.standard_normal((2, 64, 1)).astype(np.float32)
+    high, low = x[:64], x[64:]
+    expected = np.concatenate([high * cosine - low * sine, low * cosine + high * sine])
+    with pytest.warns(SpillWarning, match=f": 1 of the tensors.* {2 * 64 * 65_536} bytes"):
+        np.testing.assert_allclose(turned(x, cosine, sine), expected, rtol=1e-6, atol=1e-6)
+
+
 def test_what_fits_is_not_moved():
     with warnings.catch_warnings():
         warnings.simplefilter("error", SpillWarning)
