@@ -26,7 +26,7 @@ from nki.ir.nodes import Access, Op, Register, Tensor
 from nki.storage import Storage, View
 from nki.trace import locations
 from simulator.checks.initialised import Shadow
-from simulator.checks.marks import Tracked
+from simulator.checks.marks import CLEAN, EMPTY, Tracked, covers
 from simulator.checks.replicated import InStep, effect_of
 from simulator.columns import Stage, TrackedColumns, through
 from simulator.control import REGISTER_OPERATIONS, unset_register
@@ -102,7 +102,7 @@ class Interpreter:
         arguments, stages, start = self._arguments(instruction)
         state.engine = instruction.engine
         state.start_partition = start
-        if self.shadow is not None and row not in _UNTRACKED:
+        if self.shadow is not None and not self._initialises(instruction, arguments):
             operands = _track(self.shadow, row, arguments, stages)
             self.shadow.follow(row, state, arguments, op.location, operands)
         if row.control:
@@ -121,6 +121,35 @@ class Interpreter:
             self.in_step.run(key, state.number, self.barriers, effect, call)
         if self.watch is not None:
             self.watch(state.number, op, row, arguments)
+
+    def _initialises(self, instruction: Instruction, arguments: list[Any]) -> bool:
+        """Whether initialised data goes to initialised tensors or to all of a tensor, which then is
+        initialised too: nothing else to follow."""
+        row, values = instruction.row, instruction.values
+        if row in _UNTRACKED:
+            return True
+        _, mode = _layout(row)  # type: ignore[arg-type]
+        if row.state or (mode >= 0 and values[mode] is OobMode.skip):
+            return False
+        filled = []
+        for position, _ in row.accesses:
+            access = values[position]
+            if not isinstance(access, Access):
+                continue
+            if access.vector_offset is not None:
+                return False
+            region = self.storage_of(access.storage).region
+            if region is None or region.state == CLEAN:
+                continue
+            if position in row.reads or region.state != EMPTY:
+                return False
+            view = arguments[position]
+            if not covers(view.itemsize, view.shape, view.strides, region):
+                return False
+            filled.append(region)
+        for region in filled:
+            region.state = CLEAN
+        return True
 
     def _arguments(self, instruction: Instruction) -> tuple[list[Any], dict[int, Stage], int]:
         """What an instruction's kernel takes, the operands that pass through a tile because indices

@@ -23,10 +23,10 @@ Registers = Mapping[int, int]
 class Storage:
     """The bytes of one tensor: on chip `rows` partitions of `row_bytes`, in HBM one row.
 
-    It starts without data. `shadow`, where there is one, mirrors it.
+    It starts without data. `shadow`, where there is one, mirrors it as a `region`.
     """
 
-    __slots__ = ("buffer", "row_bytes", "rows", "shadow", "shape", "tensor", "views")
+    __slots__ = ("buffer", "region", "row_bytes", "rows", "shadow", "shape", "tensor", "views")
 
     def __init__(self, tensor: Tensor, shape: tuple[int, ...], shadow: Shadow | None) -> None:
         self.views: dict[tuple[Any, ...], Any] = {}
@@ -39,8 +39,7 @@ class Storage:
         self.row_bytes = total // max(self.rows, 1)
         self.buffer: np.ndarray[Any, Any] = np.empty(total, np.uint8)
         self.shadow = shadow
-        if shadow is not None:
-            shadow.add(self.buffer)
+        self.region = None if shadow is None else shadow.add(self.buffer).whole
         fill_sentinel(self.array())
 
     def __del__(self) -> None:
