@@ -96,7 +96,7 @@ def random_tile(dtype: str, *shape: int) -> Array:
 def state() -> Any:
     """What the kernels need of a core."""
     return SimpleNamespace(
-        stationary=LoadedTiles(), engine=Engine.vector, start_partition=0, number=0
+        stationary=LoadedTiles(), engine=Engine.vector, start_partition=0, number=0, threads=1
     )
 
 
@@ -311,11 +311,11 @@ def levels() -> None:
             maker = functions.function(Image(dtype, block.form_of(dtype)))
             multiply = functions.function(Multiply(dtype, "float32", False, block))
             words = held.load_words((P, P), dtype, maker)
-            words[2], words[5] = a.ctypes.data, a.strides[0]
+            words[1], words[4] = a.ctypes.data, a.strides[0]
             functions.function(Load())(words)
             words = dst.ctypes.data, b.ctypes.data, held.image, P, P, 512
-            words = *words, dst.strides[0], b.strides[0], 0, P, held.copy
-            arguments = (ctypes.c_int64 * 11)(*words)
+            words = *words, dst.strides[0], b.strides[0], 0, P, b.ctypes.data, b.strides[0]
+            arguments = (ctypes.c_int64 * 12)(*words)
             seconds = medians({"multiply": partial(multiply, arguments)})["multiply"]
             speeds.append(2 * P * P * 512 / seconds / 1e9)
         print(f"{level.name:32}{speeds[0]:9.1f}{speeds[1]:9.1f}", flush=True)

@@ -158,6 +158,7 @@ class CoreState:
         "sbuf",
         "start_partition",
         "stationary",
+        "threads",
         "unknown_groups",
     )
 
@@ -167,6 +168,7 @@ class CoreState:
         self.sbuf = Arena(partitions, capacity.sbuf)
         self.psum = Arena(partitions, capacity.psum)
         self.number = number
+        self.threads = 1
         self.allocations: Sequence[StorageRecord] = ()
         self.stationary = LoadedTiles()
         self.accumulators: dict[Engine, np.ndarray[Any, Any]] = {

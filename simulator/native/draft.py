@@ -9,6 +9,7 @@ from simulator.native.local import Local, Reach, local
 from simulator.native.loop import JOB, PART, RECORD
 from simulator.native.operands import OPERAND, PAIR, PATCH, REFERENCE, TERM
 from simulator.native.plan import Bound, Guarded, Job, address_of
+from simulator.native.products import PRODUCT, PlacedProduct, place_products
 from simulator.native.strips import ACCESS, ARENAS, FARTHEST, QUEUED, STEP, TENSOR
 from simulator.native.structure import Memory, Structure
 from simulator.native.team import parts
@@ -112,8 +113,11 @@ class Drafting:
     def jobs(self, bound: Bound) -> Members:
         """The jobs, and where the addresses of operands go that registers decide."""
         moving = [position for position, window in self._windows.items() if window.dynamic]
-        found = local(bound, self._windows)
-        if found:
+        products = place_products(bound, self._windows, self._state.psum.buffer)
+        found = None if products else local(bound, self._windows)
+        if products:
+            members = self._products(products, bool(moving))
+        elif found:
             members = self._queued(found, bool(moving))
         else:
             members = self._at_once(bound, bool(moving))
@@ -158,6 +162,35 @@ class Drafting:
             else:
                 self._note(position, place, [slot])
         return place
+
+    def _products(self, found: Sequence[PlacedProduct], moving: bool) -> Members:
+        """The jobs of an instruction of the tensor engine."""
+        words: list[Word] = []
+        for (job, image, apart, streams, keep), first, count in found:
+            members: Members = {}
+            for division in job.divisions:
+                steps = [
+                    w for slot, step in division.steps for w in STEP.words(word=slot, bytes=step)
+                ]
+                members |= {"length": division.length, **self.table("steps", steps, STEP)}
+            if keep is not None:
+                members["keep"] = keep.address
+                members["keep_words"] = self._arguments(keep, keep.words, moving)
+                members["home"] = job.words[image]
+            words += PRODUCT.words(
+                function=job.address,
+                words=self._arguments(job, job.words, moving),
+                words_count=len(job.words),
+                image=image,
+                apart=apart,
+                streams=int(streams),
+                first=first,
+                count=count,
+                work=job.work,
+                **members,
+            )
+            self._work += job.work
+        return self.table("products", words, PRODUCT)
 
     def _queued(self, found: Local, moving: bool) -> Members:
         """The jobs of a local instruction, and what they do in HBM."""

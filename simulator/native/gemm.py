@@ -63,10 +63,24 @@ from simulator.native.levels import Form
 from simulator.native.structure import StructureText
 from simulator.native.text import FunctionText, Value
 
-_AHEAD = 2
-"""Strips between the one that is multiplied and the one that is hinted at. Measured on a 2048^3
-product of bfloat16 out of a simulated SBUF: 16 % less time than without hints on one CPU, no
-difference on one with matrix registers."""
+WORDS = (
+    *("dst", "moving", "image", "depth", "rows", "columns", "down", "along"),
+    *("first", "held", "next", "next_along"),
+)
+"""The argument words of `Multiply`."""
+
+_UNROLLED = 4
+"""Steps of k in one turn of the inner loop by FMA."""
+
+_LINES = 4
+"""Lines of cache of a row that hints are for: at least those of a strip."""
+
+ROWS_TOGETHER = 2 * CHUNK
+"""Rows of results that stay together when they are divided."""
+
+_HINTS = ROWS // 4
+"""Rows of the next strip that are hinted at for each group of 16 lines by matrix registers: all of
+them in a product of [128, 128]."""
 
 _TOGETHER = 4
 """Rows of the results of matrix registers that are stored by one turn of a loop."""
@@ -102,8 +116,9 @@ class Blocking:
 class Multiply:
     """dst [M, N] = (or +=) tile.T @ moving [K, N].
 
-    Words: dst, moving, image, K, M, N, the byte strides between rows of dst and of moving, the
-    first column of the tile that takes part, how many the tile has, its copy. M columns take part,
+    Words: `WORDS`: dst, moving, image, K, M, N, the byte strides between rows of dst and of moving,
+    the first column of the tile that takes part, how many the tile has; the moving tile that is
+    multiplied next, as far as somebody knows, and the bytes between its rows. M columns take part,
     whose results begin at dst; the image of them is made first, if it is not. The first one begins
     a chunk. Elements of a row are adjacent in dst and moving. K is at most `deepest` of
     moving's dtype, M at most `WIDEST`. Where another tile is held, all that happens is that its
@@ -130,7 +145,8 @@ class _Multiplication:
         self.depth, self.rows, self.columns = (f.word(index) for index in range(3, 6))
         self.down, self.along = f.word(6), f.word(7)
         self.zero = f.integer(0)
-        self.first, self.held, self.copy = f.word(8), f.word(9), f.word(10, "ptr")
+        self.first, self.held = f.word(8), f.word(9)
+        self.next, self.next_along = f.word(10, "ptr"), f.word(11)
         self.short = fits_short(kernel.moving)
         self.form = self.block.form_of(kernel.moving)
         self.vectors = self.block.vectors if self.form is Form.wide else self.block.packed
@@ -152,7 +168,7 @@ class _Multiplication:
     def _image(self) -> None:
         """See to it that there is an image, and look at what its header says."""
         f = self.f
-        make_columns(f, self.image, self.copy, self.first, self.rows)
+        make_columns(f, self.image, self.first, self.rows)
         self.is_short = f.compare("icmp ne", header_word(f, self.image, Word.short), self.zero)
         if self.block.form is Form.wide:
             return
@@ -241,15 +257,19 @@ class _Multiplication:
         mask = self._mask(first, vectors)
         panels = self._panels(Form.tiles)
 
-        def announce(index: Value) -> None:
-            self._announce(index, first, self._places(index, first, 1))
+        later = self._later(first, vectors)
 
         def rows(row: Value) -> None:
             end = f.intrinsic("smin", f.binary("add", row, f.integer(ROWS)), self.rows)
-            if vectors > 1:
-                f.loop(row, end, 1, announce)
             columns = f.element_at(panels, row, PITCH)
-            self.tiles.multiply(columns, self.strip, lines, vectors)
+
+            def announce(line: Value) -> None:
+                number = f.binary("add", row, f.binary("udiv", line, f.integer(SHORT // _HINTS)))
+                for i in range(_HINTS):
+                    self._announce(later, f.binary("add", number, f.integer(i)))
+
+            hints = announce if vectors > 1 else None
+            self.tiles.multiply(columns, self.strip, lines, vectors, hints)
 
             def finish(count: int, index: Value) -> None:
                 line = f.binary("sub", index, row)
@@ -392,13 +412,30 @@ class _Multiplication:
                     result.append(self._sum(factor, stream[v], total))
             return result
 
+        nothing = [f.constant("float", 0.0, block.width)] * (block.rows * vectors)
+        later = self._later(first, vectors)
+
         def chain(panel: Value, start: Value, end: Value) -> list[Value]:
-            nothing = [f.constant("float", 0.0, block.width)] * (block.rows * vectors)
             return f.loop(start, end, 1, lambda k, *sums: step(k, panel, sums), nothing)
+
+        def one_chain(panel: Value, row: Value) -> list[Value]:
+            """With hints in between: all at once would wait for each other."""
+
+            def several(k: Value, *sums: Value) -> Sequence[Value]:
+                if vectors > 1:
+                    self._announce_one(later, row, first, k)
+                found: Sequence[Value] = sums
+                for i in range(_UNROLLED):
+                    f.in_order()
+                    found = step(f.binary("add", k, f.integer(i)), panel, found)
+                return found
+
+            whole = f.binary("and", lines, f.integer(-_UNROLLED))
+            sums = f.loop(self.zero, whole, _UNROLLED, several, nothing)
+            return f.loop(whole, lines, 1, lambda k, *sums: step(k, panel, sums), sums)
 
         def chains(panel: Value) -> list[Value]:
             length = SHORT if form is Form.wide else SHORT // 2
-            nothing = [f.constant("float", 0.0, block.width)] * (block.rows * vectors)
 
             def two(start: Value, *totals: Value) -> list[Value]:
                 middle, end = (
@@ -413,10 +450,13 @@ class _Multiplication:
 
         def rows(row: Value) -> None:
             places = self._places(row, first, block.rows)
-            if vectors > 1:
-                self._announce(row, first, places)
             panel = panel_at(f, panels, lines, row)
-            sums = chains(panel) if short else chain(panel, self.zero, lines)
+            if short:
+                end = f.binary("add", row, f.integer(block.rows))
+                f.loop(row, end, 1, lambda number: self._announce(later, number))
+                sums = chains(panel)
+            else:
+                sums = one_chain(panel, row)
 
             def finish(i: int) -> None:
                 self._finish(places[i], sums[i * vectors : (i + 1) * vectors], mask)
@@ -447,20 +487,32 @@ class _Multiplication:
             places.append(f.offset(places[-1], self.down))
         return places
 
-    def _announce(self, row: Value, first: Value, places: Sequence[Value]) -> None:
-        """Hint at memory that comes next, which lies a partition apart from row to row: the results
-        of a block, and a part of the strip after the next one (in the row of that number)."""
-        f, block = self.f, self.block
-        size = self.vectors * block.width
-        output, moving = (DTYPES[name].size for name in (self.kernel.output, self.kernel.moving))
-        later = f.element_at(self.moving, f.binary("add", first, f.integer(_AHEAD * size)), moving)
-        later = f.offset(later, f.binary("mul", row, self.along))
-        for place in places:
-            for offset in range(0, size * output, CACHE_LINE):
-                f.prefetch(f.offset(place, f.integer(offset)), write=True)
-            for offset in range(0, size * moving, CACHE_LINE):
-                f.prefetch(f.offset(later, f.integer(offset)))
-            later = f.offset(later, self.along)
+    def _later(self, first: Value, vectors: int) -> tuple[Value, Value]:
+        """What is packed behind the strip that begins at `first`, and the bytes between its rows:
+        the next strip, or the first one of the tile that is multiplied next."""
+        f = self.f
+        end = f.binary("add", first, f.integer(vectors * self.block.width))
+        inside = f.compare("icmp slt", end, self.columns)
+        strip = f.element_at(self.moving, end, DTYPES[self.kernel.moving].size)
+        return f.select(inside, strip, self.next), f.select(inside, self.along, self.next_along)
+
+    def _announce(self, later: tuple[Value, Value], row: Value) -> None:
+        """Hint at a row of a strip that comes later; rows lie a partition apart."""
+        f, (strip, along) = self.f, later
+        place = f.offset(strip, f.binary("mul", row, along))
+        size = self.vectors * self.block.width * DTYPES[self.kernel.moving].size
+        for offset in range(0, size, CACHE_LINE):
+            f.prefetch(f.offset(place, f.integer(offset)), near=False)
+
+    def _announce_one(self, later: tuple[Value, Value], row: Value, first: Value, k: Value) -> None:
+        """Hint at a line of what comes later, at step k of the block of a row."""
+        f, (strip, along) = self.f, later
+        per_row = _UNROLLED * _LINES
+        number = f.binary("lshr", k, f.integer(per_row.bit_length() - 1))
+        number = f.binary("add", row, number)
+        line = f.binary("and", k, f.integer(per_row - 1))
+        place = f.offset(strip, f.binary("mul", number, along))
+        f.prefetch(f.element_at(place, line, CACHE_LINE // _UNROLLED), near=False)
 
     def _sum(self, factor: Value, moving: Value, total: Value) -> Value:
         f = self.f

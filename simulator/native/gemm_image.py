@@ -23,7 +23,7 @@ from simulator.native.levels import Form
 from simulator.native.structure import StructureText
 from simulator.native.text import WORD, FunctionText, Value
 
-HEADER = 128
+HEADER = 192
 """Bytes before the panels of an image: words at `Word`."""
 
 
@@ -31,11 +31,13 @@ class Word(IntEnum):
     """Words of an image's header.
 
     `form`: what it consists of, a `Form`. `depth`, `columns`, `dtype`: of the tile, with the
-    dtype's code; a depth of 0 says that there is none. `loads`: how often a tile was loaded.
-    `refused`: an instruction found another tile than it takes. `maker`: the address of what makes
-    the panels, 0 if they are made. `short`: whether products with it are sums of short chains, if
-    the moving tile's dtype allows it too (`simulator.matmul`). `smallest`: the first of a word for
-    each chunk of columns, the smallest of `magnitudes_less_one` of its pairs.
+    dtype's code; a depth of 0 says that there is none. `source`, `along`: where the tile's elements
+    are, and the bytes between its rows. `loads`: how often a tile was loaded. `refused`: an
+    instruction found another tile than it takes. `maker`: the address of what makes panels; those
+    of the columns from `first` to `end` are made. `short`: whether products with it are sums of
+    short chains, if the moving tile's dtype allows it too (`simulator.matmul`). `pending`: of
+    `simulator.native.products`. `smallest`: the first of a word for each chunk of columns, the
+    smallest of `magnitudes_less_one` of its pairs.
     """
 
     form = 0
@@ -46,7 +48,12 @@ class Word(IntEnum):
     refused = 5
     maker = 6
     short = 7
-    smallest = 8
+    source = 8
+    along = 9
+    first = 10
+    end = 11
+    pending = 12
+    smallest = 13
 
 
 GROUP = 8
@@ -260,25 +267,59 @@ class Packing:
         ]
 
 
+TILE = ("image", "tile", "depth", "columns", "along", "dtype", "maker")
+"""The first argument words of what holds a tile [K, M]: K is its depth, `along` the byte stride
+between its rows, whose elements are adjacent, `dtype` the dtype's code, and `maker` the address of
+the `Image` for it."""
+
+
+def _hold(f: FunctionText, image: Value, along: Value, source: Value, made: Value) -> None:
+    """Write the header for the tile of the argument words `TILE`, whose elements are at `source`
+    now; `made`: whether the panels that are made remain."""
+    zero = f.integer(0)
+    for word, value in (
+        *(
+            (Word[name], f.word(TILE.index(name)))
+            for name in ("depth", "columns", "dtype", "maker")
+        ),
+        (Word.source, f.convert("ptrtoint", source, "i64")),
+        (Word.along, along),
+        (Word.loads, f.binary("add", header_word(f, image, Word.loads), f.integer(1))),
+        (Word.end, f.select(made, header_word(f, image, Word.end), zero)),
+    ):
+        set_header_word(f, image, word, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Hold a tile [K, M] as long as its memory does not change. Words: `TILE`."""
+
+    def text(self, name: str) -> str:
+        f = FunctionText(name)
+        image, tile = (f.word(index, "ptr") for index in range(2))
+        _hold(f, image, f.word(TILE.index("along")), tile, f.constant("i1", 0))
+        return f.text()
+
+
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Hold a tile [K, M]: a copy of it without gaps, of which the image is made when it is needed.
+    """Hold a tile [K, M], in as many images: a copy of it without gaps.
 
-    Words: image, copy, tile, K, M, the byte stride between rows of the tile, how many bytes of each
-    row to copy, the dtype's code, the address of the `Image` for the dtype, at which byte of the
-    rows the pointers are, the bytes of a row. Elements of a row are adjacent.
+    Words: `TILE`, then the copy, how many bytes of each row to copy, the number of images, and the
+    bytes from one to the next. Images that held the tile keep what is made of it.
     """
 
     def text(self, name: str) -> str:
         f = FunctionText(name)
-        image, copy, tile = (f.word(index, "ptr") for index in range(3))
-        depth, columns, along, row_bytes, code, maker = (f.word(index) for index in range(3, 9))
-        first, pitch = f.word(9), f.word(10)
+        image, tile = (f.word(index, "ptr") for index in range(2))
+        depth, along = (f.word(TILE.index(name)) for name in ("depth", "along"))
+        used = len(TILE)
+        copy, row_bytes = f.word(used, "ptr"), f.word(used + 1)
         whole = f.binary("and", row_bytes, f.integer(-CACHE_LINE))
 
         def row(k: Value) -> None:
             source = f.offset(tile, f.binary("mul", k, along))
-            target = f.offset(copy, f.binary("mul", k, pitch))
+            target = f.offset(copy, f.binary("mul", k, row_bytes))
             later = f.offset(source, f.binary("mul", along, f.integer(_ROWS_AHEAD)))
 
             def line(at: Value) -> None:
@@ -293,18 +334,16 @@ class Load:
             f.loop(f.integer(0), whole, CACHE_LINE, line)
             f.when(f.compare("icmp ne", whole, row_bytes), rest)
 
-        def header() -> None:
-            for word, value in (
-                (Word.depth, depth),
-                (Word.columns, columns),
-                (Word.dtype, code),
-                (Word.loads, f.binary("add", header_word(f, image, Word.loads), f.integer(1))),
-                (Word.maker, maker),
-            ):
-                set_header_word(f, image, word, value)
+        there = f.compare("icmp eq", tile, copy)
 
-        f.loop(f.integer(0), depth, 1, row)
-        f.when(f.compare("icmp eq", first, f.integer(0)), header)
+        def header(number: Value) -> None:
+            each = f.offset(image, f.binary("mul", number, f.word(used + 3)))
+            place = f.convert("ptrtoint", tile, "i64")
+            held = f.compare("icmp eq", header_word(f, each, Word.source), place)
+            _hold(f, each, row_bytes, copy, f.select(there, f.constant("i1", 0), held))
+
+        f.loop(f.integer(0), f.select(there, f.integer(0), depth), 1, row)
+        f.loop(f.integer(0), f.word(used + 2), 1, header)
         return f.text()
 
 
@@ -312,7 +351,7 @@ class Load:
 class Image:
     """Make the image of some columns of the tile that is held.
 
-    Words: image, copy, the first column, which begins a chunk, and how many.
+    Words: image, the first column, which begins a chunk, and how many.
     """
 
     dtype: str
@@ -328,19 +367,19 @@ class _Making:
     def __init__(self, f: FunctionText, kernel: Image) -> None:
         self.f = f
         self.dtype, self.form = kernel.dtype, kernel.form
-        self.image, self.copy = f.word(0, "ptr"), f.word(1, "ptr")
-        self.depth, self.columns = (
-            header_word(f, self.image, word) for word in (Word.depth, Word.columns)
+        self.image = f.word(0, "ptr")
+        self.depth, self.along = (
+            header_word(f, self.image, word) for word in (Word.depth, Word.along)
         )
+        self.tile = f.load(f.element_at(self.image, f.integer(Word.source), WORD), "ptr")
         self.size = DTYPES[kernel.dtype].size
-        self.along = f.binary("mul", self.columns, f.integer(self.size))
         self.panels = f.offset(self.image, f.integer(HEADER))
         self.lines = lines_of(f, self.depth, self.form)
         self.packing = Packing(f, kernel.dtype, self.form, CHUNK)
 
     def text(self) -> str:
         f = self.f
-        first, count = f.word(2), f.word(3)
+        first, count = f.word(1), f.word(2)
         end = f.binary("add", first, count)
         whole = f.binary("and", end, f.integer(-CHUNK))
         inside = first_lanes(f, f.binary("sub", end, whole), CHUNK)
@@ -373,12 +412,12 @@ class _Making:
                 f.store(f.shuffle(value, value, lanes), f.element_at(start, line, LINE))
             return [smaller(f, known, value) for known in least]
 
-        source = f.element_at(self.copy, column, self.size)
+        source = f.element_at(self.tile, column, self.size)
         return self.packing.rows(self.depth, source, self.along, keep, mask, least)
 
     def _turned(self, mask: Value | None, column: Value, *least: Value) -> list[Value]:
         f = self.f
-        source = f.element_at(self.copy, column, self.size)
+        source = f.element_at(self.tile, column, self.size)
 
         def group(line: Value, least: Value) -> list[Value]:
             k = _first_row(f, line, self.form)
@@ -423,38 +462,38 @@ def transposed(f: FunctionText, rows: Sequence[Value]) -> list[Value]:
     return found
 
 
-def make_columns(f: StructureText, image: Value, copy: Value, first: Value, count: Value) -> None:
-    """Make the image of some columns of the tile that is held, unless all of it is made."""
-    maker = header_word(f, image, Word.maker)
+def make_columns(f: StructureText, image: Value, first: Value, count: Value) -> None:
+    """Make the image of some columns of the tile that is held, unless it is made."""
     words = f.scratch("i64", 4)
+    end = f.binary("add", first, count)
+    before = f.compare("icmp slt", first, header_word(f, image, Word.first))
+    behind = f.compare("icmp sgt", end, header_word(f, image, Word.end))
 
     def make() -> None:
-        for number, value in enumerate((image, copy, first, count)):
+        for number, value in enumerate((image, first, count)):
             f.store(value, f.element_at(words, f.integer(number), WORD))
         f.call_address(f.load(f.element_at(image, f.integer(Word.maker), WORD), "ptr"), words)
+        set_header_word(f, image, Word.first, first)
+        set_header_word(f, image, Word.end, end)
 
-    f.when(f.compare("icmp ne", maker, f.integer(0)), make)
+    f.when(f.binary("or", before, behind), make)
 
 
 @dataclass(frozen=True, slots=True)
-class Settle:
-    """The image of the [K, M] tile that is held is made, if one of this shape is held.
+class Make:
+    """Make the whole image of the [K, M] tile that is held, if one of this shape is held.
 
-    Words: image, copy, K, M. `make`: it is made now, unless it is already.
+    Words: image, K, M.
     """
-
-    make: bool
 
     def text(self, name: str) -> str:
         f = StructureText(name)
-        image, copy, depth, columns = f.word(0, "ptr"), f.word(1, "ptr"), f.word(2), f.word(3)
+        image, depth, columns = f.word(0, "ptr"), f.word(1), f.word(2)
 
-        def settle() -> None:
-            if self.make:
-                make_columns(f, image, copy, f.integer(0), columns)
-            set_header_word(f, image, Word.maker, f.integer(0))
+        def make() -> None:
+            make_columns(f, image, f.integer(0), columns)
 
-        f.when(holds(f, image, {Word.depth: depth, Word.columns: columns}), settle)
+        f.when(holds(f, image, {Word.depth: depth, Word.columns: columns}), make)
         return f.text()
 
 

@@ -9,6 +9,8 @@ pairs (k, k + 16) therefore gives two short chains (`simulator.matmul`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from simulator.matmul import SHORT
 from simulator.native.gemm_image import CHUNK, PITCH
 from simulator.native.text import FunctionText, Value
@@ -50,8 +52,16 @@ class Tiles:
     def end(self) -> None:
         self.f.perform("llvm.x86.tilerelease")
 
-    def multiply(self, image: Value, strip: Value, lines: Value, vectors: int) -> None:
-        """`ROWS` results of the strip's columns, for the lines of the image from `image` on."""
+    def multiply(
+        self,
+        image: Value,
+        strip: Value,
+        lines: Value,
+        vectors: int,
+        hints: Callable[[Value], None] | None,
+    ) -> None:
+        """`ROWS` results of the strip's columns, for the lines of the image from `image` on;
+        `hints(line)` is written to where there is time for hints, for each `SHORT` lines."""
         f = self.f
         pitch = vectors * _LINE
         for register in self._of_results(vectors):
@@ -69,6 +79,8 @@ class Tiles:
                 i, v = divmod(register, 2)
                 numbers = (self._number(n) for n in (register, 4 + i, 6 + v))
                 f.perform("llvm.x86.tdpbf16ps", *numbers)
+            if hints is not None:
+                hints(line)
 
         f.loop(f.integer(0), lines, SHORT, group)
         for register in self._of_results(vectors):

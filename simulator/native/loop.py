@@ -8,7 +8,8 @@ for instructions without native code, the loop calls back into Python, which exe
 instruction and says how to go on. `simulator.native.records` packs the records.
 
 Jobs that are local to partitions are queued (`simulator.native.strips`); what is queued runs before
-anything else may see it. Other jobs run at once, and may come in parts for several threads.
+anything else may see it. So are those of the tensor engine, in a queue of their own
+(`simulator.native.products`). Other jobs run at once, and may come in parts for several threads.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from isa.enums import Condition, RegisterOperation
 from simulator.checks.marks import DEAD, EMPTY
 from simulator.native.operands import OperandText
+from simulator.native.products import ProductsText
 from simulator.native.strips import QueueText
 from simulator.native.structure import Record, Structure, StructureText
 from simulator.native.text import WORD, FunctionText, Value
@@ -63,13 +65,14 @@ OPERATIONS: dict[RegisterOperation, Callable[[FunctionText, Value, Value], Value
 
 PROGRAM = Structure(
     *("streams", "streams_count", "states", "fills", "no_space", "callback", "patience", "team"),
-    *("queue", "flush", "fetch", "following"),
+    *("queue", "flush", "products", "flush_products", "fetch", "following"),
 )
 """`no_space`: a `SPACE` without marks. `states` and `fills`: addresses of those of
 `simulator.checks.marks.States`. `patience`: how many instructions until the next look. `team`: the
 `TEAM` that runs parts, 0 for this thread alone. `queue`: the `QUEUE`; `flush`: the function that
-runs what is in it. `fetch`: whether the stream that has the turn may fetch; `following`: the number
-of the stream that gets the next such turn."""
+runs what is in it. `products` and `flush_products`: the same of `PRODUCTS`. `fetch`: whether the
+stream that has the turn may fetch; `following`: the number of the stream that gets the next such
+turn."""
 
 STREAM = Structure(
     *("number", "records", "pc", "issued", "halted", "budget", "registers", "semaphores"),
@@ -80,16 +83,17 @@ RECORD = Structure(
     *("kind", "waits", "waits_count", "updates", "updates_count", "jobs", "jobs_count"),
     *("moving", "moving_count", "reads", "reads_count", "writes", "writes_count"),
     *("apart", "apart_count", "patches", "patches_count", "event"),
-    *("queued", "queued_count", "accesses", "accesses_count", "fetches"),
+    *("queued", "queued_count", "accesses", "accesses_count", "products", "products_count"),
+    "fetches",
     *("code", "to", "target", "left", "right", "step", "bound"),
     *("guard", "guard_words"),
 )
 """`guard` is the address of a function that looks at operands ahead of the jobs, or 0; where it
 leaves no 0 in its first word, Python executes the instruction. `jobs` run at once, `queued` ones
-later, whose accesses of HBM are listed. `event` is what to leave in the control trace, -1 for
-nothing. `code` is that of an operation or condition, `to` the index of the instruction to go to.
-`target`, `left` and `right` are addresses of words: registers, or constants; `bound` is that of a
-loop's upper bound."""
+and `products` later; the accesses of HBM of queued ones are listed. `event` is what to leave in the
+control trace, -1 for nothing. `code` is that of an operation or condition, `to` the index of the
+instruction to go to. `target`, `left` and `right` are addresses of words: registers, or constants;
+`bound` is that of a loop's upper bound."""
 
 AMOUNT = Structure("semaphore", "amount")
 
@@ -119,6 +123,8 @@ class _Loop(StructureText):
         self.program = Record(self, PROGRAM, self.words)
         queue, flush = (self.program.get(name, "ptr") for name in ("queue", "flush"))
         self.queue = QueueText(self, queue, flush)
+        queue, flush = (self.program.get(name, "ptr") for name in ("products", "flush_products"))
+        self.products = ProductsText(self, queue, flush)
         self.index, self.place, self.progress, self.went, self.target = (
             self.variable() for _ in range(5)
         )
@@ -157,7 +163,12 @@ class _Loop(StructureText):
         self._loops()
         self._storage_begin()
         self.at("end")
+        self.flush()
+
+    def flush(self) -> None:
+        """Run what is queued; there is something in one queue at most."""
         self.queue.flush()
+        self.products.flush()
 
     def _rounds(self) -> None:
         """Streams in order, again and again while one of them gets on."""
@@ -237,7 +248,7 @@ class _Loop(StructureText):
         self.switch(self.record.get("kind"), cases, self.labels["fallback"])
 
     def _call_back(self, index: Value) -> Value:
-        self.queue.flush()
+        self.flush()
         function = self.program.get("callback", "ptr")
         number = self.stream.get("number")
         return self.value(f"call i64 {function.text}(i64 {number.text}, i64 {index.text})", "i64")
@@ -327,14 +338,22 @@ class _Loop(StructureText):
         self._guard(record)
         self._event(record.get("event"), self.labels["fallback"])
         operands.write(record)
-        self.queue.add(record)
-        at_once = self.compare("icmp ne", record.get("jobs_count"), self.integer(0))
+
+        def queue() -> None:
+            self.products.flush()
+            self.queue.add(record)
+
+        def wait() -> None:
+            self.queue.flush()
+            self.products.add(record)
 
         def run() -> None:
-            self.queue.flush()
+            self.flush()
             record.each("jobs", JOB, self._job)
 
-        self.when(at_once, run)
+        for name, body in (("queued", queue), ("products", wait), ("jobs", run)):
+            some = self.compare("icmp ne", record.get(f"{name}_count"), self.integer(0))
+            self.when(some, body)
         self.go("next")
 
     def _guard(self, record: Record) -> None:
@@ -343,7 +362,7 @@ class _Loop(StructureText):
         look, after = self.label("guard"), self.label("on")
         self.branch(guarded, look, after)
         self.open(look)
-        self.queue.flush()
+        self.flush()
         words = record.get("guard_words", "ptr")
         self.call_address(record.get("guard", "ptr"), words)
         refused = self.compare("icmp ne", self.load(words, "i64"), self.integer(0))

@@ -19,18 +19,20 @@ from isa.spec import MachineInstruction
 from simulator.conversion import store
 from simulator.machine import StationaryTile
 from simulator.memory import LINE as CACHE_LINE
+from simulator.memory import bytes_at_line
 from simulator.native.copy import convert_plan
 from simulator.native.elementwise import converting, map_plan, tile
-from simulator.native.gemm import Blocking, Multiply
+from simulator.native.gemm import ROWS_TOGETHER, WORDS, Blocking, Multiply
 from simulator.native.gemm_image import (
-    CHUNK,
     DEEPEST,
     HEADER,
+    TILE,
     WIDEST,
     Expect,
+    Hold,
     Image,
     Load,
-    Settle,
+    Make,
     Word,
     deepest,
     image_bytes,
@@ -44,7 +46,9 @@ from simulator.native.plan import (
     Division,
     Job,
     Plan,
+    Product,
     address,
+    address_of,
     inner_job,
     words_type,
 )
@@ -61,20 +65,14 @@ Array = np.ndarray[Any, Any]
 _ELEMENT = 4
 """Bytes of the largest elements that are multiplied."""
 
+APART = -(-image_bytes(DEEPEST, WIDEST) // CACHE_LINE) * CACHE_LINE
+"""Bytes between the images of a tile."""
+
 _LEAST_COLUMNS = 32
 """Columns of a product that stay together when it is divided along them."""
 
-_ROWS_TOGETHER = 2 * CHUNK
-"""Rows of a product that stay together when it is divided along them."""
-
-_LEAST_ROWS = 2 * _ROWS_TOGETHER
+_LEAST_ROWS = 2 * ROWS_TOGETHER
 """Rows of a product from which on it is divided along them."""
-
-_LOAD_DIVISION = Division(6, ((1, 1), (2, 1), (9, 1)), CACHE_LINE)
-"""A load is divided along the columns of the tile, as what multiplies by it is."""
-
-_PASSES = 2
-"""How often a load goes through the elements: it reads and writes them."""
 
 _SUMS_AS_AN_ELEMENT = 8
 """Multiply-adds that take about the time of one element of an element-wise instruction."""
@@ -116,25 +114,42 @@ def _function(kernel: MicroKernel) -> Function:
 
 
 class HeldTile(StationaryTile):
-    """A tile in native memory: its image, then a copy of it as it was loaded.
+    """A tile in native memory: its images, one for each of `threads`, then a copy of it as it was
+    loaded.
 
-    It is whichever tile was loaded last; the image's header says which. `image` and `copy` are
-    addresses, `scratch` memory for operands that are not rows.
+    It is whichever tile was loaded last; the images' headers say which. `image` and `copy` are
+    addresses, images lie `APART` bytes apart, and `scratch` is memory for operands that are not
+    rows.
     """
 
-    __slots__ = ("_header", "_maker", "_memory", "_scratch", "_widened", "copy", "image")
+    __slots__ = (
+        "_headers",
+        "_maker",
+        "_memory",
+        "_scratch",
+        "_widened",
+        "copy",
+        "image",
+        "threads",
+    )
 
-    def __init__(self) -> None:
-        image = image_bytes(DEEPEST, WIDEST)
-        room = np.empty(image + _ELEMENT * DEEPEST * WIDEST + HEADER, np.uint8)
-        self._memory = room[-address(room) % HEADER :]
-        self._header = self._memory[:HEADER].view(np.int64)
-        self._header[:] = 0
+    def __init__(self, threads: int = 1) -> None:
+        self.threads = threads
+        self._memory = bytes_at_line(threads * APART + _ELEMENT * DEEPEST * WIDEST)
+        self._headers = [
+            self._memory[APART * number :][:HEADER].view(np.int64) for number in range(threads)
+        ]
+        for header in self._headers:
+            header[:] = 0
         self._widened: tuple[int, Array | None] = 0, None
         self._scratch: dict[str, Array] = {}
         self._maker: Function | None = None
         self.image = address(self._memory)
-        self.copy = self.image + image
+        self.copy = self.image + threads * APART
+
+    @property
+    def _header(self) -> Array:
+        return self._headers[0]
 
     @property
     def loaded(self) -> HeldTile | None:
@@ -162,16 +177,18 @@ class HeldTile(StationaryTile):
     @property
     def refused(self) -> bool:
         """Whether an instruction found another tile than it takes, or none."""
-        return bool(self._header[Word.refused])
+        return any(header[Word.refused] for header in self._headers)
 
     @refused.setter
     def refused(self, value: bool) -> None:
-        self._header[Word.refused] = value
+        for header in self._headers:
+            header[Word.refused] = value
 
     def take(self, tile: StationaryTile | None) -> None:
         """Hold this tile, or none if it is none or native code cannot multiply by it."""
         block = blocking()
-        self._header[Word.depth] = 0
+        for header in self._headers:
+            header[Word.depth] = 0
         if tile is None or block is None or not tile.tile.size:
             return
         source = np.ascontiguousarray(tile.tile)
@@ -180,15 +197,15 @@ class HeldTile(StationaryTile):
             return
         self._maker = _image_maker(dtype, block)
         words = self.load_words(source.shape, dtype, self._maker)
-        words[2], words[5] = address(source), source.strides[0]
+        words[1], words[4] = address(source), source.strides[0]
         _function(Load())(words)
 
     def load_words(self, shape: tuple[int, ...], dtype: str, maker: Function) -> Any:
         """The argument words of `Load` for what is in the memory of the copy already."""
         depth, columns = shape
         row = columns * DTYPES[dtype].size
-        tile = self.copy, depth, columns, row, row, DTYPES[dtype].code
-        return words_type(11)(self.image, self.copy, *tile, Job(maker, ()).address, 0, row)
+        tile = self.image, self.copy, depth, columns, row, DTYPES[dtype].code, address_of(maker)
+        return words_type(len(TILE) + 4)(*tile, self.copy, row, self.threads, APART)
 
     def copy_as(self, shape: tuple[int, int], dtype: np.dtype[Any]) -> Array:
         """The memory of the copy as a tile."""
@@ -207,7 +224,7 @@ class HeldTile(StationaryTile):
 def resident(state: CoreState, corner: Sequence[int]) -> HeldTile:
     """The memory for a corner of the array; rows without a column use the first one."""
     key = corner[0], corner[1] if len(corner) > 1 else 0
-    found: HeldTile = state.stationary.resident(key, HeldTile)
+    found: HeldTile = state.stationary.resident(key, partial(HeldTile, state.threads))
     return found
 
 
@@ -227,13 +244,13 @@ class LoadPlan:
     A source that is not rows in memory is copied first (`before`), as it is.
     """
 
-    __slots__ = ("_before", "_dtype", "_function", "_maker", "_name", "_shape", "result")
+    __slots__ = ("_before", "_dtype", "_function", "_hold", "_maker", "_name", "_shape", "result")
 
     def __init__(
         self, source: Array, block: Blocking, shape: tuple[int, int], before: Plan | None
     ) -> None:
         self._dtype, self._name = source.dtype, dtype_name(source)
-        self._function = _function(Load())
+        self._function, self._hold = _function(Load()), _function(Hold())
         self._maker = _image_maker(self._name, block)
         self._shape = shape
         self._before = before
@@ -249,18 +266,18 @@ class LoadPlan:
         words = held.load_words(self._shape, self._name, self._maker)
         keep = held, self._maker
         if self._before is None:
-            words[2], words[5] = address(source), source.strides[0]
-            work = _PASSES * self._shape[0] * self._shape[1]
-            job = Job(self._function, words, ((2, 0),), (), (_LOAD_DIVISION,), work)
-            return Bound([job], keep)
+            words[1], words[4] = address(source), source.strides[0]
+            job = Job(self._function, words, ((1, 0),))
+            # Where it waits, what multiplies by the tile makes an image of the tile itself.
+            hold = Job(self._hold, words_type(len(TILE))(*words[: len(TILE)]), ((1, 0),))
+            product = Product(hold, TILE.index("image"), APART, keep=job)
+            return Bound([job], keep, [product])
         before = inner_job(self._before, state, copy, source, 1, 0)
         return Bound([before, Job(self._function, words)], keep)
 
     def in_place(self, held: HeldTile) -> Job:
         """What loads a tile that is in the memory of the copy already."""
-        words = held.load_words(self._shape, self._name, self._maker)
-        words[6] = 0
-        return Job(self._function, words)
+        return Job(self._function, held.load_words(self._shape, self._name, self._maker))
 
 
 def load_plan(src: Array, depth: int) -> LoadPlan | None:
@@ -294,8 +311,15 @@ class UsingTile(Bound):
 
     __slots__ = ("_held", "_refuse")
 
-    def __init__(self, jobs: Sequence[Job], held: HeldTile, refuse: Call, keep: Any) -> None:
-        super().__init__(jobs, keep)
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        held: HeldTile,
+        refuse: Call,
+        keep: Any,
+        products: Sequence[Product] = (),
+    ) -> None:
+        super().__init__(jobs, keep, products)
         self._held = held
         self._refuse = refuse
 
@@ -313,19 +337,19 @@ class MultiplyPlan:
     are not come from scratch (`after`).
     """
 
-    __slots__ = ("_after", "_before", "_function", "_row", "_settle", "_shape", "result")
+    __slots__ = ("_after", "_before", "_function", "_make", "_row", "_shape", "result")
 
     def __init__(
         self,
         row: type[MachineInstruction],
-        settle: Function,
+        make: Function,
         function: Function,
         shape: tuple[int, int],
         before: Plan | None,
         after: Plan | None,
     ) -> None:
         self._row = row
-        self._settle = settle
+        self._make = make
         self._function = function
         self._shape = shape
         self._before = before
@@ -341,8 +365,7 @@ class MultiplyPlan:
         depth, rows = self._shape
         columns = moving.size // depth
         target, streamed = dst, moving
-        settle = Job(self._settle, words_type(4)(held.image, held.copy, depth, rows))
-        first: list[Job] = []
+        first = [Job(self._make, words_type(3)(held.image, depth, rows))]
         last: list[Job] = []
         slots: list[tuple[int, int]] = []
         if self._after is None:
@@ -355,18 +378,16 @@ class MultiplyPlan:
         else:
             streamed = held.scratch("moving", (depth, columns), moving.dtype)
             first.append(inner_job(self._before, state, streamed, moving, 1, 1))
-        words = words_type(11)(
+        words = words_type(len(WORDS))(
             *(address(target), address(streamed), held.image, depth, rows, columns),
-            *(target.strides[0], streamed.strides[0], 0, rows, held.copy),
+            *(target.strides[0], streamed.strides[0], 0, rows),
+            *(address(streamed), streamed.strides[0]),
         )
-        # Each thread makes the image of its own rows, or else packs the strips of its own columns.
         if rows < _LEAST_ROWS:
-            first.append(settle)
             sizes = target.dtype.itemsize, streamed.dtype.itemsize
             along = Division(5, tuple(enumerate(sizes)), _LEAST_COLUMNS)
         else:
-            last.insert(0, settle)
-            along = Division(4, ((0, target.strides[0]), (8, 1)), _ROWS_TOGETHER)
+            along = Division(4, ((0, target.strides[0]), (8, 1)), ROWS_TOGETHER)
         job = Job(
             self._function,
             words,
@@ -377,7 +398,12 @@ class MultiplyPlan:
         )
         refuse = partial(KERNELS[self._row.name], state, *values)
         keep = held, target, streamed
-        return UsingTile([*first, job, *last], held, refuse, keep)
+        products = []
+        if self._before is None and self._after is None:
+            rows_of = Division(4, ((0, target.strides[0]), (8, 1)), ROWS_TOGETHER)
+            waiting = job._replace(divisions=(rows_of,))
+            products.append(Product(waiting, WORDS.index("image"), APART, streams=True))
+        return UsingTile([*first, job, *last], held, refuse, keep, products)
 
 
 def multiply_plan(
@@ -401,9 +427,7 @@ def multiply_plan(
             return None
     output = dtype_name(dst) if stores else "float32"
     function = _function(Multiply(dtype_name(moving), output, accumulate and stores, block))
-    return MultiplyPlan(
-        row, _function(Settle(rows < _LEAST_ROWS)), function, (depth, rows), before, after
-    )
+    return MultiplyPlan(row, _function(Make()), function, (depth, rows), before, after)
 
 
 def _rows_like(view: Array, rows: int, dtype: Any) -> Array:

@@ -92,6 +92,22 @@ class Job(NamedTuple):
         return address_of(self.function)
 
 
+class Product(NamedTuple):
+    """A job of the tensor engine that may wait for others (`simulator.native.products`).
+
+    It is divided along the partitions of its first operand, the results, by its one division; what
+    loads a tile has none, and `keep` is the job that copies the tile. Word `image` is the address
+    of the tile's image, `apart` how far the images of several threads are apart. `streams`: it is a
+    `simulator.native.gemm.Multiply`.
+    """
+
+    job: Job
+    image: int
+    apart: int
+    streams: bool = False
+    keep: Job | None = None
+
+
 def address_of(function: Function) -> int:
     """Where the code of a function is."""
     place = ctypes.cast(function, ctypes.c_void_p).value  # type: ignore[arg-type]
@@ -101,13 +117,17 @@ def address_of(function: Function) -> int:
 
 class Bound:
     """What executes one instruction on fixed operands: jobs, in order. The native program loop
-    takes `jobs`; to call it runs them from Python. `keep` holds their scratch memory."""
+    takes `jobs`, or `products` that do the same if there are some; to call it runs the jobs from
+    Python. `keep` holds their scratch memory."""
 
-    __slots__ = ("jobs", "keep")
+    __slots__ = ("jobs", "keep", "products")
 
-    def __init__(self, jobs: Sequence[Job], keep: Any = None) -> None:
+    def __init__(
+        self, jobs: Sequence[Job], keep: Any = None, products: Sequence[Product] = ()
+    ) -> None:
         self.jobs = tuple(jobs)
         self.keep = keep
+        self.products = tuple(products)
 
     def __call__(self) -> Any:
         for job in self.jobs:

@@ -22,6 +22,7 @@ from simulator.native.loop import (
     STREAM,
     Loop,
 )
+from simulator.native.products import PRODUCTS, FlushProducts, Products, new_products
 from simulator.native.records import Packing, mark
 from simulator.native.shared import Shared
 from simulator.native.strips import QUEUE, Flush, Strips, new_queue
@@ -69,6 +70,7 @@ class NativeProgram:
         for core in cores:
             if not core:
                 continue
+            core[0].state.threads = threads
             marks = EngineMarks(shadow, core[0].state)
             shared = Shared(self._memory, holders or {})
             self._shared.append(shared)
@@ -91,6 +93,9 @@ class NativeProgram:
         self._callback = _CALLBACK(partial(_execute_for, weakref.ref(self)))
         strips, flush = functions.function(Strips()), functions.function(Flush())
         self._queue = new_queue(self._memory, _address(strips), threads)
+        products = functions.function(Products())
+        flush_products = functions.function(FlushProducts())
+        self._products = new_products(self._memory, _address(products), threads)
         self._program = self._memory.words(
             PROGRAM.words(
                 streams=ctypes.addressof(self._streams),
@@ -99,6 +104,8 @@ class NativeProgram:
                 no_space=ctypes.addressof(self._memory.words([0, 0])),
                 queue=ctypes.addressof(self._queue),
                 flush=_address(flush),
+                products=ctypes.addressof(self._products),
+                flush_products=_address(flush_products),
             )
         )
         self._run = functions.function(Loop())
@@ -172,6 +179,7 @@ class NativeProgram:
         team = self._take_team()
         address = 0 if team is None else team.address
         program[PROGRAM.indices["team"]] = self._queue[QUEUE.indices["team"]] = address
+        self._products[PRODUCTS.indices["team"]] = address
         if team is not None:
             team.start()
         try:

@@ -131,6 +131,11 @@ class StructureText(FunctionText):
         """An instruction with a scalar result."""
         return self._assign(text, element, 0)
 
+    def in_order(self) -> None:
+        """What is written before comes before what is written behind, in the machine code too:
+        sorted otherwise, more values may be alive at once than there are registers."""
+        self.line('call void asm sideeffect "", "~{memory}"()')
+
     def label(self, name: str) -> str:
         """A new label."""
         return self._fresh(name)

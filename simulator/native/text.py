@@ -239,12 +239,13 @@ class FunctionText:
             self.store(self.extract(value, lane), pointer)
             pointer = self.offset(pointer, stride)
 
-    def prefetch(self, pointer: Value, write: bool = False) -> None:
-        """A hint that memory will be read, or written; it may lie anywhere."""
+    def prefetch(self, pointer: Value, write: bool = False, near: bool = True) -> None:
+        """A hint that memory will be read, or written; it may lie anywhere. Not `near`: not before
+        much else that the first-level cache is to keep."""
         function = "@llvm.prefetch.p0"
         self._declarations[function] = f"declare void {function}(ptr, i32, i32, i32)"
         self._lines.append(
-            f"  call void {function}(ptr {pointer.text}, i32 {int(write)}, i32 3, i32 1)"
+            f"  call void {function}(ptr {pointer.text}, i32 {int(write)}, i32 {2 + near}, i32 1)"
         )
 
     def load_where(self, mask: Value, pointer: Value, element: str) -> Value:

@@ -29,7 +29,8 @@ def loads(functions: Library) -> None:
         image = np.zeros(image_bytes(2, 3), np.uint8)
         header = image[:HEADER].view(np.int64)
         header[Word.depth], header[Word.columns], header[Word.form] = 2, 3, -1
-        words = image.ctypes.data, source.ctypes.data, 0, 3
+        header[Word.source], header[Word.along] = source.ctypes.data, source.strides[0]
+        words = image.ctypes.data, 0, 3, 0
         functions.function(kernel)((ctypes.c_int64 * 4)(*words))
         panel = image[HEADER : HEADER + 2 * LINE].view(np.float32).reshape(2, -1)
         np.testing.assert_array_equal(panel[:, :3], source)

@@ -89,17 +89,16 @@ def product(functions: Library, block: Blocking, stationary: Array, moving: Arra
     copy = np.empty(stationary.shape, stationary.dtype)
     left, right = dtype_name(stationary), dtype_name(moving)
     maker = functions.function(Image(left, block.form_of(left)))
-    held = image, copy.ctypes.data
-    row = rows * copy.itemsize
-    words = (stationary.ctypes.data, depth, rows, stationary.strides[0], row, DTYPES[left].code)
-    load = functions.function(Load())
-    load((ctypes.c_int64 * 11)(*held, *words, address_of(maker), 0, row))
+    held = image, stationary.ctypes.data, depth, rows, stationary.strides[0], DTYPES[left].code
+    words = *held, address_of(maker), copy.ctypes.data, rows * copy.itemsize, 1, 0
+    functions.function(Load())((ctypes.c_int64 * len(words))(*words))
     assert copy.tobytes() == np.ascontiguousarray(stationary).tobytes()
     result = np.full((rows, moving.shape[1]), 7, np.float32)
     words = (result.ctypes.data, moving.ctypes.data, image, depth, rows, moving.shape[1])
     multiply = functions.function(Multiply(right, "float32", False, block))
     strides = result.strides[0], moving.strides[0]
-    multiply((ctypes.c_int64 * 11)(*words, *strides, 0, rows, copy.ctypes.data))
+    following = moving.ctypes.data, moving.strides[0]
+    multiply((ctypes.c_int64 * 12)(*words, *strides, 0, rows, *following))
     return result
 
 

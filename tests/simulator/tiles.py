@@ -25,6 +25,7 @@ class State:
         self.engine = engine
         self.number = 0
         self.start_partition = 0
+        self.threads = 1
         self.stationary = LoadedTiles()
         self.accumulators = {
             unit: np.full(128, np.nan, np.float32) for unit in (Engine.scalar, Engine.vector)

@@ -1,0 +1,295 @@
+"""The queue of the tensor engine: loads, products and transpositions that run together.
+
+They read what is in SBUF and the tile that was loaded last, and write PSUM, each the partitions of
+its results. So they need not run at once: they are queued until something else runs, and then
+threads go through all of them, each for partitions of its own, and meet once a queue. Every thread
+has an image of its own of the loaded tile (`simulator.native.gemm_image`), made of the columns that
+its partitions need, straight from the memory of the tile, which does not change meanwhile; behind
+the queue the last tile is copied, as it stays loaded.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from simulator.native.gemm import ROWS_TOGETHER
+from simulator.native.gemm import WORDS as MULTIPLY
+from simulator.native.gemm_image import Word
+from simulator.native.plan import Bound, Product
+from simulator.native.strips import FARTHEST, LEAST_WORK, MOST_WORDS, STEP
+from simulator.native.structure import Memory, Record, Structure, StructureText
+from simulator.native.text import WORD, Value
+from simulator.native.workers import run_parts
+from simulator.views import Window
+
+MOST_PRODUCTS = 256
+"""How many jobs a queue holds."""
+
+PRODUCTS = Structure(
+    *("run", "team", "parts", "parts_count", "entries", "count", "copies"),
+    *("work", "least_work", "first", "last", "streaming"),
+)
+"""As `simulator.native.strips.QUEUE`; `streaming` is the last entry that streams, 0 for none."""
+
+ENTRY = Structure("job", "words", "next", "keep")
+"""`next` are the words of the following entry that streams, 0 for none. `keep`: whether the tile
+that is loaded here is the last one at its place."""
+
+PART = Structure("queue", "number", "first", "last", "scratch")
+"""What a thread runs: all jobs of a queue for these partitions. `scratch` is room for words."""
+
+PRODUCT = Structure(
+    *("function", "words", "words_count", "length", "steps", "steps_count", "image", "apart"),
+    *("streams", "first", "count", "work", "keep", "keep_words", "home"),
+)
+"""A job for partitions from `first` on, `count` of them: word `length` says how many, and `steps`
+how far words move from one to the next; with a `count` of 0 every thread runs it as it is. Word
+`image` is the address of the first thread's image; those of others are `apart` bytes apart.
+`streams`: whether it is a `Multiply`, which takes hints. `keep`, if it is not 0, is the function
+that copies the tile, of `keep_words`, and `home` is the first image."""
+
+
+class PlacedProduct(NamedTuple):
+    """A product with the partitions of its results, none where it has no results."""
+
+    product: Product
+    first: int
+    count: int
+
+
+def place_products(
+    bound: Bound, windows: Mapping[int, Window], psum: Any
+) -> list[PlacedProduct] | None:
+    """The jobs of an instruction as the queue takes them; None where it does not. `windows` are its
+    operands by position, `psum` is the memory in which results are."""
+    found = []
+    for product in bound.products:
+        job = product.job
+        if len(job.words) > MOST_WORDS:
+            return None
+        sources = [windows[position] for _, position in job.slots]
+        first = count = 0
+        if job.divisions:
+            target = sources.pop(0)
+            first, count = target.origin // target.strides[0], target.shape[0]
+            if target.buffer is not psum or first % ROWS_TOGETHER:
+                return None
+        if any(not source.on_chip or source.buffer is psum for source in sources):
+            return None
+        found.append(PlacedProduct(product, first, count))
+    return found or None
+
+
+def new_products(memory: Memory, run: int, threads: int) -> Any:
+    """An empty `PRODUCTS` for this many threads, whose `Products` function is at `run`."""
+    parts = [memory.room(len(PART.names)) for _ in range(threads)]
+    queue = memory.words(
+        PRODUCTS.words(
+            run=run,
+            parts=memory.table(parts),
+            parts_count=threads,
+            entries=memory.room(MOST_PRODUCTS * len(ENTRY.names)),
+            copies=memory.room(MOST_PRODUCTS * MOST_WORDS),
+            least_work=LEAST_WORK,
+            first=FARTHEST,
+        )
+    )
+    for number, place in enumerate(parts):
+        scratch = memory.room(MOST_WORDS)
+        words = PART.words(queue=ctypes.addressof(queue), number=number, scratch=scratch)
+        (ctypes.c_int64 * len(words)).from_address(place)[:] = list[Any](words)
+    return queue
+
+
+class ProductsText:
+    """Writes into `f` what fills the queue of a program and what empties it, by a call of
+    `FlushProducts` at `flush`."""
+
+    def __init__(self, f: StructureText, queue: Value, flush: Value) -> None:
+        self.f = f
+        self.queue = Record(f, PRODUCTS, queue)
+        self._flush = flush
+
+    def flush(self) -> None:
+        """Run what is queued."""
+        f = self.f
+        some = f.compare("icmp ne", self.queue.get("count"), f.integer(0))
+        f.when(some, lambda: f.call_address(self._flush, self.queue.pointer))
+
+    def add(self, record: Record) -> None:
+        """Queue the products of a record; before that run the queue if it is too full."""
+        f = self.f
+        total = f.binary("add", self.queue.get("count"), record.get("products_count"))
+        f.when(f.compare("icmp sgt", total, f.integer(MOST_PRODUCTS)), self.flush)
+        moving = f.compare("icmp ne", record.get("moving_count"), f.integer(0))
+        record.each("products", PRODUCT, lambda job: self._push(job, moving))
+
+    def _push(self, job: Record, moving: Value) -> None:
+        f, queue, zero = self.f, self.queue, self.f.integer(0)
+        count, words = queue.get("count"), f.variable()
+        words.set("value", job.get("words"))
+
+        def copied() -> None:
+            """Registers may have moved it before it runs."""
+            place = f.element_at(queue.get("copies", "ptr"), count, MOST_WORDS * WORD)
+            size = f.binary("mul", job.get("words_count"), f.integer(WORD))
+            f.copy_bytes(place, job.get("words", "ptr"), size)
+            f.store(place, words.pointer)
+
+        f.when(moving, copied)
+        entry = Record(f, ENTRY, f.element_at(queue.get("entries", "ptr"), count, ENTRY.size))
+        f.store(job.pointer, entry.pointer)
+        entry.set("words", words.get("value"))
+        entry.set("next", zero)
+        entry.set("keep", zero)
+        queue.set("count", f.binary("add", count, f.integer(1)))
+        queue.add("work", job.get("work"))
+
+        def rows() -> None:
+            first = job.get("first")
+            last = f.binary("add", first, job.get("count"))
+            queue.set("first", f.intrinsic("smin", queue.get("first"), first))
+            queue.set("last", f.intrinsic("smax", queue.get("last"), last))
+
+        def streams() -> None:
+            before = queue.get("streaming", "ptr")
+
+            def follow() -> None:
+                Record(f, ENTRY, before).set("next", words.get("value"))
+
+            f.when(f.compare("icmp ne", before, Value("null", "ptr")), follow)
+            queue.set("streaming", entry.pointer)
+
+        def keep() -> None:
+            entry.set("keep", f.integer(1))
+            place = _pending(f, job)
+            before = f.load(place, "ptr")
+
+            def instead() -> None:
+                Record(f, ENTRY, before).set("keep", zero)
+
+            f.when(f.compare("icmp ne", before, Value("null", "ptr")), instead)
+            f.store(entry.pointer, place)
+
+        for name, body in (("count", rows), ("streams", streams), ("keep", keep)):
+            f.when(f.compare("icmp ne", job.get(name), zero), body)
+
+
+def _pending(f: StructureText, job: Record) -> Value:
+    """Where the entry is noted that will be kept as the loaded tile."""
+    return f.element_at(job.get("home", "ptr"), f.integer(Word.pending), WORD)
+
+
+@dataclass(frozen=True, slots=True)
+class FlushProducts:
+    """Runs what is in a `PRODUCTS`, whose address is the argument."""
+
+    def text(self, name: str) -> str:
+        f = StructureText(name)
+        queue = Record(f, PRODUCTS, f.words)
+        first, last, zero, one = queue.get("first"), queue.get("last"), f.integer(0), f.integer(1)
+        rows = f.binary("add", f.binary("sub", last, first), f.integer(ROWS_TOGETHER - 1))
+        groups = f.binary("ashr", rows, f.integer(ROWS_TOGETHER.bit_length() - 1))
+        threads = queue.get("parts_count")
+        shared = f.compare("icmp ne", queue.get("team"), zero)
+        enough = f.compare("icmp sge", queue.get("work"), queue.get("least_work"))
+        several = f.compare("icmp sgt", groups, one)
+        shared = f.binary("and", f.binary("and", shared, enough), several)
+        count = f.select(shared, threads, one)
+        parts = queue.get("parts", "ptr")
+
+        def begin(number: Value) -> Value:
+            group = f.binary("sdiv", f.binary("mul", groups, number), count)
+            return f.binary("add", first, f.binary("mul", group, f.integer(ROWS_TOGETHER)))
+
+        def part(number: Value) -> None:
+            words = Record(f, PART, f.load(f.element_at(parts, number, WORD), "ptr"))
+            words.set("first", begin(number))
+            words.set("last", begin(f.binary("add", number, one)))
+
+        f.loop(zero, count, 1, part)
+        run_parts(f, queue.get("team", "ptr"), queue.get("run", "ptr"), parts, count)
+        entries = queue.get("entries", "ptr")
+
+        def keep(index: Value) -> None:
+            entry = Record(f, ENTRY, f.element_at(entries, index, ENTRY.size))
+            job = Record(f, PRODUCT, entry.get("job", "ptr"))
+
+            def copy() -> None:
+                f.call_address(job.get("keep", "ptr"), job.get("keep_words", "ptr"))
+                f.store(zero, _pending(f, job))
+
+            f.when(f.compare("icmp ne", entry.get("keep"), zero), copy)
+
+        f.loop(zero, queue.get("count"), 1, keep)
+        for member, value in (("count", 0), ("work", 0), ("first", FARTHEST), ("last", 0)):
+            queue.set(member, f.integer(value))
+        queue.set("streaming", zero)
+        return f.text()
+
+
+@dataclass(frozen=True, slots=True)
+class Products:
+    """Runs all jobs of a queue for the partitions of a `PART`, whose address is the argument."""
+
+    def text(self, name: str) -> str:
+        f = StructureText(name)
+        part = Record(f, PART, f.words)
+        queue = Record(f, PRODUCTS, part.get("queue", "ptr"))
+        entries, scratch = queue.get("entries", "ptr"), part.get("scratch", "ptr")
+        number, low, high = (part.get(member) for member in ("number", "first", "last"))
+
+        def word(index: Value | int) -> Value:
+            return f.element_at(
+                scratch, f.integer(index) if isinstance(index, int) else index, WORD
+            )
+
+        def run(index: Value) -> None:
+            entry = Record(f, ENTRY, f.element_at(entries, index, ENTRY.size))
+            job = Record(f, PRODUCT, entry.get("job", "ptr"))
+            own = job.get("first")
+            begin = f.intrinsic("smax", low, own)
+            end = f.intrinsic("smin", high, f.binary("add", own, job.get("count")))
+            rows = f.binary("sub", end, begin)
+            whole = f.compare("icmp eq", job.get("count"), f.integer(0))
+            some = f.compare("icmp sgt", rows, f.integer(0))
+
+            def call() -> None:
+                size = f.binary("mul", job.get("words_count"), f.integer(WORD))
+                f.copy_bytes(scratch, entry.get("words", "ptr"), size)
+                _add(f, word(job.get("image")), f.binary("mul", number, job.get("apart")))
+                divided = f.binary("xor", whole, f.constant("i1", 1))
+                f.when(divided, lambda: divide(job, rows, f.binary("sub", begin, own)))
+                streams = f.compare("icmp ne", job.get("streams"), f.integer(0))
+                following = f.compare("icmp ne", entry.get("next"), f.integer(0))
+                f.when(f.binary("and", streams, following), lambda: hint(entry.get("next", "ptr")))
+                f.call_address(job.get("function", "ptr"), scratch)
+
+            f.when(f.binary("or", whole, some), call)
+
+        def divide(job: Record, rows: Value, skipped: Value) -> None:
+            f.store(rows, word(job.get("length")))
+
+            def step(each: Record) -> None:
+                moved = f.binary("mul", skipped, each.get("bytes"))
+                _add(f, word(each.get("word")), moved)
+
+            job.each("steps", STEP, step)
+
+        def hint(following: Value) -> None:
+            for source, target in (("moving", "next"), ("along", "next_along")):
+                place = f.element_at(following, f.integer(MULTIPLY.index(source)), WORD)
+                f.store(f.load(place, "i64"), word(MULTIPLY.index(target)))
+
+        def all_entries() -> None:
+            f.loop(f.integer(0), queue.get("count"), 1, run)
+
+        f.when(f.compare("icmp slt", low, high), all_entries)
+        return f.text()
+
+
+def _add(f: StructureText, place: Value, amount: Value) -> None:
+    f.store(f.binary("add", f.load(place, "i64"), amount), place)
