@@ -113,42 +113,49 @@ class Transpose:
     def text(self, name: str) -> str:
         f = FunctionText(name)
         nest = Nest(f, 2, self.rank)
-        rows, columns = nest.counts[-2:]
-        down, across = nest.strides[0][-2], nest.strides[1][-1]
-        lane = f"i{8 * self.size}"
-
-        def place(pointer: Value, far: Value, stride: Value, near: Value) -> Value:
-            moved = f.offset(pointer, f.binary("mul", far, stride))
-            return f.element_at(moved, near, self.size)
-
-        def body(target: Value, source: Value) -> None:
-            def single(i: Value, j: Value) -> None:
-                element = f.load(place(source, j, across, i), lane)
-                f.store(element, place(target, i, down, j))
-
-            def block(i: Value, j: Value) -> None:
-                lines = []
-                for step in range(SIDE):
-                    line = f.binary("add", j, f.integer(step))
-                    lines.append(f.load(place(source, line, across, i), lane, SIDE))
-                for step, line in enumerate(transposed(f, lines)):
-                    row = f.binary("add", i, f.integer(step))
-                    f.store(line, place(target, row, down, j))
-
-            zero, side = f.integer(0), f.integer(-SIDE)
-            whole_rows, whole_columns = (f.binary("and", n, side) for n in (rows, columns))
-
-            def strip(i: Value) -> None:
-                f.loop(zero, whole_columns, SIDE, lambda j: block(i, j))
-
-            f.loop(zero, whole_rows, SIDE, strip)
-            f.loop(
-                zero, whole_rows, 1, lambda i: f.loop(whole_columns, columns, 1, partial(single, i))
-            )
-            f.loop(whole_rows, rows, 1, lambda i: f.loop(zero, columns, 1, partial(single, i)))
-
-        nest.rows(lambda pointers: body(*pointers), inner=2)
+        strides = nest.strides[0][-2], nest.strides[1][-1]
+        nest.rows(lambda pointers: turn(f, self.size, nest.counts[-2:], strides, pointers), inner=2)
         return f.text()
+
+
+def turn(
+    f: FunctionText,
+    size: int,
+    counts: Sequence[Value],
+    strides: Sequence[Value],
+    pointers: Sequence[Value],
+) -> None:
+    """dst[i, j] = src[j, i] for `counts` of i and j and elements of `size` bytes; the `strides` are
+    those of i in dst and of j in src, the `pointers` dst and src."""
+    (rows, columns), (down, across), (target, source) = counts, strides, pointers
+    lane = f"i{8 * size}"
+
+    def place(pointer: Value, far: Value, stride: Value, near: Value) -> Value:
+        moved = f.offset(pointer, f.binary("mul", far, stride))
+        return f.element_at(moved, near, size)
+
+    def single(i: Value, j: Value) -> None:
+        element = f.load(place(source, j, across, i), lane)
+        f.store(element, place(target, i, down, j))
+
+    def block(i: Value, j: Value) -> None:
+        lines = []
+        for step in range(SIDE):
+            line = f.binary("add", j, f.integer(step))
+            lines.append(f.load(place(source, line, across, i), lane, SIDE))
+        for step, line in enumerate(transposed(f, lines)):
+            row = f.binary("add", i, f.integer(step))
+            f.store(line, place(target, row, down, j))
+
+    zero, side = f.integer(0), f.integer(-SIDE)
+    whole_rows, whole_columns = (f.binary("and", n, side) for n in (rows, columns))
+
+    def strip(i: Value) -> None:
+        f.loop(zero, whole_columns, SIDE, lambda j: block(i, j))
+
+    f.loop(zero, whole_rows, SIDE, strip)
+    f.loop(zero, whole_rows, 1, lambda i: f.loop(whole_columns, columns, 1, partial(single, i)))
+    f.loop(whole_rows, rows, 1, lambda i: f.loop(zero, columns, 1, partial(single, i)))
 
 
 def _blocks(size: int, order: Sequence[int]) -> tuple[int, ...]:

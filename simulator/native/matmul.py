@@ -54,6 +54,8 @@ from simulator.native.plan import (
 )
 from simulator.native.rates import pairs_pay
 from simulator.native.table import compiled, plans
+from simulator.native.turned import WORDS as TURN
+from simulator.native.turned import Turn
 from simulator.oracle.table import KERNELS
 from simulator.views import bits, dtype_name, view_dtype
 
@@ -466,12 +468,16 @@ def _from_scratch(dst: Array, accumulate: bool) -> Plan | None:
 
 
 class TransposePlan:
-    """How to run TransposeStationary into a destination of one layout."""
+    """How to run TransposeStationary into a destination of one layout; `turn` does so where its
+    rows are adjacent elements."""
 
-    __slots__ = ("_expect", "_plan", "_shape", "result")
+    __slots__ = ("_expect", "_plan", "_shape", "_turn", "result")
 
-    def __init__(self, expect: Function, plan: Plan, shape: tuple[int, int]) -> None:
+    def __init__(
+        self, expect: Function, turn: Function | None, plan: Plan, shape: tuple[int, int]
+    ) -> None:
         self._expect = expect
+        self._turn = turn
         self._plan = plan
         self._shape = shape
         self.result = None
@@ -492,7 +498,21 @@ class TransposePlan:
         words = words_type(4)(held.image, *self._shape, code)
         turned = held.copy_as(self._shape, dst.dtype).T
         jobs = Job(self._expect, words), inner_job(self._plan, state, dst, turned, 0, 0)
-        return UsingTile(jobs, held, refuse, held)
+        products = []
+        if self._turn is not None:
+            depth, columns = self._shape
+            down = dst.strides[0]
+            arguments = address(dst), held.image, depth, columns, code, 0, columns, down
+            rows = Division(
+                TURN.index("rows"), ((0, down), (TURN.index("first"), 1)), ROWS_TOGETHER
+            )
+            job = Job(
+                *(self._turn, words_type(len(TURN))(*arguments), ((0, 0),)),
+                divisions=(rows,),
+                work=dst.size,
+            )
+            products.append(Product(job, TURN.index("image"), APART))
+        return UsingTile(jobs, held, refuse, held, products)
 
 
 def _transpose_plan(dst: Array) -> TransposePlan | None:
@@ -505,7 +525,8 @@ def _transpose_plan(dst: Array) -> TransposePlan | None:
     expect = compiled(Expect())
     if plan is None or expect is None:
         return None
-    return TransposePlan(expect, plan, shape)
+    turn = compiled(Turn(dst.dtype.itemsize)) if _adjacent(dst) else None
+    return TransposePlan(expect, turn, plan, shape)
 
 
 @plans(tensor.TransposeStationary)

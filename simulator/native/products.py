@@ -57,7 +57,7 @@ class PlacedProduct(NamedTuple):
 
     product: Product
     first: int
-    count: int
+    rows: int
 
 
 def place_products(

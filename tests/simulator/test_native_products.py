@@ -1,0 +1,134 @@
+"""Loads, products and transpositions that wait and run together: the bits of NumPy, whatever comes
+in between and however many threads take part."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from programs import Builder, contiguous, hbm, reg, sbuf
+
+from isa.enums import Engine, Memory
+from isa.machine import control, elementwise, tensor
+from isa.program import Program
+from simulator.execute import LoadedProgram
+from simulator.native import products
+from simulator.native import program as native_program
+from simulator.native.library import library
+
+Array = np.ndarray[Any, Any]
+E = Engine
+
+pytestmark = pytest.mark.skipif(library() is None, reason="there is no native code here")
+
+ROWS, COLUMNS = 128, 192
+"""Partitions, and the elements of each: of bfloat16 in SBUF, of fp32 in PSUM."""
+
+
+class Array2D:
+    """A program that loads tiles of SBUF, multiplies by them and transposes them into PSUM, and
+    copies results over what was loaded."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.builder = Builder()
+        self.loaded: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def tile(self, count: int, width: int, moves: bool = False, **place: Any) -> Any:
+        size = 4 if place else 2
+        last = COLUMNS - width - (32 if moves else 0)
+        start = self.random.choice(range(0, ROWS - count + 1, 32))
+        first = self.random.randrange(last + 1)
+        registers = ((3, 16 * size),) if moves else ()
+        dtype = "float32" if place else "bfloat16"
+        return sbuf(dtype, size * first, count, width, start=start, registers=registers, **place)
+
+    def result(self, count: int, width: int, moves: bool = False) -> Any:
+        return self.tile(count, width, moves, memory=Memory.psum)
+
+    def instruction(self, looped: bool) -> None:
+        add, choose = self.builder.add, self.random.choice
+        moves = looped and self.random.random() < 0.5
+        corner = choose(((0, 0), (0, 0), (32, 64)))
+        kind = self.random.randrange(9)
+        if kind < 3 or corner not in self.loaded:
+            depth, columns = choose((32, 64, 128)), choose((8, 40, 64, 128))
+            self.loaded[corner] = depth, columns
+            source = self.tile(depth, columns, moves)
+            add(E.tensor, tensor.LoadStationary, source, *corner)
+            return
+        depth, columns = self.loaded[corner]
+        if kind < 6:
+            width = choose((8, 64, 130))
+            dst, moving = self.result(columns, width, moves), self.tile(depth, width, moves)
+            accumulate = self.random.random() < 0.7
+            add(E.tensor, tensor.MultiplyMoving, dst, moving, accumulate, *corner)
+        elif kind == 6 and (0, 0) in self.loaded:
+            depth, columns = self.loaded[0, 0]
+            start = choose(range(0, ROWS - columns + 1, 32))
+            offset = 2 * self.random.randrange(2 * COLUMNS - depth)
+            dst = sbuf("bfloat16", offset, columns, depth, start=start, memory=Memory.psum)
+            add(E.tensor, tensor.TransposeStationary, dst)
+        else:
+            count, width = choose((32, 64, 128)), choose((16, 60))
+            start = choose(range(0, ROWS - count + 1, 32))
+            first, second = (4 * self.random.randrange(COLUMNS - width) for _ in range(2))
+            src = sbuf("float32", first, count, width, start=start, memory=Memory.psum)
+            dst = sbuf("bfloat16", second // 2, count, width, start=start)
+            add(E.tensor, elementwise.TensorCopy, dst, src)
+
+    def finish(self) -> Program:
+        b = self.builder
+        whole = sbuf("bfloat16", 0, ROWS, COLUMNS)
+        sums = sbuf("float32", 0, ROWS, COLUMNS, memory=Memory.psum)
+        a = b.tensor("a", "bfloat16", (ROWS, COLUMNS), "inout")
+        c = b.tensor("c", "float32", (ROWS, COLUMNS), "inout")
+        b.begin(E.tensor, whole)
+        b.begin(E.tensor, sums)
+        b.dma(E.tensor, whole, hbm(a, "bfloat16", contiguous((ROWS, COLUMNS))))
+        b.add(E.tensor, elementwise.Memset, sums, 0.25)
+        for _ in range(self.random.randrange(1, 16)):
+            self.instruction(False)
+        self.loaded.clear()
+        begin = b.add(E.tensor, control.LoopBegin, reg(3), 0, self.random.randrange(1, 3), 1, 0)
+        for _ in range(self.random.randrange(1, 9)):
+            self.instruction(True)
+        end = b.add(E.tensor, control.LoopEnd, begin)
+        loop = b.cores[0][E.tensor][begin]
+        loop.values = (*loop.values[:4], end + 1)
+        for _ in range(self.random.randrange(12)):
+            self.instruction(False)
+        out = sbuf("float32", 4096, ROWS, COLUMNS)
+        b.begin(E.tensor, out)
+        b.add(E.tensor, elementwise.TensorCopy, out, sums)
+        b.dma(E.tensor, hbm(c, "float32", contiguous((ROWS, COLUMNS))), out)
+        b.dma(E.tensor, hbm(a, "bfloat16", contiguous((ROWS, COLUMNS))), whole)
+        return b.finish()
+
+
+def left(loaded: LoadedProgram, inputs: list[Array]) -> Any:
+    """What two runs leave in the tensors."""
+    return [[a.tobytes() for a in loaded.run(inputs).inputs_after] for _ in range(2)]
+
+
+@pytest.mark.parametrize("check", [True, False])
+@pytest.mark.parametrize("first", [0, 12])
+def test_random_programs_of_the_array(
+    first: int, check: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native_program, "busy", lambda threads: False)
+    monkeypatch.setattr(products, "LEAST_WORK", 1)
+    rng = np.random.default_rng(first)
+    inputs = [
+        rng.uniform(-1, 1, (ROWS, COLUMNS)).astype(ml_dtypes.bfloat16),
+        np.zeros((ROWS, COLUMNS), np.float32),
+    ]
+    for seed in range(first, first + 12):
+        program = Array2D(seed).finish()
+        expected = left(LoadedProgram(program, native=False, check=check), inputs)
+        for threads in (1, 2, 3):
+            loaded = LoadedProgram(program, threads=threads, check=check)
+            assert left(loaded, inputs) == expected, (seed, threads)
