@@ -33,6 +33,7 @@ from isa.enums import Engine, ReduceCommand
 from isa.machine import scan, search, statistics
 from isa.machine.dma import DmaCopy, DmaTranspose
 from isa.machine.elementwise import TensorCopy
+from isa.machine.gather import GatherElements, LocalGather, StreamShuffle
 from isa.machine.mx import LoadStationaryMx, MultiplyMovingMx, QuantizeMx
 from isa.machine.tensor import LoadStationary, MultiplyMoving, TransposeStationary
 from simulator.kernels import fixed
@@ -261,6 +262,17 @@ def indexed() -> None:
         )
         values = (target, source, *no_dma)
         compared(f"DMA transpose {list(shape)}", DmaTranspose, Engine.sync, values, source.size)
+
+    for dtype in ("bfloat16", "float32"):
+        data, target = random_tile(dtype, P, 512), on_chip(dtype, P, 512)
+        index = on_chip("uint16", P, 512)
+        index[...] = rng.integers(0, 512, (P, 512))
+        broadcast = (target, data, (0,) * 32)
+        compared(f"shuffle {dtype}", StreamShuffle, Engine.vector, broadcast, data.size)
+        values = (target, data, index)
+        compared(f"elements {dtype}", GatherElements, Engine.gpsimd, values, data.size)
+        local = (target, data, index[:, :32], 1, 512)
+        compared(f"local {dtype}", LocalGather, Engine.gpsimd, local, data.size)
 
 
 def microscaled() -> None:

@@ -22,6 +22,7 @@ from simulator.native import (  # noqa: F401  (each registers its plans)
     accumulate,
     copy,
     elementwise,
+    gather,
     indexed,
     matmul,
     microscaled,

@@ -155,16 +155,35 @@ class Through(NamedTuple):
     dtype: np.dtype[Any]
 
 
+class Moving(NamedTuple):
+    """A `MoveRows`, its words but for the pointers, and how it can be divided."""
+
+    function: Function
+    words: tuple[int, ...]
+    divisions: tuple[Division, ...]
+
+    def job(
+        self,
+        views: Sequence[Array],
+        slots: tuple[tuple[int, int], ...],
+        same: tuple[bool, ...] = (),
+    ) -> Job:
+        """The move of these operands."""
+        words = words_type(len(self.words))(*self.words)
+        words[:3] = [address(view) for view in views]
+        work = min(views[WRITTEN].size, views[READ].size)
+        return Job(self.function, words, slots, same, self.divisions, work)
+
+
 @dataclass(frozen=True, slots=True)
 class MovePlan:
     """How to move rows or elements of one layout. `positions` says where the operands are among the
-    values (`view_at`); `words` are those of `MoveRows`, `checked` those of `Inside`."""
+    values (`view_at`); `checked` are the words of `inside`, which is an `Inside`."""
 
     row: type[MachineInstruction]
-    functions: tuple[Function, Function]
-    words: tuple[int, ...]
+    move: Moving
+    inside: Function
     checked: tuple[int, ...]
-    divisions: tuple[Division, ...]
     picked: int
     positions: tuple[int, int, int]
     through: Through | None
@@ -190,14 +209,11 @@ class MovePlan:
             else:
                 behind.append(inner_job(copy, state, written, keep, 0, at))
             views[other] = keep
-        words = words_type(len(self.words))(*self.words)
-        words[:3] = [address(view) for view in views]
         checked = words_type(len(self.checked))(*self.checked)
         checked[1] = address(index)
         same = (False,) * (len(slots) - 1) if slots[0][0] == WRITTEN else ()
-        work = views[READ if self.picked == WRITTEN else WRITTEN].size
-        move = Job(self.functions[0], words, tuple(slots), same, self.divisions, work)
-        guard = Job(self.functions[1], checked, ((1, self.positions[INDEX]),))
+        move = self.move.job(views, tuple(slots), same)
+        guard = Job(self.inside, checked, ((1, self.positions[INDEX]),))
         refuse = partial(KERNELS[self.row.name], state, *values)
         return Guarded([*ahead, move, *behind], guard, refuse, self.result, keep)
 
@@ -215,32 +231,32 @@ def move_plan(
     execute it."""
     if not (DTYPES[index].is_integer and DTYPES[index].size <= 4):
         return None
-    found, checked = space(move.operands), space([move.checked])
-    if found is None or checked is None:
+    found, checked = moving(move, size, index), space([move.checked])
+    rows = None if checked is None else ranked(checked)
+    if found is None or rows is None:
+        return None
+    inside = compiled(Inside(index, len(rows.counts)))
+    if inside is None:
+        return None
+    bounds = (0, 0, max(move.bound, 0), *rows.counts, *rows.strides[0])
+    return MovePlan(row, found, inside, bounds, move.picked, positions, through, result)
+
+
+def moving(move: Move, size: int, index: str) -> Moving | None:
+    """A move of elements of `size` bytes by indices of a dtype, all of which are inside; None where
+    dimensions do not suit each other."""
+    found = space(move.operands)
+    nest = None if found is None else ranked(found)
+    if found is None or nest is None:
         return None
     runs = tuple(steps[-1:] for steps in found.strides) == ((size,), (0,), (size,))
-    nest, rows = ranked(found), ranked(checked)
-    if nest is None or rows is None:
-        return None
-    functions = (
-        compiled(MoveRows(index, size, runs, move.picked, len(nest.counts))),
-        compiled(Inside(index, len(rows.counts))),
-    )
-    if functions[0] is None or functions[1] is None:
+    function = compiled(MoveRows(index, size, runs, move.picked, len(nest.counts)))
+    if function is None:
         return None
     # Rows that are scattered may meet: the last one stays.
     outer = len(nest.counts) - 1 if move.picked == READ else 0
-    return MovePlan(
-        row,
-        (functions[0], functions[1]),
-        (*nest_words(nest), move.pitch),
-        (0, 0, move.bound, *rows.counts, *rows.strides[0]),
-        tuple(nest_divisions(nest, outer)),
-        move.picked,
-        positions,
-        through,
-        result,
-    )
+    words = (*nest_words(nest), move.pitch)
+    return Moving(function, words, tuple(nest_divisions(nest, outer)))
 
 
 def _converted(plain: Array, dtype: np.dtype[Any], picked: int) -> tuple[Array, Through] | None:

@@ -19,7 +19,7 @@ from isa.enums import Condition, RegisterOperation
 from isa.errors import NeuronError
 from isa.machine import control
 from isa.program import RegisterReference
-from isa.spec import Instruction, MachineInstruction
+from isa.spec import Instruction
 from simulator import native
 from simulator.checks.marks import Box, Region, Space, States, Tracked, covers
 from simulator.native.draft import ANYWHERE, Drafting, Members
@@ -28,7 +28,7 @@ from simulator.native.operands import OPERAND, REFERENCE
 from simulator.native.plan import Bound
 from simulator.native.shared import Shared
 from simulator.native.structure import Memory
-from simulator.native.table import PLANNERS, TOUCHED
+from simulator.native.table import PLANNERS, Touch, touch
 from simulator.native.template import Computation, Template
 from simulator.native.text import WORD
 from simulator.views import Indirect, Window
@@ -159,15 +159,15 @@ class Packing:
         key: list[Any] = [instruction.row, instruction.engine]
         windows: list[Window] = []
         holders: list[Box | None] = []
-        row = instruction.row
-        partly, _ = TOUCHED.get(row.name, (None, None))
+        part = touch(instruction)
+        partly = None if part is None else part.position
         for position, value in enumerate(instruction.values):
             if type(value) is AccessPattern:
                 use = id(value), position == partly
                 placed = self._placed.get(use)
                 if placed is None:
                     window = self._preparation.window(instruction, value)
-                    apart = tuple([each for _, each in _touched(row, [(position, window)])])
+                    apart = tuple([each for _, each in _touched(part, [(position, window)])])
                     holder = self._common.holders.get(id(value))
                     layout = self._common.layout(window)
                     placed = self._placed[use] = apart, [holder] * len(apart), layout
@@ -226,7 +226,7 @@ class Packing:
             "kind": KINDS.index("compute"),
             "event": found.result if found and row.asynchronous and operands.recorded else -1,
         }
-        placed = list(_touched(row, operands.windows))
+        placed = list(_touched(touch(instruction), operands.windows))
         drafting = Drafting(self._memory, state, self._threads, self._tensors, placed)
         members |= drafting.jobs(bound)
         self.shares |= drafting.shares
@@ -282,8 +282,8 @@ class Packing:
             reads += reference * effect.reads
             writes += reference * effect.writes
         written = [position for position in drafting.operands if position in row.writes]
-        partly, _ = TOUCHED.get(row.name, (None, None))
-        over = written if overwrites else [partly]
+        part = touch(instruction)
+        over = written if overwrites else [] if part is None else [part.position]
         # Where rows are written that indices pick, the others have to be initialised already.
         picked = {~position for position in drafting.operands}
         seen = [
@@ -437,12 +437,13 @@ def _tracked_at(tracked: Sequence[Tracked | None], position: int) -> Tracked | N
 
 
 def _touched(
-    row: type[MachineInstruction], windows: Iterable[tuple[int, Window]]
+    part: Touch | None, windows: Iterable[tuple[int, Window]]
 ) -> Iterator[tuple[int, Window]]:
-    """What a row touches, by position as of `plan.view_at`: indices apart from what they pick."""
-    partly, part = TOUCHED.get(row.name, (None, None))
+    """What an instruction touches, by position as of `plan.view_at`: indices apart from what they
+    pick."""
     for position, window in windows:
-        yield position, part(window) if part and position == partly else window.base
+        partly = part is not None and position == part.position
+        yield position, part.part(window) if part is not None and partly else window.base
         if window.index is not None:
             yield ~position, window.index
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
-from isa.spec import MachineInstruction
+from isa.spec import Instruction, MachineInstruction
 from simulator.native.library import Function, MicroKernel, library
 from simulator.views import Window
 
@@ -29,19 +29,37 @@ def plans(row: type[MachineInstruction]) -> Callable[[Planner], Planner]:
 
 Part = Callable[[Window], Window]
 
-TOUCHED: dict[str, tuple[int, Part]] = {}
-"""By row name: the position of an operand that is touched in part, and that part of its window. It
-is read, or written over."""
+
+class Touch(NamedTuple):
+    """The operand at `position` is read, or written over, in part, as far as `when(values)`."""
+
+    position: int
+    part: Part
+    when: Callable[[Sequence[Any]], bool]
 
 
-def touches(row: type[MachineInstruction], position: int) -> Callable[[Part], Part]:
+_TOUCHES: dict[str, Touch] = {}
+
+
+def touches(
+    row: type[MachineInstruction],
+    position: int,
+    when: Callable[[Sequence[Any]], bool] = lambda values: True,
+) -> Callable[[Part], Part]:
     """Registers the decorated function as what `row` touches of an operand."""
 
     def register(function: Part) -> Part:
-        TOUCHED[row.name] = position, function
+        _TOUCHES[row.name] = Touch(position, function, when)
         return function
 
     return register
+
+
+def touch(instruction: Instruction) -> Touch | None:
+    """What an instruction touches of an operand, where that is not all of it or where it updates
+    the operand and still writes over all of it."""
+    found = _TOUCHES.get(instruction.row.name)
+    return found if found is not None and found.when(instruction.values) else None
 
 
 def compiled(kernel: MicroKernel) -> Function | None:

@@ -13,7 +13,7 @@ from test_native_program import assert_same
 from isa.alu import ALU
 from isa.dtypes import DTYPES
 from isa.enums import DgeMode, Engine, OobMode, RegisterOperation
-from isa.machine import control, dma, elementwise
+from isa.machine import control, dma, elementwise, gather
 from isa.program import Program
 from simulator.execute import LoadedProgram
 from simulator.native import program as native_program
@@ -209,3 +209,51 @@ def test_floats_that_registers_do_not_hold(value: float) -> None:
         assert np.frombuffer(found[0][0], "f4").tolist() == [3, 0]
     else:
         assert found[0] == "value-not-allowed" and found[2] is not None
+
+
+def test_partitions_and_elements_move_natively(executed: list[str]) -> None:
+    """A shuffle to a place that a register moves, at last onto its source; gathers behind it."""
+    columns, partitions = 16, 32
+    b = Builder()
+    a = b.tensor("a", "float32", (partitions, columns), "input")
+    index = b.tensor("index", "int32", (partitions, columns), "input")
+    out = b.tensor("out", "float32", (partitions, columns), "output")
+    whole = contiguous((partitions, columns))
+    tile = sbuf("float32", 0, partitions, columns)
+    places = sbuf("int32", 256, partitions, columns)
+    element, result = (sbuf("float32", at, partitions, columns) for at in (512, 768))
+    for view in (sbuf("float32", 0, partitions, 48), places, element, result):
+        b.begin(E.gpsimd, view)
+    b.dma(E.gpsimd, tile, hbm(a, "float32", whole))
+    b.dma(E.gpsimd, places, hbm(index, "int32", whole))
+    mask = (*range(1, 32), 0)
+    begin = b.add(E.gpsimd, control.LoopBegin, reg(0), 0, 3, 1, 0)
+    moved = sbuf("float32", 128, partitions, columns, registers=((0, -64),))
+    b.add(E.gpsimd, gather.StreamShuffle, moved, tile, mask)
+    end = b.add(E.gpsimd, control.LoopEnd, begin)
+    loop = b.cores[0][E.gpsimd][begin]
+    loop.values = (*loop.values[:4], end + 1)
+    b.add(E.gpsimd, gather.GatherElements, element, tile, places)
+    b.add(E.gpsimd, gather.LocalGather, result, element, places, 1, columns)
+    b.dma(E.gpsimd, hbm(out, "float32", whole), result)
+    program = b.finish()
+    rng = np.random.default_rng(4)
+    data = rng.standard_normal((partitions, columns)).astype(np.float32)
+    order = rng.integers(0, columns, (partitions, columns)).astype(np.int32)
+    outputs, _, _ = assert_same(program, [data, order])
+    turned = np.take_along_axis(np.roll(data, -1, axis=0), order, 1)
+    expected = [
+        turned[p, [order[p - p % 16 + i % 16, i // 16] for i in range(columns)]]
+        for p in range(partitions)
+    ]
+    np.testing.assert_array_equal(np.frombuffer(outputs[0], "f4").reshape(data.shape), expected)
+    loaded = LoadedProgram(program)
+    loaded.run([data, order])
+    executed.clear()
+    loaded.run([data, order])
+    # Onto itself NumPy moves it.
+    assert executed == ["StreamShuffle"]
+    wrong = order.copy()
+    wrong[5, 7] = columns
+    code, _, location = assert_same(program, [data, wrong])
+    assert code == "dynamic-out-of-bounds" and location is not None

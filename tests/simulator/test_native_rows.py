@@ -117,6 +117,33 @@ def dma_transpose(rng: np.random.Generator, source: str, target: str) -> Iterato
         yield empty(source, 5, 4, 24), Indirect(rows, index), *NO_DMA
 
 
+def stream_shuffle(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
+    """All partitions or some, to another tile or within one."""
+    for partitions, free in ((32, (83,)), (96, (5, 7))):
+        mask = rng.integers(0, 32, 32)
+        for kept in (0.0, 0.3):
+            chosen = tuple(int(i) for i in np.where(rng.random(32) < kept, 255, mask))
+            data = patterns(rng, source, partitions, *free)
+            yield patterns(rng, source, partitions, *free), data, chosen
+            yield data, data, chosen
+
+
+def gather_elements(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
+    kind = str(rng.choice(INTEGERS))
+    for data in (patterns(rng, source, *SHAPE), patterns(rng, source, 7, 90)[:, ::2]):
+        index = indices(rng, kind, data.shape[1], 7, 24)
+        yield empty(source, 7, 24), data, index
+        yield empty(source, 7, 6, 4), data, index
+
+
+def local_gather(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
+    kind = str(rng.choice(INTEGERS))
+    for width in (1, 3):
+        data, index = patterns(rng, source, 32, 50), indices(rng, kind, 51 - width, 32, 3)
+        yield empty(source, 32, 48 * width), data, index, width, 48
+        yield empty(source, 32, 2, 16, width), data, index, width, 32
+
+
 def indices(rng: np.random.Generator, dtype: str, bound: int, *shape: int) -> Array:
     """A tile of numbers below a bound."""
     view = empty(dtype, *shape)
@@ -175,6 +202,9 @@ GENERATORS: dict[str, tuple[Engine, Generator]] = {
     "TensorCopy": (Engine.vector, tensor_copy),
     "DmaCopy": (Engine.sync, dma_copy),
     "DmaTranspose": (Engine.sync, dma_transpose),
+    "StreamShuffle": (Engine.vector, stream_shuffle),
+    "GatherElements": (Engine.gpsimd, gather_elements),
+    "LocalGather": (Engine.gpsimd, local_gather),
     "Transpose32": (Engine.vector, transpose32),
     "TensorReduce": (Engine.vector, tensor_reduce),
     "Activate": (Engine.scalar, activate),
