@@ -9,7 +9,7 @@ one; the program of mode device runs on NumPy here.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -26,7 +26,7 @@ from isa.spec import Instruction, MachineInstruction
 from isa.target import TARGETS
 from nki import settings
 from nki.arrays import as_numpy
-from nki.ir.nodes import Access, Op, walk
+from nki.ir.nodes import Access, Op, operations
 from nki.kernel import Kernel
 from nki.trace.call import arrays_in, bind_arguments, call_arguments
 from nki.trace.locations import resolve
@@ -34,7 +34,6 @@ from simulator.views import Indirect
 
 if TYPE_CHECKING:
     from nki.ir.nodes import Kernel as TracedKernel
-    from nki.ir.nodes import Node
     from nki.passes.steps import Region, Step
 
 Array = np.ndarray[Any, Any]
@@ -224,7 +223,7 @@ class InOrder:
     def __init__(self, watch: Watch, traced: TracedKernel, sequence: list[list[Place]]) -> None:
         self.watch = watch
         self._sequence = sequence
-        self._operations = [operations_of(body) for body in traced.bodies]
+        self._operations = [list(operations(body)) for body in traced.bodies]
         self._executed = [0 for _ in traced.bodies]
 
     def __call__(
@@ -252,11 +251,6 @@ def _another_way(core: int, op: Op, expected: Op | None) -> NeuronError:
         hint="Compare modes reference and device, which run one trace.",
         location=resolve(op.location),
     )
-
-
-def operations_of(body: list[Node]) -> list[Op]:
-    """The operations of a body, those in loops included."""
-    return [node for node in walk(body) if isinstance(node, Op)]
 
 
 class InStreams:
@@ -314,7 +308,7 @@ def _in_order(
     ordered = in_order(traced)
     places: dict[tuple[int, Engine], list[Place | None]] = {}
     for core, sources in enumerate(ordered.sources):
-        numbers = {op: number for number, op in enumerate(operations_of(traced.bodies[core]))}
+        numbers = {op: number for number, op in enumerate(operations(traced.bodies[core]))}
         places[core, Engine.unknown] = [
             None if source is None else (core, numbers[source[0]], source[1], 0)
             for source in sources
@@ -353,7 +347,7 @@ def _fp32(subject: _Subject, watch: Watch) -> list[Array]:
     def run(arguments: dict[str, Any]) -> None:
         traced = subject.trace(arguments)
         for core, bodies in enumerate(zip(traced.bodies, subject.traced.bodies)):
-            for op, expected in zip_longest(*map(operations_of, bodies)):
+            for op, expected in zip_longest(*map(operations, bodies)):
                 if op is None or expected is None or op.row is not expected.row:
                     raise _another_way(core, op or expected, expected if op else None)
         found.extend(_in_order(traced, subject.inputs(arguments), watch)[0])
@@ -382,7 +376,7 @@ def _device(subject: _Subject, watch: Watch) -> list[Array]:
     program = compiled.program_for(inputs)
     places: dict[tuple[int, Engine], list[Place | None]] = {}
     for core, items in enumerate(scheduled):
-        computing = _computing_places(core, operations_of(subject.traced.bodies[core]), items)
+        computing = _computing_places(core, operations(subject.traced.bodies[core]), items)
         for engine, stream in program.cores[core].streams.items():
             remaining = iter(computing[SEQUENCERS.index(engine)])
             places[core, engine] = [
@@ -394,10 +388,10 @@ def _device(subject: _Subject, watch: Watch) -> list[Array]:
 
 
 def _computing_places(
-    core: int, operations: list[Op], items: list[Step | Region]
+    core: int, ops: Iterable[Op], items: list[Step | Region]
 ) -> list[list[Place | None]]:
     """By engine, in the order of its stream: the place of every step that is no control."""
-    numbers = {op: number for number, op in enumerate(operations)}
+    numbers = {op: number for number, op in enumerate(ops)}
     parts: dict[Op, int] = {}
     places: list[list[Place | None]] = [[] for _ in SEQUENCERS]
     for step in _steps(items):
@@ -489,7 +483,7 @@ class _Pair:
     ) -> Difference:
         core, operation, part, executed = place
         traced = self.subject.traced
-        op = operations_of(traced.bodies[core])[operation]
+        op = list(operations(traced.bodies[core]))[operation]
         instruction = _instructions(op, traced.target)[part]
         row, values = instruction.row, instruction.values
         written = [i for i in row.writes if values[i] is not None]

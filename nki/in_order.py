@@ -10,7 +10,7 @@ as many registers as the kernel has. Such a program runs as compiled ones do
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ from isa.program import CoreProgram, Program, RegisterReference
 from isa.spec import Instruction
 from isa.target import TARGETS, Target
 from nki.interpreter import located
-from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, storages, walk
+from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, operations
 from nki.ir.rewrite import form_registers
 from nki.passes.emit import Addresses, LocationTable
 from nki.passes.lower import hbm_tensors, program_of, storage_records
@@ -107,19 +107,35 @@ class _Places:
     them, so that equal operands of a kernel are mostly equal operands of its program. Where
     registers move an access, its tensor shares memory with no other. The author's and the
     allocator's start partitions stay, as engine state belongs to partitions.
+
+    `tensors` are those on chip that an operation mentions, as often as it does.
     """
 
     def __init__(self, body: list[Node], given: dict[Tensor, tuple[int, int]]) -> None:
         self.placement: dict[Tensor, tuple[int, int]] = {}
         self.used = {Memory.sbuf: 0, Memory.psum: 0}
+        self.tensors: dict[Op, list[Tensor]] = {}
         self.mentions: Counter[Tensor] = Counter()
         self._given = given
         self._free: dict[tuple[Any, ...], list[int]] = {}
         self._alone: set[Tensor] = set()
-        for op in walk(body):
-            if isinstance(op, Op):
-                self.mentions.update(_on_chip(op))
-                self._alone.update(_moved(op))
+        for op in operations(body):
+            self.tensors[op] = self._tensors(op)
+        for tensors in self.tensors.values():
+            self.mentions.update(tensors)
+
+    def _tensors(self, op: Op) -> list[Tensor]:
+        found = []
+        for position, _ in op.row.accesses:
+            access = op.values[position]
+            while isinstance(access, Access):
+                tensor = access.storage
+                if tensor.memory.on_chip:
+                    found.append(tensor)
+                if type(access.offset) is Affine:
+                    self._alone.add(tensor)
+                access = access.vector_offset
+        return found
 
     def begin(self, tensor: Tensor) -> None:
         """Give a tensor its place, unless it has one."""
@@ -144,19 +160,6 @@ class _Places:
         size = tensor.pitch * DTYPES[tensor.dtype].size
         alone = tensor if tensor in self._alone else None
         return tensor.memory, start, tensor.shape[0], size, alone
-
-
-def _on_chip(op: Op) -> list[Tensor]:
-    return [tensor for tensor in storages(op.values) if tensor.memory.on_chip]
-
-
-def _moved(op: Op) -> Iterator[Tensor]:
-    """The tensors in which registers move an access of an operation."""
-    for value in op.values:
-        while isinstance(value, Access):
-            if type(value.offset) is Affine:
-                yield value.storage
-            value = value.vector_offset
 
 
 class _Numbers(dict[Register, int]):
@@ -213,17 +216,18 @@ class _Core:
     def block(self, nodes: list[Node], outermost: bool = False) -> None:
         """The instructions of a body. Tensors that only it uses give their memory back behind the
         last of its nodes that does; an iteration begins them again."""
+        tensors = self.places.tensors
         mentions: Counter[Tensor] = Counter()
         last: dict[Tensor, int] = {}
         begun = set()
         for position, node in enumerate(nodes):
-            for op in walk([node]):
-                if isinstance(op, Op):
-                    for tensor in _on_chip(op):
-                        if op is node and op.row is StorageBegin and tensor not in last:
-                            begun.add(tensor)
-                        last[tensor] = position
-                        mentions[tensor] += 1
+            begins = isinstance(node, Op) and node.row is StorageBegin
+            for op in (node,) if isinstance(node, Op) else operations(node.body):
+                for tensor in tensors[op]:
+                    if begins and tensor not in last:
+                        begun.add(tensor)
+                    last[tensor] = position
+                    mentions[tensor] += 1
         ends: dict[int, list[Tensor]] = {}
         for tensor, position in last.items():
             if tensor in begun and mentions[tensor] == self.places.mentions[tensor]:
@@ -231,7 +235,7 @@ class _Core:
         for position, node in enumerate(nodes):
             if isinstance(node, Op):
                 # HBM holds nothing at the start: another core may have written to it already.
-                if not (outermost and node.row is StorageBegin and not _on_chip(node)):
+                if not (outermost and node.row is StorageBegin and not tensors[node]):
                     self._op(node)
             elif isinstance(node, Loop):
                 self._loop(node)
@@ -241,7 +245,7 @@ class _Core:
                 self.places.end(tensor)
 
     def _op(self, op: Op) -> None:
-        for tensor in _on_chip(op):
+        for tensor in self.places.tensors[op]:
             self.places.begin(tensor)
         part = 0
         try:

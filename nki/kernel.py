@@ -576,7 +576,8 @@ def _has_replica_group(arguments: dict[str, Any]) -> bool:
 @user_frames
 def _run_reference(kernel: Kernel, /, *args: Any, **kwargs: Any) -> Any:
     arguments = bind_arguments(kernel.function, args, kwargs)
-    return kernel.ordered(arguments)(*arrays_in(arguments))
+    with collection_paused():
+        return kernel.ordered(arguments)(*arrays_in(arguments))
 
 
 @user_frames

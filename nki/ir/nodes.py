@@ -295,6 +295,11 @@ def storages(values: Iterable[Any]) -> Iterator[Tensor]:
             value = value.vector_offset
 
 
+def operations(nodes: list[Node]) -> Iterator[Op]:
+    """The operations of a body, those in loops included."""
+    return (node for node in walk(nodes) if isinstance(node, Op))
+
+
 def walk(nodes: list[Node]) -> Iterator[Node]:
     """Every node of a body, parents before their bodies."""
     for node in nodes:

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from isa.affine import Affine, bounds
 from isa.dtypes import DTYPES
 from isa.spec import Meeting
-from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, walk
+from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, operations
 from nki.passes.footprint import box_of, may_overlap
 from nki.trace.loops import registers_written
 
@@ -86,7 +86,7 @@ def in_one_order(kernel: Kernel) -> Kernel:
     core 1 `swap(a, pipe 0); swap(b, pipe 1)`.
     """
     orders = [
-        [op.row.meeting(op.values, core) for op in _operations(body) if op.row.meets]
+        [op.row.meeting(op.values, core) for op in operations(body) if op.row.meets]
         for core, body in enumerate(kernel.bodies)
         if len(kernel.bodies) > 1
     ]
@@ -94,10 +94,6 @@ def in_one_order(kernel: Kernel) -> Kernel:
         return kernel
     ordered = _Blocks(kernel.bodies).run()
     return kernel if ordered is None else kernel.with_bodies(ordered, kernel.tensors)
-
-
-def _operations(nodes: list[Node]) -> Iterator[Op]:
-    return (node for node in walk(nodes) if isinstance(node, Op))
 
 
 class _Blocks:
@@ -125,7 +121,7 @@ class _Blocks:
         while self.position[core] < len(block):
             node = block[self.position[core]]
             if self._is_boundary(node) or any(
-                must_end(exchange, op) for exchange in begun.values() for op in _operations([node])
+                must_end(exchange, op) for exchange in begun.values() for op in operations([node])
             ):
                 break
             if isinstance(node, Op) and node.row.apart:
@@ -151,7 +147,7 @@ class _Blocks:
         """Whether all exchanges end before a node: a barrier, or a loop in which cores meet."""
         if isinstance(node, Op):
             return node.row.meets and not node.row.apart
-        return any(op.row.meets for op in _operations(node.body))
+        return any(op.row.meets for op in operations(node.body))
 
     def _together(self) -> bool:
         """Whether all cores can pass what each of them has come to; they do."""
