@@ -44,10 +44,9 @@ class Memory(_Choice):
     private_hbm = "private_hbm"
     shared_hbm = "shared_hbm"
 
-    @property
-    def on_chip(self) -> bool:
+    def __init__(self, region: str) -> None:
+        self.on_chip = region in ("sbuf", "psum")
         """Whether it is SBUF or PSUM, whose tensors have partitions."""
-        return self is Memory.sbuf or self is Memory.psum
 
 
 class ReduceCommand(_Choice):

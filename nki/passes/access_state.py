@@ -30,49 +30,63 @@ class Tiles(Generic[Entry]):
     lists all. The index is made where somebody asks.
     """
 
-    __slots__ = ("_extents", "_indexed", "_tiles", "_whole", "records")
+    __slots__ = ("_index", "records")
 
     def __init__(self) -> None:
         self.records: list[Entry] = []
-        self._indexed = 0
-        self._extents: tuple[int, ...] | None = None
-        self._tiles: dict[tuple[int, ...], Entry] | None = {}
-        self._whole: list[Entry] = []
+        self._index: _Index[Entry] | None = None
 
     def candidates(self, box: Box) -> list[Entry]:
         """The records that may overlap the box."""
         records = self.records
-        if self._indexed < len(records):
-            for record in records[self._indexed :]:
-                self._index(record)
-            self._indexed = len(records)
-        if self._tiles is None:
+        index = self._index
+        if index is None:
+            index = self._index = _Index()
+        index.enter(records)
+        if index.tiles is None:
             return records
-        tile = _tile(box, self._extents)
+        tile = _tile(box, index.extents)
         if tile is None:
             return records
-        found = self._tiles.get(tile)
-        return [*self._whole, found] if found is not None else self._whole
+        found = index.tiles.get(tile)
+        return [*index.whole, found] if found is not None else index.whole
 
     def add(self, record: Entry) -> None:
         """Enter a record."""
         self.records.append(record)
 
-    def _index(self, record: Entry) -> None:
-        """Keep the index of tiles while the boxes are a grid."""
-        if self._tiles is None:
+
+class _Index(Generic[Entry]):
+    """Records by their place in a grid; `tiles` is None once a box is none of the grid."""
+
+    __slots__ = ("count", "extents", "tiles", "whole")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.extents: tuple[int, ...] | None = None
+        self.tiles: dict[tuple[int, ...], Entry] | None = {}
+        self.whole: list[Entry] = []
+
+    def enter(self, records: list[Entry]) -> None:
+        """Enter those records, of all there are, that are new."""
+        for record in records[self.count :] if self.count < len(records) else ():
+            self._add(record)
+        self.count = len(records)
+
+    def _add(self, record: Entry) -> None:
+        if self.tiles is None:
             return
         box = record.box
         if not box.spans:
-            self._whole.append(record)
+            self.whole.append(record)
             return
-        if self._extents is None and box.static and box.spans and None not in box.spans:
-            self._extents = tuple(span[1] for span in box.spans if span is not None)
-        tile = _tile(box, self._extents)
+        if self.extents is None and box.static and box.spans and None not in box.spans:
+            self.extents = tuple(span[1] for span in box.spans if span is not None)
+        tile = _tile(box, self.extents)
         if tile is None:
-            self._tiles = None
+            self.tiles = None
         else:
-            self._tiles[tile] = record
+            self.tiles[tile] = record
 
 
 def _tile(box: Box, extents: tuple[int, ...] | None) -> tuple[int, ...] | None:
@@ -87,21 +101,33 @@ def _tile(box: Box, extents: tuple[int, ...] | None) -> tuple[int, ...] | None:
 
 
 class Occupants:
-    """The last tensor at every byte of one memory, as intervals sorted by start."""
+    """The last tensor at every byte of one memory, as intervals sorted by start. `_apart`: no two
+    of them have had a byte in common so far."""
 
-    __slots__ = ("entries", "starts", "widest")
+    __slots__ = ("_apart", "entries", "starts", "widest")
 
     def __init__(self) -> None:
         self.starts: list[int] = []
         self.entries: list[tuple[int, int, int, Tensor]] = []  # (end, partitions from, to, tensor)
         self.widest = 0
+        self._apart = True
 
     def replace(
         self, low: int, high: int, partition: int, rows: int, tensor: Tensor
     ) -> list[tuple[int, int, Tensor]]:
         """Enter a tensor; returns what had bytes in [low, high), forgetting what it covers."""
         starts, entries = self.starts, self.entries
-        first = bisect_left(starts, low - self.widest)
+        if self._apart:
+            first = bisect_left(starts, low)
+            if first < len(starts) and starts[first] == low:
+                end, p0, p1, other = entries[first]
+                if end == high and partition <= p0 and p1 <= rows:  # the usual case
+                    entries[first] = high, partition, rows, tensor
+                    return [(p0, p1, other)]
+            elif first and entries[first - 1][0] > low:
+                first -= 1
+        else:
+            first = bisect_left(starts, low - self.widest)
         last = bisect_left(starts, high)
         found = []
         covered = []
@@ -122,6 +148,7 @@ class Occupants:
             entries.insert(at, entry)
         if high - low > self.widest:
             self.widest = high - low
+        self._apart = self._apart and len(found) == len(covered)
         return found
 
 
@@ -131,7 +158,8 @@ class TensorState(Tiles["Record"]):
     __slots__ = ("last",)
 
     def __init__(self) -> None:
-        super().__init__()
+        self.records = []
+        self._index = None
         self.last: Needs = {}
 
 

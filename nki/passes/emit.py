@@ -28,27 +28,17 @@ class Addresses:
     ) -> None:
         self._index = tensor_index
         self._placement = placement
-        self._views: dict[Any, _View] = {}
-        self._patterns: dict[tuple[_View, int, int], AccessPattern] = {}
+        self._patterns: dict[Any, AccessPattern] = {}
 
     def pattern(self, access: Access, registers: dict[Register, int]) -> AccessPattern:
         """The physical access pattern; `registers` maps to the engine's register numbers. On chip,
         plain accesses to the same place are one object."""
         tensor = access.storage
         if tensor.pitch and type(access.offset) is int and access.vector_offset is None:
-            view = self._view(access, tensor)
-            start, base = self._placement[tensor]
-            key = view, start, base
+            key = access.geometry, self._placement[tensor]
             found = self._patterns.get(key)
             if found is None:
-                found = self._patterns[key] = AccessPattern(
-                    tensor.memory,
-                    access.dtype,
-                    base + view.byte,
-                    view.dims,
-                    start + view.row,
-                    access.shape[0],
-                )
+                found = self._patterns[key] = self._build(access, registers)
             return found
         return self._build(access, registers)
 
@@ -90,28 +80,6 @@ class Addresses:
             vector_stride=access.vector_stride,
             vector_bound=access.vector_bound,
         )
-
-    def _view(self, access: Access, tensor: Tensor) -> _View:
-        """Where a plain view lies within its tensor; views of tensors that are alike share it."""
-        key = access.geometry
-        found = self._views.get(key)
-        if found is None:
-            size = DTYPES[access.dtype].size
-            row, free = divmod(access.offset, tensor.pitch * DTYPES[tensor.dtype].size // size)
-            dims = tuple(zip(access.strides[1:], access.shape[1:]))
-            found = self._views[key] = _View(row, free * size, dims)
-        return found
-
-
-class _View:
-    """The first row and byte of a view within its tensor on chip, and its free dimensions."""
-
-    __slots__ = ("byte", "dims", "row")
-
-    def __init__(self, row: int, byte: int, dims: tuple[Any, ...]) -> None:
-        self.row = row
-        self.byte = byte
-        self.dims = dims
 
 
 class LocationTable:

@@ -117,9 +117,13 @@ _WHOLE_PSUM = 4
 def _check_banks(stream: list[Instruction], target: Target, locations: LocationTable) -> None:
     """Raise psum-bank where an instruction writes more than one bank (SDK nki.isa.nc_matmul, "Tile
     size"). Addresses that a register or launch symbol moves are left to the author."""
+    seen: set[int] = set()
     for instruction in stream:
         for position in instruction.row.banked:
             pattern = instruction.values[position]
+            if id(pattern) in seen:  # patterns are shared
+                continue
+            seen.add(id(pattern))
             form = (pattern.offset, *(number for dim in pattern.dims for number in dim))
             if pattern.registers or not all(type(number) is int for number in form):
                 continue

@@ -198,7 +198,10 @@ def _commands(row: Any) -> list[int]:
 
 def carries(unit: list[Step]) -> set[tuple[int, str]]:
     """The engine state that an operation takes from an earlier one."""
-    if not any(step.instruction.row.state for step in unit):
+    for step in unit:
+        if step.instruction.row.state:
+            break
+    else:
         return _NOTHING
     own: set[tuple[int, str]] = set()
     found: set[tuple[int, str]] = set()

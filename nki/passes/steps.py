@@ -126,8 +126,9 @@ def expand(nodes: list[Node], target: Target) -> list[Step | Region]:
     """Machine instructions of a body, with control replicated to the engines that need it."""
     tree = _expand(nodes, target, 0)
     needs: dict[Register, set[int]] = {}
-    while _spread(tree, needs):
-        pass
+    if any(not isinstance(item, (Step, _Begin)) for item in tree):  # there are registers
+        while _spread(tree, needs):
+            pass
     return _place(tree)
 
 

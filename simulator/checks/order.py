@@ -83,14 +83,13 @@ class Order:
     def follow(self) -> None:
         """Run every stream as far as it goes, or until enough has been found."""
         ready = self.ready
-        while ready:
+        while ready and len(self.found) < self.limit:
             self._run(ready.popleft())
-            if len(self.found) >= self.limit:
-                return
         blocked = [e for e in range(self.engines) if self.position[e] < len(self.steps[e])]
-        if blocked:
+        if blocked and len(self.found) < self.limit:
             self.stuck = True
             self._report_deadlock(blocked)
+        self.shadows.clear()  # they report here: without them all of this goes when it is left
 
     def _run(self, engine: int) -> None:
         """Run one engine's stream until it has to wait or ends."""

@@ -7,6 +7,10 @@ import numpy as np
 import nki
 import nki.isa as nisa
 import nki.language as nl
+from isa.collection import collection_paused
+from simulator.checks.happens_before import check
+from simulator.checks.prepare import Node, Step
+from simulator.checks.shadow import Record
 from simulator.execute import LoadedProgram
 
 
@@ -48,3 +52,15 @@ def test_no_collection_while_a_program_is_loaded_and_run():
     np.testing.assert_array_equal(
         loaded.tensors.result(program.results[0]), a[index[0, np.arange(100) % 4]]
     )
+
+
+def test_a_proof_leaves_nothing_to_collect():
+    """What a check has made goes with it, as collecting so many objects takes as long as the
+    check."""
+    a, index = np.zeros((100, 8), np.float32), np.zeros((1, 4), np.int32)
+    program = nki.compile(many_instructions, a, index).program
+    gc.collect()
+    with collection_paused():
+        assert check(program) == []
+        left = [one for one in gc.get_objects() if isinstance(one, (Node, Step, Record))]
+    assert not left
