@@ -30,7 +30,7 @@ import numpy as np
 from isa.alu import ALU
 from isa.dtypes import DTYPES
 from isa.enums import Engine, ReduceCommand
-from isa.machine import scan, search, statistics
+from isa.machine import accumulate, gpsimd, scan, search, statistics
 from isa.machine.dma import DmaCopy, DmaTranspose
 from isa.machine.elementwise import TensorCopy
 from isa.machine.gather import GatherElements, LocalGather, StreamShuffle
@@ -366,6 +366,20 @@ def vector_rows(dtype: str) -> Iterator[tuple[str, Any, int, tuple[Any, ...]]]:
     largest[...] = np.sort(wide, axis=1)[:, :-9:-1]
     yield "find_index8", search.FindIndex8, wide.size, (positions, wide, largest)
     yield "match_replace8", search.MatchReplace8, wide.size, (out, wide, largest, -1.0, None)
+    pattern, keep = ((-1, 2048),), ALU["greater_equal"]
+    values = (out, wide, pattern, 1000, 8, keep, -1e9)
+    yield "affine_select", gpsimd.AffineSelect, wide.size, values
+    yield "iota", gpsimd.Iota, wide.size, (out, pattern, 1000, 8)
+    bounds = [random_tile("float32", P, 1) for _ in range(2)]
+    values = (out, wide, keep, ALU["less"], *bounds, 0, command)
+    yield "range_select", accumulate.RangeSelect, wide.size, values
+    mask = random_tile("uint8", P, 2048)
+    yield (
+        "select_reduce",
+        accumulate.SelectReduce,
+        wide.size,
+        (out, mask, wide, 0.0, False, command),
+    )
 
 
 def tile_for(dtype: str) -> Array:

@@ -30,6 +30,7 @@ from simulator.native import (  # noqa: F401  (each registers its plans)
     registers,
     scan,
     search,
+    selection,
     statistics,
 )
 from simulator.native.plan import Plan

@@ -10,7 +10,7 @@ import numpy as np
 
 from isa.alu import ALU, Activation, AluOperator
 from isa.enums import Engine, ReduceCommand
-from isa.machine import accumulate, scalar
+from isa.machine import accumulate, activation2, scalar
 from simulator.native.elementwise import (
     Operand,
     Step,
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from simulator.machine import CoreState
 
 Array = np.ndarray[Any, Any]
+
+_BYPASS = ALU["bypass"]
 
 
 class AccumulatingPlan:
@@ -95,7 +97,7 @@ class AccumulatingPlan:
         return None if call is None else Bound([job._replace(slots=()) for job in call.jobs])
 
 
-def _accumulating(
+def accumulating(
     dst: Array,
     inputs: Sequence[Operand],
     steps: Sequence[Step],
@@ -185,7 +187,51 @@ def activate(
         steps.append(("alu", name, (current, taken)))
         current = len(inputs) + len(steps) - 1
     steps.append(("activation", op.name, (current,)))
-    return _accumulating(dst, inputs, steps, ALU["add"], reduce_command, 6)
+    return accumulating(dst, inputs, steps, ALU["add"], reduce_command, 6)
+
+
+@plans(activation2.Activate2)
+def activate2(
+    engine: Engine,
+    dst: Array,
+    data: Array,
+    op: Activation,
+    op0: AluOperator,
+    operand0: Any,
+    op1: AluOperator,
+    operand1: Any,
+    reverse0: bool,
+    reverse1: bool,
+    parameter: Any,
+    reduce_op: AluOperator,
+    reduce_command: ReduceCommand,
+) -> Plan | AccumulatingPlan | None:
+    if not converting(dst, data):
+        return None
+    inputs: list[Operand] = [tile(1, data)]
+    chain: list[tuple[str, str, bool]] = []
+    stages = ((op0, 4, operand0, reverse0), (op1, 6, operand1, reverse1))
+    for operator, position, value, reverse in stages:
+        if operator is _BYPASS:
+            continue
+        operand = None if value is None else scalar_operand(position, value, data)
+        if operand is None or operator.arity == 1:
+            return None
+        inputs.append(operand)
+        chain.append(("alu", operator.name, reverse))
+    if op.parameter is not None:
+        operand = scalar_operand(9, parameter, data)
+        if operand is None:
+            return None
+        inputs.append(operand)
+    steps: list[Step] = []
+    current = 0
+    for taken, (table, name, reverse) in enumerate(chain, 1):
+        steps.append((table, name, (taken, current) if reverse else (current, taken)))
+        current = len(inputs) + len(steps) - 1
+    last = (current,) if op.parameter is None else (current, current, len(inputs) - 1)
+    steps.append(("activation", op.name, last))
+    return accumulating(dst, inputs, steps, reduce_op, reduce_command, 12)
 
 
 @plans(accumulate.TensorScalarReduce)
@@ -208,7 +254,7 @@ def tensor_scalar_reduce(
             return None
         inputs.append(operand)
     steps: list[Step] = [("alu", op0.name, (0, 1)[: op0.arity])]
-    return _accumulating(dst, inputs, steps, reduce_op, reduce_command, 7, 6)
+    return accumulating(dst, inputs, steps, reduce_op, reduce_command, 7, 6)
 
 
 @plans(accumulate.Exponential)
@@ -226,4 +272,4 @@ def exponential(
     if operand is None:
         return None
     steps: list[Step] = [("alu", "subtract", (0, 1)), ("activation", "exp", (2,))]
-    return _accumulating(dst, [tile(1, src), operand], steps, ALU["add"], reduce_command, 5, 4)
+    return accumulating(dst, [tile(1, src), operand], steps, ALU["add"], reduce_command, 5, 4)

@@ -42,6 +42,9 @@ PAIRS = 2 * LANES
 
 _NATIVE = frozenset({"int32", "uint32"})
 
+_IN_MEMORY = ("tile", "column")
+"""Kinds of access to inputs that are read from memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class Map:
@@ -51,9 +54,14 @@ class Map:
     patterns). `inputs`: the dtype of each, and whether it is a "tile", a "column" (the same element
     all along a row) or a "number". `contiguous`: the output and all tiles have rows of adjacent
     elements; else every operand has a stride. `predicate`: dtype of one more operand, whose
-    elements must be non-zero (zero, with `reverse`) where the output is written. `sums`: the
-    operator by which the fp32 results of each row are reduced, before they are rounded to the
-    output's dtype, into one more operand of fp32. `rank`: how many dimensions the operands have.
+    elements must be non-zero (zero, with `reverse`) where the output is written; with `test` they
+    are what this operator gives of an affine value and 0. With `otherwise` a pattern in a word
+    behind the numbers is written to the other elements. `sums`: the operator by which the fp32
+    results of each row are reduced, before they are rounded to the output's dtype, into one more
+    operand of fp32. `rank`: how many dimensions the operands have.
+
+    An input that is "affine" is no memory: a number in the place of a pointer grows by its strides.
+    It is the last operand.
     """
 
     domain: str
@@ -65,20 +73,24 @@ class Map:
     predicate: str | None = None
     reverse: bool = False
     sums: str | None = None
+    test: str | None = None
+    otherwise: bool = False
 
     def text(self, name: str) -> str:
         f = FunctionText(name)
-        arrays = [dtype for dtype, access in self.inputs if access != "number"]
-        if self.predicate is not None:
+        arrays = [dtype for dtype, access in self.inputs if access in _IN_MEMORY]
+        if self.predicate is not None and self.test is None:
             arrays.append(self.predicate)
         if self.sums is not None:
             arrays.append("float32")
-        nest = Nest(f, 1 + len(arrays), self.rank)
+        nest = Nest(f, 1 + len(arrays) + self._is_affine, self.rank)
         sizes = [DTYPES[dtype].size for dtype in (self.output, *arrays)]
         numbers: list[Value] = []
         for dtype, access in self.inputs:
             if access == "number":
                 numbers.append(f.word(nest.used + len(numbers), f"i{DTYPES[dtype].bits}"))
+        if self.otherwise:
+            other = f.word(nest.used + len(numbers), f"i{DTYPES[self.output].bits}")
 
         def elements(pointers: Sequence[Value], index: Value, width: int) -> Value:
             """Compute `width` elements of a row from `index` on; the result as it is before it is
@@ -97,11 +109,20 @@ class Map:
                     return f.load(places[operand], lane, width)
                 return f.load_apart(places[operand], steps[operand], lane, width)
 
+            def affine() -> Value:
+                moved = f.binary("mul", index, steps[-1])
+                first = f.binary("add", f.convert("ptrtoint", pointers[-1], "i64"), moved)
+                first, step = (f.convert("trunc", number, "i32") for number in (first, steps[-1]))
+                lanes = f.binary("mul", f.lanes("i32", width), f.splat(step, width))
+                return f.binary("add", f.splat(first, width), lanes)
+
             remaining, free = iter(range(1, len(sizes))), iter(numbers)
             values = []
             for dtype, access in self.inputs:
                 if access == "number":
                     stored = f.splat(next(free), width)
+                elif access == "affine":
+                    stored = affine()
                 else:
                     operand, lane = next(remaining), f"i{DTYPES[dtype].bits}"
                     if access == "column" and self.contiguous:
@@ -115,8 +136,12 @@ class Map:
                 return result
             stored = self._write(f, result)
             if self.predicate is not None:
-                mask = fetch(next(remaining), f"i{DTYPES[self.predicate].bits}")
-                stored = self._keep(f, mask, fetch(0, stored.element), stored)
+                if self.test is not None:
+                    mask = self._tested(f, affine())
+                else:
+                    mask = fetch(next(remaining), f"i{DTYPES[self.predicate].bits}")
+                old = f.splat(other, width) if self.otherwise else fetch(0, stored.element)
+                stored = self._keep(f, mask, old, stored)
             if together:
                 f.store(stored, places[0])
             else:
@@ -158,16 +183,22 @@ class Map:
             assert self.sums is not None and self.contiguous
             reducer = Reducer(f, self.sums, self.domain)
             partial = reducer.row(nest.counts[-1], lambda i, width: elements(pointers, i, width))
-            f.store(reducer.tree(partial), pointers[-1])
+            f.store(reducer.tree(partial), pointers[len(arrays)])
 
         nest.rows(row if self.sums is None else summed_row)
         return f.text()
+
+    @property
+    def _is_affine(self) -> bool:
+        """Whether there is an affine operand."""
+        return self.test is not None or any(access == "affine" for _, access in self.inputs)
 
     @property
     def _in_pairs(self) -> bool:
         """Whether rows are all of bfloat16, so that two elements in a word need not be spread."""
         tiles = {self.output, *(dtype for dtype, access in self.inputs if access == "tile")}
         plain = self.domain == "float32" and self.predicate is None and bool(self.steps)
+        plain = plain and not self._is_affine
         return plain and self.contiguous and tiles == {"bfloat16"} and ports.rounds_pairs()
 
     @property
@@ -184,8 +215,8 @@ class Map:
 
     def _steps(self, f: FunctionText, values: list[Value]) -> Value:
         for table, name, arguments in self.steps:
-            inputs = dict(zip(("x", "y"), (values[index] for index in arguments)))
-            inputs["relu_param"] = f.like(values[0], 0)
+            inputs = dict(zip(("x", "y", "z"), (values[index] for index in arguments)))
+            inputs["relu_param"] = inputs.get("z", f.like(values[0], 0))
             expression = TABLES[table][name].expression
             values.append(print_expression(f, expression, self.domain, inputs))
         return values[-1] if self.steps else values[0]
@@ -199,6 +230,11 @@ class Map:
             return self._encode(f, self.output, value)
         return f.convert("trunc", value, f"i{DTYPES[self.output].bits}")
 
+    def _tested(self, f: FunctionText, value: Value) -> Value:
+        assert self.test is not None
+        inputs = {"x": value, "y": f.like(value, 0)}
+        return print_expression(f, TABLES["alu"][self.test].expression, "int32", inputs)
+
     def _keep(self, f: FunctionText, mask: Value, old: Value, result: Value) -> Value:
         comparison = "icmp eq" if self.reverse else "icmp ne"
         return f.select(f.compare(comparison, mask, f.like(mask, 0)), result, old)
@@ -207,7 +243,7 @@ class Map:
 class Operand:
     """One input of a `Map` while it is planned: where it stands, and what it is."""
 
-    __slots__ = ("access", "dims", "dtype", "pack", "position", "size", "view")
+    __slots__ = ("access", "dims", "dtype", "first", "pack", "position", "size", "view")
 
     def __init__(self, position: int, dtype: str, access: str, pack: Pack | None = None) -> None:
         self.position = position
@@ -217,6 +253,7 @@ class Operand:
         self.size = DTYPES[dtype].size
         self.dims: list[Dim] = []
         self.view: Array | None = None
+        self.first = 0
 
 
 def tile(
@@ -244,6 +281,20 @@ def number(position: int, dtype: str = "float32", pack: Pack = float32_word) -> 
     return Operand(position, dtype, "number", pack)
 
 
+def constant(word: int, dtype: str = "float32") -> Operand:
+    """A number that the row does not carry, as its bits."""
+    return number(0, dtype, lambda value: word)
+
+
+def affine(first: int, steps: Sequence[Dim]) -> Operand:
+    """32-bit integers that begin with `first` and grow by the strides of these dimensions."""
+    operand = Operand(0, "int32", "affine")
+    operand.size = 0
+    operand.dims = list(steps)
+    operand.first = first
+    return operand
+
+
 def map_plan(
     domain: str,
     output: Array,
@@ -253,21 +304,25 @@ def map_plan(
     reverse: bool = False,
     output_dtype: str | None = None,
     sums: tuple[str, int] | None = None,
+    test: str | None = None,
+    otherwise: Operand | None = None,
 ) -> Plan | None:
     """The plan of a `Map` whose output is the instruction's first value.
 
     `sums`: an operator, and the position of an fp32 array [P] for the reductions of each
-    partition's results; None then unless a partition's elements are one row.
+    partition's results; None then unless a partition's elements are one row. With `test` the
+    predicate is affine.
     """
     result = tile(0, output, output_dtype)
-    arrays = [operand for operand in inputs if operand.access != "number"]
-    if predicate is not None:
-        arrays.append(predicate)
+    sources = [*inputs, predicate] if predicate is not None else inputs
+    arrays = [operand for operand in sources if operand.access in _IN_MEMORY]
+    counting = [operand for operand in sources if operand.access == "affine"]
     if sums is not None:
         one_each = np.empty((output.shape[0], 1), np.float32)
         arrays.append(column_of(sums[1], one_each, output))
     operands = [result, *arrays]
-    found = (space if sums is None else by_partition)([operand.dims for operand in operands])
+    dimensions = [operand.dims for operand in (*operands, *counting)]
+    found = (space if sums is None else by_partition)(dimensions)
     if found is None:
         return None
     contiguous = all(
@@ -287,13 +342,18 @@ def map_plan(
         None if predicate is None else predicate.dtype,
         reverse,
         None if sums is None else sums[0],
+        test,
+        otherwise is not None,
     )
     function = compiled(kernel)
     if function is None:
         return None
     words = nest_words(nest)
+    counted = tuple(range(len(operands), len(operands) + len(counting)))
+    for word, operand in zip(counted, counting):
+        words[word] = operand.first
     numbers = []
-    for operand in inputs:
+    for operand in (*inputs, otherwise) if otherwise is not None else inputs:
         if operand.pack is not None:
             numbers.append((len(words), operand.position, operand.pack))
             words.append(0)
@@ -306,6 +366,7 @@ def map_plan(
         same_orders(nest, [operand.size for operand in operands]),
         divisions=nest_divisions(nest, len(nest.counts) - (sums is not None)),
         work=math.prod(nest.counts),
+        counted=counted,
     )
 
 

@@ -25,8 +25,9 @@ LANES = 16
 _RANKS = (1, 4)
 """Dimensions that the rows of an operand can have."""
 
-_MOST = 1 << 14
-"""Elements that a row may have for which fp32 values have to be made."""
+_ROOMS = (1 << 11, 1 << 14)
+"""Elements of a row for whose fp32 values there may be room; few of these, so that code serves many
+shapes."""
 
 
 class Layout(NamedTuple):
@@ -93,9 +94,9 @@ def _rows(view: Array, found: Space, dtype: str, read: bool = False) -> Rows | N
     elements = 0
     if read and not (contiguous and dtype == "float32"):
         count = math.prod(row.counts)
-        if count > _MOST:
+        elements = next((room for room in _ROOMS if room >= count), 0)
+        if not elements:
             return None
-        elements = max(LANES, 1 << (count - 1).bit_length())
     return Rows(Layout(dtype, len(row.counts), contiguous, elements), view.strides[0], row)
 
 

@@ -101,7 +101,8 @@ def _division(job: Job, windows: Mapping[int, Window], count: int) -> Division |
             steps.get(slot) == window.strides[0] for slot, window in on_chip
         ):
             # What is not an operand has a row of its own for every partition.
-            own = [step for slot, step in division.steps if slot not in dict(job.slots)]
+            others = {*dict(job.slots), *job.counted}
+            own = [step for slot, step in division.steps if slot not in others]
             return division if all(step > 0 for step in own) else None
     return None
 

@@ -73,7 +73,7 @@ class Job(NamedTuple):
     divide it, the best first; `work`: about how many elements it computes. `by_row`: what it
     computes for a unit of a division depends on that unit of its operands alone. `past_caches`
     gives a function that does the same for results which are not read soon; another thread may read
-    them behind a fence.
+    them behind a fence. `counted`: the words that divisions move though they are no pointers.
     """
 
     function: Function
@@ -85,6 +85,7 @@ class Job(NamedTuple):
     by_row: bool = False
     past_caches: Callable[[], Function | None] | None = None
     written: int = 1
+    counted: tuple[int, ...] = ()
 
     @property
     def address(self) -> int:
@@ -162,8 +163,8 @@ class Plan:
     `words` are all argument words, pointers and numbers being 0; the first ones are the pointers
     of the operands at `positions` among the instruction's values. `numbers` are (word, position,
     function from the value to its word). The first operand is the one that is written; each of the
-    others must be apart from it, or be the same bytes in the same order. `divisions`, `work` and
-    `past_caches`: as of `Job`.
+    others must be apart from it, or be the same bytes in the same order. `divisions`, `work`,
+    `past_caches` and `counted`: as of `Job`.
     """
 
     __slots__ = (
@@ -171,6 +172,7 @@ class Plan:
         "_footprints",
         "_type",
         "_words",
+        "counted",
         "divisions",
         "function",
         "numbers",
@@ -192,8 +194,10 @@ class Plan:
         divisions: Sequence[Division] = (),
         work: int = 0,
         past_caches: Callable[[], Function | None] | None = None,
+        counted: Sequence[int] = (),
     ) -> None:
         self.function = function
+        self.counted = tuple(counted)
         self.past_caches = past_caches
         self.divisions = tuple(divisions)
         self.work = work
@@ -236,6 +240,7 @@ class Plan:
             self.work,
             by_row=True,
             past_caches=self.past_caches,
+            counted=self.counted,
         )
         return Bound([job])
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from isa import scalar
 from isa.alu import ACTIVATIONS, ALU, Activation, AluOperator
@@ -21,9 +21,24 @@ from simulator.native.text import FunctionText, Value
 
 Print = Callable[..., Value]
 
-TABLES: dict[str, Mapping[str, AluOperator | Activation]] = {
+
+class Choice(NamedTuple):
+    """A step that chooses y or z by x."""
+
+    expression: Expression
+
+
+def _choice(relation: Relation) -> Choice:
+    condition = scalar.Compare(relation, scalar.X, scalar.Constant(0.0))
+    return Choice(scalar.Select(condition, scalar.Y, scalar.Parameter("z")))
+
+
+CHOICES = {"where": _choice(Relation.not_equal), "unless": _choice(Relation.equal)}
+
+TABLES: dict[str, Mapping[str, AluOperator | Activation | Choice]] = {
     "alu": ALU,
     "activation": ACTIVATIONS,
+    "choice": CHOICES,
 }
 """Where the expression of a step comes from."""
 

@@ -31,14 +31,6 @@ _LEAST, _MOST = -(1 << 31), (1 << 31) - 1
 _BLOCK = 4 * LANES
 
 
-def _numbered(f: StructureText, width: int) -> Value:
-    """The numbers of lanes."""
-    result = Value("poison", "i64", width)
-    for lane in range(width):
-        result = f.insert(result, f.integer(lane), lane)
-    return result
-
-
 def _bits(f: StructureText, flags: Value) -> Value:
     """LANES flags as a number."""
     return f.convert("zext", f.reinterpret(flags, f"i{LANES}", 0), "i64")
@@ -51,7 +43,7 @@ def _lowest(f: StructureText, flags: Value) -> Value:
 
 def _few(f: StructureText, rest: Value) -> Value:
     """Flags of the lanes below a number."""
-    return f.compare("icmp slt", _numbered(f, LANES), f.splat(rest, LANES))
+    return f.compare("icmp slt", f.lanes("i64", LANES), f.splat(rest, LANES))
 
 
 def ordered(f: StructureText, pattern: Value) -> Value:

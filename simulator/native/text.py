@@ -97,6 +97,11 @@ class FunctionText:
         """An i64 scalar."""
         return self.constant("i64", value)
 
+    def lanes(self, element: str, width: int) -> Value:
+        """The number of every lane."""
+        numbers = ", ".join(f"{element} {lane}" for lane in range(width))
+        return Value(f"<{numbers}>", element, width)
+
     def like(self, value: Value, number: float) -> Value:
         """A constant of the type of `value`."""
         return self.constant(value.element, number, value.width)

@@ -22,7 +22,9 @@ from isa.enums import DgeMode, Engine, OobMode, ReduceCommand
 from isa.machine import MACHINE_INSTRUCTIONS
 from simulator.kernels import fixed
 from simulator.native.library import library
+from simulator.native.plan import Bound
 from simulator.native.table import PLANNERS
+from simulator.native.team import LEAST_WORK, parts
 from simulator.oracle import quiet
 from simulator.views import Indirect, bits
 
@@ -248,20 +250,35 @@ def test_every_dtype(row: str) -> None:
 
 
 def same_after(row: str, engine: Engine, values: Values) -> None:
-    """Both backends leave the same bytes and the same accumulate registers."""
+    """Both backends leave the same bytes and the same accumulate registers, in parts as well."""
     if row not in ("ActReadAccumulator", "VectorReadAccumulator"):
         assert is_native(row, engine, values)
     with quiet():
         assert_equal(row, *values, engine=engine)
-    if engine not in State().accumulators:
+    if not isinstance(values[0], np.ndarray):
         return
     start = tile(np.random.default_rng(1), "float32", 128, 1)[:, 0]
     states: list[Any] = [State(engine), State(engine)]
     target = bits(values[0]).copy()
+    results = []
     with quiet():
         for state, native in zip(states, (False, True)):
-            state.accumulators[engine][...] = start
+            for registers in state.accumulators.values():
+                registers[...] = start
             bits(values[0])[...] = target
-            fixed(MACHINE_INSTRUCTIONS[row], engine, state, values, native)()
-    wanted, got = (state.accumulators[engine].view(np.uint32) for state in states)
-    np.testing.assert_array_equal(got, wanted)
+            in_parts(fixed(MACHINE_INSTRUCTIONS[row], engine, state, values, native))
+            results.append(bits(values[0]).copy())
+    np.testing.assert_array_equal(*results[::-1])
+    if engine in State().accumulators:
+        wanted, got = (state.accumulators[engine].view(np.uint32) for state in states)
+        np.testing.assert_array_equal(got, wanted)
+
+
+def in_parts(call: Any) -> None:
+    """Run each job as three threads would share it."""
+    if type(call) is not Bound:
+        call()
+        return
+    for job in call.jobs:
+        for words in parts(job._replace(work=LEAST_WORK), 3):
+            job.function(words)

@@ -1,5 +1,4 @@
-"""Generated operands of the vector engine's rows that go along partitions, for
-`test_native_rows`."""
+"""Generated operands of rows that go along partitions, for `test_native_rows`."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ import numpy as np
 from native_equality import EDGES, patterns
 from tiles import empty
 
-from isa.alu import ALU
+from isa.alu import ACTIVATIONS, ALU
 from isa.enums import Engine, ReduceCommand
 from simulator.views import bits
 
@@ -19,6 +18,7 @@ Values = tuple[Any, ...]
 Generator = Callable[[np.random.Generator, str, str], Iterator[Values]]
 
 EXACT = [name for name, op in ALU.items() if op.arithmetic and name not in ("power", "mod", "fmod")]
+COMPARISONS = [name for name, op in ALU.items() if op.comparison]
 BINARY = [name for name in EXACT if ALU[name].arity == 2]
 CUMULATING = ("add", "subtract", "multiply", "maximum", "minimum")
 RUNS = ((7, 83), (1, 19), (128, 16), (5, 1))
@@ -125,6 +125,74 @@ def match_replace8(rng: np.random.Generator, source: str, target: str) -> Iterat
             yield data, data, vals, number, indices if rng.integers(2) else None
 
 
+COMMANDS = (ReduceCommand.idle, ReduceCommand.reset_reduce, ReduceCommand.reduce)
+
+
+def select_reduce(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
+    number = int(rng.integers(len(COMMANDS)))
+    mask = str(rng.choice(("uint8", "int16", "uint32", "float32", source)))
+    for column, shape in ((False, (7, 83)), (True, (128, 5)), (True, (5, 48))):
+        predicate = patterns(rng, mask, *shape)
+        bits(predicate)[rng.random(shape) < 0.5] = 0
+        (other,) = operands(rng, shape[0], 1, column)
+        data = patterns(rng, source, *shape)
+        reverse = bool(rng.integers(2))
+        yield empty(target, *shape), predicate, data, other, reverse, COMMANDS[number]
+
+
+def range_select(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
+    op0, op1 = (ALU[str(name)] for name in rng.choice(COMPARISONS, 2))
+    command = COMMANDS[int(rng.integers(len(COMMANDS)))]
+    for shape in ((7, 83), (128, 3), (2, 64), (3, 4, 5)):
+        bounds = [empty("float32", shape[0], 1) for _ in range(2)]
+        for bound in bounds:
+            bound[...] = rng.integers(-9, 90, bound.shape)
+        start = int(rng.integers(-20, 20))
+        if len(shape) > 2:
+            command = ReduceCommand.idle
+        data = patterns(rng, source, *shape)
+        yield empty(target, *shape), data, op0, op1, *bounds, start, command
+
+
+AFFINE = (
+    ((7, 83), ((1, 83),), 0, -12),
+    ((128, 40), ((-1, 40),), 3, 1),
+    ((5, 4, 9), ((-20, 4), (2, 9)), -7, 0),
+    ((6, 30), ((7, 5), (0, 2), (-3, 3)), 2**31 - 40, 5),
+)
+"""Shapes, patterns, offsets and channel multipliers; the last one wraps."""
+
+
+def affine_select(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
+    op = ALU[str(rng.choice(COMPARISONS))]
+    other = float(rng.choice(EDGES))
+    for shape, *numbers in AFFINE:
+        for result in dict.fromkeys((source, target)):
+            data = patterns(rng, source, *shape)
+            yield empty(result, *shape), data, *numbers, op, other
+
+
+def iota(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
+    for shape, *numbers in AFFINE:
+        yield empty(target, *shape), *numbers
+    yield every_other(empty(target, 7, 60)), ((300, 30),), -2000, 1
+
+
+def activate2(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
+    names = [name for name in ACTIVATIONS if name not in ("sin", "arctan")]
+    for name in {str(rng.choice(names)), "prelu"}:
+        chosen = rng.choice(("bypass", "add", "subtract", "multiply", "maximum"), 2)
+        op0, op1 = (ALU[str(operator)] for operator in chosen)
+        swaps = [bool(bit) for bit in rng.integers(2, size=2)]
+        reduction = ALU[str(rng.choice(("add", "maximum", "minimum")))]
+        command = COMMANDS[int(rng.integers(len(COMMANDS)))]
+        for column, shape in ((False, (7, 83)), (True, (5, 48))):
+            data = patterns(rng, source, *shape)
+            first, second, parameter = operands(rng, shape[0], 3, column)
+            chain = (op0, first, op1, second, *swaps, parameter, reduction, command)
+            yield empty(target, *shape), data, ACTIVATIONS[name], *chain
+
+
 VECTOR_ROWS: dict[str, tuple[Engine, Generator]] = {
     "TensorTensorScan": (Engine.vector, tensor_tensor_scan),
     "TensorScalarCumulative": (Engine.vector, tensor_scalar_cumulative),
@@ -133,4 +201,9 @@ VECTOR_ROWS: dict[str, tuple[Engine, Generator]] = {
     "Max8": (Engine.vector, max8),
     "FindIndex8": (Engine.vector, find_index8),
     "MatchReplace8": (Engine.vector, match_replace8),
+    "SelectReduce": (Engine.vector, select_reduce),
+    "RangeSelect": (Engine.vector, range_select),
+    "AffineSelect": (Engine.gpsimd, affine_select),
+    "Iota": (Engine.gpsimd, iota),
+    "Activate2": (Engine.scalar, activate2),
 }
