@@ -10,7 +10,16 @@ from simulator.native.loop import JOB, PART, RECORD
 from simulator.native.operands import OPERAND, PAIR, PATCH, REFERENCE, TERM
 from simulator.native.plan import Bound, Guarded, Job, address_of
 from simulator.native.products import PRODUCT, PlacedProduct, place_products
-from simulator.native.strips import ACCESS, ARENAS, FARTHEST, QUEUED, STEP, TENSOR
+from simulator.native.strips import (
+    ACCESS,
+    ARENAS,
+    FARTHEST,
+    LEAST_COMPUTED,
+    LEAST_FETCHED,
+    QUEUED,
+    STEP,
+    TENSOR,
+)
 from simulator.native.structure import Memory, Structure
 from simulator.native.team import parts
 from simulator.native.template import Address, Draft, Span, Template, Word
@@ -151,6 +160,8 @@ class Drafting:
         for slot, position in () if moving else job.slots:
             base = part[slot] - self._windows[position].offset
             words[slot] = Address(base, self._numbers[position])
+        for hint in job.hints:
+            words[hint] = words[job.slots[0][0]]
         place = self._draft.add(words)
         for slot, position in job.slots:
             if moving:
@@ -209,6 +220,8 @@ class Drafting:
                 count=found.rows,
                 row_bytes=row_bytes,
                 work=job.work,
+                **_hints(job, found.rows),
+                **_fetched(job, reaches),
                 **self.table("steps", steps, STEP),
                 **dict.fromkeys(ARENAS, FARTHEST),
             )
@@ -276,6 +289,22 @@ class Drafting:
                         left=self.operands[written], right=self.operands[position], same=int(same)
                     )
         return words
+
+
+def _hints(job: Job, rows: int) -> dict[str, int]:
+    """Where a job takes hints, if it computes for so long that they are worth while."""
+    if not job.hints or job.work < LEAST_COMPUTED * rows:
+        return {}
+    return {"hints": job.hints[0], "hints_count": len(job.hints)}
+
+
+def _fetched(job: Job, reaches: Sequence[Reach]) -> dict[str, int]:
+    """The rows in HBM that a job reads, if they are worth a hint."""
+    for reach in reaches:
+        if not reach.writes and LEAST_FETCHED <= reach.span <= reach.step:
+            slot = next(slot for slot, position in job.slots if position == reach.position)
+            return {"fetched": slot, "fetched_step": reach.step}
+    return {}
 
 
 def _meet(left: Window, right: Window) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from isa import scalar
 from isa.dtypes import DTYPES, DTypeKind
 from isa.enums import Engine
 from isa.machine import elementwise, vector
@@ -19,6 +20,7 @@ from simulator.native.layout import Dim, by_partition, column, dims, space
 from simulator.native.nest import Nest
 from simulator.native.partials import LANES, Reducer
 from simulator.native.plan import (
+    HINT_WORDS,
     Pack,
     Plan,
     float32_word,
@@ -45,6 +47,9 @@ _NATIVE = frozenset({"int32", "uint32"})
 _IN_MEMORY = ("tile", "column")
 """Kinds of access to inputs that are read from memory."""
 
+_SHORT = (scalar.Negate, scalar.Absolute, scalar.Not)
+"""The functions of one operand that CPUs have an instruction for."""
+
 
 @dataclass(frozen=True, slots=True)
 class Map:
@@ -62,6 +67,10 @@ class Map:
 
     An input that is "affine" is no memory: a number in the place of a pointer grows by its strides.
     It is the last operand.
+
+    The last words of a contiguous one without an affine input are hints: rows of memory that will
+    be read a while later, as an address, and how far from row to row. While it computes a row it
+    fetches those, in passing.
     """
 
     domain: str
@@ -91,11 +100,21 @@ class Map:
                 numbers.append(f.word(nest.used + len(numbers), f"i{DTYPES[dtype].bits}"))
         if self.otherwise:
             other = f.word(nest.used + len(numbers), f"i{DTYPES[self.output].bits}")
+        for index in range(self.hints):
+            word = nest.used + len(numbers) + self.otherwise + index * len(HINT_WORDS)
+            nest.pointers.append(f.word(word, "ptr"))
+            nest.strides.append([f.word(word + 1), *nest.strides[0][1:]])
+
+        def fetch_hinted(pointers: Sequence[Value], index: Value) -> None:
+            for pointer in pointers[len(pointers) - self.hints :]:
+                f.prefetch(f.element_at(pointer, index, sizes[:2][-1]), near=False)
 
         def elements(pointers: Sequence[Value], index: Value, width: int) -> Value:
             """Compute `width` elements of a row from `index` on; the result as it is before it is
             rounded."""
             together = self.contiguous or width == 1
+            if width > 1:
+                fetch_hinted(pointers, index)
             places = [
                 f.element_at(pointer, index, size)
                 if self.contiguous
@@ -150,6 +169,7 @@ class Map:
 
         def pairs(pointers: Sequence[Value], index: Value) -> None:
             """Compute PAIRS elements of bfloat16: those of even index, and the others."""
+            fetch_hinted(pointers, index)
             remaining, free = iter(range(1, len(sizes))), iter(numbers)
             even: list[Value] = []
             odd: list[Value] = []
@@ -192,6 +212,23 @@ class Map:
     def _is_affine(self) -> bool:
         """Whether there is an affine operand."""
         return self.test is not None or any(access == "affine" for _, access in self.inputs)
+
+    @property
+    def hints(self) -> int:
+        """How many hints it takes: what computes for long has time for more."""
+        if self._is_affine or not self.contiguous:
+            return 0
+        return 2 if self._long else 1
+
+    @property
+    def _long(self) -> bool:
+        """Whether an element takes more than a few operations."""
+        expressions = (TABLES[table][name].expression for table, name, _ in self.steps)
+        return any(
+            isinstance(node, scalar.Unary) and not isinstance(node, _SHORT)
+            for expression in expressions
+            for node in scalar.walk(expression)
+        )
 
     @property
     def _in_pairs(self) -> bool:
@@ -357,6 +394,8 @@ def map_plan(
         if operand.pack is not None:
             numbers.append((len(words), operand.position, operand.pack))
             words.append(0)
+    hints = range(len(words), len(words) + kernel.hints * len(HINT_WORDS), len(HINT_WORDS))
+    words += HINT_WORDS * kernel.hints
     return Plan(
         function,
         [operand.view for operand in operands if operand.view is not None],
@@ -367,6 +406,7 @@ def map_plan(
         divisions=nest_divisions(nest, len(nest.counts) - (sums is not None)),
         work=math.prod(nest.counts),
         counted=counted,
+        hints=hints,
     )
 
 

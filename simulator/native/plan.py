@@ -74,6 +74,7 @@ class Job(NamedTuple):
     computes for a unit of a division depends on that unit of its operands alone. `past_caches`
     gives a function that does the same for results which are not read soon; another thread may read
     them behind a fence. `counted`: the words that divisions move though they are no pointers.
+    `hints`: where the `HINT_WORDS` of each of the hints are that it takes.
     """
 
     function: Function
@@ -86,6 +87,7 @@ class Job(NamedTuple):
     past_caches: Callable[[], Function | None] | None = None
     written: int = 1
     counted: tuple[int, ...] = ()
+    hints: Sequence[int] = ()
 
     @property
     def address(self) -> int:
@@ -164,7 +166,7 @@ class Plan:
     of the operands at `positions` among the instruction's values. `numbers` are (word, position,
     function from the value to its word). The first operand is the one that is written; each of the
     others must be apart from it, or be the same bytes in the same order. `divisions`, `work`,
-    `past_caches` and `counted`: as of `Job`.
+    `past_caches`, `counted` and `hints`: as of `Job`.
     """
 
     __slots__ = (
@@ -175,6 +177,7 @@ class Plan:
         "counted",
         "divisions",
         "function",
+        "hints",
         "numbers",
         "past_caches",
         "positions",
@@ -195,9 +198,11 @@ class Plan:
         work: int = 0,
         past_caches: Callable[[], Function | None] | None = None,
         counted: Sequence[int] = (),
+        hints: Sequence[int] = (),
     ) -> None:
         self.function = function
         self.counted = tuple(counted)
+        self.hints = hints
         self.past_caches = past_caches
         self.divisions = tuple(divisions)
         self.work = work
@@ -230,6 +235,8 @@ class Plan:
                 return None
         for slot, position, pack in self.numbers:
             words[slot] = pack(values[position])
+        for hint in self.hints:
+            words[hint] = written
         slots = tuple(enumerate(self.positions))
         job = Job(
             self.function,
@@ -241,6 +248,7 @@ class Plan:
             by_row=True,
             past_caches=self.past_caches,
             counted=self.counted,
+            hints=self.hints,
         )
         return Bound([job])
 
@@ -288,6 +296,10 @@ def nest_words(space: Space) -> list[int]:
         words += strides
     return words
 
+
+HINT_WORDS = (0, 0)
+"""A hint: the address of memory that will be read a while later, and the bytes from row to row of
+it. Where nobody knows of any, it is the destination."""
 
 LEAST_RUN = 64
 """Elements of a row that stay together when it is divided."""

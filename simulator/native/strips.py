@@ -12,10 +12,12 @@ of the instructions; rows of HBM that belong to other partitions are looked afte
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from simulator.native.operands import OPERAND
+from simulator.native.plan import HINT_WORDS
 from simulator.native.structure import Memory, Record, Structure, StructureText
 from simulator.native.text import WORD, Value
 from simulator.native.workers import run_parts
@@ -26,7 +28,7 @@ MOST_JOBS = 256
 MOST_WORDS = 64
 """Argument words that a job may have to be queued."""
 
-STRIP_BYTES = 1 << 19
+STRIP_BYTES = 1 << 17
 """What a strip may touch on chip, so that it stays in a second-level cache."""
 
 LEAST_WORK = 1 << 16
@@ -34,7 +36,7 @@ LEAST_WORK = 1 << 16
 
 QUEUE = Structure(
     *("run", "team", "parts", "parts_count", "entries", "count", "copies", "epoch"),
-    *("row_bytes", "strip_bytes", "work", "least_work", "first", "last"),
+    *("row_bytes", "strip_bytes", "work", "least_work", "first", "last", "most_hints"),
     *("sbuf", "sbuf_end", "psum", "psum_end"),
 )
 """`run` is the address of a `Strips` function, `parts` that of the addresses of `STRIPS` words, one
@@ -42,7 +44,7 @@ for each thread. `entries` are `count` of `ENTRY`; `copies` is memory for words 
 raised when the queue has been run. In sum the queued jobs touch `row_bytes` of a partition, all
 of them within `sbuf` to `sbuf_end` and `psum` to `psum_end`, and a strip may touch `strip_bytes`;
 they compute `work` elements, of partitions `first` to `last`; threads share no less than
-`least_work`."""
+`least_work`. `most_hints`: how many hints one of them takes."""
 
 ENTRY = Structure("job", "words")
 
@@ -53,9 +55,19 @@ STRIPS = Structure("queue", "first", "last", "strip", "scratch")
 QUEUED = Structure(
     *("function", "words", "words_count", "length", "steps", "steps_count"),
     *("first", "count", "row_bytes", "work", "sbuf", "sbuf_end", "psum", "psum_end"),
+    *("hints", "hints_count", "fetched", "fetched_step"),
 )
 """A job for partitions from `first` on, `count` of them: word `length` says how many, and `steps`
-say how far pointers move from one to the next. The other members are as of `QUEUE`."""
+say how far pointers move from one to the next. `hints`: the word of the first of the hints that it
+takes (`simulator.native.plan.Job`). `fetched`: the word with the address of rows in HBM that it
+reads, which are `fetched_step` bytes apart; 0 for none that are worth a hint. The other members are
+as of `QUEUE`."""
+
+LEAST_FETCHED, LEAST_COMPUTED = 1024, 512
+"""Bytes of a row that are worth a hint, and elements of one while which are computed hints help."""
+
+FARTHEST_HINT = 32
+"""Jobs between one that hints and the one that reads."""
 
 STEP = Structure("word", "bytes")
 
@@ -80,7 +92,9 @@ FARTHEST = 1 << 62
 ARENAS = ("sbuf", "psum")
 
 _EMPTY = {
-    **dict.fromkeys(("count", "row_bytes", "work", "last", "sbuf_end", "psum_end"), 0),
+    **dict.fromkeys(
+        ("count", "row_bytes", "work", "last", "sbuf_end", "psum_end", "most_hints"), 0
+    ),
     **dict.fromkeys(("first", *ARENAS), FARTHEST),
 }
 """Members of a queue in which there is nothing."""
@@ -162,6 +176,8 @@ class QueueText:
         queue.set("count", f.binary("add", count, f.integer(1)))
         queue.add("row_bytes", job.get("row_bytes"))
         queue.add("work", job.get("work"))
+        most = f.intrinsic("smax", queue.get("most_hints"), job.get("hints_count"))
+        queue.set("most_hints", most)
         first = job.get("first")
         last = f.binary("add", first, job.get("count"))
         for low, high, begin, end in (
@@ -324,13 +340,15 @@ class Strips:
         first, last, strip = (part.get(member) for member in ("first", "last", "strip"))
         scratch = part.get("scratch", "ptr")
 
+        hints = _Hints(f, queue)
+
         def one_strip(number: Value) -> None:
             low = f.binary("add", first, f.binary("mul", number, strip))
             high = f.intrinsic("smin", f.binary("add", low, strip), last)
+            hints.told.set("value", zero)
 
             def run(index: Value) -> None:
-                entry = Record(f, ENTRY, f.element_at(entries, index, ENTRY.size))
-                _run(f, entry, low, high, scratch)
+                _run(f, _entry(f, entries, index), low, high, scratch, hints.of(index))
 
             f.loop(zero, count, 1, run)
 
@@ -340,8 +358,84 @@ class Strips:
         return f.text()
 
 
-def _run(f: StructureText, entry: Record, low: Value, high: Value, scratch: Value) -> None:
-    """Run a queued job for those of its partitions that are between two."""
+def _entry(f: StructureText, entries: Value, index: Value) -> Record:
+    return Record(f, ENTRY, f.element_at(entries, index, ENTRY.size))
+
+
+class _Hints:
+    """What jobs are told of memory that later ones will read, each job's memory to one of them:
+    to those of the queue that take most. `told` is how many entries were looked at."""
+
+    def __init__(self, f: StructureText, queue: Record) -> None:
+        self.f = f
+        self._entries = queue.get("entries", "ptr")
+        self._count = queue.get("count")
+        self._most = queue.get("most_hints")
+        self.told = f.variable()
+
+    def of(self, index: Value) -> Callable[[Record, Value, Value], None]:
+        """Writes the hint of the job of an entry into its words: `give(job, words, begin)`, where
+        it runs for partitions from `begin` on."""
+
+        def give(job: Record, words: Value, begin: Value) -> None:
+            f = self.f
+            takes = f.compare("icmp ne", job.get("hints_count"), f.integer(0))
+            most = f.compare("icmp eq", job.get("hints_count"), self._most)
+            yes, on = f.label("hint"), f.label("on")
+            f.branch(f.binary("and", takes, most), yes, on)
+            f.open(yes)
+            first = f.element_at(words, job.get("hints"), WORD)
+            size = len(HINT_WORDS) * WORD
+
+            def one(number: Value) -> None:
+                self._give(f.element_at(first, number, size), words, index, begin)
+
+            f.loop(f.integer(0), job.get("hints_count"), 1, one)
+            f.jump(on)
+            f.open(on)
+
+        return give
+
+    def _give(self, address: Value, words: Value, index: Value, begin: Value) -> None:
+        f, one = self.f, self.f.integer(1)
+        step = f.element_at(address, one, WORD)
+        f.store(f.load(words, "i64"), address)
+        f.store(f.integer(0), step)
+        end = f.binary("add", index, f.integer(FARTHEST_HINT))
+        end = f.intrinsic("smin", end, self._count)
+        ahead = f.intrinsic("smax", self.told.get("value"), f.binary("add", index, one))
+        self.told.set("value", ahead)
+        look, test, found, on = (f.label(name) for name in ("look", "test", "found", "on"))
+        f.jump(look)
+        f.open(look)
+        at = self.told.get("value")
+        f.branch(f.compare("icmp slt", at, end), test, on)
+        f.open(test)
+        self.told.set("value", f.binary("add", at, one))
+        entry = _entry(f, self._entries, at)
+        later = Record(f, QUEUED, entry.get("job", "ptr"))
+        reads = f.compare("icmp ne", later.get("fetched"), f.integer(0))
+        f.branch(reads, found, look)
+        f.open(found)
+        rows = f.load(f.element_at(entry.get("words", "ptr"), later.get("fetched"), WORD), "i64")
+        distance = later.get("fetched_step")
+        skipped = f.binary("mul", f.binary("sub", begin, later.get("first")), distance)
+        f.store(f.binary("add", rows, skipped), address)
+        f.store(distance, step)
+        f.jump(on)
+        f.open(on)
+
+
+def _run(
+    f: StructureText,
+    entry: Record,
+    low: Value,
+    high: Value,
+    scratch: Value,
+    hint: Callable[[Record, Value, Value], None],
+) -> None:
+    """Run a queued job for those of its partitions that are between two; `hint(job, words, begin)`
+    completes its words."""
     job = Record(f, QUEUED, entry.get("job", "ptr"))
     words, own = entry.get("words", "ptr"), job.get("first")
     begin = f.intrinsic("smax", low, own)
@@ -350,6 +444,7 @@ def _run(f: StructureText, entry: Record, low: Value, high: Value, scratch: Valu
     whole, part, some, after = (f.label(label) for label in ("whole", "part", "some", "on"))
     f.branch(f.compare("icmp eq", rows, job.get("count")), whole, part)
     f.open(whole)
+    hint(job, words, begin)
     f.call_address(job.get("function", "ptr"), words)
     f.jump(after)
     f.open(part)
@@ -365,6 +460,7 @@ def _run(f: StructureText, entry: Record, low: Value, high: Value, scratch: Valu
         f.store(f.binary("add", f.load(place, "i64"), moved), place)
 
     job.each("steps", STEP, step)
+    hint(job, scratch, begin)
     f.call_address(job.get("function", "ptr"), scratch)
     f.jump(after)
     f.open(after)
