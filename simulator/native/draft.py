@@ -160,7 +160,7 @@ class Drafting:
         for slot, position in () if moving else job.slots:
             base = part[slot] - self._windows[position].offset
             words[slot] = Address(base, self._numbers[position])
-        for hint in job.hints:
+        for hint in job.hints if job.slots else ():
             words[hint] = words[job.slots[0][0]]
         place = self._draft.add(words)
         for slot, position in job.slots:
