@@ -37,6 +37,10 @@ from simulator.machine import Capacity
 _ALIGNMENT = 64
 """Bytes. Rows of different tensors share no line of a cache."""
 
+_PAGE = 4096
+"""Bytes of a partition come in whole pages: with what `simulator.machine` adds to them, partitions
+begin in different sets of a cache."""
+
 
 Source = tuple[Op, int] | None
 
@@ -93,8 +97,8 @@ def in_order(kernel: Kernel) -> OrderedProgram:
             cores.append(CoreProgram(streams, [], records))
             sources.append(core.sources)
             needed = Capacity(
-                max(needed.sbuf, core.places.used[Memory.sbuf]),
-                max(needed.psum, core.places.used[Memory.psum]),
+                max(needed.sbuf, -(-core.places.used[Memory.sbuf] // _PAGE) * _PAGE),
+                max(needed.psum, -(-core.places.used[Memory.psum] // _PAGE) * _PAGE),
                 max(needed.registers, core.registers.count),
             )
         return OrderedProgram(program_of(kernel, cores, index, locations), needed, sources)

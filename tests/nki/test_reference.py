@@ -12,6 +12,7 @@ import nki.isa as nisa
 import nki.language as nl
 from isa.enums import Engine
 from isa.errors import NeuronError
+from isa.machine.control import StorageBegin
 from isa.target import TARGETS
 from nki import reference
 from nki.in_order import in_order
@@ -476,6 +477,39 @@ def test_long_unrolled_kernels_do_not_keep_all_tiles() -> None:
     target = TARGETS["trn2"]
     assert Capacity.of(target).sbuf < 200 * 512 * 4
     assert in_order(_kernel(text)).capacity == Capacity.of(target)
+
+
+def test_a_tile_in_the_place_of_another_holds_nothing() -> None:
+    text = """
+kernel reused target=trn2
+tensor %t0 "a": shared_hbm float32[4, 16] role=input
+tensor %t1 "out": shared_hbm float32[8, 16] role=output
+tensor %t2 "first": sbuf float32[4, 16] core=0
+tensor %t3 "second": sbuf float32[4, 16] core=0
+input %t0 "a"
+result %t1
+core 0:
+  storage_begin dst=%t2[4, 16 : 16, 1 @ 0]
+  dma_copy dst=%t2[4, 16 : 16, 1 @ 0] src=%t0[4, 16 : 16, 1 @ 0]
+  dma_copy dst=%t1[4, 16 : 16, 1 @ 0] src=%t2[4, 16 : 16, 1 @ 0]
+  storage_begin dst=%t3[4, 16 : 16, 1 @ 0]
+  dma_copy dst=%t3[4, 8 : 16, 1 @ 0] src=%t0[4, 8 : 16, 1 @ 0]
+  dma_copy dst=%t1[4, 16 : 16, 1 @ 64] src=%t3[4, 16 : 16, 1 @ 0] loc=0
+location 0 "reused.py" 9 4 40 "reused" "    nisa.dma_copy(out, second)"
+"""
+    kernel = _kernel(text)
+    begins = [
+        instruction.values[0]
+        for instruction in in_order(kernel).program.cores[0].streams[Engine.unknown]
+        if instruction.row is StorageBegin
+    ]
+    assert len(begins) == 2 and begins[0] == begins[1]
+    with pytest.raises(NeuronError) as caught:
+        reference.run(kernel, [_normal(4, 16)])
+    assert caught.value.code == "uninitialised-output" and caught.value.location.line == 9
+    assert "32 of its 128 elements" in caught.value.what
+    (out,) = reference.run(kernel, [np.ones((4, 16), np.float32)], check=False).outputs
+    assert np.isnan(out[4:, 8:]).all() and (out[:4] == 1).all() and (out[4:, :8] == 1).all()
 
 
 @pytest.mark.parametrize("mode", ["device", "reference", "eager"])
