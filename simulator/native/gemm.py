@@ -38,7 +38,7 @@ from simulator.native import ports
 from simulator.native.fused import emulated
 from simulator.native.gemm_image import (
     CHUNK,
-    DEEPEST_PAIRS,
+    DEEPEST,
     GROUP,
     HEADER,
     LINE,
@@ -46,7 +46,6 @@ from simulator.native.gemm_image import (
     WIDEST,
     Packing,
     Word,
-    deepest,
     first_lanes,
     header_word,
     least_of,
@@ -120,9 +119,8 @@ class Multiply:
     the first column of the tile that takes part, how many the tile has; the moving tile that is
     multiplied next, as far as somebody knows, and the bytes between its rows. M columns take part,
     whose results begin at dst; the image of them is made first, if it is not. The first one begins
-    a chunk. Elements of a row are adjacent in dst and moving. K is at most `deepest` of
-    moving's dtype, M at most `WIDEST`. Where another tile is held, all that happens is that its
-    header says so.
+    a chunk. Elements of a row are adjacent in dst and moving. K is at most `DEEPEST`, M at most
+    `WIDEST`. Where another tile is held, all that happens is that its header says so.
     """
 
     moving: str
@@ -150,9 +148,9 @@ class _Multiplication:
         self.short = fits_short(kernel.moving)
         self.form = self.block.form_of(kernel.moving)
         self.vectors = self.block.vectors if self.form is Form.wide else self.block.packed
-        self.strip = f.scratch("float", deepest(kernel.moving) * self.vectors * self.block.width)
+        self.strip = f.scratch("float", DEEPEST * self.vectors * self.block.width)
         if self.block.form is not Form.wide:
-            self.widened = f.scratch("i8", panels_bytes(DEEPEST_PAIRS, WIDEST))
+            self.widened = f.scratch("i8", panels_bytes(DEEPEST, WIDEST))
             self.is_widened = f.scratch("i64", 1)
             f.store(self.zero, self.is_widened)
             self.is_done = f.scratch("i64", 1)

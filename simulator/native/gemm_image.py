@@ -60,13 +60,8 @@ GROUP = 8
 """Columns of a panel. A block of results has as many rows, or a divisor of it."""
 
 DEEPEST = 512
-"""The largest K: four times the rows of the PE array, of packed elements, whose values times their
-scales are fp32 (SDK nki/guides/architecture/trainium3_arch.rst, Quad-MXFP8/MXFP4 matmul
-performance)."""
-
-DEEPEST_PAIRS = 256
-"""The largest K of elements that bfloat16 holds: twice the rows, which may hold pairs of fp8 (SDK
-nki/guides/architecture/trainium2_arch.rst, Double FP8 matmul performance)."""
+"""The largest K: four times the rows of the PE array, which may hold packed elements of four values
+(SDK nki/guides/architecture/trainium3_arch.rst, Quad-MXFP8/MXFP4 matmul performance)."""
 
 WIDEST = 128
 """Columns of the PE array: the largest M."""
@@ -77,7 +72,7 @@ LINE = 4 * GROUP
 CHUNK = 2 * GROUP
 """Columns that are loaded together. There is space for panels up to a multiple of them."""
 
-PITCH = 2 * DEEPEST_PAIRS + CACHE_LINE
+PITCH = 2 * DEEPEST + CACHE_LINE
 """Bytes between the lines of an image for matrix registers."""
 
 GROUP_DEPTH = 2 * SHORT
@@ -87,11 +82,6 @@ _ROWS_AHEAD = 16
 """Rows between the one that is loaded and the one that is hinted at."""
 
 _MAGNITUDES = 0x7FFF7FFF
-
-
-def deepest(dtype: str) -> int:
-    """The largest K of a dtype."""
-    return DEEPEST_PAIRS if fits_short(dtype) else DEEPEST
 
 
 def image_bytes(depth: int, columns: int) -> int:

@@ -34,7 +34,6 @@ from simulator.native.gemm_image import (
     Load,
     Make,
     Word,
-    deepest,
     image_bytes,
 )
 from simulator.native.layout import dims, space
@@ -195,7 +194,7 @@ class HeldTile(StationaryTile):
             return
         source = np.ascontiguousarray(tile.tile)
         (depth, columns), dtype = source.shape, dtype_name(tile.tile)
-        if not converting(tile.tile) or not _fits(depth, columns, dtype):
+        if not converting(tile.tile) or not _fits(depth, columns):
             return
         self._maker = _image_maker(dtype, block)
         words = self.load_words(source.shape, dtype, self._maker)
@@ -230,8 +229,8 @@ def resident(state: CoreState, corner: Sequence[int]) -> HeldTile:
     return found
 
 
-def _fits(depth: int, columns: int, dtype: str) -> bool:
-    return depth <= deepest(dtype) and columns <= WIDEST
+def _fits(depth: int, columns: int) -> bool:
+    return depth <= DEEPEST and columns <= WIDEST
 
 
 def _adjacent(view: Array) -> bool:
@@ -287,7 +286,7 @@ def load_plan(src: Array, depth: int) -> LoadPlan | None:
     if block is None or not converting(src) or not src.size:
         return None
     shape = depth, src.size // depth
-    if not _fits(*shape, dtype_name(src)):
+    if not _fits(*shape):
         return None
     before = None
     if depth != src.shape[0] or not _adjacent(src):
@@ -415,7 +414,7 @@ def multiply_plan(
     if block is None or not converting(dst, moving) or not moving.size:
         return None
     rows = dst.shape[0]
-    if dst.size * depth != moving.size * rows or not _fits(depth, rows, dtype_name(moving)):
+    if dst.size * depth != moving.size * rows or not _fits(depth, rows):
         return None
     before = after = None
     if depth != moving.shape[0] or not _adjacent(moving):
@@ -520,7 +519,7 @@ def _transpose_plan(dst: Array) -> TransposePlan | None:
     if block is None or not dst.size or not converting(dst):
         return None
     shape = dst.size // rows, rows
-    fits = _fits(*shape, dtype_name(dst))
+    fits = _fits(*shape)
     plan = convert_plan(dst, np.empty(shape, dst.dtype).T) if fits else None
     expect = compiled(Expect())
     if plan is None or expect is None:

@@ -1,7 +1,9 @@
 """Microscaled (MX) tensors: quantisation, and products of packed tiles times their scales.
 
-A loaded tile and what streams through it become fp32 tiles of four rows a partition, as
-`simulator.packed.dequantized` gives them, and are multiplied as such (`simulator.native.matmul`).
+A loaded tile and what streams through it become bfloat16 tiles of four rows a partition, and are
+multiplied as such (`simulator.native.matmul`). Values of a few bits times a power of two are exact
+in bfloat16 unless they are denormal there. So the scales are looked at first: where one is so small
+that a value could be rounded, NumPy multiplies in fp32.
 """
 
 from __future__ import annotations
@@ -20,17 +22,17 @@ from isa.machine import mx
 from isa.machine.mx import GROUP_PARTITIONS, NAN_SCALE, SCALE_ROWS
 from isa.machine.tensor import MultiplyMoving
 from simulator.native import ports
+from simulator.native.gemm_image import Word, holds
 from simulator.native.layout import dims, space
 from simulator.native.library import Function
 from simulator.native.matmul import (
     LoadPlan,
     MultiplyPlan,
-    UsingTile,
     load_plan,
     multiply_plan,
     resident,
 )
-from simulator.native.plan import Bound, Division, Job, address, apart, words_type
+from simulator.native.plan import Bound, Division, Guarded, Job, address, apart, words_type
 from simulator.native.table import compiled, plans, touches
 from simulator.native.text import FunctionText, Value
 from simulator.oracle.table import KERNELS
@@ -56,6 +58,12 @@ _ALL_ONES = 0xFF
 _SMALLEST = 0x00400000
 """2**-127, the one power of two that scales need and that fp32 has as a denormal number."""
 
+_VALUES = "bfloat16"
+_SIZE = DTYPES[_VALUES].size
+
+_LEAST_EXPONENT = -133
+"""Of the smallest denormal number of bfloat16."""
+
 _QUADRANT_GROUPS = SCALE_ROWS
 _QUADRANT = GROUP_PARTITIONS * SCALE_ROWS
 
@@ -76,7 +84,7 @@ def _power(f: FunctionText, biased: Value) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class Dequantize:
-    """Packed [8 G, N] times its scales as fp32 [32 G, N], rows without gaps.
+    """Packed [8 G, N] times its scales as bfloat16 [32 G, N], rows without gaps; all are exact.
 
     Words: result, packed elements, scales, G, N, the bytes between partitions of the packed
     elements and of the scales. Elements of a partition are adjacent.
@@ -89,7 +97,7 @@ class Dequantize:
         target, source, scales = (f.word(index, "ptr") for index in range(3))
         groups, columns, along, scales_along = (f.word(index) for index in range(3, 7))
         row = DTYPES[self.packed]
-        pitch = f.binary("mul", columns, f.integer(4))
+        pitch = f.binary("mul", columns, f.integer(_SIZE))
 
         def group(number: Value) -> None:
             scale = f.offset(scales, f.binary("mul", _scale_row(f, number), scales_along))
@@ -109,7 +117,10 @@ class Dequantize:
                     for lane in range(LANES):
                         value = f.binary("fmul", decode_lane(f, self.packed, words, lane), factors)
                         down = f.binary("mul", f.binary("add", line, f.integer(lane)), pitch)
-                        f.store(value, f.element_at(f.offset(target, down), column, 4))
+                        place = f.element_at(f.offset(target, down), column, _SIZE)
+                        upper = f.convert("bitcast", value, "i32")
+                        upper = f.binary("lshr", upper, f.like(upper, 8 * _SIZE))
+                        f.store(f.convert("trunc", upper, f"i{8 * _SIZE}"), place)
 
                 last = f.binary("add", first, f.integer(GROUP_PARTITIONS))
                 f.loop(first, last, 1, partition)
@@ -117,6 +128,50 @@ class Dequantize:
             _along(f, columns, WIDTH, some)
 
         f.loop(f.integer(0), groups, 1, group)
+        return f.text()
+
+
+def least_scale(packed: str) -> int:
+    """The smallest scale with which bfloat16 holds every value of a packed type."""
+    import ml_dtypes
+
+    info = ml_dtypes.finfo(getattr(ml_dtypes, DTYPES[packed].lane or ""))
+    return max(_LEAST_EXPONENT + _BIAS - int(info.minexp) + int(info.nmant), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Suits:
+    """Whether all scales of G groups are at least `least`; if `loaded`, also whether a [K, M] tile
+    of bfloat16 is loaded.
+
+    Words: 0 if so, else 1, which this writes; the scales; G, N, the bytes between partitions of the
+    scales; if `loaded`, K, M, and the address of the tile's image.
+    """
+
+    least: int
+    loaded: bool
+
+    def text(self, name: str) -> str:
+        f = FunctionText(name)
+        scales, groups, columns, along = (f.word(1, "ptr"), *(f.word(i) for i in (2, 3, 4)))
+
+        def group(number: Value, found: Value) -> list[Value]:
+            scale = f.offset(scales, f.binary("mul", _scale_row(f, number), along))
+
+            def one(column: Value, found: Value) -> list[Value]:
+                code = f.convert("zext", f.load(f.offset(scale, column), "i8"), "i64")
+                small = f.compare("icmp ult", code, f.integer(self.least))
+                return [f.binary("or", found, f.convert("zext", small, "i64"))]
+
+            return f.loop(f.integer(0), columns, 1, one, [found])
+
+        (refused,) = f.loop(f.integer(0), groups, 1, group, [f.integer(0)])
+        if self.loaded:
+            code = f.integer(DTYPES[_VALUES].code)
+            expected = {Word.depth: f.word(5), Word.columns: f.word(6), Word.dtype: code}
+            fits = f.convert("zext", holds(f, f.word(7, "ptr"), expected), "i64")
+            refused = f.binary("or", refused, f.binary("xor", fits, f.integer(1)))
+        f.store(refused, f.words)
         return f.text()
 
 
@@ -237,38 +292,50 @@ def _in_rows(*views: Array) -> bool:
     return True
 
 
-def _packed(view: Array, scale: Array) -> Function | None:
-    """What makes fp32 of a packed operand; None where its layout is none that it takes."""
+def _packed(view: Array, scale: Array, loaded: bool) -> tuple[Function, Function] | None:
+    """A `Dequantize` and a `Suits`; None where an operand's layout is none that they take."""
     if view.shape[0] % GROUP_PARTITIONS or not _in_rows(view, scale):
         return None
-    return compiled(Dequantize(dtype_name(view)))
+    name = dtype_name(view)
+    dequantize, suits = compiled(Dequantize(name)), compiled(Suits(least_scale(name), loaded))
+    return None if dequantize is None or suits is None else (dequantize, suits)
 
 
 def _stand_in(view: Array) -> Array:
     """An array of the shape and dtype of a dequantised operand."""
-    return np.empty((LANES * view.shape[0], view.size // view.shape[0]), np.float32)
+    shape = LANES * view.shape[0], view.size // view.shape[0]
+    return np.empty(shape, DTYPES[_VALUES].numpy)
 
 
 def _dequantizing(function: Function, target: int, view: Array, scale: Array, at: int) -> Job:
-    """The job that makes fp32 at an address of the packed operand at a position of the values and
-    the scales behind it."""
+    """The job that makes bfloat16 at an address of the packed operand at a position of the values
+    and the scales behind it."""
     partitions = view.shape[0]
     words = words_type(7)(
         *(target, address(view), address(scale), partitions // GROUP_PARTITIONS),
         *(view.size // partitions, view.strides[0], scale.strides[0]),
     )
-    pitch = LANES * 4 * view.size // partitions
+    pitch = LANES * _SIZE * view.size // partitions
     steps = ((0, pitch), (1, view.strides[0]), (2, scale.strides[0]))
     by_group = tuple((word, GROUP_PARTITIONS * step) for word, step in steps)
     along = Division(3, by_group, _QUADRANT_GROUPS)
     return Job(function, words, ((1, at), (2, at + 1)), (), (along,), LANES * view.size)
 
 
+def _suiting(function: Function, view: Array, scale: Array, at: int, *loaded: int) -> Job:
+    """The job of a `Suits` for these scales, which are at a position of the values."""
+    partitions = view.shape[0]
+    numbers = partitions // GROUP_PARTITIONS, view.size // partitions, scale.strides[0]
+    words = (0, address(scale), *numbers, *loaded)
+    return Job(function, words_type(len(words))(*words), ((1, at),))
+
+
 @dataclass(frozen=True, slots=True)
 class LoadMxPlan:
-    """How to load a packed tile: its fp32 values are made where the tile is held."""
+    """How to load a packed tile: its values are made where the tile is held."""
 
     dequantize: Function
+    suits: Function
     load: LoadPlan
     result: None = None
 
@@ -278,24 +345,28 @@ class LoadMxPlan:
         if src is None or scale is None:
             return None
         held = resident(state, (row,))
-        job = _dequantizing(self.dequantize, held.copy, src, scale, 0)
-        return Bound([job, self.load.in_place(held)], held)
+        jobs = [
+            _dequantizing(self.dequantize, held.copy, src, scale, 0),
+            self.load.in_place(held),
+        ]
+        guard = _suiting(self.suits, src, scale, 1)
+        refuse = partial(KERNELS[mx.LoadStationaryMx.name], state, *values)
+        return Guarded(jobs, guard, refuse, None, held)
 
 
 @plans(mx.LoadStationaryMx)
 def load_stationary_mx(engine: Engine, src: Array, scale: Array, row: int) -> LoadMxPlan | None:
-    dequantize = _packed(src, scale)
-    if dequantize is None:
-        return None
+    functions = _packed(src, scale, loaded=False)
     load = load_plan(_stand_in(src), LANES * src.shape[0])
-    return None if load is None else LoadMxPlan(dequantize, load)
+    return None if functions is None or load is None else LoadMxPlan(*functions, load)
 
 
 @dataclass(frozen=True, slots=True)
 class MultiplyMxPlan:
-    """How to multiply by a packed tile: by its fp32 values, in memory that instructions share."""
+    """How to multiply by a packed tile: by its values, in memory that instructions share."""
 
     dequantize: Function
+    suits: Function
     multiply: MultiplyPlan
     result: None = None
 
@@ -306,27 +377,26 @@ class MultiplyMxPlan:
             return None
         held = resident(state, (row,))
         shape = LANES * moving.shape[0], moving.size // moving.shape[0]
-        streamed = held.scratch("dequantized", shape, np.dtype(np.float32))
+        streamed = held.scratch("dequantized", shape, DTYPES[_VALUES].numpy)
         bound = self.multiply.bind(state, (dst, streamed, accumulate, row))
         assert bound is not None, "all operands are there"
         jobs = [_dequantizing(self.dequantize, address(streamed), moving, scale, 1)]
         for job in bound.jobs:
             own = tuple((slot, position) for slot, position in job.slots if position == 0)
             jobs.append(job._replace(slots=own, same=()))
+        guard = _suiting(self.suits, moving, scale, 2, shape[0], dst.shape[0], held.image)
         refuse = partial(KERNELS[mx.MultiplyMovingMx.name], state, *values)
-        return UsingTile(jobs, held, refuse, (bound, streamed))
+        return Guarded(jobs, guard, refuse, None, (bound, streamed))
 
 
 @plans(mx.MultiplyMovingMx)
 def multiply_moving_mx(
     engine: Engine, dst: Array, moving: Array, scale: Array, accumulate: bool, row: int
 ) -> MultiplyMxPlan | None:
-    dequantize = _packed(moving, scale)
-    if dequantize is None:
-        return None
+    functions = _packed(moving, scale, loaded=True)
     streamed = _stand_in(moving)
     multiply = multiply_plan(MultiplyMoving, dst, streamed, accumulate, len(streamed))
-    return None if multiply is None else MultiplyMxPlan(dequantize, multiply)
+    return None if functions is None or multiply is None else MultiplyMxPlan(*functions, multiply)
 
 
 class Quantizing(Bound):

@@ -43,4 +43,6 @@ def multiply_moving_mx(
     state: CoreState, dst: Array, moving: Array, scale: Array, accumulate: bool, row: int
 ) -> None:
     streamed = packed.dequantized(moving, scale)
-    finish_product(dst, multiplied(loaded_tile(state, row, 0), streamed, "float32"), accumulate)
+    # But for denormal numbers, bfloat16 holds every value times its scale.
+    product = multiplied(loaded_tile(state, row, 0), streamed, short=True)
+    finish_product(dst, product, accumulate)

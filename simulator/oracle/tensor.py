@@ -40,14 +40,18 @@ def multiply_moving(
     state: CoreState, dst: Array, moving: Array, accumulate: bool, row: int, column: int
 ) -> None:
     streamed = load_fp32(moving).reshape(moving.shape[0], -1)
-    finish_product(
-        dst, multiplied(loaded_tile(state, row, column), streamed, dtype_name(moving)), accumulate
-    )
+    loaded = loaded_tile(state, row, column)
+    finish_product(dst, multiplied(loaded, streamed, _short(loaded, moving)), accumulate)
 
 
-def multiplied(loaded: StationaryTile, streamed: Array, moving: str) -> Array:
-    """The product of a loaded tile [K, M] and what streams through it, fp32 [K, N] of values of
-    dtype `moving`."""
+def _short(loaded: StationaryTile, moving: Array) -> bool:
+    """Whether products of these operands are sums of short chains."""
+    return fits_short(dtype_name(loaded.tile)) and fits_short(dtype_name(moving))
+
+
+def multiplied(loaded: StationaryTile, streamed: Array, short: bool) -> Array:
+    """The product of a loaded tile [K, M] and what streams through it, fp32 [K, N], in short chains
+    or one."""
     tile = loaded.tile
     if tile.shape[0] != streamed.shape[0]:
         raise NeuronError(
@@ -56,7 +60,6 @@ def multiplied(loaded: StationaryTile, streamed: Array, moving: str) -> Array:
         )
     if loaded.widened is None:
         loaded.widened = padded(load_fp32(tile), ROWS)
-    short = fits_short(dtype_name(tile)) and fits_short(moving)
     return product(loaded.widened, tile.shape[1], streamed, short)
 
 
@@ -81,9 +84,8 @@ def multiply_moving_pairs(
     state: CoreState, dst: Array, moving: Array, accumulate: bool, row: int
 ) -> None:
     streamed = load_fp32(moving).reshape(2 * moving.shape[0], -1)
-    finish_product(
-        dst, multiplied(loaded_tile(state, row, 0), streamed, dtype_name(moving)), accumulate
-    )
+    loaded = loaded_tile(state, row, 0)
+    finish_product(dst, multiplied(loaded, streamed, _short(loaded, moving)), accumulate)
 
 
 @kernel(tensor.TransposeMoving)

@@ -14,6 +14,7 @@ from tiles import FLOATS, State, empty
 
 from isa.dtypes import DTYPES
 from isa.enums import Engine
+from isa.errors import NeuronError
 from isa.machine import MACHINE_INSTRUCTIONS, mx
 from isa.program import Program
 from simulator.execute import LoadedProgram
@@ -38,10 +39,10 @@ def words(rng: np.random.Generator, name: str, *shape: int) -> Array:
     return view
 
 
-def scales(rng: np.random.Generator, *shape: int) -> Array:
+def scales(rng: np.random.Generator, *shape: int, lowest: int = 0) -> Array:
     """Scales of which some are extreme, and NaN."""
     view = empty("uint8", *shape)
-    view[...] = np.where(rng.random(shape) < 0.7, 127, rng.integers(0, 256, shape))
+    view[...] = np.where(rng.random(shape) < 0.7, 127, rng.integers(lowest, 256, shape))
     return view
 
 
@@ -60,11 +61,15 @@ def both_states(tile: Array, scale: Array) -> list[Any]:
 @pytest.mark.parametrize("left", PACKED)
 @pytest.mark.parametrize("right", PACKED)
 @pytest.mark.parametrize("k, m, n", [(32, 5, 1), (64, 128, 70), (128, 33, 128)])
-def test_products(left: str, right: str, k: int, m: int, n: int) -> None:
-    """LoadStationaryMx and MultiplyMovingMx, also into bfloat16 and on top of what dst holds."""
+@pytest.mark.parametrize("lowest", [(10, 10), (10, 0), (0, 10)])
+def test_products(left: str, right: str, k: int, m: int, n: int, lowest: tuple[int, int]) -> None:
+    """LoadStationaryMx and MultiplyMovingMx, also into bfloat16 and on top of what dst holds;
+    scales from 10 on leave no value that bfloat16 does not hold."""
     rng = np.random.default_rng(k + m)
-    states = both_states(words(rng, left, k, m), scales(rng, k, m))
-    moving, scale = words(rng, right, k, n), scales(rng, k, n)
+    states = both_states(words(rng, left, k, m), scales(rng, k, m, lowest=lowest[0]))
+    if lowest[0]:
+        assert states[1].stationary.get((0, 0)).tile.dtype == ml_dtypes.bfloat16
+    moving, scale = words(rng, right, k, n), scales(rng, k, n, lowest=lowest[1])
     row = MACHINE_INSTRUCTIONS["MultiplyMovingMx"]
     for dtype, accumulate in (("float32", False), ("float32", True), ("bfloat16", False)):
         results = []
@@ -84,10 +89,33 @@ def test_the_loaded_tile_is_the_dequantised_one() -> None:
     rng = np.random.default_rng(3)
     tiles = [
         state.stationary.get((0, 0)).tile
-        for state in both_states(words(rng, PACKED[0], 64, 9), scales(rng, 64, 9))
+        for state in both_states(words(rng, PACKED[0], 64, 9), scales(rng, 64, 9, lowest=10))
     ]
     assert tiles[0].shape == (256, 9)
-    np.testing.assert_array_equal(*tiles)
+    np.testing.assert_array_equal(tiles[0], tiles[1].astype(np.float32))
+
+
+def test_products_of_the_smallest_scales() -> None:
+    """Where bfloat16 would round, sums are those of the exact values."""
+    tile, moving = (empty("float8_e5m2_x4", 32, 1) for _ in range(2))
+    bits(tile)[...], bits(moving)[...] = 0x00000001, 0x0000003C  # 2**-16 and 1 in the first lane
+    small, large = empty("uint8", 32, 1), empty("uint8", 32, 1)
+    small[...], large[...] = 0, 240
+    (_, state) = both_states(tile, small)
+    dst = empty("float32", 1, 1)
+    with quiet():
+        values = (dst, moving, large, False, 0)
+        fixed(MACHINE_INSTRUCTIONS["MultiplyMovingMx"], E.tensor, state, values, True)()
+    assert dst[0, 0] == 32 * 2.0 ** (-16 - 127 + 240 - 127)
+
+
+def test_without_a_loaded_tile_a_product_is_an_error() -> None:
+    rng = np.random.default_rng(3)
+    values = empty("float32", 9, 7), words(rng, PACKED[0], 64, 7), scales(rng, 64, 7), False, 0
+    state: Any = State(E.tensor)
+    call = fixed(MACHINE_INSTRUCTIONS["MultiplyMovingMx"], E.tensor, state, values, True)
+    with quiet(), pytest.raises(NeuronError, match="No stationary tile"):
+        call()
 
 
 @pytest.mark.parametrize("name", PACKED[:2])
