@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from isa.access import AccessPattern
 from isa.dtypes import DTYPES
@@ -142,11 +142,14 @@ class _Turns:
         return True
 
 
-class _Life:
-    """An allocation, from its beginning to its last access; `moved` is how many bytes of a
-    partition its place is behind the one that it had."""
+_Place = tuple[int, Box]
 
-    __slots__ = ("alive", "begin", "end", "first", "high", "last", "low", "memory", "moved")
+
+class _Life:
+    """An allocation, from its beginning to its last access. `place`: how many bytes of a partition
+    its place is behind the one that it had, and where that is, as partitions and bytes of each."""
+
+    __slots__ = ("alive", "begin", "end", "first", "high", "last", "low", "memory", "place")
 
     def __init__(self, pattern: AccessPattern, begin: int) -> None:
         self.memory = pattern.memory
@@ -155,16 +158,16 @@ class _Life:
         self.low, self.high = _extent(pattern)
         self.begin = self.end = begin
         self.alive = True
-        self.moved = 0
+        self.put(self.low)
+
+    def put(self, low: int) -> None:
+        """Its place begins at this byte of its partitions."""
+        moved = low - self.low
+        self.place = moved, (self.first, self.last, low, self.high + moved)
 
     def blocks(self) -> Iterator[tuple[Memory, int]]:
         for number in range(self.low // _BLOCK, (self.high - 1) // _BLOCK + 1):
             yield self.memory, number
-
-    @property
-    def box(self) -> Box:
-        """Where it is: partitions, and bytes of each."""
-        return self.first, self.last, self.low + self.moved, self.high + self.moved
 
     def meets(self, other: _Life) -> bool:
         return (
@@ -199,13 +202,9 @@ def _extent(pattern: AccessPattern) -> tuple[int, int]:
     return low, high
 
 
-class _Use(NamedTuple):
-    """The operand at `position` of an instruction: its allocation and that of its indices; None for
-    what is not on chip or is not there."""
-
-    position: int
-    life: _Life | None
-    indices: _Life | None
+_Use = tuple[int, _Life | None, _Life | None]
+"""The position of an operand of an instruction, its allocation and that of its indices; None for
+what is not on chip or is not there."""
 
 
 class _Walk:
@@ -221,6 +220,7 @@ class _Walk:
         # The allocation that a pattern was in when it was last used.
         self._latest: dict[int, _Life] = {}
         self._taken: dict[Engine, list[tuple[Instruction, list[_Use]]]] = {}
+        # What patterns became, by their id and the places of their allocations.
         self._moved: dict[tuple[Any, ...], AccessPattern] = {}
         self.holders: dict[int, Box] = {}
 
@@ -241,7 +241,7 @@ class _Walk:
             if pattern.vector_offset is not None:
                 indices = self._holder(pattern.vector_offset)
             if life is not None or indices is not None:
-                uses.append(_Use(position, life, indices))
+                uses.append((position, life, indices))
         self._taken.setdefault(instruction.engine, []).append((instruction, uses))
 
     def hold(self, instruction: Instruction) -> None:
@@ -299,7 +299,7 @@ class _Walk:
                 if low + size > capacity:
                     return False
                 insort(live, (low, low + size, life.end))
-                life.moved = low - life.low
+                life.put(low)
         return True
 
     def stream(self, engine: Engine) -> list[Instruction]:
@@ -310,20 +310,22 @@ class _Walk:
     def _instruction(self, old: Instruction, uses: list[_Use]) -> Instruction:
         values = list(old.values)
         for position, life, indices in uses:
-            values[position] = self._pattern(values[position], life, indices)
+            pattern = values[position]
+            place = None if life is None else life.place
+            found = None if indices is not None else self._moved.get((id(pattern), place))
+            values[position] = found or self._pattern(pattern, place, indices)
         return Instruction(old.row, old.engine, tuple(values), old.waits, old.updates, old.location)
 
     def _pattern(
-        self, old: AccessPattern, life: _Life | None, indices: _Life | None
+        self, old: AccessPattern, place: _Place | None, indices: _Life | None
     ) -> AccessPattern:
-        box = None if life is None else life.box
-        moved = 0 if life is None else life.moved
-        key = id(old), moved, box, 0 if indices is None else indices.moved
+        moved, box = (0, None) if place is None else place
+        key = (id(old), place) if indices is None else (id(old), place, indices.place)
         found = self._moved.get(key)
         if found is None:
             vector = old.vector_offset
             if vector is not None and indices is not None:
-                vector = self._pattern(vector, indices, None)
+                vector = self._pattern(vector, indices.place, None)
             found = self._moved[key] = AccessPattern(
                 old.memory,
                 old.dtype,

@@ -293,7 +293,7 @@ class Dependences:
         for uses in records:
             if uses.box is box:
                 own = uses
-            elif not may_overlap(uses.box, box):
+            elif (uses.write < 0 and not writes) or not may_overlap(uses.box, box):
                 continue
             if uses.write >= 0:
                 found.add(uses.write)

@@ -79,6 +79,9 @@ class Order:
         self.twins: dict[Key, set[int]] | None = None
         self.shadows: dict[int, Shadow] = {}
         self.ready = deque(range(engines))
+        for region in prepared.layout.found():
+            if region.memory < prepared.layout.first_tensor:
+                self._shadow(region.memory).expect(region)
 
     def follow(self) -> None:
         """Run every stream as far as it goes, or until enough has been found."""
@@ -127,12 +130,16 @@ class Order:
     def _access(self, step: Step, stream: int, epoch: int, engine: int) -> None:
         known = self.known[engine]
         for region, write in step.regions:
-            shadow = self.shadows.get(region.memory)
-            if shadow is None:
-                on_chip = region.memory < self.prepared.layout.first_tensor
-                shadow = Shadow(on_chip, self.cache, self._report_race)
-                self.shadows[region.memory] = shadow
+            shadow = self.shadows.get(region.memory) or self._shadow(region.memory)
             shadow.access(region, write, stream, epoch, engine, known, step)
+
+    def _shadow(self, memory: int) -> Shadow:
+        """The shadow of a memory, made when first asked for."""
+        shadow = self.shadows.get(memory)
+        if shadow is None:
+            on_chip = memory < self.prepared.layout.first_tensor
+            shadow = self.shadows[memory] = Shadow(on_chip, self.cache, self._report_race)
+        return shadow
 
     def _transfer(self, engine: int, issued: int, step: Step) -> None:
         """Issue a transfer. Only a later wait or drain tells when it has completed."""

@@ -7,7 +7,7 @@ their footprint, and two boxes that meet are then compared by `isa.access.overla
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from isa.access import UNBOUNDED, AccessPattern, Footprint, footprint, overlaps
 from isa.enums import Memory
@@ -101,6 +101,10 @@ class Layout:
         if key not in self._regions:
             self._regions[key] = self._region(memory, footprint(pattern))
         return self._regions[key]
+
+    def found(self) -> Iterator[Region]:
+        """The regions of all patterns without registers that were asked for."""
+        return (region for region in self._regions.values() if region is not None)
 
     def _allocations(self, memory: int, pattern: AccessPattern) -> tuple[int, int]:
         """First and one-after-last byte, within a partition, of the allocations in which an access

@@ -181,6 +181,11 @@ class Shadow:
                         near.append(records)
         return near
 
+    def expect(self, region: Region) -> None:
+        """Make the cells of a region on chip that will be accessed: what is remembered holds until
+        more cells come."""
+        self._own[region] = self._cells_of(region)
+
     def _add(self, record: Record) -> None:
         own = self._own.get(record.region) if self.on_chip else None
         if own is None:

@@ -42,6 +42,7 @@ _REGION, _LOWEST, _HIGHEST, _FULL, _SPACE, _BOX = (
     OPERAND.indices[name]
     for name in ("region", "region_lowest", "region_highest", "full", "space", "box")
 )
+_STORAGE_BEGIN = KINDS.index("storage_begin")
 _FETCHES = RECORD.indices["fetches"]
 _WAITS, _UPDATES = (slice(RECORD.indices[n], RECORD.indices[n] + 2) for n in ("waits", "updates"))
 
@@ -79,6 +80,9 @@ class Packing:
         # Windows and their layouts by the pattern.
         self._placed: dict[tuple[int, bool], tuple[tuple[Window, ...], list[Box | None], int]] = {}
         self._lists: dict[Any, tuple[int, int]] = {(): (0, 0)}
+        # What instructions with these very values do.
+        self._known: dict[tuple[Any, ...], Computation | None] = {}
+        self._starts: dict[int, tuple[Window, int]] = {}
         # Instructions with operands of their own.
         self._separated: set[int] = set()
         self._begun: dict[int, tuple[Any, Window]] = {}
@@ -118,11 +122,11 @@ class Packing:
             # What it looks at is checked now, as for the others.
             self._preparation.action(index)
         self._shared.append(computation)
-        for _, _, window, _ in () if computation is None else computation.operands:
-            if not window.on_chip:
-                self._users.setdefault(id(window.buffer), []).append(index)
-        words = RECORD.words(**members) if computation is None else computation.record
-        return self._in_order(instruction, words)
+        if computation is None:
+            return self._in_order(instruction, RECORD.words(**members))
+        for buffer in computation.buffers:
+            self._users.setdefault(buffer, []).append(index)
+        return self._in_order(instruction, computation.record)
 
     def _in_order(self, instruction: Instruction, words: list[int]) -> list[int]:
         """The words of a record with the instruction's waits and updates."""
@@ -143,6 +147,14 @@ class Packing:
     # Computing instructions
 
     def _computation(self, instruction: Instruction) -> Computation | None:
+        # Programs share values between instructions, and keep them alive.
+        values = instruction.row, instruction.engine, *map(id, instruction.values)
+        if values not in self._known:
+            self._known[values] = self._equal_computation(instruction)
+        return self._known[values]
+
+    def _equal_computation(self, instruction: Instruction) -> Computation | None:
+        """The computation of the instructions that are equal to this one."""
         key, windows, holders = self._identity(instruction)
         offsets = [window.offset for window in windows]
         identity = key, tuple(offsets), tuple(holders)
@@ -405,13 +417,16 @@ class Packing:
 
     def _storage_begin(self, index: int, instruction: Instruction) -> dict[str, int]:
         (pattern,) = instruction.values
-        window = self._preparation.window(instruction, pattern)
-        if window.dynamic:
-            return {}
-        number = self._states.view(window.view(()))
+        found = self._starts.get(id(pattern))
+        if found is None:
+            window = self._preparation.window(instruction, pattern)
+            if window.dynamic:
+                return {}
+            found = self._starts[id(pattern)] = window, self._states.view(window.view(()))
+        window, number = found
         words = self._memory.words(BEGIN.words(fill=number))
         self._begun[index] = words, window
-        return {"kind": KINDS.index("storage_begin"), "target": ctypes.addressof(words)}
+        return {"kind": _STORAGE_BEGIN, "target": ctypes.addressof(words)}
 
     def _learn_begin(self, index: int, region: Region) -> None:
         if index in self._begun:

@@ -83,11 +83,13 @@ class Placed(NamedTuple):
 
 class Computation(NamedTuple):
     """What the records of equal instructions have in common: the words of a record, and operands.
-    `words` are all words that these have to themselves."""
+    `words` are all words that these have to themselves; `buffers` the ids of the tensors' memories
+    whose addresses are among them."""
 
     record: list[int]
     operands: list[Placed]
     words: Any
+    buffers: frozenset[int]
 
 
 class Template:
@@ -136,4 +138,5 @@ class Template:
             Placed(position, _OPERAND_TYPE.from_buffer(words, at), window, holder)
             for (position, at), window, holder in zip(self._positions, windows, holders)
         ]
-        return Computation(record, operands, words)
+        buffers = frozenset([id(window.buffer) for window in windows if not window.on_chip])
+        return Computation(record, operands, words, buffers)
