@@ -5,7 +5,7 @@ its results. So they need not run at once: they are queued until something else 
 threads go through all of them, each for partitions of its own, and meet once a queue. Every thread
 has an image of its own of the loaded tile (`simulator.native.gemm_image`), made of the columns that
 its partitions need, straight from the memory of the tile, which does not change meanwhile; behind
-the queue the last tile is copied, as it stays loaded.
+the queue the last tile is copied, as it stays loaded, unless the next instruction loads another.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from simulator.native.gemm import ROWS_TOGETHER
 from simulator.native.gemm import WORDS as MULTIPLY
-from simulator.native.gemm_image import Word
+from simulator.native.gemm_image import Word, set_header_word
 from simulator.native.plan import Bound, Product
 from simulator.native.strips import FARTHEST, LEAST_WORK, MOST_WORDS, STEP
 from simulator.native.structure import Memory, Record, Structure, StructureText
@@ -30,9 +30,11 @@ MOST_PRODUCTS = 256
 
 PRODUCTS = Structure(
     *("run", "team", "parts", "parts_count", "entries", "count", "copies"),
-    *("work", "least_work", "first", "last", "streaming"),
+    *("work", "least_work", "first", "last", "streaming", "replaced"),
 )
-"""As `simulator.native.strips.QUEUE`; `streaming` is the last entry that streams, 0 for none."""
+"""As `simulator.native.strips.QUEUE`; `streaming` is the last entry that streams, 0 for none.
+`replaced` is the `home` of the tile that the next instruction of the stream loads, 0 if it is none
+that loads one: what is loaded there now, nothing will use."""
 
 ENTRY = Structure("job", "words", "next", "keep")
 """`next` are the words of the following entry that streams, 0 for none. `keep`: whether the tile
@@ -126,6 +128,20 @@ class ProductsText:
         f.when(f.compare("icmp sgt", total, f.integer(MOST_PRODUCTS)), self.flush)
         moving = f.compare("icmp ne", record.get("moving_count"), f.integer(0))
         record.each("products", PRODUCT, lambda job: self._push(job, moving))
+        self._look_ahead(record)
+
+    def _look_ahead(self, record: Record) -> None:
+        """Note what the following record loads."""
+        f = self.f
+        self.queue.set("replaced", f.integer(0))
+        place = f.offset(record.pointer, f.integer(record.structure.size))
+        following = Record(f, record.structure, place)
+
+        def look() -> None:
+            job = Record(f, PRODUCT, following.get("products", "ptr"))
+            self.queue.set("replaced", job.get("home"))
+
+        f.when(f.compare("icmp ne", following.get("products_count"), f.integer(0)), look)
 
     def _push(self, job: Record, moving: Value) -> None:
         f, queue, zero = self.f, self.queue, self.f.integer(0)
@@ -214,12 +230,27 @@ class FlushProducts:
         run_parts(f, queue.get("team", "ptr"), queue.get("run", "ptr"), parts, count)
         entries = queue.get("entries", "ptr")
 
+        def forget(job: Record) -> None:
+            """The memory of the tile may change from now on."""
+            home, apart = job.get("home", "ptr"), job.get("apart")
+
+            def image(number: Value) -> None:
+                place = f.offset(home, f.binary("mul", number, apart))
+                set_header_word(f, place, Word.source, zero)
+
+            f.loop(zero, threads, 1, image)
+
         def keep(index: Value) -> None:
             entry = Record(f, ENTRY, f.element_at(entries, index, ENTRY.size))
             job = Record(f, PRODUCT, entry.get("job", "ptr"))
 
             def copy() -> None:
-                f.call_address(job.get("keep", "ptr"), job.get("keep_words", "ptr"))
+                replaced = f.compare("icmp eq", job.get("home"), queue.get("replaced"))
+                f.when(replaced, lambda: forget(job))
+                f.when(
+                    f.binary("xor", replaced, f.constant("i1", 1)),
+                    lambda: f.call_address(job.get("keep", "ptr"), job.get("keep_words", "ptr")),
+                )
                 f.store(zero, _pending(f, job))
 
             f.when(f.compare("icmp ne", entry.get("keep"), zero), copy)
