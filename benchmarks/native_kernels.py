@@ -30,7 +30,7 @@ import numpy as np
 from isa.alu import ALU
 from isa.dtypes import DTYPES
 from isa.enums import Engine, ReduceCommand
-from isa.machine import accumulate, gpsimd, scan, search, statistics
+from isa.machine import accumulate, gpsimd, random, scan, search, statistics
 from isa.machine.dma import DmaCopy, DmaTranspose
 from isa.machine.elementwise import TensorCopy
 from isa.machine.gather import GatherElements, LocalGather, StreamShuffle
@@ -44,6 +44,7 @@ from simulator.native.library import Library, host_levels, library
 from simulator.native.matmul import HeldTile, block_for
 from simulator.native.rates import multiply_adds
 from simulator.oracle import quiet
+from simulator.random import initial_states
 from simulator.views import Indirect, bits, dtype_name, strided
 
 Array = np.ndarray[Any, Any]
@@ -333,6 +334,10 @@ def levels() -> None:
         print(f"{level.name:32}{speeds[0]:9.1f}{speeds[1]:9.1f}", flush=True)
 
 
+GENERATION = 3
+"""That of the target whose random numbers are drawn."""
+
+
 def rows() -> None:
     """Instructions against the NumPy oracle, which gives the same bits."""
     print(f"{'rows':32}{'us':>8}{'G/s':>8}{'NumPy':>8}{'ratio':>7}")
@@ -340,6 +345,8 @@ def rows() -> None:
         for label, row, elements, values in vector_rows(dtype):
             core = state()
             core.accumulators = {Engine.vector: np.zeros(P, np.float32)}
+            core.random = initial_states(GENERATION, P)
+            core.device = SimpleNamespace(target=SimpleNamespace(generation=GENERATION))
             run = call(row, Engine.vector, core, *values)
             arms: dict[str, Arm] = {
                 "native": run,
@@ -380,6 +387,7 @@ def vector_rows(dtype: str) -> Iterator[tuple[str, Any, int, tuple[Any, ...]]]:
         wide.size,
         (out, mask, wide, 0.0, False, command),
     )
+    yield "dropout", random.Dropout, wide.size, (out, wide, 0.3)
 
 
 def tile_for(dtype: str) -> Array:

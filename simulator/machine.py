@@ -185,7 +185,10 @@ class CoreState:
         self.stationary.clear()
         for accumulators in self.accumulators.values():
             accumulators.fill(np.nan)
-        self.random = initial_states(self.device.target.generation, self.sbuf.partitions)
+        # Native code knows where the states are.
+        first = initial_states(self.device.target.generation, self.sbuf.partitions)
+        for engine, states in first.items():
+            self.random.setdefault(engine, states)[...] = states
         for registers in self.registers.values():
             registers[:] = [0] * len(registers)
         self.engine = Engine.unknown

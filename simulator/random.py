@@ -17,7 +17,9 @@ from isa.machine.random import GENERATORS, Algorithm, Generator
 
 Array = np.ndarray[Any, Any]
 
-_WEYL = np.uint32(362437)
+WEYL = 362437
+"""What an xorwow generator adds to its counter."""
+
 _TAPS = np.uint32(0x80200003)
 _BITS = 32
 _FIRST_SEED = 0xFFFFFF00  # plus the number of the engine: what few authors choose
@@ -32,7 +34,7 @@ def _xorwow(state: Array, count: int) -> Array:
         t = x ^ (x >> np.uint32(2))
         x, y, z, w = y, z, w, v
         v = v ^ (v << np.uint32(4)) ^ t ^ (t << np.uint32(1))
-        d = d + _WEYL
+        d = d + np.uint32(WEYL)
         np.add(d, v, out=numbers)
     state[...] = np.stack([x, y, z, w, v, d], axis=1)
     return drawn.T

@@ -1,4 +1,5 @@
-"""Marks of engine state as regions: loaded tiles, and the accumulate registers of partitions.
+"""Marks of engine state as regions: loaded tiles, and the accumulate registers and generators of
+partitions.
 
 For operands that are all initialised, `EFFECTS` says what a row does to these marks, so that
 the native program loop has them as states of regions as well: initialised, or (`EMPTY`) anything
@@ -11,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from isa.enums import Engine, ReduceCommand
-from isa.machine import accumulate, mx, scalar, tensor
+from isa.machine import accumulate, activation2, mx, random, scalar, scan, tensor
 from isa.spec import MachineInstruction
 from simulator.checks.initialised import Shadow
 from simulator.checks.marks import CLEAN, EMPTY
@@ -64,6 +65,13 @@ EFFECTS: dict[str, _Says] = {
     accumulate.VectorReadAccumulator.name: _always(_READS),
     accumulate.TensorScalarReduce.name: _command(5, None),
     accumulate.Exponential.name: _command(3, None),
+    accumulate.SelectReduce.name: _command(5, None),
+    accumulate.RangeSelect.name: _command(7, None),
+    scan.TensorScalarCumulative.name: _command(6, None),
+    activation2.Activate2.name: _command(11, _NONE),
+    random.RandomBits.name: _always(_READS),
+    random.RandomUniform.name: _always(_READS),
+    random.Dropout.name: _always(_READS),
     tensor.LoadStationary.name: _always(_WRITES),
     tensor.LoadStationaryPairs.name: _always(_WRITES),
     tensor.MultiplyMoving.name: _product(2),
@@ -85,7 +93,10 @@ _TILES: dict[str, Callable[[Sequence[Any]], tuple[int, int]]] = {
     mx.LoadStationaryMx.name: lambda values: (values[2], 0),
     mx.MultiplyMovingMx.name: lambda values: (values[4], 0),
 }
-"""The corner of the tile that a row uses; other rows use accumulate registers."""
+"""The corner of the tile that a row uses; other rows use accumulate registers, or generators."""
+
+_DRAWING = frozenset({random.RandomBits.name, random.RandomUniform.name, random.Dropout.name})
+"""The rows that use generators."""
 
 
 class EngineMarks:
@@ -96,6 +107,7 @@ class EngineMarks:
         self._state = state
         self._tiles: dict[tuple[int, int, int], int] = {}
         self._registers: dict[tuple[Engine, int, int], int] = {}
+        self._generators: dict[tuple[Engine, int, int], int] = {}
 
     def use(
         self,
@@ -120,10 +132,11 @@ class EngineMarks:
             if key not in self._tiles:
                 self._tiles[key] = states.add(CLEAN)
             return self._tiles[key], effect
-        registers = engine, start, partitions
-        if registers not in self._registers:
-            self._registers[registers] = states.add(EMPTY)
-        return self._registers[registers], effect
+        known = self._generators if row.name in _DRAWING else self._registers
+        lanes = engine, start, partitions
+        if lanes not in known:
+            known[lanes] = states.add(EMPTY)
+        return known[lanes], effect
 
     def tell(self) -> None:
         """Give the shadow's marks what native code has found out."""
@@ -139,13 +152,18 @@ class EngineMarks:
         """Take what the shadow's marks are now: none where it does not report."""
         states = self._shadow.states.states
         if not self._shadow.reports:
-            for number in (*self._tiles.values(), *self._registers.values()):
+            numbers = *self._tiles.values(), *self._registers.values()
+            for number in (*numbers, *self._generators.values()):
                 states[number] = CLEAN
             return
         for key, number in self._tiles.items():
             states[number] = EMPTY if key in self._shadow.stationary else CLEAN
         for registers, number in self._registers.items():
             states[number] = CLEAN if self._marks(registers).all() else EMPTY
+        for (engine, start, partitions), number in self._generators.items():
+            lanes = self._shadow.generators.get((self._state.number, engine))
+            drawn = None if lanes is None else lanes[start : start + partitions]
+            states[number] = CLEAN if drawn is None or drawn.all() else EMPTY
 
     def _marks(self, registers: tuple[Engine, int, int]) -> Any:
         engine, start, partitions = registers

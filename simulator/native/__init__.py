@@ -26,6 +26,7 @@ from simulator.native import (  # noqa: F401  (each registers its plans)
     indexed,
     matmul,
     microscaled,
+    random,
     reduction,
     registers,
     scan,

@@ -125,8 +125,8 @@ class Abreast:
                 ]
                 read.append(transposed(f, [decode(o, line) for line in lines]))
             results = []
-            for values in zip(*read):
-                result, carried = step(values, carried)
+            for element in range(LANES):
+                result, carried = step([lines[element] for lines in read], carried)
                 results.append(result)
             for row, line in zip(rows[0], transposed(f, results)):
                 f.store(encode(line), f.offset(row, offsets[0]))

@@ -109,7 +109,8 @@ def _generator() -> str:
     root = Path(__file__).resolve().parents[2]
     files = [*(root / "simulator" / "native").glob("*.py")]
     files += [root / "isa" / name for name in ("scalar.py", "alu.py", "dtypes.py")]
-    files += [root / "simulator" / name for name in ("polynomial.py", "double.py", "matmul.py")]
+    shared = ("polynomial.py", "double.py", "matmul.py", "random.py")
+    files += [root / "simulator" / name for name in shared]
     digest = hashlib.sha256()
     for path in sorted(files):
         digest.update(path.read_bytes())

@@ -8,7 +8,7 @@ import numpy as np
 
 from isa.machine import random
 from isa.machine.random import GENERATORS, Generator
-from simulator.conversion import load_fp32, store
+from simulator.conversion import canonical_nan, load_fp32, store
 from simulator.machine import CoreState
 from simulator.oracle.elementwise import like
 from simulator.oracle.table import kernel
@@ -48,7 +48,7 @@ def random_bits(state: CoreState, dst: Array) -> None:
 @kernel(random.RandomUniform)
 def random_uniform(state: CoreState, dst: Array, low: Any, high: Any) -> None:
     start = _column(low)
-    store(dst, start + uniform(_numbers(state, dst)) * (_column(high) - start))
+    store(dst, canonical_nan(start + uniform(_numbers(state, dst)) * (_column(high) - start)))
 
 
 @kernel(random.Dropout)

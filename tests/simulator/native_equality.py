@@ -11,6 +11,8 @@ from isa.enums import Engine
 from isa.machine import MACHINE_INSTRUCTIONS
 from simulator.kernels import fixed
 from simulator.native import plan
+from simulator.native.plan import Bound
+from simulator.native.team import LEAST_WORK, parts
 from simulator.oracle import KERNELS, quiet
 from simulator.views import Indirect, bits, dtype_name
 
@@ -95,3 +97,13 @@ def _memory(view: Array) -> Array:
     while base.base is not None:
         base = base.base
     return base
+
+
+def in_parts(call: Any) -> None:
+    """Run each job as three threads would share it."""
+    if type(call) is not Bound:
+        call()
+        return
+    for job in call.jobs:
+        for words in parts(job._replace(work=LEAST_WORK), 3):
+            job.function(words)

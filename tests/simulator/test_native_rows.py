@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from native_equality import CONVERTED, EDGES, assert_equal, is_native, patterns
+from native_equality import CONVERTED, EDGES, assert_equal, in_parts, is_native, patterns
 from tiles import INTEGERS, State, empty, tile
 from vector_rows import VECTOR_ROWS
 
@@ -22,9 +22,7 @@ from isa.enums import DgeMode, Engine, OobMode, ReduceCommand
 from isa.machine import MACHINE_INSTRUCTIONS
 from simulator.kernels import fixed
 from simulator.native.library import library
-from simulator.native.plan import Bound
 from simulator.native.table import PLANNERS
-from simulator.native.team import LEAST_WORK, parts
 from simulator.oracle import quiet
 from simulator.views import Indirect, bits
 
@@ -226,6 +224,7 @@ ELSEWHERE = {
         "test_native_matmul",
     ),
     **dict.fromkeys(("QuantizeMx", "LoadStationaryMx", "MultiplyMovingMx"), "test_native_mx"),
+    **dict.fromkeys(("RandomBits", "RandomUniform", "Dropout"), "test_native_random"),
     **dict.fromkeys(("RegisterLoad", "RegisterStore"), "test_native_indexed"),
 }
 """Rows that other modules compare: those of the PE array, and those that only programs have."""
@@ -272,13 +271,3 @@ def same_after(row: str, engine: Engine, values: Values) -> None:
     if engine in State().accumulators:
         wanted, got = (state.accumulators[engine].view(np.uint32) for state in states)
         np.testing.assert_array_equal(got, wanted)
-
-
-def in_parts(call: Any) -> None:
-    """Run each job as three threads would share it."""
-    if type(call) is not Bound:
-        call()
-        return
-    for job in call.jobs:
-        for words in parts(job._replace(work=LEAST_WORK), 3):
-            job.function(words)
