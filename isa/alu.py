@@ -31,6 +31,7 @@ from isa.scalar import (
     Log1p,
     Maximum,
     Minimum,
+    Mish,
     NormalDistribution,
     Or,
     Parameter,
@@ -331,7 +332,6 @@ ALU_BY_CODE: dict[int, AluOperator] = {row.code: row for row in _ALU_ROWS}
 
 _FAR = 128.0
 _GELU_FAR = 16.0
-_MISH_FAR = 20.0
 
 
 def _clamp(x: Expression, bound: float) -> Expression:
@@ -356,13 +356,6 @@ def _gelu_derivative() -> Expression:
 
 def _softplus(x: Expression) -> Expression:
     return Maximum(x, Constant(0.0)) + Log1p(Exp(-Absolute(x)))
-
-
-def _mish() -> Expression:
-    """x * tanh(softplus(x)) by p = e**x: tanh(log(1 + p)) = p (p + 2) / (p (p + 2) + 2)."""
-    power = Exp(Minimum(X, Constant(_MISH_FAR)))
-    part = power * (power + 2.0)
-    return Maximum(X, Constant(-_FAR)) * (part / (part + 2.0))
 
 
 def _sign() -> Expression:
@@ -448,7 +441,7 @@ _ACTIVATION_ROWS = (
     _activation("silu_dx", 0x0B, _gated_derivative(_clamp(X, _FAR)), "silu"),
     _activation("tanh", 0x0C, Tanh(X), "tanh"),
     _activation("softplus", 0x0D, _softplus(X), "softplus"),
-    _activation("mish", 0x0E, _mish(), "mish"),
+    _activation("mish", 0x0E, Mish(X), "mish"),
     _activation("erf", 0x0F, Erf(X), "erf"),
     _activation("erf_dx", 0x10, Exp(-(X * X)) * (2.0 / math.sqrt(math.pi)), "erf"),
     _activation("exp", 0x11, Exp(X), "exp"),

@@ -342,6 +342,13 @@ class NormalDistribution(Unary):
     __slots__ = ()
 
 
+class Mish(Unary):
+    """operand * tanh(log(1 + e ** operand))."""
+
+    form = "mish({0})"
+    __slots__ = ()
+
+
 class Sigmoid(Unary):
     """1 / (1 + e ** -operand), accurate where it is near 0."""
 
@@ -414,7 +421,7 @@ NODES: tuple[type[Expression], ...] = (
     *(Compare, Select),
     *(And, Or, Xor, Not, ShiftLeft, ShiftRight),
     *(Exp, Log, Log1p, Tanh, Erf, NormalDistribution),
-    *(Sigmoid, Silu, GeluSigmoid, GeluTanh),
+    *(Mish, Sigmoid, Silu, GeluSigmoid, GeluTanh),
     *(Sin, Atan, Sqrt, Rsqrt, Reciprocal),
 )
 """Every node class that an expression can hold; a printer covers exactly these."""

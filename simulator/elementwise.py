@@ -83,6 +83,7 @@ _REAL: dict[type[Expression], Callable[..., Array]] = _SHARED | {
     scalar.Tanh: transcendental.tanh,
     scalar.Erf: transcendental.erf,
     scalar.NormalDistribution: transcendental.normal_distribution,
+    scalar.Mish: transcendental.mish,
     scalar.Sigmoid: transcendental.sigmoid,
     scalar.Silu: transcendental.silu,
     scalar.GeluSigmoid: transcendental.gelu_sigmoid,

@@ -152,15 +152,6 @@ _LOG_ERFC = (
 )
 """log(1 - erf(x)) in powers of x for 0.95 <= x <= 4, within 1.3e-9 of 1 - erf(x)."""
 
-_TAIL_POLE, _TAIL_END = 3.0, 16.0
-_TAIL = (
-    *(0.05540822818875313, -0.2100404053926468, 0.25927475094795227, -0.1099669337272644),
-    *(0.11372920125722885, -0.13804341852664948, -0.25677168369293213, 0.2067822515964508),
-    *(1.0690553188323975, -2.0904808044433594, 1.5),
-)
-"""(x + pole) * exp(x * x / 2) * Phi(-x) in powers of x / (x + pole) for 0 <= x <= 14.5, within
-1.2e-9; all are fp32 numbers. Beyond, Phi(-x) is 0."""
-
 _SHUT, _OPEN, _GATE_SCALE = 128.0, 100.0, 32
 """The sigmoid is 0 and 1 beyond, and so is x * sigmoid(x) 0 and x."""
 
@@ -219,18 +210,6 @@ def erf(m: Arithmetic, x: Any) -> Any:
     far = m.real(1.0) - _exp(m, _horner(m, m.at_most(magnitude, _ERF_ONE), _LOG_ERFC))
     inside = m.less(magnitude, m.real(_ERF_SERIES_BELOW))
     return _with_sign(m, m.where(inside, near, far), x)
-
-
-def normal_distribution(m: Arithmetic, x: Any) -> Any:
-    """Phi(x), within 4 units of the last place, in the lower tail too while it is no denormal."""
-    u = m.at_most(_magnitude(m, x), _TAIL_END)
-    half = u * m.real(0.5)
-    exponent = u * half
-    lost = m.multiply_add(u, half, -exponent)
-    inverse = m.real(1.0) / (u + m.real(_TAIL_POLE))
-    factor = inverse * _horner(m, u * inverse, _TAIL)
-    tail = _exp(m, -exponent, -lost) * factor
-    return m.where(m.less(x, m.real(0.0)), tail, m.real(1.0) - tail)
 
 
 def _gated(m: Arithmetic, x: Any, gate: Any, low: Any = None) -> Any:

@@ -1,12 +1,11 @@
 """Functions of fp32 arrays that are not exact in fp32.
 
-Functions of `simulator.polynomial` are fixed sequences of fp32 operations, `log` and `log1p` of
-operations in double (`simulator.double`), the same as in native code. The others are evaluated by
-NumPy in double and rounded once. The double-precision error (a few 1e-16)
-is far below half a unit of fp32, so results are those of correct rounding in all but about one case
-in ten million, on any machine. Their arguments are copied contiguous first: NumPy
-takes other code, with other last bits, for strided arrays, and results must not depend on a tile's
-layout.
+Functions of `simulator.polynomial` are fixed sequences of fp32 operations, those of
+`simulator.double` of operations in double, the same as in native code. The others are evaluated by
+NumPy in double and rounded once. The double-precision error (a few 1e-16) is far below half a unit
+of fp32, so results are those of correct rounding in all but about one case in ten million, on any
+machine. Their arguments are copied contiguous first: NumPy takes other code, with other last bits,
+for strided arrays, and results must not depend on a tile's layout.
 """
 
 from __future__ import annotations
@@ -72,13 +71,14 @@ def _in_single(function: Callable[..., Any]) -> Callable[[Array], Array]:
 exp = _in_single(polynomial.exp)
 tanh = _in_single(polynomial.tanh)
 erf = _in_single(polynomial.erf)
-normal_distribution = _in_single(polynomial.normal_distribution)
 sigmoid = _in_single(polynomial.sigmoid)
 silu = _in_single(polynomial.silu)
 gelu_sigmoid = _in_single(polynomial.gelu_sigmoid)
 gelu_tanh = _in_single(polynomial.gelu_tanh)
 log = _in_double(double.log)
 log1p = _in_double(double.log1p)
+normal_distribution = _in_double(double.normal_distribution)
+mish = _in_double(double.mish)
 sin = _rounded(np.sin)
 atan = _rounded(np.arctan)
 power = _rounded(np.power)

@@ -98,6 +98,7 @@ REAL = {
     scalar.Tanh: guarded(math.tanh),
     scalar.Erf: guarded(math.erf),
     scalar.NormalDistribution: guarded(lambda x: 0.5 * math.erfc(-x / math.sqrt(2))),
+    scalar.Mish: lambda x: max(x, -1e3) * math.tanh(max(x, 0) + math.log1p(math.exp(-abs(x)))),
     scalar.Sigmoid: lambda x: gated(1.0, x),
     scalar.Silu: lambda x: gated(x, x),
     scalar.GeluSigmoid: lambda x: gated(x, 1.702 * x),
