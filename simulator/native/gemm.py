@@ -258,6 +258,7 @@ class _Multiplication:
         later = self._later(first, vectors)
 
         def rows(row: Value) -> None:
+            end = f.intrinsic("smin", f.binary("add", row, f.integer(ROWS)), self.rows)
             columns = f.element_at(panels, row, PITCH)
 
             def announce(line: Value) -> None:
@@ -267,13 +268,6 @@ class _Multiplication:
 
             hints = announce if vectors > 1 else None
             self.tiles.multiply(columns, self.strip, lines, vectors, hints)
-            # The registers are busy for a while: time for the rows before.
-            others = f.compare("icmp ne", row, self.zero)
-            f.when(others, lambda: finish_block(f.binary("sub", row, f.integer(ROWS))))
-            self.tiles.store(vectors)
-
-        def finish_block(row: Value) -> None:
-            end = f.intrinsic("smin", f.binary("add", row, f.integer(ROWS)), self.rows)
 
             def finish(count: int, index: Value) -> None:
                 line = f.binary("sub", index, row)
@@ -286,8 +280,6 @@ class _Multiplication:
             f.loop(whole, end, 1, partial(finish, 1))
 
         f.loop(self.zero, self.rows, ROWS, rows)
-        last = f.binary("sub", self.rows, f.integer(1))
-        finish_block(f.binary("and", last, f.integer(-ROWS)))
 
     def _by_fma(self, first: Value, vectors: int) -> None:
         """The results of a strip, of any dtypes."""

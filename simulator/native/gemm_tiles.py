@@ -60,9 +60,8 @@ class Tiles:
         vectors: int,
         hints: Callable[[Value], None] | None,
     ) -> None:
-        """`ROWS` results of the strip's columns in registers, for the lines of the image from
-        `image` on; `hints(line)` is written to where there is time for hints, for each `SHORT`
-        lines."""
+        """`ROWS` results of the strip's columns, for the lines of the image from `image` on;
+        `hints(line)` is written to where there is time for hints, for each `SHORT` lines."""
         f = self.f
         pitch = vectors * _LINE
         for register in self._of_results(vectors):
@@ -84,17 +83,13 @@ class Tiles:
                 hints(line)
 
         f.loop(f.integer(0), lines, SHORT, group)
-
-    def store(self, vectors: int) -> None:
-        """Put the results where `result` finds them."""
-        f = self.f
         for register in self._of_results(vectors):
             i, v = divmod(register, 2)
             offset = f.integer(i * CHUNK * 2 * _LINE + v * _LINE)
             self._move("store", register, f.offset(self._results, offset), 2 * _LINE)
 
     def result(self, row: Value, vectors: int) -> list[Value]:
-        """The sums of one of the `ROWS` rows that were stored last."""
+        """The sums of one of the `ROWS` rows."""
         f = self.f
         line = f.element_at(self._results, row, 2 * _LINE)
         return [
