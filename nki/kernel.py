@@ -465,8 +465,9 @@ def simulate(kernel: Any, mode: str = "device", backend: str | None = None) -> C
 
     `mode`: "device" compiles and runs the program, "reference" runs the tile IR, "eager" runs
     every operation as its line of Python executes (for `breakpoint()` and `print`). All three
-    give the same bits. `backend`: "native" for compiled micro-kernels, "numpy" for the NumPy code
-    that they are compared with; None takes NKI_BACKEND, and native without it.
+    give the same bits. Calls with equal arguments run the kernel's Python once, but in eager mode,
+    which runs it each time. `backend`: "native" for compiled micro-kernels, "numpy" for the NumPy
+    code that they are compared with; None takes NKI_BACKEND, and native without it.
 
     Source: SDK nki/api/nki/__init__.py (simulate); the modes and backends are ours.
 
