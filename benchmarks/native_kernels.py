@@ -31,7 +31,7 @@ from isa.alu import ALU
 from isa.dtypes import DTYPES
 from isa.enums import Engine, ReduceCommand
 from isa.machine import accumulate, gpsimd, random, scan, search, statistics
-from isa.machine.dma import DmaCopy, DmaTranspose
+from isa.machine.dma import DmaCompute, DmaCopy, DmaTranspose
 from isa.machine.elementwise import TensorCopy
 from isa.machine.gather import GatherElements, LocalGather, StreamShuffle
 from isa.machine.mx import LoadStationaryMx, MultiplyMovingMx, QuantizeMx
@@ -264,6 +264,13 @@ def indexed() -> None:
         values = (target, source, *no_dma)
         compared(f"DMA transpose {list(shape)}", DmaTranspose, Engine.sync, values, source.size)
 
+    table = np.zeros((4096, 512), np.float32)
+    index = on_chip("int32", P, 1)
+    index[...] = rng.permutation(4096)[:P, None]
+    tile, picked = random_tile("float32", P, 512), Indirect(table, index)
+    options = (*(None,) * 14, ALU["add"], *no_dma)
+    for name, values in (("tiles", (tile, tile, tile)), ("into rows", (picked, picked, tile))):
+        compared(f"sum of {name}", DmaCompute, Engine.sync, (*values, *options), tile.size)
     for dtype in ("bfloat16", "float32"):
         data, target = random_tile(dtype, P, 512), on_chip(dtype, P, 512)
         index = on_chip("uint16", P, 512)

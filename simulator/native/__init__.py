@@ -21,6 +21,7 @@ from isa.spec import MachineInstruction
 from simulator.native import (  # noqa: F401  (each registers its plans)
     accumulate,
     copy,
+    dma_sum,
     elementwise,
     gather,
     indexed,

@@ -555,8 +555,6 @@ def reciprocal(engine: Engine, dst: Array, data: Array) -> Plan | None:
 
 @plans(elementwise.Memset)
 def memset(engine: Engine, dst: Array, value: float | int) -> Plan | None:
-    if DTYPES[dtype_name(dst)].is_packed:
-        return None
     pattern = unsigned(dst)
     fill = number(1, pattern, pattern_of(dtype_name(dst)))
     return map_plan(pattern, dst, [fill], (), output_dtype=pattern)

@@ -52,7 +52,7 @@ WRITTEN, INDEX, READ = range(3)
 """The operands of a move."""
 
 
-def _wide(f: FunctionText, dtype: str, stored: Value) -> Value:
+def wide(f: FunctionText, dtype: str, stored: Value) -> Value:
     """An index as i64."""
     signed = DTYPES[dtype].kind is DTypeKind.signed
     return f.convert("sext" if signed else "zext", stored, "i64")
@@ -78,7 +78,7 @@ class MoveRows:
         lane = f"i{DTYPES[self.index].bits}"
 
         def row(pointers: Sequence[Value]) -> None:
-            number = _wide(f, self.index, f.load(pointers[INDEX], lane))
+            number = wide(f, self.index, f.load(pointers[INDEX], lane))
             found = list(pointers)
             found[self.picked] = f.offset(found[self.picked], f.binary("mul", number, pitch))
             if self.runs:
@@ -111,7 +111,7 @@ class Inside:
         def one(pointers: Sequence[Value], outside: Value) -> Value:
             stored = f.load(pointers[0], f"i{DTYPES[self.index].bits}")
             # As unsigned numbers those below 0 are large.
-            beyond = f.compare("icmp uge", _wide(f, self.index, stored), bound)
+            beyond = f.compare("icmp uge", wide(f, self.index, stored), bound)
             return f.binary("or", outside, f.convert("zext", beyond, "i64"))
 
         outside = loops(f, counts, [strides], [pointer], one, f.integer(0))

@@ -257,3 +257,41 @@ def test_partitions_and_elements_move_natively(executed: list[str]) -> None:
     wrong[5, 7] = columns
     code, _, location = assert_same(program, [data, wrong])
     assert code == "dynamic-out-of-bounds" and location is not None
+
+
+@pytest.mark.parametrize("index", [(3, 0, 7, 1), (3, 0, 3, 1), (3, 0, 12, 1)])
+def test_rows_are_added_to_natively(index: tuple[int, ...], executed: list[str]) -> None:
+    """Rows of out += rows of table; they must be there, and different."""
+    b = Builder()
+    table = b.tensor("table", "float32", (ROWS, COLUMNS), "input")
+    chosen = b.tensor("index", "int32", (COUNT, 1), "input")
+    out = b.tensor("out", "float32", (ROWS, COLUMNS), "inout")
+    b.results.append(out)
+    places, tile = sbuf("int32", 0, COUNT, 1), sbuf("float32", 64, COUNT, COLUMNS)
+    for view in (places, tile):
+        b.begin(E.sync, view)
+    dims = contiguous((COUNT, COLUMNS))
+    b.dma(E.sync, places, hbm(chosen, "int32", contiguous((COUNT, 1))))
+    b.dma(E.sync, tile, hbm(table, "float32", dims))
+    picked = {"vector_offset": places, "vector_stride": COLUMNS, "vector_bound": ROWS}
+    rows = hbm(out, "float32", dims, **picked)
+    options = (ALU["add"], 0, DgeMode.none, OobMode.error)
+    b.add(E.sync, dma.DmaCompute, rows, rows, tile, *(None,) * 14, *options)
+    b.add(E.sync, dma.DmaCompute, tile, tile, rows, *(None,) * 14, *options)
+    b.dma(E.sync, hbm(out, "float32", dims), tile)
+    program, arrays = b.finish(), inputs(*index, scatter=True)
+    found = assert_same(program, arrays)
+    if len({*index}) < COUNT or max(index) >= ROWS:
+        assert found[0] in ("indices-not-unique", "dynamic-out-of-bounds") and found[2] is not None
+        return
+    expected = arrays[2].copy()
+    expected[list(index)] += arrays[0][:COUNT]
+    expected[:COUNT] = arrays[0][:COUNT] + expected[list(index)]
+    np.testing.assert_array_equal(
+        np.frombuffer(found[0][0], "f4").reshape(expected.shape), expected
+    )
+    loaded = LoadedProgram(program)
+    loaded.run(arrays)
+    executed.clear()
+    loaded.run(arrays)
+    assert executed == []

@@ -95,6 +95,17 @@ def test_the_loaded_tile_is_the_dequantised_one() -> None:
     np.testing.assert_array_equal(tiles[0], tiles[1].astype(np.float32))
 
 
+@pytest.mark.parametrize("name", PACKED)
+def test_packed_elements_are_cleared(name: str) -> None:
+    """Memset takes 0 alone."""
+    rng = np.random.default_rng(5)
+    values = words(rng, name, 16, 7), 0.0
+    assert is_native("Memset", E.vector, values)
+    assert_equal("Memset", *values)
+    with pytest.raises(NeuronError, match="no value in fp32"):
+        fixed(MACHINE_INSTRUCTIONS["Memset"], E.vector, State(), (values[0], 1.0), True)()
+
+
 def test_products_of_the_smallest_scales() -> None:
     """Where bfloat16 would round, sums are those of the exact values."""
     tile, moving = (empty("float8_e5m2_x4", 32, 1) for _ in range(2))

@@ -144,6 +144,29 @@ def local_gather(rng: np.random.Generator, source: str, target: str) -> Iterator
         yield empty(source, 32, 2, 16, width), data, index, width, 32
 
 
+def dma_compute(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
+    """Two to four tensors; rows that are gathered, scattered, or both."""
+    options = (ALU["add"], *NO_DMA)
+    kinds = [str(kind) for kind in rng.choice(INTEGERS, 2)]
+    tiles = [patterns(rng, source, 8, 35) for _ in range(4)]
+    tables = [patterns(rng, source, 9, 5, 7) for _ in range(2)]
+    picked = [Indirect(table, indices(rng, kind, 9, 8, 1)) for table, kind in zip(tables, kinds)]
+    several: tuple[tuple[Any, ...], ...] = (
+        tuple(tiles[:2]),
+        tuple(tiles),
+        (tiles[0], picked[0], tiles[1]),
+        tuple(picked),
+    )
+    for sources in several:
+        absent = (None,) * (16 - len(sources))
+        yield empty(target, 8, 35), *sources, *absent, *options
+    rows = empty("int32", 8, 1)
+    rows[:, 0] = rng.permutation(9)[:8]
+    dst = Indirect(patterns(rng, target, 9, 5, 7), rows)
+    yield dst, tiles[0], tiles[1], *(None,) * 14, *options
+    yield dst, dst, tiles[0], *(None,) * 14, *options
+
+
 def indices(rng: np.random.Generator, dtype: str, bound: int, *shape: int) -> Array:
     """A tile of numbers below a bound."""
     view = empty(dtype, *shape)
@@ -201,6 +224,7 @@ GENERATORS: dict[str, tuple[Engine, Generator]] = {
     "CopyPredicated": (Engine.vector, copy_predicated),
     "TensorCopy": (Engine.vector, tensor_copy),
     "DmaCopy": (Engine.sync, dma_copy),
+    "DmaCompute": (Engine.sync, dma_compute),
     "DmaTranspose": (Engine.sync, dma_transpose),
     "StreamShuffle": (Engine.vector, stream_shuffle),
     "GatherElements": (Engine.gpsimd, gather_elements),
