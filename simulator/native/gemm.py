@@ -77,6 +77,9 @@ _LINES = 4
 ROWS_TOGETHER = 2 * CHUNK
 """Rows of results that stay together when they are divided."""
 
+MOST_PARTS = WIDEST // ROWS_TOGETHER
+"""Into how many parts results can be divided along their rows."""
+
 _HINTS = ROWS // 4
 """Rows of the next strip that are hinted at for each group of 16 lines by matrix registers: all of
 them in a product of [128, 128]."""

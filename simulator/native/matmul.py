@@ -22,7 +22,7 @@ from simulator.memory import LINE as CACHE_LINE
 from simulator.memory import bytes_at_line
 from simulator.native.copy import convert_plan
 from simulator.native.elementwise import converting, map_plan, tile
-from simulator.native.gemm import ROWS_TOGETHER, WORDS, Blocking, Multiply
+from simulator.native.gemm import MOST_PARTS, ROWS_TOGETHER, WORDS, Blocking, Multiply
 from simulator.native.gemm_image import (
     DEEPEST,
     HEADER,
@@ -225,7 +225,9 @@ class HeldTile(StationaryTile):
 def resident(state: CoreState, corner: Sequence[int]) -> HeldTile:
     """The memory for a corner of the array; rows without a column use the first one."""
     key = corner[0], corner[1] if len(corner) > 1 else 0
-    found: HeldTile = state.stationary.resident(key, partial(HeldTile, state.threads))
+    found: HeldTile = state.stationary.resident(
+        key, partial(HeldTile, min(state.threads, MOST_PARTS))
+    )
     return found
 
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from simulator.native.gemm import ROWS_TOGETHER
+from simulator.native.gemm import MOST_PARTS, ROWS_TOGETHER
 from simulator.native.gemm import WORDS as MULTIPLY
 from simulator.native.gemm_image import Word, set_header_word
 from simulator.native.plan import Bound, Product
@@ -87,12 +87,12 @@ def place_products(
 
 def new_products(memory: Memory, run: int, threads: int) -> Any:
     """An empty `PRODUCTS` for this many threads, whose `Products` function is at `run`."""
-    parts = [memory.room(len(PART.names)) for _ in range(threads)]
+    parts = [memory.room(len(PART.names)) for _ in range(min(threads, MOST_PARTS))]
     queue = memory.words(
         PRODUCTS.words(
             run=run,
             parts=memory.table(parts),
-            parts_count=threads,
+            parts_count=len(parts),
             entries=memory.room(MOST_PRODUCTS * len(ENTRY.names)),
             copies=memory.room(MOST_PRODUCTS * MOST_WORDS),
             least_work=LEAST_WORK,
