@@ -55,3 +55,30 @@ class Nest:
         outer = len(self.counts) - inner
         strides = [steps[:outer] for steps in self.strides]
         loops(self.f, self.counts[:outer], strides, self.pointers, each, self.f.integer(0))
+
+    def rows_abreast(
+        self, body: Callable[[Sequence[Sequence[Value]]], None], size: int, inner: int = 1
+    ) -> None:
+        """As `rows`, for `size` rows at a time and those that are left: `body` gets the pointers of
+        each."""
+        f, outer = self.f, len(self.counts) - inner - 1
+        count = self.counts[outer]
+        whole = f.binary("sub", count, f.binary("srem", count, f.integer(size)))
+
+        def groups(pointers: Sequence[Value]) -> None:
+            def group(index: Value, together: int) -> None:
+                rows = []
+                for number in range(together):
+                    at = f.binary("add", index, f.integer(number))
+                    rows.append(
+                        [
+                            f.offset(pointer, f.binary("mul", at, steps[outer]))
+                            for pointer, steps in zip(pointers, self.strides)
+                        ]
+                    )
+                body(rows)
+
+            f.loop(f.integer(0), whole, size, lambda index: group(index, size))
+            f.loop(whole, count, 1, lambda index: group(index, 1))
+
+        self.rows(groups, inner + 1)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from isa import scalar
 from isa.alu import ALU
 from simulator.native.printer import lane_type, print_expression
 from simulator.native.text import FunctionText, Value
 from simulator.oracle.reduction import LANES
+
+Elements = Callable[[Value, int], Value]
+"""What gives the elements of a row: so many adjacent ones from an index on."""
+
+ABREAST = 2
+"""Rows of which the sums are taken side by side."""
 
 _CHOICES = {scalar.Maximum: "fcmp ogt", scalar.Minimum: "fcmp olt"}
 
@@ -35,14 +41,31 @@ class Reducer:
         inputs = {"x": left, "y": right}
         return print_expression(self.f, self.operator.expression, self.domain, inputs)
 
-    def row(self, count: Value, elements: Callable[[Value, int], Value]) -> Value:
+    def row(self, count: Value, elements: Elements) -> Value:
         """The partial results of `count` elements: `elements(index, width)` gives `width` adjacent
         ones."""
+        return self.rows(count, [elements])[0]
+
+    def rows(self, count: Value, rows: Sequence[Elements]) -> list[Value]:
+        """The partial results of several rows of `count` elements, side by side: an addition waits
+        for the one before it in its own row only."""
+        if self._chosen() is not None:
+            return [self._chosen_row(count, elements) for elements in rows]
         f = self.f
         whole = f.binary("and", count, f.integer(-LANES))
 
-        def step(index: Value, partial: Value) -> list[Value]:
-            return [self.combine(partial, elements(index, LANES))]
+        def step(index: Value, *partials: Value) -> list[Value]:
+            found = [elements(index, LANES) for elements in rows]
+            return [self.combine(partial, value) for partial, value in zip(partials, found)]
+
+        partials = f.loop(f.integer(0), whole, LANES, step, [self.start() for _ in rows])
+        return [
+            self._rest(whole, count, elements, partial) for elements, partial in zip(rows, partials)
+        ]
+
+    def _rest(self, whole: Value, count: Value, elements: Elements, partial: Value) -> Value:
+        """The partial results with the elements from `whole` on, fewer than LANES."""
+        f = self.f
 
         def last(first: Value, partial: Value) -> list[Value]:
             """Fewer than LANES elements: the other lanes take the identity."""
@@ -55,10 +78,12 @@ class Reducer:
             f.loop(first, count, 1, one)
             return [self.combine(partial, f.load(self._memory, self.lane, LANES))]
 
-        chosen = self._chosen()
-        if chosen is None:
-            partial = f.loop(f.integer(0), whole, LANES, step, [self.start()])
-            return f.loop(whole, count, LANES, last, partial)[0]
+        return f.loop(whole, count, LANES, last, [partial])[0]
+
+    def _chosen_row(self, count: Value, elements: Elements) -> Value:
+        f, chosen = self.f, self._chosen()
+        assert chosen is not None
+        whole = f.binary("and", count, f.integer(-LANES))
 
         def pick(left: Value, right: Value) -> Value:
             return f.select(f.compare(chosen, left, right), left, right)
@@ -85,7 +110,7 @@ class Reducer:
         carried = f.loop(f.integer(0), fours, 4 * LANES, choose_four, carried)
         best, unordered = f.loop(fours, whole, LANES, choose, carried)
         partial = [f.select(unordered, f.like(best, float("nan")), best)]
-        return f.loop(whole, count, LANES, last, partial)[0]
+        return self._rest(whole, count, elements, partial[0])
 
     def _chosen(self) -> str | None:
         """The comparison by which the operator keeps the left one of two fp32 numbers, if so."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from simulator.native import ports
 from simulator.native.elementwise import converting, unsigned
 from simulator.native.layout import dims, space
 from simulator.native.nest import Nest, loops
-from simulator.native.partials import Reducer
+from simulator.native.partials import ABREAST, Reducer
 from simulator.native.plan import Plan, nest_divisions, nest_words, ranked
 from simulator.native.printer import covers
 from simulator.native.table import compiled, plans
@@ -60,9 +61,8 @@ class Reduce:
             stored = f.load(pointer, lane, width)
             return ports.decode(f, self.source, stored) if self.domain == "float32" else stored
 
-        def adjacent(source: Value) -> Value:
-            (count,) = counts
-            return reducer.row(count, lambda i, w: read(f.element_at(source, i, size), w))
+        def adjacent(source: Value, index: Value, width: int) -> Value:
+            return read(f.element_at(source, index, size), width)
 
         def strided(source: Value) -> Value:
             reducer.begin_one_by_one()
@@ -74,11 +74,19 @@ class Reduce:
             loops(f, counts, [strides], [source], one, f.integer(0))
             return reducer.partial()
 
-        def row(pointers: Sequence[Value]) -> None:
-            result = reducer.tree((adjacent if self.contiguous else strided)(pointers[1]))
-            f.store(self._write(f, result), pointers[0])
+        def write(partials: Value, target: Value) -> None:
+            f.store(self._write(f, reducer.tree(partials)), target)
 
-        nest.rows(row, inner=0)
+        def abreast(rows: Sequence[Sequence[Value]]) -> None:
+            (count,) = counts
+            found = reducer.rows(count, [partial(adjacent, source) for _, source in rows])
+            for (target, _), partials in zip(rows, found):
+                write(partials, target)
+
+        if self.contiguous:
+            nest.rows_abreast(abreast, ABREAST, inner=0)
+        else:
+            nest.rows(lambda pointers: write(strided(pointers[1]), pointers[0]), inner=0)
         return f.text()
 
     def _write(self, f: FunctionText, result: Value) -> Value:
