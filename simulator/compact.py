@@ -222,6 +222,7 @@ class _Walk:
         self._taken: dict[Engine, list[tuple[Instruction, list[_Use]]]] = {}
         # What patterns became, by their id and the places of their allocations.
         self._moved: dict[tuple[Any, ...], AccessPattern] = {}
+        self._places: dict[Any, AccessPattern] = {}
         self.holders: dict[int, Box] = {}
 
     def take(self, instruction: Instruction) -> None:
@@ -326,7 +327,7 @@ class _Walk:
             vector = old.vector_offset
             if vector is not None and indices is not None:
                 vector = self._pattern(vector, indices.place, None)
-            found = self._moved[key] = AccessPattern(
+            found = AccessPattern(
                 old.memory,
                 old.dtype,
                 old.offset + moved,
@@ -340,5 +341,10 @@ class _Walk:
                 old.vector_bound,
             )
             if box is not None and vector is None:
+                # Other patterns may have come to the same: one object is loaded sooner.
+                rows = old.start_partition, old.partitions
+                same = old.memory, old.dtype, found.offset, old.dims, *rows, box
+                found = self._places.setdefault(same, found)
                 self.holders[id(found)] = box
+            self._moved[key] = found
         return found
