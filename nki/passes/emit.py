@@ -161,21 +161,13 @@ class Emitter:
         self.locations = locations
         self.stream: list[Instruction] = []
 
-    def run(self, items: list[Step | Region]) -> list[Instruction]:
-        self._items(items)
-        self._append(Halt, ())
+    def run(self, mine: list[Step | Region]) -> list[Instruction]:
+        """The stream for the items that run on this engine."""
+        self._items(mine)
+        self._append(Halt, (), (), (), None)
         return self.stream
 
-    def _items(self, items: list[Step | Region]) -> None:
-        mine = [
-            item
-            for item in items
-            if (
-                item.engine == self.engine
-                if isinstance(item, Step)
-                else self.engine in item.engines
-            )
-        ]
+    def _items(self, mine: list[Step | Region]) -> None:
         held = set(self.registers.numbers)
         last = _last_mentions(mine, held) if self.has_registers else {}
         for index, item in enumerate(mine):
@@ -187,12 +179,7 @@ class Emitter:
                 self.registers.release(last[index])
 
     def _append(
-        self,
-        row: Any,
-        values: tuple[Any, ...],
-        waits: Any = (),
-        updates: Any = (),
-        location: Any = None,
+        self, row: Any, values: tuple[Any, ...], waits: Any, updates: Any, location: Any
     ) -> int:
         self.stream.append(
             Instruction(
@@ -212,7 +199,7 @@ class Emitter:
         waits: Sequence[tuple[int, int]] = step.waits
         for begin, _ in step.begins:
             pattern = self.addresses.pattern(begin.values[0], self.registers.numbers)
-            self._append(begin.row, (pattern,), waits, location=begin.location)
+            self._append(begin.row, (pattern,), waits, (), begin.location)
             waits = ()
         resolved = list(instruction.values)
         for index in instruction.row.register_fields:
@@ -225,7 +212,7 @@ class Emitter:
         if step.queue >= 0:
             index = instruction.row.field_names.index("queue")
             values = (*values[:index], step.queue - ENGINES, *values[index + 1 :])
-        self._append(instruction.row, values, waits, step.updates, location=location)
+        self._append(instruction.row, values, waits, step.updates, location)
 
     def _value(self, value: Any, location: Any) -> Any:
         if isinstance(value, Access):
@@ -257,10 +244,12 @@ class Emitter:
             begin = self._append(
                 LoopBegin,
                 (RegisterReference(variable), lower, upper, node.step, 0),
-                location=node.location,
+                (),
+                (),
+                node.location,
             )
-            self._items(region.body)
-            self._append(LoopEnd, (begin,), location=node.location)
+            self._items(divided(region.body)[engine])
+            self._append(LoopEnd, (begin,), (), (), node.location)
             values = self.stream[begin].values
             self.stream[begin].values = (*values[:-1], len(self.stream))
             self.registers.release([node.variable])
@@ -270,9 +259,9 @@ class Emitter:
 
     def _while(self, node: While, region: Region) -> None:
         condition = RegisterReference(self.registers.take(node.register, node.location))
-        head = self._append(Branch, (Condition.eq, condition, 0, 0), location=node.location)
-        self._items(region.body)
-        self._append(Branch, (Condition.always, 0, 0, head), location=node.location)
+        head = self._append(Branch, (Condition.eq, condition, 0, 0), (), (), node.location)
+        self._items(divided(region.body)[self.engine])
+        self._append(Branch, (Condition.always, 0, 0, head), (), (), node.location)
         values = self.stream[head].values
         self.stream[head].values = (*values[:-1], len(self.stream))
 
@@ -287,6 +276,18 @@ class Emitter:
             waits = ()
         if not drains and (waits or updates):
             self._append(Nop, (), waits, updates, location)
+
+
+def divided(items: list[Step | Region]) -> list[list[Step | Region]]:
+    """The items of every engine."""
+    parts: list[list[Step | Region]] = [[] for _ in range(ENGINES)]
+    for item in items:
+        if isinstance(item, Step):
+            parts[item.engine].append(item)
+        else:
+            for engine in item.engines:
+                parts[engine].append(item)
+    return parts
 
 
 def _merged(pairs: Any) -> tuple[tuple[int, int], ...]:

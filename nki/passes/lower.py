@@ -24,7 +24,7 @@ from isa.spec import Instruction
 from isa.target import TARGETS, Target
 from nki.ir.nodes import Access, Kernel, Node, Op, Tensor, walk
 from nki.passes.channels import Channels, Context
-from nki.passes.emit import Addresses, Emitter, LocationTable
+from nki.passes.emit import Addresses, Emitter, LocationTable, divided
 from nki.passes.schedule import Scheduler
 from nki.passes.steps import ENGINE_INDEX, Region, Step, assign_queues, expand
 from nki.passes.synchronise import Level
@@ -99,11 +99,11 @@ def _core(
         item.instruction.row.control for item in items if isinstance(item, Step)
     )
     streams = {}
-    for engine in range(len(SEQUENCERS)):
+    for engine, mine in enumerate(divided(items)):
         emitter = Emitter(
             engine, addresses, target.registers_per_engine.value, locations, has_registers
         )
-        stream = streams[SEQUENCERS[engine]] = emitter.run(items)
+        stream = streams[SEQUENCERS[engine]] = emitter.run(mine)
         if target.generation < _WHOLE_PSUM:
             _check_banks(stream, target, locations)
     queues = [Queue(f"q{owner.name.capitalize()}IO0", owner) for owner in owners]
