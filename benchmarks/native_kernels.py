@@ -281,6 +281,8 @@ def indexed() -> None:
         compared(f"elements {dtype}", GatherElements, Engine.gpsimd, values, data.size)
         local = (target, data, index[:, :32], 1, 512)
         compared(f"local {dtype}", LocalGather, Engine.gpsimd, local, data.size)
+        over = (on_chip("float32", 1, 512), data, ALU["add"])
+        compared(f"over partitions {dtype}", gpsimd.PartitionReduce, Engine.gpsimd, over, data.size)
 
 
 def microscaled() -> None:

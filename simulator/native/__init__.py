@@ -20,6 +20,7 @@ from isa.fields import Kind
 from isa.spec import MachineInstruction
 from simulator.native import (  # noqa: F401  (each registers its plans)
     accumulate,
+    across,
     copy,
     dma_sum,
     elementwise,

@@ -167,6 +167,12 @@ def dma_compute(rng: np.random.Generator, source: str, target: str) -> Iterator[
     yield dst, dst, tiles[0], *(None,) * 14, *options
 
 
+def partition_reduce(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
+    name = str(rng.choice([name for name in REDUCING if ALU[name].finish is None]))
+    for partitions, columns in ((5, 7), (16, 32), (70, 83)):
+        yield empty(target, 1, columns), patterns(rng, source, partitions, columns), ALU[name]
+
+
 def indices(rng: np.random.Generator, dtype: str, bound: int, *shape: int) -> Array:
     """A tile of numbers below a bound."""
     view = empty(dtype, *shape)
@@ -226,6 +232,7 @@ GENERATORS: dict[str, tuple[Engine, Generator]] = {
     "DmaCopy": (Engine.sync, dma_copy),
     "DmaCompute": (Engine.sync, dma_compute),
     "DmaTranspose": (Engine.sync, dma_transpose),
+    "PartitionReduce": (Engine.gpsimd, partition_reduce),
     "StreamShuffle": (Engine.vector, stream_shuffle),
     "GatherElements": (Engine.gpsimd, gather_elements),
     "LocalGather": (Engine.gpsimd, local_gather),
