@@ -7,7 +7,7 @@ every operand, so that most tiles end as rows of one contiguous dimension.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 Dim = tuple[int, int]
@@ -86,6 +86,16 @@ def by_partition(operands: Sequence[Sequence[Dim]]) -> Space | None:
     None unless these are one dimension for every operand."""
     found = partitioned(operands)
     return found if found is None or len(found.counts) == 2 else None
+
+
+def separate(dimensions: Iterable[Dim], size: int) -> bool:
+    """Whether elements of `size` bytes share none, as far as their strides, in order, tell."""
+    extent = size
+    for stride, count in sorted((abs(stride), count) for count, stride in dimensions if count > 1):
+        if stride < extent:
+            return False
+        extent += stride * (count - 1)
+    return True
 
 
 class Footprint(NamedTuple):

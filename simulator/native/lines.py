@@ -10,7 +10,7 @@ import numpy as np
 
 from isa.dtypes import DTYPES
 from simulator.native import ports
-from simulator.native.layout import Dim, Space, space
+from simulator.native.layout import Dim, Space, separate, space
 from simulator.native.nest import loops
 from simulator.native.plan import Division, Pack, Plan
 from simulator.native.structure import StructureText
@@ -59,11 +59,9 @@ class Rows(NamedTuple):
 
     def in_step(self, other: Rows) -> bool:
         """Whether these rows, at the address of others, are the same elements one by one."""
-        size = DTYPES[self.layout.dtype].size == DTYPES[other.layout.dtype].size
-        apart = all(
-            stride for count, stride in zip(self.row.counts, self.row.strides[0]) if count > 1
-        )
-        return size and apart and (self.step, self.row) == (other.step, other.row)
+        size = DTYPES[self.layout.dtype].size
+        same = size == DTYPES[other.layout.dtype].size and self[1:] == other[1:]
+        return same and separate(zip(self.row.counts, self.row.strides[0]), size)
 
 
 def rows_of(view: Array, dtype: str | None = None, read: bool = False) -> Rows | None:

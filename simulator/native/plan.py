@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from simulator.native.layout import Footprint, Space, disjoint, footprint
+from simulator.native.layout import Footprint, Space, disjoint, footprint, separate
 from simulator.native.library import Function
 from simulator.views import Indirect
 
@@ -319,8 +319,10 @@ def nest_divisions(space: Space, dimensions: int) -> list[Division]:
 
 
 def same_orders(space: Space, sizes: Sequence[int]) -> list[bool]:
-    """For each operand but the first: whether it walks memory exactly as the first one does."""
+    """For each operand but the first: whether it walks memory exactly as the first one does, which
+    comes to no element again."""
+    once = separate(zip(space.counts, space.strides[0]), sizes[0])
     return [
-        strides == space.strides[0] and size == sizes[0]
+        once and strides == space.strides[0] and size == sizes[0]
         for strides, size in zip(space.strides[1:], sizes[1:])
     ]

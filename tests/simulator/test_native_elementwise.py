@@ -40,6 +40,21 @@ def every_pattern(dtype: str) -> Array:
     return view
 
 
+@pytest.mark.parametrize("strides", [(400, 4, 0), (400, 0, 4), (400, 4, 8), (400, 8, -8)])
+def test_in_place_where_elements_repeat(strides: tuple[int, ...]) -> None:
+    """All are read before any is written."""
+    buffer = np.arange(200, dtype=np.float32).view(np.uint8)
+    view = strided(buffer, "float32", 100, (2, 3, 4), strides)
+    add = ALU["add"]
+    assert_equal("TensorScalar", view, view, add, 1.0, False, None, None, False)
+    assert_equal("TensorTensor", view, view, view, add)
+    scan = (0.5, ALU["multiply"], add, False, False)
+    assert_equal("TensorTensorScan", view, view, view, *scan)
+    vals = empty("float32", 2, 8)
+    vals[...] = view.reshape(2, -1)[:, 1:9]
+    assert_equal("MatchReplace8", view, view, vals, 7.0, None)
+
+
 @pytest.mark.parametrize("target", CONVERTED)
 def test_conversions(target: str) -> None:
     rng = np.random.default_rng(1)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from native_equality import assert_equal, is_native, patterns
 from tiles import State, empty, tile
+from vector_rows import VECTOR_ROWS
 
 from isa.alu import ACTIVATIONS, ALU
 from isa.enums import Engine, ReduceCommand
@@ -106,6 +107,14 @@ def test_reductions(level: Level, name: str) -> None:
     for make in (tile, patterns):
         values = (empty(dtype, 5, 1), make(rng, dtype, 5, 75), ALU[name], 1, False)
         agrees("TensorReduce", *values)
+
+
+@pytest.mark.parametrize("row", VECTOR_ROWS)
+def test_rows_along_partitions(level: Level, row: str) -> None:
+    engine, generate = VECTOR_ROWS[row]
+    values = list(generate(np.random.default_rng(3), "bfloat16", "float32"))
+    for some in values[:: max(len(values) // 2, 1)]:
+        agrees(row, *some, engine=engine)
 
 
 def test_transposes(level: Level) -> None:
