@@ -271,13 +271,17 @@ _ALU_ROWS = (
         assumed="y where either operand is NaN, as the documented comparison gives",
     ),
     _arithmetic("abs", 0x28, Absolute(X), arity=1, engines=_VECTOR),
-    _arithmetic("square", 0x29, X * X, arity=1, engines=_VECTOR | {Engine.scalar}),
+    # release-notes/components/nki.rst, 0.4.0: operators of tensor_scalar on trn3.
+    _arithmetic(
+        "square", 0x29, X * X, arity=1, engines=_VECTOR | {Engine.scalar}, generations=(4,)
+    ),
     _arithmetic(
         "relu",
         0x2A,
         Maximum(X, Constant(0.0)),
         arity=1,
         engines=_VECTOR | {Engine.scalar},
+        generations=(4,),
         assumed="NaN gives NaN",
     ),
     # nki.api.shared.rst, "NKI Engine Selection": GpSimd as tensor_scalar, else an activation.

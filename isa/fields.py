@@ -123,14 +123,22 @@ class Operand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attribute:
-    """A field that is not a tensor. `choices` limits an enum or ALU attribute."""
+    """A field that is not a tensor. `choices` limits an enum or ALU attribute, `limits` (least,
+    most) a number."""
 
     kind: Kind
     optional: bool = False
     choices: tuple[Any, ...] | None = None
+    limits: tuple[int, int] | None = None
     default: Any = REQUIRED
     doc: str = ""
 
+
+INT32 = (-(1 << 31), (1 << 31) - 1)
+"""The limits of 32-bit integers."""
+
+REGISTER = (-(1 << 31), (1 << 32) - 1)
+"""The limits of what a register of 32 bits may be given."""
 
 Field = Operand | Attribute
 

@@ -15,7 +15,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nki.porting import is_first_generation, note_on_name, notes_on_call
-from nki.superseded import CALLS, MODULES, SUPERSEDED, Superseded
+from nki.superseded import (
+    CALLS,
+    ENUMERATIONS,
+    MEMORIES,
+    MODULES,
+    NUMBERS_SINCE,
+    SUPERSEDED,
+    Superseded,
+)
 
 _NAMES = {row.old: row for row in SUPERSEDED}
 _MODULES = {row.old: row for row in MODULES}
@@ -161,6 +169,7 @@ class _Finder:
     def _keywords(self, node: ast.Call) -> Iterator[Finding]:
         function = self._dotted(node.func)
         for keyword in node.keywords:
+            yield from self._member(function, keyword)
             row = _CALLS.get(f"{function}({keyword.arg}=)")
             if row is None or keyword.arg is None:
                 continue
@@ -170,6 +179,24 @@ class _Finder:
             start, _ = self._span(keyword)
             _, _, new = row.new.removesuffix("=)").rpartition("(")
             yield self._finding(row, start, start + len(keyword.arg), new)
+
+    def _member(self, function: str | None, keyword: ast.keyword) -> Iterator[Finding]:
+        """A number where an enumeration of `nki.isa` has a name: `dge_mode=2`; and a text where
+        `nki.language` has a memory: `buffer="sbuf"`."""
+        value = keyword.value.value if isinstance(keyword.value, ast.Constant) else None
+        parameter, (module, _, _) = keyword.arg or "", (function or "").rpartition(".")
+        new = None
+        if module == "nki.isa" and type(value) is int and parameter in ENUMERATIONS:
+            import nki.isa
+
+            members = getattr(nki.isa, ENUMERATIONS[parameter])
+            name = {member.value: member.name for member in members}.get(value)
+            new = name and f"nki.isa.{ENUMERATIONS[parameter]}.{name}"
+        elif module == "nki.language" and parameter == "buffer" and value in MEMORIES:
+            new = f"nki.language.{value}"
+        if new:
+            row = Superseded(f"{parameter}={value!r}", new, NUMBERS_SINCE)
+            yield self._finding(row, *self._span(keyword.value), self._spelled(new))
 
     def _with_comma(self, call: ast.Call, keyword: ast.keyword) -> tuple[int, int]:
         """Where an argument of a call stands, with what parts it from the next one, or else from

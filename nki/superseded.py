@@ -210,6 +210,28 @@ def hint_at_call(old: str) -> None:
     _warn(_CALL_HINTS[old])
 
 
+ENUMERATIONS = {
+    "dge_mode": "dge_mode",
+    "dma_engine": "dma_engine",
+    "engine": "engine",
+    "oob_mode": "oob_mode",
+    "reduce_cmd": "reduce_cmd",
+}
+"""Parameters of operations that took a number, and the enumeration of `nki.isa` to name instead."""
+
+MEMORIES = ("sbuf", "psum", "hbm", "private_hbm", "shared_hbm")
+"""Memories that `buffer=` took as text."""
+
+NUMBERS_SINCE = "0.3"
+"""Since when numbers and texts are no members of enumerations."""
+
+
+def hint_at_number(parameter: str, number: int, member: str) -> None:
+    """Warn at the line outside this project that gives a number where a member has a name."""
+    new = f"nki.isa.{ENUMERATIONS.get(parameter, parameter)}.{member}"
+    _warn(Superseded(f"{parameter}={number}", new, NUMBERS_SINCE))
+
+
 def _warn(row: Superseded) -> None:
     note = f" ({row.note})" if row.note else ""
     frame = _user_frame(sys._getframe(1))

@@ -10,6 +10,7 @@ from isa.fields import (
     ANY_MEMORY,
     ANY_PARTITION,
     ON_CHIP,
+    REGISTER,
     SBUF,
     SBUF_OR_HBM,
     SHARED_HBM,
@@ -50,7 +51,7 @@ class RegisterMove(Operation):
     document = _API + "register_move"
     engines = SEQUENCERS
     dst = Attribute(kind=Kind.register)
-    src = Attribute(kind=Kind.value)
+    src = Attribute(kind=Kind.value, limits=REGISTER)
 
     @classmethod
     def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 from isa import rules
 from isa.alu import ALU
 from isa.enums import Engine
-from isa.fields import SBUF, Attribute, Kind, Read, Write
+from isa.fields import INT32, SBUF, Attribute, Kind, Read, Write
 from isa.machine import gpsimd
 from isa.spec import Instruction, Operation
 
@@ -39,8 +39,8 @@ class Iota(Operation):
     engines = (Engine.gpsimd,)
     dst = Write(SBUF)
     pattern = Attribute(kind=Kind.pattern)
-    offset = Attribute(kind=Kind.value, default=0)
-    channel_multiplier = Attribute(kind=Kind.integer, default=0)
+    offset = Attribute(kind=Kind.value, default=0, limits=INT32)
+    channel_multiplier = Attribute(kind=Kind.integer, default=0, limits=INT32)
     rules = (rules.pattern_covers("pattern", "dst"),)
 
     @classmethod
@@ -80,11 +80,11 @@ class AffineSelect(Operation):
     engines = (Engine.gpsimd,)
     dst = Write(SBUF)
     pattern = Attribute(kind=Kind.pattern)
-    channel_multiplier = Attribute(kind=Kind.integer)
+    channel_multiplier = Attribute(kind=Kind.integer, limits=INT32)
     on_true_tile = Read(SBUF)
     on_false_value = Attribute(kind=Kind.float32)
     cmp_op = Attribute(kind=Kind.alu, default=ALU["equal"])
-    offset = Attribute(kind=Kind.value, default=0)
+    offset = Attribute(kind=Kind.value, default=0, limits=INT32)
     rules = (
         rules.same_elements("dst", "on_true_tile"),
         rules.pattern_covers("pattern", "dst"),

@@ -47,6 +47,7 @@ class Max8(Operation):
         rules.row_elements("dst", 8, _MAX8),
         rules.row_elements_between("src", _LEAST, _MOST, _MAX8),
         rules.dimensions_at_most("src", 3, _MAX8),
+        rules.dimensions_at_most("dst", 2, _MAX8),
     )
 
     @classmethod
@@ -90,6 +91,7 @@ class NcFindIndex8(Operation):
         rules.row_elements_between("data", _LEAST, _MOST, _FIND),
         rules.dimensions_at_most("data", 3, _FIND),
         rules.dimensions_at_most("vals", 3, _FIND),
+        rules.dimensions_at_most("dst", 2, _FIND),
     )
 
     @classmethod

@@ -6,7 +6,7 @@ from typing import Any
 
 from isa import rules
 from isa.enums import Engine
-from isa.fields import SBUF, Attribute, Kind, Read, Update, Write
+from isa.fields import INT32, SBUF, Attribute, Kind, Read, Update, Write
 from isa.machine import sequence
 from isa.spec import Instruction, Operation
 
@@ -80,8 +80,8 @@ class NonzeroWithCount(Operation):
     generations = (3, 4)
     dst = Update(SBUF, dtypes=frozenset({"int32"}))
     src = Read(SBUF, dtypes=_IDS)
-    index_offset = Attribute(kind=Kind.integer, default=0)
-    padding_val = Attribute(kind=Kind.integer, default=-1)
+    index_offset = Attribute(kind=Kind.integer, default=0, limits=INT32)
+    padding_val = Attribute(kind=Kind.integer, default=-1, limits=INT32)
     rules = (
         rules.same_partitions("dst", "src", document=_NONZERO),
         rules.row_elements_of("dst", "src", lambda n: n + 1, "one more than", _NONZERO),

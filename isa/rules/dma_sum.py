@@ -6,7 +6,7 @@ from typing import Any
 
 from isa.affine import Affine, identical
 from isa.dtypes import DTYPES
-from isa.enums import Memory
+from isa.enums import Memory, OobMode
 from isa.rules.form import ISA, Call, Rule, Violation, elements, is_tensor, shape_text
 
 _SUM = ISA + "dma_compute"
@@ -99,7 +99,15 @@ def _sum_indices(call: Call) -> Violation | None:
     dst, sources = call.dst, _sources(call)
     indexed = [access for _, access in sources if has_rows(access)]
     if not indexed and not has_rows(dst):
-        return None
+        if call.oob_mode is OobMode.error:
+            return None
+        return Violation(
+            "indirect",
+            "oob_mode is skip for tensors without row indices",
+            why="Only indices can be outside of a tensor.",
+            hint="Leave oob_mode out.",
+            operand="oob_mode",
+        )
     if not call.unique_indices:
         return Violation(
             "indirect",
@@ -133,5 +141,6 @@ SUM_INDICES = Rule(
     _SUM,
     _sum_indices,
     "Row indices: two sources, of which one is dst's view; scatter adds a tile in SBUF to rows in "
-    "HBM, gather adds rows in HBM to a tile in SBUF. unique_indices is True.",
+    "HBM, gather adds rows in HBM to a tile in SBUF. unique_indices is True. Without row indices, "
+    "oob_mode is error.",
 )

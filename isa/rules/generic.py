@@ -348,6 +348,13 @@ def _check_attribute(
         return Violation(
             "value-not-allowed", f"{name} is {_shown(value)}, expected {expected}", operand=name
         )
+    limits = attribute.limits
+    if limits is not None and isinstance(value, int) and not limits[0] <= value <= limits[1]:
+        return Violation(
+            "value-not-allowed",
+            f"{name} is {value}, expected an integer from {limits[0]} to {limits[1]}",
+            operand=name,
+        )
     if isinstance(value, AluOperator) and target.generation not in value.generations:
         return generation_violation(f"operator {value.name} ({name})", value.generations, target)
     return None

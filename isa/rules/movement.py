@@ -78,6 +78,15 @@ DMA_PRIORITY = Rule("dma_priority", _COPY, _dma_priority, "priority needs gen4."
 
 def _dma_hwdge(call: Call) -> Violation | None:
     mode, dst, src = call.dge_mode, call.dst, call.src
+    moved = next((n for n in ("dst", "src") if isinstance(call.field(n).offset, Affine)), None)
+    if mode is DgeMode.none and moved is not None:
+        return Violation(
+            "indirect",
+            f"{moved} is at an address that a register decides, with dge_mode=none",
+            why="Without a generator the descriptors are written before the kernel runs.",
+            hint="Leave dge_mode out, or use dge_mode.swdge or dge_mode.hwdge.",
+            operand="dge_mode",
+        )
     indirect = dst.vector_offset is not None or src.vector_offset is not None
     if indirect and mode in (DgeMode.none, DgeMode.hwdge):
         return Violation(
@@ -108,7 +117,8 @@ DMA_HWDGE = Rule(
     "dma_hwdge",
     _DGE,
     _dma_hwdge,
-    "dge_mode=hwdge needs gen3 or later and one dtype; row indices need swdge.",
+    "dge_mode=hwdge needs gen3 or later and one dtype; row indices need swdge; dge_mode=none needs "
+    "addresses without registers.",
 )
 
 

@@ -11,6 +11,7 @@ from isa.enums import OobMode as oob_mode
 from isa.enums import ReduceCommand as reduce_cmd
 from isa.errors import NeuronError
 from isa.errors import NeuronError as NkiValidationError
+from isa.fields import REGISTER
 from isa.operations import OPERATIONS
 from nki import settings
 from nki.errors import USER_FRAMES
@@ -87,12 +88,15 @@ def register_alloc(x: int | NkiTensor | None = None) -> VirtualRegister:
         if x is not None and not isinstance(x, VirtualRegister):
             try:
                 x = x.__index__()
+                if not REGISTER[0] <= x <= REGISTER[1]:
+                    raise AttributeError
             except AttributeError:
                 raise NeuronError(
                     "value-not-allowed",
                     what=f"register_alloc({x!r})",
-                    why="A register begins with an integer, a tensor's element, or with nothing.",
-                    hint="Pass an int, or a tensor of one element.",
+                    why="A register begins with an integer of 32 bits, a tensor's element, or with "
+                    "nothing.",
+                    hint="Pass an int of 32 bits, or a tensor of one element.",
                 ) from None
         return current("nisa.register_alloc").register_alloc(x, caller())
 

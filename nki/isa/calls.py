@@ -28,6 +28,7 @@ from nki.ir.nodes import Access, Register
 from nki.isa.earlier import modern
 from nki.language.operators import Operator
 from nki.language.tensor import NkiTensor
+from nki.superseded import hint_at_number
 from nki.trace.context import CURRENT, Context, Location
 from nki.trace.locations import resolve
 from nki.trace.registers import VirtualRegister
@@ -248,11 +249,16 @@ def _as_register(name: str, value: Any) -> Any:
 
 def _as_member(members: type[Enum]) -> Callable[[str, Any], Any]:
     """The member of an enumeration that a number or text stands for, as older kernels write it
-    (`perf_mode="double_row"`)."""
+    (`dge_mode=2`, `perf_mode="double_row"`)."""
     by_value = {member.value: member for member in members}
 
     def member(name: str, value: Any) -> Any:
-        return by_value.get(value, value) if type(value) in (int, str) else value
+        if type(value) not in (int, str) or value not in by_value:
+            return value
+        found = by_value[value]
+        if type(value) is int:
+            hint_at_number(name, value, found.name)
+        return found
 
     return member
 
@@ -358,6 +364,7 @@ def _source(row: type[Operation], namespace: dict[str, Any], placed: bool) -> st
     key, values, overwrites = [], [], []
     entry = 0
     matmul = ""
+    limited = []
     for name, field in row.fields.items():
         default = "_missing"
         if field.default is not REQUIRED:
@@ -382,6 +389,9 @@ def _source(row: type[Operation], namespace: dict[str, Any], placed: bool) -> st
             key.append(f"{name}.__class__, {name}.frozen")
         elif field.kind in _BY_CLASS:
             key.append(f"{name}.__class__")
+            if field.limits is not None:
+                least, most = field.limits
+                limited.append(f"{name}.__class__ is int and not {least} <= {name} <= {most}")
         elif field.kind in _BY_VALUE:
             key.append(f"{name}.__class__, {name}")
         else:
@@ -395,6 +405,7 @@ def _source(row: type[Operation], namespace: dict[str, Any], placed: bool) -> st
     else:
         head = _public_head(row, given)
         wrong, others = "_entry is None or _extra or _unknown", "_extra, _unknown"
+    wrong = " or ".join([wrong, *limited])
     lines = [
         *head,
         "    try:",

@@ -329,6 +329,7 @@ def load(src: NkiTensor, dtype: Any = None) -> NkiTensor:
     context = current("nl.load")
     location = caller()
     _need_tensor("src", src)
+    _need_memory("src of nl.load", src, False)
     tile = allocate(context, src.shape, dtype or src.dtype, Memory.sbuf, "", None, location)
     emit(context, DmaCopy, {"dst": tile, "src": src}, location)
     return tile
@@ -351,6 +352,8 @@ def store(dst: NkiTensor, value: NkiTensor) -> None:
 
     _need_tensor("dst", dst)
     _need_tensor("value", value)
+    _need_memory("dst of nl.store", dst, False)
+    _need_memory("value of nl.store", value, True)
     emit(current("nl.store"), DmaCopy, {"dst": dst, "src": value}, caller())
 
 
@@ -359,8 +362,25 @@ def _need_tensor(name: str, value: Any) -> None:
         raise NeuronError("not-a-tensor", what=f"{name} is {type(value).__name__}, not a tensor")
 
 
+def _need_memory(name: str, value: NkiTensor, on_chip: bool) -> None:
+    """Raises wrong-memory. Source: SDK nki/api/nki/language/__init__.py (load, store)."""
+    if value.on_chip is not on_chip:
+        raise NeuronError(
+            "wrong-memory",
+            what=f"{name} ({value.name}) is in {value.buffer.value}",
+            why="nl.load reads HBM, and nl.store writes to HBM what is on chip.",
+            hint="Copy with nisa.tensor_copy on chip, and with nisa.dma_copy elsewhere.",
+        )
+
+
+_CONSTANTS = frozenset(DTYPES) - {"bool", "float8_e4m3", "int64", "uint64"}
+"""Data types of constants (SDK nki.language.shared_constant)."""
+
+
 def shared_constant(constant: Any) -> NkiTensor:
     """A tensor in shared HBM that holds constant data: a NumPy array, or a path to a .npy file.
+
+    Raises dtype-not-allowed (bool, float8_e4m3, 64 bits), file-not-found.
 
     >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
     >>> @nki.jit
@@ -378,9 +398,19 @@ def shared_constant(constant: Any) -> NkiTensor:
     context = current("nl.shared_constant")
     location = caller()
     if isinstance(constant, (str, os.PathLike)):
-        constant = np.load(constant, allow_pickle=False)
+        try:
+            constant = np.load(constant, allow_pickle=False)
+        except OSError as error:
+            raise NeuronError("file-not-found", f"{constant}: {error.strerror}") from None
     data = np.ascontiguousarray(constant)
     dtype = normalise(data.dtype)
+    if dtype not in _CONSTANTS:
+        raise NeuronError(
+            "dtype-not-allowed",
+            what=f"nl.shared_constant of {dtype}",
+            why="Constants have 8 to 32 bits, and are no bool and no float8_e4m3.",
+            hint="Convert the array: constant.astype(numpy.int32).",
+        )
     shape = data.shape or (1,)
     return context.allocate(shape, dtype, Memory.shared_hbm, "", None, location, data)
 

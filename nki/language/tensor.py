@@ -427,9 +427,8 @@ class NkiTensor(ShapeViews):
         """
         dim = self._dimension(dim)
         if not isinstance(index, (NkiTensor, Register)):
-            key: list[Any] = [slice(None)] * len(self.shape)
-            key[dim] = index
-            return self._index(tuple(key))
+            require(index_form(index, "index"), f"select({dim}, {index})")
+            return self._index((*[slice(None)] * dim, index))
         if dim == 0 and self.on_chip:
             raise NeuronError(
                 "view-not-allowed",
@@ -609,11 +608,11 @@ class NkiTensor(ShapeViews):
         assert vector_offset is not None
         rows = index_rows(self, vector_offset, one_column=False)
         columns = layout.product(vector_offset.shape[1:])
-        if not (shape[0] <= rows * columns if columns > 1 else identical(shape[0], rows)):
+        if not (identical(shape[0], rows) or shape[0] <= rows * columns):
             raise NeuronError(
                 "indirect",
                 what=f"the pattern has {shape[0]} rows and vector_offset {rows * columns} indices",
-                hint="Give the first pair of the pattern as many rows as there are indices.",
+                hint="Give the first pair of the pattern no more rows than there are indices.",
             )
         total = scale.form(layout.product(storage.shape), "size")
         bound = (total - 1 - start - reach(shape[1:], strides[1:])) // step + 1

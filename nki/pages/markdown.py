@@ -126,6 +126,8 @@ def _where(field: Field) -> str:
     if isinstance(field, Operand):
         places = ", ".join(m.value for m in Memory if m in field.memories)
         return places + (f"; {', '.join(sorted(field.dtypes))}" if field.dtypes else "")
+    if field.limits is not None:
+        return "{} to {}".format(*field.limits)
     choices = field.choices or tuple(ENUM_KINDS.get(field.kind, ()))
     return ", ".join(getattr(choice, "name", str(choice)) for choice in choices)
 

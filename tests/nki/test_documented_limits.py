@@ -5,38 +5,13 @@ Where the next smaller call is allowed, `allowed` makes it: the limit is where i
 
 import numpy as np
 import pytest
+from limits import hbm, in_psum, product, tile, traced
 from surface import psum, sbuf
 
 import nki
 import nki.isa as nisa
 import nki.language as nl
 from isa.errors import NeuronError
-
-
-def tile(*shape, dtype="float32"):
-    """A tile of zeros."""
-    made = sbuf(shape, dtype)
-    nisa.memset(dst=made, value=0)
-    return made
-
-
-def in_psum(*shape, dtype="float32"):
-    made = psum(shape, dtype)
-    nisa.memset(dst=made, value=0)
-    return made
-
-
-def hbm(*shape, dtype="float32"):
-    rows = nl.ndarray(shape, dtype=dtype, buffer=nl.private_hbm)
-    nl.store(rows, tile(*shape, dtype=dtype))
-    return rows
-
-
-def product(k=32, m=16, n=32, left="bfloat16", right="bfloat16", dst="float32", **options):
-    nisa.nc_matmul(
-        dst=psum((m, n), dst), stationary=tile(k, m, dtype=left), moving=tile(k, n, dtype=right),
-        **options,
-    )  # fmt: skip
 
 
 def pairs(**options):
@@ -534,10 +509,6 @@ TWO_CORES = {
     "core_barrier cores": (lambda: barrier(shared(), (0,)), lambda: barrier(shared())),
     "core_barrier data": (lambda: barrier(hbm(2, 4)), lambda: barrier(shared())),
 }
-
-
-def traced(call, target, cores=1):
-    nki.jit(lambda: call() and None, platform_target=target)[cores].trace()
 
 
 @pytest.mark.parametrize("name", LIMITS)

@@ -97,6 +97,14 @@ REWRITES = [
         "    iteration_id=0, channel_id=c, replica_group=g\n)\n",
     ),
     (
+        "import nki.isa as nisa\nnisa.dma_copy(a, b, dge_mode=2, oob_mode=7)\n",
+        "import nki.isa as nisa\nnisa.dma_copy(a, b, dge_mode=nisa.dge_mode.hwdge, oob_mode=7)\n",
+    ),
+    (
+        "import nki.language as nl\nx = nl.zeros((2, 3), nl.int8, buffer='psum')\n",
+        "import nki.language as nl\nx = nl.zeros((2, 3), nl.int8, buffer=nl.psum)\n",
+    ),
+    (
         "import nki.meta.tensor as t\nx: t.NkiTensor\n",
         "import nki.language as t\nx: t.NkiTensor\n",
     ),
@@ -255,6 +263,22 @@ def test_the_mode_of_a_kernel_says_that_it_is_superseded():
     with pytest.warns(MigrationWarning, match="use nki.jit()") as caught:
         nki.jit(mode="torchxla")(print)
     assert [warning.filename for warning in caught] == [__file__]
+
+
+def test_a_number_for_a_member_says_its_name():
+    """release-notes/components/nki.rst, 0.3.0: use named enum members."""
+
+    def kernel(a):
+        tile = nki.language.ndarray(a.shape, dtype=a.dtype, buffer=nki.language.sbuf)
+        nki.isa.dma_copy(tile, a, dge_mode=1)
+
+    with pytest.warns(MigrationWarning, match=r"dge_mode=1 .* use nki.isa.dge_mode.swdge"):
+        (op,) = [
+            node
+            for node in nki.jit(kernel).trace(np.zeros((2, 3), np.float32)).bodies[0]
+            if "dge_mode" in node.row.field_names
+        ]
+    assert op.values[op.row.field_names.index("dge_mode")] is nki.isa.dge_mode.swdge
 
 
 def test_a_hint_comes_once_a_line():

@@ -29,10 +29,13 @@ def random_indices(seed, shape, bound):
     return np.random.default_rng(seed).integers(0, bound, shape).astype(np.uint32)
 
 
-@pytest.mark.parametrize("partitions, columns, rows", [(16, 1, 16), (128, 1, 128), (128, 3, 320)])
+@pytest.mark.parametrize(
+    "partitions, columns, rows", [(16, 1, 16), (128, 1, 128), (128, 3, 320), (64, 1, 48)]
+)
 @pytest.mark.parametrize("inner", [(24,), (3, 24), (2, 1, 24), (1, 5, 8)])
 def test_gathered_rows_are_transposed(partitions, columns, rows, inner):
-    """Indices in several columns are taken column by column; not all need be used."""
+    """Indices in several columns are taken column by column; not all need be used (SDK
+    nki.isa.dma_transpose, "DMA Indirect Transpose Constraints")."""
     order = {1: (1, 0), 2: (2, 1, 0), 3: (3, 1, 2, 0)}[len(inner)]
 
     @nki.jit
