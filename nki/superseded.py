@@ -157,6 +157,13 @@ CALLS: tuple[Superseded, ...] = (
         "0.3",
         note="collective_permute_implicit has channel_ids= for it",
     ),
+    Superseded(
+        "nki.isa.memset(value=2.0)",
+        "nki.isa.memset(value=2)",
+        "0.3",
+        False,
+        "tensors of integers take integers",
+    ),
     Superseded("nki.isa.register_move(imm=)", "nki.isa.register_move(src=)", "0.3"),
     Superseded(
         "nki.isa.affine_select(dst, pattern, offset, ...)",

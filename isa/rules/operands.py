@@ -559,7 +559,6 @@ def _memset_value(call: Call) -> Violation | None:
         accepted = value == value and abs(value) < 1 << 64 and int(value) == value
         accepted = accepted and dtype.lowest <= value <= dtype.largest
         expected = f"an integer from {int(dtype.lowest)} to {int(dtype.largest)}"
-        accepted = accepted and not isinstance(value, float)
     if accepted:
         return None
     return Violation(
@@ -571,8 +570,5 @@ def _memset_value(call: Call) -> Violation | None:
 
 
 MEMSET_VALUE = Rule(
-    "memset_value",
-    "nki/migration/index.rst (nisa.memset: strict type matching)",
-    _memset_value,
-    "dst's dtype represents value exactly; integers take integers.",
+    "memset_value", ISA + "memset", _memset_value, "dst's dtype represents value exactly."
 )

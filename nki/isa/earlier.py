@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from isa.dtypes import DTYPES
 from isa.enums import DmaEngine
 from isa.operations.dma import DmaCompute
 from isa.rules.form import is_number, is_tensor
@@ -80,6 +81,19 @@ def _flag_for_engine(
     return row, arguments | {"dma_engine": chosen}
 
 
+def _number_of_kind(
+    row: type[Operation], arguments: Arguments, unknown: dict[str, Any]
+) -> Rewritten:
+    """memset(dst, 2.0) of 0.2 where dst holds integers."""
+    dst, value = arguments["dst"], arguments["value"]
+    if not (isinstance(value, float) and is_tensor(dst) and DTYPES[dst.dtype].is_integer):
+        return None
+    if not value.is_integer():
+        return None
+    hint_at_call("nki.isa.memset(value=2.0)")
+    return row, arguments | {"value": int(value)}
+
+
 def _immediate(row: type[Operation], arguments: Arguments, unknown: dict[str, Any]) -> Rewritten:
     """register_move(dst, imm=...) of 0.2."""
     if "imm" not in unknown:
@@ -137,6 +151,7 @@ _REWRITES: dict[str, Rewrite] = {
     "dma_copy": _accumulating_copy,
     "dma_compute": _swapped_scales,
     "sendrecv": _flag_for_engine,
+    "memset": _number_of_kind,
     "nc_matmul": _ones_and_zeros,
     "register_move": _immediate,
     "affine_select": _offset_third,

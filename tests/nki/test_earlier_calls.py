@@ -115,6 +115,17 @@ def test_flags_of_a_matmul():
     }
 
 
+def test_a_float_for_a_tensor_of_integers():
+    """SDK nki/migration/index.rst, nisa.memset: strict type matching."""
+
+    def kernel():
+        result = nl.ndarray((2, 3), dtype=nl.int32, buffer=nl.sbuf)
+        nisa.memset(result, value=-2.0)
+        return stored(result)
+
+    np.testing.assert_array_equal(run(kernel, use=r"memset\(value=2\)"), np.full((2, 3), -2))
+
+
 def test_the_offset_of_a_selection_as_third():
     def positional(a):
         result = tile(a)
