@@ -8,12 +8,12 @@ else, which `simulator.checks.propagation` then looks into.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from isa.enums import Engine, ReduceCommand
 from isa.machine import accumulate, activation2, mx, random, scalar, scan, tensor
-from isa.spec import MachineInstruction
+from isa.spec import Instruction, MachineInstruction
 from simulator.checks.initialised import Shadow
 from simulator.checks.marks import CLEAN, EMPTY
 from simulator.machine import CoreState
@@ -99,12 +99,25 @@ _DRAWING = frozenset({random.RandomBits.name, random.RandomUniform.name, random.
 """The rows that use generators."""
 
 
-class EngineMarks:
-    """The engine state of one core that its program names, each a region of the shadow's states."""
+def _reads(instruction: Instruction) -> bool:
+    """Whether an instruction reads accumulate registers."""
+    name = instruction.row.name
+    says = None if name in _TILES or name in _DRAWING else EFFECTS.get(name)
+    effect = None if says is None else says(instruction.values)
+    return effect is not None and effect.reads
 
-    def __init__(self, shadow: Shadow, state: CoreState) -> None:
+
+class EngineMarks:
+    """The engine state of one core that its program names, each a region of the shadow's states.
+    `instructions` are all of the core; they may be gone through, once, when `use` is called."""
+
+    def __init__(
+        self, shadow: Shadow, state: CoreState, instructions: Iterable[Instruction]
+    ) -> None:
         self._shadow = shadow
         self._state = state
+        self._instructions = instructions
+        self._reading: frozenset[Engine] | None = None
         self._tiles: dict[tuple[int, int, int], int] = {}
         self._registers: dict[tuple[Engine, int, int], int] = {}
         self._generators: dict[tuple[Engine, int, int], int] = {}
@@ -121,6 +134,9 @@ class EngineMarks:
         marks have to be followed each time."""
         says = EFFECTS.get(row.name)
         effect = None if says is None else says(values)
+        if effect is None and row.name in EFFECTS and engine not in self._reads():
+            # It leaves registers undefined that nothing will see.
+            effect = _NONE
         if effect is None:
             if self._shadow.reports:
                 return None
@@ -137,6 +153,14 @@ class EngineMarks:
         if lanes not in known:
             known[lanes] = states.add(EMPTY)
         return known[lanes], effect
+
+    def _reads(self) -> frozenset[Engine]:
+        """The engines whose accumulate registers an instruction of the core reads."""
+        if self._reading is None:
+            self._reading = frozenset(
+                instruction.engine for instruction in self._instructions if _reads(instruction)
+            )
+        return self._reading
 
     def tell(self) -> None:
         """Give the shadow's marks what native code has found out."""

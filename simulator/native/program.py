@@ -7,6 +7,7 @@ import os
 import weakref
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from simulator.checks.engine_marks import EngineMarks
@@ -71,7 +72,8 @@ class NativeProgram:
             if not core:
                 continue
             core[0].state.threads = threads
-            marks = EngineMarks(shadow, core[0].state)
+            instructions = chain.from_iterable(one.stream.instructions for one in core)
+            marks = EngineMarks(shadow, core[0].state, instructions)
             shared = Shared(self._memory, holders or {})
             self._shared.append(shared)
             for preparation in core:
