@@ -22,7 +22,7 @@ from isa.operations.vector import TensorCopy
 from isa.spec import Operation
 from isa.target import Target
 from nki.ir.nodes import Access, Node, Op, Tensor, storages, walk
-from nki.ir.rewrite import Numbering, with_body
+from nki.ir.rewrite import Numbering, form_registers, with_body
 from nki.passes.footprint import box_of
 from nki.passes.packing import ALIGNMENT
 from nki.trace.locations import resolve
@@ -368,7 +368,7 @@ def _met(nodes: list[Node]) -> Iterator[Tensor]:
 
 def _overwrites(node: Node, tensor: Tensor) -> bool:
     """Whether a node writes all of a tensor without reading it, whatever happens when it runs: a
-    transfer whose indices may be skipped does not."""
+    transfer from a place that the run decides may be skipped."""
     if not isinstance(node, Op):
         return False
     whole = False
@@ -376,7 +376,7 @@ def _overwrites(node: Node, tensor: Tensor) -> bool:
         value = node.values[position]
         if not isinstance(value, Access):
             continue
-        if value.vector_offset is not None:
+        if value.vector_offset is not None or form_registers(value):
             return False
         if value.storage is tensor:
             if operand.role.reads:

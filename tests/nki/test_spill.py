@@ -223,6 +223,43 @@ def test_what_cores_exchange_stays_in_place():
     np.testing.assert_array_equal(result, x + x[::-1, :1])
 
 
+@pytest.mark.parametrize("rows", [True, False])
+def test_what_a_transfer_may_leave_out_is_kept(rows):
+    """A tile waits, and then a load whose index is outside writes to all or none of it."""
+
+    @nki.jit(platform_target="trn2")
+    def kernel(x, index):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        place = nl.ndarray(index.shape, dtype=index.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=place, src=index)
+        tiles = [nl.ndarray(x.shape[1:], dtype=x.dtype, buffer=nl.sbuf) for _ in range(8)]
+        for number, tile in enumerate(tiles):
+            nisa.dma_copy(dst=tile, src=x[number])
+        for number in (*range(8), *range(8)):
+            total = tiles[number]
+            nisa.tensor_tensor(dst=total, data1=total, data2=tiles[number - 7], op=nl.add)
+        for number, tile in enumerate(tiles):
+            if rows:
+                chosen = x.reshape((8 * 128, WIDE)).vector_select(0, place[:, number : number + 1])
+            else:
+                chosen = x.select(0, place[0:1, number : number + 1])
+            nisa.dma_copy(dst=tile, src=chosen, oob_mode=nisa.oob_mode.skip)
+        for number, tile in enumerate(tiles):
+            nisa.dma_copy(dst=out[number], src=tile)
+        return out
+
+    x = np.random.default_rng(6).standard_normal((8, 128, WIDE)).astype(np.float32)
+    index = np.full((128, 8), 10_000, np.int32)
+    expected = x.copy()
+    for number in (*range(8), *range(8)):
+        expected[number] += expected[number - 7]
+    for number, source in ((1, 3), (6, 0)):
+        index[:, number] = source * 128 + np.arange(128) if rows else source
+        expected[number] = x[source]
+    with pytest.warns(SpillWarning):
+        np.testing.assert_array_equal(kernel(x, index), expected)
+
+
 def test_what_was_not_written_stays_uninitialised():
     @nki.jit(platform_target="trn2")
     def kernel(x, rows):
