@@ -27,10 +27,10 @@ from typing import Any
 
 import numpy as np
 
-from isa.alu import ALU
+from isa.alu import ACTIVATIONS, ALU
 from isa.dtypes import DTYPES
 from isa.enums import Engine, ReduceCommand
-from isa.machine import accumulate, gpsimd, random, scan, search, statistics
+from isa.machine import accumulate, activation2, gpsimd, random, scan, search, statistics
 from isa.machine.dma import DmaCompute, DmaCopy, DmaTranspose
 from isa.machine.elementwise import TensorCopy
 from isa.machine.gather import GatherElements, LocalGather, StreamShuffle
@@ -352,14 +352,14 @@ def rows() -> None:
     print(f"{'rows':32}{'us':>8}{'G/s':>8}{'NumPy':>8}{'ratio':>7}")
     for dtype in ("float32", "bfloat16"):
         for label, row, elements, values in vector_rows(dtype):
-            core = state()
-            core.accumulators = {Engine.vector: np.zeros(P, np.float32)}
+            core, engine = state(), row.engines[0]
+            core.accumulators = {engine: np.zeros(P, np.float32)}
             core.random = initial_states(GENERATION, P)
             core.device = SimpleNamespace(target=SimpleNamespace(generation=GENERATION))
-            run = call(row, Engine.vector, core, *values)
+            run = call(row, engine, core, *values)
             arms: dict[str, Arm] = {
                 "native": run,
-                "numpy": fixed(row, Engine.vector, core, values, native=False),
+                "numpy": fixed(row, engine, core, values, native=False),
             }
             with quiet():
                 report(f"{label} {dtype}", medians(arms, 9), elements)
@@ -397,6 +397,8 @@ def vector_rows(dtype: str) -> Iterator[tuple[str, Any, int, tuple[Any, ...]]]:
         (out, mask, wide, 0.0, False, command),
     )
     yield "dropout", random.Dropout, wide.size, (out, wide, 0.3)
+    chain = (ACTIVATIONS["exp"], multiply, 0.125, add, -1.0, False, False, 0.0, add, command)
+    yield "activate2", activation2.Activate2, wide.size, (out, wide, *chain)
 
 
 def tile_for(dtype: str) -> Array:
