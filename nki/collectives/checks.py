@@ -17,6 +17,8 @@ _COMBINE: dict[str, Callable[[Any, Any], Any]] = {
     "maximum": np.maximum,
 }
 
+_ON_CHIP_DIMENSIONS = 2
+
 _CHANNELS = 4
 """Most channels of a ring."""
 
@@ -91,6 +93,36 @@ def check_memory(
             hint="Copy it with nisa.dma_copy.",
         )
 
+    if any(tensor.ndim != _ON_CHIP_DIMENSIONS for tensor in on_chip):
+        raise NeuronError(
+            "shape-mismatch",
+            what=f"{what}: {on_chip[0].name!r} has shape {list(on_chip[0].shape)}",
+            why="Tensors in SBUF have two dimensions here, of which one is free.",
+            hint="Join the free dimensions with reshape.",
+        )
+
+
+def check_metadata(metadata: NkiTensor, rows: int, ranks: int) -> None:
+    """uint32, a column a rank; in SBUF all in one partition."""
+    shape = (1, rows, ranks) if metadata.on_chip else (rows, ranks)
+    if metadata.dtype != "uint32" or tuple(metadata.shape) != shape:
+        raise NeuronError(
+            "shape-mismatch",
+            what=f"metadata_tensor is {metadata.dtype}{list(metadata.shape)}, expected "
+            f"uint32{list(shape)}",
+        )
+
+
+def check_displacements(what: str, given: bool, target: Target) -> None:
+    """Receivers say where chunks go from gen4 on only."""
+    if given and target.generation < 4:
+        raise NeuronError(
+            "generation",
+            what=f"{what}: has_rdispls on {target.name}",
+            why="Row 3 of the metadata is read on instances with a NeuronSwitch (trn3).",
+            hint="Leave has_rdispls out; chunks then come to slots of equal size.",
+        )
+
 
 def check_dimension(
     what: str, tensors: Sequence[NkiTensor], dimension: Any, on_chip: tuple[int, ...]
@@ -139,7 +171,9 @@ def check_pairs(pairs: Sequence[tuple[int, int]]) -> dict[int, int]:
 __all__ = [
     "check_counts",
     "check_dimension",
+    "check_displacements",
     "check_memory",
+    "check_metadata",
     "check_op",
     "check_pairs",
     "check_priority",

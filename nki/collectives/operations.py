@@ -19,7 +19,9 @@ from isa.operations.dma import DmaCopy
 from nki.collectives.checks import (
     check_counts,
     check_dimension,
+    check_displacements,
     check_memory,
+    check_metadata,
     check_op,
     check_pairs,
     check_priority,
@@ -560,12 +562,8 @@ def _run_v(
     check_memory(what, srcs, dsts, hbm_only=True)
     size = replica_group.size
     rows = 4 if has_displacements else 3
-    if metadata.dtype != "uint32" or metadata.size != rows * size:
-        raise NeuronError(
-            "shape-mismatch",
-            what=f"metadata_tensor is {metadata.dtype}{list(metadata.shape)}, expected "
-            f"uint32[{rows}, {size}]",
-        )
+    check_metadata(metadata, rows, size)
+    check_displacements(what, has_displacements, current(f"nki.collectives.{what}").target)
 
     def received(parcels: Parcels, group: tuple[int, ...], rank: int) -> tuple[Array, list[int]]:
         """dst and row 2 of the metadata, flat."""
