@@ -19,7 +19,7 @@ from simulator.native.gemm import MOST_PARTS, ROWS_TOGETHER
 from simulator.native.gemm import WORDS as MULTIPLY
 from simulator.native.gemm_image import Word, set_header_word
 from simulator.native.plan import Bound, Product
-from simulator.native.strips import FARTHEST, LEAST_WORK, MOST_WORDS, STEP
+from simulator.native.strips import FARTHEST, LEAST_WORK, MOST_WORDS, STEP, new_entry
 from simulator.native.structure import Memory, Record, Structure, StructureText
 from simulator.native.text import WORD, Value
 from simulator.native.workers import run_parts
@@ -145,23 +145,9 @@ class ProductsText:
 
     def _push(self, job: Record, moving: Value) -> None:
         f, queue, zero = self.f, self.queue, self.f.integer(0)
-        count, words = queue.get("count"), f.variable()
-        words.set("value", job.get("words"))
-
-        def copied() -> None:
-            """Registers may have moved it before it runs."""
-            place = f.element_at(queue.get("copies", "ptr"), count, MOST_WORDS * WORD)
-            size = f.binary("mul", job.get("words_count"), f.integer(WORD))
-            f.copy_bytes(place, job.get("words", "ptr"), size)
-            f.store(place, words.pointer)
-
-        f.when(moving, copied)
-        entry = Record(f, ENTRY, f.element_at(queue.get("entries", "ptr"), count, ENTRY.size))
-        f.store(job.pointer, entry.pointer)
-        entry.set("words", words.get("value"))
+        entry = new_entry(f, queue, ENTRY, job, moving)
         entry.set("next", zero)
         entry.set("keep", zero)
-        queue.set("count", f.binary("add", count, f.integer(1)))
         queue.add("work", job.get("work"))
 
         def rows() -> None:
@@ -174,7 +160,7 @@ class ProductsText:
             before = queue.get("streaming", "ptr")
 
             def follow() -> None:
-                Record(f, ENTRY, before).set("next", words.get("value"))
+                Record(f, ENTRY, before).set("next", entry.get("words"))
 
             f.when(f.compare("icmp ne", before, Value("null", "ptr")), follow)
             queue.set("streaming", entry.pointer)

@@ -122,6 +122,28 @@ def new_queue(memory: Memory, run: int, threads: int) -> Any:
     return queue
 
 
+def new_entry(
+    f: StructureText, queue: Record, structure: Structure, job: Record, moving: Value
+) -> Record:
+    """A new entry of a queue, for a job and its words: a copy of these if they are `moving`, as
+    registers may have moved them before it runs."""
+    count, words = queue.get("count"), f.variable()
+    words.set("value", job.get("words"))
+
+    def copied() -> None:
+        place = f.element_at(queue.get("copies", "ptr"), count, MOST_WORDS * WORD)
+        size = f.binary("mul", job.get("words_count"), f.integer(WORD))
+        f.copy_bytes(place, job.get("words", "ptr"), size)
+        f.store(place, words.pointer)
+
+    f.when(moving, copied)
+    entry = Record(f, structure, f.element_at(queue.get("entries", "ptr"), count, structure.size))
+    f.store(job.pointer, entry.pointer)
+    entry.set("words", words.get("value"))
+    queue.set("count", f.binary("add", count, f.integer(1)))
+    return entry
+
+
 class QueueText:
     """Writes into `f` what fills the queue of a program and what empties it, by a call of `Flush`
     at `flush`."""
@@ -159,21 +181,7 @@ class QueueText:
 
     def _push(self, job: Record, moving: Value) -> None:
         f, queue = self.f, self.queue
-        count, words = queue.get("count"), f.variable()
-        words.set("value", job.get("words"))
-
-        def copied() -> None:
-            """Registers may have moved it before it runs."""
-            place = f.element_at(queue.get("copies", "ptr"), count, MOST_WORDS * WORD)
-            size = f.binary("mul", job.get("words_count"), f.integer(WORD))
-            f.copy_bytes(place, job.get("words", "ptr"), size)
-            f.store(place, words.pointer)
-
-        f.when(moving, copied)
-        entry = Record(f, ENTRY, f.element_at(queue.get("entries", "ptr"), count, ENTRY.size))
-        f.store(job.pointer, entry.pointer)
-        entry.set("words", words.get("value"))
-        queue.set("count", f.binary("add", count, f.integer(1)))
+        new_entry(f, queue, ENTRY, job, moving)
         queue.add("row_bytes", job.get("row_bytes"))
         queue.add("work", job.get("work"))
         most = f.intrinsic("smax", queue.get("most_hints"), job.get("hints_count"))
