@@ -6,11 +6,16 @@ loaded and turned in registers; else elements are collected one by one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from simulator.native.copy import transposed
+from simulator.native.elementwise import Operand
 from simulator.native.layout import Dim, Space, partitioned
+from simulator.native.library import MicroKernel
 from simulator.native.nest import Nest
+from simulator.native.plan import Plan, nest_divisions, nest_words, same_orders
+from simulator.native.table import compiled
 from simulator.native.text import FunctionText, Value
 
 LANES = 16
@@ -38,6 +43,33 @@ def abreast(operands: Sequence[Sequence[Dim]]) -> Space | None:
                 tuple((steps[0], *(0,) * missing, *steps[1:]) for steps in found.strides),
             )
     return None
+
+
+def plan_abreast(
+    kernel: MicroKernel, space: Space, operands: Sequence[Operand], inputs: Sequence[Operand]
+) -> Plan | None:
+    """The plan of a micro-kernel for operands in a space, the one that is written first; `inputs`
+    has the numbers, which come in its order behind the words of the nest."""
+    function = compiled(kernel)
+    if function is None:
+        return None
+    words, numbers = nest_words(space), []
+    for operand in inputs:
+        if operand.pack is not None:
+            numbers.append((len(words), operand.position, operand.pack))
+            words.append(0)
+    return Plan(
+        function,
+        [operand.view for operand in operands if operand.view is not None],
+        [operand.position for operand in operands],
+        words,
+        numbers,
+        same_orders(space, [operand.size for operand in operands]),
+        divisions=[
+            each._replace(multiple=LANES, abreast=LANES) for each in nest_divisions(space, 1)
+        ],
+        work=math.prod(space.counts),
+    )
 
 
 class Group:

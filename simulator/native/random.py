@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from isa.enums import Engine
 from isa.machine import random
 from isa.machine.random import GENERATORS, Algorithm, Generator
 from simulator.native import ports
-from simulator.native.abreast import LANES, Abreast, Carried, Group, abreast
+from simulator.native.abreast import LANES, Abreast, Carried, Group, abreast, plan_abreast
 from simulator.native.elementwise import (
     Operand,
     column_of,
@@ -25,8 +24,8 @@ from simulator.native.elementwise import (
     unsigned,
 )
 from simulator.native.nest import Nest
-from simulator.native.plan import Bound, Plan, nest_divisions, nest_words, same_orders
-from simulator.native.table import compiled, plans
+from simulator.native.plan import Bound, Plan
+from simulator.native.table import plans
 from simulator.native.text import FunctionText, Value
 from simulator.random import WEYL
 from simulator.views import same_type
@@ -253,24 +252,7 @@ class GeneratorPlan:
             ),
             len(space.counts),
         )
-        function = compiled(kernel)
-        if function is None:
-            return None
-        words, numbers = nest_words(space), []
-        for operand in others:
-            if operand.pack is not None:
-                numbers.append((len(words), operand.position, operand.pack))
-                words.append(0)
-        return Plan(
-            function,
-            [operand.view for operand in operands if operand.view is not None],
-            [operand.position for operand in operands],
-            words,
-            numbers,
-            same_orders(space, [operand.size for operand in operands]),
-            divisions=nest_divisions(space, 1),
-            work=math.prod(space.counts),
-        )
+        return plan_abreast(kernel, space, operands, others)
 
 
 @plans(random.RandomBits)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from isa.enums import Engine, ReduceCommand
 from isa.machine import scan
 from simulator.elementwise import alu_ufunc
 from simulator.native import ports
-from simulator.native.abreast import LANES, Abreast, Carried, Group, abreast
+from simulator.native.abreast import LANES, Abreast, Carried, Group, abreast, plan_abreast
 from simulator.native.elementwise import (
     Operand,
     Step,
@@ -26,9 +25,9 @@ from simulator.native.elementwise import (
     tile,
 )
 from simulator.native.nest import Nest
-from simulator.native.plan import Bound, Plan, nest_divisions, nest_words, same_orders
+from simulator.native.plan import Bound, Plan
 from simulator.native.printer import TABLES, covers, print_expression
-from simulator.native.table import compiled, plans
+from simulator.native.table import plans
 from simulator.native.text import FunctionText, Value
 from simulator.oracle.accumulate import STARTS, accumulators, beginning
 
@@ -140,24 +139,7 @@ def _plan(
         len(space.counts),
         kept is not None,
     )
-    function = compiled(kernel)
-    if function is None:
-        return None
-    words, numbers = nest_words(space), []
-    for operand in sources:
-        if operand.pack is not None:
-            numbers.append((len(words), operand.position, operand.pack))
-            words.append(0)
-    return Plan(
-        function,
-        [operand.view for operand in operands if operand.view is not None],
-        [operand.position for operand in operands],
-        words,
-        numbers,
-        same_orders(space, [operand.size for operand in operands]),
-        divisions=nest_divisions(space, 1),
-        work=math.prod(space.counts),
-    )
+    return plan_abreast(kernel, space, operands, sources)
 
 
 @plans(scan.TensorTensorScan)

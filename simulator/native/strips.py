@@ -36,7 +36,7 @@ LEAST_WORK = 1 << 16
 
 QUEUE = Structure(
     *("run", "team", "parts", "parts_count", "entries", "count", "copies", "epoch"),
-    *("row_bytes", "strip_bytes", "work", "least_work", "first", "last", "most_hints"),
+    *("row_bytes", "strip_bytes", "work", "least_work", "first", "last", "most_hints", "abreast"),
     *("sbuf", "sbuf_end", "psum", "psum_end"),
 )
 """`run` is the address of a `Strips` function, `parts` that of the addresses of `STRIPS` words, one
@@ -44,7 +44,8 @@ for each thread. `entries` are `count` of `ENTRY`; `copies` is memory for words 
 raised when the queue has been run. In sum the queued jobs touch `row_bytes` of a partition, all
 of them within `sbuf` to `sbuf_end` and `psum` to `psum_end`, and a strip may touch `strip_bytes`;
 they compute `work` elements, of partitions `first` to `last`; threads share no less than
-`least_work`. `most_hints`: how many hints one of them takes."""
+`least_work`. `most_hints`: how many hints one of them takes; `abreast`: of how many partitions
+strips are a multiple."""
 
 ENTRY = Structure("job", "words")
 
@@ -55,13 +56,14 @@ STRIPS = Structure("queue", "first", "last", "strip", "scratch")
 QUEUED = Structure(
     *("function", "words", "words_count", "length", "steps", "steps_count"),
     *("first", "count", "row_bytes", "work", "sbuf", "sbuf_end", "psum", "psum_end"),
-    *("hints", "hints_count", "fetched", "fetched_step"),
+    *("hints", "hints_count", "fetched", "fetched_step", "abreast"),
 )
 """A job for partitions from `first` on, `count` of them: word `length` says how many, and `steps`
 say how far pointers move from one to the next. `hints`: the word of the first of the hints that it
 takes (`simulator.native.plan.Job`). `fetched`: the word with the address of rows in HBM that it
-reads, which are `fetched_step` bytes apart; 0 for none that are worth a hint. The other members are
-as of `QUEUE`."""
+reads, which are `fetched_step` bytes apart; 0 for none that are worth a hint. `abreast`: how
+many partitions it computes at once (`simulator.native.plan.Division`). The other members are as of
+`QUEUE`."""
 
 LEAST_FETCHED, LEAST_COMPUTED = 1024, 512
 """Bytes of a row that are worth a hint, and elements of one while which are computed hints help."""
@@ -96,6 +98,7 @@ _EMPTY = {
         ("count", "row_bytes", "work", "last", "sbuf_end", "psum_end", "most_hints"), 0
     ),
     **dict.fromkeys(("first", *ARENAS), FARTHEST),
+    "abreast": 1,
 }
 """Members of a queue in which there is nothing."""
 
@@ -184,8 +187,8 @@ class QueueText:
         new_entry(f, queue, ENTRY, job, moving)
         queue.add("row_bytes", job.get("row_bytes"))
         queue.add("work", job.get("work"))
-        most = f.intrinsic("smax", queue.get("most_hints"), job.get("hints_count"))
-        queue.set("most_hints", most)
+        for largest, member in (("most_hints", "hints_count"), ("abreast", "abreast")):
+            queue.set(largest, f.intrinsic("smax", queue.get(largest), job.get(member)))
         first = job.get("first")
         last = f.binary("add", first, job.get("count"))
         for low, high, begin, end in (
@@ -320,7 +323,9 @@ class Flush:
             times = _up(f, rows, most)
             words.set("first", low)
             words.set("last", high)
-            words.set("strip", f.intrinsic("smax", _up(f, rows, times), one))
+            strip = f.intrinsic("smax", _up(f, rows, times), one)
+            multiple = queue.get("abreast")
+            words.set("strip", f.binary("mul", _up(f, strip, multiple), multiple))
 
         f.loop(f.integer(0), count, 1, part)
         run_parts(f, queue.get("team", "ptr"), queue.get("run", "ptr"), parts, count)
