@@ -37,7 +37,7 @@ def number(value):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", ["register", "tensor"])
-@pytest.mark.parametrize("dge", list(DGE))
+@pytest.mark.parametrize("dge", [mode for mode in DGE if mode is not DGE.none])
 def test_a_scalar_offset_moves_the_source_or_the_destination(dge, kind, mode):
     """Rows of HBM by `indirect_dim=0`, columns of SBUF by `indirect_dim=1`."""
 
