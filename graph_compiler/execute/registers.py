@@ -33,14 +33,9 @@ class KernelText(FunctionText):
     def declare(self, function: str, text: str) -> None:
         self._declarations[function] = text
 
-    def lanes(self, width: int) -> Value:
-        """0, 1, ... as i64."""
-        numbers = ", ".join(f"i64 {lane}" for lane in range(width))
-        return Value(f"<{numbers}>", "i64", width)
-
     def below(self, count: Value, width: int) -> Value:
         """Lanes whose number is below a scalar."""
-        return self.compare("icmp slt", self.lanes(width), self.splat(count, width))
+        return self.compare("icmp slt", self.lanes("i64", width), self.splat(count, width))
 
     def masked_load(self, pointer: Value, element: str, width: int, mask: Value) -> Value:
         type_ = type_text(element, width)
