@@ -19,7 +19,7 @@ from simulator.elementwise import native_integers
 from simulator.native import ports
 from simulator.native.layout import Dim, by_partition, column, dims, space
 from simulator.native.nest import Nest
-from simulator.native.partials import ABREAST, LANES, Reducer
+from simulator.native.partials import LANES, Reducer
 from simulator.native.plan import (
     HINT_WORDS,
     Pack,
@@ -200,18 +200,13 @@ class Map:
                 start = whole
             f.loop(start, count, 1, lambda i: elements(pointers, i, 1))
 
-        def summed(rows: Sequence[Sequence[Value]]) -> None:
+        def summed_row(pointers: Sequence[Value]) -> None:
             assert self.sums is not None and self.contiguous
             reducer = Reducer(f, self.sums, self.domain)
-            of_rows = [partial(elements, pointers) for pointers in rows]
-            for pointers, sums in zip(rows, reducer.rows(nest.counts[-1], of_rows)):
-                f.store(reducer.tree(sums), pointers[len(arrays)])
+            sums = reducer.row(nest.counts[-1], partial(elements, pointers))
+            f.store(reducer.tree(sums), pointers[len(arrays)])
 
-        if self.sums is None:
-            nest.rows(row)
-        else:
-            # What computes for long hides how long an addition takes.
-            nest.rows_abreast(summed, 1 if self._long else ABREAST)
+        nest.rows(row if self.sums is None else summed_row)
         return f.text()
 
     @property
