@@ -389,8 +389,9 @@ class CompiledKernel:
 
     def _run(self, inputs: list[np.ndarray]) -> tuple[Program, RunResult]:
         checked, native = settings.checks_wanted(), settings.native_wanted()
+        threads = settings.threads_wanted()
         self._check(inputs)
-        key = checked, native, *(array.shape for array in inputs)
+        key = checked, native, threads, *(array.shape for array in inputs)
         # Taken out while it runs: a call from another thread loads one of its own.
         reference = self._loaded.pop(key, None)
         found = None if reference is None else reference()
@@ -398,7 +399,6 @@ class CompiledKernel:
             from simulator.execute import LoadedProgram
 
             program = self.program_for(inputs)
-            threads = settings.threads_wanted()
             loaded = LoadedProgram(program, checked, native, threads, capacity=self._capacity)
             found = _Loaded(program, loaded)
         with _printing():

@@ -107,7 +107,7 @@ def threads_wanted() -> int:
     if value is None:
         affinity = getattr(os, "sched_getaffinity", None)
         return min(len(affinity(0)) if affinity else os.cpu_count() or 1, 4)
-    if not value.isdigit() or not 1 <= int(value) <= 64:
+    if not value.isdecimal() or not 1 <= int(value) <= 64:
         raise NeuronError("value-not-allowed", f"NKI_NUM_THREADS is {value!r}; it is 1 to 64")
     return int(value)
 

@@ -60,8 +60,9 @@ class Storage:
         shadow.check_output(self.buffer, tensor.name, size, locations.resolve, tensor.location)
 
     def assign(self, data: np.ndarray[Any, Any]) -> None:
-        """Make it hold an array of the same dtype and shape."""
-        self.buffer[...] = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        """Make it hold an array of the same dtype and shape, with bytes in either order."""
+        data = np.ascontiguousarray(data, data.dtype.newbyteorder("="))
+        self.buffer[...] = data.reshape(-1).view(np.uint8)
         if self.shadow is not None:
             self.shadow.spaces[id(self.buffer)].reset(initialised=True)
 

@@ -213,10 +213,11 @@ def _input_bytes(tensor: TensorDeclaration, name: str, array: Array) -> Array:
     """The bytes of an argument; raises NeuronError input-mismatch."""
     array = np.asarray(array)
     wanted = DTYPES[tensor.dtype].numpy
-    if tuple(array.shape) != tuple(tensor.shape) or array.dtype != wanted:
+    if tuple(array.shape) != tuple(tensor.shape) or array.dtype.newbyteorder("=") != wanted:
         raise NeuronError(
             "input-mismatch",
             f"Parameter {name} is {tensor.dtype}{list(tensor.shape)}; "
             f"the argument is {array.dtype.name}{list(array.shape)}.",
         )
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    # Bytes in the other order are turned.
+    return np.ascontiguousarray(array, wanted).reshape(-1).view(np.uint8)

@@ -402,7 +402,8 @@ def shared_constant(constant: Any) -> NkiTensor:
             constant = np.load(constant, allow_pickle=False)
         except OSError as error:
             raise NeuronError("file-not-found", f"{constant}: {error.strerror}") from None
-    data = np.ascontiguousarray(constant)
+    data = np.asarray(constant)
+    data = np.ascontiguousarray(data, data.dtype.newbyteorder("="))
     dtype = normalise(data.dtype)
     if dtype not in _CONSTANTS:
         raise NeuronError(

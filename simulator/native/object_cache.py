@@ -1,9 +1,9 @@
 """Compiled micro-kernels on disk: one file each, in a folder of the user's cache directory.
 
 The folder's name is the digest of everything that objects depend on, so that another version, CPU
-or compiler starts a folder of its own. A file is its contents' SHA-256, then the contents; it
-appears whole or not at all. A cache that cannot be used is reported once, by a warning, and costs
-compile time only.
+or compiler starts a folder of its own. A file is the SHA-256 of where it belongs and of the code,
+then the code; it appears whole or not at all, and one that belongs elsewhere counts as damaged. A
+cache that cannot be used is reported once, by a warning, and costs compile time only.
 """
 
 from __future__ import annotations
@@ -22,16 +22,22 @@ class Cache:
 
     def __init__(self, key: str, parent: Path | None = None) -> None:
         if parent is None:
-            from platformdirs import user_cache_path
-
-            parent = user_cache_path("opennki", appauthor=False) / "native"
+            parent = _of_user()
         self.folder = parent / key
         self._reported = False
 
+    def _path(self, name: str) -> Path:
+        if not self.folder.is_absolute():
+            raise OSError("the home directory is unknown")
+        return self.folder / name
+
+    def _digest(self, name: str, code: bytes) -> bytes:
+        return hashlib.sha256(f"{self.folder.name}/{name}\0".encode() + code).digest()
+
     def read(self, name: str) -> bytes | None:
         """The object of this name; None if there is none that is intact."""
-        path = self.folder / name
         try:
+            path = self._path(name)
             contents = path.read_bytes()
         except FileNotFoundError:
             return None
@@ -39,21 +45,22 @@ class Cache:
             self._report(f"cannot be read ({error})")
             return None
         digest, code = contents[:_DIGEST], contents[_DIGEST:]
-        if hashlib.sha256(code).digest() != digest:
+        if self._digest(name, code) != digest:
             self._report(f"has a damaged file, {path.name}, which is replaced")
             return None
         return code
 
     def write(self, name: str, code: bytes) -> None:
         """Keep an object. Failing to is no error."""
-        contents = hashlib.sha256(code).digest() + code
+        contents = self._digest(name, code) + code
         temporary = None
         try:
+            path = self._path(name)
             self.folder.mkdir(parents=True, exist_ok=True)
             handle, temporary = tempfile.mkstemp(dir=self.folder)
             with os.fdopen(handle, "wb") as file:
                 file.write(contents)
-            os.replace(temporary, self.folder / name)
+            os.replace(temporary, path)
         except OSError as error:
             self._report(f"cannot be written ({error})")
             if temporary is not None:
@@ -65,3 +72,13 @@ class Cache:
             warnings.warn(
                 f"The cache of native kernels {self.folder} {what}.", RuntimeWarning, stacklevel=2
             )
+
+
+def _of_user() -> Path:
+    """The cache directory of native kernels; a relative path for a user who has no home."""
+    from platformdirs import user_cache_path
+
+    try:
+        return user_cache_path("opennki", appauthor=False) / "native"
+    except RuntimeError:
+        return Path("native")

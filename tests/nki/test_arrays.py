@@ -89,3 +89,32 @@ def test_what_is_no_array():
     compiled = nki.compile(doubled, nki.TensorSpec((2, 3), nl.float32))
     with pytest.raises(nki.NeuronError, match="a is a list"):
         compiled([[1, 2, 3], [4, 5, 6]])
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("dtype", ["f4", "f2", "i4", "u2"])
+def test_bytes_in_the_other_order(mode, dtype):
+    """Their values count, and the order stays where a kernel writes to them."""
+    a, b = (A + 258).astype(dtype), np.full((1, 3), 515, dtype)
+    other = np.dtype(dtype).newbyteorder("S")
+    swapped = a.astype(other)
+    np.testing.assert_array_equal(nki.simulate(doubled, mode=mode)(swapped), 2 * a)
+    out, after = nki.simulate(updated, mode=mode)(swapped, b.astype(other))
+    np.testing.assert_array_equal(swapped, [b[0], a[1]])
+    np.testing.assert_array_equal(after, swapped)
+    np.testing.assert_array_equal(out, b)
+    assert swapped.dtype == other and out.dtype == np.dtype(dtype)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_constant_with_bytes_in_the_other_order(mode):
+    @nki.jit(platform_target="trn2")
+    def plus(a):
+        tile = nl.load(nl.shared_constant(np.array([[258, 3, 4]], ">i4")))
+        nisa.tensor_tensor(dst=tile, data1=tile, data2=nl.load(a), op=nl.add)
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        nl.store(out, tile)
+        return out
+
+    result = nki.simulate(plus, mode=mode)(np.array([[1, 2, 3]], np.int32))
+    np.testing.assert_array_equal(result, [[259, 5, 7]])

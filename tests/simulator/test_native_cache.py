@@ -90,3 +90,41 @@ def test_code_of_another_version_is_compiled_again(tmp_path: Path) -> None:
         loads(Library(Cache("newer", tmp_path)))
     assert (older / "kernel").read_bytes() == b"of another version"
     assert len(list((tmp_path / "newer").iterdir())) == len(KERNELS)
+
+
+def test_damage_of_every_kind_is_seen(tmp_path: Path) -> None:
+    """Files cut anywhere, with a bit that flipped, with more behind them, and of other places."""
+    code = bytes(range(24))
+    whole = Cache("key", tmp_path)
+    whole.write("kernel", code)
+    assert whole.read("kernel") == code
+    path = tmp_path / "key" / "kernel"
+    intact = path.read_bytes()
+    flipped = [bytearray(intact) for _ in intact]
+    for place, contents in enumerate(flipped):
+        contents[place] ^= 1 << place % 8
+    cut = [intact[:length] for length in range(len(intact))]
+    damaged = [*cut, *map(bytes, flipped), intact + b"\0", bytes(len(intact))]
+    for contents in damaged:
+        path.write_bytes(contents)
+        with pytest.warns(RuntimeWarning, match="damaged file, kernel, which is replaced"):
+            assert Cache("key", tmp_path).read("kernel") is None
+    for folder, name in (("key", "another"), ("version", "kernel")):
+        elsewhere = Cache(folder, tmp_path)
+        elsewhere.folder.mkdir(exist_ok=True)
+        (elsewhere.folder / name).write_bytes(intact)
+        with pytest.warns(RuntimeWarning, match=f"damaged file, {name}"):
+            assert elsewhere.read(name) is None
+
+
+def test_no_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a user whom the system does not know: nothing is written to a directory named "~"."""
+    monkeypatch.chdir(tmp_path)
+
+    def unknown(*arguments: Any, **options: Any) -> Path:
+        raise RuntimeError("could not determine the home directory")
+
+    for find in (unknown, lambda *arguments, **options: Path("~/.cache/opennki")):
+        monkeypatch.setattr("platformdirs.user_cache_path", find)
+        assert_reported_once(Cache("key"), "cannot be read .the home directory is unknown")
+    assert list(tmp_path.iterdir()) == []

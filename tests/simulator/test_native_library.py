@@ -52,7 +52,7 @@ def test_objects_are_kept_and_found_again(tmp_path: Path) -> None:
 
 def test_compiling_is_deterministic(tmp_path: Path) -> None:
     copies(Library(Cache("a", tmp_path / "a")))
-    copies(Library(Cache("b", tmp_path / "b")))
+    copies(Library(Cache("a", tmp_path / "b")))
     assert objects(tmp_path / "a") == objects(tmp_path / "b")
 
 

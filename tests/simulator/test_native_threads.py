@@ -126,7 +126,7 @@ def test_the_number_of_threads_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> 
     assert settings.threads_wanted() == 3
     monkeypatch.delenv("NKI_NUM_THREADS")
     assert 1 <= settings.threads_wanted() <= 4
-    for wrong in ("0", "65", "two", "-1", ""):
+    for wrong in ("0", "65", "two", "-1", "", "²", "1.5"):
         monkeypatch.setenv("NKI_NUM_THREADS", wrong)
         with pytest.raises(NeuronError) as caught:
             settings.threads_wanted()
