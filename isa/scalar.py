@@ -378,7 +378,7 @@ class GeluTanh(Unary):
 
 
 class Sin(Unary):
-    """Sine of an angle in radians."""
+    """Sine of an angle in radians, from -pi to pi."""
 
     form = "sin({0})"
     __slots__ = ()

@@ -42,10 +42,11 @@ class Function:
 def _integer_power(base: Array, exponent: Array) -> Array:
     """Wrapping power; negative exponents give 1 / base ** -exponent cut to an integer."""
     negative = np.less(exponent, 0)
-    result = np.power(base, np.where(negative, -exponent, exponent))
+    # Powers of 1 and -1 have no other fraction, which depends on whether the exponent is odd.
+    result = np.power(base, np.where(negative, exponent & 1, exponent))
     if not np.any(negative):
         return result
-    unit = np.abs(result) == 1
+    unit = np.abs(base) == 1
     return np.where(negative, np.where(unit, result, result.dtype.type(0)), result)
 
 

@@ -1,11 +1,8 @@
 """Functions of fp32 arrays that are not exact in fp32.
 
 Functions of `simulator.polynomial` are fixed sequences of fp32 operations, those of
-`simulator.double` of operations in double, the same as in native code. The others are evaluated by
-NumPy in double and rounded once. The double-precision error (a few 1e-16) is far below half a unit
-of fp32, so results are those of correct rounding in all but about one case in ten million, on any
-machine. Their arguments are copied contiguous first: NumPy takes other code, with other last bits,
-for strided arrays, and results must not depend on a tile's layout.
+`simulator.double` of operations in double, rounded once: the same as in native code, on any
+machine.
 """
 
 from __future__ import annotations
@@ -30,23 +27,11 @@ def _double(values: Array) -> Array:
     return np.asarray(values).astype(np.float64, order="C")
 
 
-def _rounded(function: Callable[..., Array]) -> Callable[..., Array]:
-    def call(*arguments: Array) -> Array:
-        return np.asarray(function(*map(_double, arguments))).astype(np.float32)
-
-    call.__name__ = function.__name__
-    return call
-
-
-def _rsqrt(x: Array) -> Array:
-    return 1.0 / np.sqrt(x)
-
-
-def _in_double(function: Callable[..., Any]) -> Callable[[Array], Array]:
+def _in_double(function: Callable[..., Any]) -> Callable[..., Array]:
     """A function of `simulator.double` on fp32 arrays."""
 
-    def call(x: Array) -> Array:
-        return np.asarray(function(_DOUBLE, _double(x))).astype(np.float32)
+    def call(*arguments: Array) -> Array:
+        return np.asarray(function(_DOUBLE, *map(_double, arguments))).astype(np.float32)
 
     call.__name__ = function.__name__
     return call
@@ -79,7 +64,11 @@ log = _in_double(double.log)
 log1p = _in_double(double.log1p)
 normal_distribution = _in_double(double.normal_distribution)
 mish = _in_double(double.mish)
-sin = _rounded(np.sin)
-atan = _rounded(np.arctan)
-power = _rounded(np.power)
-rsqrt = _rounded(_rsqrt)
+sin = _in_double(double.sin)
+atan = _in_double(double.atan)
+power = _in_double(double.power)
+
+
+def rsqrt(x: Array) -> Array:
+    """1 / sqrt(x), in double, rounded once."""
+    return np.asarray(1.0 / np.sqrt(_double(x))).astype(np.float32)

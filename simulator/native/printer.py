@@ -1,8 +1,7 @@
 """LLVM printer of scalar expressions: the same results as the NumPy printer, bit for bit.
 
-Elements are "float32", an integer type (wrapping), or an unsigned type for bit patterns. Nodes
-without an exact counterpart (sines, arc tangents, powers, remainders) are not covered; `covers`
-says so, and such operators stay with NumPy.
+Elements are "float32", an integer type (wrapping), or an unsigned type for bit patterns. `covers`
+says which expressions have a meaning on elements of a type; the others stay with NumPy.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from isa.alu import ACTIVATIONS, ALU, Activation, AluOperator
 from isa.scalar import Expression, Relation
 from simulator import double, polynomial
 from simulator.native.fused import multiply_add
+from simulator.native.iterated import fmod, signed_power, unsigned_power
 from simulator.native.levels import GENERATING
 from simulator.native.text import FunctionText, Value
 
@@ -207,12 +207,12 @@ def _polynomial(function: Callable[[polynomial.Arithmetic, Any], Any]) -> Print:
     return evaluate
 
 
-def _in_double(function: Callable[[polynomial.Arithmetic, Any], Any]) -> Print:
+def _in_double(function: Callable[..., Any]) -> Print:
     """A function of `simulator.double`."""
 
-    def evaluate(f: FunctionText, value: Value) -> Value:
-        wide = _Lanes(f, f.convert("fpext", value, "double"))
-        result = function(_Arithmetic(f, value.width, "double"), wide)
+    def evaluate(f: FunctionText, *values: Value) -> Value:
+        wide = [_Lanes(f, f.convert("fpext", value, "double")) for value in values]
+        result = function(_Arithmetic(f, values[0].width, "double"), *wide)
         return f.convert("fptrunc", result.value, "float")
 
     return evaluate
@@ -231,6 +231,8 @@ _REAL: dict[type[Expression], Print] = _TRUTH | {
     scalar.Subtract: _operation("fsub"),
     scalar.Multiply: _operation("fmul"),
     scalar.Divide: _operation("fdiv"),
+    scalar.Fmod: fmod,
+    scalar.Power: _in_double(double.power),
     scalar.Maximum: _maximum,
     scalar.Minimum: _minimum,
     scalar.Negate: lambda f, value: f.unary("fneg", value),
@@ -242,6 +244,8 @@ _REAL: dict[type[Expression], Print] = _TRUTH | {
     scalar.Erf: _polynomial(polynomial.erf),
     scalar.NormalDistribution: _in_double(double.normal_distribution),
     scalar.Mish: _in_double(double.mish),
+    scalar.Sin: _in_double(double.sin),
+    scalar.Atan: _in_double(double.atan),
     scalar.Sigmoid: _polynomial(polynomial.sigmoid),
     scalar.Silu: _polynomial(polynomial.silu),
     scalar.GeluSigmoid: _polynomial(polynomial.gelu_sigmoid),
@@ -261,12 +265,14 @@ _INTEGER: dict[type[Expression], Print] = _TRUTH | {
 }
 
 _SIGNED = _INTEGER | {
+    scalar.Power: signed_power,
     scalar.Maximum: lambda f, left, right: f.intrinsic("smax", left, right),
     scalar.Minimum: lambda f, left, right: f.intrinsic("smin", left, right),
     scalar.Absolute: _absolute,
 }
 
 _UNSIGNED = _INTEGER | {
+    scalar.Power: unsigned_power,
     scalar.Maximum: lambda f, left, right: f.intrinsic("umax", left, right),
     scalar.Minimum: lambda f, left, right: f.intrinsic("umin", left, right),
     scalar.Absolute: lambda f, value: value,

@@ -111,6 +111,10 @@ def test_integer_powers_of_negative_exponent() -> None:
     exponent = np.array([-3, -3, -2, -1, -5], np.int32)
     with quiet():
         assert alu("power", "int32")(base, exponent).tolist() == [1, -1, 1, 0, 0]
+        # 3 ** (2 ** 30) wraps to 1; the opposite of the lowest exponent is no 32-bit integer.
+        base = np.array([3, 3, -1, 1, 0], np.int32)
+        exponent = np.array([-(2**30), -(2**31), -(2**31), -(2**31), -1], np.int32)
+        assert alu("power", "int32")(base, exponent).tolist() == [0, 0, 1, 1, 0]
 
 
 def test_nan_rules() -> None:

@@ -1,4 +1,4 @@
-"""Native activations and accumulate registers give NumPy's bits; logarithms against libm."""
+"""Native activations and accumulate registers give NumPy's bits; those in double against libm."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ Array = np.ndarray[Any, Any]
 
 IDLE, RESET = ReduceCommand.idle, ReduceCommand.reset
 REDUCING = (ReduceCommand.reset_reduce, ReduceCommand.reduce)
-WITH_NUMPY = {"sin", "arctan"}
-"""Activations that need functions which have no native form yet."""
 
 
 def registers(state: State) -> Array:
@@ -35,7 +33,7 @@ def test_functions(name: str) -> None:
     data[0], data[1] = EDGES, np.linspace(-12, 12, EDGES.size)
     op = ACTIVATIONS[name]
     values = (empty("float32", *data.shape), data, op, None, 1.0, IDLE)
-    assert is_native("Activate", Engine.scalar, values) == (name not in WITH_NUMPY)
+    assert is_native("Activate", Engine.scalar, values)
     assert_equal("Activate", *values, engine=Engine.scalar)
     rng = np.random.default_rng(1)
     wide = patterns(rng, "float32", 9, 300)
@@ -121,7 +119,7 @@ def _log1p(x: float) -> float:
     return math.log1p(x) if x > -1 else -math.inf if x == -1 else math.nan
 
 
-_LIBM = {"log": _log, "log1p": _log1p}
+_LIBM = {"log": _log, "log1p": _log1p, "sin": math.sin, "atan": math.atan}
 
 
 @pytest.mark.parametrize("name", _LIBM)
@@ -138,7 +136,44 @@ def test_functions_in_double_are_correctly_rounded(name: str) -> None:
             near_zero,
         ]
     )
+    if name == "sin":
+        values = values[np.abs(values) <= np.float32(math.pi)]
+        values = np.append(values, np.float32([math.pi, -math.pi]))
     with quiet():
         got, wanted = getattr(transcendental, name)(values), correctly_rounded(name, values)
     np.testing.assert_array_equal(got, wanted)
     np.testing.assert_array_equal(np.signbit(got[got == 0]), np.signbit(wanted[got == 0]))
+
+
+def _pow(x: float, y: float) -> float:
+    """C's pow, which has no exceptions."""
+    try:
+        return math.pow(x, y)
+    except OverflowError:
+        return -math.inf if x < 0 and y % 2 == 1 else math.inf
+    except ValueError:
+        if x != 0:
+            return math.nan
+        return -math.inf if math.copysign(1, x) < 0 and y % 2 == 1 else math.inf
+
+
+def test_powers_are_correctly_rounded() -> None:
+    """All pairs of edge values, any bit patterns, and whole powers of bases around 1."""
+    rng = np.random.default_rng(8)
+    special = np.float32([3, -3, 2, -2, 1, -1, 1 + 2.0**-23, 2.0**24, 2.0**24 - 1, math.inf])
+    ends = np.concatenate([EDGES, special, -special])
+    base, exponent = (side.ravel() for side in np.meshgrid(ends, ends))
+    wide = [rng.integers(0, 2**32, 2**13, dtype=np.uint32).view(np.float32) for _ in range(2)]
+    near = np.float32(1) + rng.standard_normal(2**13).astype(np.float32) / 8
+    whole = rng.integers(-300, 300, 2**13).astype(np.float32)
+    base, exponent = (
+        np.concatenate([base, wide[0], near]),
+        np.concatenate([exponent, wide[1], whole]),
+    )
+    with quiet():
+        got = transcendental.power(base, exponent)
+        wanted = np.array([_pow(float(x), float(y)) for x, y in zip(base, exponent)])
+        wanted = wanted.astype(np.float32)
+    np.testing.assert_array_equal(got, wanted)
+    numbers = ~np.isnan(wanted)
+    np.testing.assert_array_equal(np.signbit(got[numbers]), np.signbit(wanted[numbers]))

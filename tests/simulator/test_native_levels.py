@@ -77,7 +77,9 @@ def test_products(level: Level, dtype: str) -> None:
             agrees("MultiplyMoving", dst, b, True, 0, 0, engine=Engine.tensor, state=state)
 
 
-@pytest.mark.parametrize("name", ("add", "divide", "maximum", "greater_equal", "right_shift"))
+@pytest.mark.parametrize(
+    "name", ("add", "divide", "maximum", "greater_equal", "right_shift", "power", "fmod", "mod")
+)
 def test_elementwise(level: Level, name: str) -> None:
     rng = np.random.default_rng(2)
     dtype = "float32" if ALU[name].arithmetic else "uint32"
@@ -85,8 +87,20 @@ def test_elementwise(level: Level, name: str) -> None:
     agrees("TensorTensor", empty(dtype, 5, 37), *operands, ALU[name])
 
 
+@pytest.mark.parametrize("dtype", ("int32", "uint32"))
+def test_integer_powers(level: Level, dtype: str) -> None:
+    operands = [patterns(np.random.default_rng(5), dtype, 5, 37) for _ in range(2)]
+    operands[0][:, ::5] |= -1 if dtype == "int32" else 1
+    values = (empty(dtype, 5, 37), *operands, ALU["power"])
+    agrees("TensorTensor", *values, engine=Engine.gpsimd)
+
+
 @pytest.mark.parametrize(
-    "name", ("exp", "tanh", "erf", "gelu", "gelu_apprx_tanh", "silu", "log", "mish", "rsqrt")
+    "name",
+    (
+        *("exp", "tanh", "erf", "gelu", "gelu_apprx_tanh", "silu", "log", "mish", "rsqrt"),
+        *("sin", "arctan"),
+    ),
 )
 def test_activations(level: Level, name: str) -> None:
     """Moderate numbers, and any bit patterns; rounded to bfloat16, and not."""
