@@ -9,7 +9,7 @@ whenever they begin, attention and RMSNorm take 1.5 times as long.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from isa.program import CoreProgram, Program
 from isa.spec import Instruction, Meeting
 from isa.target import Target, resolve
 from simulator.checks.marks import Box
+from simulator.foresight import Foresight, Loaded, Use, never_written, source_of
 from simulator.memory import LINE
 from simulator.streams import fetches, take_turns
 
@@ -31,12 +32,12 @@ _BLOCK = 1024
 """Bytes of a partition that are looked up together."""
 
 
-def compacted(program: Program, holders: dict[int, Box] | None = None) -> Program:
+def compacted(program: Program, foresight: Foresight | None = None) -> Program:
     """A bound program with its allocations in other places; itself where it has loops, branches or
     accesses that lie in no allocation or are moved by registers.
 
-    `holders` gets the allocation that each access without indices lies in, by the id of its
-    pattern.
+    With `foresight`, which is filled in, tiles that are copies of rows in HBM are read there; the
+    program suits native code alone then, which leaves out what is idle.
 
     Instructions and their order are the same. With these places nothing but the order in which
     `simulator.execute` runs them is safe: semaphores do not keep allocations apart that have got a
@@ -61,6 +62,10 @@ def compacted(program: Program, holders: dict[int, Box] | None = None) -> Progra
     if counts != [walk.count for walk in walks]:
         return program  # it ends before its last instruction, by a deadlock perhaps
     target = resolve(program.target)
+    if foresight is not None:
+        tensors = never_written(program)
+        for walk in walks:
+            walk.find_sources(tensors)
     if not all(walk.place(target) for walk in walks):
         return program
     cores = [
@@ -69,9 +74,10 @@ def compacted(program: Program, holders: dict[int, Box] | None = None) -> Progra
         )
         for walk, core in zip(walks, program.cores)
     ]
-    if holders is not None:
+    if foresight is not None:
         for walk in walks:
-            holders |= walk.holders
+            foresight.holders |= walk.holders
+            foresight.idle |= walk.idle
     return replace(program, cores=cores)
 
 
@@ -147,9 +153,14 @@ _Place = tuple[int, Box]
 
 class _Life:
     """An allocation, from its beginning to its last access. `place`: how many bytes of a partition
-    its place is behind the one that it had, and where that is, as partitions and bytes of each."""
+    its place is behind the one that it had, and where that is, as partitions and bytes of each.
+    `uses`: the instructions that use it, each with the position of the operand; `source`: what it
+    is a copy of, if it is read there."""
 
-    __slots__ = ("alive", "begin", "end", "first", "high", "last", "low", "memory", "place")
+    __slots__ = (
+        *("alive", "begin", "end", "first", "high", "last", "low", "memory", "place"),
+        *("source", "uses"),
+    )
 
     def __init__(self, pattern: AccessPattern, begin: int) -> None:
         self.memory = pattern.memory
@@ -158,7 +169,14 @@ class _Life:
         self.low, self.high = _extent(pattern)
         self.begin = self.end = begin
         self.alive = True
+        self.uses: list[Use] = []
+        self.source: Loaded | None = None
         self.put(self.low)
+
+    @property
+    def box(self) -> Box:
+        """Where it was: partitions, and bytes of each."""
+        return self.first, self.last, self.low, self.high
 
     def put(self, low: int) -> None:
         """Its place begins at this byte of its partitions."""
@@ -202,7 +220,7 @@ def _extent(pattern: AccessPattern) -> tuple[int, int]:
     return low, high
 
 
-_Use = tuple[int, _Life | None, _Life | None]
+_Operand = tuple[int, _Life | None, _Life | None]
 """The position of an operand of an instruction, its allocation and that of its indices; None for
 what is not on chip or is not there."""
 
@@ -219,11 +237,12 @@ class _Walk:
         self._living: dict[tuple[Memory, int], list[_Life]] = {}
         # The allocation that a pattern was in when it was last used.
         self._latest: dict[int, _Life] = {}
-        self._taken: dict[Engine, list[tuple[Instruction, list[_Use]]]] = {}
+        self._taken: dict[Engine, list[tuple[Instruction, list[_Operand]]]] = {}
         # What patterns became, by their id and the places of their allocations.
         self._moved: dict[tuple[Any, ...], AccessPattern] = {}
         self._places: dict[Any, AccessPattern] = {}
         self.holders: dict[int, Box] = {}
+        self.idle: set[int] = set()
 
     def take(self, instruction: Instruction) -> None:
         """The next instruction. Raises _NotHeldError."""
@@ -239,8 +258,10 @@ class _Walk:
             life = indices = None
             if pattern.memory.on_chip:
                 life = self._holder(pattern)
+                life.uses.append((instruction, position))
             if pattern.vector_offset is not None:
                 indices = self._holder(pattern.vector_offset)
+                indices.uses.append((instruction, ~position))
             if life is not None or indices is not None:
                 uses.append((position, life, indices))
         self._taken.setdefault(instruction.engine, []).append((instruction, uses))
@@ -278,9 +299,14 @@ class _Walk:
         life.end = self.count
         return life
 
+    def find_sources(self, tensors: Collection[int]) -> None:
+        """Find the allocations that are copies of rows of these tensors, to be read there."""
+        for life in self._lives:
+            life.source = source_of(life.box, life.uses[1:], tensors)
+
     def place(self, target: Target) -> bool:
-        """Give every allocation the lowest bytes that are free while it lives; False if they are
-        not enough."""
+        """Give every allocation that needs a place the lowest bytes that are free while it lives;
+        False if they are not enough."""
         capacities = {
             Memory.sbuf: target.sbuf_bytes_per_partition.value,
             Memory.psum: target.psum_bytes_per_partition.value,
@@ -288,7 +314,7 @@ class _Walk:
         for memory, capacity in capacities.items():
             live: list[tuple[int, int, int]] = []  # (low, high, end of life), by low
             for life in self._lives:
-                if life.memory is not memory:
+                if life.memory is not memory or life.source is not None:
                     continue
                 live = [one for one in live if one[2] >= life.begin]
                 size = -(-(life.high - life.low) // LINE) * LINE
@@ -308,14 +334,31 @@ class _Walk:
         taken = self._taken.get(engine, ())
         return [self._instruction(instruction, uses) for instruction, uses in taken]
 
-    def _instruction(self, old: Instruction, uses: list[_Use]) -> Instruction:
+    def _instruction(self, old: Instruction, uses: list[_Operand]) -> Instruction:
         values = list(old.values)
+        idle = False
         for position, life, indices in uses:
             pattern = values[position]
+            if life is not None and life.source is not None:
+                if position in old.row.writes:
+                    idle = True
+                else:
+                    values[position] = self._read_at(life.source, pattern)
+                continue
             place = None if life is None else life.place
             found = None if indices is not None else self._moved.get((id(pattern), place))
             values[position] = found or self._pattern(pattern, place, indices)
-        return Instruction(old.row, old.engine, tuple(values), old.waits, old.updates, old.location)
+        new = Instruction(old.row, old.engine, tuple(values), old.waits, old.updates, old.location)
+        if idle:
+            self.idle.add(id(new))
+        return new
+
+    def _read_at(self, source: Loaded, old: AccessPattern) -> AccessPattern:
+        key = id(old), source
+        found = self._moved.get(key)
+        if found is None:
+            found = self._moved[key] = source.seen(old)
+        return found
 
     def _pattern(
         self, old: AccessPattern, place: _Place | None, indices: _Life | None

@@ -22,9 +22,9 @@ from isa.errors import NeuronError
 from isa.program import Program
 from isa.target import resolve
 from simulator.checks.initialised import Finding, Shadow
-from simulator.checks.marks import Box
 from simulator.checks.replicated import Replicated
 from simulator.compact import compacted
+from simulator.foresight import Foresight
 from simulator.machine import Capacity, Device
 from simulator.native.library import library
 from simulator.oracle import quiet
@@ -151,9 +151,9 @@ class LoadedProgram:
         # Streams that hold all instructions are placed already, and nothing but their turns orders
         # the cores.
         ordered = any(Engine.unknown in core.streams for core in program.cores)
-        self._holders: dict[int, Box] = {}
+        self._foresight = Foresight()
         moves = self._native and not ordered
-        self._placed = compacted(program, self._holders) if moves else program
+        self._placed = compacted(program, self._foresight) if moves else program
         self.replicated = Replicated(self._placed) if check or ordered else None
         self._windows: list[WindowCache] = [{} for _ in program.cores]
         with collection_paused():
@@ -202,7 +202,7 @@ class LoadedProgram:
         preparations = [preparation for core in loaded for preparation in core]
         try:
             if self.shadow is not None and self._native:
-                return NativeProgram(loaded, self.shadow, self._threads, self._holders)
+                return NativeProgram(loaded, self.shadow, self._threads, self._foresight)
             for preparation in preparations:
                 preparation.run()
         except NeuronError as error:

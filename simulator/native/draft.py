@@ -14,6 +14,7 @@ from simulator.native.strips import (
     ACCESS,
     ARENAS,
     FARTHEST,
+    FETCHED,
     LEAST_COMPUTED,
     LEAST_FETCHED,
     QUEUED,
@@ -301,11 +302,12 @@ def _hints(job: Job, rows: int) -> dict[str, int]:
 
 def _fetched(job: Job, reaches: Sequence[Reach]) -> dict[str, int]:
     """The rows in HBM that a job reads, if they are worth a hint."""
-    for reach in reaches:
-        if not reach.writes and LEAST_FETCHED <= reach.span <= reach.step:
-            slot = next(slot for slot, position in job.slots if position == reach.position)
-            return {"fetched": slot, "fetched_step": reach.step}
-    return {}
+    members: dict[str, int] = {}
+    worth = [r for r in reaches if not r.writes and LEAST_FETCHED <= r.span <= r.step]
+    for name, reach in zip(FETCHED, worth):
+        slot = next(slot for slot, position in job.slots if position == reach.position)
+        members |= {name: slot, f"{name}_step": reach.step}
+    return members
 
 
 def _meet(left: Window, right: Window) -> bool:

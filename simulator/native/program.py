@@ -5,13 +5,13 @@ from __future__ import annotations
 import ctypes
 import os
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from simulator.checks.engine_marks import EngineMarks
-from simulator.checks.marks import Box
+from simulator.foresight import Foresight
 from simulator.native.library import library
 from simulator.native.loop import (
     FAILED,
@@ -44,8 +44,7 @@ _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 class NativeProgram:
     """The streams of all cores as records, in the order in which they take turns.
 
-    `threads` share large jobs, unless the machine is busy. `holders` are the allocations that
-    accesses lie in, by the id of the pattern, as far as they are known.
+    `threads` share large jobs, unless the machine is busy. `foresight`: what is known of them.
     """
 
     def __init__(
@@ -53,7 +52,7 @@ class NativeProgram:
         cores: Sequence[Sequence[Preparation]],
         shadow: Shadow,
         threads: int = 1,
-        holders: Mapping[int, Box] | None = None,
+        foresight: Foresight | None = None,
     ) -> None:
         functions = library()
         assert functions is not None
@@ -74,7 +73,7 @@ class NativeProgram:
             core[0].state.threads = threads
             instructions = chain.from_iterable(one.stream.instructions for one in core)
             marks = EngineMarks(shadow, core[0].state, instructions)
-            shared = Shared(self._memory, holders or {})
+            shared = Shared(self._memory, foresight or Foresight())
             self._shared.append(shared)
             for preparation in core:
                 self._marks.append(marks)
@@ -128,7 +127,7 @@ class NativeProgram:
             mark(shared.computations.values(), self._shadow)
 
     def computes(self, preparation: Preparation, index: int) -> bool:
-        """Whether the instruction of a stream at `index` has native code."""
+        """Whether native code does all that the instruction of a stream at `index` does."""
         return self._packings[self._preparations.index(preparation)].computes(index)
 
     def move(self, old: Any, new: Any) -> None:

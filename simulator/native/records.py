@@ -110,7 +110,7 @@ class Packing:
         row = instruction.row
         computation = None
         replicated = self._preparation.replicated
-        pack = _CONTROL.get(row.name)
+        pack = Packing._nothing if self._idle(instruction) else _CONTROL.get(row.name)
         members: dict[str, int] = {}
         if pack is not None:
             members = pack(self, index, instruction)
@@ -127,6 +127,9 @@ class Packing:
         for buffer in computation.buffers:
             self._users.setdefault(buffer, []).append(index)
         return self._in_order(instruction, computation.record)
+
+    def _idle(self, instruction: Instruction) -> bool:
+        return id(instruction) in self._common.foresight.idle
 
     def _in_order(self, instruction: Instruction, words: list[int]) -> list[int]:
         """The words of a record with the instruction's waits and updates."""
@@ -180,7 +183,7 @@ class Packing:
                 if placed is None:
                     window = self._preparation.window(instruction, value)
                     apart = tuple([each for _, each in _touched(part, [(position, window)])])
-                    holder = self._common.holders.get(id(value))
+                    holder = self._common.foresight.holders.get(id(value))
                     layout = self._common.layout(window)
                     placed = self._placed[use] = apart, [holder] * len(apart), layout
                 windows += placed[0]
@@ -249,8 +252,8 @@ class Packing:
         return drafting.template(members)
 
     def computes(self, index: int) -> bool:
-        """Whether the instruction at `index` has native code."""
-        return self._shared[index] is not None
+        """Whether native code does all that the instruction at `index` does."""
+        return self._shared[index] is not None or self._idle(self._stream.instructions[index])
 
     def move(self, old: Any, new: Any) -> None:
         """A tensor is in another buffer from now on."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
 from typing import Any
 
-from simulator.checks.marks import Box, Region
+from simulator.checks.marks import Region
+from simulator.foresight import Foresight
 from simulator.native.loop import BEGIN
 from simulator.native.structure import Memory
 from simulator.native.template import Computation, Template
@@ -15,10 +15,10 @@ from simulator.views import Window
 
 class Shared:
     """Computations and templates by what they do, layouts of windows, and where regions begin.
-    `holders` are as of `simulator.native.program`."""
+    `foresight` is as of `simulator.native.program`."""
 
-    def __init__(self, memory: Memory, holders: Mapping[int, Box]) -> None:
-        self.holders = holders
+    def __init__(self, memory: Memory, foresight: Foresight) -> None:
+        self.foresight = foresight
         self.computations: dict[Any, Computation | None] = {}
         self.templates: dict[Any, Template | None] = {}
         self._memory = memory

@@ -56,14 +56,17 @@ STRIPS = Structure("queue", "first", "last", "strip", "scratch")
 QUEUED = Structure(
     *("function", "words", "words_count", "length", "steps", "steps_count"),
     *("first", "count", "row_bytes", "work", "sbuf", "sbuf_end", "psum", "psum_end"),
-    *("hints", "hints_count", "fetched", "fetched_step", "abreast"),
+    *("hints", "hints_count", "fetched", "fetched_step", "fetched_too", "fetched_too_step"),
+    "abreast",
 )
 """A job for partitions from `first` on, `count` of them: word `length` says how many, and `steps`
 say how far pointers move from one to the next. `hints`: the word of the first of the hints that it
 takes (`simulator.native.plan.Job`). `fetched`: the word with the address of rows in HBM that it
-reads, which are `fetched_step` bytes apart; 0 for none that are worth a hint. `abreast`: how
-many partitions it computes at once (`simulator.native.plan.Division`). The other members are as of
-`QUEUE`."""
+reads, which are `fetched_step` bytes apart; 0 for none that are worth a hint. `fetched_too`: the
+same of a second operand. `abreast`: how many partitions it computes at once
+(`simulator.native.plan.Division`). The other members are as of `QUEUE`."""
+
+FETCHED = ("fetched", "fetched_too")
 
 LEAST_FETCHED, LEAST_COMPUTED = 1024, 512
 """Bytes of a row that are worth a hint, and elements of one while which are computed hints help."""
@@ -377,7 +380,8 @@ def _entry(f: StructureText, entries: Value, index: Value) -> Record:
 
 class _Hints:
     """What jobs are told of memory that later ones will read, each job's memory to one of them:
-    to those of the queue that take most. `told` is how many entries were looked at."""
+    to those of the queue that take most. `told` is how much of the entries was looked at: so many
+    times FETCHED."""
 
     def __init__(self, f: StructureText, queue: Record) -> None:
         self.f = f
@@ -414,9 +418,11 @@ class _Hints:
         step = f.element_at(address, one, WORD)
         f.store(f.load(words, "i64"), address)
         f.store(f.integer(0), step)
+        each = f.integer(len(FETCHED))
         end = f.binary("add", index, f.integer(FARTHEST_HINT))
-        end = f.intrinsic("smin", end, self._count)
-        ahead = f.intrinsic("smax", self.told.get("value"), f.binary("add", index, one))
+        end = f.binary("mul", f.intrinsic("smin", end, self._count), each)
+        ahead = f.binary("mul", f.binary("add", index, one), each)
+        ahead = f.intrinsic("smax", self.told.get("value"), ahead)
         self.told.set("value", ahead)
         look, test, found, on = (f.label(name) for name in ("look", "test", "found", "on"))
         f.jump(look)
@@ -425,13 +431,15 @@ class _Hints:
         f.branch(f.compare("icmp slt", at, end), test, on)
         f.open(test)
         self.told.set("value", f.binary("add", at, one))
-        entry = _entry(f, self._entries, at)
+        entry = _entry(f, self._entries, f.binary("sdiv", at, each))
         later = Record(f, QUEUED, entry.get("job", "ptr"))
-        reads = f.compare("icmp ne", later.get("fetched"), f.integer(0))
-        f.branch(reads, found, look)
+        which = f.compare("icmp eq", f.binary("srem", at, each), f.integer(0))
+        word, distance = (
+            f.select(which, *(later.get(name + part) for name in FETCHED)) for part in ("", "_step")
+        )
+        f.branch(f.compare("icmp ne", word, f.integer(0)), found, look)
         f.open(found)
-        rows = f.load(f.element_at(entry.get("words", "ptr"), later.get("fetched"), WORD), "i64")
-        distance = later.get("fetched_step")
+        rows = f.load(f.element_at(entry.get("words", "ptr"), word, WORD), "i64")
         skipped = f.binary("mul", f.binary("sub", begin, later.get("first")), distance)
         f.store(f.binary("add", rows, skipped), address)
         f.store(distance, step)

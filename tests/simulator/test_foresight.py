@@ -1,0 +1,243 @@
+"""Tiles that are read in HBM, where they were to be loaded from: same results, fewer transfers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+from isa.machine.dma import DmaCopy
+from isa.program import Program
+from simulator.compact import compacted
+from simulator.execute import LoadedProgram
+from simulator.foresight import LEAST_ROW, MOST_READS, Foresight
+from simulator.native.library import library
+
+pytestmark = pytest.mark.skipif(library() is None, reason="there is no native code here")
+
+P = 128
+WIDTH = LEAST_ROW // 4
+
+Array = np.ndarray[Any, Any]
+
+
+def random(*shape: int) -> Array:
+    return np.random.default_rng(0).uniform(-1, 1, shape).astype(np.float32)
+
+
+def tile(width: int = WIDTH, rows: int = P, dtype: Any = nl.float32) -> Any:
+    return nl.ndarray((rows, width), dtype=dtype, buffer=nl.sbuf)
+
+
+def loaded(source: Any) -> Any:
+    found = tile(source.shape[1], source.shape[0])
+    nisa.dma_copy(dst=found, src=source)
+    return found
+
+
+def stored(found: Any) -> Any:
+    out = nl.ndarray(found.shape, dtype=found.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=found)
+    return out
+
+
+@nki.jit
+def parts_of_rows(a):
+    """Some partitions and columns of a tile, which is a part of a larger tensor."""
+    x = loaded(a[16 : 16 + P, 32 : 32 + WIDTH])
+    y = tile(WIDTH // 2, 32)
+    nisa.tensor_tensor(dst=y, data1=x[64:96, 0 : WIDTH // 2], data2=x[32:64, 1::2], op=nl.subtract)
+    return stored(y)
+
+
+def numpy_parts_of_rows(a):
+    x = a[16 : 16 + P, 32 : 32 + WIDTH]
+    return x[64:96, : WIDTH // 2] - x[32:64, 1::2]
+
+
+@nki.jit
+def reduced(a):
+    x = loaded(a[0:P, 0:WIDTH])
+    low, y = tile(1), tile()
+    nisa.tensor_reduce(dst=low, op=nl.maximum, data=x, axis=1, negate=True)
+    nisa.activation(dst=y, op=nl.relu, data=x, bias=low, scale=-1.0)
+    return stored(y)
+
+
+def numpy_reduced(a):
+    x = a[:P, :WIDTH]
+    return np.maximum(-x - x.max(1, keepdims=True), 0)
+
+
+@nki.jit
+def as_words(a):
+    """The bits of the numbers, without their signs."""
+    x = loaded(a[0:P, 0:WIDTH])
+    y = tile()
+    nisa.tensor_scalar(
+        dst=y.view(nl.uint32), data=x.view(nl.uint32), op0=nl.bitwise_and, operand0=0x7FFFFFFF
+    )
+    return stored(y)
+
+
+def numpy_as_words(a):
+    return np.abs(a[:P, :WIDTH])
+
+
+@nki.jit
+def two_tiles(a):
+    x, y = loaded(a[0:P, 0:WIDTH]), loaded(a[P : 2 * P, WIDTH : 2 * WIDTH])
+    z = tile()
+    nisa.tensor_tensor(dst=z, data1=x, data2=y, op=nl.multiply)
+    return stored(z)
+
+
+def numpy_two_tiles(a):
+    return a[:P, :WIDTH] * a[P : 2 * P, WIDTH : 2 * WIDTH]
+
+
+SERVED = {
+    "parts of rows": (parts_of_rows, numpy_parts_of_rows, 1),
+    "reduced": (reduced, numpy_reduced, 1),
+    "as words": (as_words, numpy_as_words, 1),
+    "two tiles": (two_tiles, numpy_two_tiles, 2),
+}
+"""Kernel, the same in NumPy, and how many loads have nothing to do."""
+
+
+@nki.jit
+def changed_tile(a):
+    x = loaded(a[0:P, 0:WIDTH])
+    nisa.tensor_scalar(dst=x, data=x, op0=nl.add, operand0=1.0)
+    y = tile()
+    nisa.tensor_scalar(dst=y, data=x, op0=nl.add, operand0=1.0)
+    return stored(y)
+
+
+@nki.jit
+def changed_tensor(a):
+    x = loaded(a[0:P, 0:WIDTH])
+    zeros, y = tile(), tile()
+    nisa.memset(dst=zeros, value=0.0)
+    nisa.dma_copy(dst=a[0:P, 0:WIDTH], src=zeros)
+    nisa.tensor_scalar(dst=y, data=x, op0=nl.add, operand0=2.0)
+    return stored(y)
+
+
+@nki.jit
+def loaded_in_halves(a):
+    x, y = tile(), tile()
+    nisa.dma_copy(dst=x[:, 0 : WIDTH // 2], src=a[0:P, 0 : WIDTH // 2])
+    nisa.dma_copy(dst=x[:, WIDTH // 2 : WIDTH], src=a[0:P, WIDTH // 2 : WIDTH])
+    nisa.tensor_scalar(dst=y, data=x, op0=nl.add, operand0=2.0)
+    return stored(y)
+
+
+@nki.jit
+def written_by_the_program(a):
+    x = loaded(a[0:P, 0:WIDTH])
+    nisa.tensor_scalar(dst=x, data=x, op0=nl.add, operand0=1.0)
+    middle = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.hbm)
+    nisa.dma_copy(dst=middle, src=x)
+    z, y = loaded(middle), tile()
+    nisa.tensor_scalar(dst=y, data=z, op0=nl.add, operand0=1.0)
+    return stored(y)
+
+
+@nki.jit
+def read_often(a):
+    x, y = loaded(a[0:P, 0:WIDTH]), tile()
+    for _ in range(MOST_READS + 1):
+        nisa.tensor_scalar(dst=y, data=x, op0=nl.add, operand0=2.0)
+    return stored(y)
+
+
+@nki.jit
+def stored_again(a):
+    """Read by a transfer too."""
+    x, y = loaded(a[0:P, 0:WIDTH]), tile()
+    nisa.dma_copy(dst=y, src=x)
+    nisa.tensor_scalar(dst=y, data=y, op0=nl.add, operand0=2.0)
+    return stored(y)
+
+
+@nki.jit
+def short_rows(a):
+    x, y = loaded(a[0:P, 0 : WIDTH - 1]), tile(WIDTH - 1)
+    nisa.tensor_scalar(dst=y, data=x, op0=nl.add, operand0=2.0)
+    return stored(y)
+
+
+@nki.jit
+def converted(a):
+    x, y = tile(dtype=nl.bfloat16), tile()
+    nisa.dma_copy(dst=x, src=a[0:P, 0:WIDTH])
+    nisa.tensor_scalar(dst=y, data=x, op0=nl.add, operand0=2.0)
+    return stored(y)
+
+
+REFUSED = (
+    *(changed_tile, changed_tensor, loaded_in_halves, written_by_the_program, read_often),
+    *(stored_again, short_rows, converted),
+)
+"""Kernels that add 2, with loads of which none can be left out."""
+
+
+def program_of(kernel: Any, *inputs: Array) -> Program:
+    return nki.compile(kernel, *inputs, target="trn2").program_for(inputs)
+
+
+def idle(program: Program) -> int:
+    """How many transfers have nothing to do."""
+    foresight = Foresight()
+    places = compacted(program, foresight)
+    streams = [stream for core in places.cores for stream in core.streams.values()]
+    found = [i for stream in streams for i in stream if id(i) in foresight.idle]
+    return sum(instruction.row is DmaCopy for instruction in found)
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_rows_are_read_in_hbm(name):
+    kernel, expected, count = SERVED[name]
+    a = random(2 * P, 2 * WIDTH)
+    program = program_of(kernel, a)
+    assert idle(program) == count
+    for check in (True, False):
+        found = LoadedProgram(program, check).run([a]).outputs[0]
+        np.testing.assert_array_equal(found, expected(a))
+
+
+@pytest.mark.parametrize("kernel", REFUSED, ids=lambda kernel: kernel.__name__)
+def test_a_tile_that_is_more_than_a_copy_is_loaded(kernel):
+    a = random(2 * P, 2 * WIDTH)
+    program = program_of(kernel, a)
+    assert idle(program) == 0
+    found = LoadedProgram(program).run([a]).outputs[0]
+    x = a[:P, : found.shape[1]]
+    if kernel is converted:
+        x = x.astype(ml_dtypes.bfloat16)
+    np.testing.assert_allclose(found, x.astype(np.float32) + 2, rtol=1e-6)
+
+
+def test_the_argument_may_be_anywhere():
+    """An array that does not begin where its elements would lie in lines of cache, nor in words;
+    another one in the next run."""
+    expected = numpy_two_tiles(random(2 * P, 2 * WIDTH))
+    data = random(2 * P, 2 * WIDTH).tobytes()
+    loaded_program = LoadedProgram(program_of(two_tiles, random(2 * P, 2 * WIDTH)))
+    for skipped in (0, 1, 4):
+        memory = np.frombuffer(bytes(skipped) + data, np.uint8)[skipped:]
+        a = memory.view(np.float32).reshape(2 * P, 2 * WIDTH)
+        np.testing.assert_array_equal(loaded_program.run([a]).outputs[0], expected)
+
+
+def test_threads_share_rows_in_hbm():
+    a = random(2 * P, 2 * WIDTH)
+    program = program_of(two_tiles, a)
+    found = LoadedProgram(program, threads=2).run([a]).outputs[0]
+    np.testing.assert_array_equal(found, numpy_two_tiles(a))
