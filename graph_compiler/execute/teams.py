@@ -35,10 +35,13 @@ def taken(threads: int) -> Iterator[int]:
         return
     try:
         team = place.team = place.team or Team(threads)
-        team.start()
         try:
+            team.start()
             yield team.address
-        finally:
             team.stop()
+        except BaseException:
+            place.team = None
+            team.end()
+            raise
     finally:
         place.lock.release()

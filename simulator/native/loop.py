@@ -35,6 +35,10 @@ RUNAWAY, LOOK = -1, -2
 """Indices for which the loop calls back where no instruction is to be executed: the stream has used
 up its budget; a while has passed and there may be a signal to handle."""
 
+INDEX_BITS = 32
+"""A callback has one argument: the stream's number times 2 to this power, and the index above
+`LOOK`."""
+
 LOOK_EVERY = 4096
 """Instructions between two looks."""
 
@@ -250,8 +254,9 @@ class _Loop(StructureText):
     def _call_back(self, index: Value) -> Value:
         self.flush()
         function = self.program.get("callback", "ptr")
-        number = self.stream.get("number")
-        return self.value(f"call i64 {function.text}(i64 {number.text}, i64 {index.text})", "i64")
+        number = self.binary("shl", self.stream.get("number"), self.integer(INDEX_BITS))
+        call = self.binary("add", number, self.binary("sub", index, self.integer(LOOK)))
+        return self.value(f"call i64 {function.text}(i64 {call.text})", "i64")
 
     def _fallback(self) -> None:
         self.at("fallback")

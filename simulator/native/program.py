@@ -5,8 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import weakref
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Generator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from simulator.foresight import Foresight
 from simulator.native.library import library
 from simulator.native.loop import (
     FAILED,
+    INDEX_BITS,
     LOOK,
     LOOK_EVERY,
     NEXT,
@@ -35,10 +35,12 @@ if TYPE_CHECKING:
     from simulator.checks.initialised import Shadow
     from simulator.prepare import Preparation
 
+_INDICES = (1 << INDEX_BITS) - 1
+
 EVENTS = 256
 """Events of a stream for which there is space at first."""
 
-_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
 
 
 class NativeProgram:
@@ -91,7 +93,9 @@ class NativeProgram:
         self._streams = self._memory.words(
             [word for number in range(len(self._preparations)) for word in self._stream(number)]
         )
-        self._callback = _CALLBACK(partial(_execute_for, weakref.ref(self)))
+        answers = _answers(weakref.ref(self))
+        next(answers)
+        self._callback = _CALLBACK(answers.send)
         strips, flush = functions.function(Strips()), functions.function(Flush())
         self._queue = new_queue(self._memory, _address(strips), threads)
         products = functions.function(Products())
@@ -181,13 +185,18 @@ class NativeProgram:
         address = 0 if team is None else team.address
         program[PROGRAM.indices["team"]] = self._queue[QUEUE.indices["team"]] = address
         self._products[PRODUCTS.indices["team"]] = address
-        if team is not None:
-            team.start()
         try:
+            if team is not None:
+                team.start()
             self._run(self._program)
-        finally:
             if team is not None:
                 team.stop()
+        except BaseException:
+            # A signal, whose handler raised something.
+            if team is not None:
+                self._team = None
+                team.end()
+            raise
         for number, stream in enumerate(self.streams):
             stream.pc = words[self._member(number, "pc")]
             stream.issued = bool(words[self._member(number, "issued")])
@@ -216,7 +225,9 @@ class NativeProgram:
     def look(self) -> None:
         """Called every now and then: as this is Python, signal handlers run."""
 
-    def _call_back(self, number: int, index: int) -> int:
+    def _call_back(self, call: int) -> int:
+        """What the loop is told: `call` is what it packed of a stream's number and an index."""
+        number, index = call >> INDEX_BITS, (call & _INDICES) + LOOK
         try:
             if index == LOOK:
                 self.look()
@@ -269,11 +280,28 @@ class NativeProgram:
         events.clear()
 
 
-def _execute_for(program: weakref.ref[NativeProgram], number: int, index: int) -> int:
-    """The callback of a program, which it does not keep alive."""
-    found = program()
-    assert found is not None, "it is running"
-    return found._call_back(number, index)
+def _answers(reference: weakref.ref[NativeProgram]) -> Generator[int, int, None]:
+    """Answers the calls of a program, which it does not keep alive.
+
+    Python handles signals when it enters a function, this one where it waits for a call: what a
+    handler raises then is met by the `try`. It would get lost in a function that ctypes calls.
+    """
+    answer = NEXT
+    while True:
+        try:
+            while True:
+                call = yield answer
+                program = reference()
+                assert program is not None, "it is running"
+                answer = program._call_back(call)
+                del program
+        except GeneratorExit:
+            return
+        except BaseException as error:
+            answer = FAILED
+            if (interrupted := reference()) is not None:
+                interrupted._error = error
+                del interrupted
 
 
 def _address(function: Any) -> int:

@@ -103,6 +103,13 @@ class Team:
         for _ in self._starts:
             self._ended.acquire()
 
+    def end(self) -> None:
+        """The threads end, wherever an interrupt of `start` or `stop` has left them."""
+        self._words[TEAM.indices["quit"]] = 2
+        with self._order:
+            self._words[TEAM.indices["sequence"]] += 1
+        self.__del__()
+
     def __del__(self) -> None:
         self._words[TEAM.indices["quit"]] = 2
         for start in self._starts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 from typing import Any
 
 import numpy as np
@@ -215,6 +216,25 @@ def test_an_interrupt_stops_a_run() -> None:
     with pytest.raises(KeyboardInterrupt):
         loaded.run([])
     assert len(looks) == 3
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there are no such timers here")
+def test_a_signal_stops_native_code() -> None:
+    """What its handler raises reaches the caller of a run of several seconds, each time."""
+    loaded = LoadedProgram(counting(10**6))
+
+    def handle(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, handle)
+    try:
+        for _ in range(12):
+            signal.setitimer(signal.ITIMER_REAL, 0.02)
+            with pytest.raises(KeyboardInterrupt):
+                loaded.run([])
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_activations_share_registers_with_numpy() -> None:

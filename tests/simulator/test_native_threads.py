@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from typing import Any
 
@@ -80,6 +81,51 @@ def test_a_busy_machine_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(native_program, "Team", None)
     (out, largest) = LoadedProgram(program, threads=4).run(inputs).outputs
     assert (out == np.float32(1 / 512)).all() and (largest == -128).all()
+
+
+@needs_native
+@pytest.mark.parametrize("begun", (0, 1, 3))
+@pytest.mark.parametrize("step", ("start", "stop"))
+def test_an_interrupt_between_threads(
+    step: str, begun: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever it comes, the threads end, and the next run has others."""
+    monkeypatch.setattr(native_program, "busy", lambda threads: False)
+    inputs = [np.ones((128, 128), np.float32), np.ones((128, 512), np.float32)]
+    program = nki.compile(softmax_of_product, *inputs, target="trn2").program_for(inputs)
+    others = set(threading.enumerate())
+    loaded = LoadedProgram(program, threads=4)
+    expected = loaded.run(inputs).outputs[0].tobytes()
+    helpers = set(threading.enumerate()) - others
+    assert len(helpers) == 3
+    calls: list[str] = []
+
+    def interrupted(semaphore: Any, done: Any) -> Any:
+        def call() -> None:
+            if len(calls) == begun:
+                calls.append("interrupt")
+                raise KeyboardInterrupt
+            calls.append(step)
+            done()
+
+        return call
+
+    assert loaded._compiled is not None and loaded._compiled._team is not None
+    working = loaded._compiled._team
+    if step == "start":
+        for semaphore in working._starts:
+            monkeypatch.setattr(semaphore, "release", interrupted(semaphore, semaphore.release))
+    else:
+        ended = working._ended
+        monkeypatch.setattr(ended, "acquire", interrupted(ended, ended.acquire))
+    if begun == 3:
+        assert loaded.run(inputs).outputs[0].tobytes() == expected
+    with pytest.raises(KeyboardInterrupt):
+        loaded.run(inputs)
+    for thread in helpers:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert loaded.run(inputs).outputs[0].tobytes() == expected
 
 
 @needs_native
