@@ -23,6 +23,7 @@ from isa.program import (
 from isa.spec import Instruction
 from isa.target import TARGETS, Target
 from nki.ir.nodes import Access, Kernel, Node, Op, Tensor, walk
+from nki.passes import straight
 from nki.passes.channels import Channels, Context
 from nki.passes.emit import Addresses, Emitter, LocationTable, divided
 from nki.passes.schedule import Scheduler
@@ -92,9 +93,13 @@ def _core(
     channels = Channels(target.semaphores.value)
     context = Context([ENGINE_INDEX[owner] for owner in owners], tracked, placement, channels)
     addresses = Addresses(index, placement)
-    items = Scheduler(context, target, addresses).run(items)
+    scheduler = Scheduler(context, target, addresses)
+    items = scheduler.run(items)
     scheduled(items)
-    Level(items, context).run()
+    if scheduler.straight:
+        straight.synchronise(items, context)
+    else:
+        Level(items, context).run()
     has_registers = any(isinstance(item, Region) for item in items) or any(
         item.instruction.row.control for item in items if isinstance(item, Step)
     )

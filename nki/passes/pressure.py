@@ -19,7 +19,7 @@ from isa.target import Target
 from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, storages
 from nki.ir.rewrite import form_registers, with_body
 from nki.passes.channels import Channels, Context
-from nki.passes.schedule import Dependences, Unit, carries
+from nki.passes.dependences import Dependences, Unit, carries
 from nki.passes.steps import ENGINE_INDEX, Step
 
 _REACH = 4096

@@ -11,24 +11,22 @@ not crossed; nor is an operation moved ahead of more than `WINDOW` others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from functools import cache
+from collections.abc import Iterable
 from heapq import heappop, heappush
 from typing import Any
 
 from isa.affine import bounds
 from isa.dtypes import DTYPES
-from isa.enums import Memory, ReduceCommand
+from isa.enums import Memory
 from isa.fields import Kind
 from isa.machine.control import StorageBegin
-from isa.machine.scalar import TABLE
 from isa.spec import Instruction, MachineInstruction
 from isa.target import Target
-from nki.ir.nodes import Access, Loop, Op, Register, Tensor
-from nki.passes.access_state import Occupants, Tiles
+from nki.ir.nodes import Access, Loop, Register, Tensor
+from nki.passes.access_state import Occupants
 from nki.passes.channels import Context
+from nki.passes.dependences import Dependences, Unit, by_operation, carries
 from nki.passes.emit import Addresses
-from nki.passes.footprint import WHOLE, Box, may_overlap
 from nki.passes.steps import ENGINES, Region, Step
 
 WINDOW = 128
@@ -37,43 +35,14 @@ WINDOW = 128
 GAIN = 0.98
 """The part of the author's time below which a new order is taken."""
 
-_RESETS = frozenset({ReduceCommand.reset, ReduceCommand.reset_reduce, ReduceCommand.load_reduce})
 PSUM = Memory.psum
 
 
-class Unit:
-    """The steps of one operation, and when they can run.
-
-    `units` before it and after it, by number: `needs` says how many of the former are missing,
-    `ready` when those that are scheduled will be done. `timing` has (engine, interval, completion,
-    transfer, table) of each step, in ns; the transfer is (dispatch, work, tail) or None, the table
-    the activation table that it needs, or None.
-    """
-
-    __slots__ = ("done", "followers", "needs", "ready", "steps", "timing")
-
-    def __init__(self, steps: list[Step], timing: list[Any]) -> None:
-        self.steps = steps
-        self.timing = timing
-        self.followers: list[int] = []
-        self.needs = 0
-        self.ready = 0.0
-        self.done = 0.0
-
-
-class _Uses:
-    """What a stretch has done with one region of a tensor: the last write, the reads since."""
-
-    __slots__ = ("box", "reads", "write")
-
-    def __init__(self, box: Box) -> None:
-        self.box = box
-        self.write = -1
-        self.reads: list[int] = []
-
-
 class Scheduler:
-    """Schedules the body of one core. `context` knows the tensors and their boxes."""
+    """Schedules the body of one core. `context` knows the tensors and their boxes.
+
+    Afterwards `straight` tells whether the body is one stretch, and nothing stays where it is.
+    """
 
     def __init__(self, context: Context, target: Target, addresses: Addresses) -> None:
         self.context = context
@@ -81,6 +50,7 @@ class Scheduler:
         self.costs = Costs(target, addresses)
         self.occupants = {Memory.sbuf: Occupants(), Memory.psum: Occupants()}
         self.carried: set[tuple[int, str]] = set()
+        self.straight = True
 
     def run(self, items: list[Step | Region]) -> list[Step | Region]:
         """The items in their new order; the bodies of regions are changed in place."""
@@ -102,12 +72,14 @@ class Scheduler:
         for item in items:
             if isinstance(item, Region):
                 close()
+                self.straight = False
                 node = item.node
                 inner = variables | {node.variable} if isinstance(node, Loop) else variables
                 item.body = self._level(item.body, inner)
                 result.append(item)
             elif _fixed(item):
                 close()
+                self.straight = False
                 self._begin_all(item)
                 result.append(item)
             elif stretch and stretch[-1][-1].op is item.op:
@@ -151,165 +123,10 @@ class Scheduler:
         return [step for steps in operations for step in steps]
 
 
-def by_operation(items: list[Step | Region]) -> Iterator[list[Step]]:
-    """The steps of every operation, loops included."""
-    unit: list[Step] = []
-    for item in items:
-        if isinstance(item, Region):
-            yield from by_operation(item.body)
-        elif unit and unit[-1].op is item.op:
-            unit.append(item)
-        else:
-            if unit:
-                yield unit
-            unit = [item]
-    if unit:
-        yield unit
-
-
 def _fixed(step: Step) -> bool:
     """Whether nothing moves across a step."""
     row = step.instruction.row
     return row.control or row is StorageBegin or step.op.row.minimum_cores > 1
-
-
-def engine_states(instruction: Instruction) -> Iterator[tuple[str, bool]]:
-    """(state, whether the instruction needs what earlier ones left there)."""
-    row: Any = instruction.row  # to type checkers a class of it has no hash
-    if not row.state:
-        return
-    commands = _commands(row)
-    for state in row.state:
-        if state.name == TABLE:
-            continue  # which table is loaded changes times, not results
-        command = instruction.values[commands[0]] if commands else None
-        if command is ReduceCommand.idle and not state.idle:
-            continue
-        yield state.name, state.reads and command not in _RESETS
-
-
-_NOTHING: set[tuple[int, str]] = set()
-
-
-@cache
-def _commands(row: Any) -> list[int]:
-    return [i for i, _, attribute in row.attributes if attribute.kind is Kind.reduce_command]
-
-
-def carries(unit: list[Step]) -> set[tuple[int, str]]:
-    """The engine state that an operation takes from an earlier one."""
-    for step in unit:
-        if step.instruction.row.state:
-            break
-    else:
-        return _NOTHING
-    own: set[tuple[int, str]] = set()
-    found: set[tuple[int, str]] = set()
-    for step in unit:
-        for name, needed in engine_states(step.instruction):
-            key = step.engine, name
-            if needed and key not in own:
-                found.add(key)
-            own.add(key)
-    return found
-
-
-class Dependences:
-    """Enters, unit by unit in the author's order, which earlier units each one must follow.
-
-    `carried` is the engine state that passes from one operation to another, `replaced` gives the
-    tensors whose bytes a tensor takes over, `variables` are those of the loops around.
-    """
-
-    def __init__(
-        self,
-        units: list[Unit],
-        context: Context,
-        carried: set[tuple[int, str]],
-        replaced: Callable[[Tensor], list[Tensor]],
-        variables: frozenset[Register],
-    ) -> None:
-        self.units = units
-        self.context = context
-        self.carried = carried
-        self.replaced = replaced
-        self.variables = variables
-        self.before: list[set[int]] = []
-        self.regions: dict[Tensor, Tiles[_Uses]] = {}
-        self.users: dict[Tensor, list[int]] = {}
-        self.states: dict[tuple[int, str], int] = {}
-        self.by_op: dict[Op, int] = {}
-
-    def enter(self, number: int, unit: Unit) -> None:
-        found: set[int] = set()
-        carried = self.carried
-        for step in unit.steps:
-            for _, tensor in step.begins:
-                self._begin(number, tensor, found)
-            boxes = self.context.boxes_of(step, self.variables)
-            for (access, writes), box in zip(step.accesses, boxes):
-                if box is not None:
-                    self._access(number, access.storage, box, writes, found)
-            if carried and step.instruction.row.state:
-                for name, _ in engine_states(step.instruction):
-                    key = step.engine, name
-                    if key in carried:
-                        found.add(self.states.get(key, number))
-                        self.states[key] = number
-            if step.after:
-                found.update([self.by_op.get(op, number) for op in step.after])
-        found.discard(number)
-        self.by_op[unit.steps[0].op] = number
-        unit.needs = len(found)
-        for earlier in found:
-            self.units[earlier].followers.append(number)
-        self.before.append(found)
-
-    def _begin(self, number: int, tensor: Tensor, found: set[int]) -> None:
-        found.update(self.users.get(tensor, ()))
-        for other in self.replaced(tensor):
-            found.update(self.users.get(other, ()))
-        uses = _Uses(WHOLE)
-        uses.write = number
-        self._replace(tensor, uses)
-        self.users[tensor] = [number]
-
-    def _replace(self, tensor: Tensor, uses: _Uses) -> None:
-        """Make `uses` all that counts of a tensor."""
-        regions = self.regions[tensor] = Tiles()
-        regions.add(uses)
-
-    def _access(self, number: int, tensor: Tensor, box: Box, writes: bool, found: set[int]) -> None:
-        regions = self.regions.get(tensor)
-        if regions is None:
-            regions = self.regions[tensor] = Tiles()
-            self.users[tensor] = [number]
-        else:
-            self.users[tensor].append(number)
-        own = None
-        records = regions.records
-        if len(records) > 4:
-            records = regions.candidates(box)
-        for uses in records:
-            if uses.box is box:
-                own = uses
-            elif (uses.write < 0 and not writes) or not may_overlap(uses.box, box):
-                continue
-            if uses.write >= 0:
-                found.add(uses.write)
-            if writes and uses.reads:
-                found.update(uses.reads)
-        if own is None:
-            own = _Uses(box)
-            regions.add(own)
-        if writes:
-            own.write = number
-            own.reads = []
-            if len(regions.records) > 1 and box.covers(tensor):
-                # Whatever follows it follows what came before.
-                self._replace(tensor, own)
-        else:
-            own.reads.append(number)
 
 
 # -- times ----------------------------------------------------------------------------------------

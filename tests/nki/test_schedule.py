@@ -10,8 +10,8 @@ import nki.isa as nisa
 import nki.language as nl
 from isa.enums import Engine
 from isa.target import TARGETS
-from nki.passes import schedule
-from nki.passes.schedule import Unit
+from nki.passes import dependences, schedule
+from nki.passes.dependences import Unit
 from simulator.timing import simulate
 
 TRN2 = TARGETS["trn2"]
@@ -174,7 +174,7 @@ def test_orders_respect_dependences_and_the_window(rows, window):
 def test_columns_that_are_written_one_by_one_do_not_slow_the_pass_down():
     """What an access is compared with does not grow with the accesses before it."""
     compared = []
-    overlap = schedule.may_overlap
+    overlap = dependences.may_overlap
     for count in (100, 400):
 
         def kernel(a, count=count):
@@ -193,11 +193,11 @@ def test_columns_that_are_written_one_by_one_do_not_slow_the_pass_down():
             calls += 1
             return overlap(*args, **options)
 
-        schedule.may_overlap = counted
+        dependences.may_overlap = counted
         try:
             program(kernel, A)
         finally:
-            schedule.may_overlap = overlap
+            dependences.may_overlap = overlap
         compared.append(calls / count)
     assert compared[1] < 2 * compared[0] + 1
 
