@@ -78,6 +78,7 @@ EFFECTS: dict[str, _Says] = {
     tensor.MultiplyMovingOneZero.name: _product(2),
     tensor.MultiplyMovingPairs.name: _product(2),
     tensor.TransposeStationary.name: _always(_READS),
+    tensor.TransposeMoving.name: _product(2),
     mx.LoadStationaryMx.name: _always(_WRITES),
     mx.MultiplyMovingMx.name: _product(3),
 }
@@ -90,6 +91,7 @@ _TILES: dict[str, Callable[[Sequence[Any]], tuple[int, int]]] = {
     tensor.MultiplyMovingOneZero.name: lambda values: (values[3], values[4]),
     tensor.MultiplyMovingPairs.name: lambda values: (values[3], 0),
     tensor.TransposeStationary.name: lambda values: (0, 0),
+    tensor.TransposeMoving.name: lambda values: (values[3], values[4]),
     mx.LoadStationaryMx.name: lambda values: (values[2], 0),
     mx.MultiplyMovingMx.name: lambda values: (values[4], 0),
 }

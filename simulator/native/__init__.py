@@ -35,6 +35,7 @@ from simulator.native import (  # noqa: F401  (each registers its plans)
     search,
     selection,
     statistics,
+    transpose_moving,
 )
 from simulator.native.plan import Plan
 from simulator.native.table import PLANNERS

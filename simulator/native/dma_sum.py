@@ -200,9 +200,8 @@ def dma_compute(engine: Engine, dst: Any, *values: Any) -> SumPlan | None:
     if not covers("alu", op.name, "float32") or not converting(*views):
         return None
     count = len(views) - 1
-    if count < 2:
-        return None  # Without a sum there is no step that makes NaN canonical.
-    steps: list[Step] = []
+    # A step makes NaN canonical.
+    steps: list[Step] = [] if count > 1 else [("alu", "bypass", (0,))]
     for number in range(1, count):
         steps.append(("alu", op.name, (count + number - 2 if steps else 0, number)))
     inputs = [tile(1 + number, view) for number, view in enumerate(views[1:])]

@@ -10,12 +10,14 @@ import numpy as np
 
 from isa.enums import Engine
 from isa.machine import gather
+from simulator.native.copy import bits_plan
 from simulator.native.indexed import (
     READ,
     WRITTEN,
     Move,
     MovePlan,
     Moving,
+    Through,
     by_rows,
     move_plan,
     moving,
@@ -120,8 +122,18 @@ def local_gather(
     side = gather.GPSIMD_PARTITIONS
     groups, other = divmod(src.shape[0], side)
     columns, left = divmod(count, side)
-    if step is None or along is None or dst.dtype.itemsize != size or other or left:
+    if step is None or along is None or dst.dtype.itemsize != size or other:
         return None
+    through, target = None, dims(dst.shape, dst.strides)
+    if left:
+        # All positions of the last column are taken, and those that count are copied.
+        columns += 1
+        room = np.empty((src.shape[0], columns * side * width), bits(dst).dtype)
+        some = room[:, : count * width]
+        copy = bits_plan(dst, some, dims(some.shape, some.strides))
+        if copy is None:
+            return None
+        through, target = Through(copy, room.shape, room.dtype), dims(room.shape, room.strides)
 
     def walked(view: Array, *inner: Dim) -> list[Dim]:
         """Groups of partitions; then the dimensions of a group."""
@@ -131,5 +143,7 @@ def local_gather(
     taken = walked(src, (side, src.strides[0]), (columns, 0), (side, 0), (width, step))
     checked = [(src.shape[0], index.strides[0]), (columns, along)]
     bound = src.size // src.shape[0] - width + 1
-    move = Move((dims(dst.shape, dst.strides), places, taken), READ, step, checked, bound)
-    return move_plan(gather.LocalGather, move, size, dtype_name(index), (0, 2, 1))
+    move = Move((target, places, taken), READ, step, checked, bound)
+    return move_plan(
+        *(gather.LocalGather, move, size, dtype_name(index), (0, 2, 1)), through=through
+    )

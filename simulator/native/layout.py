@@ -42,9 +42,23 @@ def column(shape: Sequence[int], strides: Sequence[int], elements: int) -> list[
     return [(shape[0], strides[0]), (elements, 0)]
 
 
+def _joined(operand: Sequence[Dim]) -> list[Dim]:
+    """The dimensions of more than one element, neighbours that are one run as one: it can be split
+    wherever another operand needs it."""
+    joined: list[Dim] = []
+    for count, stride in operand:
+        if count == 1:
+            continue
+        if joined and joined[-1][1] == count * stride:
+            joined[-1] = joined[-1][0] * count, stride
+        else:
+            joined.append((count, stride))
+    return joined
+
+
 def space(operands: Sequence[Sequence[Dim]]) -> Space | None:
     """The common space of operands with equal numbers of elements, at least one; else None."""
-    remaining = [[dim for dim in operand if dim[0] != 1] for operand in operands]
+    remaining = [_joined(operand) for operand in operands]
     counts: list[int] = []
     steps: list[list[int]] = [[] for _ in operands]
     while any(remaining):

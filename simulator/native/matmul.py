@@ -16,7 +16,6 @@ from isa.dtypes import BY_CODE, DTYPES
 from isa.enums import Engine
 from isa.machine import tensor
 from isa.spec import MachineInstruction
-from simulator.conversion import store
 from simulator.machine import StationaryTile
 from simulator.memory import LINE as CACHE_LINE
 from simulator.memory import bytes_at_line
@@ -56,7 +55,7 @@ from simulator.native.table import compiled, plans
 from simulator.native.turned import WORDS as TURN
 from simulator.native.turned import Turn
 from simulator.oracle.table import KERNELS
-from simulator.views import bits, dtype_name, view_dtype
+from simulator.views import dtype_name, view_dtype
 
 if TYPE_CHECKING:
     from simulator.machine import CoreState
@@ -235,7 +234,7 @@ def _fits(depth: int, columns: int) -> bool:
     return depth <= DEEPEST and columns <= WIDEST
 
 
-def _adjacent(view: Array) -> bool:
+def adjacent(view: Array) -> bool:
     """Whether the elements of each row of [rows, *free] are adjacent."""
     row = space([dims(view.shape[1:], view.strides[1:])])
     return row is not None and row.strides[0] in ((), (view.dtype.itemsize,))
@@ -291,7 +290,7 @@ def load_plan(src: Array, depth: int) -> LoadPlan | None:
     if not _fits(*shape):
         return None
     before = None
-    if depth != src.shape[0] or not _adjacent(src):
+    if depth != src.shape[0] or not adjacent(src):
         before = convert_plan(np.empty(shape, src.dtype), src)
         if before is None:
             return None
@@ -419,11 +418,11 @@ def multiply_plan(
     if dst.size * depth != moving.size * rows or not _fits(depth, rows):
         return None
     before = after = None
-    if depth != moving.shape[0] or not _adjacent(moving):
+    if depth != moving.shape[0] or not adjacent(moving):
         before = convert_plan(_rows_like(moving, depth, moving.dtype), moving)
         if before is None:
             return None
-    stores = _adjacent(dst)
+    stores = adjacent(dst)
     if not stores:
         after = _from_scratch(dst, accumulate)
         if after is None:
@@ -516,7 +515,8 @@ class TransposePlan:
         return UsingTile(jobs, held, refuse, held, products)
 
 
-def _transpose_plan(dst: Array) -> TransposePlan | None:
+def transpose_plan(dst: Array) -> TransposePlan | None:
+    """The plan of a transposition of the loaded tile into a destination."""
     rows, block = dst.shape[0], blocking()
     if block is None or not dst.size or not converting(dst):
         return None
@@ -526,54 +526,10 @@ def _transpose_plan(dst: Array) -> TransposePlan | None:
     expect = compiled(Expect())
     if plan is None or expect is None:
         return None
-    turn = compiled(Turn(dst.dtype.itemsize)) if _adjacent(dst) else None
+    turn = compiled(Turn(dst.dtype.itemsize)) if adjacent(dst) else None
     return TransposePlan(expect, turn, plan, shape)
 
 
 @plans(tensor.TransposeStationary)
 def transpose_stationary(engine: Engine, dst: Array) -> TransposePlan | None:
-    return _transpose_plan(dst)
-
-
-class TransposeMovingPlan:
-    """How to run TransposeMoving for operands of one layout: as TransposeStationary where moving is
-    the identity, else by NumPy. What moving holds is looked at when the call runs."""
-
-    __slots__ = ("_identity", "_plan", "result")
-
-    def __init__(self, plan: TransposePlan, identity: Array) -> None:
-        self._plan = plan
-        self._identity = identity
-        self.result = None
-
-    def bind(self, state: CoreState, values: Sequence[Any]) -> Call | None:
-        """The call for these operands."""
-        dst, moving, _, *corner = values
-        numpy_kernel = partial(KERNELS[tensor.TransposeMoving.name], state, *values)
-        turned = None if moving is None else self._plan.turned(state, dst, corner, numpy_kernel)
-        if turned is None:
-            return None
-        identity, pattern = self._identity, bits(moving).reshape(self._identity.shape)
-
-        def call() -> None:
-            if np.array_equal(pattern, identity):
-                turned()
-            else:
-                numpy_kernel()
-
-        return call
-
-
-@plans(tensor.TransposeMoving)
-def transpose_moving(
-    engine: Engine, dst: Array, moving: Array, accumulate: bool, row: int, column: int
-) -> TransposeMovingPlan | None:
-    depth = moving.shape[0]
-    if accumulate or moving.size != depth * depth or not converting(moving) or moving.ndim != 2:
-        return None
-    plan = _transpose_plan(dst)
-    if plan is None or dst.size != depth * dst.shape[0]:
-        return None
-    identity = np.empty((depth, depth), moving.dtype)
-    store(identity, np.eye(depth, dtype=np.float32))
-    return TransposeMovingPlan(plan, bits(identity))
+    return transpose_plan(dst)

@@ -87,6 +87,7 @@ def copy_predicated(rng: np.random.Generator, source: str, target: str) -> Itera
 def tensor_copy(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
     yield empty(target, *SHAPE), patterns(rng, source, *SHAPE)
     yield empty(target, *SHAPE[::-1]).T, patterns(rng, source, *SHAPE)
+    yield empty(target, 7, 1, 83)[:, 0, :78].reshape(7, 13, 6), patterns(rng, source, 7, 6, 13)
 
 
 def dma_copy(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
@@ -140,6 +141,7 @@ def local_gather(rng: np.random.Generator, source: str, target: str) -> Iterator
         data, index = patterns(rng, source, 32, 50), indices(rng, kind, 51 - width, 32, 3)
         yield empty(source, 32, 48 * width), data, index, width, 48
         yield empty(source, 32, 2, 16, width), data, index, width, 32
+        yield empty(source, 32, 3, 7, width), data, index, width, 21
 
 
 def dma_compute(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
@@ -163,6 +165,7 @@ def dma_compute(rng: np.random.Generator, source: str, target: str) -> Iterator[
     dst = Indirect(patterns(rng, target, 9, 5, 7), rows)
     yield dst, tiles[0], tiles[1], *(None,) * 14, *options
     yield dst, dst, tiles[0], *(None,) * 14, *options
+    yield empty(target, 8, 35), picked[0], *(None,) * 15, *options
 
 
 def partition_reduce(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:

@@ -1,0 +1,128 @@
+"""Transpositions by a streamed identity matrix (`nc_matmul` with `is_transpose`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isa.dtypes import DTYPES
+from isa.enums import Engine
+from isa.machine import tensor
+from simulator.conversion import store
+from simulator.native.elementwise import converting
+from simulator.native.gemm_image import Word, holds
+from simulator.native.library import Function
+from simulator.native.matmul import TransposePlan, adjacent, resident, transpose_plan
+from simulator.native.plan import Guarded, Job, address, words_type
+from simulator.native.table import compiled, plans
+from simulator.native.text import WORD, FunctionText, Value
+from simulator.oracle.table import KERNELS
+from simulator.views import bits, dtype_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from simulator.machine import CoreState
+
+Array = np.ndarray[Any, Any]
+
+_LANES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """Whether the tile that is held is of a shape and dtype and what is streamed is a matrix, bit
+    for bit.
+
+    Words: 0 if so, else 1, which this writes; the image, K, how many columns the tile has, the
+    dtype's code; what is streamed and the bytes between its rows; the matrix, whose rows are
+    adjacent, the bytes of a row, and how many.
+    """
+
+    def text(self, name: str) -> str:
+        f = FunctionText(name)
+        expected = {Word.depth: f.word(2), Word.columns: f.word(3), Word.dtype: f.word(4)}
+        fits = holds(f, f.word(1, "ptr"), expected)
+        streamed, pitch, matrix, width, rows = (
+            f.word(5, "ptr"),
+            f.word(6),
+            f.word(7, "ptr"),
+            *map(f.word, (8, 9)),
+        )
+        whole = f.binary("and", width, f.integer(-_LANES * WORD))
+
+        def row(number: Value, *found: Value) -> list[Value]:
+            left = f.offset(streamed, f.binary("mul", number, pitch))
+            right = f.offset(matrix, f.binary("mul", number, width))
+
+            def compared(element: str, lanes: int) -> Any:
+                def step(index: Value, differing: Value) -> list[Value]:
+                    sides = [
+                        f.load(f.offset(side, index), element, lanes) for side in (left, right)
+                    ]
+                    return [f.binary("or", differing, f.binary("xor", *sides))]
+
+                return step
+
+            many, few = found
+            (many,) = f.loop(f.integer(0), whole, _LANES * WORD, compared("i64", _LANES), [many])
+            (few,) = f.loop(whole, width, 1, compared("i8", 0), [few])
+            return [many, few]
+
+        none = f.constant("i64", 0, _LANES), f.constant("i8", 0)
+        many, few = f.loop(f.integer(0), rows, 1, row, none)
+        differing = f.call(f"llvm.vector.reduce.or.v{_LANES}i64", "i64", 0, many)
+        differing = f.binary("or", differing, f.convert("zext", few, "i64"))
+        same = f.compare("icmp eq", differing, f.integer(0))
+        refused = f.binary("xor", f.binary("and", fits, same), f.constant("i1", 1))
+        f.store(f.convert("zext", refused, "i64"), f.words)
+        return f.text()
+
+
+@dataclass(frozen=True, slots=True)
+class TransposeMovingPlan:
+    """How to run TransposeMoving for operands of one layout: as TransposeStationary where what is
+    streamed is the identity and the tile has the destination's dtype, else by NumPy."""
+
+    plan: TransposePlan
+    streams: Function
+    identity: Array
+    result: None = None
+
+    def bind(self, state: CoreState, values: Sequence[Any]) -> Guarded | None:
+        """The call for these operands."""
+        dst, moving, _, *corner = values
+        if dst is None or moving is None:
+            return None
+        refuse = partial(KERNELS[tensor.TransposeMoving.name], state, *values)
+        turned = self.plan.turned(state, dst, corner, refuse)
+        if turned is None:
+            return None
+        held, depth = resident(state, corner), len(self.identity)
+        words = words_type(10)(
+            *(0, held.image, depth, dst.shape[0], DTYPES[dtype_name(dst)].code),
+            *(address(moving), moving.strides[0], address(self.identity)),
+            *(self.identity.strides[0], depth),
+        )
+        guard = Job(self.streams, words, ((5, 1),))
+        return Guarded(turned.jobs, guard, refuse, None, (turned, self.identity))
+
+
+@plans(tensor.TransposeMoving)
+def transpose_moving(
+    engine: Engine, dst: Array, moving: Array, accumulate: bool, row: int, column: int
+) -> TransposeMovingPlan | None:
+    depth = moving.shape[0]
+    if accumulate or moving.size != depth * depth or not converting(moving):
+        return None
+    if not adjacent(moving) or dst.size != depth * dst.shape[0]:
+        return None
+    plan, streams = transpose_plan(dst), compiled(Streams())
+    if plan is None or streams is None:
+        return None
+    identity = np.empty((depth, depth), moving.dtype)
+    store(identity, np.eye(depth, dtype=np.float32))
+    return TransposeMovingPlan(plan, streams, bits(identity))
