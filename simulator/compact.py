@@ -21,7 +21,7 @@ from isa.program import CoreProgram, Program
 from isa.spec import Instruction, Meeting
 from isa.target import Target, resolve
 from simulator.checks.marks import Box
-from simulator.foresight import Foresight, Loaded, Use, never_written, source_of
+from simulator.foresight import Foresight, Loaded, Use, is_unread, never_written, source_of
 from simulator.memory import LINE
 from simulator.streams import fetches, take_turns
 
@@ -65,7 +65,7 @@ def compacted(program: Program, foresight: Foresight | None = None) -> Program:
     if foresight is not None:
         tensors = never_written(program)
         for walk in walks:
-            walk.find_sources(tensors)
+            walk.look_back(tensors)
     if not all(walk.place(target) for walk in walks):
         return program
     cores = [
@@ -78,6 +78,7 @@ def compacted(program: Program, foresight: Foresight | None = None) -> Program:
         for walk in walks:
             foresight.holders |= walk.holders
             foresight.idle |= walk.idle
+            foresight.unread |= walk.unread
     return replace(program, cores=cores)
 
 
@@ -155,11 +156,11 @@ class _Life:
     """An allocation, from its beginning to its last access. `place`: how many bytes of a partition
     its place is behind the one that it had, and where that is, as partitions and bytes of each.
     `uses`: the instructions that use it, each with the position of the operand; `source`: what it
-    is a copy of, if it is read there."""
+    is a copy of, if it is read there; `unread`: whether nobody reads it."""
 
     __slots__ = (
         *("alive", "begin", "end", "first", "high", "last", "low", "memory", "place"),
-        *("source", "uses"),
+        *("source", "unread", "uses"),
     )
 
     def __init__(self, pattern: AccessPattern, begin: int) -> None:
@@ -171,6 +172,7 @@ class _Life:
         self.alive = True
         self.uses: list[Use] = []
         self.source: Loaded | None = None
+        self.unread = False
         self.put(self.low)
 
     @property
@@ -243,6 +245,7 @@ class _Walk:
         self._places: dict[Any, AccessPattern] = {}
         self.holders: dict[int, Box] = {}
         self.idle: set[int] = set()
+        self.unread: set[int] = set()
 
     def take(self, instruction: Instruction) -> None:
         """The next instruction. Raises _NotHeldError."""
@@ -299,10 +302,12 @@ class _Walk:
         life.end = self.count
         return life
 
-    def find_sources(self, tensors: Collection[int]) -> None:
-        """Find the allocations that are copies of rows of these tensors, to be read there."""
+    def look_back(self, tensors: Collection[int]) -> None:
+        """Find the allocations that nobody reads, and those that are copies of rows of these
+        tensors, to be read there."""
         for life in self._lives:
             life.source = source_of(life.box, life.uses[1:], tensors)
+            life.unread = is_unread(life.uses)
 
     def place(self, target: Target) -> bool:
         """Give every allocation that needs a place the lowest bytes that are free while it lives;
@@ -336,9 +341,10 @@ class _Walk:
 
     def _instruction(self, old: Instruction, uses: list[_Operand]) -> Instruction:
         values = list(old.values)
-        idle = False
+        idle = unread = False
         for position, life, indices in uses:
             pattern = values[position]
+            unread |= life is not None and life.unread and (position,) == old.row.writes[:1]
             if life is not None and life.source is not None:
                 if position in old.row.writes:
                     idle = True
@@ -351,6 +357,8 @@ class _Walk:
         new = Instruction(old.row, old.engine, tuple(values), old.waits, old.updates, old.location)
         if idle:
             self.idle.add(id(new))
+        if unread:
+            self.unread.add(id(new))
         return new
 
     def _read_at(self, source: Loaded, old: AccessPattern) -> AccessPattern:

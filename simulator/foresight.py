@@ -41,10 +41,12 @@ MOST_READS = 4
 class Foresight:
     """What `simulator.compact` finds out. `holders`: the allocation that each access without
     indices lies in, by the id of its pattern; `idle`: the ids of the instructions that have nothing
-    to do but to wait for others and let others go on."""
+    to do but to wait for others and let others go on; `unread` those of the ones that write a tile
+    which nobody reads."""
 
     holders: dict[int, Box] = field(default_factory=dict)
     idle: set[int] = field(default_factory=set)
+    unread: set[int] = field(default_factory=set)
 
 
 class Loaded(NamedTuple):
@@ -82,6 +84,14 @@ def never_written(program: Program) -> frozenset[int]:
     }
     constants = {index for index, tensor in enumerate(program.tensors) if tensor.data is not None}
     return frozenset({*program.parameters, *constants} - written)
+
+
+def is_unread(uses: Sequence[Use]) -> bool:
+    """Whether an allocation with these uses is only written."""
+    return all(
+        position in instruction.row.writes and position not in instruction.row.reads
+        for instruction, position in uses
+    )
 
 
 def source_of(box: Box, uses: Sequence[Use], tensors: Collection[int]) -> Loaded | None:

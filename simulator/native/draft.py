@@ -43,7 +43,7 @@ _ADDRESSES = OPERAND.indices["address"], OPERAND.indices["base"]
 class Drafting:
     """The draft for an instruction with operands in these windows, by position (`plan.view_at`).
     `threads` may share jobs; `shares` says whether there are any to share. `tensors` are the
-    `TENSOR`s of all streams by their buffer."""
+    `TENSOR`s of all streams by their buffer. `unread`: nobody reads the first operand."""
 
     def __init__(
         self,
@@ -52,7 +52,9 @@ class Drafting:
         threads: int,
         tensors: dict[int, int],
         windows: Sequence[tuple[int, Window]],
+        unread: bool = False,
     ) -> None:
+        self._unread = unread
         self._memory = memory
         self._state = state
         self._threads = threads
@@ -264,6 +266,9 @@ class Drafting:
     def _function(self, job: Job, reaches: Sequence[Reach]) -> int:
         """The address of what a queued job calls. A tensor that is written and fits in no cache
         would only take the room of what is used next."""
+        if self._unread and job.unread is not None:
+            function = job.unread()
+            return job.address if function is None else address_of(function)
         if job.past_caches is not None:
             for reach in reaches:
                 if reach.writes and self._windows[reach.position].buffer.size >= PAST_CACHES:

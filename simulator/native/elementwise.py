@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -64,7 +64,8 @@ class Map:
     are what this operator gives of an affine value and 0. With `otherwise` a pattern in a word
     behind the numbers is written to the other elements. `sums`: the operator by which the fp32
     results of each row are reduced, before they are rounded to the output's dtype, into one more
-    operand of fp32. `rank`: how many dimensions the operands have.
+    operand of fp32; they are all that it computes if the output is `unread`. `rank`: how many
+    dimensions the operands have.
 
     An input that is "affine" is no memory: a number in the place of a pointer grows by its strides.
     It is the last operand.
@@ -85,6 +86,7 @@ class Map:
     sums: str | None = None
     test: str | None = None
     otherwise: bool = False
+    unread: bool = False
 
     def text(self, name: str) -> str:
         f = FunctionText(name)
@@ -151,6 +153,8 @@ class Map:
                         stored = fetch(operand, lane)
                 values.append(self._read(f, dtype, stored))
             result = self._steps(f, values)
+            if self.unread:
+                return result
             if self.domain == "float32" and self.predicate is None and together:
                 ports.store_rounded(f, self.output, result, places[0], self._encode)
                 return result
@@ -408,6 +412,7 @@ def map_plan(
         work=math.prod(nest.counts),
         counted=counted,
         hints=hints,
+        unread=None if sums is None else partial(compiled, replace(kernel, unread=True)),
     )
 
 

@@ -74,8 +74,9 @@ class Job(NamedTuple):
     divide it, the best first; `work`: about how many elements it computes. `by_row`: what it
     computes for a unit of a division depends on that unit of its operands alone. `past_caches`
     gives a function that does the same for results which are not read soon; another thread may read
-    them behind a fence. `counted`: the words that divisions move though they are no pointers.
-    `hints`: where the `HINT_WORDS` of each of the hints are that it takes.
+    them behind a fence. `unread` gives one that leaves out the first operand, which nobody reads.
+    `counted`: the words that divisions move though they are no pointers. `hints`: where the
+    `HINT_WORDS` of each of the hints are that it takes.
     """
 
     function: Function
@@ -86,6 +87,7 @@ class Job(NamedTuple):
     work: int = 0
     by_row: bool = False
     past_caches: Callable[[], Function | None] | None = None
+    unread: Callable[[], Function | None] | None = None
     written: int = 1
     counted: tuple[int, ...] = ()
     hints: Sequence[int] = ()
@@ -167,7 +169,7 @@ class Plan:
     of the operands at `positions` among the instruction's values. `numbers` are (word, position,
     function from the value to its word). The first operand is the one that is written; each of the
     others must be apart from it, or be the same bytes in the same order. `divisions`, `work`,
-    `past_caches`, `counted` and `hints`: as of `Job`.
+    `past_caches`, `unread`, `counted` and `hints`: as of `Job`.
     """
 
     __slots__ = (
@@ -183,6 +185,7 @@ class Plan:
         "past_caches",
         "positions",
         "result",
+        "unread",
         "work",
     )
 
@@ -200,11 +203,13 @@ class Plan:
         past_caches: Callable[[], Function | None] | None = None,
         counted: Sequence[int] = (),
         hints: Sequence[int] = (),
+        unread: Callable[[], Function | None] | None = None,
     ) -> None:
         self.function = function
         self.counted = tuple(counted)
         self.hints = hints
         self.past_caches = past_caches
+        self.unread = unread
         self.divisions = tuple(divisions)
         self.work = work
         self.positions = tuple(positions)
@@ -248,6 +253,7 @@ class Plan:
             self.work,
             by_row=True,
             past_caches=self.past_caches,
+            unread=self.unread,
             counted=self.counted,
             hints=self.hints,
         )

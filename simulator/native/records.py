@@ -151,7 +151,8 @@ class Packing:
 
     def _computation(self, instruction: Instruction) -> Computation | None:
         # Programs share values between instructions, and keep them alive.
-        values = instruction.row, instruction.engine, *map(id, instruction.values)
+        unread = id(instruction) in self._common.foresight.unread
+        values = instruction.row, instruction.engine, unread, *map(id, instruction.values)
         if values not in self._known:
             self._known[values] = self._equal_computation(instruction)
         return self._known[values]
@@ -171,7 +172,8 @@ class Packing:
     ) -> tuple[tuple[Any, ...], list[Window], list[Box | None]]:
         """What an instruction does but for the offsets of its operands, their windows, and the
         allocations that they lie in."""
-        key: list[Any] = [instruction.row, instruction.engine]
+        unread = id(instruction) in self._common.foresight.unread
+        key: list[Any] = [instruction.row, instruction.engine, unread]
         windows: list[Window] = []
         holders: list[Box | None] = []
         part = touch(instruction)
@@ -242,7 +244,8 @@ class Packing:
             "event": found.result if found and row.asynchronous and operands.recorded else -1,
         }
         placed = list(_touched(touch(instruction), operands.windows))
-        drafting = Drafting(self._memory, state, self._threads, self._tensors, placed)
+        unread = id(instruction) in self._common.foresight.unread
+        drafting = Drafting(self._memory, state, self._threads, self._tensors, placed, unread)
         members |= drafting.jobs(bound)
         self.shares |= drafting.shares
         checks = self._checks(instruction, values, drafting)

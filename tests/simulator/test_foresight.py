@@ -224,6 +224,41 @@ def test_a_tile_that_is_more_than_a_copy_is_loaded(kernel):
     np.testing.assert_allclose(found, x.astype(np.float32) + 2, rtol=1e-6)
 
 
+@nki.jit
+def sums_alone(a):
+    """The squares themselves are read by nobody."""
+    x = loaded(a[0:P, 0:WIDTH])
+    squares, total = tile(), tile(1)
+    nisa.activation_reduce(dst=squares, op=nl.square, data=x, reduce_op=nl.add, reduce_res=total)
+    return stored(total)
+
+
+@nki.jit
+def sums_and_squares(a):
+    x = loaded(a[0:P, 0:WIDTH])
+    squares, total, y = tile(), tile(1), tile()
+    nisa.activation_reduce(dst=squares, op=nl.square, data=x, reduce_op=nl.add, reduce_res=total)
+    nisa.tensor_scalar(dst=y, data=squares, op0=nl.divide, operand0=total)
+    return stored(y)
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_what_nobody_reads_is_not_written(check):
+    a = random(2 * P, 2 * WIDTH)
+    x = a[:P, :WIDTH].astype(np.float64) ** 2
+    totals = x.sum(1, keepdims=True)
+    for kernel, unread, expected in (
+        (sums_alone, True, totals),
+        (sums_and_squares, False, x / totals),
+    ):
+        loaded_program = LoadedProgram(program_of(kernel, a), check)
+        sbuf = loaded_program.device.cores[0].sbuf
+        found = loaded_program.run([a]).outputs[0]
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+        written = np.count_nonzero(sbuf.buffer.reshape(P, -1)[:, : sbuf.partition_bytes])
+        assert (written < P * WIDTH) == unread
+
+
 def test_the_argument_may_be_anywhere():
     """An array that does not begin where its elements would lie in lines of cache, nor in words;
     another one in the next run."""
