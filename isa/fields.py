@@ -124,12 +124,14 @@ class Operand:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attribute:
     """A field that is not a tensor. `choices` limits an enum or ALU attribute, `limits` (least,
-    most) a number."""
+    most) a number. `lanes`: it says how many partitions behind the destination's the accumulate
+    registers are."""
 
     kind: Kind
     optional: bool = False
     choices: tuple[Any, ...] | None = None
     limits: tuple[int, int] | None = None
+    lanes: bool = False
     default: Any = REQUIRED
     doc: str = ""
 

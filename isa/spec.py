@@ -37,6 +37,8 @@ class Row:
     """(index, whether it is written) of every operand."""
     banked: ClassVar[tuple[int, ...]] = ()
     """Indices of the operands that lie in one PSUM bank before gen4."""
+    lane_fields: ClassVar[tuple[int, ...]] = ()
+    """Indices of the attributes that say how far behind dst's the accumulate registers are."""
     register_fields: ClassVar[tuple[int, ...]] = ()
     """Indices of the fields whose values can mention a register: operands (in their offsets),
     registers and values."""
@@ -67,6 +69,7 @@ class Row:
         cls.writes = tuple(i for i, _, f in cls.operands if f.role.writes)
         cls.accesses = tuple((i, f.role.writes) for i, _, f in cls.operands)
         cls.banked = tuple(i for i, _, f in cls.operands if f.one_bank)
+        cls.lane_fields = tuple(i for i, _, f in cls.attributes if f.lanes)
         cls.register_fields = tuple(
             i
             for i, (_, f) in numbered

@@ -15,11 +15,11 @@ import numpy as np
 
 from isa.affine import Affine, evaluate
 from isa.alu import Activation, AluOperator
-from isa.dtypes import DTYPES
 from isa.enums import Memory, OobMode, RegisterOperation
 from isa.errors import NeuronError
 from isa.fields import ENUM_KINDS, Kind
 from isa.machine import control
+from isa.rules import first_partition
 from isa.spec import Instruction, MachineInstruction
 from isa.target import Target
 from nki.ir.nodes import Access, Op, Register, Tensor
@@ -181,6 +181,8 @@ class Interpreter:
                     arguments[position] = registers[value.number]
             elif isinstance(value, Affine):
                 arguments[position] = evaluate(value, {}, registers)
+        for position in row.lane_fields:
+            start += values[position]
         return arguments, stages, max(start, 0)
 
     def _fixed(self, access: Access) -> Any:
@@ -199,14 +201,7 @@ class Interpreter:
 
 
 def _start_partition(access: Access) -> int:
-    tensor, offset = access.storage, access.offset
-    if not tensor.memory.on_chip:
-        return 0
-    first, _ = tensor.address or (0, 0)
-    if isinstance(offset, Affine):
-        offset = offset.constant
-    pitch = tensor.pitch * DTYPES[tensor.dtype].size // DTYPES[access.dtype].size
-    return first + (offset // pitch if offset and pitch else 0)
+    return first_partition(access) if access.storage.memory.on_chip else 0
 
 
 def _twin(row: type[MachineInstruction], values: tuple[Any, ...]) -> tuple[Any, ...] | None:

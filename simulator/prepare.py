@@ -306,12 +306,15 @@ class Preparation:
         return found
 
     def first_partition(self, instruction: Instruction) -> int:
-        """The first partition of the destination, or of the source without one; 0 where the
-        instruction's engine has nothing that belongs to partitions."""
+        """The first partition of the destination, or of the source without one, and where the
+        instruction says so that of registers behind it; 0 where the instruction's engine has
+        nothing that belongs to partitions."""
         row = instruction.row
         if not any(effect.name in _BY_PARTITION for effect in row.state):
             return 0
-        return instruction.values[(*row.writes, *row.reads)[0]].start_partition
+        values = instruction.values
+        first: int = values[(*row.writes, *row.reads)[0]].start_partition
+        return first + sum(values[position] for position in row.lane_fields)
 
     def operands(self, instruction: Instruction) -> Operands:
         """The instruction's values, its access patterns resolved."""

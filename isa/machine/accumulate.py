@@ -36,8 +36,8 @@ class TensorScalarReduce(MachineInstruction):
 
 
 class VectorReadAccumulator(MachineInstruction):
-    """dst [P, 1] = the accumulate registers of the partitions that dst covers, negated with
-    `negate`; the registers keep their values."""
+    """dst [P, 1] = the accumulate registers of the partitions `lanes` behind those that dst covers,
+    negated with `negate`; the registers keep their values."""
 
     opcode = 0x35
     engines = (Engine.vector,)
@@ -46,6 +46,7 @@ class VectorReadAccumulator(MachineInstruction):
     document = _API + "tensor_scalar_reduce"
     dst = Write(column=True)
     negate = Attribute(kind=Kind.flag)
+    lanes = Attribute(kind=Kind.integer, lanes=True)
 
 
 FP32_LOWEST = -3.4028234663852886e38

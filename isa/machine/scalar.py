@@ -29,7 +29,8 @@ class Activate(MachineInstruction):
 
 
 class ActReadAccumulator(MachineInstruction):
-    """dst [P, 1] = the accumulate registers of the partitions that dst covers."""
+    """dst [P, 1] = the accumulate registers of the partitions `lanes` behind those that dst
+    covers."""
 
     opcode = 0x41
     engines = (Engine.scalar,)
@@ -37,3 +38,4 @@ class ActReadAccumulator(MachineInstruction):
     state = (EngineState(ACCUMULATORS, writes=False),)
     document = "nki/api/nki.isa.rst#nki.isa.activation_reduce"
     dst = Write(column=True)
+    lanes = Attribute(kind=Kind.integer, lanes=True)

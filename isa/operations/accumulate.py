@@ -39,7 +39,8 @@ def _reading(instruction: Instruction, result: Any, negate: Any = False) -> tupl
     """An instruction, followed by a read of the accumulate registers where the result is wanted."""
     if result is None:
         return (instruction,)
-    read = Instruction(accumulate.VectorReadAccumulator, Engine.vector, (result, negate))
+    lanes = rules.lanes_behind(result, instruction.values[0])
+    read = Instruction(accumulate.VectorReadAccumulator, Engine.vector, (result, negate, lanes))
     return instruction, read
 
 

@@ -113,4 +113,5 @@ class Activation2(Operation):
         )
         if result is None:
             return (activate,)
-        return activate, Instruction(ActReadAccumulator, Engine.scalar, (result,))
+        read = (result, rules.lanes_behind(result, dst))
+        return activate, Instruction(ActReadAccumulator, Engine.scalar, read)

@@ -28,7 +28,8 @@ def _instructions(
     activate = Instruction(Activate, Engine.scalar, (dst, data, op, bias, scale, command))
     if result is None:
         return (activate,)
-    return activate, Instruction(ActReadAccumulator, Engine.scalar, (result,))
+    read = (result, rules.lanes_behind(result, dst))
+    return activate, Instruction(ActReadAccumulator, Engine.scalar, read)
 
 
 class Activation(Operation):

@@ -27,7 +27,7 @@ from isa.rules.array import (
 from isa.rules.dma_sum import SUM_ELEMENTS, SUM_INDICES, SUM_SCALES, has_rows, is_in_hbm
 from isa.rules.form import Call, Rule, Violation
 from isa.rules.gather import GATHER_COUNT, GATHER_GROUPS, SHUFFLE_MASK, gather_positions
-from isa.rules.generic import check_call
+from isa.rules.generic import check_call, first_partition, lanes_behind
 from isa.rules.indirection import MATMUL_INDICES, MX_INDICES, indirection
 from isa.rules.matmul import (
     MATMUL_CONTRACTION,
@@ -160,11 +160,13 @@ __all__ = [
     "comparison_operator",
     "dge_mode",
     "dimensions_at_most",
+    "first_partition",
     "float32_columns",
     "gather_positions",
     "has_rows",
     "indirection",
     "is_in_hbm",
+    "lanes_behind",
     "loaded_value",
     "not_both_psum",
     "one_element",

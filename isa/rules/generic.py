@@ -243,6 +243,26 @@ def start_partition(access: Any) -> int | None:
     return access.offset * DTYPES[access.dtype].size // pitch
 
 
+def first_partition(access: Any) -> int:
+    """The partition at which an on-chip access starts, where its tensor is placed as the author
+    has it: at its address, else from partition 0 on."""
+    storage, offset = access.storage, access.offset
+    address = getattr(storage, "address", None)
+    first = 0 if address is None else int(address[0])
+    if not isinstance(offset, int):
+        offset = offset.constant
+    pitch = storage.pitch * DTYPES[storage.dtype].size // DTYPES[access.dtype].size
+    return first + (offset // pitch if offset and pitch else 0)
+
+
+def lanes_behind(result: Any, dst: Any) -> int:
+    """How many partitions behind those of `result` the accumulate registers are that belong to the
+    partitions of `dst`; 0 for operands that are no accesses."""
+    if not (hasattr(result, "storage") and hasattr(dst, "storage")):
+        return 0
+    return first_partition(dst) - first_partition(result)
+
+
 def base_partitions(access: Any) -> tuple[int, ...]:
     """The partitions at which the tensor of an on-chip access may start: the author's address, or
     what the compiler can choose from."""

@@ -139,8 +139,8 @@ class ReadPlan:
         return Bound([job._replace(slots=job.slots[:1], same=())], registers)
 
 
-def _reading(dst: Array, negate: bool) -> ReadPlan | None:
-    if not converting(dst):
+def _reading(dst: Array, negate: bool, lanes: int) -> ReadPlan | None:
+    if lanes or not converting(dst):  # registers of other partitions: other strips of them
         return None
     registers = tile(1, np.empty((dst.shape[0], 1), np.float32))
     if negate:
@@ -151,13 +151,15 @@ def _reading(dst: Array, negate: bool) -> ReadPlan | None:
 
 
 @plans(scalar.ActReadAccumulator)
-def act_read_accumulator(engine: Engine, dst: Array) -> ReadPlan | None:
-    return _reading(dst, False)
+def act_read_accumulator(engine: Engine, dst: Array, lanes: int) -> ReadPlan | None:
+    return _reading(dst, False, lanes)
 
 
 @plans(accumulate.VectorReadAccumulator)
-def vector_read_accumulator(engine: Engine, dst: Array, negate: bool) -> ReadPlan | None:
-    return _reading(dst, negate)
+def vector_read_accumulator(
+    engine: Engine, dst: Array, negate: bool, lanes: int
+) -> ReadPlan | None:
+    return _reading(dst, negate, lanes)
 
 
 @plans(scalar.Activate)

@@ -93,7 +93,7 @@ def tensor_scalar_reduce(
 
 
 @kernel(instructions.VectorReadAccumulator)
-def vector_read_accumulator(state: CoreState, dst: Array, negate: bool) -> None:
+def vector_read_accumulator(state: CoreState, dst: Array, negate: bool, lanes: int) -> None:
     registers = accumulators(state, dst.shape[0])
     store(dst, canonical_nan(np.negative(registers)) if negate else registers)
 

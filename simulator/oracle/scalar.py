@@ -42,5 +42,5 @@ def activate(
 
 
 @kernel(scalar.ActReadAccumulator)
-def act_read_accumulator(state: CoreState, dst: Array) -> None:
+def act_read_accumulator(state: CoreState, dst: Array, lanes: int) -> None:
     store(dst, accumulators(state, dst.shape[0]))

@@ -287,7 +287,7 @@ def test_accumulators_are_those_of_the_destination_partitions() -> None:
         1.0,
         ReduceCommand.reset_reduce,
     )
-    b.add(E.scalar, scalar.ActReadAccumulator, result)
+    b.add(E.scalar, scalar.ActReadAccumulator, result, 0)
     b.dma(E.scalar, hbm(out, "float32", contiguous((64, 1))), result)
     a_value = np.arange(512, dtype=np.float32).reshape(64, 8)
     loaded = LoadedProgram(b.finish())

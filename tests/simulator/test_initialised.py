@@ -271,7 +271,7 @@ def test_accumulate_registers_carry_marks() -> None:
         k = Kernel(rows, F, E.scalar)
         scratch, result = k.tile(F), k.tile(1)
         k.add(scalar.Activate, *(scratch, k.source, ACTIVATIONS["copy"], None, 1.0, first))
-        k.add(scalar.ActReadAccumulator, result)
+        k.add(scalar.ActReadAccumulator, result, 0)
         k.store(result, (P, 1))
         return k
 

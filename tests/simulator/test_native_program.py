@@ -99,7 +99,7 @@ class RandomProgram:
             command = choose((ReduceCommand.reset_reduce, ReduceCommand.reduce))
             row = accumulate.TensorScalarReduce
             add(E.vector, row, views[0], views[1], *values, command, None)
-            add(E.vector, accumulate.VectorReadAccumulator, self.view(1), False)
+            add(E.vector, accumulate.VectorReadAccumulator, self.view(1), False, 0)
 
     def finish(self) -> Program:
         b = self.builder
@@ -250,7 +250,7 @@ def test_activations_share_registers_with_numpy() -> None:
     for name, command in (("square", ReduceCommand.reset_reduce), ("sin", ReduceCommand.reduce)):
         op = ACTIVATIONS[name]
         b.add(E.scalar, scalar.Activate, result, tile, op, None, 1.0, command)
-    b.add(E.scalar, scalar.ActReadAccumulator, total)
+    b.add(E.scalar, scalar.ActReadAccumulator, total, 0)
     b.dma(E.scalar, hbm(out, "float32", contiguous((4, 1))), total)
     data = np.random.default_rng(5).uniform(-3, 3, (4, 16)).astype(np.float32)
     outputs, _, findings = assert_same(b.finish(), [data])

@@ -214,12 +214,12 @@ def exponential(rng: np.random.Generator, source: str, target: str) -> Iterator[
 
 
 def read_registers(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
-    yield (empty(target, SHAPE[0], 1),)
+    yield empty(target, SHAPE[0], 1), 0
 
 
 def read_negated(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
     for negate in (False, True):
-        yield empty(target, SHAPE[0], 1), negate
+        yield empty(target, SHAPE[0], 1), negate, 0
 
 
 GENERATORS: dict[str, tuple[Engine, Generator]] = {

@@ -75,7 +75,7 @@ class Traffic:
             values = (ALU["multiply"], 0.5, ALU["add"], ReduceCommand.reset_reduce, None)
             add(E.vector, accumulate.TensorScalarReduce, first, second, *values)
             one = self.on_chip(start, count, 1)
-            add(E.vector, accumulate.VectorReadAccumulator, one, False)
+            add(E.vector, accumulate.VectorReadAccumulator, one, False, 0)
             add(E.vector, vector.TensorReduce, one, third, ALU["maximum"], 1, False)
 
     def finish(self) -> Program:

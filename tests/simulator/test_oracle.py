@@ -477,7 +477,7 @@ def test_accumulate_registers() -> None:
 
     def activate(command: ReduceCommand) -> Array:
         run("Activate", dst, data, ACTIVATIONS["copy"], None, 1.0, command, state=state)
-        run("ActReadAccumulator", out, state=state)
+        run("ActReadAccumulator", out, 0, state=state)
         return np.array(out)[:, 0]
 
     # The fp32 values are summed, not the bfloat16 ones that are stored.
