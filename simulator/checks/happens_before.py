@@ -15,6 +15,9 @@ together. What orders them (SDK nki/guides/architecture/trainium_inferentia2_arc
 Vector clocks over all engines and queues follow one execution. Where the units of every semaphore
 have one order of production and one consumer, which is checked too, any execution gives the same
 order, so one is enough for all.
+
+Most programs without control flow are proved at once (`simulator.checks.straight`). What follows
+here looks at all others access by access, and says what is wrong with them.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from isa.program import Program
 from simulator.checks.order import Order
 from simulator.checks.race import Race, Site
 from simulator.checks.regions import OverlapCache
+from simulator.checks.straight import proved
 from simulator.checks.unroll import Expansion, Node, Prepared, expand
 
 if TYPE_CHECKING:
@@ -78,6 +82,8 @@ def check(
     []
     """
     with collection_paused():
+        if proved(program):
+            return []
         analysis = Analysis(program)
         found = analysis.findings(iterations, trace, limit)
         if in_step is not None:

@@ -128,7 +128,7 @@ class Prepared:
             node.queue = self._queues.setdefault(queue, len(self._queues))
         operands = self._operands.get(row)
         if operands is None:
-            operands = self._operands[row] = _operands(row)
+            operands = self._operands[row] = operands_of(row)
         if operands:
             accesses = []
             for position, write in operands:
@@ -189,7 +189,7 @@ _SYNCHRONISING = frozenset({control.CoreBarrier})
 """Rows whose operand names what they order; they move no data."""
 
 
-def _operands(row: type[MachineInstruction]) -> tuple[tuple[int, bool], ...]:
+def operands_of(row: type[MachineInstruction]) -> tuple[tuple[int, bool], ...]:
     """Where the operands of a row stand among its values, and whether they are written."""
     if row in _SYNCHRONISING:
         return ()
