@@ -22,17 +22,20 @@ from isa.scalar import (
     Compare,
     Constant,
     Erf,
+    ErfSlope,
     Exp,
     Expression,
     Fmod,
+    Gelu,
     GeluSigmoid,
+    GeluSigmoidSlope,
+    GeluSlope,
     GeluTanh,
     Log,
     Log1p,
     Maximum,
     Minimum,
     Mish,
-    NormalDistribution,
     Or,
     Parameter,
     Power,
@@ -44,6 +47,7 @@ from isa.scalar import (
     ShiftRight,
     Sigmoid,
     Silu,
+    SiluSlope,
     Sin,
     Sqrt,
     Tanh,
@@ -331,31 +335,7 @@ ALU_BY_CODE: dict[int, AluOperator] = {row.code: row for row in _ALU_ROWS}
 
 
 # Activation functions. Composite ones are arranged so that no intermediate overflow or cancellation
-# reaches the result, from -inf to inf. Beyond _FAR both a sigmoid and its complement are exactly 0
-# or 1 in fp32; clamping there keeps infinity * 0 out.
-
-_FAR = 128.0
-_GELU_FAR = 16.0
-
-
-def _clamp(x: Expression, bound: float) -> Expression:
-    return Minimum(Maximum(x, Constant(-bound)), Constant(bound))
-
-
-def _gated_derivative(gate: Expression) -> Expression:
-    """d/dx of x * sigmoid(gate), gate = a * x: s * (1 + gate * (1 - s)), 1 - s = sigmoid(-gate)."""
-    return Sigmoid(gate) * (1.0 + gate * Sigmoid(-gate))
-
-
-def _gelu() -> Expression:
-    x = Maximum(X, Constant(-_GELU_FAR))
-    return x * NormalDistribution(x)
-
-
-def _gelu_derivative() -> Expression:
-    x = _clamp(X, _GELU_FAR)
-    density = Exp(x * x * -0.5) * (1.0 / math.sqrt(2.0 * math.pi))
-    return NormalDistribution(x) + x * density
+# reaches the result, from -inf to inf.
 
 
 def _softplus(x: Expression) -> Expression:
@@ -424,8 +404,8 @@ _ACTIVATION_ROWS = (
     _activation("sigmoid", 0x02, Sigmoid(X), "sigmoid"),
     _activation("relu", 0x03, Maximum(X, Constant(0.0)), "copy", assumed="NaN gives NaN"),
     _activation("prelu", 0x04, _prelu(), "copy", parameter="relu_param"),
-    _activation("gelu", 0x05, _gelu(), "gelu"),
-    _activation("gelu_dx", 0x06, _gelu_derivative(), "gelu"),
+    _activation("gelu", 0x05, Gelu(X), "gelu"),
+    _activation("gelu_dx", 0x06, GeluSlope(X), "gelu"),
     _activation(
         "gelu_apprx_tanh",
         0x07,
@@ -437,17 +417,17 @@ _ACTIVATION_ROWS = (
     _activation(
         "gelu_apprx_sigmoid_dx",
         0x09,
-        _gated_derivative(_clamp(X, _FAR) * 1.702),
+        GeluSigmoidSlope(X),
         "gelu",
         assumed=_CLOSED,
     ),
     _activation("silu", 0x0A, Silu(X), "silu"),
-    _activation("silu_dx", 0x0B, _gated_derivative(_clamp(X, _FAR)), "silu"),
+    _activation("silu_dx", 0x0B, SiluSlope(X), "silu"),
     _activation("tanh", 0x0C, Tanh(X), "tanh"),
     _activation("softplus", 0x0D, _softplus(X), "softplus"),
     _activation("mish", 0x0E, Mish(X), "mish"),
     _activation("erf", 0x0F, Erf(X), "erf"),
-    _activation("erf_dx", 0x10, Exp(-(X * X)) * (2.0 / math.sqrt(math.pi)), "erf"),
+    _activation("erf_dx", 0x10, ErfSlope(X), "erf"),
     _activation("exp", 0x11, Exp(X), "exp"),
     _activation("log", 0x12, Log(X), "log", 2.0**-64, 2.0**64),
     _activation("sin", 0x13, _sine(), "sin", -math.pi, math.pi),

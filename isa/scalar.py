@@ -335,10 +335,38 @@ class Erf(Unary):
     __slots__ = ()
 
 
-class NormalDistribution(Unary):
-    """The cumulative normal distribution, accurate in its lower tail."""
+class ErfSlope(Unary):
+    """2 / sqrt(pi) * e ** -(operand ** 2), the derivative of the error function."""
 
-    form = "normal_distribution({0})"
+    form = "erf_slope({0})"
+    __slots__ = ()
+
+
+class Gelu(Unary):
+    """operand * Phi(operand), Phi the cumulative normal distribution."""
+
+    form = "gelu({0})"
+    __slots__ = ()
+
+
+class GeluSlope(Unary):
+    """The derivative of `Gelu`."""
+
+    form = "gelu_slope({0})"
+    __slots__ = ()
+
+
+class GeluSigmoidSlope(Unary):
+    """The derivative of `GeluSigmoid`."""
+
+    form = "gelu_sigmoid_slope({0})"
+    __slots__ = ()
+
+
+class SiluSlope(Unary):
+    """The derivative of `Silu`."""
+
+    form = "silu_slope({0})"
     __slots__ = ()
 
 
@@ -420,7 +448,7 @@ NODES: tuple[type[Expression], ...] = (
     *(Add, Subtract, Multiply, Divide, Fmod, Power, Maximum, Minimum, Negate, Absolute),
     *(Compare, Select),
     *(And, Or, Xor, Not, ShiftLeft, ShiftRight),
-    *(Exp, Log, Log1p, Tanh, Erf, NormalDistribution),
+    *(Exp, Log, Log1p, Tanh, Erf, ErfSlope, Gelu, GeluSlope, GeluSigmoidSlope, SiluSlope),
     *(Mish, Sigmoid, Silu, GeluSigmoid, GeluTanh),
     *(Sin, Atan, Sqrt, Rsqrt, Reciprocal),
 )

@@ -81,6 +81,24 @@ def gated(x, gate):
     return x / (1 + math.exp(-gate)) if gate > -700 or gate != gate else 0.0
 
 
+def clamp(x: float, bound: float) -> float:
+    return x if x != x else max(-bound, min(x, bound))
+
+
+def phi(x: float) -> float:
+    return 0.5 * math.erfc(-x / math.sqrt(2))
+
+
+ROOT_TAU = math.sqrt(2 * math.pi)
+
+
+def gated_slope(gate: float) -> float:
+    """The derivative of x * sigmoid(gate), where gate is proportional to x."""
+    gate = clamp(gate, 300.0)
+    power = math.exp(-gate)
+    return (1 + power + gate * power) / (1 + power) ** 2
+
+
 REAL = {
     scalar.Add: operator.add,
     scalar.Subtract: operator.sub,
@@ -97,7 +115,13 @@ REAL = {
     scalar.Log1p: guarded(math.log1p),
     scalar.Tanh: guarded(math.tanh),
     scalar.Erf: guarded(math.erf),
-    scalar.NormalDistribution: guarded(lambda x: 0.5 * math.erfc(-x / math.sqrt(2))),
+    scalar.ErfSlope: lambda x: 2 / math.sqrt(math.pi) * math.exp(-(clamp(x, 20.0) ** 2)),
+    scalar.Gelu: lambda x: x if x != x else max(x, -30.0) * phi(max(x, -30.0)),
+    scalar.GeluSlope: lambda x: (
+        phi(x) + clamp(x, 30.0) * math.exp(clamp(x, 30.0) ** 2 / -2) / ROOT_TAU
+    ),
+    scalar.GeluSigmoidSlope: lambda x: gated_slope(1.702 * x),
+    scalar.SiluSlope: lambda x: gated_slope(x),
     scalar.Mish: lambda x: max(x, -1e3) * math.tanh(max(x, 0) + math.log1p(math.exp(-abs(x)))),
     scalar.Sigmoid: lambda x: gated(1.0, x),
     scalar.Silu: lambda x: gated(x, x),

@@ -75,18 +75,8 @@ EXACT: dict[str, Callable[[Array], Array]] = {
     "abs": np.abs,
 }
 
-ULPS = {"exp": 1, "tanh": 1, "erf": 1, "softplus": 1}
-"""Units of the last place by which a result may be off what correct rounding gives, if not 2."""
-
-ABSOLUTE = {
-    "gelu_dx": 2.0**-22,
-    "gelu_apprx_sigmoid_dx": 2.0**-22,
-    "silu_dx": 2.0**-22,
-    "gelu": 2.0**-126,
-    "mish": 2.0**-120,
-}
-"""What may come on top: near the roots of derivatives terms near 1 cancel, and in the tails of
-others a factor is denormal."""
+ULPS = dict.fromkeys(("sigmoid", "silu", "gelu_apprx_tanh", "gelu_apprx_sigmoid"), 2)
+"""Units of the last place by which a result may be off what correct rounding gives, if not 1."""
 
 
 def halves() -> Array:
@@ -115,22 +105,30 @@ def test_all_bfloat16_and_float16_numbers(name: str) -> None:
     finite = np.isfinite(rounded)
     np.testing.assert_array_equal(got[~finite], rounded[~finite])
     error = np.abs(got[finite] - rounded[finite])
-    bound = ULPS.get(name, 2) * unit[finite] + ABSOLUTE.get(name, 0.0)
+    bound = ULPS.get(name, 1) * unit[finite]
     worst = int(np.argmax(error / bound))
     assert error[worst] <= bound[worst], (x[finite][worst], got[finite][worst])
 
 
-@pytest.mark.parametrize("name", ("exp", "tanh", "erf", "sigmoid", "silu", "gelu_apprx_tanh"))
+@pytest.mark.parametrize("name", EXACT)
 def test_fp32_numbers_between_them(name: str) -> None:
-    """Evenly spread ones, and ones near 0."""
-    near = np.random.default_rng(6).standard_normal(2**16) * 1e-3
-    x = np.concatenate([np.linspace(-104, 88, 2**17), np.linspace(-12, 12, 2**17), near])
+    """Evenly spread ones, ones near 0, and ones near the roots of derivatives."""
+    row, rng = ACTIVATIONS[name], np.random.default_rng(6)
+    near = rng.standard_normal(2**13) * 1e-3
+    roots = [root + near * 1e-3 for root in (-0.7517916, -1.2784645, -0.7511507)]
+    x = np.concatenate([np.linspace(-104, 88, 2**14), np.linspace(-12, 12, 2**14), near, *roots])
     x = x.astype(np.float32)
+    size = np.abs(x) if row.range_of_magnitude else x
+    x = x[(size >= row.lowest) & (size <= row.highest)]
+    options = {"relu_param": np.float32(0.25)} if row.parameter else {}
     with quiet():
-        got = activation(name)(x).astype(np.float64)
+        got = activation(name)(x, **options).astype(np.float64)
         exact = EXACT[name](x.astype(np.float64))
-    rounded = exact.astype(np.float32)
-    assert np.max(np.abs(got - rounded) / np.spacing(np.abs(rounded))) <= ULPS.get(name, 2)
+        rounded = exact.astype(np.float32)
+    finite = np.isfinite(rounded)
+    np.testing.assert_array_equal(got[~finite], rounded[~finite])
+    unit = np.spacing(np.abs(rounded[finite])).astype(np.float64)
+    assert np.max(np.abs(got[finite] - rounded[finite]) / unit) <= ULPS.get(name, 1)
 
 
 def test_ends_and_nan() -> None:
