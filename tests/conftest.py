@@ -31,6 +31,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="run every public function for every dtype on every target",
     )
+    parser.addoption(
+        "--all-native",
+        action="store_true",
+        help="compare native code with NumPy in every generated case",
+    )
     from checkouts import REPOSITORIES
 
     for repository in REPOSITORIES:

@@ -103,7 +103,8 @@ def tensor_reduce(
 ) -> Plan | None:
     kept = data.ndim - axes
     domain = "float32" if op.arithmetic else unsigned(data)
-    if op.identity is None or op.finish is not None or not covers("alu", op.name, domain):
+    reduces = op.reduces and op.identity is not None and op.finish is None
+    if not reduces or not covers("alu", op.name, domain):
         return None
     if op.arithmetic and not converting(dst, data):
         return None

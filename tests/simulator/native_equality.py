@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
 from tiles import FLOATS, INTEGERS, State, empty
 
+from isa.dtypes import DTYPES
 from isa.enums import Engine
 from isa.machine import MACHINE_INSTRUCTIONS
 from simulator.kernels import fixed
@@ -17,6 +19,8 @@ from simulator.oracle import KERNELS, quiet
 from simulator.views import Indirect, bits, dtype_name
 
 Array = np.ndarray[Any, Any]
+
+_WORDS = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 
 CONVERTED = (*FLOATS, "tfloat32", *INTEGERS, "bool")
 """Dtypes that pass through fp32."""
@@ -36,12 +40,43 @@ EDGES = np.array((*_ONES, *_SPECIAL, *_TINY, *_HALVES, *_LIMITS), np.uint32).vie
 """fp32 values at which something happens: NaN of all sorts, denormals, halves, limits."""
 
 
+@cache
+def edges(dtype: str) -> Array:
+    """Patterns of a dtype at which something happens, as unsigned integers: of floats the first and
+    last of each class (zero, denormal, normal, infinite, NaN) and one, of integers zero, one, the
+    limits, and where fp32 stops being exact and where it rounds to a limit."""
+    row = DTYPES[dtype]
+    if row.is_float:
+        # That of tfloat32 is stored as fp32's.
+        mantissa = max(row.bits - 1 - row.exponent_bits, 0)
+        top = (1 << row.exponent_bits) - 1
+        exponents = (0, 1, top // 2, top - 1, top)
+        fractions = {0, 1, (1 << mantissa) >> 1, (1 << mantissa) - 1, max((1 << mantissa) - 2, 0)}
+        found = [
+            exponent << mantissa | fraction for exponent in exponents for fraction in fractions
+        ]
+        found += [pattern | 1 << (row.bits - 1) for pattern in found]
+    else:
+        low, high = int(row.lowest), int(row.largest)
+        steps = (0, 1, 2, 1 << 24, (1 << 24) + 1, (1 << 24) + 3, high // 2, high - 1, high)
+        near = (high - 63, high - 64, high - 65, high - 127, high - 128, high - 129)
+        found = [value for step in (*steps, *near) for value in (step, -step, low + step)]
+        found = [value for value in found if low <= value <= high]
+    words = _WORDS[8 * row.size]
+    mask = (1 << row.bits) - 1
+    return np.array(sorted({value & mask for value in found}), np.uint64).astype(words)
+
+
 def patterns(rng: np.random.Generator, dtype: str, *shape: int) -> Array:
-    """A tile of any bit patterns; half of the fp32 ones are edge values or of moderate size."""
+    """A tile of any bit patterns, a fifth of them edge values; half of the fp32 ones are edge
+    values or of moderate size."""
     view = empty(dtype, *shape)
     stored = bits(view)
     width = 8 * stored.dtype.itemsize
     stored[...] = rng.integers(0, 2**width, shape, dtype=np.uint64).astype(stored.dtype)
+    row = DTYPES[dtype]
+    if not row.is_packed:
+        stored[...] = np.where(rng.random(shape) < 0.2, rng.choice(edges(dtype), shape), stored)
     if dtype_name(view) == "bool":
         stored[...] &= 1
     elif width == 32 and view.dtype.kind == "f":

@@ -1,0 +1,146 @@
+"""Native code against NumPy: rows, engines, pairs of dtypes, operators, and CPU levels, by table.
+
+`--all-native` takes every case, else a sample of them.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from native_equality import CONVERTED, is_native
+from test_native_rows import GENERATORS, same_after
+
+from isa.alu import ACTIVATIONS, ALU
+from isa.dtypes import DTYPES
+from isa.enums import Engine
+from isa.fields import Kind
+from isa.machine import MACHINE_INSTRUCTIONS
+from simulator import native
+from simulator.native import matmul, table
+from simulator.native.levels import Level
+from simulator.native.library import Library, host_levels, library
+from simulator.native.object_cache import Cache
+from simulator.views import Indirect, dtype_name
+
+pytestmark = pytest.mark.skipif(library() is None, reason="there is no LLVM")
+
+Values = tuple[Any, ...]
+
+PAIRS = [
+    (source, target)
+    for source, target in product(DTYPES, repeat=2)
+    if not (DTYPES[source].is_packed or DTYPES[target].is_packed)
+]
+OPERATORS: dict[Kind, tuple[Any, ...]] = {
+    Kind.alu: tuple(ALU.values()),
+    Kind.activation: tuple(ACTIVATIONS.values()),
+}
+COMPUTED = frozenset(CONVERTED)
+REGISTERS = ("ActReadAccumulator", "VectorReadAccumulator")
+ENGINES = [
+    (row, engine)
+    for row in GENERATORS
+    for engine in MACHINE_INSTRUCTIONS[row].engines
+    # Transfers do not depend on the engine that triggers them.
+    if engine is GENERATORS[row][0] or not MACHINE_INSTRUCTIONS[row].asynchronous
+]
+LEVELS = host_levels()[:-1]
+
+
+def seeded(*names: Any) -> np.random.Generator:
+    return np.random.default_rng(zlib.crc32(repr(names).encode()))
+
+
+def cases(
+    row: str, source: str, target: str, rng: np.random.Generator, count: int
+) -> Iterator[Values]:
+    """Some of the generated operands."""
+    found = list(GENERATORS[row][1](rng, source, target))
+    for number in rng.permutation(len(found))[:count]:
+        yield found[number]
+
+
+def dtypes(values: Values) -> set[str]:
+    arrays = [value.base if isinstance(value, Indirect) else value for value in values]
+    return {dtype_name(array) for array in arrays if isinstance(array, np.ndarray)}
+
+
+def compare(row: str, engine: Engine, values: Values) -> bool:
+    """Whether there is native code for these operands, which is compared then; there has to be for
+    dtypes that engines compute with."""
+    # What reads registers has code for those of an engine that runs.
+    native = row in REGISTERS or is_native(row, engine, values)
+    assert native or not dtypes(values) <= COMPUTED, (row, values)
+    if native:
+        same_after(row, engine, values)
+    return native
+
+
+@pytest.mark.parametrize("row, engine", ENGINES)
+def test_every_pair_of_dtypes(row: str, engine: Engine, pytestconfig: pytest.Config) -> None:
+    rng = seeded(row, engine.name)
+    every = pytestconfig.getoption("--all-native")
+    pairs = PAIRS if every else [PAIRS[number] for number in rng.integers(len(PAIRS), size=2)]
+    for source, target in pairs:
+        for values in cases(row, source, target, rng, 2 if every else 1):
+            compare(row, engine, values)
+
+
+def operator_fields(row: str) -> list[tuple[int, Kind]]:
+    return [
+        (position, attribute.kind)
+        for position, _, attribute in MACHINE_INSTRUCTIONS[row].attributes
+        if attribute.kind in OPERATORS
+    ]
+
+
+@pytest.mark.parametrize(
+    "row, engine", [(row, engine) for row, engine in ENGINES if operator_fields(row)]
+)
+def test_every_operator(row: str, engine: Engine, pytestconfig: pytest.Config) -> None:
+    """In each field in turn, from and to every dtype; bit-vector operators between equal ones."""
+    rng = seeded(row, engine.name, "operators")
+    every = pytestconfig.getoption("--all-native")
+    compared = set()
+    for position, kind in operator_fields(row):
+        operators = OPERATORS[kind]
+        for number in range(len(operators)) if every else rng.integers(len(operators), size=1):
+            operator = operators[number]
+            arithmetic = getattr(operator, "arithmetic", True)
+            names = rng.permutation(sorted(COMPUTED)).tolist()
+            pairs = list(zip(names, names[1:] + names[:1] if arithmetic else names))
+            for source, target in pairs if every else pairs[:1]:
+                (values,) = cases(row, source, target, rng, 1)
+                if getattr(values[position], "arithmetic", True) != arithmetic:
+                    continue
+                values = (*values[:position], operator, *values[position + 1 :])
+                if is_native(row, engine, values):
+                    compared.add(operator.name)
+                    same_after(row, engine, values)
+    assert len(compared) > 2 or not every
+
+
+@pytest.mark.parametrize("level", LEVELS, ids=[level.name for level in LEVELS])
+def test_every_level(
+    level: Level, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config
+) -> None:
+    """All rows from every dtype, as CPUs with fewer features compute."""
+    every = pytestconfig.getoption("--all-native")
+    functions = Library(Cache(level.name, tmp_path), level)
+    block = matmul.block_for(level, level.form)
+    monkeypatch.setattr(native, "_PLANS", {})
+    monkeypatch.setattr(table, "library", lambda: functions)
+    monkeypatch.setattr(matmul, "blocking", lambda: block)
+    for row, engine in ENGINES if every else ENGINES[zlib.crc32(level.name.encode()) % 5 :: 5]:
+        rng = seeded(row, engine.name, level.name)
+        sources = rng.permutation(sorted(COMPUTED))
+        for source in sources if every else sources[:1]:
+            target = str(rng.choice(sources))
+            for values in cases(row, str(source), target, rng, 2 if every else 1):
+                compare(row, engine, values)
