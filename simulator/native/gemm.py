@@ -27,7 +27,7 @@ is widened and FMAs are used.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -79,10 +79,6 @@ ROWS_TOGETHER = 2 * CHUNK
 
 MOST_PARTS = WIDEST // ROWS_TOGETHER
 """Into how many parts results can be divided along their rows."""
-
-_HINTS = ROWS // 4
-"""Rows of the next strip that are hinted at for each group of 16 lines by matrix registers: all of
-them in a product of [128, 128]."""
 
 _TOGETHER = 4
 """Rows of the results of matrix registers that are stored by one turn of a loop."""
@@ -259,15 +255,15 @@ class _Multiplication:
         panels = self._panels(Form.tiles)
 
         later = self._later(first, vectors)
+        later_rows = self._later_rows(lines)
 
         def rows(row: Value) -> None:
             end = f.intrinsic("smin", f.binary("add", row, f.integer(ROWS)), self.rows)
             columns = f.element_at(panels, row, PITCH)
 
             def announce(line: Value) -> None:
-                number = f.binary("add", row, f.binary("udiv", line, f.integer(SHORT // _HINTS)))
-                for i in range(_HINTS):
-                    self._announce(later, f.binary("add", number, f.integer(i)))
+                first, last = later_rows(row, line)
+                f.loop(first, last, 1, lambda number: self._announce(later, number))
 
             hints = announce if vectors > 1 else None
             self.tiles.multiply(columns, self.strip, lines, vectors, hints)
@@ -497,6 +493,23 @@ class _Multiplication:
         strip = f.element_at(self.moving, end, DTYPES[self.kernel.moving].size)
         return f.select(inside, strip, self.next), f.select(inside, self.along, self.next_along)
 
+    def _later_rows(self, lines: Value) -> Callable[[Value, Value], tuple[Value, Value]]:
+        """Which rows of what is packed next to hint at for a group of lines of a block of results,
+        so that all of them have their turn: `rows(row, line)`, the first one and the end."""
+        f = self.f
+        groups = _times(f, lines, SHORT)
+        turns = f.binary("mul", groups, _times(f, self.rows, ROWS))
+        count = f.binary("sub", f.binary("add", self.depth, turns), f.integer(1))
+        count = f.binary("udiv", count, turns)
+
+        def rows(row: Value, line: Value) -> tuple[Value, Value]:
+            turn = f.binary("mul", _times(f, row, ROWS), groups)
+            turn = f.binary("add", turn, _times(f, line, SHORT))
+            first = f.binary("mul", turn, count)
+            return first, f.binary("add", first, count)
+
+        return rows
+
     def _announce(self, later: tuple[Value, Value], row: Value) -> None:
         """Hint at a row of a strip that comes later; rows lie a partition apart."""
         f, (strip, along) = self.f, later
@@ -540,6 +553,12 @@ class _Multiplication:
                 f.store(result, place)
             else:
                 f.store_where(mask, result, place)
+
+
+def _times(f: FunctionText, count: Value, size: int) -> Value:
+    """count / size, a power of two, rounded up."""
+    total = f.binary("add", count, f.integer(size - 1))
+    return f.binary("lshr", total, f.integer(size.bit_length() - 1))
 
 
 def dot_of_pairs(f: FunctionText, left: Value, right: Value, total: Value) -> Value:

@@ -282,12 +282,16 @@ def _hold(f: FunctionText, image: Value, along: Value, source: Value, made: Valu
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Hold a tile [K, M] as long as its memory does not change. Words: `TILE`."""
+    """Hold a tile [K, M] as long as its memory does not change. Words: `TILE`. Where it is held
+    already, what is made of it remains."""
 
     def text(self, name: str) -> str:
         f = FunctionText(name)
         image, tile = (f.word(index, "ptr") for index in range(2))
-        _hold(f, image, f.word(TILE.index("along")), tile, f.constant("i1", 0))
+        same = {Word.source: f.convert("ptrtoint", tile, "i64")} | {
+            Word[name]: f.word(TILE.index(name)) for name in ("depth", "columns", "along", "dtype")
+        }
+        _hold(f, image, f.word(TILE.index("along")), tile, holds(f, image, same))
         return f.text()
 
 

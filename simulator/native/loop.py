@@ -69,14 +69,14 @@ OPERATIONS: dict[RegisterOperation, Callable[[FunctionText, Value, Value], Value
 
 PROGRAM = Structure(
     *("streams", "streams_count", "states", "fills", "no_space", "callback", "patience", "team"),
-    *("queue", "flush", "products", "flush_products", "fetch", "following"),
+    *("queue", "flush", "products", "flush_products", "settle", "fetch", "following"),
 )
 """`no_space`: a `SPACE` without marks. `states` and `fills`: addresses of those of
 `simulator.checks.marks.States`. `patience`: how many instructions until the next look. `team`: the
 `TEAM` that runs parts, 0 for this thread alone. `queue`: the `QUEUE`; `flush`: the function that
-runs what is in it. `products` and `flush_products`: the same of `PRODUCTS`. `fetch`: whether the
-stream that has the turn may fetch; `following`: the number of the stream that gets the next such
-turn."""
+starts what is in it. `products` and `flush_products`: the same of `PRODUCTS`; `settle`: the
+function that waits for all that was started. `fetch`: whether the stream that has the turn may
+fetch; `following`: the number of the stream that gets the next such turn."""
 
 STREAM = Structure(
     *("number", "records", "pc", "issued", "halted", "budget", "registers", "semaphores"),
@@ -125,10 +125,12 @@ class _Loop(StructureText):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.program = Record(self, PROGRAM, self.words)
-        queue, flush = (self.program.get(name, "ptr") for name in ("queue", "flush"))
-        self.queue = QueueText(self, queue, flush)
-        queue, flush = (self.program.get(name, "ptr") for name in ("products", "flush_products"))
-        self.products = ProductsText(self, queue, flush)
+        products, flush_products, settle, queue, flush = (
+            self.program.get(name, "ptr")
+            for name in ("products", "flush_products", "settle", "queue", "flush")
+        )
+        self.products = ProductsText(self, products, flush_products, settle)
+        self.queue = QueueText(self, queue, flush, self.products.settle)
         self.index, self.place, self.progress, self.went, self.target = (
             self.variable() for _ in range(5)
         )
@@ -170,9 +172,10 @@ class _Loop(StructureText):
         self.flush()
 
     def flush(self) -> None:
-        """Run what is queued; there is something in one queue at most."""
+        """Run what is queued, to its end; there is something in one queue at most."""
         self.queue.flush()
         self.products.flush()
+        self.products.settle()
 
     def _rounds(self) -> None:
         """Streams in order, again and again while one of them gets on."""

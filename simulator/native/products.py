@@ -19,29 +19,43 @@ from simulator.native.gemm import MOST_PARTS, ROWS_TOGETHER
 from simulator.native.gemm import WORDS as MULTIPLY
 from simulator.native.gemm_image import Word, set_header_word
 from simulator.native.plan import Bound, Product
-from simulator.native.strips import FARTHEST, LEAST_WORK, MOST_WORDS, STEP, new_entry
+from simulator.native.strips import (
+    FARTHEST,
+    LEAST_WORK,
+    MOST_WORDS,
+    STEP,
+    buffers,
+    fetch_entries,
+    new_entry,
+    take_turns,
+)
 from simulator.native.structure import Memory, Record, Structure, StructureText
 from simulator.native.text import WORD, Value
-from simulator.native.workers import run_parts
+from simulator.native.workers import join, start_parts
 from simulator.views import Window
 
 MOST_PRODUCTS = 256
 """How many jobs a queue holds."""
 
 PRODUCTS = Structure(
-    *("run", "team", "parts", "parts_count", "entries", "count", "copies"),
+    *("run", "team", "parts", "parts_count", "entries", "copies", "count"),
+    *("next_entries", "next_copies"),
     *("work", "least_work", "first", "last", "streaming", "replaced"),
+    *("running_count", "running_replaced"),
 )
 """As `simulator.native.strips.QUEUE`; `streaming` is the last entry that streams, 0 for none.
 `replaced` is the `home` of the tile that the next instruction of the stream loads, 0 if it is none
-that loads one: what is loaded there now, nothing will use."""
+that loads one: what is loaded there now, nothing will use. `running_count`: the number of entries,
+at `next_entries`, that threads may be at work on; `running_replaced` is what was `replaced`
+then."""
 
 ENTRY = Structure("job", "words", "next", "keep")
 """`next` are the words of the following entry that streams, 0 for none. `keep`: whether the tile
 that is loaded here is the last one at its place."""
 
-PART = Structure("queue", "number", "first", "last", "scratch")
-"""What a thread runs: all jobs of a queue for these partitions. `scratch` is room for words."""
+PART = Structure("number", "entries", "count", "first", "last", "scratch")
+"""What a thread runs: all jobs of a queue for these partitions. The other members are as of
+`simulator.native.strips.STRIPS`."""
 
 PRODUCT = Structure(
     *("function", "words", "words_count", "length", "steps", "steps_count", "image", "apart"),
@@ -93,33 +107,41 @@ def new_products(memory: Memory, run: int, threads: int) -> Any:
             run=run,
             parts=memory.table(parts),
             parts_count=len(parts),
-            entries=memory.room(MOST_PRODUCTS * len(ENTRY.names)),
-            copies=memory.room(MOST_PRODUCTS * MOST_WORDS),
             least_work=LEAST_WORK,
             first=FARTHEST,
+            **buffers(memory, MOST_PRODUCTS, ENTRY),
         )
     )
     for number, place in enumerate(parts):
         scratch = memory.room(MOST_WORDS)
-        words = PART.words(queue=ctypes.addressof(queue), number=number, scratch=scratch)
+        words = PART.words(number=number, scratch=scratch)
         (ctypes.c_int64 * len(words)).from_address(place)[:] = list[Any](words)
     return queue
 
 
 class ProductsText:
     """Writes into `f` what fills the queue of a program and what empties it, by a call of
-    `FlushProducts` at `flush`."""
+    `FlushProducts` at `flush`; `Settle`, at `settle`, waits for what was run."""
 
-    def __init__(self, f: StructureText, queue: Value, flush: Value) -> None:
+    def __init__(self, f: StructureText, queue: Value, flush: Value, settle: Value) -> None:
         self.f = f
         self.queue = Record(f, PRODUCTS, queue)
         self._flush = flush
+        self._settle = settle
 
     def flush(self) -> None:
-        """Run what is queued."""
+        """Run what is queued; threads may still be at work then."""
         f = self.f
-        some = f.compare("icmp ne", self.queue.get("count"), f.integer(0))
-        f.when(some, lambda: f.call_address(self._flush, self.queue.pointer))
+
+        def run() -> None:
+            self.settle()
+            f.call_address(self._flush, self.queue.pointer)
+
+        f.when(f.compare("icmp ne", self.queue.get("count"), f.integer(0)), run)
+
+    def settle(self) -> None:
+        """Wait for what was run, be it of this queue or of another one of the team."""
+        self.f.call_address(self._settle, self.queue.pointer)
 
     def add(self, record: Record) -> None:
         """Queue the products of a record; before that run the queue if it is too full."""
@@ -187,7 +209,7 @@ def _pending(f: StructureText, job: Record) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class FlushProducts:
-    """Runs what is in a `PRODUCTS`, whose address is the argument."""
+    """Starts what is in a `PRODUCTS`, whose address is the argument."""
 
     def text(self, name: str) -> str:
         f = StructureText(name)
@@ -211,10 +233,30 @@ class FlushProducts:
             words = Record(f, PART, f.load(f.element_at(parts, number, WORD), "ptr"))
             words.set("first", begin(number))
             words.set("last", begin(f.binary("add", number, one)))
+            for member in ("entries", "count"):
+                words.set(member, queue.get(member))
 
         f.loop(zero, count, 1, part)
-        run_parts(f, queue.get("team", "ptr"), queue.get("run", "ptr"), parts, count)
-        entries = queue.get("entries", "ptr")
+        queue.set("running_count", queue.get("count"))
+        queue.set("running_replaced", queue.get("replaced"))
+        take_turns(queue)
+        start_parts(f, queue.get("team", "ptr"), queue.get("run", "ptr"), parts, count)
+        for member, value in (("count", 0), ("work", 0), ("first", FARTHEST), ("last", 0)):
+            queue.set(member, f.integer(value))
+        queue.set("streaming", zero)
+        return f.text()
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """Waits until all threads have done what was started; keeps the tiles that stay loaded behind
+    what a `PRODUCTS`, whose address is the argument, has run."""
+
+    def text(self, name: str) -> str:
+        f = StructureText(name)
+        queue, zero = Record(f, PRODUCTS, f.words), f.integer(0)
+        join(f, queue.get("team", "ptr"))
+        entries = queue.get("next_entries", "ptr")
 
         def forget(job: Record) -> None:
             """The memory of the tile may change from now on."""
@@ -224,14 +266,14 @@ class FlushProducts:
                 place = f.offset(home, f.binary("mul", number, apart))
                 set_header_word(f, place, Word.source, zero)
 
-            f.loop(zero, threads, 1, image)
+            f.loop(zero, queue.get("parts_count"), 1, image)
 
         def keep(index: Value) -> None:
             entry = Record(f, ENTRY, f.element_at(entries, index, ENTRY.size))
             job = Record(f, PRODUCT, entry.get("job", "ptr"))
 
             def copy() -> None:
-                replaced = f.compare("icmp eq", job.get("home"), queue.get("replaced"))
+                replaced = f.compare("icmp eq", job.get("home"), queue.get("running_replaced"))
                 f.when(replaced, lambda: forget(job))
                 f.when(
                     f.binary("xor", replaced, f.constant("i1", 1)),
@@ -241,10 +283,8 @@ class FlushProducts:
 
             f.when(f.compare("icmp ne", entry.get("keep"), zero), copy)
 
-        f.loop(zero, queue.get("count"), 1, keep)
-        for member, value in (("count", 0), ("work", 0), ("first", FARTHEST), ("last", 0)):
-            queue.set(member, f.integer(value))
-        queue.set("streaming", zero)
+        f.loop(zero, queue.get("running_count"), 1, keep)
+        queue.set("running_count", zero)
         return f.text()
 
 
@@ -255,8 +295,7 @@ class Products:
     def text(self, name: str) -> str:
         f = StructureText(name)
         part = Record(f, PART, f.words)
-        queue = Record(f, PRODUCTS, part.get("queue", "ptr"))
-        entries, scratch = queue.get("entries", "ptr"), part.get("scratch", "ptr")
+        entries, scratch = part.get("entries", "ptr"), part.get("scratch", "ptr")
         number, low, high = (part.get(member) for member in ("number", "first", "last"))
 
         def word(index: Value | int) -> Value:
@@ -302,7 +341,8 @@ class Products:
                 f.store(f.load(place, "i64"), word(MULTIPLY.index(target)))
 
         def all_entries() -> None:
-            f.loop(f.integer(0), queue.get("count"), 1, run)
+            fetch_entries(f, part, ENTRY, PRODUCT)
+            f.loop(f.integer(0), part.get("count"), 1, run)
 
         f.when(f.compare("icmp slt", low, high), all_entries)
         return f.text()

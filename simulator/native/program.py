@@ -23,7 +23,7 @@ from simulator.native.loop import (
     STREAM,
     Loop,
 )
-from simulator.native.products import PRODUCTS, FlushProducts, Products, new_products
+from simulator.native.products import PRODUCTS, FlushProducts, Products, Settle, new_products
 from simulator.native.records import Packing, mark
 from simulator.native.shared import Shared
 from simulator.native.strips import QUEUE, Flush, Strips, new_queue
@@ -111,6 +111,7 @@ class NativeProgram:
                 flush=_address(flush),
                 products=ctypes.addressof(self._products),
                 flush_products=_address(flush_products),
+                settle=_address(functions.function(Settle())),
             )
         )
         self._run = functions.function(Loop())

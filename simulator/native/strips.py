@@ -16,11 +16,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from simulator.memory import LINE
 from simulator.native.operands import OPERAND
 from simulator.native.plan import HINT_WORDS
 from simulator.native.structure import Memory, Record, Structure, StructureText
 from simulator.native.text import WORD, Value
-from simulator.native.workers import run_parts
+from simulator.native.workers import start_parts
 
 MOST_JOBS = 256
 """How many jobs a queue holds."""
@@ -31,17 +32,22 @@ MOST_WORDS = 64
 STRIP_BYTES = 1 << 17
 """What a strip may touch on chip, so that it stays in a second-level cache."""
 
-LEAST_WORK = 1 << 16
+_WORDS_AHEAD = 2 * LINE
+"""Bytes of the argument words of a job that are worth a hint."""
+
+LEAST_WORK = 1 << 14
 """Elements below which a queue is not worth the time of sharing it."""
 
 QUEUE = Structure(
-    *("run", "team", "parts", "parts_count", "entries", "count", "copies", "epoch"),
+    *("run", "team", "parts", "parts_count", "entries", "copies", "count", "epoch"),
+    *("next_entries", "next_copies"),
     *("row_bytes", "strip_bytes", "work", "least_work", "first", "last", "most_hints", "abreast"),
     *("sbuf", "sbuf_end", "psum", "psum_end"),
 )
 """`run` is the address of a `Strips` function, `parts` that of the addresses of `STRIPS` words, one
-for each thread. `entries` are `count` of `ENTRY`; `copies` is memory for words of each. `epoch` is
-raised when the queue has been run. In sum the queued jobs touch `row_bytes` of a partition, all
+for each thread. `entries` are `count` of `ENTRY`; `copies` is memory for words of each. They take
+turns with `next_entries` and `next_copies`, so that jobs can be queued while others run. `epoch` is
+raised when the queue has been started. In sum the queued jobs touch `row_bytes` of a partition, all
 of them within `sbuf` to `sbuf_end` and `psum` to `psum_end`, and a strip may touch `strip_bytes`;
 they compute `work` elements, of partitions `first` to `last`; threads share no less than
 `least_work`. `most_hints`: how many hints one of them takes; `abreast`: of how many partitions
@@ -49,9 +55,10 @@ strips are a multiple."""
 
 ENTRY = Structure("job", "words")
 
-STRIPS = Structure("queue", "first", "last", "strip", "scratch")
+STRIPS = Structure("number", "entries", "count", "most_hints", "first", "last", "strip", "scratch")
 """What a thread runs: all jobs of a queue for these partitions, `strip` of them at a time;
-`scratch` is room for words."""
+`scratch` is room for words. `number` is that of the thread; `entries`, `count` and `most_hints` are
+those of the queue when it was started."""
 
 QUEUED = Structure(
     *("function", "words", "words_count", "length", "steps", "steps_count"),
@@ -114,18 +121,32 @@ def new_queue(memory: Memory, run: int, threads: int) -> Any:
             run=run,
             parts=memory.table(parts),
             parts_count=threads,
-            entries=memory.room(MOST_JOBS * len(ENTRY.names)),
-            copies=memory.room(MOST_JOBS * MOST_WORDS),
             epoch=1,
             strip_bytes=STRIP_BYTES,
             least_work=LEAST_WORK,
+            **buffers(memory, MOST_JOBS, ENTRY),
             **_EMPTY,
         )
     )
-    for place in parts:
-        words = STRIPS.words(queue=ctypes.addressof(queue), scratch=memory.room(MOST_WORDS))
+    for number, place in enumerate(parts):
+        scratch = memory.room(MOST_WORDS)
+        words = STRIPS.words(number=number, scratch=scratch)
         (ctypes.c_int64 * len(words)).from_address(place)[:] = list[Any](words)
     return queue
+
+
+def buffers(memory: Memory, most: int, entry: Structure) -> dict[str, int]:
+    """The members of a queue that say where up to `most` entries are, and the words of each."""
+    sizes = {"entries": most * len(entry.names), "copies": most * MOST_WORDS}
+    return {f"{turn}{name}": memory.room(n) for turn in ("", "next_") for name, n in sizes.items()}
+
+
+def take_turns(queue: Record) -> None:
+    """What is queued from now on goes where it leaves alone what is queued already."""
+    for name in ("entries", "copies"):
+        here, there = queue.get(name), queue.get(f"next_{name}")
+        queue.set(name, there)
+        queue.set(f"next_{name}", here)
 
 
 def new_entry(
@@ -150,20 +171,43 @@ def new_entry(
     return entry
 
 
+def fetch_entries(f: StructureText, part: Record, entry: Structure, job: Structure) -> None:
+    """Hint at the jobs of a part and their words, unless this is the thread that queued them: it
+    has them in its cache."""
+    entries = part.get("entries", "ptr")
+
+    def one(index: Value) -> None:
+        each = Record(f, entry, f.element_at(entries, index, entry.size))
+        for member, size in (("job", job.size), ("words", _WORDS_AHEAD)):
+            place = each.get(member, "ptr")
+            for line in range(0, size + LINE, LINE):
+                f.prefetch(f.offset(place, f.integer(line)))
+
+    first = f.compare("icmp eq", part.get("number"), f.integer(0))
+    f.loop(f.integer(0), f.select(first, f.integer(0), part.get("count")), 1, one)
+
+
 class QueueText:
     """Writes into `f` what fills the queue of a program and what empties it, by a call of `Flush`
-    at `flush`."""
+    at `flush`. `settle` writes what waits for what was run before."""
 
-    def __init__(self, f: StructureText, queue: Value, flush: Value) -> None:
+    def __init__(
+        self, f: StructureText, queue: Value, flush: Value, settle: Callable[[], None]
+    ) -> None:
         self.f = f
         self.queue = Record(f, QUEUE, queue)
         self._flush = flush
+        self._settle = settle
 
     def flush(self) -> None:
-        """Run what is queued."""
+        """Run what is queued; threads may still be at work then."""
         f = self.f
-        some = f.compare("icmp ne", self.queue.get("count"), f.integer(0))
-        f.when(some, lambda: f.call_address(self._flush, self.queue.pointer))
+
+        def run() -> None:
+            self._settle()
+            f.call_address(self._flush, self.queue.pointer)
+
+        f.when(f.compare("icmp ne", self.queue.get("count"), f.integer(0)), run)
 
     def add(self, record: Record) -> None:
         """Queue the local jobs of a record; before that run the queue if it is too full, or has
@@ -294,7 +338,7 @@ class QueueText:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """Runs what is in a `QUEUE`, whose address is the argument."""
+    """Starts what is in a `QUEUE`, whose address is the argument."""
 
     def text(self, name: str) -> str:
         f = StructureText(name)
@@ -326,12 +370,15 @@ class Flush:
             times = _up(f, rows, most)
             words.set("first", low)
             words.set("last", high)
+            for member in ("entries", "count", "most_hints"):
+                words.set(member, queue.get(member))
             strip = f.intrinsic("smax", _up(f, rows, times), one)
             multiple = queue.get("abreast")
             words.set("strip", f.binary("mul", _up(f, strip, multiple), multiple))
 
         f.loop(f.integer(0), count, 1, part)
-        run_parts(f, queue.get("team", "ptr"), queue.get("run", "ptr"), parts, count)
+        take_turns(queue)
+        start_parts(f, queue.get("team", "ptr"), queue.get("run", "ptr"), parts, count)
         for member, value in _EMPTY.items():
             queue.set(member, f.integer(value))
         queue.add("epoch", one)
@@ -351,12 +398,12 @@ class Strips:
     def text(self, name: str) -> str:
         f = StructureText(name)
         part = Record(f, STRIPS, f.words)
-        queue = Record(f, QUEUE, part.get("queue", "ptr"))
-        entries, count, zero = queue.get("entries", "ptr"), queue.get("count"), f.integer(0)
+        entries, count, zero = part.get("entries", "ptr"), part.get("count"), f.integer(0)
         first, last, strip = (part.get(member) for member in ("first", "last", "strip"))
         scratch = part.get("scratch", "ptr")
 
-        hints = _Hints(f, queue)
+        fetch_entries(f, part, ENTRY, QUEUED)
+        hints = _Hints(f, part)
 
         def one_strip(number: Value) -> None:
             low = f.binary("add", first, f.binary("mul", number, strip))
@@ -383,11 +430,11 @@ class _Hints:
     to those of the queue that take most. `told` is how much of the entries was looked at: so many
     times FETCHED."""
 
-    def __init__(self, f: StructureText, queue: Record) -> None:
+    def __init__(self, f: StructureText, part: Record) -> None:
         self.f = f
-        self._entries = queue.get("entries", "ptr")
-        self._count = queue.get("count")
-        self._most = queue.get("most_hints")
+        self._entries = part.get("entries", "ptr")
+        self._count = part.get("count")
+        self._most = part.get("most_hints")
         self.told = f.variable()
 
     def of(self, index: Value) -> Callable[[Record, Value, Value], None]:

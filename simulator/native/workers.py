@@ -1,8 +1,9 @@
 """Threads that run the parts of one call together, as LLVM text.
 
 `run_parts` calls a function with the argument words of every part; the members of a team help.
-`Worker` is what each of them runs meanwhile: it waits for parts, spinning for a while, then yields
-its time slice.
+`start_parts` does not wait for them, `join` does: meanwhile the caller may get ready what comes
+next. `Worker` is what each of them runs: it waits for parts, spinning for a while, then yields its
+time slice.
 """
 
 from __future__ import annotations
@@ -56,9 +57,10 @@ def _wait(f: StructureText, holds: Callable[[], Value], team: Record) -> None:
     f.open(done)
 
 
-def run_parts(f: StructureText, team: Value, function: Value, parts: Value, count: Value) -> None:
+def start_parts(f: StructureText, team: Value, function: Value, parts: Value, count: Value) -> None:
     """Call a function with the argument words of every part: `parts` points to their addresses.
-    The members of a `TEAM` help where there is one and more than one part."""
+    The members of a `TEAM`, none of which may be at work, help where there is one and more than
+    one part; they may still be at work afterwards."""
     alone, shared, after = (f.label(name) for name in ("alone", "shared", "done"))
     whole = f.compare("icmp sle", count, f.integer(1))
     nobody = f.compare("icmp eq", team, Value("null", "ptr"))
@@ -77,20 +79,35 @@ def run_parts(f: StructureText, team: Value, function: Value, parts: Value, coun
 
 
 def _share(f: StructureText, team: Record, function: Value, parts: Value, count: Value) -> None:
-    """Start the workers, run the first part, wait for the others."""
+    """Start the workers and run the first part."""
     team.set("function", function)
     team.set("parts", parts)
     team.set("parts_count", count)
-    sequence = f.binary("add", team.get("sequence"), f.integer(1))
-    team.share("sequence", sequence)
+    team.share("sequence", f.binary("add", team.get("sequence"), f.integer(1)))
     f.call_address(function, f.load(parts, "ptr"))
-    first = f.element_at(team.pointer, f.integer(1), TEAM.size)
 
-    def join(number: Value) -> None:
-        member = Record(f, MEMBER, f.element_at(first, number, MEMBER_BYTES))
-        _wait(f, lambda: f.compare("icmp eq", member.shared("seen"), sequence), team)
 
-    f.loop(f.integer(0), team.get("members_count"), 1, join)
+def join(f: StructureText, team: Value) -> None:
+    """Wait until all members of a `TEAM`, if there is one, have done what was started."""
+    record = Record(f, TEAM, team)
+
+    def wait() -> None:
+        sequence = record.get("sequence")
+        first = f.element_at(team, f.integer(1), TEAM.size)
+
+        def one(number: Value) -> None:
+            member = Record(f, MEMBER, f.element_at(first, number, MEMBER_BYTES))
+            _wait(f, lambda: f.compare("icmp eq", member.shared("seen"), sequence), record)
+
+        f.loop(f.integer(0), record.get("members_count"), 1, one)
+
+    f.when(f.compare("icmp ne", team, Value("null", "ptr")), wait)
+
+
+def run_parts(f: StructureText, team: Value, function: Value, parts: Value, count: Value) -> None:
+    """As `start_parts`, and wait until all is done."""
+    start_parts(f, team, function, parts, count)
+    join(f, team)
 
 
 @dataclass(frozen=True, slots=True)

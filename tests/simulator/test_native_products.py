@@ -15,7 +15,7 @@ from isa.enums import Engine, Memory
 from isa.machine import control, elementwise, tensor
 from isa.program import Program
 from simulator.execute import LoadedProgram
-from simulator.native import products
+from simulator.native import products, strips
 from simulator.native import program as native_program
 from simulator.native.library import library
 
@@ -132,6 +132,43 @@ def test_random_programs_of_the_array(
         for threads in (1, 3):
             loaded = LoadedProgram(program, threads=threads, check=check)
             assert left(loaded, inputs) == expected, (seed, threads)
+
+
+def test_a_tile_that_is_loaded_again_is_what_its_memory_holds_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Loaded again in one queue it is the same tile; behind a copy to its place it is another."""
+    monkeypatch.setattr(native_program, "busy", lambda threads: False)
+    monkeypatch.setattr(products, "LEAST_WORK", 1)
+    monkeypatch.setattr(strips, "LEAST_WORK", 1)
+    b = Builder()
+    a = b.tensor("a", "bfloat16", (128, 288), "input")
+    out = b.tensor("out", "float32", (128, 96), "output")
+    tiles, row = sbuf("bfloat16", 0, 128, 288), sbuf("float32", 8192, 128, 96)
+    b.begin(E.tensor, tiles)
+    b.begin(E.tensor, row)
+    b.dma(E.tensor, tiles, hbm(a, "bfloat16", contiguous((128, 288))))
+    first, second = (sbuf("bfloat16", 256 * i, 128, 128) for i in range(2))
+    moving = sbuf("bfloat16", 512, 128, 32)
+    sums = [sbuf("float32", 2048 * i, 128, 32, memory=Memory.psum) for i in range(3)]
+    for number, place in enumerate(sums):
+        b.begin(E.tensor, place)
+        if number == 2:
+            b.add(E.tensor, elementwise.TensorCopy, first, second)
+        b.add(E.tensor, tensor.LoadStationary, first, 0, 0)
+        b.add(E.tensor, tensor.MultiplyMoving, place, moving, False, 0, 0)
+    for number, place in enumerate(sums):
+        copied = sbuf("float32", 8192 + 128 * number, 128, 32)
+        b.add(E.tensor, elementwise.TensorCopy, copied, place)
+    b.dma(E.tensor, hbm(out, "float32", contiguous((128, 96))), row)
+    program = b.finish()
+    numbers = np.random.default_rng(0).integers(-3, 4, (128, 288))
+    before, after = (numbers[:, at : at + 128].T @ numbers[:, 256:] for at in (0, 128))
+    for threads in (1, 2, 4):
+        loaded = LoadedProgram(program, threads=threads)
+        for _ in range(2):
+            found = loaded.run([numbers.astype(ml_dtypes.bfloat16)]).outputs[0]
+            np.testing.assert_array_equal(found, np.hstack([before, before, after]))
 
 
 def test_a_queue_that_is_full_runs(monkeypatch: pytest.MonkeyPatch) -> None:
