@@ -21,7 +21,7 @@ from isa.program import CoreProgram, Program
 from isa.spec import Instruction, Meeting
 from isa.target import Target, resolve
 from simulator.checks.marks import Box
-from simulator.foresight import Foresight, Loaded, Use, is_unread, never_written, source_of
+from simulator.foresight import Foresight, Rows, Use, goal_of, is_unread, never_written, source_of
 from simulator.memory import LINE
 from simulator.streams import fetches, take_turns
 
@@ -66,6 +66,9 @@ def compacted(program: Program, foresight: Foresight | None = None) -> Program:
         tensors = never_written(program)
         for walk in walks:
             walk.look_back(tensors)
+        if len(walks) == 1:
+            # What comes between a result and its transfer on another core is not known.
+            walks[0].find_goals()
     if not all(walk.place(target) for walk in walks):
         return program
     cores = [
@@ -171,7 +174,7 @@ class _Life:
         self.begin = self.end = begin
         self.alive = True
         self.uses: list[Use] = []
-        self.source: Loaded | None = None
+        self.source: Rows | None = None
         self.unread = False
         self.put(self.low)
 
@@ -239,7 +242,13 @@ class _Walk:
         self._living: dict[tuple[Memory, int], list[_Life]] = {}
         # The allocation that a pattern was in when it was last used.
         self._latest: dict[int, _Life] = {}
-        self._taken: dict[Engine, list[tuple[Instruction, list[_Operand]]]] = {}
+        self._taken: dict[Engine, list[tuple[int, Instruction]]] = {}
+        self._operands: list[list[_Operand]] = [[]]
+        # Which instructions use each tensor in HBM.
+        self._reached: dict[int, list[int]] = {}
+        # Where instructions write at once, and the transfers that they spare.
+        self._goals: dict[int, Rows] = {}
+        self._spared: set[int] = set()
         # What patterns became, by their id and the places of their allocations.
         self._moved: dict[tuple[Any, ...], AccessPattern] = {}
         self._places: dict[Any, AccessPattern] = {}
@@ -261,13 +270,16 @@ class _Walk:
             life = indices = None
             if pattern.memory.on_chip:
                 life = self._holder(pattern)
-                life.uses.append((instruction, position))
+                life.uses.append((instruction, position, self.count))
+            else:
+                self._reached.setdefault(pattern.tensor, []).append(self.count)
             if pattern.vector_offset is not None:
                 indices = self._holder(pattern.vector_offset)
-                indices.uses.append((instruction, ~position))
+                indices.uses.append((instruction, ~position, self.count))
             if life is not None or indices is not None:
                 uses.append((position, life, indices))
-        self._taken.setdefault(instruction.engine, []).append((instruction, uses))
+        self._operands.append(uses)
+        self._taken.setdefault(instruction.engine, []).append((self.count, instruction))
 
     def hold(self, instruction: Instruction) -> None:
         """An instruction that was taken before uses its operands up to here: tiles move when the
@@ -309,6 +321,23 @@ class _Walk:
             life.source = source_of(life.box, life.uses[1:], tensors)
             life.unread = is_unread(life.uses)
 
+    def find_goals(self) -> None:
+        """Find the transfers of tiles to HBM that are spared, as who writes the tile may write
+        there: who also has operands on chip, so that it can wait in a queue."""
+        for life in self._lives:
+            goal = goal_of(life.box, life.uses, self._reached)
+            if goal is None:
+                continue
+            (_, _, written), (_, _, stored) = life.uses[-2:]
+            read = [
+                other
+                for position, other, _ in self._operands[written]
+                if position in life.uses[-2][0].row.reads and other is not None
+            ]
+            if any(other.source is None for other in read):
+                self._goals[written] = goal
+                self._spared.add(stored)
+
     def place(self, target: Target) -> bool:
         """Give every allocation that needs a place the lowest bytes that are free while it lives;
         False if they are not enough."""
@@ -337,19 +366,20 @@ class _Walk:
     def stream(self, engine: Engine) -> list[Instruction]:
         """The instructions of an engine, their accesses moved with their allocations."""
         taken = self._taken.get(engine, ())
-        return [self._instruction(instruction, uses) for instruction, uses in taken]
+        return [self._instruction(number, instruction) for number, instruction in taken]
 
-    def _instruction(self, old: Instruction, uses: list[_Operand]) -> Instruction:
+    def _instruction(self, number: int, old: Instruction) -> Instruction:
         values = list(old.values)
-        idle = unread = False
-        for position, life, indices in uses:
-            pattern = values[position]
+        idle, unread = number in self._spared, False
+        goal = self._goals.get(number)
+        for position, life, indices in self._operands[number]:
+            pattern, writes = values[position], position in old.row.writes
             unread |= life is not None and life.unread and (position,) == old.row.writes[:1]
-            if life is not None and life.source is not None:
-                if position in old.row.writes:
-                    idle = True
-                else:
-                    values[position] = self._read_at(life.source, pattern)
+            source = None if life is None else life.source
+            idle |= writes and source is not None
+            rows = goal if writes else source
+            if rows is not None:
+                values[position] = self._in_hbm(rows, pattern)
                 continue
             place = None if life is None else life.place
             found = None if indices is not None else self._moved.get((id(pattern), place))
@@ -361,11 +391,11 @@ class _Walk:
             self.unread.add(id(new))
         return new
 
-    def _read_at(self, source: Loaded, old: AccessPattern) -> AccessPattern:
-        key = id(old), source
+    def _in_hbm(self, rows: Rows, old: AccessPattern) -> AccessPattern:
+        key = id(old), rows
         found = self._moved.get(key)
         if found is None:
-            found = self._moved[key] = source.seen(old)
+            found = self._moved[key] = rows.seen(old)
         return found
 
     def _pattern(

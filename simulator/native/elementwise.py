@@ -16,6 +16,7 @@ from isa.enums import Engine
 from isa.machine import elementwise, vector
 from simulator.conversion import store_number
 from simulator.elementwise import native_integers
+from simulator.memory import LINE
 from simulator.native import ports
 from simulator.native.layout import Dim, by_partition, column, dims, space
 from simulator.native.nest import Nest
@@ -64,8 +65,9 @@ class Map:
     are what this operator gives of an affine value and 0. With `otherwise` a pattern in a word
     behind the numbers is written to the other elements. `sums`: the operator by which the fp32
     results of each row are reduced, before they are rounded to the output's dtype, into one more
-    operand of fp32; they are all that it computes if the output is `unread`. `rank`: how many
-    dimensions the operands have.
+    operand of fp32; they are all that it computes if the output is `unread`. With `past_caches` the
+    output takes no room in caches where it begins at a line of them. `rank`: how many dimensions
+    the operands have.
 
     An input that is "affine" is no memory: a number in the place of a pointer grows by its strides.
     It is the last operand.
@@ -87,6 +89,7 @@ class Map:
     test: str | None = None
     otherwise: bool = False
     unread: bool = False
+    past_caches: bool = False
 
     def text(self, name: str) -> str:
         f = FunctionText(name)
@@ -112,7 +115,12 @@ class Map:
             for pointer in pointers[len(pointers) - self.hints :]:
                 f.prefetch(f.element_at(pointer, index, sizes[:2][-1]), near=False)
 
-        def elements(pointers: Sequence[Value], index: Value, width: int) -> Value:
+        def past_caches(value: Value, place: Value) -> None:
+            f.store_past_caches(value, place, value.width * sizes[0])
+
+        def elements(
+            pointers: Sequence[Value], index: Value, width: int, store: ports.Store | None = None
+        ) -> Value:
             """Compute `width` elements of a row from `index` on; the result as it is before it is
             rounded."""
             together = self.contiguous or width == 1
@@ -156,7 +164,7 @@ class Map:
             if self.unread:
                 return result
             if self.domain == "float32" and self.predicate is None and together:
-                ports.store_rounded(f, self.output, result, places[0], self._encode)
+                ports.store_rounded(f, self.output, result, places[0], self._encode, store)
                 return result
             stored = self._write(f, result)
             if self.predicate is not None:
@@ -172,7 +180,7 @@ class Map:
                 f.store_apart(stored, places[0], steps[0])
             return result
 
-        def pairs(pointers: Sequence[Value], index: Value) -> None:
+        def pairs(pointers: Sequence[Value], index: Value, store: ports.Store | None) -> None:
             """Compute PAIRS elements of bfloat16: those of even index, and the others."""
             fetch_hinted(pointers, index)
             remaining, free = iter(range(1, len(sizes))), iter(numbers)
@@ -190,19 +198,27 @@ class Map:
                 even.append(halves[0])
                 odd.append(halves[1])
             results = self._steps(f, even), self._steps(f, odd)
-            ports.store_pairs(f, *results, f.element_at(pointers[0], index, 2), self._encode)
+            target = f.element_at(pointers[0], index, 2)
+            ports.store_pairs(f, *results, target, self._encode, store)
 
-        def row(pointers: Sequence[Value]) -> None:
+        def row(pointers: Sequence[Value], store: ports.Store | None = None) -> None:
             start, count = f.integer(0), nest.counts[-1]
             if self._in_pairs:
                 whole = f.binary("and", count, f.integer(-PAIRS))
-                f.loop(start, whole, PAIRS, lambda i: pairs(pointers, i))
+                f.loop(start, whole, PAIRS, lambda i: pairs(pointers, i, store))
                 start = whole
             if self.contiguous or not self._cheap:
                 whole = f.binary("and", count, f.integer(-LANES))
-                f.loop(start, whole, LANES, lambda i: elements(pointers, i, LANES))
+                f.loop(start, whole, LANES, lambda i: elements(pointers, i, LANES, store))
                 start = whole
             f.loop(start, count, 1, lambda i: elements(pointers, i, 1))
+
+        def row_past_caches(pointers: Sequence[Value]) -> None:
+            address = f.convert("ptrtoint", pointers[0], "i64")
+            behind = f.binary("and", address, f.integer(LINE - 1))
+            at_line = f.compare("icmp eq", behind, f.integer(0))
+            f.when(at_line, lambda: row(pointers, past_caches))
+            f.when(f.binary("xor", at_line, f.constant("i1", 1)), lambda: row(pointers))
 
         def summed_row(pointers: Sequence[Value]) -> None:
             assert self.sums is not None and self.contiguous
@@ -210,7 +226,8 @@ class Map:
             sums = reducer.row(nest.counts[-1], partial(elements, pointers))
             f.store(reducer.tree(sums), pointers[len(arrays)])
 
-        nest.rows(row if self.sums is None else summed_row)
+        whole_rows = row_past_caches if self.past_caches else row
+        nest.rows(whole_rows if self.sums is None else summed_row)
         return f.text()
 
     @property
@@ -224,6 +241,12 @@ class Map:
         if self._is_affine or not self.contiguous:
             return 0
         return 2 if self._long else 1
+
+    @property
+    def may_pass_caches(self) -> bool:
+        """Whether there is a form with `past_caches`."""
+        plain = self.predicate is None and self.sums is None
+        return plain and self.domain == "float32" and self.contiguous
 
     @property
     def _long(self) -> bool:
@@ -412,6 +435,9 @@ def map_plan(
         work=math.prod(nest.counts),
         counted=counted,
         hints=hints,
+        past_caches=(
+            partial(compiled, replace(kernel, past_caches=True)) if kernel.may_pass_caches else None
+        ),
         unread=None if sums is None else partial(compiled, replace(kernel, unread=True)),
     )
 

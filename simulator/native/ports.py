@@ -21,6 +21,10 @@ _MAGNITUDE = 0x7FFFFFFF
 _SIGN = 1 << 31
 
 
+Encode = Callable[[FunctionText, str, Value], Value]
+Store = Callable[[Value, Value], None]
+
+
 def converts(dtype: str) -> bool:
     """Whether elements of a dtype pass through fp32 here."""
     row = DTYPES[dtype]
@@ -159,20 +163,23 @@ def store_rounded(
     dtype: str,
     value: Value,
     place: Value,
-    encoded: Callable[[FunctionText, str, Value], Value],
+    encoded: Encode,
+    store: Store | None = None,
 ) -> None:
-    """Store what `encoded` gives, which is `encode` or `encode_result`.
+    """Store what `encoded` gives, which is `encode` or `encode_result`; by `store` if it is given,
+    but for what is rare.
 
     VCVTNEPS2BF16 rounds to nearest even, but takes and gives zero for denormal numbers (Intel 64
     and IA-32 Architectures Software Developer's Manual, volume 2): where there are any, or NaN, a
     second store puts it right.
     """
+    store = store or f.store
     level = GENERATING.get()
     if dtype != "bfloat16" or value.width != 16 or level is None or not level.bf16_dot:
-        f.store(encoded(f, dtype, value), place)
+        store(encoded(f, dtype, value), place)
         return
     name = "llvm.x86.avx512bf16.cvtneps2bf16.512"
-    f.store(f.call(name, "bfloat", 16, value), place)
+    store(f.call(name, "bfloat", 16, value), place)
     name, classes = "llvm.x86.avx512.fpclass.ps.512", f.constant("i32", _WITH_CARE)
     special = f.reinterpret(f.call(name, "i1", 16, value, classes), "i16", 0)
     found = f.compare("icmp ne", special, f.like(special, 0))
@@ -195,14 +202,15 @@ def store_pairs(
     lower: Value,
     upper: Value,
     place: Value,
-    encoded: Callable[[FunctionText, str, Value], Value],
+    encoded: Encode,
+    store: Store | None = None,
 ) -> None:
     """As `store_rounded` of bfloat16, two vectors of 16 for the halves of words."""
     halves = (lower, upper)
     packed = f.call("llvm.x86.avx512bf16.cvtne2ps2bf16.512", "bfloat", 32, upper, lower)
     order = [half * 16 + lane for lane in range(16) for half in range(2)]
     patterns = f.reinterpret(packed, "i16", 32)
-    f.store(f.shuffle(patterns, patterns, order), place)
+    (store or f.store)(f.shuffle(patterns, patterns, order), place)
     name, classes = "llvm.x86.avx512.fpclass.ps.512", f.constant("i32", _WITH_CARE)
     special = [f.reinterpret(f.call(name, "i1", 16, half, classes), "i16", 0) for half in halves]
     found = f.binary("or", *special)
