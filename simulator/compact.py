@@ -21,7 +21,7 @@ from isa.program import CoreProgram, Program
 from isa.spec import Instruction, Meeting
 from isa.target import Target, resolve
 from simulator.checks.marks import Box
-from simulator.foresight import Foresight, Rows, Use, goal_of, is_unread, never_written, source_of
+from simulator.foresight import Foresight, Rows, Use, goal_of, is_unread, source_of
 from simulator.memory import LINE
 from simulator.streams import fetches, take_turns
 
@@ -63,9 +63,10 @@ def compacted(program: Program, foresight: Foresight | None = None) -> Program:
         return program  # it ends before its last instruction, by a deadlock perhaps
     target = resolve(program.target)
     if foresight is not None:
-        tensors = never_written(program)
+        written = set().union(*(walk.written for walk in walks))
+        constants = {i for i, tensor in enumerate(program.tensors) if tensor.data is not None}
         for walk in walks:
-            walk.look_back(tensors)
+            walk.look_back({*program.parameters, *constants} - written)
         if len(walks) == 1:
             # What comes between a result and its transfer on another core is not known.
             walks[0].find_goals()
@@ -232,10 +233,11 @@ what is not on chip or is not there."""
 
 class _Walk:
     """What the instructions of one core, `count` so far, do with its allocations in their order;
-    `semaphores` are the core's."""
+    `semaphores` are the core's, `written` the tensors in HBM that they write."""
 
     def __init__(self) -> None:
         self.count = 0
+        self.written: set[int] = set()
         self.semaphores: dict[int, int] = {}
         self._lives: list[_Life] = []
         # By the memory and the number of each block of a partition's bytes that they touch.
@@ -273,6 +275,8 @@ class _Walk:
                 life.uses.append((instruction, position, self.count))
             else:
                 self._reached.setdefault(pattern.tensor, []).append(self.count)
+                if position in row.writes:
+                    self.written.add(pattern.tensor)
             if pattern.vector_offset is not None:
                 indices = self._holder(pattern.vector_offset)
                 indices.uses.append((instruction, ~position, self.count))
@@ -373,14 +377,15 @@ class _Walk:
         idle, unread = number in self._spared, False
         goal = self._goals.get(number)
         for position, life, indices in self._operands[number]:
-            pattern, writes = values[position], position in old.row.writes
-            unread |= life is not None and life.unread and (position,) == old.row.writes[:1]
-            source = None if life is None else life.source
-            idle |= writes and source is not None
-            rows = goal if writes else source
-            if rows is not None:
-                values[position] = self._in_hbm(rows, pattern)
-                continue
+            pattern = values[position]
+            if life is not None and (goal or life.source or life.unread):
+                writes = position in old.row.writes
+                idle |= writes and life.source is not None
+                unread |= life.unread and (position,) == old.row.writes[:1]
+                rows = goal if writes else life.source
+                if rows is not None:
+                    values[position] = self._in_hbm(rows, pattern)
+                    continue
             place = None if life is None else life.place
             found = None if indices is not None else self._moved.get((id(pattern), place))
             values[position] = found or self._pattern(pattern, place, indices)

@@ -17,7 +17,6 @@ from isa.access import AccessPattern
 from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.machine import dma, elementwise, scalar, vector
-from isa.program import Program
 from isa.spec import Instruction
 from simulator.checks.engine_marks import EFFECTS, Effect
 from simulator.checks.marks import Box
@@ -98,20 +97,6 @@ def is_all(box: Box, tile: AccessPattern) -> bool:
     row = (1, (high - low) // DTYPES[tile.dtype].size)
     where = tile.start_partition, tile.partitions, tile.offset, tile.dims
     return tile.vector_offset is None and where == (first, last - first, low, (row,))
-
-
-def never_written(program: Program) -> frozenset[int]:
-    """The tensors that hold data when a program begins and that none of its instructions writes."""
-    written = {
-        instruction.values[position].tensor
-        for core in program.cores
-        for stream in core.streams.values()
-        for instruction in stream
-        for position in instruction.row.writes
-        if isinstance(instruction.values[position], AccessPattern)
-    }
-    constants = {index for index, tensor in enumerate(program.tensors) if tensor.data is not None}
-    return frozenset({*program.parameters, *constants} - written)
 
 
 def is_unread(uses: Sequence[Use]) -> bool:
