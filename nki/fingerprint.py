@@ -9,9 +9,12 @@ again with equal arguments does not trace again.
 from __future__ import annotations
 
 import dataclasses
+import dis
+import functools
+import os
 import sys
 import sysconfig
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from enum import Enum
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -67,6 +70,8 @@ class _Walk:
         if kind in _SCALARS:
             # 1, 1.0 and True are equal keys, and so are 0.0 and -0.0.
             return kind, repr(value) if kind in (float, complex) else value
+        if kind is ModuleType:
+            return kind, value.__name__
         if isinstance(value, Enum):
             return kind, value.name
         if isinstance(value, TensorSpec):
@@ -93,13 +98,15 @@ class _Walk:
 
     def _object(self, value: Any, kind: type, tensors: bool) -> Any:
         function = getattr(value, "function", None)
-        if isinstance(function, FunctionType):  # a kernel
+        if function is not None and _is_library(kind):  # a kernel, or a function of the language
             return kind, self.content(function)
+        if isinstance(value, functools.partial):
+            return kind, *map(self.content, (value.func, value.args, value.keywords))
         if isinstance(value, MethodType):
             return kind, self.content(value.__func__), self.content(value.__self__)
         if isinstance(value, FunctionType):
             return self._function(value)
-        if isinstance(value, (ModuleType, BuiltinFunctionType)):
+        if isinstance(value, (ModuleType, BuiltinFunctionType)):  # also of a derived class
             return kind, value.__name__
         if isinstance(value, type):
             return self._class(value)
@@ -130,6 +137,7 @@ class _Walk:
             self.content(function.__kwdefaults__),
             tuple(self.content(cell) for cell in cells),
             tuple(outside),
+            self._items(vars(function), False),
         )
 
     def _class(self, kind: type) -> Any:
@@ -138,7 +146,7 @@ class _Walk:
         members = {
             name: member
             for name, member in vars(kind).items()
-            if not (name.startswith("__") and name.endswith("__")) or name == "__post_init__"
+            if not (name.startswith("__") and name.endswith("__")) or _is_written(member)
         }
         bases = tuple(self.content(base) for base in kind.__bases__)
         return kind, bases, tuple((n, self._member(m)) for n, m in members.items())
@@ -171,16 +179,39 @@ def _is_full(cell: Any) -> bool:
 
 
 def _named(code: CodeType, scope: dict[str, Any]) -> Iterator[Any]:
-    """What a code object names in its globals, and in modules that it names there."""
-    names = list(_names(code))
+    """What a code object names in its globals, in modules that it names there or imports, and in
+    the environment of the process."""
+    names = dict.fromkeys(_names(code))
+    modules: dict[str, ModuleType] = {}
     for name in names:
-        if name not in scope:
+        if name in scope:
+            yield scope[name]
+            if isinstance(scope[name], ModuleType):
+                modules[name] = scope[name]
+    for name in _imports(code):
+        for module in (f"{scope.get('__package__')}.{name}".removesuffix("."), name):
+            if module in sys.modules:
+                modules[module] = sys.modules[module]
+    yield from _of_modules(modules, names)
+    if "environ" in names or "getenv" in names:
+        yield dict(os.environ)
+
+
+def _of_modules(modules: dict[str, ModuleType], names: Iterable[str]) -> Iterator[Any]:
+    """What is named in modules of the author's, and in modules that are named there."""
+    seen: set[int] = set()
+    left = list(modules.values())
+    while left:
+        module = left.pop()
+        if id(module) in seen or _is_library_module(module):
             continue
-        value = scope[name]
-        yield value
-        file = getattr(value, "__file__", None) or "<"  # built-in modules have none
-        if isinstance(value, ModuleType) and not _is_library_file(file):
-            yield from (getattr(value, other) for other in names if hasattr(value, other))
+        seen.add(id(module))
+        for name in names:
+            if name in vars(module):
+                value = vars(module)[name]
+                yield value
+                if isinstance(value, ModuleType):
+                    left.append(value)
 
 
 def _names(code: CodeType) -> Iterator[str]:
@@ -190,12 +221,32 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
+@functools.lru_cache(maxsize=4096)
+def _imports(code: CodeType) -> tuple[str, ...]:
+    """The modules that a function imports by itself."""
+    found = [i.argval for i in dis.get_instructions(code) if i.opname == "IMPORT_NAME"]
+    inner = (c for c in code.co_consts if isinstance(c, CodeType))
+    return (*found, *(name for constant in inner for name in _imports(constant)))
+
+
+def _is_written(member: Any) -> bool:
+    """Whether a method with a special name is the author's, not one that a decorator made."""
+    return isinstance(member, FunctionType) and not member.__code__.co_filename.startswith("<")
+
+
 def _is_library(kind: type) -> bool:
     module = sys.modules.get(kind.__module__)
     return module is None or _is_library_file(getattr(module, "__file__", None) or "<")
 
 
 _LIBRARIES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
+
+
+def _is_library_module(module: ModuleType) -> bool:
+    """Whether a module is constant while Python runs; one without a file is, unless the author
+    made it."""
+    file = getattr(module, "__file__", None)
+    return module.__name__ in sys.builtin_module_names if file is None else _is_library_file(file)
 
 
 def _is_library_file(filename: str) -> bool:

@@ -2,6 +2,9 @@
 
 import dataclasses
 import enum
+import functools
+import os
+import sys
 import types
 
 import numpy as np
@@ -175,3 +178,92 @@ def test_a_list_that_holds_itself():
     one.append(one)
     other.append(other)
     assert key(make(), x=one) == key(make(), x=other)
+
+
+SCALES = types.ModuleType("scales")
+SCALES.inner = types.ModuleType("scales.inner")
+
+
+class Filter:
+    """An object with a function among its attributes, and a method with a special name."""
+
+    def __init__(self, function, factor):
+        self.function, self.factor = function, factor
+
+    def __call__(self, tile):
+        self.function(tile, self.factor * SCALE)
+
+
+def by_attribute(tile):
+    scaled(tile, by_attribute.factor)
+
+
+def by_module(tile):
+    scaled(tile, SCALES.inner.factor)
+
+
+def by_import(tile):
+    import scales.inner
+
+    scaled(tile, scales.inner.factor)
+
+
+def by_name(tile):
+    from scales.inner import factor
+
+    scaled(tile, factor)
+
+
+def by_environment(tile):
+    scaled(tile, float(os.environ["NKI_TEST_FACTOR"]))
+
+
+CHANGED = {
+    "attribute of a function": (by_attribute, lambda n: setattr(by_attribute, "factor", n)),
+    "module in a module": (by_module, lambda n: setattr(SCALES.inner, "factor", n)),
+    "module imported inside": (by_import, lambda n: setattr(SCALES.inner, "factor", n)),
+    "name imported inside": (by_name, lambda n: setattr(SCALES.inner, "factor", n)),
+    "environment": (by_environment, lambda n: os.environ.update(NKI_TEST_FACTOR=str(n))),
+}
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_what_a_helper_reads_may_change(name, monkeypatch):
+    for module in (SCALES, SCALES.inner):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setenv("NKI_TEST_FACTOR", "1")
+    monkeypatch.setitem(globals(), "SCALE", 1.0)
+    helper, change = CHANGED[name]
+
+    @nki.jit(platform_target="trn2")
+    def kernel(a):
+        tile = nl.load(a)
+        helper(tile)
+        return stored(tile)
+
+    for factor in (2.0, 3.0):
+        change(factor)
+        np.testing.assert_array_equal(kernel(A), factor * A)
+
+
+def test_objects_and_partial_applications_count_with_all_they_hold(monkeypatch):
+    @nki.jit(platform_target="trn2")
+    def kernel(a, filter):
+        tile = nl.load(a)
+        filter(tile)
+        return stored(tile)
+
+    for scale in (1.0, 4.0):
+        monkeypatch.setitem(globals(), "SCALE", scale)
+        for factor in (2.0, 3.0):
+            # `scaled` multiplies by SCALE, and Filter does.
+            expected = factor * scale * scale * A
+            np.testing.assert_array_equal(kernel(A, Filter(scaled, factor)), expected)
+            part = functools.partial(scaled, factor=factor * scale)
+            np.testing.assert_array_equal(kernel(A, part), expected)
+
+
+def stored(tile):
+    out = nl.ndarray(tile.shape, dtype=tile.dtype, buffer=nl.shared_hbm)
+    nl.store(out, tile)
+    return out
