@@ -32,9 +32,21 @@ def as_numpy(value: Any, name: str = "the argument") -> np.ndarray[Any, Any]:
     raise NeuronError("not-a-tensor", f"{name} is a {type(value).__name__}, not an array")
 
 
+def refuse_read_only(value: Any, name: str) -> None:
+    """An array that a kernel writes to and does not return must be writable. Raises
+    input-mismatch."""
+    if isinstance(value, np.ndarray) and not value.flags.writeable:
+        raise NeuronError(
+            "input-mismatch",
+            what=f"{name} is a read-only array, and the kernel writes to it",
+            why="What a kernel writes to an input comes back in the array that was passed.",
+            hint="Pass a copy, or return the tensor from the kernel.",
+        )
+
+
 def like(arguments: Iterable[Any], outputs: Any) -> Any:
-    """Outputs (None, an array or a tuple) as arrays of the library of the first argument that is
-    of torch or jax; NumPy arrays without one."""
+    """Outputs (None, an array, or a tuple or list of them) as arrays of the library of the first
+    argument that is of torch or jax; NumPy arrays without one."""
     torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
     for value in arguments:
         if torch is not None and isinstance(value, torch.Tensor):
@@ -47,8 +59,8 @@ def like(arguments: Iterable[Any], outputs: Any) -> Any:
 def _each(outputs: Any, convert: Any) -> Any:
     if outputs is None:
         return None
-    if isinstance(outputs, tuple):
-        return tuple(convert(array) for array in outputs)
+    if isinstance(outputs, (tuple, list)):
+        return type(outputs)(convert(array) for array in outputs)
     return convert(outputs)
 
 
@@ -89,4 +101,4 @@ def _ml_dtypes() -> Any:
     return ml_dtypes
 
 
-__all__ = ["as_numpy", "like"]
+__all__ = ["as_numpy", "like", "refuse_read_only"]

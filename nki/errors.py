@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sysconfig
 from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import ParamSpec, TypeVar
@@ -95,7 +96,8 @@ def user_frames(function: Callable[_Parameters, _Result]) -> Callable[_Parameter
     that the last line of an uncaught error's traceback is the user's, and with the rest of the
     explanation (where, why, try) below its message. NKI_TRACEBACK=1 keeps all frames.
 
-    Other exceptions pass unchanged: the kernel's own, or defects of ours, whose frames tell where.
+    Other exceptions pass unchanged: the kernel's own, without the frames between its launch and
+    its code, and defects of ours, whose frames tell where.
     """
 
     @functools.wraps(function)
@@ -121,8 +123,12 @@ class _UserFrames:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: object
     ) -> None:
-        if not isinstance(error, NeuronError) or CURRENT.get() is not None:
+        if error is None or CURRENT.get() is not None:
             return  # a kernel called inside a kernel: the outer one's launch ends it
+        if not isinstance(error, NeuronError):
+            if _is_authors(error) and not traceback_wanted():
+                without_own_frames(error)
+            return
         annotate(error)
         if traceback_wanted():
             return
@@ -133,6 +139,24 @@ class _UserFrames:
 
 
 USER_FRAMES = _UserFrames()
+
+
+def _is_authors(error: BaseException) -> bool:
+    """Whether an exception comes from the author's code, or from a name that it misspells, and not
+    from ours or a library that ours calls."""
+    caller: FrameType | None = None  # what runs below our innermost frame
+    traceback = error.__traceback__
+    while traceback is not None:
+        frame = traceback.tb_frame
+        if not _is_own(frame):
+            caller = caller or frame
+        elif frame.f_code.co_name != "__getattr__" or caller is None:
+            caller = None
+        traceback = traceback.tb_next
+    return caller is not None and not caller.f_code.co_filename.startswith(_LIBRARIES)
+
+
+_LIBRARIES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
 
 
 def _is_own_chain(error: BaseException | None) -> bool:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import dis
 import functools
-import os
 import sys
 import sysconfig
 from collections.abc import Hashable, Iterable, Iterator
@@ -21,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from nki import settings
 from nki.trace.call import TensorSpec, is_array
 from nki.trace.locations import is_own_file
 
@@ -194,7 +194,7 @@ def _named(code: CodeType, scope: dict[str, Any]) -> Iterator[Any]:
                 modules[module] = sys.modules[module]
     yield from _of_modules(modules, names)
     if "environ" in names or "getenv" in names:
-        yield dict(os.environ)
+        yield settings.environment()
 
 
 def _of_modules(modules: dict[str, ModuleType], names: Iterable[str]) -> Iterator[Any]:

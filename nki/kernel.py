@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,8 +20,10 @@ from isa.errors import NeuronError
 from isa.program import Program
 from isa.target import Target
 from nki import settings
-from nki.arrays import as_numpy, like
+from nki.arrays import as_numpy, like, refuse_read_only
+from nki.callables import is_method, with_name
 from nki.errors import user_frames
+from nki.jax_transforms import called_back, is_traced
 from nki.superseded import hint_at_call
 from nki.trace.call import TensorSpec, arrays_in, bind_arguments
 from nki.trace.context import CURRENT
@@ -31,6 +34,9 @@ if TYPE_CHECKING:
     from simulator.execute import LoadedProgram, RunResult
     from simulator.machine import Capacity
     from simulator.profile import Profile
+
+Runner = Callable[["Kernel", dict[str, Any]], Any]
+"""A way of running a kernel on arguments by parameter name."""
 
 MODES = ("device", "reference", "eager")
 
@@ -53,8 +59,9 @@ class Kernel:
     A call outside a kernel compiles for the arguments' shapes and runs the program on the
     simulator (there is no device); inside another kernel it runs inline. Calling again with equal
     shapes and compile-time values does not compile again. Arrays are those of NumPy, torch or jax;
-    results come back in the library of the arguments, as one array or a tuple, and inputs that the
-    kernel writes to are updated in place (not those of jax, which never change).
+    results come back in the library of the arguments, as the array, tuple or list that the function
+    returns, and inputs that the kernel writes to are updated in place (not those of jax, which
+    never change).
 
     >>> import numpy as np, nki, nki.language as nl, nki.isa as nisa
     >>> @nki.jit
@@ -78,6 +85,7 @@ class Kernel:
         kept: dict[Any, CompiledKernel] | None = None,
         schedule: Schedule = (),
     ) -> None:
+        function = with_name(function)
         functools.update_wrapper(self, function)
         self.function = function
         self.cores = cores
@@ -98,6 +106,16 @@ class Kernel:
                 hint="Launch with kernel(...) or kernel[2](...).",
             )
         return Kernel(self.function, cores, self.target, self._kept, self.schedule)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Kernel:
+        """In a class a kernel whose first parameter is `self` is a method."""
+        if instance is None or not is_method(self.function):
+            return self
+        return self.around(MethodType(self.function, instance))
+
+    def around(self, function: Callable[..., Any]) -> Kernel:
+        """A kernel of another function, launched as this one is."""
+        return Kernel(function, self.cores, self.target, self._kept, self.schedule)
 
     @user_frames
     def with_schedule(self, edges: Any) -> Kernel:
@@ -213,6 +231,9 @@ def as_kernel(kernel: Any) -> Kernel:
     """The kernel itself, or a plain function wrapped as one."""
     if isinstance(kernel, Kernel):
         return kernel
+    if isinstance(kernel, functools.partial) and isinstance(kernel.func, Kernel):
+        inner = functools.partial(kernel.func.function, *kernel.args, **kernel.keywords)
+        return kernel.func.around(inner)
     if callable(kernel):
         return Kernel(kernel)
     raise NeuronError(
@@ -282,7 +303,7 @@ def compile_traced(traced: TracedKernel) -> CompiledKernel:
             from nki.verification import verify_program
 
             verify_program(program)
-    return CompiledKernel(program)
+    return CompiledKernel(program, container=_container(traced.results))
 
 
 def order_traced(traced: TracedKernel) -> CompiledKernel:
@@ -290,7 +311,12 @@ def order_traced(traced: TracedKernel) -> CompiledKernel:
     from nki.in_order import in_order
 
     ordered = in_order(traced)
-    return CompiledKernel(ordered.program, ordered.capacity)
+    return CompiledKernel(ordered.program, ordered.capacity, _container(traced.results))
+
+
+def _container(results: Any) -> type | None:
+    """What a kernel returns its results in (`nki.trace.results.Results`)."""
+    return getattr(results, "container", None)
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
@@ -305,7 +331,8 @@ class CompiledKernel:
     """A program with the calling convention of its kernel's tensor parameters.
 
     Call it with arrays in parameter order, or by parameter name. `program` is the
-    `isa.program.Program`; `save(path)` writes a container that `nki run` and `load` take.
+    `isa.program.Program`; `save(path)` writes a container that `nki run` and `load` take. Results
+    come as the kernel returns them; those of a program from a file as one array, or as a tuple.
 
     >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
     >>> @nki.jit
@@ -320,9 +347,12 @@ class CompiledKernel:
     6.0
     """
 
-    def __init__(self, program: Program, capacity: Capacity | None = None) -> None:
+    def __init__(
+        self, program: Program, capacity: Capacity | None = None, container: type | None = None
+    ) -> None:
         self.program = program
         self._capacity = capacity
+        self._container = container
         self._loaded: dict[Any, weakref.ref[_Loaded]] = {}
 
     @property
@@ -334,8 +364,8 @@ class CompiledKernel:
     def __call__(self, *arrays: Any, **named: Any) -> Any:
         inputs = self._inputs(arrays, named)
         result = self._run(inputs)[1]
-        outputs = _returned(result.outputs, result.inputs_after, inputs)
-        return like((*arrays, *named.values()), outputs)
+        _update(inputs, result.inputs_after)
+        return like((*arrays, *named.values()), self.packed(result.outputs))
 
     @user_frames
     def profile(self, *arrays: Any, **named: Any) -> tuple[Any, Profile]:
@@ -346,8 +376,13 @@ class CompiledKernel:
         from simulator.timing import simulate as time
 
         timeline = time(program, result.trace)
-        outputs = _returned(result.outputs, result.inputs_after, inputs)
-        return like((*arrays, *named.values()), outputs), profile(program, timeline)
+        _update(inputs, result.inputs_after)
+        outputs = like((*arrays, *named.values()), self.packed(result.outputs))
+        return outputs, profile(program, timeline)
+
+    def packed(self, outputs: list[Any]) -> Any:
+        """Results in what the kernel returns them in."""
+        return _packed(outputs, self._container)
 
     @user_frames
     def save(self, path: Any) -> None:
@@ -385,6 +420,10 @@ class CompiledKernel:
                 f"{len(arrays)} by position and {', '.join(named) or 'none'} by name",
             )
         rest = dict(zip(names, arrays)) | named
+        tensors, results = self.program.tensors, self.program.results
+        for name, index in zip(names, self.program.parameters):
+            if tensors[index].role == "inout" and index not in results:
+                refuse_read_only(rest[name], name)
         return [as_numpy(rest[name], name) for name in names]
 
     def _run(self, inputs: list[np.ndarray]) -> tuple[Program, RunResult]:
@@ -495,17 +534,19 @@ def simulate(kernel: Any, mode: str = "device", backend: str | None = None) -> C
 
 
 @user_frames
-def _simulate(runner: Callable[..., Any], kernel: Kernel, /, *args: Any, **kwargs: Any) -> Any:
-    if settings.precise_wanted():
-        return runner(kernel, *args, **kwargs)
-    from nki.trace.call import call_arguments
-    from nki.trace.precision import in_fp32
+def _simulate(runner: Runner, kernel: Kernel, /, *args: Any, **kwargs: Any) -> Any:
+    arguments = bind_arguments(kernel.function, args, kwargs)
 
-    def run(arguments: dict[str, Any]) -> Any:
-        positional, named = call_arguments(kernel.function, arguments)
-        return runner(kernel, *positional, **named)
+    def run(given: dict[str, Any]) -> Any:
+        return runner(kernel, given)
 
-    return in_fp32(run, bind_arguments(kernel.function, args, kwargs))
+    if not settings.precise_wanted():
+        from nki.trace.precision import in_fp32
+
+        run = functools.partial(in_fp32, run)
+    if is_traced(arguments):
+        return called_back(run, kernel.compiled(arguments), arguments)
+    return run(arguments)
 
 
 @user_frames
@@ -555,9 +596,7 @@ def _printing() -> AbstractContextManager[None]:
     return printed_to(settings.print_folder())
 
 
-@user_frames
-def _run_device(kernel: Kernel, /, *args: Any, **kwargs: Any) -> Any:
-    arguments = bind_arguments(kernel.function, args, kwargs)
+def _run_device(kernel: Kernel, arguments: dict[str, Any]) -> Any:
     if _has_replica_group(arguments):
         from nki.collectives.ranks import same_on_all_ranks
 
@@ -574,32 +613,29 @@ def _has_replica_group(arguments: dict[str, Any]) -> bool:
     )
 
 
-@user_frames
-def _run_reference(kernel: Kernel, /, *args: Any, **kwargs: Any) -> Any:
-    arguments = bind_arguments(kernel.function, args, kwargs)
+def _run_reference(kernel: Kernel, arguments: dict[str, Any]) -> Any:
     with collection_paused():
         return kernel.ordered(arguments)(*arrays_in(arguments))
 
 
-@user_frames
-def _run_eager(kernel: Kernel, /, *args: Any, **kwargs: Any) -> Any:
+def _run_eager(kernel: Kernel, arguments: dict[str, Any]) -> Any:
     from nki.trace.eager import run_eager
 
-    arguments = bind_arguments(kernel.function, args, kwargs)
     target = settings.target(kernel.target)
     _check_cores(kernel.cores, target)
     if kernel.schedule:
-        kernel.trace(*args, **kwargs)  # operations run in the kernel's order; edges must be right
+        kernel._traced(arguments, target)  # operations run in their order; edges must be right
     checked, native = settings.checks_wanted(), settings.native_wanted()
     with _printing():
         outputs, after = run_eager(
             kernel.function, arguments, target, kernel.cores, checked, native
         )
     given = arrays_in(arguments)
-    return like(given, _returned(outputs, after, [as_numpy(array) for array in given]))
+    _update([as_numpy(array) for array in given], after)
+    return like(given, _packed(outputs, outputs.container))
 
 
-_RUNNERS: dict[str, Callable[..., Any]] = {
+_RUNNERS: dict[str, Runner] = {
     "device": _run_device,
     "reference": _run_reference,
     "eager": _run_eager,
@@ -613,11 +649,17 @@ def tensor_arguments(
     return [as_numpy(array) for array in arrays_in(bind_arguments(kernel.function, args, kwargs))]
 
 
-def _returned(outputs: list[np.ndarray], after: list[Any], inputs: list[np.ndarray]) -> Any:
-    """Update inputs that were written to; one array, or a tuple of several."""
+def _update(inputs: list[np.ndarray], after: list[Any]) -> None:
+    """Write what a kernel wrote to its inputs into them."""
     for array, new in zip(inputs, after):
         if new is not None and new is not array and array.flags.writeable:
             array[...] = new
+
+
+def _packed(outputs: list[Any], container: type | None) -> Any:
+    """Outputs in their container; without one, one array or none, or a tuple of several."""
+    if container is not None:
+        return container(outputs)
     if not outputs:
         return None
     return outputs[0] if len(outputs) == 1 else tuple(outputs)

@@ -85,6 +85,11 @@ def print_folder() -> str | None:
     return os.environ.get("NEURON_RT_DEBUG_OUTPUT_DIR") or None
 
 
+def environment() -> dict[str, str]:
+    """All of the environment: what a kernel that reads it itself depends on."""
+    return dict(os.environ)
+
+
 BACKENDS = ("native", "numpy")
 
 BACKEND: ContextVar[str | None] = ContextVar("backend", default=None)
@@ -119,6 +124,7 @@ __all__ = [
     "OWN_FRAMES",
     "PRECISE",
     "checks_wanted",
+    "environment",
     "logical_core_size",
     "native_wanted",
     "precise_wanted",

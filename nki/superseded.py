@@ -7,6 +7,7 @@ release-notes/components/nki.rst.
 
 from __future__ import annotations
 
+import difflib
 import sys
 import warnings
 from collections.abc import Callable
@@ -257,7 +258,13 @@ def superseded_names(module: str, values: dict[str, Any]) -> Callable[[str], Any
 
     def __getattr__(name: str) -> Any:
         if name not in values:
-            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+            from nki.trace.context import CURRENT
+
+            meant = ""
+            if CURRENT.get() is not None:  # a kernel asks, and no hasattr of ours
+                near = difflib.get_close_matches(name, dir(sys.modules[module]), 1)
+                meant = f". Did you mean: {near[0]!r}?" if near else ""
+            raise AttributeError(f"module {module!r} has no attribute {name!r}{meant}")
         hint(f"{module}.{name}")
         return values[name]
 

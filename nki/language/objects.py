@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 from abc import ABCMeta
 from collections.abc import Callable
 from typing import Any
@@ -12,16 +13,23 @@ from typing import Any
 class NKIObject(metaclass=ABCMeta):  # noqa: B024 (abstract for `register` alone)
     """Base of the classes that kernels use for configuration; tensors count as such objects too.
 
-    Without an `__init__` of its own a subclass takes any keyword argument as an attribute. A
-    subclass that is a dataclass may be built without some of its fields; reading one that was not
-    given raises AttributeError. Its attributes that are no fields, because they have no annotation,
-    may be given as well. Public kernels rely on both (nki-library
+    Without an `__init__` of its own a subclass takes its annotated attributes, by position too, and
+    any other keyword argument as an attribute; those that are not given have the value of the
+    class, or None, and `__post_init__` is called (SDK nki/get-started/nki-language-guide.rst, Class
+    Support). A subclass that is a dataclass may be built without some of its fields; reading one
+    that was not given raises AttributeError. Its attributes that are no fields, because they have
+    no annotation, may be given as well. Public kernels rely on both (nki-library
     core/mlp/mlp_tkg/mlp_tkg_constants.py, `remainderIFused`; core/attention/attention_cte.py,
     `SectionParams`).
 
     >>> import dataclasses, nki.language as nl
     >>> nl.NKIObject(block=4).block
     4
+    >>> class Switch(nl.NKIObject):
+    ...     position: int
+    ...     on: bool = False
+    >>> Switch(3).position, Switch(3).on
+    (3, False)
     >>> @dataclasses.dataclass
     ... class Tiling(nl.NKIObject):
     ...     rows: int
@@ -39,9 +47,25 @@ class NKIObject(metaclass=ABCMeta):  # noqa: B024 (abstract for `register` alone
             cls.__init__ = _taking_part(cls.__init__, fields)  # type: ignore[method-assign]
         return super().__new__(cls)
 
-    def __init__(self, **kwargs: object) -> None:
-        for name, value in kwargs.items():
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        names = _annotated(type(self))
+        given = dict(zip(names, args))
+        twice = [name for name in given if name in kwargs]
+        if len(args) > len(names) or twice:
+            what = f"two values for {twice[0]}" if twice else f"{len(args)} values"
+            raise TypeError(f"{type(self).__name__}({', '.join(names)}) was given {what}")
+        absent = {name: None for name in names if not hasattr(self, name)}
+        for name, value in (absent | given | kwargs).items():
             setattr(self, name, value)
+        finish = getattr(self, "__post_init__", None)
+        if finish is not None:
+            finish()
+
+
+def _annotated(kind: type) -> list[str]:
+    """The annotated attributes of a class, those of its bases first."""
+    classes = [base for base in reversed(kind.__mro__) if issubclass(base, NKIObject)]
+    return list(dict.fromkeys(name for base in classes for name in inspect.get_annotations(base)))
 
 
 def _taking_part(initialise: Callable[..., None], fields: frozenset[str]) -> Callable[..., None]:

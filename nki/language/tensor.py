@@ -26,6 +26,7 @@ from nki.language.pattern import (
     known_partition,
     reach,
 )
+from nki.language.refused import NoNumber
 from nki.language.runtime_index import index_rows, scalar_index
 from nki.language.views import ShapeViews, set_view
 from nki.trace.context import CURRENT
@@ -39,7 +40,7 @@ def strided(storage: Tensor, dtype: str, *view: Any) -> NkiTensor:
     return set_view(_new(NkiTensor), storage, dtype, *view)
 
 
-class NkiTensor(ShapeViews):
+class NkiTensor(ShapeViews, NoNumber):
     """A strided view of a tensor in one of the device's memories.
 
     Element (i0, i1, ...) is storage element `offset + sum(i * stride)`, counted in elements of
@@ -661,19 +662,6 @@ class NkiTensor(ShapeViews):
             what=f"iteration over {self.name!r}",
             hint="Iterate over indices: for i in range(t.shape[0]): t[i] ...",
         )
-
-    def _operator(self, *_: Any) -> NoReturn:
-        raise NeuronError(
-            "not-supported",
-            what=f"a Python operator on tensor {self.name!r}",
-            why="Only functions of nki.language and nki.isa compute on the device.",
-            hint="Write nl.add(a, b), or nisa.tensor_tensor(dst, a, b, op=nl.add).",
-        )
-
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _operator
-    __rtruediv__ = __floordiv__ = __mod__ = __pow__ = __matmul__ = __neg__ = __invert__ = _operator
-    __and__ = __or__ = __xor__ = __lshift__ = __rshift__ = _operator
-    __lt__ = __le__ = __gt__ = __ge__ = _operator
 
     def __repr__(self) -> str:
         return (

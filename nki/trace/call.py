@@ -102,6 +102,13 @@ def bind_arguments(
     return dict(bound.arguments)
 
 
+def function_of(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of a kernel, or the function itself."""
+    from nki.kernel import Kernel
+
+    return kernel.function if isinstance(kernel, Kernel) else kernel
+
+
 def is_array(value: Any) -> bool:
     """Whether an argument is an array (NumPy, or of a library that converts to it)."""
     if isinstance(value, np.ndarray):

@@ -18,13 +18,20 @@ from isa.enums import Memory
 from isa.errors import NeuronError
 from isa.spec import Operation
 from isa.target import Target
-from nki.arrays import as_numpy
+from nki.arrays import as_numpy, refuse_read_only
 from nki.interpreter import Follower, Interpreter
 from nki.ir.nodes import Access, Op, Register, Tensor
 from nki.language.layout import dense_strides
 from nki.language.tensor import NkiTensor, strided
 from nki.storage import Storage, View
-from nki.trace.call import TensorSpec, call_arguments, map_tensors, spec_of
+from nki.trace.call import (
+    TensorSpec,
+    arrays_in,
+    call_arguments,
+    function_of,
+    map_tensors,
+    spec_of,
+)
 from nki.trace.context import CURRENT, Context, Location, NkiInstruction
 from nki.trace.core_threads import Arrival, CoreThread, deadlock, step_cores
 from nki.trace.exchanges import must_end
@@ -37,7 +44,7 @@ from nki.trace.loops import trip_count
 from nki.trace.open_loops import OpenLoop
 from nki.trace.precision import stored
 from nki.trace.registers import VirtualRegister
-from nki.trace.results import SharedTensors, results_of
+from nki.trace.results import Results, SharedTensors, results_of
 from simulator.checks.initialised import Shadow
 from simulator.checks.replicated import InStep
 from simulator.oracle import quiet
@@ -70,7 +77,7 @@ def run_eager(
     check: bool = True,
     native: bool = True,
     watch: Follower | None = None,
-) -> tuple[list[Array], list[Array]]:
+) -> tuple[Results, list[Array]]:
     """Run a kernel function on arrays: (outputs in return order, the array arguments afterwards).
 
     `arguments` are by parameter name. One core runs in the calling thread. Several cores take
@@ -293,7 +300,7 @@ class _Launch:
     ) -> None:
         self.native = native
         self.watch = watch
-        self.function = getattr(function, "__wrapped__", function)
+        self.function = function_of(function)
         self.arguments = arguments
         self.target = target
         self.cores = cores
@@ -304,9 +311,9 @@ class _Launch:
         self.tensors = 0
         self.arrays: list[Array] = []
         self.parameters: list[EagerTensor] = []
-        self.results: list[list[NkiTensor]] = [[] for _ in range(cores)]
+        self.results = [Results(()) for _ in range(cores)]
 
-    def run(self) -> tuple[list[Array], list[Array]]:
+    def run(self) -> tuple[Results, list[Array]]:
         for name, value in self.arguments.items():
             map_tensors(value, name, self._parameter)
         if self.cores == 1:
@@ -315,6 +322,9 @@ class _Launch:
             self._run_threads()
         results = self.shared.agreed(self.results)
         changed = [t for t in self.parameters if t.written and t not in results]
+        for tensor, given in zip(self.parameters, arrays_in(self.arguments)):
+            if tensor in changed:
+                refuse_read_only(given, tensor.name)
         if self.shadow is not None:
             for tensor in (*results, *changed):
                 _contents(tensor).check_output(self.shadow)
@@ -322,7 +332,8 @@ class _Launch:
             tensor.contents.copy() if tensor.written else array
             for tensor, array in zip(self.parameters, self.arrays)
         ]
-        return [_contents(t).copy().reshape(t.shape) for t in results], after
+        outputs = (_contents(t).copy().reshape(t.shape) for t in results)
+        return Results(outputs, results.container), after
 
     def tensor(
         self,

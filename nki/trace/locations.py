@@ -16,6 +16,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from isa.program import SourceLocation
+from nki.callables import innermost
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
 _PACKAGES = (
@@ -121,7 +122,7 @@ def _assigned_names(code: CodeType) -> dict[int, str]:
 
 def return_location(function: Any) -> tuple[CodeType, int] | None:
     """The only statement that returns a function's value; of several, the function's first line."""
-    code = getattr(function, "__code__", None)
+    code = getattr(innermost(function), "__code__", None)
     if not isinstance(code, CodeType):
         return None
     offsets = []

@@ -18,7 +18,7 @@ class OpenLoop:
     a loop from another one of the same line in a recursive call. Both are None in other loops.
     """
 
-    __slots__ = ("frame", "location", "register")
+    __slots__ = ("abandoned", "frame", "location", "register")
 
     def __init__(
         self, location: Any, register: Register | None = None, frame: FrameType | None = None
@@ -26,6 +26,13 @@ class OpenLoop:
         self.location = location
         self.register = register
         self.frame = frame
+        self.abandoned = False
+
+    def __enter__(self) -> None:
+        """An iteration of a `for`: Python ends its generator where the loop is left early."""
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.abandoned = kind is GeneratorExit
 
     def evaluates(self, location: Any, frame: FrameType) -> bool:
         """Whether the condition of this `while` is what `frame` evaluates at a location."""
@@ -70,6 +77,12 @@ class OpenLoops:
         """The loop whose iteration ends must be the innermost one."""
         if self._loops[-1] is not loop:
             raise self._loops[-1].left()
+
+    def check_left(self) -> None:
+        """Raises loop-break where a loop that the kernel's code seems to be in was left early."""
+        for loop in self._loops:
+            if loop.abandoned:
+                raise loop.left()
 
     def finish(self) -> None:
         """The kernel function returned: no loop may be open."""

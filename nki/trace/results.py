@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,17 @@ from nki.ir.nodes import Tensor
 from nki.language.tensor import NkiTensor
 from nki.trace.context import Location
 from nki.trace.locations import resolve, return_location
+
+
+class Results(list[Any]):
+    """What a kernel returns, in order; `container` is the type that holds it, tuple or list, or
+    None where the kernel returns a tensor itself, or nothing."""
+
+    __slots__ = ("container",)
+
+    def __init__(self, items: Iterable[Any], container: type | None = None) -> None:
+        super().__init__(items)
+        self.container = container
 
 
 class SharedTensors:
@@ -84,7 +96,7 @@ class SharedTensors:
                 missing[0].location,
             )
 
-    def agreed(self, results: list[list[NkiTensor]]) -> list[Tensor]:
+    def agreed(self, results: list[Results]) -> Results:
         """The tensors behind the results, which all cores return alike, in the shapes returned."""
         first = results[0]
         for core, other in enumerate(results[1:], 1):
@@ -102,16 +114,16 @@ class SharedTensors:
                 raise _no_result(view, "It is returned in another shape as well.")
         for storage, shape in shapes.items():
             storage.shape = shape
-        return [view.storage for view in first]
+        return Results((view.storage for view in first), first.container)
 
 
-def results_of(returned: Any, function: Any) -> list[NkiTensor]:
+def results_of(returned: Any, function: Any) -> Results:
     """The tensors that a kernel function returned, in order. Raises output-not-hbm."""
     if returned is None:
-        return []
-    items = returned if isinstance(returned, (tuple, list)) else (returned,)
+        return Results(())
+    container = next((kind for kind in (tuple, list) if isinstance(returned, kind)), None)
     try:
-        return [_result(item) for item in items]
+        return Results(map(_result, returned if container else (returned,)), container)
     except NeuronError as error:
         error.location = error.location or resolve(return_location(function))
         raise

@@ -18,7 +18,14 @@ from isa.target import Target
 from nki.ir.nodes import Kernel, Loop, Node, Op, Register, Tensor, While
 from nki.language.layout import dense_strides
 from nki.language.tensor import NkiTensor, strided
-from nki.trace.call import call_arguments, map_tensors, spec_of, symbols_in, tensors_in
+from nki.trace.call import (
+    call_arguments,
+    function_of,
+    map_tensors,
+    spec_of,
+    symbols_in,
+    tensors_in,
+)
 from nki.trace.context import CURRENT, Context, Location, NkiInstruction
 from nki.trace.guards import Guards
 from nki.trace.locations import (
@@ -151,6 +158,7 @@ class Tracer(Context):
     ) -> Tensor:
         """The shared HBM tensor that every core gets from its call at this place."""
         if self.loops:
+            self.loops.check_left()
             raise NeuronError(
                 "not-supported",
                 what="a shared HBM tensor is made in the body of a rolled loop",
@@ -224,7 +232,8 @@ class Tracer(Context):
             for _ in range(2):
                 variable = self._variable(location, lower, lower + step * (whole - 1))
                 self._begin(loop, variable)
-                yield affine(variable)
+                with loop:
+                    yield affine(variable)
                 self.loops.expect(loop)
             nodes = self._close(loop, lower)
             kept = loop.bodies[0].variable
@@ -235,7 +244,8 @@ class Tracer(Context):
         loop = self._open(location, trips - whole)
         variable = self._variable(location, middle, middle)
         self._begin(loop, variable)
-        yield middle
+        with loop:
+            yield middle
         self.loops.leave(loop)
         self.nodes = loop.outer
         body = loop.bodies[0].nodes
@@ -254,7 +264,8 @@ class Tracer(Context):
         for _ in range(2):
             variable = self._variable(location, bottom, top)
             self._begin(loop, variable)
-            yield variable
+            with loop:
+                yield variable
             self.loops.expect(loop)
         written = set(registers_written(loop.bodies[0].nodes))
         copies: list[Node] = []
@@ -386,7 +397,7 @@ def trace(
     `arguments` are by parameter name: arrays and `TensorSpec`s become HBM tensors (shared HBM with
     several cores), everything else is passed through. Raises NeuronError with the kernel's line.
     """
-    function = getattr(function, "__wrapped__", function)
+    function = function_of(function)
     memory = Memory.shared_hbm if cores > 1 else Memory.private_hbm
     specs = [spec_of(value, name) for value, name in tensors_in(arguments)]
     names = _distinct([spec.name for spec in specs])

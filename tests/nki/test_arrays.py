@@ -85,6 +85,51 @@ def test_numpy_arrays_are_updated_in_place(mode):
     np.testing.assert_array_equal(out, b)
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_jax_transformations(mode):
+    jax = pytest.importorskip("jax")
+    run = nki.simulate(doubled, mode=mode)
+    a = jax.numpy.asarray(A).astype("bfloat16")
+    result = jax.jit(lambda a: run(a + 1) * 2)(a)
+    assert result.dtype == a.dtype
+    np.testing.assert_array_equal(np.asarray(result).astype(np.float32), 4 * (A + 1))
+    many = jax.vmap(run)(jax.numpy.stack([a, 3 * a]))
+    np.testing.assert_array_equal(np.asarray(many).astype(np.float32), [2 * A, 6 * A])
+    assert jax.eval_shape(run, a).shape == A.shape
+
+
+def test_jax_traces_results_in_their_containers_and_static_arguments():
+    jax = pytest.importorskip("jax")
+
+    @nki.jit(platform_target="trn2")
+    def kernel(arrays, factor):
+        nl.store(arrays["b"], nl.multiply(nl.load(arrays["b"]), factor))
+        return [doubled(arrays["a"]), arrays["b"]]
+
+    def call(a, b, factor):
+        return kernel({"a": a, "b": b}, factor=factor)
+
+    a, b = jax.numpy.asarray(A, "float32"), jax.numpy.ones((1, 4))
+    results = jax.jit(call, static_argnums=2)(a, b, 3.0)
+    assert type(results) is list
+    np.testing.assert_array_equal(results[0], 2 * A)
+    np.testing.assert_array_equal(results[1], [[3, 3, 3, 3]])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_read_only_arrays_that_would_lose_what_is_written(mode):
+    a, b = np.zeros((2, 3), np.float32), np.ones((1, 3), np.float32)
+    a.flags.writeable = b.flags.writeable = False
+    _, after = nki.simulate(updated, mode=mode)(a, b)  # it returns `a`
+    np.testing.assert_array_equal(after, [[1, 1, 1], [0, 0, 0]])
+
+    def lost(a, b):
+        nisa.dma_copy(dst=a[0:1], src=b)
+
+    with pytest.raises(nki.NeuronError, match="a is a read-only array"):
+        nki.simulate(lost, mode=mode)(a, b)
+
+
 def test_what_is_no_array():
     compiled = nki.compile(doubled, nki.TensorSpec((2, 3), nl.float32))
     with pytest.raises(nki.NeuronError, match="a is a list"):

@@ -1,0 +1,57 @@
+"""Kernels inside `jax.jit` and `jax.vmap`: a call back to this process when the computation runs.
+
+A traced array has a shape and a data type, which is what compiling a kernel takes; the values come
+when the compiled computation runs. Derivatives are those of `jax.custom_vjp`, as for any callback.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isa.dtypes import DTYPES
+from nki.trace.call import arrays_in, map_tensors
+
+if TYPE_CHECKING:
+    from nki.kernel import CompiledKernel
+
+
+def is_traced(arguments: dict[str, Any]) -> bool:
+    """Whether an array among the arguments of a kernel has no values yet."""
+    jax = sys.modules.get("jax")
+    return jax is not None and any(isinstance(a, jax.core.Tracer) for a in arrays_in(arguments))
+
+
+def called_back(
+    run: Callable[[dict[str, Any]], Any], compiled: CompiledKernel, arguments: dict[str, Any]
+) -> Any:
+    """The results, as traced arrays, of `run` on the arguments when their values are there.
+
+    `compiled` says what the results are.
+    """
+    import jax
+
+    context = contextvars.copy_context()
+
+    def call(*values: Any) -> Any:
+        given = iter(values)
+        concrete = {
+            name: map_tensors(value, name, lambda *_: np.asarray(next(given)))
+            for name, value in arguments.items()
+        }
+        # Calls may run at the same time, in threads of their own.
+        return context.copy().run(run, concrete)
+
+    program = compiled.program
+    declared = [program.tensors[index] for index in program.results]
+    results = [jax.ShapeDtypeStruct(t.shape, DTYPES[t.dtype].numpy) for t in declared]
+    return jax.pure_callback(
+        call, compiled.packed(results), *arrays_in(arguments), vmap_method="sequential"
+    )
+
+
+__all__ = ["called_back", "is_traced"]

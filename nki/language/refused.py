@@ -1,0 +1,110 @@
+"""What Python and NumPy do with numbers, and a tensor of a kernel refuses."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from isa.errors import NeuronError
+
+_FUNCTIONS = {
+    "add": ("+", "nl.add(a, b)"),
+    "sub": ("-", "nl.subtract(a, b)"),
+    "mul": ("*", "nl.multiply(a, b)"),
+    "truediv": ("/", "nl.divide(a, b)"),
+    "floordiv": ("//", "nl.floor(nl.divide(a, b))"),
+    "mod": ("%", "nl.mod(a, b)"),
+    "pow": ("**", "nl.power(a, b)"),
+    "matmul": ("@", "nl.matmul(a, b)"),
+    "and": ("&", "nl.bitwise_and(a, b)"),
+    "or": ("|", "nl.bitwise_or(a, b)"),
+    "xor": ("^", "nl.bitwise_xor(a, b)"),
+    "lshift": ("<<", "nl.left_shift(a, b)"),
+    "rshift": (">>", "nl.right_shift(a, b)"),
+}
+"""Python's operators by the names of their methods, each with the function to call instead."""
+
+_UNARY = {
+    "neg": ("-", "nl.negative(a)"),
+    "invert": ("~", "nl.invert(a)"),
+    "abs": ("abs()", "nl.abs(a)"),
+}
+
+_COMPARISONS = {
+    "lt": ("<", "nl.less(a, b)"),
+    "le": ("<=", "nl.less_equal(a, b)"),
+    "gt": (">", "nl.greater(a, b)"),
+    "ge": (">=", "nl.greater_equal(a, b)"),
+}
+
+_EQUALITY = {"eq": ("==", "nl.equal(a, b)"), "ne": ("!=", "nl.not_equal(a, b)")}
+
+_NUMPY = {"true_divide": "divide", "amax": "max", "amin": "min", "absolute": "abs"}
+"""Functions of nki.language whose names NumPy's do not have."""
+
+_BRANCH = (
+    "; nl.where chooses by the result, and nl.fori_loop or nl.while_loop decide on the device what "
+    "runs"
+)
+
+
+def _refuse(what: str, function: str) -> NoReturn:
+    raise NeuronError(
+        "not-supported",
+        what=what,
+        why="Only functions of nki.language and nki.isa compute on the device; what a tensor "
+        "holds is not known while the kernel is traced.",
+        hint=f"Write {function}.",
+    )
+
+
+class NoNumber:
+    """Base of tensors: each of Python's operators says which function to call instead."""
+
+    __slots__ = ()
+
+    def __array_ufunc__(self, ufunc: Any, *_: Any, **__: Any) -> NoReturn:
+        _refuse_numpy(self, ufunc.__name__)
+
+    def __array_function__(self, function: Any, *_: Any) -> NoReturn:
+        _refuse_numpy(self, function.__name__)
+
+
+def _refuse_numpy(tensor: Any, name: str) -> NoReturn:
+    import nki.language as nl
+
+    same = _NUMPY.get(name, name)
+    known = f"nl.{same}" if same in nl.__all__ else "a function of nki.language"
+    _refuse(f"np.{name} on tensor {tensor.name!r}", known)
+
+
+def _operator(symbol: str, function: str) -> Any:
+    def refuse(self: Any, *_: Any) -> NoReturn:
+        _refuse(f"the Python operator {symbol} on tensor {self.name!r}", function)
+
+    return refuse
+
+
+def _equality(symbol: str, function: str) -> Any:
+    """Of tensors, identity; of a tensor and a number, refused."""
+
+    def compare(self: Any, other: object) -> Any:
+        if isinstance(other, (int, float)):
+            _refuse(f"the Python operator {symbol} on tensor {self.name!r}", function + _BRANCH)
+        return NotImplemented
+
+    return compare
+
+
+for _name, (_symbol, _function) in _FUNCTIONS.items():
+    setattr(NoNumber, f"__{_name}__", _operator(_symbol, _function))
+    setattr(NoNumber, f"__r{_name}__", _operator(_symbol, _function))
+for _name, (_symbol, _function) in _UNARY.items():
+    setattr(NoNumber, f"__{_name}__", _operator(_symbol, _function))
+for _name, (_symbol, _function) in _COMPARISONS.items():
+    setattr(NoNumber, f"__{_name}__", _operator(_symbol, _function + _BRANCH))
+for _name, (_symbol, _function) in _EQUALITY.items():
+    setattr(NoNumber, f"__{_name}__", _equality(_symbol, _function))
+NoNumber.__hash__ = object.__hash__  # type: ignore[method-assign]
+
+
+__all__ = ["NoNumber"]
