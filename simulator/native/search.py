@@ -14,7 +14,7 @@ from isa.machine import search
 from simulator.native import ports
 from simulator.native.elementwise import converting, pattern_of
 from simulator.native.lines import LANES, Layout, Lines, alike, lines_plan, rows_of
-from simulator.native.plan import Bound, Plan
+from simulator.native.plan import Bound, Plan, apart
 from simulator.native.structure import StructureText
 from simulator.native.table import plans
 from simulator.native.text import Value
@@ -247,33 +247,33 @@ class _Search:
         f.jump(after)
         f.open(after)
 
+    def write(self, slot: Value, nowhere: Value, dtype: str, place: Value) -> None:
+        """Store where the value of a slot was, all ones if that is `nowhere`, as an integer."""
+        f, row_type, found = self.f, DTYPES[dtype], self.found(slot)
+        missing = f.compare("icmp eq", found, nowhere)
+        stored = f.select(missing, f.integer(int(row_type.largest)), found)
+        f.store(f.convert("trunc", stored, f"i{row_type.bits}"), place)
+
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """Where the SLOTS values of each row are in the data's row, all ones if nowhere; slots take
-    their turns from the last one on if `from_last`. A further operand is not touched."""
+    """Where the SLOTS values of each row are in the data's row, all ones if nowhere."""
 
     result: Layout
     data: Layout
     values: Layout
-    apart: tuple[Layout, ...]
-    from_last: bool
 
     def text(self, name: str) -> str:
         f = StructureText(name)
-        lines = Lines(f, (self.result, self.data, self.values, *self.apart))
-        search_ = _Search(f, self.from_last)
-        count, row_type = lines.sizes[1], DTYPES[self.result.dtype]
+        lines = Lines(f, (self.result, self.data, self.values))
+        search_ = _Search(f, from_last=False)
+        count = lines.sizes[1]
 
         def row(rows: list[Value]) -> None:
             search_.run(lines.read(1, rows[1]), count, lines.read(2, rows[2]))
 
             def write(slot: Value) -> None:
-                found = search_.found(slot)
-                nowhere = f.compare("icmp eq", found, count)
-                stored = f.select(nowhere, f.integer(int(row_type.largest)), found)
-                stored = f.convert("trunc", stored, f"i{row_type.bits}")
-                f.store(stored, lines.place(0, rows[0], slot))
+                search_.write(slot, count, self.result.dtype, lines.place(0, rows[0], slot))
 
             f.loop(f.integer(0), f.integer(SLOTS), 1, write)
 
@@ -284,15 +284,18 @@ class Positions:
 @dataclass(frozen=True, slots=True)
 class Replace:
     """The data's rows with the elements that the SLOTS values of each row are found at, the last
-    slot first, replaced by the pattern in a word."""
+    slot first, replaced by the pattern in a word. With `positions` that is one more operand, which
+    gets where they were, all ones if nowhere."""
 
     result: Layout
     data: Layout
     values: Layout
+    positions: Layout | None = None
 
     def text(self, name: str) -> str:
         f = StructureText(name)
-        lines = Lines(f, (self.result, self.data, self.values))
+        others = () if self.positions is None else (self.positions,)
+        lines = Lines(f, (self.result, self.data, self.values, *others))
         search_ = _Search(f, from_last=True)
         count = lines.sizes[1]
         pattern = f.word(lines.used, f"i{DTYPES[self.result.dtype].bits}")
@@ -305,6 +308,9 @@ class Replace:
                 found = search_.found(slot)
                 somewhere = f.compare("icmp ne", found, count)
                 f.when(somewhere, lambda: f.store(pattern, lines.place(0, rows[0], found)))
+                if self.positions is not None:
+                    place = lines.place(3, rows[3], slot)
+                    search_.write(slot, count, self.positions.dtype, place)
 
             f.loop(f.integer(0), f.integer(SLOTS), 1, replace)
 
@@ -312,21 +318,26 @@ class Replace:
         return f.text()
 
 
-class TwoPlans:
-    """Plans whose jobs an instruction runs one after the other."""
+class MatchPlan:
+    """A `Plan` of `Replace` with positions, which it writes too: they share no bytes with data."""
 
-    __slots__ = ("_plans", "result")
+    __slots__ = ("_plan", "result")
 
-    def __init__(self, *plans: Plan) -> None:
-        self._plans = plans
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
         self.result = None
 
     def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
         """As `Plan.bind`."""
-        found = [plan.bind(state, values) for plan in self._plans]
-        if any(bound is None for bound in found):
+        bound = self._plan.bind(state, values)
+        _, data, vals, _, indices = values
+        if bound is None or not (apart(indices, data) and apart(indices, vals)):
             return None
-        return Bound([job for bound in found if bound is not None for job in bound.jobs])
+        (job,) = bound.jobs
+        result, *read, positions = job.slots
+        # Flags go for all that is written; in-place operands that registers move are Python's.
+        same = (False,) * len(job.same)
+        return Bound([job._replace(slots=(result, positions, *read), written=2, same=same)])
 
 
 @plans(search.Max8)
@@ -339,49 +350,35 @@ def max8(engine: Engine, dst: Array, src: Array) -> Plan | None:
 
 @plans(search.FindIndex8)
 def find_index8(engine: Engine, dst: Array, data: Array, vals: Array) -> Plan | None:
-    return _positions((0, dst), (1, data), (2, vals))
-
-
-def _positions(
-    result: tuple[int, Array],
-    data: tuple[int, Array],
-    values: tuple[int, Array],
-    apart: tuple[int, Array] | None = None,
-) -> Plan | None:
-    """The plan of `Positions`, of views with their positions among the instruction's values;
-    `apart` must share no bytes with the result."""
-    given = [result, data, values] if apart is None else [result, data, values, apart]
-    if not converting(data[1], values[1]) or not DTYPES[dtype_name(result[1])].is_integer:
+    if not converting(data, vals) or not DTYPES[dtype_name(dst)].is_integer:
         return None
-    operands = []
-    for number, (position, view) in enumerate(given):
-        rows = rows_of(view, read=number in (1, 2))
-        if rows is None:
-            return None
-        operands.append((position, view, rows))
-    first, second, third, *others = (rows.layout for _, _, rows in operands)
-    kernel = Positions(first, second, third, tuple(others), from_last=apart is not None)
-    return lines_plan(kernel, operands)
+    result, source, values = rows_of(dst), rows_of(data, read=True), rows_of(vals, read=True)
+    if result is None or source is None or values is None:
+        return None
+    kernel = Positions(result.layout, source.layout, values.layout)
+    return lines_plan(kernel, [(0, dst, result), (1, data, source), (2, vals, values)])
 
 
 @plans(search.MatchReplace8)
 def match_replace8(
     engine: Engine, dst: Array, data: Array, vals: Array, imm: float, indices: Array | None
-) -> Plan | TwoPlans | None:
+) -> MatchPlan | Plan | None:
     if not converting(dst, data, vals):
         return None
     (source, result), values = alike(data, dst), rows_of(vals, read=True)
     if source is None or result is None or values is None:
         return None
     pattern = pattern_of(dtype_name(dst))
-    replaced = lines_plan(
-        Replace(result.layout, source.layout, values.layout),
-        [(0, dst, result), (1, data, source), (2, vals, values)],
-        [(3, lambda value: pattern(float(value)))],
-        [result.in_step(source), False],
-    )
-    if indices is None or replaced is None:
-        return replaced
-    # Positions first: data may be replaced in place.
-    positions = _positions((4, indices), (1, data), (2, vals), (0, dst))
-    return None if positions is None else TwoPlans(positions, replaced)
+    operands = [(0, dst, result), (1, data, source), (2, vals, values)]
+    layouts = [result.layout, source.layout, values.layout]
+    same = [result.in_step(source), False]
+    if indices is not None:
+        places = rows_of(indices)
+        if places is None or not DTYPES[dtype_name(indices)].is_integer:
+            return None
+        operands.append((4, indices, places))
+        layouts.append(places.layout)
+        same.append(False)
+    number = (3, lambda value: pattern(float(value)))
+    found = lines_plan(Replace(*layouts), operands, [number], same)
+    return found if found is None or indices is None else MatchPlan(found)
