@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isa.enums import Engine
 from isa.machine import statistics
+from simulator.native.copy import through_float32
 from simulator.native.elementwise import converting
 from simulator.native.lines import LANES, Layout, Lines, lines_plan, rows_of
 from simulator.native.partials import Reducer
-from simulator.native.plan import Plan
+from simulator.native.plan import Bound, Plan, inner_job
 from simulator.native.structure import StructureText
 from simulator.native.table import plans
 from simulator.native.text import Value
+
+if TYPE_CHECKING:
+    from simulator.machine import CoreState
 
 Array = np.ndarray[Any, Any]
 
@@ -126,20 +130,47 @@ class Aggregate:
         return f.text()
 
 
-def _plan(kernel: type[Statistics | Aggregate], dst: Array, data: Array) -> Plan | None:
+class WidePlan:
+    """A `Plan` of rows that are widened first, as they are too long for the room of a kernel."""
+
+    __slots__ = ("_plan", "_shape", "_widen", "result")
+
+    def __init__(self, widen: Plan, plan: Plan, shape: tuple[int, ...]) -> None:
+        self._widen = widen
+        self._plan = plan
+        self._shape = shape
+        self.result = None
+
+    def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
+        """As `Plan.bind`."""
+        dst, data = values
+        if dst is None or data is None:
+            return None
+        wide = np.empty(self._shape, np.float32)
+        ahead = inner_job(self._widen, state, wide, data, 1, 1)
+        return Bound([ahead, inner_job(self._plan, state, dst, wide, 0, 0)], wide)
+
+
+def _plan(kernel: type[Statistics | Aggregate], dst: Array, data: Array) -> Plan | WidePlan | None:
     if not converting(dst, data):
         return None
     result, source = rows_of(dst), rows_of(data, read=True)
-    if result is None or source is None:
+    if result is None:
         return None
+    if source is None:
+        wide = np.empty((data.shape[0], data.size // data.shape[0]), np.float32)
+        widen, plan = through_float32(wide, data), _plan(kernel, dst, wide)
+        return (
+            None if widen is None or type(plan) is not Plan else WidePlan(widen, plan, wide.shape)
+        )
     return lines_plan(kernel(result.layout, source.layout), [(0, dst, result), (1, data, source)])
 
 
 @plans(statistics.BnStats)
-def bn_stats(engine: Engine, dst: Array, data: Array) -> Plan | None:
+def bn_stats(engine: Engine, dst: Array, data: Array) -> Plan | WidePlan | None:
     return _plan(Statistics, dst, data)
 
 
 @plans(statistics.BnAggregate)
-def bn_aggregate(engine: Engine, dst: Array, data: Array) -> Plan | None:
+def bn_aggregate(engine: Engine, dst: Array, data: Array) -> Plan | WidePlan | None:
     return _plan(Aggregate, dst, data)

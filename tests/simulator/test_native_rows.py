@@ -280,6 +280,14 @@ def test_every_dtype(row: str) -> None:
                 same_after(row, engine, values)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_rows_that_a_kernel_has_no_room_for(dtype: str) -> None:
+    """Longer ones are widened, or laid together, first."""
+    rng = np.random.default_rng(3)
+    data = patterns(rng, dtype, 3, 2, 8196)[:, :, ::-1]
+    same_after("BnAggregate", Engine.vector, (empty("float32", 3, 2), data))
+
+
 def same_after(row: str, engine: Engine, values: Values) -> None:
     """Both backends leave the same bytes and the same accumulate registers, in parts as well."""
     if row not in ("ActReadAccumulator", "VectorReadAccumulator"):
