@@ -80,21 +80,29 @@ class AccumulatingPlan:
         if command is ReduceCommand.load_reduce:
             if initial is None:
                 return None
-            # Whose address may depend on registers.
-            if isinstance(initial, np.ndarray):
-                return None
             started = initial
         elif command is ReduceCommand.reduce:
             started = registers
         values = (registers, reduced, started)
-        first = number(2) if started is not registers else tile(2, registers)
+        first: Operand | None = tile(2, registers)
+        if started is not registers:
+            first = scalar_operand(2, started, registers)
+        if first is None:
+            return None
         if command is ReduceCommand.reset:
             plan = map_plan("float32", registers, [first], ())
         else:
             steps = [("alu", self._op.name, (0, 1))]
             plan = map_plan("float32", registers, [first, tile(1, reduced)], steps)
         call = None if plan is None else plan.bind(state, values)
-        return None if call is None else Bound([job._replace(slots=()) for job in call.jobs])
+        if call is None:
+            return None
+        (job,) = call.jobs
+        # What is loaded is an operand; registers and sums are memory of the engine's own.
+        slots: list[tuple[int, int]] = []
+        if self._initial is not None and isinstance(started, np.ndarray) and started is initial:
+            slots += [(slot, self._initial) for slot, at in job.slots if at == 2]
+        return Bound([job._replace(slots=tuple(slots), written=0, same=())])
 
 
 def accumulating(

@@ -13,11 +13,11 @@ from isa.dtypes import DTYPES
 from isa.enums import Engine
 from isa.machine import gpsimd
 from simulator.native import ports
-from simulator.native.elementwise import converting
+from simulator.native.elementwise import converting, unsigned
 from simulator.native.gemm_image import first_lanes
 from simulator.native.layout import dims, space
 from simulator.native.plan import Division, Plan
-from simulator.native.printer import covers, print_expression
+from simulator.native.printer import covers, lane_type, print_expression
 from simulator.native.table import compiled, plans
 from simulator.native.text import FunctionText, Value
 from simulator.oracle.reduction import LANES
@@ -31,11 +31,13 @@ WIDTH = 16
 
 @dataclass(frozen=True, slots=True)
 class ReducePartitions:
-    """[P, N] reduced to [N] in fp32: partition p goes into partial result p % LANES.
+    """[P, N] reduced to [N] in a domain, fp32 or bit patterns: partition p goes into partial result
+    p % LANES.
 
     Words: result, source, P, N, the bytes between partitions. Elements of a partition are adjacent.
     """
 
+    domain: str
     operator: str
     source: str
     output: str
@@ -45,7 +47,11 @@ class ReducePartitions:
         target, source = (f.word(index, "ptr") for index in range(2))
         partitions, count, along = (f.word(index) for index in range(2, 5))
         row, result = DTYPES[self.source], DTYPES[self.output]
-        zero, identity = f.integer(0), f.constant("float", ALU[self.operator].identity or 0, WIDTH)
+        zero, operator, lane = f.integer(0), ALU[self.operator], lane_type(self.domain)
+        start = operator.identity or 0
+        if self.domain != "float32":
+            start = int(start) & ((1 << row.bits) - 1)
+        identity = f.constant(lane, start, WIDTH)
 
         def columns(column: Value) -> None:
             mask = first_lanes(f, f.binary("sub", count, column), WIDTH)
@@ -59,7 +65,9 @@ class ReducePartitions:
                     there = f.compare("icmp slt", number, partitions)
                     down = f.binary("mul", f.select(there, number, zero), along)
                     stored = f.load_where(mask, f.offset(first, down), f"i{row.bits}")
-                    value = ports.decode(f, self.source, stored)
+                    value = stored
+                    if self.domain == "float32":
+                        value = ports.decode(f, self.source, stored)
                     value = f.select(f.splat(there, WIDTH), value, identity)
                     found.append(self._combined(f, held, value))
                 return found
@@ -69,15 +77,25 @@ class ReducePartitions:
                 half = len(partials) // 2
                 pairs = zip(partials[:half], partials[half:])
                 partials = [self._combined(f, *pair) for pair in pairs]
-            stored = ports.encode_result(f, self.output, partials[0])
-            f.store_where(mask, stored, f.element_at(target, column, result.size))
+            total = partials[0]
+            if operator.finish is not None:
+                number = f.splat(f.convert("sitofp", partitions, "float"), WIDTH)
+                inputs = {"x": total, "y": number}
+                total = print_expression(f, operator.finish, self.domain, inputs)
+            f.store_where(mask, self._encoded(f, total), f.element_at(target, column, result.size))
 
         f.loop(zero, count, WIDTH, columns)
         return f.text()
 
     def _combined(self, f: FunctionText, left: Value, right: Value) -> Value:
         expression = ALU[self.operator].expression
-        return print_expression(f, expression, "float32", {"x": left, "y": right})
+        return print_expression(f, expression, self.domain, {"x": left, "y": right})
+
+    def _encoded(self, f: FunctionText, total: Value) -> Value:
+        if self.domain == "float32":
+            return ports.encode_result(f, self.output, total)
+        wider = DTYPES[self.output].bits > DTYPES[self.source].bits
+        return f.convert("zext" if wider else "trunc", total, f"i{DTYPES[self.output].bits}")
 
 
 def _adjacent(shape: Sequence[int], strides: Sequence[int], size: int) -> bool:
@@ -87,16 +105,18 @@ def _adjacent(shape: Sequence[int], strides: Sequence[int], size: int) -> bool:
 
 @plans(gpsimd.PartitionReduce)
 def partition_reduce(engine: Engine, dst: Array, data: Array, op: AluOperator) -> Plan | None:
-    if not op.arithmetic or op.identity is None or op.finish is not None:
+    domain = "float32" if op.arithmetic else unsigned(data)
+    if op.identity is None or not covers("alu", op.name, domain) or not data.size:
         return None
-    if not covers("alu", op.name, "float32") or not converting(dst, data) or not data.size:
+    if op.arithmetic and not converting(dst, data):
         return None
     sizes = dst.dtype.itemsize, data.dtype.itemsize
     if not _adjacent(dst.shape, dst.strides, sizes[0]):
         return None
     if not _adjacent(data.shape[1:], data.strides[1:], sizes[1]):
         return None
-    function = compiled(ReducePartitions(op.name, dtype_name(data), dtype_name(dst)))
+    names = [dtype_name(view) if op.arithmetic else unsigned(view) for view in (data, dst)]
+    function = compiled(ReducePartitions(domain, op.name, *names))
     if function is None:
         return None
     words = [0, 0, data.shape[0], data.size // data.shape[0], data.strides[0]]

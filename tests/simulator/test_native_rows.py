@@ -169,9 +169,15 @@ def dma_compute(rng: np.random.Generator, source: str, target: str) -> Iterator[
 
 
 def partition_reduce(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
-    name = str(rng.choice([name for name in REDUCING if ALU[name].finish is None]))
+    arithmetic = [n for n, op in ALU.items() if op.arithmetic and op.identity is not None]
+    names = (str(rng.choice(arithmetic)), "average")
     for partitions, columns in ((5, 7), (16, 32), (70, 83)):
-        yield empty(target, 1, columns), patterns(rng, source, partitions, columns), ALU[name]
+        for name in names:
+            yield empty(target, 1, columns), patterns(rng, source, partitions, columns), ALU[name]
+    if source in INTEGERS:
+        op = ALU[str(rng.choice(("bitwise_and", "bitwise_or", "bitwise_xor")))]
+        for result in (source, target if target in INTEGERS else source):
+            yield empty(result, 1, 35), patterns(rng, source, 33, 35), op
 
 
 def indices(rng: np.random.Generator, dtype: str, bound: int, *shape: int) -> Array:
@@ -206,11 +212,15 @@ def tensor_scalar_reduce(rng: np.random.Generator, source: str, target: str) -> 
         commands = (ReduceCommand.reset_reduce, ReduceCommand.reduce)
         chain = (ALU[name], _operand(rng), reduction, commands[rng.integers(2)], None)
         yield empty(target, *SHAPE), data, *chain
+        loaded = (ReduceCommand.load_reduce, _operand(rng))
+        yield empty(target, *SHAPE), data, *chain[:3], *loaded
 
 
 def exponential(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
     for command in (ReduceCommand.idle, ReduceCommand.reset_reduce):
         yield empty(target, *SHAPE), patterns(rng, source, *SHAPE), _operand(rng), command, None
+    data, start = patterns(rng, source, *SHAPE), patterns(rng, "float32", SHAPE[0], 1)
+    yield empty(target, *SHAPE), data, _operand(rng), ReduceCommand.load_reduce, start
 
 
 def read_registers(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
