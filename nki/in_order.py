@@ -10,7 +10,6 @@ as many registers as the kernel has. Such a program runs as compiled ones do
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,19 +18,15 @@ from isa.collection import collection_paused
 from isa.dtypes import DTYPES
 from isa.enums import Condition, Engine, Memory, RegisterOperation
 from isa.errors import NeuronError
-from isa.fields import Kind
-from isa.machine.control import Branch, Halt, LoopBegin, LoopEnd, RegisterAlu, RegisterMove
+from isa.machine.control import Branch, Halt, LoopBegin, LoopEnd, RegisterAlu
 from isa.operations.control import StorageBegin
 from isa.program import CoreProgram, Program, RegisterReference
 from isa.spec import Instruction
 from isa.target import TARGETS, Target
 from nki.interpreter import located
 from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, operations
-from nki.ir.rewrite import form_registers
 from nki.passes.emit import Addresses, LocationTable
 from nki.passes.lower import hbm_tensors, program_of, storage_records
-from nki.unset_registers import maybe_unset, written_registers
-from simulator.control import RegisterHeld
 from simulator.machine import Capacity
 
 _ALIGNMENT = 64
@@ -89,7 +84,7 @@ def in_order(kernel: Kernel) -> OrderedProgram:
         needed = Capacity.of(target)
         cores, sources = [], []
         for body in kernel.bodies:
-            core = _Core(target, index, locations, _Places(body, given), maybe_unset(body))
+            core = _Core(target, index, locations, _Places(body, given))
             core.block(body, outermost=True)
             core.append(Halt, ())
             streams = {Engine.unknown: core.stream}
@@ -183,8 +178,7 @@ class _Numbers(dict[Register, int]):
 
 
 class _Core:
-    """Writes the stream of one core. `unset` are registers that may be read before they hold a
-    value: another register says whether they do."""
+    """Writes the stream of one core."""
 
     def __init__(
         self,
@@ -192,14 +186,12 @@ class _Core:
         index: dict[Tensor, int],
         locations: LocationTable,
         places: _Places,
-        unset: set[Register],
     ) -> None:
         self.target = target
         self.places = places
         self.registers = _Numbers()
         self.stream: list[Instruction] = []
         self.sources: list[Source] = []
-        self._flags = {register: self.registers.another() for register in unset}
         self._addresses = Addresses(index, places.placement)
         self._locations = locations
 
@@ -261,18 +253,6 @@ class _Core:
                 part += not control
         except NeuronError as error:
             raise located(error, op) from None
-        if self._flags:
-            for register in written_registers(op):
-                if register in self._flags:
-                    flag = RegisterReference(self._flags[register])
-                    self.append(RegisterMove, (flag, 1), op.location)
-
-    def _expect_values(self, values: Iterable[Any], location: Any) -> None:
-        """What reads these values needs their registers to hold some."""
-        for register in (register for value in values for register in form_registers(value)):
-            if register in self._flags:
-                flag = RegisterReference(self._flags[register])
-                self.append(RegisterHeld, (flag, register.number), location)
 
     def _instruction(
         self, instruction: Instruction, values: list[Any], location: Any, source: Source
@@ -284,10 +264,6 @@ class _Core:
                 self._choice(instruction, values, position, location, source)
                 return
         row = instruction.row
-        if self._flags:
-            kinds = {position: field.kind for position, _, field in row.attributes}
-            read = (v for i, v in enumerate(values) if kinds.get(i) is not Kind.register)
-            self._expect_values(read, location)
         for position in row.register_fields:
             value = values[position]
             if isinstance(value, Access):
@@ -305,7 +281,6 @@ class _Core:
         source: Source,
     ) -> None:
         predicate = values[position]
-        self._expect_values([predicate.form], location)
         left = self._number(predicate.form, location)
         outcomes = [[*values[:position], holds, *values[position + 1 :]] for holds in (True, False)]
         condition = _CONDITIONS[predicate.negate().op]
@@ -317,7 +292,6 @@ class _Core:
         self._lead_here(leave)
 
     def _loop(self, node: Loop) -> None:
-        self._expect_values((node.lower, node.upper), node.location)
         lower, upper = (self._number(form, node.location) for form in (node.lower, node.upper))
         variable = RegisterReference(self.registers[node.variable])
         begin = self.append(LoopBegin, (variable, lower, upper, node.step, 0), node.location)
@@ -328,7 +302,6 @@ class _Core:
     def _while(self, node: While) -> None:
         condition = RegisterReference(self.registers[node.register])
         begin = len(self.stream)
-        self._expect_values([node.register], node.location)
         leave = self.append(Branch, (Condition.eq, condition, 0, 0), node.location)
         self.block(node.body)
         self.append(Branch, (Condition.always, 0, 0, begin), node.location)

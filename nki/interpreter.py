@@ -28,8 +28,9 @@ from nki.trace import locations
 from simulator.checks.initialised import Shadow
 from simulator.checks.marks import CLEAN, EMPTY, Tracked, covers
 from simulator.checks.replicated import InStep, effect_of
+from simulator.checks.unset import unset_register
 from simulator.columns import Stage, TrackedColumns, through
-from simulator.control import REGISTER_OPERATIONS, unset_register
+from simulator.control import REGISTER_OPERATIONS
 from simulator.exchange import Exchange, Parcel
 from simulator.kernels import fixed
 from simulator.machine import CoreState
@@ -45,7 +46,7 @@ class _Registers(dict[int, int]):
     """Register values by number."""
 
     def __missing__(self, number: int) -> int:
-        raise unset_register(number)
+        raise unset_register()
 
 
 class Follower(Protocol):

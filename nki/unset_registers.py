@@ -12,11 +12,6 @@ from nki.ir.nodes import Loop, Node, Op, Register, walk
 from nki.ir.rewrite import form_registers
 
 
-def written_registers(op: Op) -> list[Register]:
-    """The registers that an operation writes."""
-    return [op.values[position] for position in _destinations(op.row)]
-
-
 def maybe_unset(body: list[Node]) -> set[Register]:
     """The registers of a body that something reads where it is not certain that they were written:
     a loop around the write may have had no iteration. Loop variables always hold a value."""
@@ -33,7 +28,7 @@ def _follow(nodes: list[Node], held: set[Register], found: set[Register]) -> Non
     for node in nodes:
         found.update(register for register in _read(node) if register not in held)
         if isinstance(node, Op):
-            held.update(written_registers(node))
+            held.update(node.values[position] for position in _destinations(node.row))
             continue
         inside = set(held)
         if isinstance(node, Loop):
@@ -66,4 +61,4 @@ def _destinations(row: type[Row]) -> list[int]:
     return [position for position, _, field in row.attributes if field.kind is Kind.register]
 
 
-__all__ = ["maybe_unset", "written_registers"]
+__all__ = ["maybe_unset"]

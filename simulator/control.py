@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from isa.enums import Condition, RegisterOperation
 from isa.errors import NeuronError
-from isa.fields import Attribute, Kind
 from isa.machine import control
 from isa.program import RegisterReference
 from isa.spec import Instruction, Row
@@ -47,28 +46,6 @@ REGISTER_OPERATIONS: dict[RegisterOperation, Callable[[int, int], int]] = {
     RegisterOperation.minimum: min,
     RegisterOperation.maximum: max,
 }
-
-
-class RegisterHeld(Row):
-    """Raises value-not-allowed unless a register holds a value, which its `flag` says by not being
-    0. Streams in the author's order have it where the order leaves that open; the device has no
-    such instruction."""
-
-    name = "RegisterHeld"
-    control = True
-    asynchronous = False
-    flag = Attribute(kind=Kind.value)
-    register = Attribute(kind=Kind.integer)
-
-
-def unset_register(number: int) -> NeuronError:
-    """The error of a read of a register that holds no value."""
-    return NeuronError(
-        "value-not-allowed",
-        f"Register %r{number} is read before it holds a value.",
-        why="A register holds nothing until an instruction writes it.",
-        hint="Give it a value with nisa.register_load or nisa.register_move first.",
-    )
 
 
 def _makes(*rows: type[Row]) -> Callable[[Maker], Maker]:
@@ -110,18 +87,6 @@ def _register_move(preparation: Preparation, index: int, instruction: Instructio
         registers[number] = wrap32(get())
 
     return move
-
-
-@_makes(RegisterHeld)
-def _register_held(preparation: Preparation, index: int, instruction: Instruction) -> Action:
-    flag, register = instruction.values
-    get = _getter(preparation, flag)
-
-    def check() -> None:
-        if not get():
-            raise unset_register(register)
-
-    return check
 
 
 @_makes(control.RegisterAlu)

@@ -159,9 +159,9 @@ class LoadedProgram:
         with collection_paused():
             loaded = [self._load_core(number) for number in range(len(program.cores))]
             self.cores = [[preparation.stream for preparation in core] for core in loaded]
+            self._preparations = [preparation for core in loaded for preparation in core]
             self._compiled = self._pack(loaded)
-            preparations = [preparation for core in loaded for preparation in core]
-            self.tensors.prepare(preparations, self._windows, self._compiled)
+            self.tensors.prepare(self._preparations, self._windows, self._compiled)
             if self._compiled is not None and self.shadow is not None:
                 self._compiled.mark()
 
@@ -255,6 +255,8 @@ class LoadedProgram:
             for stream in streams:
                 stream.restart(loop_limit)
                 stream.semaphores[:] = [0] * len(stream.semaphores)
+        for preparation in self._preparations:
+            preparation.start()
 
     def execute(self) -> None:
         """The middle part of `run`: all instructions."""

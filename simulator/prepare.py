@@ -7,7 +7,7 @@ that loops and repeated runs build nothing again; the others are resolved each t
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from isa.program import RegisterReference
 from isa.spec import Instruction, MachineInstruction, Meeting
 from simulator.checks.marks import CLEAN, DEAD, Region, Tracked
 from simulator.checks.replicated import Replicated
+from simulator.checks.unset import UNSET, maybe_unset, unset_register
 from simulator.columns import Stage, TrackedColumns, through
 from simulator.control import CONTROL
 from simulator.exchange import Exchange
@@ -222,7 +223,8 @@ class Preparation:
     """Turns the instructions of one stream into its steps.
 
     `begun` holds the regions in which allocations began, `tracked` the shadow side of operands, by
-    the index of the instruction, for those that were executed from here.
+    the index of the instruction, for those that were executed from here. `unset` says which
+    registers an instruction needs that may hold no value.
 
     `windows` are those of the core by what they look at, shared by its streams; `replicated` are
     the writes to compare with those of other cores. `watch` is told what was executed.
@@ -251,6 +253,7 @@ class Preparation:
         self._actions: dict[int, Action] = {}
         self._windows = windows
         self._bounds: dict[int, Any] = {}
+        self.unset = maybe_unset(stream.instructions)
 
     def run(self) -> None:
         """Fill `stream.steps`. Raises NeuronError for an operand outside its memory; the stream's
@@ -277,8 +280,27 @@ class Preparation:
                 found = control(self, index, instruction)
             else:
                 found = self._computing(index, instruction)
+            if index in self.unset:
+                found = self._held(found, self.unset[index])
             self._actions[index] = found
         return found
+
+    def start(self) -> None:
+        """Registers that may be read before they are written hold no value yet."""
+        for registers in self.unset.values():
+            for number in registers:
+                self.registers[number] = UNSET
+
+    def _held(self, action: Action, needed: Sequence[int]) -> Action:
+        """An action that needs values in registers."""
+        registers = self.registers
+
+        def checked() -> int | None:
+            if any(registers[number] == UNSET for number in needed):
+                raise unset_register()
+            return action()
+
+        return checked
 
     def forget(self, index: int) -> None:
         """An operand of the instruction at `index` is elsewhere: its action is made again."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 from isa.access import AccessPattern
@@ -114,11 +114,14 @@ class LocationTable:
 
 class RegisterFile:
     """Register numbers of one engine: a register is taken at its first mention and given back
-    after its last, or after the loop around it when it outlives an iteration."""
+    after its last, or after the loop around it when it outlives an iteration. Those that are
+    `unset` when they are read, as far as one knows, share their number with no other, so that it is
+    seen when they are."""
 
-    def __init__(self, engine: Engine, limit: int) -> None:
+    def __init__(self, engine: Engine, limit: int, unset: Set[Register]) -> None:
         self.engine = engine
         self.limit = limit
+        self.unset = unset
         self.numbers: dict[Register, int] = {}
         self._free: list[int] = []
         self._used = 0
@@ -126,7 +129,7 @@ class RegisterFile:
     def take(self, register: Register, location: Any) -> int:
         number = self.numbers.get(register)
         if number is None:
-            if self._free:
+            if self._free and register not in self.unset:
                 number = self._free.pop()
             else:
                 number = self._used
@@ -137,6 +140,8 @@ class RegisterFile:
 
     def release(self, registers: list[Register]) -> None:
         for register in registers:
+            if register in self.unset:
+                continue
             number = self.numbers.pop(register, None)
             if number is not None:
                 self._free.append(number)
@@ -152,12 +157,13 @@ class Emitter:
         limit: int,
         locations: LocationTable,
         has_registers: bool,
+        unset: Set[Register] = frozenset(),
     ) -> None:
         self.has_registers = has_registers
         self.engine = engine
         self.name = SEQUENCERS[engine]
         self.addresses = addresses
-        self.registers = RegisterFile(self.name, limit)
+        self.registers = RegisterFile(self.name, limit, unset)
         self.locations = locations
         self.stream: list[Instruction] = []
 

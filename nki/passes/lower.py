@@ -30,6 +30,7 @@ from nki.passes.schedule import Scheduler
 from nki.passes.steps import ENGINE_INDEX, Region, Step, assign_queues, expand
 from nki.passes.synchronise import Level
 from nki.trace.locations import resolve
+from nki.unset_registers import maybe_unset
 
 _ROLES = {"input": "input", "output": "output", "inout": "inout", "constant": "constant"}
 
@@ -103,10 +104,11 @@ def _core(
     has_registers = any(isinstance(item, Region) for item in items) or any(
         item.instruction.row.control for item in items if isinstance(item, Step)
     )
+    unset = maybe_unset(body) if has_registers else set()
     streams = {}
     for engine, mine in enumerate(divided(items)):
         emitter = Emitter(
-            engine, addresses, target.registers_per_engine.value, locations, has_registers
+            engine, addresses, target.registers_per_engine.value, locations, has_registers, unset
         )
         stream = streams[SEQUENCERS[engine]] = emitter.run(mine)
         if target.generation < _WHOLE_PSUM:

@@ -112,7 +112,9 @@ class Packing:
         replicated = self._preparation.replicated
         pack = Packing._nothing if self._idle(instruction) else _CONTROL.get(row.name)
         members: dict[str, int] = {}
-        if pack is not None:
+        if index in self._preparation.unset:
+            pass  # Python sees to it that the registers hold values.
+        elif pack is not None:
             members = pack(self, index, instruction)
         elif (not row.control or row.name in PLANNERS) and (
             replicated is None or not replicated.takes(instruction)

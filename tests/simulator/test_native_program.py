@@ -155,7 +155,8 @@ def counting(trips: int) -> Program:
     tile = sbuf("int32", 0, 1, 4)
     b.begin(E.gpsimd, tile)
     operations = list(RegisterOperation)
-    b.add(E.gpsimd, control.RegisterMove, reg(1), -7)
+    for number, value in ((1, -7), (2, 0), (3, 0)):
+        b.add(E.gpsimd, control.RegisterMove, reg(number), value)
     begin = b.add(E.gpsimd, control.LoopBegin, reg(0), -3, trips - 3, 1, 0)
     for number, operation in enumerate(operations):
         b.add(E.gpsimd, control.RegisterAlu, reg(1), operation, reg(1), reg(0))
