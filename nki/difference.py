@@ -3,7 +3,7 @@
 All ways follow the operations of one trace. A first run of each leaves a digest of what every
 instruction wrote; a second looks at the values where digests differ. So a comparison needs little
 memory, and twice the time of the runs. Instructions are those of NumPy or of micro-kernels, one by
-one; the program of mode device runs on NumPy here.
+one; the program of mode device runs on NumPy here, that of mode native in the native loop.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from isa.dtypes import DTYPES, normalise
 from isa.enums import SEQUENCERS, Engine
 from isa.errors import NeuronError
-from isa.program import SourceLocation
+from isa.program import Program, SourceLocation
 from isa.spec import Instruction, MachineInstruction
 from isa.target import TARGETS
 from nki import settings
@@ -361,9 +361,28 @@ def _fp32(subject: _Subject, watch: Watch) -> list[Array]:
 
 
 def _device(subject: _Subject, watch: Watch) -> list[Array]:
+    from simulator.execute import LoadedProgram
+
+    program, follower, inputs = _compiled(subject, watch)
+    loaded = LoadedProgram(program, settings.checks_wanted(), native=False, watch=follower)
+    return loaded.run(inputs).outputs
+
+
+def _native(subject: _Subject, watch: Watch) -> list[Array]:
+    """The program as mode device runs it, whose outputs these are; what its instructions wrote is
+    of another run, which stops behind each."""
+    from simulator.execute import LoadedProgram
+
+    program, follower, inputs = _compiled(subject, watch)
+    checks = settings.checks_wanted()
+    LoadedProgram(program, checks, watch=follower, in_loop=True).run(inputs)
+    return LoadedProgram(program, checks, threads=settings.threads_wanted()).run(inputs).outputs
+
+
+def _compiled(subject: _Subject, watch: Watch) -> tuple[Program, InStreams, list[Array]]:
+    """The program of mode device for a subject's arguments, what follows it, and its inputs."""
     from nki.kernel import CompiledKernel
     from nki.pipeline import compile_kernel
-    from simulator.execute import LoadedProgram
 
     scheduled: list[list[Step | Region]] = []
 
@@ -382,9 +401,7 @@ def _device(subject: _Subject, watch: Watch) -> list[Array]:
             places[core, engine] = [
                 None if instruction.row.control else next(remaining) for instruction in stream
             ]
-    follower = InStreams(watch, places)
-    loaded = LoadedProgram(program, settings.checks_wanted(), native=False, watch=follower)
-    return loaded.run(inputs).outputs
+    return program, InStreams(watch, places), inputs
 
 
 def _computing_places(
@@ -417,12 +434,14 @@ _RUNS: dict[str, Callable[[_Subject, Watch], list[Array]]] = {
     "eager": _eager,
     "reference": _reference,
     "device": _device,
+    "native": _native,
     "fp32": _fp32,
 }
 
 MODES = tuple(_RUNS)
-"""The modes of `nki.simulate`, and fp32: the reference with tensors of low precision kept as
-float32 (NKI_PRECISE_FP=0)."""
+"""The modes of `nki.simulate`; native: the program of mode device in the native loop, where device
+has it on NumPy; and fp32: the reference with tensors of low precision kept as float32
+(NKI_PRECISE_FP=0)."""
 
 
 # Comparing ---------------------------------------------------------------------------------------

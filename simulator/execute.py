@@ -108,8 +108,9 @@ class LoadedProgram:
     Loading allocates the memories and prepares every instruction. `threads` share large native
     instructions, unless the machine is busy; results do not depend on them. `watch` is called with
     core, engine, index, row and values of every instruction that has computed or moved data; each
-    runs from Python then. `capacity`: what the cores have room for, if that is not what those of
-    the target have. Raises NeuronError for operands outside their memory.
+    runs from Python then, or, `in_loop`, one by one in the native loop. `capacity`: what the cores
+    have room for, if that is not what those of the target have. Raises NeuronError for operands
+    outside their memory.
     """
 
     def __init__(
@@ -120,6 +121,7 @@ class LoadedProgram:
         threads: int = 1,
         watch: Watch | None = None,
         capacity: Capacity | None = None,
+        in_loop: bool = False,
     ) -> None:
         if program.symbols:
             names = ", ".join(symbol.name for symbol in program.symbols)
@@ -136,7 +138,7 @@ class LoadedProgram:
             for tensor in program.tensors
         ]
         # Without checks too, native code leaves sentinels out that nothing sees.
-        self._native = native and library() is not None and watch is None
+        self._native = native and library() is not None and (watch is None or in_loop)
         follows = check or self._native
         self.shadow = Shadow(reports=check) if follows else None
         self.tensors = Tensors(program, self.device, self.shadow)
@@ -202,7 +204,8 @@ class LoadedProgram:
         preparations = [preparation for core in loaded for preparation in core]
         try:
             if self.shadow is not None and self._native:
-                return NativeProgram(loaded, self.shadow, self._threads, self._foresight)
+                given = self.shadow, self._threads, self._foresight, self._watch
+                return NativeProgram(loaded, *given)
             for preparation in preparations:
                 preparation.run()
         except NeuronError as error:

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     default="eager,device",
     show_default=True,
     metavar="MODE,MODE",
-    help="Two of eager, reference, device (as in `nki run`) and fp32: the reference with "
-    "bfloat16 and fp8 tensors kept as float32, as NKI_PRECISE_FP=0 does.",
+    help="Two of eager, reference, device (as in `nki run`, but on NumPy), native: the program of "
+    "device in the native loop; and fp32: the reference with bfloat16 and fp8 tensors kept as "
+    "float32, as NKI_PRECISE_FP=0 does.",
 )
 @click.option(
     "--tolerance",
@@ -55,9 +56,9 @@ def diff_command(
 
     Compares what every instruction of every operation writes, and shows the first one that differs
     in the kernel's order: its line, the tensor, the elements and how far they are apart. Modes
-    eager, reference and device give the same bits, so a difference is a kernel whose Python code
-    does something else when it is called again, or a defect of this program. Between device and
-    fp32 it is where rounding to the tensors' data types begins to show.
+    eager, reference, device and native give the same bits, so a difference is a kernel whose
+    Python code does something else when it is called again, or a defect of this program. Between
+    device and fp32 it is where rounding to the tensors' data types begins to show.
 
     Examples:
 

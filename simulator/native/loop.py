@@ -35,6 +35,9 @@ RUNAWAY, LOOK = -1, -2
 """Indices for which the loop calls back where no instruction is to be executed: the stream has used
 up its budget; a while has passed and there may be a signal to handle."""
 
+EXECUTED = 1 << 31
+"""Where all instructions are watched, the loop calls back behind each with this and its index."""
+
 INDEX_BITS = 32
 """A callback has one argument: the stream's number times 2 to this power, and the index above
 `LOOK`."""
@@ -70,13 +73,15 @@ OPERATIONS: dict[RegisterOperation, Callable[[FunctionText, Value, Value], Value
 PROGRAM = Structure(
     *("streams", "streams_count", "states", "fills", "no_space", "callback", "patience", "team"),
     *("queue", "flush", "products", "flush_products", "settle", "fetch", "following"),
+    "watched",
 )
 """`no_space`: a `SPACE` without marks. `states` and `fills`: addresses of those of
 `simulator.checks.marks.States`. `patience`: how many instructions until the next look. `team`: the
 `TEAM` that runs parts, 0 for this thread alone. `queue`: the `QUEUE`; `flush`: the function that
 starts what is in it. `products` and `flush_products`: the same of `PRODUCTS`; `settle`: the
 function that waits for all that was started. `fetch`: whether the stream that has the turn may
-fetch; `following`: the number of the stream that gets the next such turn."""
+fetch; `following`: the number of the stream that gets the next such turn. `watched`: whether to
+call back behind each instruction that computes."""
 
 STREAM = Structure(
     *("number", "records", "pc", "issued", "halted", "budget", "registers", "semaphores"),
@@ -362,7 +367,13 @@ class _Loop(StructureText):
         for name, body in (("queued", queue), ("products", wait), ("jobs", run)):
             some = self.compare("icmp ne", record.get(f"{name}_count"), self.integer(0))
             self.when(some, body)
-        self.go("next")
+        watched = self.compare("icmp ne", self.program.get("watched"), self.integer(0))
+        tell = self.label("tell")
+        self.branch(watched, tell, self.labels["next"])
+        self.open(tell)
+        result = self._call_back(self.binary("add", self.integer(EXECUTED), self.stream.get("pc")))
+        failed = self.compare("icmp eq", result, self.integer(FAILED))
+        self.branch(failed, self.labels["failed"], self.labels["next"])
 
     def _guard(self, record: Record) -> None:
         """To Python where what operands hold does not suit the jobs of a record."""

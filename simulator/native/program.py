@@ -13,6 +13,7 @@ from simulator.checks.engine_marks import EngineMarks
 from simulator.foresight import Foresight
 from simulator.native.library import library
 from simulator.native.loop import (
+    EXECUTED,
     FAILED,
     INDEX_BITS,
     LOOK,
@@ -33,7 +34,7 @@ from simulator.streams import Stream, runaway
 
 if TYPE_CHECKING:
     from simulator.checks.initialised import Shadow
-    from simulator.prepare import Preparation
+    from simulator.prepare import Preparation, Watch
 
 _INDICES = (1 << INDEX_BITS) - 1
 
@@ -47,6 +48,8 @@ class NativeProgram:
     """The streams of all cores as records, in the order in which they take turns.
 
     `threads` share large jobs, unless the machine is busy. `foresight`: what is known of them.
+    `watch` is told of what the loop has executed, one instruction at a time; preparations tell it
+    of the others.
     """
 
     def __init__(
@@ -55,7 +58,9 @@ class NativeProgram:
         shadow: Shadow,
         threads: int = 1,
         foresight: Foresight | None = None,
+        watch: Watch | None = None,
     ) -> None:
+        self._watch = watch
         functions = library()
         assert functions is not None
         self._memory = Memory()
@@ -112,6 +117,7 @@ class NativeProgram:
                 products=ctypes.addressof(self._products),
                 flush_products=_address(flush_products),
                 settle=_address(functions.function(Settle())),
+                watched=int(watch is not None),
             )
         )
         self._run = functions.function(Loop())
@@ -238,11 +244,23 @@ class NativeProgram:
             if index == RUNAWAY:
                 stream.pc = self._streams[self._member(number, "pc")]
                 raise runaway(stream)
+            if index >= EXECUTED:
+                self._tell(preparation, index - EXECUTED)
+                return NEXT
             return self._execute(number, preparation, index)
         except BaseException as error:
             self._error = error
             self._preparations[number].stream.failed = True
             return FAILED
+
+    def _tell(self, preparation: Preparation, index: int) -> None:
+        """Native code has executed the instruction at `index`."""
+        assert self._watch is not None
+        instruction = preparation.stream.instructions[index]
+        operands = preparation.operands(instruction)
+        operands.refresh()
+        place = preparation.state.number, preparation.stream.engine, index
+        self._watch(*place, instruction.row, operands.values)
 
     def _execute(self, number: int, preparation: Preparation, index: int) -> int:
         """Let Python execute an instruction; what the native loop is told."""

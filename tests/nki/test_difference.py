@@ -14,6 +14,8 @@ from isa.errors import NeuronError
 from isa.spec import Instruction
 from nki.cli.application import run
 from nki.difference import MODES, compare_modes, unequal
+from simulator.native.library import library
+from simulator.native.records import Packing
 
 BF16 = ml_dtypes.bfloat16
 
@@ -97,7 +99,9 @@ def halves(a):
     return out
 
 
-@pytest.mark.parametrize("modes", [("eager", "device"), ("reference", "device")])
+@pytest.mark.parametrize(
+    "modes", [("eager", "device"), ("reference", "device"), ("device", "native")]
+)
 def test_modes_agree_instruction_by_instruction(modes):
     a, count = normal(128, 256), np.array([[3]], np.int32)
     found = compare_modes(nki.jit(loops), (a, count), {}, modes)
@@ -127,8 +131,8 @@ def thirds(a):
     return stored(tile)
 
 
-@pytest.mark.parametrize("mode", ["eager", "reference"])
-def test_a_wrong_instruction_of_the_program(monkeypatch, mode):
+@pytest.mark.parametrize("modes", [("eager", "device"), ("reference", "native")])
+def test_a_wrong_instruction_of_the_program(monkeypatch, modes):
     """The second of three instructions from one line multiplies by another number."""
     compile_kernel = nki.pipeline.compile_kernel
 
@@ -149,7 +153,7 @@ def test_a_wrong_instruction_of_the_program(monkeypatch, mode):
 
     monkeypatch.setattr(nki.pipeline, "compile_kernel", wrong)
     a = np.full((8, 12), 8.0, np.float32)
-    found = compare_modes(nki.jit(thirds), (a,), {}, (mode, "device"))
+    found = compare_modes(nki.jit(thirds), (a,), {}, modes)
     first = found.first
     assert (first.operation, first.operand, first.tensor) == ("tensor_scalar", "dst", "tile")
     assert first.location.line == thirds.__code__.co_firstlineno + 3
@@ -159,6 +163,30 @@ def test_a_wrong_instruction_of_the_program(monkeypatch, mode):
     assert found.unequal == 4  # it, the next one, the sum, and the store
     assert list(found.outputs) == [0] and found.outputs[0].elements == 64
     assert found.outputs[0].first == 4
+
+
+@pytest.mark.skipif(library() is None, reason="there is no LLVM")
+def test_a_defect_of_the_native_loop(monkeypatch):
+    """One that the operations called one by one do not have: an address of its records."""
+    template = Packing._template
+
+    def wrong(self, instruction):
+        made = template(self, instruction)
+        if instruction.row.name == "TensorScalar" and 0.5 in instruction.values:
+            return template(self, copied(instruction))
+        return made
+
+    def copied(old):
+        values = tuple(0.25 if value == 0.5 else value for value in old.values)
+        return Instruction(old.row, old.engine, values, old.waits, old.updates, old.location)
+
+    monkeypatch.setattr(Packing, "_template", wrong)
+    a = np.full((8, 12), 8.0, np.float32)
+    assert compare_modes(nki.jit(thirds), (a,), {}, ("eager", "device")).agrees
+    found = compare_modes(nki.jit(thirds), (a,), {}, ("device", "native"))
+    assert found.first.location.line == thirds.__code__.co_firstlineno + 3
+    assert found.first.executed == 0 and found.first.unequal.first_values == (4.0, 2.0)
+    assert found.outputs[0].elements == 64
 
 
 def test_a_kernel_that_asks_what_changes():
@@ -218,7 +246,7 @@ def test_where_rounding_to_bfloat16_shows():
 
 def test_an_unknown_mode_is_refused():
     with pytest.raises(NeuronError, match="none of eager") as caught:
-        compare_modes(nki.jit(thirds), (), {}, ("eager", "native"))
+        compare_modes(nki.jit(thirds), (), {}, ("eager", "vendor"))
     assert caught.value.code == "unknown-mode" and set(MODES) > {"eager", "device"}
 
 
@@ -255,6 +283,6 @@ def test_the_command(tmp_path, capsys):
     expected = [float(exact.astype(BF16)), float(exact)]
     assert data["first"]["first_values"] == expected
     assert data["outputs"]["output0"]["elements"] == data["first"]["elements"]
-    for wrong in ("device", "device,native", "device,eager,fp32"):
+    for wrong in ("device", "device,vendor", "device,eager,fp32"):
         assert run([*given, "--modes", wrong]) == 2
     capsys.readouterr()
