@@ -188,19 +188,17 @@ def _core_barrier(preparation: Preparation, index: int, instruction: Instruction
 
 @_makes(control.SendReceive)
 def _send_receive(preparation: Preparation, index: int, instruction: Instruction) -> Action:
-    core, stream, shadow = preparation.state.number, preparation.stream, preparation.shadow
+    core, stream = preparation.state.number, preparation.stream
     exchange = preparation.barriers.exchange
     row = instruction.row
     meeting = row.meeting(instruction.values, core)
     operands = preparation.operands(instruction)
     values = operands.values
-    tracked = operands.track(shadow, row) if shadow is not None else (None, None)
     number = [0]
 
     def bring() -> None:
         dst, src, send_to, receive_from = values[:4]
-        if operands.dynamic and shadow is not None:
-            operands.rebind(tracked)
+        tracked = preparation.tracked.get(index, (None, None))
         parcel = Parcel(dst, src, send_to, receive_from, *tracked[:2])
         number[0] = exchange.bring(core, meeting, parcel)
 

@@ -3,6 +3,8 @@ when all of a group have come (SDK nki.isa.sendrecv)."""
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,29 +33,82 @@ class Parcel:
     sent: Tracked | None = None
 
 
-class Exchange:
-    """The exchanges of all cores. Those of a core with the same meeting happen in their order."""
+class Attendance:
+    """How often each core has come to a meeting, in words that native code has too: `counts` by the
+    core's place among them, and `state`, whether the exchange that they are at is Python's and the
+    number of the last one that is over."""
 
-    def __init__(self) -> None:
-        self._brought: dict[Meeting, dict[int, int]] = {}
-        self._waiting: dict[tuple[Meeting, int], dict[int, Parcel]] = {}
+    __slots__ = ("cores", "counts", "state")
+
+    def __init__(self, cores: tuple[int, ...]) -> None:
+        self.cores = cores
+        self.counts = (ctypes.c_int64 * len(cores))()
+        self.state = (ctypes.c_int64 * 2)()
+
+    def come(self, core: int) -> int:
+        """A core comes once more; how often it has by now."""
+        place = self.cores.index(core)
+        self.counts[place] += 1
+        return self.counts[place]
+
+    def count(self, core: int) -> int:
+        """How often a core has come; 0 for one that never does."""
+        return self.counts[self.cores.index(core)] if core in self.cores else 0
 
     def restart(self) -> None:
         """As at the start of a program."""
-        self._brought.clear()
+        self.counts[:] = [0] * len(self.cores)
+        self.state[:] = [0, 0]
+
+
+class Exchange:
+    """The exchanges of all cores. Those of a core with the same meeting happen in their order.
+
+    `parcel_of` gives what a core brought that has come in native code and waits there.
+    """
+
+    def __init__(self) -> None:
+        self._attendances: dict[Meeting, Attendance] = {}
+        self._waiting: dict[tuple[Meeting, int], dict[int, Parcel]] = {}
+        self._rooms: dict[Any, Array] = {}
+        self.parcel_of: Callable[[int, Meeting], Parcel] | None = None
+
+    def restart(self) -> None:
+        """As at the start of a program."""
+        for attendance in self._attendances.values():
+            attendance.restart()
         self._waiting.clear()
+
+    def attendance(self, meeting: Meeting) -> Attendance:
+        """How often cores have come to an exchange."""
+        found = self._attendances.get(meeting)
+        if found is None:
+            found = self._attendances[meeting] = Attendance(meeting[1])
+        return found
+
+    def room(self, meeting: Meeting, sender: int, view: Array) -> Array:
+        """Memory in which a tile of the form of a view is on its way from a core."""
+        key = meeting, sender, form(view)
+        if key not in self._rooms:
+            self._rooms[key] = np.empty(view.shape, bits(view).dtype)
+        return self._rooms[key].reshape(view.shape)
 
     def bring(self, core: int, meeting: Meeting, parcel: Parcel) -> int:
         """Core `core` comes to its next exchange; with the last core the tiles move. Returns the
         number of the exchange. Raises NeuronError core-mismatch."""
-        counts = self._brought.setdefault(meeting, {})
-        number = counts[core] = counts.get(core, 0) + 1
+        attendance = self.attendance(meeting)
+        number = attendance.come(core)
         parcels = self._waiting.setdefault((meeting, number), {})
         parcels[core] = parcel
-        _, cores = meeting
-        if all(other in parcels for other in cores):
+        for other in attendance.cores:
+            if other not in parcels and attendance.count(other) >= number:
+                assert self.parcel_of is not None, "native code counted it"
+                parcels[other] = self.parcel_of(other, meeting)
+        over = len(parcels) == len(attendance.cores)
+        if over:
             del self._waiting[meeting, number]
             _deliver(parcels)
+        attendance.state[:] = [int(not over), number - (not over)]
         return number
 
     def done(self, meeting: Meeting, number: int) -> bool:
@@ -84,12 +139,13 @@ def check_tiles(core: int, wanted: tuple[Any, ...], sender: int, sent: tuple[Any
         )
 
 
-def _tile(form: tuple[Any, ...]) -> str:
-    dtype, partitions, elements = form
+def _tile(shape: tuple[Any, ...]) -> str:
+    dtype, partitions, elements = shape
     return f"{dtype}[{partitions}, {elements}]"
 
 
-def _form(view: Array) -> tuple[Any, ...]:
+def form(view: Array) -> tuple[Any, ...]:
+    """The dtype of a tile, its partitions, and the elements of each."""
     return dtype_name(view), view.shape[0], view.size // max(view.shape[0], 1)
 
 
@@ -115,7 +171,7 @@ def _deliver(parcels: dict[int, Parcel]) -> None:
     for core, parcel in parcels.items():
         sender = parcels.get(parcel.receive_from, parcel)
         check_partners(core, parcel.send_to, parcel.receive_from, sender.send_to)
-        check_tiles(core, _form(parcel.destination), parcel.receive_from, _form(sender.source))
+        check_tiles(core, form(parcel.destination), parcel.receive_from, form(sender.source))
     # All sources as they were: a destination may be part of one.
     tiles = {core: bits(parcel.source).copy() for core, parcel in parcels.items()}
     marks = {core: p.sent.mask() if p.sent is not None else None for core, p in parcels.items()}

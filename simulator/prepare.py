@@ -26,7 +26,7 @@ from simulator.checks.replicated import Replicated
 from simulator.checks.unset import UNSET, maybe_unset, unset_register
 from simulator.columns import Stage, TrackedColumns, through
 from simulator.control import CONTROL
-from simulator.exchange import Exchange
+from simulator.exchange import Attendance, Exchange, Parcel
 from simulator.kernels import fixed, moving
 from simulator.streams import HALTED, Action, Stream
 from simulator.views import Indirect, Window
@@ -51,27 +51,32 @@ class Barriers:
     holds the tiles that they swap."""
 
     def __init__(self) -> None:
-        self._reached: dict[Meeting, dict[int, int]] = {}
+        self._attendances: dict[Meeting, Attendance] = {}
         self.exchange = Exchange()
 
     def restart(self) -> None:
-        self._reached.clear()
+        for attendance in self._attendances.values():
+            attendance.restart()
         self.exchange.restart()
+
+    def attendance(self, meeting: Meeting) -> Attendance:
+        """How often cores have come to a meeting."""
+        found = self._attendances.get(meeting)
+        if found is None:
+            found = self._attendances[meeting] = Attendance(meeting[1])
+        return found
 
     def arrive(self, core: int, meeting: Meeting) -> int:
         """Core `core` comes to a meeting once more; how often it has by now."""
-        counts = self._reached.setdefault(meeting, {})
-        counts[core] = counts.get(core, 0) + 1
-        return counts[core]
+        return self.attendance(meeting).come(core)
 
     def count(self, core: int) -> int:
         """Barriers that a core has reached."""
-        return sum(counts.get(core, 0) for counts in self._reached.values())
+        return sum(attendance.count(core) for attendance in self._attendances.values())
 
     def passed(self, meeting: Meeting, number: int) -> bool:
         """Whether every core of a meeting has come as often as this."""
-        counts = self._reached[meeting]
-        return all(counts.get(core, 0) >= number for core in meeting[1])
+        return min(self.attendance(meeting).counts) >= number
 
 
 def _identity(pattern: AccessPattern, skip: bool) -> tuple[Any, ...]:
@@ -284,6 +289,17 @@ class Preparation:
                 found = self._held(found, self.unset[index])
             self._actions[index] = found
         return found
+
+    def parcel(self, index: int) -> Parcel:
+        """What the instruction at `index`, an exchange, brings."""
+        instruction = self.stream.instructions[index]
+        operands = self.operands(instruction)
+        operands.refresh()
+        dst, src, send_to, receive_from = operands.values[:4]
+        tracked: tuple[Tracked | None, ...] = (None, None)
+        if self.shadow is not None:
+            tracked = operands.track(self.shadow, instruction.row)
+        return Parcel(dst, src, send_to, receive_from, *tracked[:2])
 
     def start(self) -> None:
         """Registers that may be read before they are written hold no value yet."""

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from isa.enums import Condition, RegisterOperation
 from simulator.checks.marks import DEAD, EMPTY
+from simulator.native.meetings import MeetingText
 from simulator.native.operands import OperandText
 from simulator.native.products import ProductsText
 from simulator.native.strips import QueueText
@@ -47,7 +48,7 @@ LOOK_EVERY = 4096
 
 KINDS = (
     *("fallback", "compute", "nothing", "halt", "move", "alu"),
-    *("loop_begin", "loop_end", "branch", "storage_begin"),
+    *("loop_begin", "loop_end", "branch", "storage_begin", "barrier", "exchange"),
 )
 """Kinds of record; a record's kind is the index."""
 
@@ -102,7 +103,8 @@ leaves no 0 in its first word, Python executes the instruction. `jobs` run at on
 and `products` later; the accesses of HBM of queued ones are listed. `event` is what to leave in the
 control trace, -1 for nothing. `code` is that of an operation or condition, `to` the index of the
 instruction to go to. `target`, `left` and `right` are addresses of words: registers, or constants;
-`bound` is that of a loop's upper bound."""
+`bound` is that of a loop's upper bound. Of a meeting `target` is the
+address of its `MEETING`."""
 
 AMOUNT = Structure("semaphore", "amount")
 
@@ -120,10 +122,10 @@ class Loop:
     """Runs a `PROGRAM`, whose address is the argument, until no stream can go on or one failed."""
 
     def text(self, name: str) -> str:
-        return _Loop(name).text()
+        return LoopText(name).text()
 
 
-class _Loop(StructureText):
+class LoopText(StructureText):
     """The text of `Loop`. Labels: `fallback` lets Python execute the instruction, `next` goes on
     with the following one, `jump` with the one at index `target`."""
 
@@ -144,7 +146,7 @@ class _Loop(StructureText):
         names = (
             *("round", "advance", "look", "looked", "issue", "kind", "fallback", "next", "jump"),
             *("finish", "fetched", "blocked", "halted", "failed", "following", "all_done", "fetch"),
-            *("again", "end"),
+            *("again", "end", "waits"),
         )
         self.labels = {label: self.label(label) for label in names}
         self.kinds = {kind: self.label(kind) for kind in KINDS[1:]}
@@ -173,6 +175,9 @@ class _Loop(StructureText):
         self._registers()
         self._loops()
         self._storage_begin()
+        meetings = MeetingText(self, (RECORD, JOB), self.labels["waits"])
+        meetings.barrier()
+        meetings.exchange()
         self.at("end")
         self.flush()
 
@@ -275,9 +280,8 @@ class _Loop(StructureText):
             (HALTED, self.labels["halted"]),
             (FAILED, self.labels["failed"]),
         ]
-        on = self.label("on")
-        self.switch(result, [*cases, (BLOCKED, on)], self.labels["jump"])
-        self.open(on)
+        self.switch(result, [*cases, (BLOCKED, self.labels["waits"])], self.labels["jump"])
+        self.at("waits")
         self.stream.set("issued", self.integer(1))
         self.go("blocked")
 

@@ -6,6 +6,7 @@ import ctypes
 import os
 import weakref
 from collections.abc import Generator, Sequence
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from simulator.native.loop import (
     STREAM,
     Loop,
 )
+from simulator.native.meetings import Meetings
 from simulator.native.products import PRODUCTS, FlushProducts, Products, Settle, new_products
 from simulator.native.records import Packing, mark
 from simulator.native.shared import Shared
@@ -33,7 +35,9 @@ from simulator.native.team import Team, busy
 from simulator.streams import Stream, runaway
 
 if TYPE_CHECKING:
+    from isa.spec import Meeting
     from simulator.checks.initialised import Shadow
+    from simulator.exchange import Parcel
     from simulator.prepare import Preparation, Watch
 
 _INDICES = (1 << INDEX_BITS) - 1
@@ -73,6 +77,7 @@ class NativeProgram:
         self._packings: list[Packing] = []
         self._shared: list[Shared] = []
         tensors: dict[int, int] = {}
+        meetings = Meetings(self._memory)
         self._error: BaseException | None = None
         for core in cores:
             if not core:
@@ -93,7 +98,9 @@ class NativeProgram:
                     shared,
                     tensors,
                     threads,
+                    meetings,
                 )
+                preparation.barriers.exchange.parcel_of = partial(_parcel_of, weakref.ref(self))
                 self._packings.append(packing)
         self._streams = self._memory.words(
             [word for number in range(len(self._preparations)) for word in self._stream(number)]
@@ -282,6 +289,17 @@ class NativeProgram:
         self._point_to_states()
         return NEXT if target is None else target
 
+    def _parcel_of(self, core: int, meeting: Meeting) -> Parcel:
+        for number, preparation in enumerate(self._preparations):
+            index = self._streams[self._member(number, "pc")]
+            waits = self._streams[self._member(number, "issued")]
+            if preparation.state.number == core and waits:
+                instruction = preparation.stream.instructions[index]
+                row = instruction.row
+                if row.meets and row.meeting(instruction.values, core) == meeting:
+                    return preparation.parcel(index)
+        raise AssertionError(f"core {core} has come to {meeting}")
+
     def _take_events(self, number: int, events: list[int]) -> None:
         """Append what Python left in the control trace to what native code has."""
         words = self._streams
@@ -297,6 +315,13 @@ class NativeProgram:
             array[words[count]] = event
             words[count] += 1
         events.clear()
+
+
+def _parcel_of(reference: weakref.ref[NativeProgram], core: int, meeting: Meeting) -> Parcel:
+    """What a core has brought to an exchange, at which native code lets its stream wait."""
+    program = reference()
+    assert program is not None, "it is running"
+    return program._parcel_of(core, meeting)
 
 
 def _answers(reference: weakref.ref[NativeProgram]) -> Generator[int, int, None]:

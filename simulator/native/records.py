@@ -24,6 +24,7 @@ from simulator import native
 from simulator.checks.marks import Box, Region, Space, States, Tracked, covers
 from simulator.native.draft import ANYWHERE, Drafting, Members
 from simulator.native.loop import BEGIN, CONDITIONS, KINDS, OPERATIONS, RECORD
+from simulator.native.meetings import Meetings, exchanged
 from simulator.native.operands import OPERAND, REFERENCE
 from simulator.native.plan import Bound
 from simulator.native.shared import Shared
@@ -50,7 +51,8 @@ _WAITS, _UPDATES = (slice(RECORD.indices[n], RECORD.indices[n] + 2) for n in ("w
 class Packing:
     """The records of one stream. `marks` are those of its core's engines.
     `threads` may share jobs; whether there are any to share is in `shares`, and the work of those
-    that are queued in `queued_work`. `tensors` are the `TENSOR`s of all streams by their buffer.
+    that are queued in `queued_work`. `tensors` are the `TENSOR`s of all streams by their buffer,
+    `meetings` those of all cores.
 
     `learn(index)` takes over, behind an instruction that Python executed, in which regions its
     operands lie.
@@ -65,8 +67,10 @@ class Packing:
         shared: Shared,
         tensors: dict[int, int],
         threads: int,
+        meetings: Meetings,
     ) -> None:
         self._preparation = preparation
+        self._meetings = meetings
         self._stream = preparation.stream
         self._memory = memory
         self._states = states
@@ -116,7 +120,7 @@ class Packing:
             pass  # Python sees to it that the registers hold values.
         elif pack is not None:
             members = pack(self, index, instruction)
-        elif (not row.control or row.name in PLANNERS) and (
+        elif (not row.control or row.meets or row.name in PLANNERS) and (
             replicated is None or not replicated.takes(instruction)
         ):
             computation = self._computation(instruction)
@@ -236,15 +240,22 @@ class Packing:
         # Control instructions are about the registers of whoever fetches them.
         engine = self._stream.engine if row.control else instruction.engine
         state.engine, state.start_partition = engine, preparation.first_partition(instruction)
-        found = native.plan(row, engine, values)
-        bound = None if found is None else found.bind(state, values)
-        if not isinstance(bound, Bound):
-            return None
+        if row.meets:
+            brought = exchanged(preparation, instruction, values, self._meetings)
+            if brought is None:
+                return None
+            bound: Any = brought.bound
+            members: Members = {"kind": KINDS.index("exchange"), "target": brought.place}
+        else:
+            found = native.plan(row, engine, values)
+            bound = None if found is None else found.bind(state, values)
+            if not isinstance(bound, Bound):
+                return None
+            members = {
+                "kind": KINDS.index("compute"),
+                "event": found.result if found and row.asynchronous and operands.recorded else -1,
+            }
         self._memory.keep(bound)
-        members: Members = {
-            "kind": KINDS.index("compute"),
-            "event": found.result if found and row.asynchronous and operands.recorded else -1,
-        }
         placed = list(_touched(touch(instruction), operands.windows))
         unread = id(instruction) in self._common.foresight.unread
         drafting = Drafting(self._memory, state, self._threads, self._tensors, placed, unread)
@@ -412,6 +423,14 @@ class Packing:
             "to": begin + 1,
         }
 
+    def _barrier(self, index: int, instruction: Instruction) -> dict[str, int]:
+        core, barriers = self._preparation.state.number, self._preparation.barriers
+        attendance = barriers.attendance(instruction.row.meeting(instruction.values, core))
+        return {
+            "kind": KINDS.index("barrier"),
+            "target": self._meetings.barrier(attendance, core),
+        }
+
     def _branch(self, index: int, instruction: Instruction) -> dict[str, int]:
         condition, left, right, to = instruction.values
         codes = [*CONDITIONS, Condition.always]
@@ -574,6 +593,7 @@ _CONTROL: dict[str, Callable[[Packing, int, Instruction], dict[str, int]]] = {
     control.LoopBegin.name: Packing._loop_begin,
     control.LoopEnd.name: Packing._loop_end,
     control.Branch.name: Packing._branch,
+    control.CoreBarrier.name: Packing._barrier,
     control.StorageBegin.name: Packing._storage_begin,
 }
 """By row name: the members of the record of a control instruction; none where Python executes."""

@@ -11,6 +11,7 @@ from operation_checks import load, normal, sbuf, store
 import nki
 import nki.isa as nisa
 import nki.language as nl
+from isa.errors import NeuronError
 from simulator.native.library import library
 from simulator.native.program import NativeProgram
 
@@ -41,7 +42,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> Any:
         simulated(*arrays)
         executed.clear()
         got = simulated(*arrays)
-        assert executed == []
+        assert executed == [], executed
         got, want = ([*r] if isinstance(r, (list, tuple)) else [r] for r in (got, want))
         for one, other in zip(got, want):
             np.testing.assert_array_equal(one, other)
@@ -92,3 +93,96 @@ def test_positions_that_fill_no_column(alone: Any) -> None:
     (got,) = alone(some_columns, a, index)
     for group in (slice(0, 16), slice(16, 32)):
         np.testing.assert_array_equal(got[group], a[group][:, index[group].T.reshape(-1)[:21]])
+
+
+@nki.jit
+def swapped(a: Any, rounds: Any) -> Any:
+    """Each core doubles its tile and swaps it with the other's, column by column as registers say;
+    then both read what the other has stored."""
+    core = nl.program_id(0)
+    tile, other = load(a[core]), sbuf(a.shape[1:], a.dtype)
+    nisa.memset(other, 0.0)
+    stop = nisa.register_alloc()
+    nisa.register_load(stop, load(rounds))
+
+    def swap(i: Any) -> None:
+        nisa.tensor_scalar(tile[:, nl.ds(i, 1)], tile[:, nl.ds(i, 1)], nl.multiply, 2.0)
+        nisa.sendrecv(tile[:, nl.ds(i, 1)], other[:, nl.ds(i, 1)], 1 - core, 1 - core, pipe_id=0)
+
+    nl.fori_loop(0, stop, swap)
+    nisa.sendrecv(tile, tile, 1 - core, 1 - core, pipe_id=1)
+    shared = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    out = nl.ndarray((2, *a.shape), dtype=a.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=shared[core], src=tile)
+    nisa.core_barrier(shared, (0, 1))
+    nisa.dma_copy(dst=out[core, 0], src=shared[1 - core])
+    nisa.dma_copy(dst=out[core, 1], src=other)
+    return out
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 5])
+def test_cores_meet(rounds: int, alone: Any) -> None:
+    a = normal(5, (2, 8, 16))
+    (got,) = alone(swapped, a, np.array([[rounds]], np.int32), cores=2)
+    doubled = a.copy()
+    doubled[:, :, :rounds] *= 2
+    for core in (0, 1):
+        np.testing.assert_array_equal(got[core, 0], doubled[core])
+        want = np.zeros_like(a[0])
+        want[:, :rounds] = doubled[1 - core, :, :rounds]
+        np.testing.assert_array_equal(got[core, 1], want)
+
+
+@nki.jit
+def half_initialised(a: Any) -> Any:
+    """One core sends a tile half of which nothing has filled, and then a filled one."""
+    core = nl.program_id(0)
+    tile, other = sbuf(a.shape[1:], a.dtype), sbuf(a.shape[1:], a.dtype)
+    half = a.shape[2] // 2
+    nisa.dma_copy(dst=tile[:, :half], src=a[core][:, :half])
+    if core == 1:
+        nisa.dma_copy(dst=tile[:, half:], src=a[core][:, half:])
+    nisa.sendrecv(tile, other, 1 - core, 1 - core, pipe_id=0)
+    out = nl.ndarray((2, *a.shape), dtype=a.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out[core, 0][:, :half], src=other[:, :half])
+    nisa.memset(tile[:, half:], float(core))
+    nisa.sendrecv(tile, other, 1 - core, 1 - core, pipe_id=0)
+    nisa.dma_copy(dst=out[core, 0][:, half:], src=other[:, half:])
+    nisa.dma_copy(dst=out[core, 1], src=other)
+    return out
+
+
+def test_python_takes_part_where_data_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was never written stays so on the other core; later exchanges are native ones again."""
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
+    a = normal(6, (2, 8, 16))
+    second = a.copy()
+    second[:, :, 8:] = np.arange(2)[:, None, None]
+    for mode in ("device", "reference", "eager"):
+        for _ in range(2):
+            got = nki.simulate(half_initialised[2], mode=mode)(a)
+            np.testing.assert_array_equal(got[:, 1], second[::-1])
+            np.testing.assert_array_equal(got[:, 0], second[::-1])
+
+
+@nki.jit
+def sent_back(a: Any) -> Any:
+    """What one core never wrote comes to the other."""
+    core = nl.program_id(0)
+    tile, other = sbuf(a.shape[1:], a.dtype), sbuf(a.shape[1:], a.dtype)
+    if core == 1:
+        nisa.dma_copy(dst=tile, src=a[core])
+    nisa.sendrecv(tile, other, 1 - core, 1 - core, pipe_id=0)
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out[core], src=other)
+    return out
+
+
+@pytest.mark.parametrize("mode", ["device", "reference", "eager"])
+def test_what_was_never_written_is_found_on_the_other_core(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
+    with pytest.raises(NeuronError) as caught:
+        nki.simulate(sent_back[2], mode=mode)(normal(7, (2, 8, 16)))
+    assert caught.value.code == "uninitialised-output"
