@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import zlib
 from collections.abc import Iterator
 from itertools import product
@@ -16,7 +19,7 @@ import pytest
 from native_equality import CONVERTED, is_native
 from test_native_rows import GENERATORS, same_after
 
-from isa.alu import ACTIVATIONS, ALU
+from isa.alu import ACTIVATIONS, ALU, AluOperator
 from isa.dtypes import DTYPES
 from isa.enums import Engine
 from isa.fields import Kind
@@ -73,10 +76,13 @@ def dtypes(values: Values) -> set[str]:
 
 def compare(row: str, engine: Engine, values: Values) -> bool:
     """Whether there is native code for these operands, which is compared then; there has to be for
-    dtypes that engines compute with."""
+    dtypes that engines compute with, and operators that this engine has."""
     # What reads registers has code for those of an engine that runs.
     native = row in REGISTERS or is_native(row, engine, values)
-    assert native or not dtypes(values) <= COMPUTED, (row, values)
+    alone = len(MACHINE_INSTRUCTIONS[row].engines) == 1
+    operators = [value for value in values if isinstance(value, AluOperator)]
+    runs = alone or all(engine in op.engines | op.tensor_scalar_engines for op in operators)
+    assert native or not runs or not dtypes(values) <= COMPUTED, (row, values)
     if native:
         same_after(row, engine, values)
     return native
@@ -144,3 +150,22 @@ def test_every_level(
             target = str(rng.choice(sources))
             for values in cases(row, str(source), target, rng, 2 if every else 1):
                 compare(row, engine, values)
+
+
+def outputs_of(level: Level, folder: Path) -> str:
+    """What `level_outputs` prints in a process that computes so."""
+    script = Path(__file__).with_name("level_outputs.py")
+    environment = os.environ | {"XDG_CACHE_HOME": str(folder)}
+    command = [sys.executable, str(script), level.name]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    return found.stdout
+
+
+@pytest.mark.skipif(not LEVELS, reason="this CPU has one level")
+def test_whole_kernels(tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    """Programs give the same bytes at every level, on one, two and four threads."""
+    if not pytestconfig.getoption("--all-native"):
+        pytest.skip("some seconds for each level; --all-native runs it")
+    wanted = outputs_of(host_levels()[-1], tmp_path)
+    assert [outputs_of(level, tmp_path) for level in LEVELS] == [wanted] * len(LEVELS)
