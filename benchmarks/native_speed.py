@@ -1,6 +1,7 @@
 """Speed of simulated kernels against what else computes the same, in one process.
 
 Run: python benchmarks/native_speed.py [--quick] [--numpy] [--only=WORD] [--memory] [--library]
+     python benchmarks/native_speed.py --checks [--quick] [--only=WORD]
      python benchmarks/native_speed.py --threads        (two CPUs, nothing else on them)
 
 Arms are interleaved on one pinned CPU, one thread each; figures are medians in ms. "exec" is
@@ -14,7 +15,8 @@ peak that a loop of them in registers reaches in this run, for the dtype's faste
 Ratios are the time of a peer over ours (above 1, ours is faster), those of the limit a share of it;
 behind a slash stands the goal, and "!" marks what misses it. `--numpy` adds our NumPy backend.
 `--memory` and `--library` measure peak memory, and building and loading the micro-kernels, in
-processes of their own; without options everything but threads and the NumPy backend is measured.
+processes of their own; without options everything but threads, the NumPy backend and `--checks` is
+measured: execution with the run-time checks, and with NKI_CHECKS=0.
 """
 
 from __future__ import annotations
@@ -253,6 +255,24 @@ def one_cpu(quick: bool, with_numpy: bool, only: str) -> None:
         print(f"{case.name:26}{case.dtype.name:8}" + "".join(cells), flush=True)
 
 
+def checks(quick: bool, only: str) -> None:
+    """Execution with run-time checks and without, interleaved."""
+    print(f"{'':34}{'checked':>9}{'without':>9}{'ratio':>9}")
+    for case in cases(quick, only):
+        program = nki.compile(case.kernel, *case.inputs, target="trn2").program_for(case.inputs)
+        loaded = [LoadedProgram(program, check=check) for check in (True, False)]
+        times: list[list[float]] = [[], []]
+        for _ in range(12):
+            for each, program_of in zip(times, loaded):
+                each.append(execution(program_of, case.inputs))
+        checked, without = (statistics.median(each[2:]) * 1e3 for each in times)
+        print(
+            f"{case.name:26}{case.dtype.name:8}{checked:9.2f}{without:9.2f}"
+            f"{checked / without:9.2f}",
+            flush=True,
+        )
+
+
 # Two CPUs ---------------------------------------------------------------------------------------
 
 
@@ -392,6 +412,9 @@ def main() -> None:
     print(f"{model}: {flags}; load {os.getloadavg()[0]:.1f}; NumPy {np.__version__}")
     if "--threads" in options:
         threads(quick)
+        return
+    if "--checks" in options:
+        checks(quick, options.get("--only", ""))
         return
     parts = {"--memory", "--library"} & options.keys()
     if not parts:
