@@ -5,6 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Generic, Protocol, TypeVar
 
+import numpy as np
+
+from isa.cells import Grid
+from isa.dtypes import DTYPES
+from isa.enums import Memory
 from nki.ir.nodes import Tensor
 from nki.passes.footprint import Box
 
@@ -150,6 +155,32 @@ class Occupants:
             self.widest = high - low
         self._apart = self._apart and len(found) == len(covered)
         return found
+
+
+def taken_over(
+    begun: list[Tensor], placement: dict[Tensor, tuple[int, int]]
+) -> tuple[list[int], list[Tensor]] | None:
+    """For tensors in the order in which they begin, pairs of the place of one among them and an
+    earlier one that had some of its bytes last. None where their places are cut too fine."""
+    rows = []
+    places = []
+    for place, tensor in enumerate(begun):
+        if tensor.memory.on_chip:
+            partition, low = placement[tensor]
+            size = tensor.pitch * DTYPES[tensor.dtype].size
+            end = partition + tensor.shape[0]
+            rows.append((tensor.memory is Memory.psum, partition, end, low, low + size))
+            places.append(place)
+    grid = Grid(np.array(rows, np.int64).reshape(-1, 5))
+    order = np.arange(len(rows))
+    if not grid.is_coarse(order):
+        return None
+    box, cell = grid.entries(order)
+    again = np.flatnonzero(cell[1:] == cell[:-1])
+    pairs = np.unique(box[again + 1] * len(rows) + box[again])
+    late, early = np.divmod(pairs, max(len(rows), 1))
+    where = np.array(places, np.int64)
+    return where[late].tolist(), [begun[place] for place in where[early].tolist()]
 
 
 class TensorState(Tiles["Record"]):

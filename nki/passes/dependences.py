@@ -1,86 +1,34 @@
-"""Which steps of a stretch without control flow must come before which."""
+"""Which steps of a stretch without control flow must come before which.
+
+All accesses of the stretch are columns, in the author's order. Those of one tensor with one box are
+a group; an access looks into its own group and into those of other boxes that meet its own, at the
+last write before it there and, if it writes, at the reads since. A tensor that takes over the bytes
+of others looks into the groups of these.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from typing import Any
+from itertools import combinations, compress, pairwise
+from typing import Any, TypeVar
 
+import numpy as np
+
+from isa.columns import Flags, Integers, begins_of_runs, counted, last_before
 from isa.enums import ReduceCommand
 from isa.fields import Kind
 from isa.machine.scalar import TABLE
 from isa.spec import Instruction
 from nki.ir.nodes import Op, Register, Tensor
-from nki.passes.access_state import Tiles
 from nki.passes.channels import Context
 from nki.passes.footprint import WHOLE, Box, may_overlap
-from nki.passes.steps import Issue, Step
+from nki.passes.steps import Step
 
 _RESETS = frozenset({ReduceCommand.reset, ReduceCommand.reset_reduce, ReduceCommand.load_reduce})
 
-Event = Step | Issue
-"""What a step may have to wait for."""
-
-
-class Unit:
-    """The steps of one operation, and when they can run.
-
-    `followers` are the units that must come after it, by number: `needs` says how many of those
-    before it are missing, `ready` when those that are scheduled will be done. `timing` has (engine,
-    interval, completion, transfer, table) of each step, in ns; the transfer is (dispatch, work,
-    tail) or None, the table the activation table that it needs, or None.
-    """
-
-    __slots__ = ("done", "followers", "needs", "ready", "steps", "timing")
-
-    def __init__(self, steps: list[Step], timing: list[Any]) -> None:
-        self.steps = steps
-        self.timing = timing
-        self.followers: list[int] = []
-        self.needs = 0
-        self.ready = 0.0
-        self.done = 0.0
-
-
-class _Uses:
-    """What a stretch has done with one region of a tensor: the last write, the reads since."""
-
-    __slots__ = ("box", "reads", "write")
-
-    def __init__(self, box: Box, write: Event | None = None) -> None:
-        self.box = box
-        self.write = write
-        self.reads: list[Event] | None = None
-
-
-class _Regions(Tiles[_Uses]):
-    """What a stretch has done with a tensor."""
-
-    __slots__ = ()
-
-    def last(self, found: list[Event]) -> None:
-        """Add the uses that all others come before."""
-        for uses in self.records:
-            if uses.reads:
-                found += uses.reads
-            elif uses.write is not None:
-                found.append(uses.write)
-
-
-def by_operation(items: list[Any]) -> Iterator[list[Step]]:
-    """The steps of every operation, loops included."""
-    unit: list[Step] = []
-    for item in items:
-        if not isinstance(item, Step):
-            yield from by_operation(item.body)
-        elif unit and unit[-1].op is item.op:
-            unit.append(item)
-        else:
-            if unit:
-                yield unit
-            unit = [item]
-    if unit:
-        yield unit
+_NOTHING: set[tuple[int, str]] = set()
 
 
 def engine_states(instruction: Instruction) -> Iterator[tuple[str, bool]]:
@@ -98,15 +46,12 @@ def engine_states(instruction: Instruction) -> Iterator[tuple[str, bool]]:
         yield state.name, state.reads and command not in _RESETS
 
 
-_NOTHING: set[tuple[int, str]] = set()
-
-
 @cache
 def _commands(row: Any) -> list[int]:
     return [i for i, _, attribute in row.attributes if attribute.kind is Kind.reduce_command]
 
 
-def carries(unit: list[Step]) -> set[tuple[int, str]]:
+def carries(unit: Sequence[Step]) -> set[tuple[int, str]]:
     """The engine state that an operation takes from an earlier one."""
     for step in unit:
         if step.instruction.row.state:
@@ -124,122 +69,315 @@ def carries(unit: list[Step]) -> set[tuple[int, str]]:
     return found
 
 
-class Dependences:
-    """Enters, unit by unit in the author's order, which earlier ones each must follow: units in
-    `before`, and steps in `Step.follows`. What follows from others may be left out.
+Replaced = Callable[[list[Tensor]], tuple[Sequence[int], list[Tensor]]]
+"""From tensors in the order in which they begin to pairs of a place among them and a tensor whose
+bytes that one takes over."""
 
-    `carried` is the engine state that passes from one operation to another, `replaced` gives the
-    tensors whose bytes a tensor takes over, `variables` are those of the loops around.
+
+class Dependences:
+    """The dependences of the operations of a stretch, each a list of steps, in the author's order.
+
+    `before` are, by operation, those that it must follow, `after` those that must follow it.
+    `follows` says the same of steps, numbered through: `events[starts[n] : starts[n + 1]]` must be
+    over before step n starts. The completion of step m is event m, ~m the moment at which its
+    engine issues it. What follows from others may be left out.
+
+    `carried` is the engine state that passes from one operation to another, `variables` are those
+    of the loops around.
     """
 
     def __init__(
         self,
-        units: list[Unit],
+        operations: Sequence[Sequence[Step]],
         context: Context,
         carried: set[tuple[int, str]],
-        replaced: Callable[[Tensor], list[Tensor]],
+        replaced: Replaced,
         variables: frozenset[Register],
     ) -> None:
-        self.units = units
-        self.context = context
-        self.carried = carried
-        self.replaced = replaced
-        self.variables = variables
-        self.before: list[set[int]] = []
-        self._regions: dict[Tensor, _Regions] = {}
-        self._states: dict[tuple[int, str], int] = {}
-        self._by_op: dict[Op, list[Step]] = {}
-        self._named = {op for unit in units for step in unit.steps for op in step.after}
+        steps = [step for unit in operations for step in unit]
+        for number, step in enumerate(steps):
+            step.number = number
+        boxes = [box for step in steps for box in step.boxes or context.boxes_of(step, variables)]
+        following, events = _pairs(steps, boxes, replaced)
+        if named := _named(steps):
+            following = np.append(following, named[0])
+            events = np.append(events, named[1])
+            order = np.argsort(following, kind="stable")
+            following, events = following[order], events[order]
+        self.starts: list[int] = np.searchsorted(following, np.arange(len(steps) + 1)).tolist()
+        self.events: list[int] = events.tolist()
+        units = np.repeat(np.arange(len(operations)), [len(unit) for unit in operations])
+        late, early = units[following], units[np.where(events < 0, ~events, events)]
+        if states := _states(operations, carried):
+            late, early = np.append(late, states[0]), np.append(early, states[1])
+        self.before, self.after = _by_unit(late, early, len(operations))
 
-    def enter(self, number: int, unit: Unit) -> None:
-        """Enter unit `number`, which comes after all that have been entered."""
-        found: set[int] = set()
-        carried = self.carried
-        boxes_of, variables = self.context.boxes_of, self.variables
-        for step in unit.steps:
-            step.unit = number
-            follows: list[Event] = []
-            for _, tensor in step.begins:
-                self._begin(tensor, follows)
-            for (access, writes), box in zip(
-                step.accesses, step.boxes or boxes_of(step, variables)
-            ):
-                if box is not None:
-                    self._access(step, access.storage, box, writes, follows)
-            for _, tensor in step.begins:
-                self._mark(step, tensor)
-            if carried and step.instruction.row.state:
-                for name, _ in engine_states(step.instruction):
-                    key = step.engine, name
-                    if key in carried:
-                        found.add(self._states.get(key, number))
-                        self._states[key] = number
-            for op in step.after:
-                follows += self._by_op.get(op, ())
-            step.follows = follows
-            found.update([event.unit for event in follows])
-        found.discard(number)
-        op = unit.steps[0].op
-        if op in self._named:
-            self._by_op[op] = unit.steps
-        unit.needs = len(found)
-        for earlier in found:
-            self.units[earlier].followers.append(number)
-        self.before.append(found)
 
-    def _begin(self, tensor: Tensor, follows: list[Event]) -> None:
-        """A tensor takes its bytes: after the last uses of what had them."""
-        regions = self._regions.get(tensor)
-        if regions is not None:
-            regions.last(follows)
-        for other in self.replaced(tensor):
-            regions = self._regions.get(other)
-            if regions is not None:
-                regions.last(follows)
-        self._regions[tensor] = _Regions()
+def _by_unit(late: Integers, early: Integers, count: int) -> tuple[list[list[int]], ...]:
+    """By unit, those that come before it, and those that come after it."""
+    other = late != early
+    names = np.sort(late[other] * count + early[other])
+    names = names[np.append(True, names[1:] != names[:-1])[: names.size]]
+    late, early = np.divmod(names, count)
+    order = np.argsort(early, kind="stable")
+    return _split(late, early, count), _split(early[order], late[order], count)
 
-    def _mark(self, step: Step, tensor: Tensor) -> None:
-        """The marker of a tensor counts as a write of all of it, unless its step writes all."""
-        regions = self._regions[tensor]
-        for uses in regions.records:
-            if uses.write is step and uses.box.covers(tensor):
-                return
-        marker: Event = step
-        if step.queue >= 0:
-            marker = step.issue = step.issue or Issue(step)
-        regions.add(_Uses(WHOLE, marker))
 
-    def _access(
-        self, step: Step, tensor: Tensor, box: Box, writes: bool, follows: list[Event]
+def _split(keys: Integers, values: Integers, count: int) -> list[list[int]]:
+    """The values of every key from 0 on; keys ascend."""
+    ends = np.searchsorted(keys, np.arange(count + 1)).tolist()
+    flat = values.tolist()
+    return [flat[start:end] for start, end in pairwise(ends)]
+
+
+def _named(steps: list[Step]) -> tuple[list[int], list[int]] | None:
+    """Steps that follow others by the author's word, and these."""
+    wanted = {op for step in steps for op in step.after}
+    if not wanted:
+        return None
+    by_op: dict[Op, list[int]] = {}
+    late: list[int] = []
+    early: list[int] = []
+    for number, step in enumerate(steps):
+        for op in step.after:
+            earlier = by_op.get(op, ())
+            early += earlier
+            late += [number] * len(earlier)
+        if step.op in wanted:
+            by_op.setdefault(step.op, []).append(number)
+    return late, early
+
+
+def _states(
+    operations: Sequence[Sequence[Step]], carried: set[tuple[int, str]]
+) -> tuple[list[int], list[int]] | None:
+    """Units that use engine state that is carried on, and those that did before them."""
+    if not carried:
+        return None
+    late: list[int] = []
+    early: list[int] = []
+    last: dict[tuple[int, str], int] = {}
+    for number, steps in enumerate(operations):
+        for step in steps:
+            for name, _ in engine_states(step.instruction):
+                key = step.engine, name
+                if key in carried:
+                    if key in last:
+                        late.append(number)
+                        early.append(last[key])
+                    last[key] = number
+    return late, early
+
+
+def _pairs(
+    steps: list[Step], boxes: list[Box | None], replaced: Replaced
+) -> tuple[Integers, Integers]:
+    """(step, event that it must follow), in ascending order of steps; `boxes` are those of all
+    accesses.
+
+    Moments are numbered so that what a step begins comes before its accesses, and the markers of
+    storage behind them.
+    """
+    counts = np.array([len(step.accesses) for step in steps], np.int64)
+    ends = np.cumsum(counts)
+    begun = [(step, tensor) for step in steps for _, tensor in step.begins]
+    marked = [(step, tensor) for step, tensor in begun if not _fills(step, tensor)]
+    kept = [box is not None for box in boxes] + [True] * len(marked)
+    storages = [access.storage for step in steps for access, _ in step.accesses]
+    storages += [tensor for _, tensor in marked]
+    written = [writes for step in steps for _, writes in step.accesses] + [True] * len(marked)
+    markers = np.array([step.number for step, _ in marked], np.int64)
+    queued = np.array([step.queue >= 0 for step, _ in marked], np.bool_)
+    step = np.repeat(np.arange(len(steps)), counts)
+    event = np.append(step, np.where(queued, ~markers, markers))[kept]
+    moment = np.append(4 * np.arange(step.size) + 2, 4 * ends[markers] - 1)[kept]
+    write = np.array(written, np.bool_)[kept]
+    if not event.size:
+        return event, event
+    tensors, tensor = _numbered(compress(storages, kept))
+    different, box = _numbered(compress([*boxes, *[WHOLE] * len(marked)], kept))
+    names, group = np.unique(tensor * len(different) + box, return_inverse=True)
+    groups = _Groups(*np.divmod(names, len(different)), list(tensors), list(different))
+    # An access looks into its own group and those that meet it, a step that takes the bytes of a
+    # tensor into all of its groups.
+    place, met = groups.meeting(group)
+    takers, lost = replaced([tensor for _, tensor in begun])
+    at = np.array([begun[taker][0].number for taker in takers], np.int64)
+    names = np.array([tensors.get(tensor, -1) for tensor in lost], np.int64)
+    row, taken = groups.of_tensors(names[names >= 0])
+    at = at[names >= 0][row]
+    looks = _Looks(
+        np.concatenate([group, met, taken]),
+        np.concatenate([moment, moment[place], 4 * (ends - counts)[at]]),
+        np.concatenate([write, write[place], np.ones(row.size, np.bool_)]),
+        np.concatenate([event, event[place], at]),
+        event.size,
+        event.size + place.size,
+    )
+    return looks.pairs(groups)
+
+
+def _fills(step: Step, tensor: Tensor) -> bool:
+    """Whether a step writes all of a tensor."""
+    for (access, writes), box in zip(step.accesses, step.boxes or ()):
+        if writes and access.storage is tensor and box is not None and box.covers(tensor):
+            return True
+    return False
+
+
+Key = TypeVar("Key")
+
+
+def _numbered(values: Iterable[Key]) -> tuple[dict[Key, int], Integers]:
+    """Numbers for different values, in the order in which they come, and the column of them."""
+    values = list(values)
+    names = dict(zip(dict.fromkeys(values), range(len(values))))
+    return names, np.fromiter(map(names.__getitem__, values), np.int64, len(values))
+
+
+class _Groups:
+    """The groups of accesses, each with its tensor and its box, by tensor."""
+
+    def __init__(
+        self, tensor: Integers, box: Integers, tensors: list[Tensor], boxes: list[Any]
     ) -> None:
-        regions = self._regions.get(tensor)
-        if regions is None:
-            regions = self._regions[tensor] = _Regions()
-        own = None
-        records = regions.records
-        if len(records) > 4:
-            records = regions.candidates(box)
-        for uses in records:
-            write, reads = uses.write, uses.reads
-            if uses.box is box:
-                own = uses
-            elif (write is None and not writes) or not may_overlap(uses.box, box):
-                continue
-            if write is not None and write is not step:
-                follows.append(write)
-            if writes and reads:
-                follows += reads if reads[-1] is not step else reads[:-1]
-        if own is None:
-            own = _Uses(box)
-            regions.add(own)
-        if writes:
-            own.write = step
-            own.reads = None
-            if len(regions.records) > 1 and box.covers(tensor):
-                # Whatever follows it follows what came before.
-                regions = self._regions[tensor] = _Regions()
-                regions.add(own)
-        elif own.reads is None:
-            own.reads = [step]
-        else:
-            own.reads.append(step)
+        self.tensor = tensor
+        self.covering = np.zeros(tensor.size, np.bool_)
+        self._starts = np.searchsorted(tensor, np.arange(int(tensor[-1]) + 2))
+        one, other = self._meetings(box, tensors, boxes)
+        order = np.argsort(one, kind="stable")
+        self._partners = other[order]
+        self._partner_starts = np.searchsorted(one[order], np.arange(tensor.size + 1))
+
+    def _meetings(
+        self, box: Integers, tensors: list[Tensor], boxes: list[Box]
+    ) -> tuple[Integers, Integers]:
+        """Pairs of different groups of one tensor whose boxes meet. Notes the groups that cover
+        their tensor, where there are others."""
+        starts = self._starts.tolist()
+        alike: dict[Any, list[int]] = {}
+        for name in np.flatnonzero(np.diff(self._starts) > 1).tolist():
+            start, end = starts[name : name + 2]
+            tensor = tensors[name]
+            kind = tuple(box[start:end].tolist()), tensor.shape[0], tensor.pitch, tensor.dtype
+            alike.setdefault(kind, []).append(start)
+        pairs = [np.zeros((2, 0), np.int64)]
+        for (names, *_), firsts in alike.items():
+            its = [boxes[name] for name in names]
+            tensor = tensors[self.tensor[firsts[0]]]
+            first = np.array(firsts)[:, None]
+            covering = [number for number, one in enumerate(its) if one.covers(tensor)]
+            self.covering[first + np.array(covering, np.int64)] = True
+            meeting = np.array(_meeting(its), np.int64).reshape(-1, 2)
+            pairs.append(np.array([(first + column).ravel() for column in meeting.T]))
+        one, other = np.concatenate(pairs, axis=1)
+        return one, other
+
+    def meeting(self, groups: Integers) -> tuple[Integers, Integers]:
+        """(place, group) for all other groups that meet those in a column."""
+        return _ranges(self._partner_starts, groups, self._partners)
+
+    def of_tensors(self, tensors: Integers) -> tuple[Integers, Integers]:
+        """(place, group) for all groups of the tensors in a column."""
+        return _ranges(self._starts, tensors, np.arange(self.tensor.size))
+
+
+def _ranges(starts: Integers, keys: Integers, values: Integers) -> tuple[Integers, Integers]:
+    """(place, value) for the values of each key in a column: those of key k from `starts[k]` on."""
+    place, within = counted(starts[keys + 1] - starts[keys])
+    return place, values[starts[keys][place] + within]
+
+
+def _meeting(boxes: list[Box]) -> list[tuple[int, int]]:
+    """Pairs of different boxes of one tensor that may share an element, both ways round."""
+    pairs = []
+    for one, other in _near(boxes):
+        if may_overlap(boxes[one], boxes[other]):
+            pairs += [(one, other), (other, one)]
+    return pairs
+
+
+def _near(boxes: list[Box]) -> Iterator[tuple[int, int]]:
+    """Pairs of boxes, those left out that lie apart in the dimension in which most begin at
+    places of their own."""
+    if len(boxes) <= _FEW or not all(box.static for box in boxes):
+        yield from combinations(range(len(boxes)), 2)
+        return
+    longest = max(len(box.spans) for box in boxes)
+    spans = [[_span(box, at) for box in boxes] for at in range(longest)]
+    spread = max(spans, key=lambda column: len({start for start, _ in column}))
+    order = sorted(range(len(boxes)), key=spread.__getitem__)
+    starts = [spread[number][0] for number in order]
+    for at, number in enumerate(order):
+        start, extent = spread[number]
+        for other in order[at + 1 : bisect_left(starts, start + extent, at + 1)]:
+            yield number, other
+
+
+def _span(box: Box, dimension: int) -> tuple[int, int]:
+    """Start and extent of a static box, everything where it has none."""
+    span = box.spans[dimension] if dimension < len(box.spans) else None
+    return (0, _ALL) if span is None else span
+
+
+_FEW = 4
+"""Boxes of a tensor that are compared without looking for those that come into question."""
+
+_ALL = 1 << 62
+
+
+class _Looks:
+    """Who looks into which group, at which moment, and whether as a writer: first all accesses, in
+    their own groups, then others, and from `taking` on those who take bytes. `event` is the access
+    that looks, or its step."""
+
+    def __init__(
+        self,
+        group: Integers,
+        moment: Integers,
+        write: Flags,
+        event: Integers,
+        accesses: int,
+        taking: int,
+    ) -> None:
+        order = np.lexsort((moment, group))
+        self.group = group[order]
+        self.moment = moment[order]
+        self.write = write[order]
+        self.event = event[order]
+        self.access = order < accesses
+        self.taking = order >= taking
+
+    def pairs(self, groups: _Groups) -> tuple[Integers, Integers]:
+        """(step, event that it must follow), in ascending order of steps."""
+        forgotten = self._forgotten(groups)
+        begin = begins_of_runs(self.group)
+        last = last_before(self.access & self.write)
+        reads = self.access & ~self.write
+        reads_before: Integers = np.cumsum(reads) - reads
+        since: Integers = reads_before[np.maximum(last, begin)]
+        count = np.where(self.write, reads_before - since, 0)
+        reader, within = counted(count)
+        read = np.flatnonzero(reads)[since[reader] + within]
+        # Who takes bytes comes after the reads, and these after the write.
+        writer = np.flatnonzero((last >= begin) & ~(self.taking & (count > 0)))
+        late = np.concatenate([writer, reader])
+        early = np.concatenate([last[writer], read])
+        step = np.where(self.event < 0, ~self.event, self.event)
+        kept = (self.moment[early] >= forgotten[late]) & (step[late] != step[early])
+        late, early = late[kept], early[kept]
+        order = np.argsort(self.moment[late], kind="stable")
+        return step[late[order]], self.event[early[order]]
+
+    def _forgotten(self, groups: _Groups) -> Integers:
+        """The moment before which nothing counts: a write of all of a tensor comes after all that
+        was before it."""
+        covering = self.access & self.write & groups.covering[self.group]
+        if not covering.any():
+            return np.full(self.moment.size, -1)
+        bits = int(self.moment.max()).bit_length()
+        names = (groups.tensor[self.group] << bits) + self.moment
+        found = np.sort(names[covering])
+        at = found[np.maximum(np.searchsorted(found, names) - 1, 0)]
+        same = (at >> bits == names >> bits) & (at < names)
+        return np.where(same, at & ((1 << bits) - 1), -1)

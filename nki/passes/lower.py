@@ -97,8 +97,8 @@ def _core(
     scheduler = Scheduler(context, target, addresses)
     items = scheduler.run(items)
     scheduled(items)
-    if scheduler.straight:
-        straight.synchronise(items, context)
+    if scheduler.straight and scheduler.dependences:
+        straight.synchronise(items, context, scheduler.dependences)
     else:
         Level(items, context).run()
     has_registers = any(isinstance(item, Region) for item in items) or any(

@@ -19,7 +19,7 @@ from isa.target import Target
 from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, storages
 from nki.ir.rewrite import form_registers, with_body
 from nki.passes.channels import Channels, Context
-from nki.passes.dependences import Dependences, Unit, carries
+from nki.passes.dependences import Dependences, carries
 from nki.passes.steps import ENGINE_INDEX, Step
 
 _REACH = 4096
@@ -304,32 +304,28 @@ class _Stretch:
         return self._before
 
     def _dependences(self) -> list[set[int]]:
-        units = [Unit(self._steps(op), []) for op in self.operations]
+        units = [self._steps(op) for op in self.operations]
         written = {
             access.storage
-            for unit in units
-            for step in unit.steps
+            for steps in units
+            for step in steps
             for access, writes in step.accesses
             if writes
         }
-        carried = set().union(*(carries(unit.steps) for unit in units))
+        carried = set().union(*map(carries, units))
         context = Context([], written, {}, Channels(0))
-        variables = self.level.variables
-        graph = Dependences(units, context, carried, lambda tensor: [], variables)
+        graph = Dependences(units, context, carried, lambda tensors: ([], []), self.level.variables)
+        result = []
         registers = _Registers()
         placed = -1
-        for number, (op, unit) in enumerate(zip(self.operations, units)):
-            if unit.steps:
-                graph.enter(number, unit)
-            else:
-                graph.before.append(set())
-            before = graph.before[number]
-            before |= registers.before(op, number)
+        for number, op in enumerate(self.operations):
+            before = {*graph.before[number], *registers.before(op, number)}
             # The author placed these tensors one after another.
             if any(tensor.address is not None for tensor in _mentioned([op])):
                 before |= {placed} - {-1}
                 placed = number
-        return graph.before
+            result.append(before)
+        return result
 
     def _steps(self, op: Op) -> list[Step]:
         instructions = op.row.expand(op.values, self.level.target)

@@ -11,7 +11,7 @@ not crossed; nor is an operation moved ahead of more than `WINDOW` others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
@@ -23,9 +23,9 @@ from isa.machine.control import StorageBegin
 from isa.spec import Instruction, MachineInstruction
 from isa.target import Target
 from nki.ir.nodes import Access, Loop, Register, Tensor
-from nki.passes.access_state import Occupants
+from nki.passes.access_state import Occupants, taken_over
 from nki.passes.channels import Context
-from nki.passes.dependences import Dependences, Unit, by_operation, carries
+from nki.passes.dependences import Dependences, carries
 from nki.passes.emit import Addresses
 from nki.passes.steps import ENGINES, Region, Step
 
@@ -38,10 +38,31 @@ GAIN = 0.98
 PSUM = Memory.psum
 
 
+class Unit:
+    """The steps of one operation, and when they can run.
+
+    `followers` are the units that must come after it, by number: `needs` says how many of those
+    before it are missing, `ready` when those that are scheduled will be done. `timing` has (engine,
+    interval, completion, transfer, table) of each step, in ns; the transfer is (dispatch, work,
+    tail) or None, the table the activation table that it needs, or None.
+    """
+
+    __slots__ = ("done", "followers", "needs", "ready", "steps", "timing")
+
+    def __init__(self, steps: list[Step], timing: list[Any]) -> None:
+        self.steps = steps
+        self.timing = timing
+        self.followers: list[int] = []
+        self.needs = 0
+        self.ready = 0.0
+        self.done = 0.0
+
+
 class Scheduler:
     """Schedules the body of one core. `context` knows the tensors and their boxes.
 
-    Afterwards `straight` tells whether the body is one stretch, and nothing stays where it is.
+    Afterwards `straight` tells whether the body is one stretch, and nothing stays where it is;
+    `dependences` are those of the last stretch.
     """
 
     def __init__(self, context: Context, target: Target, addresses: Addresses) -> None:
@@ -50,12 +71,14 @@ class Scheduler:
         self.costs = Costs(target, addresses)
         self.occupants = {Memory.sbuf: Occupants(), Memory.psum: Occupants()}
         self.carried: set[tuple[int, str]] = set()
-        self.straight = True
+        self.straight = False
+        self.dependences: Dependences | None = None
 
     def run(self, items: list[Step | Region]) -> list[Step | Region]:
         """The items in their new order; the bodies of regions are changed in place."""
         for unit in by_operation(items):
             self.carried |= carries(unit)
+        self.straight = not any(isinstance(item, Region) or _fixed(item) for item in items)
         return self._level(items, frozenset())
 
     def _level(
@@ -72,14 +95,12 @@ class Scheduler:
         for item in items:
             if isinstance(item, Region):
                 close()
-                self.straight = False
                 node = item.node
                 inner = variables | {node.variable} if isinstance(node, Loop) else variables
                 item.body = self._level(item.body, inner)
                 result.append(item)
             elif _fixed(item):
                 close()
-                self.straight = False
                 self._begin_all(item)
                 result.append(item)
             elif stretch and stretch[-1][-1].op is item.op:
@@ -107,20 +128,47 @@ class Scheduler:
         found = self.occupants[tensor.memory].replace(low, high, partition, rows, tensor)
         return [o for p0, p1, o in found if o is not tensor and p0 < rows and partition < p1]
 
+    def _taken(self, begun: list[Tensor]) -> tuple[Sequence[int], list[Tensor]]:
+        """Pairs of the place of a tensor, of those that begin, and one whose bytes it takes."""
+        if self.straight:  # so that nothing has begun before
+            found = taken_over(begun, self.context.placement)
+            if found is not None:
+                return found
+        pairs = [(at, one) for at, tensor in enumerate(begun) for one in self._replaced(tensor)]
+        return [at for at, _ in pairs], [one for _, one in pairs]
+
     def _stretch(
         self, operations: list[list[Step]], variables: frozenset[Register]
     ) -> Iterable[Step]:
-        units = [Unit(steps, [self.costs.of(step) for step in steps]) for steps in operations]
-        graph = Dependences(units, self.context, self.carried, self._replaced, variables)
-        for number, unit in enumerate(units):
-            graph.enter(number, unit)
-        if len(units) == 1:
+        graph = Dependences(operations, self.context, self.carried, self._taken, variables)
+        self.dependences = graph
+        if len(operations) == 1:
             return operations[0]
+        units = [Unit(steps, [self.costs.of(step) for step in steps]) for steps in operations]
+        for unit, before, after in zip(units, graph.before, graph.after):
+            unit.needs = len(before)
+            unit.followers = after
         wanted = GAIN * _author_time(units, graph.before, self.target)
         order, time = _list_schedule(units, self.target)
         if time < wanted:
             return [step for number in order for step in units[number].steps]
         return [step for steps in operations for step in steps]
+
+
+def by_operation(items: list[Step | Region]) -> Iterator[list[Step]]:
+    """The steps of every operation, loops included."""
+    unit: list[Step] = []
+    for item in items:
+        if isinstance(item, Region):
+            yield from by_operation(item.body)
+        elif unit and unit[-1].op is item.op:
+            unit.append(item)
+        else:
+            if unit:
+                yield unit
+            unit = [item]
+    if unit:
+        yield unit
 
 
 def _fixed(step: Step) -> bool:
@@ -253,7 +301,7 @@ class _Clock:
         return done + self.signal
 
 
-def _author_time(units: list[Unit], before: list[set[int]], target: Target) -> float:
+def _author_time(units: list[Unit], before: Sequence[Iterable[int]], target: Target) -> float:
     """How long the units take in the author's order."""
     clock = _Clock(target)
     for unit, earlier in zip(units, before):

@@ -7,7 +7,6 @@ that needs the register, a region runs on every engine that has a step inside.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from isa.enums import SEQUENCERS, Engine
@@ -35,10 +34,7 @@ class Step:
     `begins` are the storage markers that come just before it: (instruction, tensor) pairs.
     `waits` and `updates` are (semaphore, amount) pairs, filled in by synchronisation.
 
-    In a stretch without control flow `unit` is the number of its operation there, and `follows`
-    says what must be complete before it starts (`nki.passes.dependences`). As an event it is number
-    `position` of `stream`, issued as number `issued` of its engine by an engine that knows of the
-    events up to `known[s]` of every other stream s (`nki.passes.straight`).
+    `number` counts the steps of a stretch without control flow (`nki.passes.dependences`).
     """
 
     __slots__ = (
@@ -47,16 +43,10 @@ class Step:
         "begins",
         "boxes",
         "engine",
-        "follows",
         "instruction",
-        "issue",
-        "issued",
-        "known",
+        "number",
         "op",
-        "position",
         "queue",
-        "stream",
-        "unit",
         "updates",
         "waits",
     )
@@ -66,11 +56,7 @@ class Step:
         self.engine = engine
         self.op = op
         self.queue = -1
-        self.stream = engine
-        self.follows: Sequence[Step | Issue] = ()
-        self.issue: Issue | None = None
-        self.unit = self.issued = self.position = 0
-        self.known: Sequence[int] = ()
+        self.number = -1
         self.begins: tuple[tuple[Instruction, Tensor], ...] = ()
         self.boxes: list[Box | None] | None = None
         self.after = op.after
@@ -85,43 +71,6 @@ class Step:
                 if value.vector_offset is not None:
                     accesses.append((value.vector_offset, False))
         self.accesses = accesses
-
-
-class Issue:
-    """The moment at which an engine issues a transfer, as an event of the engine."""
-
-    __slots__ = ("step",)
-
-    def __init__(self, step: Step) -> None:
-        self.step = step
-
-    @property
-    def unit(self) -> int:
-        return self.step.unit
-
-    @property
-    def engine(self) -> int:
-        return self.step.engine
-
-    @property
-    def stream(self) -> int:
-        return self.step.engine
-
-    @property
-    def position(self) -> int:
-        return self.step.issued
-
-    @property
-    def issued(self) -> int:
-        return self.step.issued
-
-    @property
-    def known(self) -> Sequence[int]:
-        return self.step.known
-
-    @property
-    def updates(self) -> list[tuple[int, int]]:
-        return self.step.updates
 
 
 class Region:
@@ -351,7 +300,7 @@ def assign_queues(items: list[Step | Region], queues: list[Engine]) -> None:
             owner = SEQUENCERS[item.engine]
             if owner not in queues:
                 queues.append(owner)
-            item.queue = item.stream = len(SEQUENCERS) + queues.index(owner)
+            item.queue = len(SEQUENCERS) + queues.index(owner)
 
 
 def check_registers(count: int, limit: int, engine: Engine, location: Any) -> None:

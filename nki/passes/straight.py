@@ -11,62 +11,75 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from nki.passes.channels import Context
-from nki.passes.dependences import Event
-from nki.passes.steps import ENGINES
+from nki.passes.dependences import Dependences
+from nki.passes.steps import ENGINES, Step
+
+Event = tuple[int, int, int, int, Sequence[int], Step]
+"""The `position`-th event of a stream, which an engine issued as its `issued`-th step when it knew
+of the events up to `known[s]` of every other stream s: (stream, position, engine, issued, known,
+step). Lists of what is known are shared, and never changed."""
 
 
-def synchronise(steps: Iterable[Any], context: Context) -> None:
-    """Write waits and updates into the steps, which are in the order in which engines issue them.
-
-    Lists of what engines know are shared between steps, and never changed.
-    """
+def synchronise(steps: Iterable[Any], context: Context, dependences: Dependences) -> None:
+    """Write waits and updates into the steps, which are in the order in which engines take them."""
     semaphore = context.channels.semaphore
+    starts, follows = dependences.starts, dependences.events
     counts = [0] * context.streams
     knowledge: list[Sequence[int]] = [tuple(counts)] * ENGINES
+    completions: list[Any] = [None] * len(starts)
     for step in steps:
-        engine = step.engine
+        engine, number = step.engine, step.number
         known = knowledge[engine]
         wanted: dict[int, Event] = {}
-        for event in step.follows:
-            stream, position = event.stream, event.position
+        for name in follows[starts[number] : starts[number + 1]]:
+            event = completions[name] if name >= 0 else _issue(completions[~name])
+            stream, position = event[0], event[1]
             if known[stream] >= position or stream == engine:
                 continue
             other = wanted.get(stream)
-            if other is None or other.position < position:
+            if other is None or other[1] < position:
                 wanted[stream] = event
         if wanted:
             events = list(wanted.values())
             if len(events) > 1:
                 events = [event for event in events if not _implied(event, events)]
             for event in events:
-                pair = semaphore(0, event.stream, engine), 1
+                pair = semaphore(0, event[0], engine), 1
                 step.waits.append(pair)
-                event.updates.append(pair)
+                event[5].updates.append(pair)
                 known = _joined(known, event)
             knowledge[engine] = known
-        counts[engine] += 1
-        step.issued = step.position = counts[engine]
-        if step.queue >= 0:
-            counts[step.queue] += 1
-            step.position = counts[step.queue]
-        step.known = known
+        counts[engine] = issued = counts[engine] + 1
+        queue = step.queue
+        if queue < 0:
+            completions[number] = engine, issued, engine, issued, known, step
+        else:
+            counts[queue] = position = counts[queue] + 1
+            completions[number] = queue, position, engine, issued, known, step
+
+
+def _issue(transfer: Event) -> Event:
+    """The moment at which an engine issues a transfer, as an event of the engine."""
+    _, _, engine, issued, known, step = transfer
+    return engine, issued, engine, issued, known, step
 
 
 def _implied(event: Event, events: list[Event]) -> bool:
     """Whether another event comes only after this one."""
-    stream, position = event.stream, event.position
+    stream, position = event[0], event[1]
     for other in events:
         if other is not event and (
-            other.known[stream] >= position or (other.engine == stream and other.issued >= position)
+            other[4][stream] >= position or (other[2] == stream and other[3] >= position)
         ):
             return True
     return False
 
 
-def _joined(known: Sequence[int], event: Event) -> list[int]:
+def _joined(known: Sequence[int], event: Event) -> Sequence[int]:
     """What an engine knows once it has waited for an event."""
-    joined = list(map(max, known, event.known))
-    if joined[event.engine] < event.issued:
-        joined[event.engine] = event.issued
-    joined[event.stream] = event.position
+    stream, position, engine, issued, theirs, _ = event
+    joined = list(map(max, known, theirs))
+    if joined[engine] < issued:
+        joined[engine] = issued
+    joined[stream] = position
     return joined

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+import numpy as np
+
 from isa.access import UNBOUNDED, AccessPattern, Footprint, footprint, overlaps
+from isa.columns import Integers
 from isa.enums import Memory
 from isa.program import Program, allocation_bounds
 
@@ -41,6 +44,13 @@ class Region:
         self.column0 = column0
         self.column1 = column1
         self.touched = touched
+
+
+def boxes_of(regions: list[Region]) -> Integers:
+    """The boxes of regions, for `isa.cells.Grid`."""
+    return np.array(
+        [(r.memory, r.row0, r.row1, r.column0, r.column1) for r in regions], np.int64
+    ).reshape(-1, 5)
 
 
 class Layout:

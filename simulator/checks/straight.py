@@ -2,7 +2,7 @@
 
 What orders instructions is what `simulator.checks.happens_before` says. Vector clocks follow one
 execution, and note what each engine knows from which instruction on. Then the memories are cut
-into cells (`simulator.checks.cells`). In each cell every access must come after the last write
+into cells (`isa.cells`). In each cell every access must come after the last write
 before it, and every write after the reads since the one before. As "comes after" is transitive, so
 do all conflicting accesses then. Boxes stand for what they hold, so that a program whose accesses
 with gaps interlock is not proved here; nor is one with a race. `simulator.checks.order`, which
@@ -18,20 +18,14 @@ from itertools import chain
 import numpy as np
 
 from isa.access import AccessPattern
+from isa.cells import Grid, decisive_pairs
+from isa.columns import Flags, Integers
 from isa.enums import SEQUENCERS
 from isa.machine.control import Halt, Nop, StorageBegin
 from isa.program import CoreProgram, Program
 from isa.spec import Instruction, MachineInstruction
-from simulator.checks.cells import Flags, Grid, Integers, decisive_pairs
 from simulator.checks.prepare import operands_of
-from simulator.checks.regions import Layout, Region
-
-_CELLS = 16
-"""Most cells that accesses may have on the average: where boxes are cut finer, comparing one by
-one is quicker."""
-
-_FEW = 1 << 16
-"""Cells that the accesses of any program may have."""
+from simulator.checks.regions import Layout, Region, boxes_of
 
 _NAME_BITS = 48
 """Bits of an object's address."""
@@ -275,8 +269,8 @@ def _ordered(program: Program, streams: _Streams, clocks: _Clocks) -> bool:
     write, box = write[kept], box[kept]
     if not box.size:
         return True
-    grid = Grid(regions)
-    if int(grid.cells[box].sum()) > _CELLS * box.size + _FEW:
+    grid = Grid(boxes_of(regions))
+    if not grid.is_coarse(box):
         return False
     turn, row = np.zeros((2, box.size), np.int64)
     for one in range(streams.engines):

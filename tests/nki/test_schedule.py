@@ -11,7 +11,7 @@ import nki.language as nl
 from isa.enums import Engine
 from isa.target import TARGETS
 from nki.passes import dependences, schedule
-from nki.passes.dependences import Unit
+from nki.passes.schedule import Unit
 from simulator.timing import simulate
 
 TRN2 = TARGETS["trn2"]

@@ -1,16 +1,23 @@
 """Semaphores of bodies without control flow: the same from their dependences as from records of
 what every access did."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import spine_kernels as kernels
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from matmul_kernels import LADDER
 
 import nki
 import nki.isa as nisa
 import nki.language as nl
+from isa.enums import Memory
 from isa.text import disassemble
+from nki.ir.nodes import Tensor
 from nki.passes import straight
+from nki.passes.access_state import taken_over
 from nki.passes.synchronise import Level
 
 MATRICES = nki.TensorSpec((1024, 512), nl.bfloat16), nki.TensorSpec((1024, 1024), nl.bfloat16)
@@ -51,9 +58,34 @@ def test_both_analyses_give_the_same_program(name, monkeypatch):
         patch.setattr(
             straight,
             "synchronise",
-            lambda steps, context: walked.append(synchronise(steps, context)),
+            lambda *given: walked.append(synchronise(*given)),
         )
         short = disassemble(nki.compile(kernel, *arguments, target="trn2").program)
     assert walked, "the kernel has no control flow"
-    monkeypatch.setattr(straight, "synchronise", lambda steps, context: Level(steps, context).run())
+    monkeypatch.setattr(
+        straight, "synchronise", lambda steps, context, _: Level(steps, context).run()
+    )
     assert disassemble(nki.compile(kernel, *arguments, target="trn2").program) == short
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 96), st.integers(1, 32), st.integers(0, 60), st.integers(1, 16)),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_bytes_are_taken_from_whatever_had_them_last(places):
+    tensors, placement, last = [], {}, {}
+    expected = set()
+    for number, (partition, rows, low, words) in enumerate(places):
+        tensors.append(Tensor(number, f"t{number}", Memory.sbuf, "float32", (rows, words)))
+        placement[tensors[-1]] = partition, 4 * low
+        for byte in product(range(partition, partition + rows), range(4 * low, 4 * (low + words))):
+            if byte in last:
+                expected.add((number, last[byte]))
+            last[byte] = number
+    found = taken_over(tensors, placement)
+    assert found is not None
+    assert {(place, other.number) for place, other in zip(*found)} == expected

@@ -9,9 +9,9 @@ from matmul_kernels import LADDER
 
 import nki
 import nki.language as nl
-from simulator.checks.cells import Grid, decisive_pairs
+from isa.cells import Grid, decisive_pairs
 from simulator.checks.happens_before import check
-from simulator.checks.regions import Region
+from simulator.checks.regions import Region, boxes_of
 from simulator.checks.straight import proved
 
 MATRICES = nki.TensorSpec((512, 512), nl.bfloat16), nki.TensorSpec((512, 1024), nl.bfloat16)
@@ -54,7 +54,7 @@ def test_what_the_pairs_order_is_every_conflict(accesses):
     """Whoever orders the decisive pairs has ordered all accesses that share a byte, one of which
     writes: they are reached from pair to pair."""
     regions = [region for region, _ in accesses]
-    place, cell = Grid(regions).entries(np.arange(len(regions)))
+    place, cell = Grid(boxes_of(regions)).entries(np.arange(len(regions)))
     write = np.array([write for _, write in accesses])
     earlier, later = decisive_pairs(cell, write[place])
     reached = [{number} for number in range(len(accesses))]

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from simulator.checks.regions import Region
+from isa.columns import Flags, Integers, begins_of_runs, counted, last_before
 
-Integers = np.ndarray[Any, np.dtype[np.int64]]
-Flags = np.ndarray[Any, np.dtype[np.bool_]]
+CELLS = 16
+"""Most cells that boxes should have on the average: where they are cut finer, comparing them one by
+one is quicker."""
 
-_COLUMNS = "memory", "row0", "row1", "column0", "column1"
+_FEW = 1 << 16
+"""Cells that are not too many for any number of boxes."""
 
 
 class Grid:
-    """Boxes on the grid of all their edges. A box has `cells` cells, `_wide` in each of its rows;
-    the first of its memory are numbered from `_first` on, rows `_pitch` apart."""
+    """Boxes on the grid of all their edges, given as rows of five columns: memory, first row and
+    the one behind the last, first column and the one behind the last.
 
-    def __init__(self, regions: list[Region]) -> None:
-        count = len(regions)
-        memories, row0, row1, column0, column1 = (
-            np.fromiter([getattr(region, name) for region in regions], np.int64, count)
-            for name in _COLUMNS
-        )
-        self._first, self._pitch, tall, self._wide = np.zeros((4, count), np.int64)
+    A box has `_cells` cells, `_wide` in each of its rows; the first of its memory are numbered from
+    `_first` on, rows `_pitch` apart.
+    """
+
+    def __init__(self, boxes: Integers) -> None:
+        memories, row0, row1, column0, column1 = boxes.T
+        self._first, self._pitch, tall, self._wide = np.zeros((4, memories.size), np.int64)
         base = 0
         for memory in np.unique(memories):
             mine = memories == memory
@@ -35,19 +35,23 @@ class Grid:
             tall[mine] = bottom - top
             self._wide[mine] = right - left
             base += rows * pitch
-        self.cells = tall * self._wide
+        self._cells = tall * self._wide
+
+    def is_coarse(self, boxes: Integers) -> bool:
+        """Whether a sequence of boxes has few enough cells."""
+        return int(self._cells[boxes].sum()) <= CELLS * boxes.size + _FEW
 
     def entries(self, boxes: Integers) -> tuple[Integers, Integers]:
         """For a sequence of boxes, cell by cell, which of them cover it, in their order: (place in
         the sequence, cell) of each."""
-        box, within = _counted(self.cells)
+        box, within = counted(self._cells)
         down, right = np.divmod(within, self._wide[box])
         names = self._first[box] + down * self._pitch[box] + right
         found, cell = np.unique(names, return_inverse=True)
         if found.size <= 1 << 16:
             cell = cell.astype(np.uint16)  # sorts faster
-        starts = np.cumsum(self.cells) - self.cells
-        place, within = _counted(self.cells[boxes])
+        starts = np.cumsum(self._cells) - self._cells
+        place, within = counted(self._cells[boxes])
         covered = cell[starts[boxes][place] + within]
         order = np.argsort(covered, kind="stable")
         return place[order], covered[order]
@@ -57,16 +61,6 @@ def _places(low: Integers, high: Integers) -> tuple[int, Integers, Integers]:
     """How many different edges there are, and which of them, ascending, bound each interval."""
     edges = np.unique(np.concatenate([low, high]))
     return edges.size, np.searchsorted(edges, low), np.searchsorted(edges, high)
-
-
-def _counted(counts: Integers) -> tuple[Integers, Integers]:
-    """0 as often as the first count says, then 1, ...; and beside each how many came before it.
-
-    >>> [column.tolist() for column in _counted(np.array([2, 0, 3]))]
-    [[0, 0, 2, 2, 2], [0, 1, 0, 1, 2]]
-    """
-    number = np.repeat(np.arange(counts.size), counts)
-    return number, np.arange(number.size) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
 def decisive_pairs(cell: Integers, write: Flags) -> tuple[Integers, Integers]:
@@ -79,9 +73,8 @@ def decisive_pairs(cell: Integers, write: Flags) -> tuple[Integers, Integers]:
     """
     count = cell.size
     place = np.arange(count)
-    begins = np.append(True, cell[1:] != cell[:-1])
-    start = np.maximum.accumulate(np.where(begins, place, 0))
-    last = np.append(-1, np.maximum.accumulate(np.where(write, place, -1))[:-1])
+    start = begins_of_runs(cell)
+    last = last_before(write)
     written = last >= start
     following = np.minimum.accumulate(np.where(write, place, count)[::-1])[::-1]
     read = np.flatnonzero(~write & (following < count))
