@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from simulator.checks.initialised import Shadow
     from simulator.prepare import Preparation
 
-_REGION, _LOWEST, _HIGHEST, _FULL, _SPACE, _BOX = (
+_REGION, _LOWEST, _HIGHEST, _FULL, _SPACE, _UNIT, _BOX = (
     OPERAND.indices[name]
-    for name in ("region", "region_lowest", "region_highest", "full", "space", "box")
+    for name in ("region", "region_lowest", "region_highest", "full", "space", "unit", "box")
 )
 _STORAGE_BEGIN = KINDS.index("storage_begin")
 _FETCHES = RECORD.indices["fetches"]
@@ -349,7 +349,8 @@ class Packing:
             if not region.number or region is operand.space.rest:
                 words[_REGION] = 0
             else:
-                _lies_in(words, window, region, operand.space, operand.full is region)
+                # Marks may be finer for now than they were when the operand was told of them.
+                _lies_in(words, window, region, words[_UNIT] or 1, operand.full is region)
 
     def _separate(self, index: int, shared: Computation) -> Computation:
         """Operands of its own for an instruction: others with equal ones find them in other
@@ -499,15 +500,15 @@ def _elsewhere(shared: Computation, tracked: Sequence[Tracked | None]) -> bool:
     return False
 
 
-def _lies_in(words: Any, window: Window, region: Region, space: Space, full: bool) -> None:
-    """An operand lies in a region, and may be all of it."""
+def _lies_in(words: Any, window: Window, region: Region, unit: int, full: bool) -> None:
+    """An operand lies in a region, and may be all of it; a mark stands for `unit` bytes."""
     first, last, low, high = region.box
     words[_REGION], words[_FULL] = region.number, int(full)
     words[_BOX : _BOX + 4] = (
-        region.start // space.unit,
+        region.start // unit,
         last - first,
-        space.pitch // space.unit,
-        (high - low) // space.unit,
+        region.space.pitch // unit,
+        (high - low) // unit,
     )
     if window.dynamic:
         words[_LOWEST], words[_HIGHEST] = low - window.low, high - window.high
@@ -538,7 +539,7 @@ def _marks(window: Window, holder: Box | None, shadow: Shadow) -> list[int]:
         if region is None:
             region = space.holding(window.origin + window.offset, size, shape, strides)
         if region is not None:
-            _lies_in(words, window, region, space, covers(size, shape, strides, region))
+            _lies_in(words, window, region, space.unit, covers(size, shape, strides, region))
     counts, steps = space.units(size, shape, strides)
     if len(counts) <= 3 and all(counts):
         counts, steps = [1] * (3 - len(counts)) + counts, [0] * (3 - len(steps)) + steps

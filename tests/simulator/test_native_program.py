@@ -15,6 +15,7 @@ from isa.enums import Condition, Engine, ReduceCommand, RegisterOperation
 from isa.errors import NeuronError
 from isa.machine import accumulate, control, elementwise, scalar, vector
 from isa.program import Program
+from simulator.checks.marks import Space
 from simulator.execute import LoadedProgram
 from simulator.native.library import library
 from simulator.native.program import EVENTS
@@ -258,3 +259,42 @@ def test_activations_share_registers_with_numpy() -> None:
     expected = (data.astype(np.float64) ** 2 + np.sin(data.astype(np.float64))).sum(1)
     np.testing.assert_allclose(np.frombuffer(outputs[0], np.float32), expected, rtol=1e-5)
     assert findings == []
+
+
+def test_marks_are_no_finer_in_the_next_run(monkeypatch):
+    """Reading rows that nobody wrote makes a tensor's marks finer until the run ends. What was
+    learned of a store meanwhile holds for the coarse marks that the next run begins with."""
+    behind = 1 << 16
+    whole: list[Any] = []
+
+    def marks(space: Space) -> Any:
+        """Marks with memory behind them that nobody may touch."""
+        if space._marks is None:
+            size = space.size // space.unit
+            whole.append(np.zeros(size + behind, np.uint8))
+            space._marks = whole[-1][:size]
+            whole[-1][size:] = 7
+            space.cells[:] = [space._marks.ctypes.data, space.unit]
+        return space._marks
+
+    monkeypatch.setattr(Space, "marks", property(marks))
+    builder = Builder()
+    target = builder.tensor("b", "float32", (8, 1024), "output")
+    x, y = sbuf("float32", 0, 4, 1024), sbuf("float32", 4096, 8, 1024)
+    rows = hbm(target, "float32", contiguous((4, 1024)))
+    builder.begin(E.vector, x)
+    builder.begin(E.vector, y)
+    builder.add(E.vector, elementwise.Memset, x, 1.0)
+    builder.dma(E.vector, rows, x)
+    builder.dma(E.vector, y, hbm(target, "float32", contiguous((8, 1024))))
+    builder.dma(E.vector, rows, x)
+    loaded = LoadedProgram(builder.finish())
+    errors = []
+    for _ in range(2):
+        with pytest.raises(
+            NeuronError, match="4096 of its 8192 elements were never written"
+        ) as error:
+            loaded.run([])
+        errors.append(str(error.value))
+    assert errors[0] == errors[1]
+    assert all((each[-behind:] == 7).all() for each in whole)
