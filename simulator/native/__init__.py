@@ -34,6 +34,7 @@ from simulator.native import (  # noqa: F401  (each registers its plans)
     scan,
     search,
     selection,
+    sequence,
     statistics,
     transpose_moving,
 )

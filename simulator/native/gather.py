@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 
-def _step(view: Array) -> int | None:
+def step_of(view: Array) -> int | None:
     """The bytes between elements of a partition, counted as one dimension; None if they differ."""
     row = space([dims(view.shape[1:], view.strides[1:])])
     if row is None or len(row.counts) > 1:
@@ -95,6 +96,15 @@ def stream_shuffle(engine: Engine, dst: Array, src: Array, mask: Any) -> Shuffle
     return ShufflePlan(found, there, back, sources, written, between.shape)
 
 
+def every_partition(window: Window, number: int) -> Window:
+    """Every so many partitions of an operand."""
+    found = copy.copy(window)
+    found.shape = (-(-window.shape[0] // number), *window.shape[1:])
+    found.strides = (number * window.strides[0], *window.strides[1:])
+    found.fixed = None
+    return found
+
+
 @touches(gather.StreamShuffle, 0, lambda values: gather.KEEP not in values[2])
 def all_of_it(window: Window) -> Window:
     """What a shuffle writes that keeps no partition."""
@@ -103,7 +113,7 @@ def all_of_it(window: Window) -> Window:
 
 @plans(gather.GatherElements)
 def gather_elements(engine: Engine, dst: Array, data: Array, indices: Array) -> MovePlan | None:
-    step, size = _step(data), data.dtype.itemsize
+    step, size = step_of(data), data.dtype.itemsize
     if step is None or dst.dtype.itemsize != size:
         return None
     partitions = data.shape[0]
@@ -118,7 +128,7 @@ def gather_elements(engine: Engine, dst: Array, data: Array, indices: Array) -> 
 def local_gather(
     engine: Engine, dst: Array, src: Array, index: Array, width: int, count: int
 ) -> MovePlan | None:
-    step, along, size = _step(src), _step(index), src.dtype.itemsize
+    step, along, size = step_of(src), step_of(index), src.dtype.itemsize
     side = gather.GPSIMD_PARTITIONS
     groups, other = divmod(src.shape[0], side)
     columns, left = divmod(count, side)

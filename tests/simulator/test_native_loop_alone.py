@@ -186,3 +186,62 @@ def test_what_was_never_written_is_found_on_the_other_core(
     with pytest.raises(NeuronError) as caught:
         nki.simulate(sent_back[2], mode=mode)(normal(7, (2, 8, 16)))
     assert caught.value.code == "uninitialised-output"
+
+
+@nki.jit
+def found(a: Any, ids: Any, numbers: Any) -> Any:
+    """Positions, segments and largest elements; partitions that nothing fills stay so."""
+    places, largest = sbuf((32, 9), nl.int32), sbuf((32, 3), nl.bfloat16)
+    nisa.memset(places, 0)
+    nisa.nonzero_with_count(dst=places, src=load(a), index_offset=5, padding_val=-1)
+    bounds, where = sbuf((1, 2, 20), nl.int32), sbuf((32, 3), nl.uint32)
+    nisa.sequence_bounds(dst=bounds, segment_ids=load(ids))
+    nisa.topk(val_dst=largest, idx_dst=where, src=load(numbers), n=60)
+    return store(places), store(bounds), store(where), store(largest)
+
+
+def test_sequences(alone: Any) -> None:
+    rng = np.random.default_rng(8)
+    a = np.where(rng.random((32, 8)) < 0.5, 0, rng.standard_normal((32, 8))).astype(np.float32)
+    ids = np.sort(rng.integers(0, 5, (1, 20))).astype(np.int32)
+    numbers = rng.standard_normal((32, 4)).astype(nl.bfloat16)
+    places, bounds, where, largest = alone(found, a, ids, numbers)
+    for row in (0, 16):
+        positions = np.flatnonzero(a[row]) + 5
+        padding = [-1] * (8 - len(positions))
+        assert places[row].tolist() == [*positions, *padding, len(positions)]
+    for index, number in enumerate(ids[0]):
+        run = np.flatnonzero(ids[0] == number)
+        want = [run[0], run[-1] + 1] if number else [20, -1]
+        assert bounds[0, :, index].tolist() == want
+    for first in (0, 16):
+        elements = numbers[first : first + 16].T.reshape(-1)[:60]
+        order = np.argsort(elements.astype(np.float32), kind="stable")[-3:]
+        assert (where[first : first + 16] == order).all()
+        assert (largest[first : first + 16] == elements[order]).all()
+
+
+@nki.jit
+def across(a: Any, start: Any) -> Any:
+    """Averages of columns, and registers that begin with a column."""
+    tile, first = load(a), load(start)
+    mean, total = sbuf((1, a.shape[1]), nl.float32), sbuf(start.shape, nl.float32)
+    nisa.tensor_partition_reduce(mean, nl.average, tile)
+    power = sbuf(a.shape, nl.float32)
+    nisa.exponential(
+        power,
+        tile,
+        max_value=0.0,
+        reduce_res=total,
+        reduce_cmd=nisa.reduce_cmd.load_reduce,
+        reduce_init=first,
+    )
+    return store(mean), store(total)
+
+
+def test_averages_and_sums_that_begin_with_a_column(alone: Any) -> None:
+    a, start = normal(9, (40, 24)), normal(10, (40, 1))
+    mean, total = alone(across, a, start, target="trn3")
+    np.testing.assert_allclose(mean[0], a.astype(np.float64).mean(axis=0), atol=1e-6)
+    want = start + np.exp(a.astype(np.float64)).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(total, want, rtol=1e-6)

@@ -193,6 +193,40 @@ def activate2(rng: np.random.Generator, source: str, target: str) -> Iterator[Va
             yield empty(target, *shape), data, ACTIVATIONS[name], *chain
 
 
+def sequence_bounds(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
+    """Runs of ids, some of them padding; ids that are no numbers."""
+    for count in (1, 2, 97):
+        for ids, result in (("float32", "int32"), ("int32", "float32")):
+            data = empty(ids, 1, count)
+            data[...] = np.sort(rng.integers(-2, 9, count))
+            data[0, rng.random(count) < 0.2] = 0
+            yield empty(result, 1, 2, count), data
+            yield empty(result, 1, 2 * count), data
+    yield empty("int32", 1, 2, 40), patterns(rng, "float32", 1, 40)
+
+
+def nonzero_with_count(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
+    for partitions, count in ((16, 1), (32, 25), (40, 64)):
+        for dtype in ("float32", "int32"):
+            data = patterns(rng, dtype, partitions, count)
+            bits(data)[rng.random(data.shape) < 0.6] = 0
+            dst = patterns(rng, "int32", partitions, count + 1)
+            yield dst, data, int(rng.integers(-5, 2**31)), int(rng.integers(-9, 9))
+    dense = every_other(patterns(rng, "int32", 16, 40)) | 1
+    yield every_other(patterns(rng, "int32", 16, 42)), dense, 0, -1
+
+
+def top_k(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
+    """Any numbers, and few that come often, of both signs of zero."""
+    for columns, n, k in ((1, 16, 1), (3, 41, 17), (8, 128, 128), (40, 635, 9)):
+        few = patterns(rng, "bfloat16", 32, columns)
+        bits(few)[...] = rng.choice(
+            np.uint16([0, 0x8000, 0x3F80, 0xBF80, 0x7FC1, 0xFF80]), few.shape
+        )
+        for data in (patterns(rng, "bfloat16", 32, columns), few):
+            yield empty("bfloat16", 32, k), empty("uint32", 32, k), data, n
+
+
 VECTOR_ROWS: dict[str, tuple[Engine, Generator]] = {
     "TensorTensorScan": (Engine.vector, tensor_tensor_scan),
     "TensorScalarCumulative": (Engine.vector, tensor_scalar_cumulative),
@@ -205,5 +239,8 @@ VECTOR_ROWS: dict[str, tuple[Engine, Generator]] = {
     "RangeSelect": (Engine.vector, range_select),
     "AffineSelect": (Engine.gpsimd, affine_select),
     "Iota": (Engine.gpsimd, iota),
+    "SequenceBounds": (Engine.gpsimd, sequence_bounds),
+    "NonzeroWithCount": (Engine.gpsimd, nonzero_with_count),
+    "TopK": (Engine.gpsimd, top_k),
     "Activate2": (Engine.scalar, activate2),
 }
