@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from isa.alu import AluOperator
+from isa.alu import ALU, AluOperator
 from isa.dtypes import DTYPES
 from isa.enums import Engine
 from isa.machine import vector
 from simulator.native import ports
 from simulator.native.elementwise import converting, unsigned
+from simulator.native.from_first import FromFirstPlan, from_first
 from simulator.native.layout import dims, space
 from simulator.native.nest import Nest, loops
 from simulator.native.partials import ABREAST, Reducer
@@ -100,10 +101,12 @@ class Reduce:
 @plans(vector.TensorReduce)
 def tensor_reduce(
     engine: Engine, dst: Array, data: Array, op: AluOperator, axes: int, negate: bool
-) -> Plan | None:
+) -> Plan | FromFirstPlan | None:
+    if op.identity is None and op.reduces:
+        return from_first(dst, data, op, axes, negate, partial(_sum, engine))
     kept = data.ndim - axes
     domain = "float32" if op.arithmetic else unsigned(data)
-    reduces = op.reduces and op.identity is not None and op.finish is None
+    reduces = op.reduces and op.finish is None
     if not reduces or not covers("alu", op.name, domain):
         return None
     if op.arithmetic and not converting(dst, data):
@@ -142,3 +145,9 @@ def tensor_reduce(
         divisions=nest_divisions(nest, len(nest.counts)),
         work=data.size,
     )
+
+
+def _sum(engine: Engine, result: Array, rows: Array) -> Plan | None:
+    """The plan of the sums of rows, the last dimension."""
+    found = tensor_reduce(engine, result, rows, ALU["add"], 1, False)
+    return found if type(found) is Plan else None

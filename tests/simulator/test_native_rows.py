@@ -196,6 +196,10 @@ def tensor_reduce(rng: np.random.Generator, source: str, target: str) -> Iterato
     for name in rng.choice(REDUCING, 2, replace=False):
         yield empty(target, 7, 5), data, ALU[name], 1, bool(rng.integers(2))
     yield empty(target, 7, 1), data, ALU[name], 2, False
+    for negate in (False, True):
+        yield empty(target, 7, 5), data, ALU["subtract"], 1, negate
+    yield empty(target, 7, 5), data[:, :, ::-3], ALU["subtract"], 1, False
+    yield empty(target, 7, 5), data[:, :, :1], ALU["subtract"], 1, True
 
 
 def activate(rng: np.random.Generator, source: str, target: str) -> Iterator[Values]:
