@@ -91,6 +91,11 @@ def uniform(numbers: Array) -> Array:
     return (numbers >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
 
 
+COUNTER_STEP = 0x9E3779B9
+MULTIPLIERS = (0x21F0AAAD, 0x735A2D97)
+"""Of the hash by which states are made of a seed."""
+
+
 def seeded(generator: Generator, seed: int, lanes: int) -> Array:
     """States of all lanes from one 32-bit seed, uint32 [lanes, words]; no lane's is all zeros.
 
@@ -100,13 +105,13 @@ def seeded(generator: Generator, seed: int, lanes: int) -> Array:
     words = generator.state_words
     counter = np.arange(1, lanes * words + 1, dtype=np.uint32).reshape(lanes, words)
     start = _mixed(np.array([seed], np.uint32))
-    states = _mixed(counter * np.uint32(0x9E3779B9) + start)
+    states = _mixed(counter * np.uint32(COUNTER_STEP) + start)
     states[states == 0] = np.uint32(1)
     return states
 
 
 def _mixed(words: Array) -> Array:
-    for multiplier in (0x21F0AAAD, 0x735A2D97):
+    for multiplier in MULTIPLIERS:
         words = (words ^ (words >> np.uint32(16))) * np.uint32(multiplier)
     return words ^ (words >> np.uint32(15))
 

@@ -72,6 +72,9 @@ EFFECTS: dict[str, _Says] = {
     random.RandomBits.name: _always(_READS),
     random.RandomUniform.name: _always(_READS),
     random.Dropout.name: _always(_READS),
+    random.GetRandomState.name: _always(_READS),
+    random.SetRandomState.name: _always(_WRITES),
+    random.SeedRandom.name: _always(_WRITES),
     tensor.LoadStationary.name: _always(_WRITES),
     tensor.LoadStationaryPairs.name: _always(_WRITES),
     tensor.MultiplyMoving.name: _product(2),
@@ -97,14 +100,18 @@ _TILES: dict[str, Callable[[Sequence[Any]], tuple[int, int]]] = {
 }
 """The corner of the tile that a row uses; other rows use accumulate registers, or generators."""
 
-_DRAWING = frozenset({random.RandomBits.name, random.RandomUniform.name, random.Dropout.name})
-"""The rows that use generators."""
+_EVERY_LANE = frozenset({random.SeedRandom.name})
+_GENERATING = _EVERY_LANE | {
+    *(random.RandomBits.name, random.RandomUniform.name, random.Dropout.name),
+    *(random.GetRandomState.name, random.SetRandomState.name),
+}
+"""The rows that use generators, and of these the ones that use all of an engine's."""
 
 
 def _reads(instruction: Instruction) -> bool:
     """Whether an instruction reads accumulate registers."""
     name = instruction.row.name
-    says = None if name in _TILES or name in _DRAWING else EFFECTS.get(name)
+    says = None if name in _TILES or name in _GENERATING else EFFECTS.get(name)
     effect = None if says is None else says(instruction.values)
     return effect is not None and effect.reads
 
@@ -150,7 +157,9 @@ class EngineMarks:
             if key not in self._tiles:
                 self._tiles[key] = states.add(CLEAN)
             return self._tiles[key], effect
-        known = self._generators if row.name in _DRAWING else self._registers
+        known = self._generators if row.name in _GENERATING else self._registers
+        if row.name in _EVERY_LANE:
+            start, partitions = 0, len(self._state.random[engine])
         lanes = engine, start, partitions
         if lanes not in known:
             known[lanes] = states.add(EMPTY)
@@ -173,6 +182,10 @@ class EngineMarks:
         for registers, number in self._registers.items():
             if states[number] == CLEAN:
                 self._marks(registers)[...] = True
+        for (engine, start, partitions), number in self._generators.items():
+            lanes = self._shadow.generators.get((self._state.number, engine))
+            if states[number] == CLEAN and lanes is not None:
+                lanes[start : start + partitions] = True
 
     def ask(self) -> None:
         """Take what the shadow's marks are now: none where it does not report."""

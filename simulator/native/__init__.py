@@ -29,6 +29,7 @@ from simulator.native import (  # noqa: F401  (each registers its plans)
     matmul,
     microscaled,
     random,
+    random_state,
     reduction,
     registers,
     scan,

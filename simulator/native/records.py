@@ -599,4 +599,7 @@ _CONTROL: dict[str, Callable[[Packing, int, Instruction], dict[str, int]]] = {
 }
 """By row name: the members of the record of a control instruction; none where Python executes."""
 
-__all__ = ["Computation", "Packing", "mark"]
+CONTROL_RECORDS = frozenset(_CONTROL) | {control.SendReceive.name}
+"""The rows that control a stream and that the loop executes; exchanges have operands, too."""
+
+__all__ = ["CONTROL_RECORDS", "Computation", "Packing", "mark"]

@@ -11,9 +11,12 @@ from operation_checks import load, normal, sbuf, store
 import nki
 import nki.isa as nisa
 import nki.language as nl
+from isa.enums import Engine
 from isa.errors import NeuronError
+from isa.machine.random import GENERATORS
 from simulator.native.library import library
 from simulator.native.program import NativeProgram
+from simulator.random import draw
 
 pytestmark = pytest.mark.skipif(library() is None, reason="there is no LLVM")
 
@@ -245,3 +248,30 @@ def test_averages_and_sums_that_begin_with_a_column(alone: Any) -> None:
     np.testing.assert_allclose(mean[0], a.astype(np.float64).mean(axis=0), atol=1e-6)
     want = start + np.exp(a.astype(np.float64)).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(total, want, rtol=1e-6)
+
+
+@nki.jit
+def drawn(words: Any, seeds: Any) -> Any:
+    """Numbers from states that are set, and from states that a seed makes."""
+    shape = (words.shape[0], 24)
+    first, second, after = (
+        sbuf(shape, nl.uint32),
+        sbuf(shape, nl.uint32),
+        sbuf(words.shape, nl.uint32),
+    )
+    nisa.rand_set_state(load(words), engine=nisa.engine.gpsimd)
+    nisa.rng(first, engine=nisa.engine.gpsimd)
+    nisa.rand_get_state(after, engine=nisa.engine.gpsimd)
+    nisa.set_rng_seed(load(seeds))
+    nisa.rng(second, engine=nisa.engine.gpsimd)
+    return store(first), store(after), store(second)
+
+
+def test_generators(alone: Any) -> None:
+    words = np.random.default_rng(11).integers(1, 2**32, (128, 6), dtype=np.uint32)
+    first, after, second = alone(drawn, words, np.array([[7]], np.int32))
+    generator = GENERATORS[Engine.gpsimd, 3]
+    states = words.copy()
+    np.testing.assert_array_equal(first, draw(generator, states, 24))
+    np.testing.assert_array_equal(after, states)
+    assert len(np.unique(second)) > 3000

@@ -22,6 +22,7 @@ from isa.enums import DgeMode, Engine, OobMode, ReduceCommand
 from isa.machine import MACHINE_INSTRUCTIONS
 from simulator.kernels import fixed
 from simulator.native.library import library
+from simulator.native.records import CONTROL_RECORDS
 from simulator.native.table import PLANNERS
 from simulator.oracle import quiet
 from simulator.views import Indirect, bits
@@ -270,10 +271,26 @@ ELSEWHERE = {
         "test_native_matmul",
     ),
     **dict.fromkeys(("QuantizeMx", "LoadStationaryMx", "MultiplyMovingMx"), "test_native_mx"),
-    **dict.fromkeys(("RandomBits", "RandomUniform", "Dropout"), "test_native_random"),
+    **dict.fromkeys(
+        (
+            *("RandomBits", "RandomUniform", "Dropout"),
+            *("GetRandomState", "SetRandomState", "SeedRandom"),
+        ),
+        "test_native_random",
+    ),
     **dict.fromkeys(("RegisterLoad", "RegisterStore"), "test_native_indexed"),
 }
 """Rows that other modules compare: those of the PE array, and those that only programs have."""
+
+
+WITHOUT = {"PrintTensor"}
+"""Rows that Python executes: printing is for whoever runs the program."""
+
+
+def test_every_row_has_native_code() -> None:
+    """In the loop those that control a stream, too."""
+    assert MACHINE_INSTRUCTIONS.keys() == PLANNERS.keys() | CONTROL_RECORDS | WITHOUT
+    assert not WITHOUT & PLANNERS.keys()
 
 
 def test_every_row_with_native_code_is_compared() -> None:
