@@ -28,6 +28,7 @@ from simulator.native.library import Library, host_levels
 from simulator.native.object_cache import Cache
 from simulator.native.rates import pairs_pay
 from simulator.oracle import quiet
+from simulator.views import bits
 
 Array = np.ndarray[Any, Any]
 
@@ -85,6 +86,19 @@ def test_elementwise(level: Level, name: str) -> None:
     dtype = "float32" if ALU[name].arithmetic else "uint32"
     operands = [patterns(rng, dtype, 5, 37) for _ in range(2)]
     agrees("TensorTensor", empty(dtype, 5, 37), *operands, ALU[name])
+
+
+def test_transpositions_by_a_streamed_matrix(level: Level) -> None:
+    """An identity, whose rows are no multiple of a vector, and what is none."""
+    rng = np.random.default_rng(7)
+    source, moving = tile(rng, "bfloat16", 45, 20), empty("bfloat16", 45, 45)
+    state = State(Engine.tensor)
+    fixed(LoadStationary, Engine.tensor, state, (source, 0, 0), native=True)()
+    for order in (np.arange(45), np.roll(np.arange(45), 1), np.arange(45)):
+        moving[...] = np.eye(45)[:, order]
+        values = (empty("bfloat16", 20, 45), moving, False, 0, 0)
+        agrees("TransposeMoving", *values, engine=Engine.tensor, state=state)
+        np.testing.assert_array_equal(bits(values[0]), bits(source).T[:, order])
 
 
 @pytest.mark.parametrize("dtype", ("int32", "uint32"))
