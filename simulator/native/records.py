@@ -21,7 +21,7 @@ from isa.machine import control
 from isa.program import RegisterReference
 from isa.spec import Instruction
 from simulator import native
-from simulator.checks.marks import Box, Region, Space, States, Tracked, covers
+from simulator.checks.marks import Box, Region, States, Tracked, covers
 from simulator.native.draft import ANYWHERE, Drafting, Members
 from simulator.native.loop import BEGIN, CONDITIONS, KINDS, OPERATIONS, RECORD
 from simulator.native.meetings import Meetings, exchanged
