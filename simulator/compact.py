@@ -82,6 +82,7 @@ def compacted(program: Program, foresight: Foresight | None = None) -> Program:
         for walk in walks:
             foresight.holders |= walk.holders
             foresight.idle |= walk.idle
+            foresight.spared |= walk.spared
             foresight.unread |= walk.unread
     return replace(program, cores=cores)
 
@@ -248,14 +249,15 @@ class _Walk:
         self._operands: list[list[_Operand]] = [[]]
         # Which instructions use each tensor in HBM.
         self._reached: dict[int, list[int]] = {}
-        # Where instructions write at once, and the transfers that they spare.
+        # Where instructions write at once, and so do the transfers that they spare.
         self._goals: dict[int, Rows] = {}
-        self._spared: set[int] = set()
+        self._stores: dict[int, Rows] = {}
         # What patterns became, by their id and the places of their allocations.
         self._moved: dict[tuple[Any, ...], AccessPattern] = {}
         self._places: dict[Any, AccessPattern] = {}
         self.holders: dict[int, Box] = {}
         self.idle: set[int] = set()
+        self.spared: set[int] = set()
         self.unread: set[int] = set()
 
     def take(self, instruction: Instruction) -> None:
@@ -340,7 +342,7 @@ class _Walk:
             ]
             if any(other.source is None for other in read):
                 self._goals[written] = goal
-                self._spared.add(stored)
+                self._stores[stored] = goal
 
     def place(self, target: Target) -> bool:
         """Give every allocation that needs a place the lowest bytes that are free while it lives;
@@ -374,15 +376,15 @@ class _Walk:
 
     def _instruction(self, number: int, old: Instruction) -> Instruction:
         values = list(old.values)
-        idle, unread = number in self._spared, False
-        goal = self._goals.get(number)
+        idle = unread = False
+        goal, store = self._goals.get(number), self._stores.get(number)
         for position, life, indices in self._operands[number]:
             pattern = values[position]
-            if life is not None and (goal or life.source or life.unread):
+            if life is not None and (goal or store or life.source or life.unread):
                 writes = position in old.row.writes
                 idle |= writes and life.source is not None
                 unread |= life.unread and (position,) == old.row.writes[:1]
-                rows = goal if writes else life.source
+                rows = goal if writes else store or life.source
                 if rows is not None:
                     values[position] = self._in_hbm(rows, pattern)
                     continue
@@ -390,6 +392,8 @@ class _Walk:
             found = None if indices is not None else self._moved.get((id(pattern), place))
             values[position] = found or self._pattern(pattern, place, indices)
         new = Instruction(old.row, old.engine, tuple(values), old.waits, old.updates, old.location)
+        if store:
+            self.spared.add(id(new))
         if idle:
             self.idle.add(id(new))
         if unread:

@@ -44,12 +44,18 @@ MOST_READS = 4
 class Foresight:
     """What `simulator.compact` finds out. `holders`: the allocation that each access without
     indices lies in, by the id of its pattern; `idle`: the ids of the instructions that have nothing
-    to do but to wait for others and let others go on; `unread` those of the ones that write a tile
-    which nobody reads."""
+    to do but to wait for others and let others go on; `spared` those of transfers onto the very
+    bytes that they read, which only look whether these are initialised; `unread` those of the
+    instructions that write a tile which nobody reads."""
 
     holders: dict[int, Box] = field(default_factory=dict)
     idle: set[int] = field(default_factory=set)
+    spared: set[int] = field(default_factory=set)
     unread: set[int] = field(default_factory=set)
+
+    def about(self, instruction: Instruction) -> tuple[bool, bool]:
+        """Whether an instruction is spared, and whether nobody reads what it writes."""
+        return id(instruction) in self.spared, id(instruction) in self.unread
 
 
 class Rows(NamedTuple):

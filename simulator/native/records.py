@@ -157,8 +157,11 @@ class Packing:
 
     def _computation(self, instruction: Instruction) -> Computation | None:
         # Programs share values between instructions, and keep them alive.
-        unread = id(instruction) in self._common.foresight.unread
-        values = instruction.row, instruction.engine, unread, *map(id, instruction.values)
+        foresight = self._common.foresight
+        values = (
+            *(instruction.row, instruction.engine, *foresight.about(instruction)),
+            *map(id, instruction.values),
+        )
         if values not in self._known:
             self._known[values] = self._equal_computation(instruction)
         return self._known[values]
@@ -178,8 +181,8 @@ class Packing:
     ) -> tuple[tuple[Any, ...], list[Window], list[Box | None]]:
         """What an instruction does but for the offsets of its operands, their windows, and the
         allocations that they lie in."""
-        unread = id(instruction) in self._common.foresight.unread
-        key: list[Any] = [instruction.row, instruction.engine, unread]
+        about = self._common.foresight.about(instruction)
+        key: list[Any] = [instruction.row, instruction.engine, *about]
         windows: list[Window] = []
         holders: list[Box | None] = []
         part = touch(instruction)
@@ -257,9 +260,10 @@ class Packing:
             }
         self._memory.keep(bound)
         placed = list(_touched(touch(instruction), operands.windows))
-        unread = id(instruction) in self._common.foresight.unread
+        spared, unread = self._common.foresight.about(instruction)
         drafting = Drafting(self._memory, state, self._threads, self._tensors, placed, unread)
-        members |= drafting.jobs(bound)
+        if not spared:
+            members |= drafting.jobs(bound)
         self.shares |= drafting.shares
         checks = self._checks(instruction, values, drafting)
         if checks is None:
