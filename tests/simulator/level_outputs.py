@@ -1,5 +1,5 @@
 """Whole kernels at one level of the CPU's features: `python level_outputs.py NAME` prints a digest
-of their results, for several numbers of threads."""
+of their results, for several numbers of threads; with paths of test modules it runs these."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import pytest
 
 import nki
 import nki.isa as nisa
@@ -71,6 +72,8 @@ def main() -> None:
     library_module.of_host = lambda *host: level  # type: ignore[assignment]
     functions = library_module.library()
     assert functions is not None and functions.level is level
+    if len(sys.argv) > 2:
+        sys.exit(pytest.main(["-W", "ignore", "-p", "no:cacheprovider", "-v", *sys.argv[2:]]))
     print(digest((1, 2, 4)))
 
 

@@ -16,8 +16,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from native_equality import CONVERTED, is_native
-from test_native_rows import GENERATORS, same_after
+from native_equality import CONVERTED, is_native, patterns
+from test_native_matmul import multiplied
+from test_native_rows import ELSEWHERE, GENERATORS, same_after
+from tiles import tile
 
 from isa.alu import ACTIVATIONS, ALU, AluOperator
 from isa.dtypes import DTYPES
@@ -152,14 +154,39 @@ def test_every_level(
                 compare(row, engine, values)
 
 
-def outputs_of(level: Level, folder: Path) -> str:
+def test_products_of_every_pair_of_dtypes(pytestconfig: pytest.Config) -> None:
+    """Into every dtype, on ordinary numbers and on any bit patterns, added to what is there or
+    not."""
+    rng = seeded("products")
+    every = pytestconfig.getoption("--all-native")
+    pairs = list(product(sorted(COMPUTED), repeat=2))
+    for left, right in pairs if every else pairs[::50]:
+        for make, accumulate in product((tile, patterns), (False, True)):
+            depth, rows, columns = (int(size) for size in rng.integers(1, (129, 129, 300)))
+            stationary, moving = make(rng, left, depth, rows), make(rng, right, depth, columns)
+            result = str(rng.choice(("float32", "bfloat16", left, right)))
+            multiplied(stationary, make(rng, result, rows, columns), moving, accumulate)
+
+
+def outputs_of(level: Level, folder: Path, *modules: str) -> str:
     """What `level_outputs` prints in a process that computes so."""
     script = Path(__file__).with_name("level_outputs.py")
     environment = os.environ | {"XDG_CACHE_HOME": str(folder)}
-    command = [sys.executable, str(script), level.name]
+    command = [sys.executable, str(script), level.name, *modules]
     found = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert found.returncode == 0, found.stderr
+    assert found.returncode == 0, found.stdout + found.stderr
     return found.stdout
+
+
+@pytest.mark.parametrize("level", LEVELS, ids=[level.name for level in LEVELS])
+def test_other_modules(level: Level, tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    """Modules that compare the rows of the PE array, random numbers and whole programs with NumPy
+    pass at every level."""
+    if not pytestconfig.getoption("--all-native"):
+        pytest.skip("a minute for each level; --all-native runs it")
+    modules = sorted({*ELSEWHERE.values(), "test_native_matmul_pairs", "test_native_products"})
+    paths = [str(Path(__file__).with_name(f"{module}.py")) for module in modules]
+    assert "passed" in outputs_of(level, tmp_path, *paths)
 
 
 @pytest.mark.skipif(not LEVELS, reason="this CPU has one level")
