@@ -28,6 +28,7 @@ from nki.superseded import (
 _NAMES = {row.old: row for row in SUPERSEDED}
 _MODULES = {row.old: row for row in MODULES}
 _CALLS = {row.old: row for row in CALLS}
+_WHILE, _ALLOCATION = "while register:", "nki.isa.register_alloc"
 _SINCE = _MODULES["neuronxcc.nki"].since
 
 
@@ -85,6 +86,7 @@ class _Finder:
             self.offsets.append(self.offsets[-1] + len(line))
         self.lines = lines
         self.names = dict(_imported(tree))
+        self.registers = set(self._registers())
 
     def run(self) -> Iterator[Finding]:
         for node in ast.walk(self.tree):
@@ -98,6 +100,8 @@ class _Finder:
                 yield from self._first_generation_call(node)
             elif isinstance(node, (ast.Attribute, ast.Name)):
                 yield from self._name(node)
+            elif isinstance(node, ast.While):
+                yield from self._while(node)
 
     # Imports
 
@@ -149,6 +153,12 @@ class _Finder:
             module = _MODULES.get(dotted)
             if module is not None and not self._is_alias(node):
                 yield self._finding(module, start, end, self._spelled(module.new))
+
+    def _while(self, node: ast.While) -> Iterator[Finding]:
+        """`while register:`, of a variable that somewhere in the file is a new register."""
+        condition = node.test
+        if isinstance(condition, ast.Name) and condition.id in self.registers:
+            yield self._finding(_CALLS[_WHILE], *self._span(condition), None)
 
     def _simulation(self, node: ast.Call) -> Iterator[Finding]:
         """`nki.cpu_simulate(kernel)[lnc]` becomes `nki.simulate(kernel[lnc])`."""
@@ -223,6 +233,13 @@ class _Finder:
             yield self._by_hand(f"{dotted}({what})", note, start, end)
 
     # Names
+
+    def _registers(self) -> Iterator[str]:
+        """The variables to which a register is assigned where it is made."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+                if self._dotted(node.value.func) == _ALLOCATION:
+                    yield from (t.id for t in node.targets if isinstance(t, ast.Name))
 
     def _is_alias(self, node: ast.expr) -> bool:
         """Whether an expression is one variable that an import statement bound to a module."""

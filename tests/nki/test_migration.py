@@ -140,6 +140,11 @@ def test_what_only_looks_like_a_spelling_stays(source):
     ("source", "old", "note"),
     [
         (
+            "import nki.isa as nisa\nr = nisa.register_alloc()\nwhile r: pass\nwhile s: pass\n",
+            "while register:",
+            "condition",
+        ),
+        (
             "import nki.language as nl\nfor i in nl.dynamic_range(r): pass\n",
             "nki.language.dynamic_range",
             "body",
