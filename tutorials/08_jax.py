@@ -60,8 +60,8 @@ assert (scaled(weights, 0.5) == 0.5).all() and (weights == 1).all()
 # %% [markdown]
 # ## Inside `jax.jit`, with a gradient
 #
-# A compiled function calls back to the kernel when it runs, and `jax.custom_vjp` joins a kernel with
-# that of its derivative. Rows are worked on 128 at a time; the last tile may be shorter.
+# A compiled function calls back to the kernel when it runs, and `jax.custom_vjp` joins a kernel
+# with that of its derivative. Rows are worked on 128 at a time; the last tile may be shorter.
 
 
 # %%

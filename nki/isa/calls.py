@@ -16,6 +16,8 @@ from enum import Enum
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from isa.affine import Affine, Polynomial, Predicate
 from isa.alu import Activation, AluOperator
 from isa.enums import SEQUENCERS, Memory
@@ -211,7 +213,13 @@ def _no_operator(name: str, value: Any, kind: str, what: str) -> NeuronError:
     )
 
 
+def _as_list(value: Any) -> Any:
+    """An array as lists of numbers; other values as they are."""
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
 def _as_integers(name: str, value: Any) -> Any:
+    value = _as_list(value)
     if isinstance(value, (tuple, list)):
         return tuple(_as_integer(name, item) for item in value)
     value = _as_integer(name, value)
@@ -219,10 +227,12 @@ def _as_integers(name: str, value: Any) -> Any:
 
 
 def _as_numbers(name: str, value: Any) -> Any:
+    value = _as_list(value)
     return tuple(_number(item) for item in value) if isinstance(value, (tuple, list)) else value
 
 
 def _as_pattern(name: str, value: Any) -> Any:
+    value = _as_list(value)
     if isinstance(value, (tuple, list)) and all(isinstance(p, (tuple, list)) for p in value):
         return tuple(tuple(_as_integer(name, item) for item in pair) for pair in value)
     return value
@@ -395,7 +405,7 @@ def _source(row: type[Operation], namespace: dict[str, Any], placed: bool) -> st
         elif field.kind in _BY_VALUE:
             key.append(f"{name}.__class__, {name}")
         else:
-            key.append(f"{name} and _frozen({name})" if field.kind in _SEQUENCES else name)
+            key.append(f"_frozen({name})" if field.kind in _SEQUENCES else name)
             values[-1] = f"_entry[{entry}]"
             entry += 1
     name = "name" if has_name(row) and not placed else "None"
@@ -518,12 +528,12 @@ def _key(row: type[Operation], context: Context, values: tuple[Any, ...]) -> tup
         elif field.kind in _BY_VALUE:
             key += [value.__class__, value]
         else:
-            key.append(value and _frozen(value) if field.kind in _SEQUENCES else value)
+            key.append(_frozen(value) if field.kind in _SEQUENCES else value)
     return tuple(key)
 
 
 def _frozen(value: Any) -> Any:
-    """A list, with the lists in it, as tuples."""
+    """A list, with the lists in it, as tuples; other values as they are."""
     if value.__class__ is list or value.__class__ is tuple:
         return tuple([_frozen(item) for item in value])
     return value

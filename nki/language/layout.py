@@ -12,6 +12,7 @@ from typing import Any
 from isa.affine import Polynomial, identical
 from isa.affine.polynomial import exact_quotient
 from isa.errors import NeuronError
+from nki.language.indexing import index_form
 
 
 def product(sizes: Sequence[Any]) -> Any:
@@ -42,7 +43,7 @@ def is_dense(shape: Sequence[Any], strides: Sequence[Any]) -> bool:
 
 def infer(shape: Sequence[Any], total: Any, what: str) -> tuple[Any, ...]:
     """`shape` with its one -1, if any, replaced so that it has `total` elements."""
-    sizes = list(shape)
+    sizes = [index_form(size, "a size") for size in shape]
     unknown = [i for i, size in enumerate(sizes) if type(size) is int and size == -1]
     if len(unknown) > 1:
         raise NeuronError("reshape", what=f"{what} has more than one -1: {list(shape)}")

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
+
 from isa.affine import Affine, Polynomial
 from isa.errors import NeuronError
 from isa.operations.control import RegisterMove
@@ -138,6 +140,7 @@ def dynamic_range(start: Any, stop: Any = None, step: int = 1) -> Iterable[Any]:
 
 def _dynamic(start: Any, stop: Any, step: Any, location: Location) -> Iterable[Any]:
     lower, upper = (0, start) if stop is None else (start, stop)
+    step = int(step) if isinstance(step, np.integer) else step
     _check_step(step)
     return current("nl.dynamic_range").dynamic_range(_bound(lower), _bound(upper), step, location)
 

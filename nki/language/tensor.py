@@ -563,7 +563,8 @@ class NkiTensor(ShapeViews, NoNumber):
         pairs = [(index_form(s, "stride"), index_form(c, "count")) for s, c in pattern]
         strides = tuple(stride for stride, _ in pairs)
         shape = tuple(count for _, count in pairs)
-        start = scale.form(self.offset, "offset") + (0 if offset is None else offset)
+        more = offset if isinstance(offset, Register) else index_form(offset or 0, "offset")
+        start = scale.form(self.offset, "offset") + more
         storage = self.storage
         pitch = DtypeScale(storage.dtype, scale.new).form(storage.pitch, "partition size")
         strides = by_partition(self, strides, scale, pitch)

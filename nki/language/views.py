@@ -79,7 +79,7 @@ class ShapeViews(Access):
         >>> kernel(np.zeros((2, 3), np.float32))
         (3, 2)
         """
-        order = tuple(dims)
+        order = tuple(index_form(dim, "a dimension") for dim in dims)
         if sorted(order) != list(range(len(self.shape))):
             raise NeuronError(
                 "view-not-allowed",
@@ -135,7 +135,8 @@ class ShapeViews(Access):
         (2, 1, 3)
         """
         rank = len(self.shape)
-        position = dim + rank + 1 if dim < 0 else dim
+        position = index_form(dim, "the position")
+        position += rank + 1 if position < 0 else 0
         if not 0 <= position <= rank:
             raise NeuronError("out-of-bounds", what=f"position {dim} in {rank} dimensions")
         if position == 0:
@@ -328,7 +329,9 @@ class ShapeViews(Access):
 
     def _dimension(self, dim: Any) -> int:
         rank = len(self.shape)
-        position = dim + rank if isinstance(dim, int) and dim < 0 else dim
+        position = index_form(dim, "the dimension")
+        if isinstance(position, int) and position < 0:
+            position += rank
         if not isinstance(position, int) or not 0 <= position < rank:
             raise NeuronError(
                 "out-of-bounds", what=f"dimension {dim} of a tensor with {rank} dimensions"
