@@ -100,8 +100,8 @@ class Dependences:
         boxes = [box for step in steps for box in step.boxes or context.boxes_of(step, variables)]
         following, events = _pairs(steps, boxes, replaced)
         if named := _named(steps):
-            following = np.append(following, named[0])
-            events = np.append(events, named[1])
+            following = np.append(following, np.array(named[0], np.int64))
+            events = np.append(events, np.array(named[1], np.int64))
             order = np.argsort(following, kind="stable")
             following, events = following[order], events[order]
         self.starts: list[int] = np.searchsorted(following, np.arange(len(steps) + 1)).tolist()
@@ -109,7 +109,8 @@ class Dependences:
         units = np.repeat(np.arange(len(operations)), [len(unit) for unit in operations])
         late, early = units[following], units[np.where(events < 0, ~events, events)]
         if states := _states(operations, carried):
-            late, early = np.append(late, states[0]), np.append(early, states[1])
+            late = np.append(late, np.array(states[0], np.int64))
+            early = np.append(early, np.array(states[1], np.int64))
         self.before, self.after = _by_unit(late, early, len(operations))
 
 

@@ -240,3 +240,29 @@ def test_prints_come_in_the_authors_order(mode, capsys):
     nki.simulate(nki.jit(kernel, platform_target="trn2"), mode=mode)(A)
     said = capsys.readouterr().out
     assert 0 <= said.index("first") < said.index("second")
+
+
+@pytest.mark.parametrize("carried", ["state", "edge"])
+def test_a_stretch_without_what_another_stretch_carries(carried):
+    """Engine state and edges by name that only the loop has, and dependences that only tensors
+    make ahead of it."""
+
+    @nki.jit(platform_target="trn2")
+    def kernel(a):
+        tile = nl.load(a)
+        nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=1.0)
+        nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=2.0)
+        for _ in nl.dynamic_range(2):
+            bits = nl.ndarray(a.shape, dtype=nl.uint32, buffer=nl.sbuf)
+            if carried == "state":
+                nisa.rng(dst=bits)
+                nisa.rng(dst=bits)
+            else:
+                first = nisa.memset(dst=bits, value=1)
+                nisa.tensor_scalar(tile, tile, nl.add, 1.0).depends_on(first)
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=tile)
+        return out
+
+    a = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.testing.assert_array_equal(kernel(a), 2 * (a + 1) + 2 * (carried == "edge"))
