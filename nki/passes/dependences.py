@@ -146,7 +146,7 @@ def _named(steps: list[Step]) -> tuple[list[int], list[int]] | None:
             late += [number] * len(earlier)
         if step.op in wanted:
             by_op.setdefault(step.op, []).append(number)
-    return (late, early) if late else None
+    return late, early
 
 
 def _states(
@@ -167,7 +167,7 @@ def _states(
                         late.append(number)
                         early.append(last[key])
                     last[key] = number
-    return (late, early) if late else None
+    return late, early
 
 
 def _pairs(
