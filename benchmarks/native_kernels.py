@@ -98,7 +98,12 @@ def random_tile(dtype: str, *shape: int) -> Array:
 def state() -> Any:
     """What the kernels need of a core."""
     return SimpleNamespace(
-        stationary=LoadedTiles(), engine=Engine.vector, start_partition=0, number=0, threads=1
+        stationary=LoadedTiles(),
+        sbuf=Arena(0, PARTITION_BYTES),
+        engine=Engine.vector,
+        start_partition=0,
+        number=0,
+        threads=1,
     )
 
 
@@ -336,8 +341,8 @@ def levels() -> None:
             words[1], words[4] = a.ctypes.data, a.strides[0]
             functions.function(Load())(words)
             words = dst.ctypes.data, b.ctypes.data, held.image, P, P, 512
-            words = *words, dst.strides[0], b.strides[0], 0, P, b.ctypes.data, b.strides[0]
-            arguments = (ctypes.c_int64 * 12)(*words)
+            words = *words, dst.strides[0], b.strides[0], 0, P, b.ctypes.data, b.strides[0], 0
+            arguments = (ctypes.c_int64 * len(words))(*words)
             seconds = medians({"multiply": partial(multiply, arguments)})["multiply"]
             speeds.append(2 * P * P * 512 / seconds / 1e9)
         print(f"{level.name:32}{speeds[0]:9.1f}{speeds[1]:9.1f}", flush=True)

@@ -90,12 +90,14 @@ class LoadedTiles:
     """The tiles [K, M] in the PE array, by the (row, column) of their corner.
 
     Native code loads into residents without anything being said here, so that what they hold comes
-    first; a tile that is set goes to them too.
+    first; a tile that is set goes to them too. `strips` is its memory for tiles that are multiplied
+    by them, for each thread.
     """
 
-    __slots__ = ("_residents", "_tiles")
+    __slots__ = ("_residents", "_tiles", "strips")
 
     def __init__(self) -> None:
+        self.strips: list[Any] = []
         self._tiles: dict[tuple[int, int], StationaryTile] = {}
         self._residents: dict[tuple[int, int], Resident] = {}
 

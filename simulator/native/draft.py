@@ -204,16 +204,24 @@ class Drafting:
                 **members,
             )
             self._work += job.work
-        return self.table("products", words, PRODUCT)
+        members = self.table("products", words, PRODUCT)
+        for number, (product, _, _) in enumerate(found):
+            if product.streams:
+                moved = self._windows[product.job.slots[-1][1]]
+                self._extent(members["products"], PRODUCT, number, "moving", [moved])
+        return members
 
     def _queued(self, found: Local, moving: bool) -> Members:
         """The jobs of a local instruction, and what they do in HBM."""
         jobs: list[Word] = []
         accesses: list[Word] = []
-        extents = []
+        extents, wrote = [], []
         for job, division, row_bytes, windows, reaches in found.jobs:
             steps = [w for slot, step in division.steps for w in STEP.words(word=slot, bytes=step)]
             extents.append(self._extents(windows))
+            written = [self._windows[position] for _, position in job.slots[: job.written]]
+            psum = self._state.psum.buffer
+            wrote.append([w for w in written if w.on_chip and w.buffer is not psum])
             jobs += QUEUED.words(
                 function=self._function(job, reaches),
                 words=self._arguments(job, job.words, moving),
@@ -227,7 +235,7 @@ class Drafting:
                 **_hints(job, found.rows),
                 **_fetched(job, reaches),
                 **self.table("steps", steps, STEP),
-                **dict.fromkeys(ARENAS, FARTHEST),
+                **dict.fromkeys((*ARENAS, "wrote"), FARTHEST),
             )
             self._work += job.work
             for reach in reaches:
@@ -247,21 +255,35 @@ class Drafting:
             for name in ARENAS:
                 ends = QUEUED.indices[name], QUEUED.indices[f"{name}_end"]
                 self._draft.extent(first + ends[0], first + ends[1], spans[name])
+            self._extent(place, QUEUED, number, "wrote", wrote[number])
         return members
+
+    def _extent(
+        self, table: Word, structure: Structure, number: int, name: str, windows: Sequence[Window]
+    ) -> None:
+        """Member `name` of a structure in a drafted table, and the one for its end, say between
+        which bytes of their partitions windows are."""
+        assert isinstance(table, Address)
+        first = table.base // WORD + number * len(structure.names)
+        ends = structure.indices[name], structure.indices[f"{name}_end"]
+        self._draft.extent(first + ends[0], first + ends[1], self._spans(windows))
 
     def _extents(self, windows: Sequence[Window]) -> dict[str, list[Span]]:
         """Which bytes of a partition windows touch, wherever registers move them."""
+        return {
+            name: self._spans([w for w in windows if w.buffer is arena.buffer])
+            for name, arena in zip(ARENAS, (self._state.sbuf, self._state.psum))
+        }
+
+    def _spans(self, windows: Sequence[Window]) -> list[Span]:
+        """Between which bytes of their partitions windows are."""
         numbers = {id(window): self._numbers[p] for p, window in self._windows.items()}
-        found: dict[str, list[Span]] = {}
-        for name, arena in zip(ARENAS, (self._state.sbuf, self._state.psum)):
-            found[name] = [
-                (numbers[id(w)], w.floor - w.offset, w.limit - w.offset)
-                if w.dynamic
-                else (numbers[id(w)], w.low, w.high)
-                for w in windows
-                if w.buffer is arena.buffer
-            ]
-        return found
+        return [
+            (numbers[id(w)], w.floor - w.offset, w.limit - w.offset)
+            if w.dynamic or w.index is not None
+            else (numbers[id(w)], w.low, w.high)
+            for w in windows
+        ]
 
     def _function(self, job: Job, reaches: Sequence[Reach]) -> int:
         """The address of what a queued job calls. A tensor that is written and fits in no cache

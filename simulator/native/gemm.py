@@ -57,6 +57,7 @@ from simulator.native.gemm_image import (
     smaller,
     smallest_at,
 )
+from simulator.native.gemm_kept import KeptStrip, KeptStrips
 from simulator.native.gemm_tiles import ROWS, Tiles
 from simulator.native.levels import Form
 from simulator.native.structure import StructureText
@@ -64,7 +65,7 @@ from simulator.native.text import FunctionText, Value
 
 WORDS = (
     *("dst", "moving", "image", "depth", "rows", "columns", "down", "along"),
-    *("first", "held", "next", "next_along"),
+    *("first", "held", "next", "next_along", "time"),
 )
 """The argument words of `Multiply`."""
 
@@ -116,7 +117,8 @@ class Multiply:
 
     Words: `WORDS`: dst, moving, image, K, M, N, the byte strides between rows of dst and of moving,
     the first column of the tile that takes part, how many the tile has; the moving tile that is
-    multiplied next, as far as somebody knows, and the bytes between its rows. M columns take part,
+    multiplied next, as far as somebody knows, and the bytes between its rows; when the moving tile
+    may have been written last, 0 if nobody knows. M columns take part,
     whose results begin at dst; the image of them is made first, if it is not. The first one begins
     a chunk. Elements of a row are adjacent in dst and moving. K is at most `DEEPEST`, M at most
     `WIDEST`. Where another tile is held, all that happens is that its header says so.
@@ -145,6 +147,8 @@ class _Multiplication:
         self.first, self.held = f.word(8), f.word(9)
         self.next, self.next_along = f.word(10, "ptr"), f.word(11)
         self.short = fits_short(kernel.moving)
+        # Elements that a strip has as they are.
+        self.keeps = DTYPES[kernel.moving].bits == 16
         self.form = self.block.form_of(kernel.moving)
         self.vectors = self.block.vectors if self.form is Form.wide else self.block.packed
         self.strip = f.scratch("float", DEEPEST * self.vectors * self.block.width)
@@ -155,6 +159,7 @@ class _Multiplication:
             self.is_done = f.scratch("i64", 1)
         if self.form is Form.tiles:
             self.tiles = Tiles(f)
+            self.kept = KeptStrips(f, self.image, self.along, self.depth, f.word(12))
 
     def text(self) -> str:
         f = self.f
@@ -236,18 +241,26 @@ class _Multiplication:
         A strip of one vector may have fewer columns than that has lanes.
         """
         f = self.f
-        usable = self._rule(self._pack(first, vectors, self.form))
+        strip, kept = self.strip, None
+        if self.form is Form.tiles and vectors == self.vectors and self.keeps:
+            kept = self.kept.find(self._origin(first), self.strip)
+            strip = kept.place
+            packed = partial(self._pack, first, vectors, self.form, strip)
+            smallest = kept.smallest(packed)
+        else:
+            smallest = self._pack(first, vectors, self.form, strip)
+        usable = self._rule(smallest)
 
         def multiply() -> None:
             if self.form is Form.tiles:
-                self._by_tiles(first, vectors)
+                self._by_tiles(first, vectors, strip, kept)
             else:
                 self._rows(first, vectors, self._panels(self.form), self.form, True)
             f.store(f.integer(1), self.is_done)
 
         f.when(f.binary("and", self.is_packed, usable), multiply)
 
-    def _by_tiles(self, first: Value, vectors: int) -> None:
+    def _by_tiles(self, first: Value, vectors: int, strip: Value, kept: KeptStrip | None) -> None:
         """The results of a packed strip by matrix registers."""
         f = self.f
         lines = lines_of(f, self.depth, Form.tiles)
@@ -255,6 +268,8 @@ class _Multiplication:
         panels = self._panels(Form.tiles)
 
         later = self._later(first, vectors)
+        if kept is not None:
+            later = kept.instead(*later)
         later_rows = self._later_rows(lines)
 
         def rows(row: Value) -> None:
@@ -266,7 +281,7 @@ class _Multiplication:
                 f.loop(first, last, 1, lambda number: self._announce(later, number))
 
             hints = announce if vectors > 1 else None
-            self.tiles.multiply(columns, self.strip, lines, vectors, hints)
+            self.tiles.multiply(columns, strip, lines, vectors, hints)
 
             def finish(count: int, index: Value) -> None:
                 line = f.binary("sub", index, row)
@@ -283,7 +298,7 @@ class _Multiplication:
     def _by_fma(self, first: Value, vectors: int) -> None:
         """The results of a strip, of any dtypes."""
         f = self.f
-        self._pack(first, vectors, Form.wide)
+        self._pack(first, vectors, Form.wide, self.strip)
         panels = self._panels(Form.wide)
         if self.block.form is not Form.wide:
             done = f.compare("icmp ne", f.load(self.is_widened, "i64"), self.zero)
@@ -309,14 +324,18 @@ class _Multiplication:
         enough = f.compare("icmp uge", total, f.integer(_LEAST_SUM))
         return f.binary("and", enough, f.binary("and", *normal))
 
-    def _pack(self, first: Value, vectors: int, form: Form) -> Value:
-        """Fill the strip; the smallest of `magnitudes_less_one` of its pairs."""
+    def _origin(self, first: Value) -> Value:
+        """Where the moving tile's column `first` begins."""
+        return self.f.element_at(self.moving, first, DTYPES[self.kernel.moving].size)
+
+    def _pack(self, first: Value, vectors: int, form: Form, strip: Value) -> Value:
+        """Fill a strip; the smallest of `magnitudes_less_one` of its pairs."""
         f, width = self.f, self.block.width
-        origin = f.element_at(self.moving, first, DTYPES[self.kernel.moving].size)
+        origin = self._origin(first)
         pitch = 4 * vectors * width
 
         def keep(line: Value, values: Sequence[Value], *least: Value) -> Sequence[Value]:
-            place = f.element_at(self.strip, line, pitch)
+            place = f.element_at(strip, line, pitch)
             found = list(least)
             for v, value in enumerate(values):
                 f.store(value, f.offset(place, f.integer(4 * v * width)))

@@ -36,7 +36,9 @@ class Word(IntEnum):
     instruction found another tile than it takes. `maker`: the address of what makes panels; those
     of the columns from `first` to `end` are made. `short`: whether products with it are sums of
     short chains, if the moving tile's dtype allows it too (`simulator.matmul`). `pending`: of
-    `simulator.native.products`. `smallest`: the first of a word for each chunk of columns, the
+    `simulator.native.products`. `kept`: the address of the memory for strips of moving tiles
+    (`simulator.native.gemm_kept`), or 0; `origin` is that of SBUF, whose partitions are `pitch`
+    bytes apart. `smallest`: the first of a word for each chunk of columns, the
     smallest of `magnitudes_less_one` of its pairs.
     """
 
@@ -53,7 +55,10 @@ class Word(IntEnum):
     first = 10
     end = 11
     pending = 12
-    smallest = 13
+    kept = 13
+    origin = 14
+    pitch = 15
+    smallest = 16
 
 
 GROUP = 8

@@ -26,6 +26,7 @@ from simulator.native.strips import QueueText
 from simulator.native.structure import Record, Structure, StructureText
 from simulator.native.text import WORD, FunctionText, Value
 from simulator.native.workers import run_parts
+from simulator.native.written import WrittenText
 from simulator.streams import BLOCKED, HALTED
 
 NEXT, FAILED = -3, -4
@@ -138,6 +139,7 @@ class LoopText(StructureText):
         )
         self.products = ProductsText(self, products, flush_products, settle)
         self.queue = QueueText(self, queue, flush, self.products.settle)
+        self.written = WrittenText(self, self.queue.queue.get("written", "ptr"))
         self.index, self.place, self.progress, self.went, self.target = (
             self.variable() for _ in range(5)
         )
@@ -182,10 +184,12 @@ class LoopText(StructureText):
         self.flush()
 
     def flush(self) -> None:
-        """Run what is queued, to its end; there is something in one queue at most."""
+        """Run what is queued, to its end, as ahead of all that is not queued; there is something in
+        one queue at most."""
         self.queue.flush()
         self.products.flush()
         self.products.settle()
+        self.written.write_anything()
 
     def _rounds(self) -> None:
         """Streams in order, again and again while one of them gets on."""

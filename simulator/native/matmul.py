@@ -35,6 +35,7 @@ from simulator.native.gemm_image import (
     Word,
     image_bytes,
 )
+from simulator.native.gemm_kept import room_for_strips
 from simulator.native.layout import dims, space
 from simulator.native.levels import Form, Level
 from simulator.native.library import Function, Library, MicroKernel, library
@@ -58,7 +59,7 @@ from simulator.oracle.table import KERNELS
 from simulator.views import dtype_name, view_dtype
 
 if TYPE_CHECKING:
-    from simulator.machine import CoreState
+    from simulator.machine import Arena, CoreState
 
 Array = np.ndarray[Any, Any]
 
@@ -115,7 +116,7 @@ def _function(kernel: MicroKernel) -> Function:
 
 class HeldTile(StationaryTile):
     """A tile in native memory: its images, one for each of `threads`, then a copy of it as it was
-    loaded.
+    loaded. What is multiplied by it out of `sbuf` may stay in their `strips`.
 
     It is whichever tile was loaded last; the images' headers say which. `image` and `copy` are
     addresses, images lie `APART` bytes apart, and `scratch` is memory for operands that are not
@@ -127,20 +128,28 @@ class HeldTile(StationaryTile):
         "_maker",
         "_memory",
         "_scratch",
+        "_strips",
         "_widened",
         "copy",
         "image",
         "threads",
     )
 
-    def __init__(self, threads: int = 1) -> None:
+    def __init__(
+        self, threads: int = 1, strips: Sequence[Any] = (), sbuf: Arena | None = None
+    ) -> None:
         self.threads = threads
         self._memory = bytes_at_line(threads * APART + _ELEMENT * DEEPEST * WIDEST)
         self._headers = [
             self._memory[APART * number :][:HEADER].view(np.int64) for number in range(threads)
         ]
+        self._strips = strips
         for header in self._headers:
             header[:] = 0
+        if sbuf is not None:
+            for header, room in zip(self._headers, strips):
+                header[Word.kept], header[Word.origin] = address(room), address(sbuf.buffer)
+                header[Word.pitch] = sbuf.pitch
         self._widened: tuple[int, Array | None] = 0, None
         self._scratch: dict[str, Array] = {}
         self._maker: Function | None = None
@@ -224,9 +233,10 @@ class HeldTile(StationaryTile):
 def resident(state: CoreState, corner: Sequence[int]) -> HeldTile:
     """The memory for a corner of the array; rows without a column use the first one."""
     key = corner[0], corner[1] if len(corner) > 1 else 0
-    found: HeldTile = state.stationary.resident(
-        key, partial(HeldTile, min(state.threads, MOST_PARTS))
-    )
+    strips, threads = state.stationary.strips, min(state.threads, MOST_PARTS)
+    while len(strips) < threads:
+        strips.append(room_for_strips(state.sbuf.pitch))
+    found: HeldTile = state.stationary.resident(key, partial(HeldTile, threads, strips, state.sbuf))
     return found
 
 
@@ -383,7 +393,7 @@ class MultiplyPlan:
         words = words_type(len(WORDS))(
             *(address(target), address(streamed), held.image, depth, rows, columns),
             *(target.strides[0], streamed.strides[0], 0, rows),
-            *(address(streamed), streamed.strides[0]),
+            *(address(streamed), streamed.strides[0], 0),
         )
         if rows < _LEAST_ROWS:
             sizes = target.dtype.itemsize, streamed.dtype.itemsize

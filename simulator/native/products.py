@@ -32,6 +32,7 @@ from simulator.native.strips import (
 from simulator.native.structure import Memory, Record, Structure, StructureText
 from simulator.native.text import WORD, Value
 from simulator.native.workers import join, start_parts
+from simulator.native.written import WrittenText
 from simulator.views import Window
 
 MOST_PRODUCTS = 256
@@ -41,17 +42,18 @@ PRODUCTS = Structure(
     *("run", "team", "parts", "parts_count", "entries", "copies", "count"),
     *("next_entries", "next_copies"),
     *("work", "least_work", "first", "last", "streaming", "replaced"),
-    *("running_count", "running_replaced"),
+    *("running_count", "running_replaced", "written"),
 )
 """As `simulator.native.strips.QUEUE`; `streaming` is the last entry that streams, 0 for none.
 `replaced` is the `home` of the tile that the next instruction of the stream loads, 0 if it is none
 that loads one: what is loaded there now, nothing will use. `running_count`: the number of entries,
 at `next_entries`, that threads may be at work on; `running_replaced` is what was `replaced`
-then."""
+then. `written` is that of `simulator.native.strips.QUEUE`."""
 
-ENTRY = Structure("job", "words", "next", "keep")
+ENTRY = Structure("job", "words", "next", "keep", "time")
 """`next` are the words of the following entry that streams, 0 for none. `keep`: whether the tile
-that is loaded here is the last one at its place."""
+that is loaded here is the last one at its place. `time`: when the tile that streams may have been
+written last."""
 
 PART = Structure("number", "entries", "count", "first", "last", "scratch")
 """What a thread runs: all jobs of a queue for these partitions. The other members are as of
@@ -59,13 +61,14 @@ PART = Structure("number", "entries", "count", "first", "last", "scratch")
 
 PRODUCT = Structure(
     *("function", "words", "words_count", "length", "steps", "steps_count", "image", "apart"),
-    *("streams", "first", "count", "work", "keep", "keep_words", "home"),
+    *("streams", "first", "count", "work", "keep", "keep_words", "home", "moving", "moving_end"),
 )
 """A job for partitions from `first` on, `count` of them: word `length` says how many, and `steps`
 how far words move from one to the next; with a `count` of 0 every thread runs it as it is. Word
 `image` is the address of the first thread's image; those of others are `apart` bytes apart.
-`streams`: whether it is a `Multiply`, which takes hints. `keep`, if it is not 0, is the function
-that copies the tile, of `keep_words`, and `home` is the first image."""
+`streams`: whether it is a `Multiply`, which takes hints; its moving tile is in the bytes `moving`
+to `moving_end` of partitions. `keep`, if it is not 0, is the function that copies the tile, of
+`keep_words`, and `home` is the first image."""
 
 
 class PlacedProduct(NamedTuple):
@@ -99,7 +102,7 @@ def place_products(
     return found or None
 
 
-def new_products(memory: Memory, run: int, threads: int) -> Any:
+def new_products(memory: Memory, run: int, threads: int, written: int) -> Any:
     """An empty `PRODUCTS` for this many threads, whose `Products` function is at `run`."""
     parts = [memory.room(len(PART.names)) for _ in range(min(threads, MOST_PARTS))]
     queue = memory.words(
@@ -108,6 +111,7 @@ def new_products(memory: Memory, run: int, threads: int) -> Any:
             parts=memory.table(parts),
             parts_count=len(parts),
             least_work=LEAST_WORK,
+            written=written,
             first=FARTHEST,
             **buffers(memory, MOST_PRODUCTS, ENTRY),
         )
@@ -186,6 +190,8 @@ class ProductsText:
 
             f.when(f.compare("icmp ne", before, Value("null", "ptr")), follow)
             queue.set("streaming", entry.pointer)
+            times = WrittenText(f, queue.get("written", "ptr"))
+            entry.set("time", times.time(job.get("moving"), job.get("moving_end")))
 
         def keep() -> None:
             entry.set("keep", f.integer(1))
@@ -322,6 +328,7 @@ class Products:
                 streams = f.compare("icmp ne", job.get("streams"), f.integer(0))
                 following = f.compare("icmp ne", entry.get("next"), f.integer(0))
                 f.when(f.binary("and", streams, following), lambda: hint(entry.get("next", "ptr")))
+                f.when(streams, lambda: f.store(entry.get("time"), word(MULTIPLY.index("time"))))
                 f.call_address(job.get("function", "ptr"), scratch)
 
             f.when(f.binary("or", whole, some), call)

@@ -32,6 +32,7 @@ from simulator.native.shared import Shared
 from simulator.native.strips import QUEUE, Flush, Strips, new_queue
 from simulator.native.structure import Memory
 from simulator.native.team import Team, busy
+from simulator.native.written import WRITTEN, new_written
 from simulator.streams import Stream, runaway
 
 if TYPE_CHECKING:
@@ -109,10 +110,13 @@ class NativeProgram:
         next(answers)
         self._callback = _CALLBACK(answers.send)
         strips, flush = functions.function(Strips()), functions.function(Flush())
-        self._queue = new_queue(self._memory, _address(strips), threads)
+        sizes = [core[0].state.sbuf.partition_bytes for core in cores if core]
+        self._written = new_written(self._memory, max(sizes, default=0))
+        written = ctypes.addressof(self._written)
+        self._queue = new_queue(self._memory, _address(strips), threads, written)
         products = functions.function(Products())
         flush_products = functions.function(FlushProducts())
-        self._products = new_products(self._memory, _address(products), threads)
+        self._products = new_products(self._memory, _address(products), threads, written)
         self._program = self._memory.words(
             PROGRAM.words(
                 streams=ctypes.addressof(self._streams),
@@ -189,6 +193,9 @@ class NativeProgram:
                 words[self._member(number, name)] = value
         program[PROGRAM.indices["patience"]] = LOOK_EVERY
         program[PROGRAM.indices["fetch"]] = program[PROGRAM.indices["following"]] = 0
+        now = self._written[WRITTEN.indices["now"]] + 1
+        for name in ("now", "anything"):  # since the last run
+            self._written[WRITTEN.indices[name]] = now
         self._point_to_states()
         for space in self._shadow.spaces.values():
             space.allocate()

@@ -22,6 +22,7 @@ from simulator.native.plan import HINT_WORDS
 from simulator.native.structure import Memory, Record, Structure, StructureText
 from simulator.native.text import WORD, Value
 from simulator.native.workers import start_parts
+from simulator.native.written import WrittenText
 
 MOST_JOBS = 256
 """How many jobs a queue holds."""
@@ -42,7 +43,7 @@ QUEUE = Structure(
     *("run", "team", "parts", "parts_count", "entries", "copies", "count", "epoch"),
     *("next_entries", "next_copies"),
     *("row_bytes", "strip_bytes", "work", "least_work", "first", "last", "most_hints", "abreast"),
-    *("sbuf", "sbuf_end", "psum", "psum_end"),
+    *("sbuf", "sbuf_end", "psum", "psum_end", "written"),
 )
 """`run` is the address of a `Strips` function, `parts` that of the addresses of `STRIPS` words, one
 for each thread. `entries` are `count` of `ENTRY`; `copies` is memory for words of each. They take
@@ -51,7 +52,7 @@ raised when the queue has been started. In sum the queued jobs touch `row_bytes`
 of them within `sbuf` to `sbuf_end` and `psum` to `psum_end`, and a strip may touch `strip_bytes`;
 they compute `work` elements, of partitions `first` to `last`; threads share no less than
 `least_work`. `most_hints`: how many hints one of them takes; `abreast`: of how many partitions
-strips are a multiple."""
+strips are a multiple. `written` is the `WRITTEN` of SBUF."""
 
 ENTRY = Structure("job", "words")
 
@@ -64,14 +65,15 @@ QUEUED = Structure(
     *("function", "words", "words_count", "length", "steps", "steps_count"),
     *("first", "count", "row_bytes", "work", "sbuf", "sbuf_end", "psum", "psum_end"),
     *("hints", "hints_count", "fetched", "fetched_step", "fetched_too", "fetched_too_step"),
-    "abreast",
+    *("abreast", "wrote", "wrote_end"),
 )
 """A job for partitions from `first` on, `count` of them: word `length` says how many, and `steps`
 say how far pointers move from one to the next. `hints`: the word of the first of the hints that it
 takes (`simulator.native.plan.Job`). `fetched`: the word with the address of rows in HBM that it
 reads, which are `fetched_step` bytes apart; 0 for none that are worth a hint. `fetched_too`: the
 same of a second operand. `abreast`: how many partitions it computes at once
-(`simulator.native.plan.Division`). The other members are as of `QUEUE`."""
+(`simulator.native.plan.Division`). `wrote` to `wrote_end`: the bytes of partitions of SBUF that it
+writes. The other members are as of `QUEUE`."""
 
 FETCHED = ("fetched", "fetched_too")
 
@@ -113,7 +115,7 @@ _EMPTY = {
 """Members of a queue in which there is nothing."""
 
 
-def new_queue(memory: Memory, run: int, threads: int) -> Any:
+def new_queue(memory: Memory, run: int, threads: int, written: int) -> Any:
     """An empty `QUEUE` for this many threads, whose `Strips` function is at `run`."""
     parts = [memory.room(len(STRIPS.names)) for _ in range(threads)]
     queue = memory.words(
@@ -124,6 +126,7 @@ def new_queue(memory: Memory, run: int, threads: int) -> Any:
             epoch=1,
             strip_bytes=STRIP_BYTES,
             least_work=LEAST_WORK,
+            written=written,
             **buffers(memory, MOST_JOBS, ENTRY),
             **_EMPTY,
         )
@@ -234,6 +237,8 @@ class QueueText:
         new_entry(f, queue, ENTRY, job, moving)
         queue.add("row_bytes", job.get("row_bytes"))
         queue.add("work", job.get("work"))
+        times = WrittenText(f, queue.get("written", "ptr"))
+        times.write(job.get("wrote"), job.get("wrote_end"))
         for largest, member in (("most_hints", "hints_count"), ("abreast", "abreast")):
             queue.set(largest, f.intrinsic("smax", queue.get(largest), job.get(member)))
         first = job.get("first")

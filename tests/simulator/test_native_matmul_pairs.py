@@ -14,7 +14,7 @@ from tiles import tile
 
 from isa.dtypes import DTYPES
 from simulator.matmul import fits_short
-from simulator.native.gemm import Blocking, Multiply
+from simulator.native.gemm import WORDS, Blocking, Multiply
 from simulator.native.gemm_image import HEADER, Image, Load, image_bytes
 from simulator.native.levels import Form
 from simulator.native.library import Library, library
@@ -98,7 +98,7 @@ def product(functions: Library, block: Blocking, stationary: Array, moving: Arra
     multiply = functions.function(Multiply(right, "float32", False, block))
     strides = result.strides[0], moving.strides[0]
     following = moving.ctypes.data, moving.strides[0]
-    multiply((ctypes.c_int64 * 12)(*words, *strides, 0, rows, *following))
+    multiply((ctypes.c_int64 * len(WORDS))(*words, *strides, 0, rows, *following, 0))
     return result
 
 

@@ -109,6 +109,21 @@ class Array2D:
         return b.finish()
 
 
+class FewTiles(Array2D):
+    """The same with few places, so that tiles are multiplied again, some of them changed."""
+
+    def tile(self, count: int, width: int, moves: bool = False, **place: Any) -> Any:
+        size = 4 if place else 2
+        first = size * self.random.choice((0, 32, 60 if place else 64))
+        dtype = "float32" if place else "bfloat16"
+        registers = ((3, 32 * size),) if moves and width < 100 else ()
+        return sbuf(dtype, first, count, min(width, 128), registers=registers, **place)
+
+    def instruction(self, looped: bool) -> None:
+        for _ in range(6):
+            super().instruction(looped)
+
+
 def left(loaded: LoadedProgram, inputs: list[Array]) -> Any:
     """What two runs leave in the tensors."""
     return [[a.tobytes() for a in loaded.run(inputs).inputs_after] for _ in range(2)]
@@ -131,6 +146,23 @@ def test_random_programs_of_the_array(
         expected = left(LoadedProgram(program, native=False, check=check), inputs)
         for threads in (1, 3):
             loaded = LoadedProgram(program, threads=threads, check=check)
+            assert left(loaded, inputs) == expected, (seed, threads)
+
+
+def test_tiles_that_are_multiplied_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packed or not, they are what their memory holds then."""
+    monkeypatch.setattr(native_program, "busy", lambda threads: False)
+    monkeypatch.setattr(products, "LEAST_WORK", 1)
+    rng = np.random.default_rng(3)
+    inputs = [
+        rng.uniform(-1, 1, (ROWS, COLUMNS)).astype(ml_dtypes.bfloat16),
+        np.zeros((ROWS, COLUMNS), np.float32),
+    ]
+    for seed in range(8):
+        program = FewTiles(seed).finish()
+        expected = left(LoadedProgram(program, native=False, check=False), inputs)
+        for threads in (1, 3):
+            loaded = LoadedProgram(program, threads=threads, check=False)
             assert left(loaded, inputs) == expected, (seed, threads)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from isa.dtypes import DTYPES
 from isa.enums import Engine
 from simulator.conversion import store
-from simulator.machine import LoadedTiles
+from simulator.machine import Arena, LoadedTiles
 from simulator.views import strided
 
 Array = np.ndarray[Any, Any]
@@ -27,6 +27,7 @@ class State:
         self.start_partition = 0
         self.threads = 1
         self.stationary = LoadedTiles()
+        self.sbuf = Arena(0, 1024)
         self.accumulators = {
             unit: np.full(128, np.nan, np.float32) for unit in (Engine.scalar, Engine.vector)
         }
