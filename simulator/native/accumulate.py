@@ -23,6 +23,7 @@ from simulator.native.elementwise import (
 from simulator.native.plan import Bound, Plan
 from simulator.native.printer import covers
 from simulator.native.table import plans
+from simulator.native.through_rows import ThroughRows, as_rows, copied_rows, rows_like
 from simulator.oracle.accumulate import accumulators
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def accumulating(
     command: ReduceCommand,
     values: int,
     initial: int | None = None,
-) -> Plan | AccumulatingPlan | None:
+) -> Plan | AccumulatingPlan | ThroughRows | None:
     """The plan of a row of `values` fields that applies `steps` in fp32 and reduces by `op`."""
     if not all(covers(table, name, "float32") for table, name, _ in steps):
         return None
@@ -121,10 +122,18 @@ def accumulating(
         return map_plan("float32", dst, inputs, steps)
     if op.identity is None or op.finish is not None or not covers("alu", op.name, "float32"):
         return None
-    plan = map_plan("float32", dst, inputs, steps, sums=(op.name, values))
-    if plan is None:
-        return None
-    return AccumulatingPlan(plan, op, dst.shape[0], command, initial)
+
+    def summed(target: Array, sources: Sequence[Operand]) -> AccumulatingPlan | None:
+        plan = map_plan("float32", target, sources, steps, sums=(op.name, values))
+        if plan is None:
+            return None
+        return AccumulatingPlan(plan, op, target.shape[0], command, initial)
+
+    found = summed(dst, inputs)
+    if found is not None:
+        return found
+    rows, plan = copied_rows(dst, inputs), summed(rows_like(dst), as_rows(inputs))
+    return None if rows is None or plan is None else ThroughRows(plan, rows)
 
 
 class ReadPlan:
@@ -179,7 +188,7 @@ def activate(
     bias: Any,
     scale: Any,
     reduce_command: ReduceCommand,
-) -> Plan | AccumulatingPlan | None:
+) -> Plan | AccumulatingPlan | ThroughRows | None:
     if not converting(dst, data):
         return None
     inputs: list[Operand] = [tile(1, data)]
@@ -215,7 +224,7 @@ def activate2(
     parameter: Any,
     reduce_op: AluOperator,
     reduce_command: ReduceCommand,
-) -> Plan | AccumulatingPlan | None:
+) -> Plan | AccumulatingPlan | ThroughRows | None:
     if not converting(dst, data):
         return None
     inputs: list[Operand] = [tile(1, data)]
@@ -254,7 +263,7 @@ def tensor_scalar_reduce(
     reduce_op: AluOperator,
     reduce_command: ReduceCommand,
     initial: Any,
-) -> Plan | AccumulatingPlan | None:
+) -> Plan | AccumulatingPlan | ThroughRows | None:
     if not converting(dst, data):
         return None
     inputs: list[Operand] = [tile(1, data)]
@@ -275,7 +284,7 @@ def exponential(
     maximum: Any,
     reduce_command: ReduceCommand,
     initial: Any,
-) -> Plan | AccumulatingPlan | None:
+) -> Plan | AccumulatingPlan | ThroughRows | None:
     if not converting(dst, src):
         return None
     operand = scalar_operand(2, maximum, src)

@@ -390,7 +390,8 @@ def map_plan(
     found = (space if sums is None else by_partition)(dimensions)
     if found is None:
         return None
-    contiguous = all(
+    # One element is a row, too.
+    contiguous = found.counts[-1:] == (1,) or all(
         strides[-1:] == ((0,) if operand.access == "column" else (operand.size,))
         for operand, strides in zip(operands, found.strides)
     )

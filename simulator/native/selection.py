@@ -29,6 +29,7 @@ from simulator.native.elementwise import (
 from simulator.native.plan import Plan, float32_word
 from simulator.native.printer import covers
 from simulator.native.table import plans
+from simulator.native.through_rows import ThroughRows
 from simulator.views import dtype_name, same_type
 
 Array = np.ndarray[Any, Any]
@@ -46,7 +47,7 @@ def select_reduce(
     on_false: Any,
     reverse: bool,
     reduce_command: ReduceCommand,
-) -> Plan | AccumulatingPlan | None:
+) -> Plan | AccumulatingPlan | ThroughRows | None:
     other = scalar_operand(3, on_false, on_true)
     # Patterns that are not zero are numbers that are not, if they have no sign.
     if other is None or not converting(dst, on_true) or predicate.dtype.itemsize > _WORD:
@@ -67,7 +68,7 @@ def range_select(
     bound1: Array,
     start: int,
     reduce_command: ReduceCommand,
-) -> Plan | AccumulatingPlan | None:
+) -> Plan | AccumulatingPlan | ThroughRows | None:
     if not converting(dst, data, bound0, bound1) or min(op0.arity, op1.arity) < 2:
         return None
     partitions = data.shape[0]

@@ -101,8 +101,15 @@ def test_tiles_that_are_no_rows_accumulate_the_same() -> None:
     rng = np.random.default_rng(5)
     data = tile(rng, "float32", 6, 5, 7)
     for view in (data, data.transpose(0, 2, 1), data[:, ::-1], data[:, :1, :1]):
-        values = (empty("float32", *view.shape), view, ACTIVATIONS["exp"], None, 1.0, REDUCING[0])
-        accumulated("Activate", Engine.scalar, *values)
+        for bias in (None, tile(rng, "float32", 6, 1)):
+            for dtype in ("float32", "bfloat16"):
+                given = view, ACTIVATIONS["exp"], bias, 1.0, REDUCING[0]
+                values = (empty(dtype, *view.shape), *given)
+                assert is_native("Activate", Engine.scalar, values)
+                accumulated("Activate", Engine.scalar, *values)
+        start = tile(rng, "float32", 6, 1)
+        chain = ALU["multiply"], 0.5, ALU["add"], ReduceCommand.load_reduce, start
+        accumulated("TensorScalarReduce", Engine.vector, view, view, *chain)
 
 
 def correctly_rounded(name: str, values: Array) -> Array:

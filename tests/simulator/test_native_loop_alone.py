@@ -273,3 +273,23 @@ def test_generators(alone: Any) -> None:
     np.testing.assert_array_equal(after, states)
     generator = GENERATORS[Engine.vector, 3]
     np.testing.assert_array_equal(second, draw(generator, seeded(generator, 7, 128), 24))
+
+
+@nki.jit
+def turned_sums(a: Any) -> Any:
+    """Results that are written in another order than what is read, and their sums."""
+    tile, result = load(a), sbuf((a.shape[0], a.shape[2], a.shape[1]), nl.bfloat16)
+    total = sbuf((a.shape[0], 1), nl.float32)
+    turned = tile.ap(
+        [[a.shape[1] * a.shape[2], a.shape[0]], [1, a.shape[2]], [a.shape[2], a.shape[1]]]
+    )
+    nisa.activation_reduce(result, nl.exp, turned, reduce_op=nl.add, reduce_res=total)
+    return store(result), store(total)
+
+
+def test_sums_of_tiles_that_are_no_rows(alone: Any) -> None:
+    a = normal(12, (16, 5, 7))
+    result, total = alone(turned_sums, a)
+    want = np.exp(a.astype(np.float64)).transpose(0, 2, 1)
+    np.testing.assert_allclose(result.astype(np.float64), want, rtol=2.0**-8)
+    np.testing.assert_allclose(total[:, 0], want.sum(axis=(1, 2)), rtol=1e-6)
