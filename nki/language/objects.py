@@ -48,7 +48,8 @@ class NKIObject(metaclass=ABCMeta):  # noqa: B024 (abstract for `register` alone
         return super().__new__(cls)
 
     def __init__(self, *args: object, **kwargs: object) -> None:
-        names = _annotated(type(self))
+        own = type(self).__init__ is not NKIObject.__init__  # which calls this one
+        names = [] if own else _annotated(type(self))
         given = dict(zip(names, args))
         twice = [name for name in given if name in kwargs]
         if len(args) > len(names) or twice:
@@ -58,7 +59,7 @@ class NKIObject(metaclass=ABCMeta):  # noqa: B024 (abstract for `register` alone
         for name, value in (absent | given | kwargs).items():
             setattr(self, name, value)
         finish = getattr(self, "__post_init__", None)
-        if finish is not None:
+        if finish is not None and not own:
             finish()
 
 

@@ -36,8 +36,6 @@ _COMPARISONS = {
     "ge": (">=", "nl.greater_equal(a, b)"),
 }
 
-_EQUALITY = {"eq": ("==", "nl.equal(a, b)"), "ne": ("!=", "nl.not_equal(a, b)")}
-
 _NUMPY = {"true_divide": "divide", "amax": "max", "amin": "min", "absolute": "abs"}
 """Functions of nki.language whose names NumPy's do not have."""
 
@@ -58,7 +56,11 @@ def _refuse(what: str, function: str) -> NoReturn:
 
 
 class NoNumber:
-    """Base of tensors: each of Python's operators says which function to call instead."""
+    """Base of tensors: each of Python's operators says which function to call instead.
+
+    Not so `==` and `!=`, which are of identity: arguments that are a number or a tensor are
+    compared with their defaults (`if scale == 1.0`).
+    """
 
     __slots__ = ()
 
@@ -84,17 +86,6 @@ def _operator(symbol: str, function: str) -> Any:
     return refuse
 
 
-def _equality(symbol: str, function: str) -> Any:
-    """Of tensors, identity; of a tensor and a number, refused."""
-
-    def compare(self: Any, other: object) -> Any:
-        if isinstance(other, (int, float)):
-            _refuse(f"the Python operator {symbol} on tensor {self.name!r}", function + _BRANCH)
-        return NotImplemented
-
-    return compare
-
-
 for _name, (_symbol, _function) in _FUNCTIONS.items():
     setattr(NoNumber, f"__{_name}__", _operator(_symbol, _function))
     setattr(NoNumber, f"__r{_name}__", _operator(_symbol, _function))
@@ -102,9 +93,6 @@ for _name, (_symbol, _function) in _UNARY.items():
     setattr(NoNumber, f"__{_name}__", _operator(_symbol, _function))
 for _name, (_symbol, _function) in _COMPARISONS.items():
     setattr(NoNumber, f"__{_name}__", _operator(_symbol, _function + _BRANCH))
-for _name, (_symbol, _function) in _EQUALITY.items():
-    setattr(NoNumber, f"__{_name}__", _equality(_symbol, _function))
-NoNumber.__hash__ = object.__hash__  # type: ignore[method-assign]
 
 
 __all__ = ["NoNumber"]

@@ -121,6 +121,23 @@ class Dimmer(Switch):
         self.half = self.on and self.level / 2
 
 
+class Counter(nl.NKIObject):
+    count: int
+
+    def __init__(self, count):
+        super().__init__(started=True)
+        assert not hasattr(self, "count")
+        self.count = count
+
+    def __post_init__(self):
+        raise AssertionError("the class initialises itself")
+
+
+def test_objects_with_an_initialiser_of_their_own():
+    counter = Counter(3)
+    assert counter.count == 3 and counter.started
+
+
 def test_objects_without_an_initialiser_of_their_own():
     """SDK nki/get-started/nki-language-guide.rst, "Class Support"."""
 
