@@ -107,15 +107,16 @@ def native_wanted() -> bool:
 
 
 def threads_wanted() -> int:
-    """How many threads share the work of large instructions: NKI_NUM_THREADS, else as many as the
-    process has CPUs, but 4 at most. While other programs keep the machine busy, one does it all."""
+    """How many threads share the work of large instructions: NKI_NUM_THREADS, else 4, but not more
+    than the process has CPUs. While other programs keep the machine busy, one does it all."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    cpus = len(affinity(0)) if affinity else os.cpu_count() or 1
     value = os.environ.get("NKI_NUM_THREADS")
     if value is None:
-        affinity = getattr(os, "sched_getaffinity", None)
-        return min(len(affinity(0)) if affinity else os.cpu_count() or 1, 4)
+        return min(4, cpus)
     if not value.isdecimal() or not 1 <= int(value) <= 64:
         raise NeuronError("value-not-allowed", f"NKI_NUM_THREADS is {value!r}; it is 1 to 64")
-    return int(value)
+    return min(int(value), cpus)
 
 
 __all__ = [

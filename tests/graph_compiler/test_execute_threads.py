@@ -41,6 +41,12 @@ ADD = """add { a = TYPE[] parameter(0)
 
 
 @pytest.fixture
+def eight_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The setting is not cut to the CPUs that are there."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
+
+
+@pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """All threads take part, however busy the machine is, and in small calls too."""
     monkeypatch.setattr(teams, "busy", lambda threads: False)
@@ -239,6 +245,7 @@ def test_random_graphs_agree_with_the_reference(
         assert results(module, inputs, threads, tmp_path) == expected
 
 
+@pytest.mark.usefixtures("eight_cpus")
 @pytest.mark.skipif(not MODELS.exists(), reason=f"no model files in {MODELS}")
 @pytest.mark.parametrize("name", ["mnist_cnn_train_nnx", "llama_prefill_bf16", "clip_infer_f32"])
 def test_models_give_the_same_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,6 +262,7 @@ def test_models_give_the_same_bits(name: str, monkeypatch: pytest.MonkeyPatch) -
 LARGE = dot("f32[256,256]", "f32[256,512]", "f32[256,512]", PLAIN)
 
 
+@pytest.mark.usefixtures("eight_cpus")
 def test_the_setting_says_how_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[int] = []
 
@@ -308,8 +316,9 @@ def test_runs_at_once_share_one_team(tmp_path: Path) -> None:
 
 
 _CROWD = """
-import importlib, sys
+import importlib, os, sys
 import numpy as np
+os.sched_getaffinity = lambda process: set(range(64))
 from graph_compiler import execute, parse_text
 importlib.import_module("graph_compiler.execute.teams").busy = lambda threads: False
 module = parse_text(sys.stdin.read())

@@ -168,10 +168,19 @@ def test_a_fork_has_threads_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_number_of_threads_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NKI_NUM_THREADS", "3")
-    assert settings.threads_wanted() == 3
-    monkeypatch.delenv("NKI_NUM_THREADS")
-    assert 1 <= settings.threads_wanted() <= 4
+    for cpus, given, threads in (
+        (8, "3", 3),
+        (8, None, 4),
+        (2, None, 2),
+        (2, "64", 2),
+        (1, "2", 1),
+    ):
+        available = set(range(cpus))
+        monkeypatch.setattr(os, "sched_getaffinity", {0: available}.get, raising=False)
+        monkeypatch.delenv("NKI_NUM_THREADS", raising=False)
+        if given is not None:
+            monkeypatch.setenv("NKI_NUM_THREADS", given)
+        assert settings.threads_wanted() == threads
     for wrong in ("0", "65", "two", "-1", "", "²", "1.5"):
         monkeypatch.setenv("NKI_NUM_THREADS", wrong)
         with pytest.raises(NeuronError) as caught:
