@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush
-from itertools import product
+from itertools import islice, product
 
 from isa.dtypes import DTYPES
 from isa.enums import Memory
@@ -325,7 +325,7 @@ def _place(
     for life in moving:
         while expiry and expiry[0][0] < life.first:
             last, offset, end = expiry.pop(0)
-            live.remove((offset, end, last))
+            del live[bisect_left(live, (offset, end, last))]
         taken = live
         if fixed:
             blocked = [
@@ -333,7 +333,7 @@ def _place(
                 for other in fixed
                 if other.first <= life.last and life.first <= other.last
             ]
-            taken = sorted(live + blocked) if blocked else live
+            taken = _disjoint(sorted(live + blocked)) if blocked else live
         found = _gap(taken, life.size, cursor if rotate else 0, capacity, bank, rotate)
         if found is None:
             return life
@@ -345,6 +345,18 @@ def _place(
     return placed
 
 
+def _disjoint(taken: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Places, by offset, those that overlap as one: authors may give several tensors the same."""
+    merged: list[tuple[int, int, int]] = []
+    for start, end, last in taken:
+        if merged and start < merged[-1][1]:
+            low, high, until = merged.pop()
+            merged.append((low, max(high, end), max(until, last)))
+        else:
+            merged.append((start, end, last))
+    return merged
+
+
 def _gap(
     taken: list[tuple[int, int, int]],
     size: int,
@@ -353,7 +365,8 @@ def _gap(
     bank: int,
     rotate: bool,
 ) -> int | None:
-    """The first free offset at or after `cursor`, wrapping round; None if there is none.
+    """The first free offset at or after `cursor`, wrapping round; None if there is none. `taken`
+    are disjoint, by offset.
 
     PSUM tensors start a bank of their own while there is one, and never cross a bank's end
     unless they are larger than a bank.
@@ -373,7 +386,7 @@ def _fit(
 ) -> int | None:
     offset = -(-low // alignment) * alignment
     candidate: int
-    for start, end, _ in taken:
+    for start, end, _ in islice(taken, max(bisect_left(taken, (offset,)) - 1, 0), None):
         if end <= offset:
             continue
         candidate = _within_bank(offset, size, alignment, bank)

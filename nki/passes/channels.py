@@ -50,6 +50,7 @@ class Context:
         self.shared = [t for t in tracked if t.memory is Memory.shared_hbm]
         self.interned: dict[Any, Box] = {}
         self.views: dict[Any, Box] = {}
+        self._known: dict[int, tuple[Access, Box]] = {}
         self.transferred: dict[int, tuple[Region, int]] = {}
 
     def settle(self, semaphores: Iterable[int]) -> None:
@@ -79,12 +80,16 @@ class Context:
 
     def box(self, access: Access, variables: frozenset[Register]) -> Box:
         """The box of an access; equal ones are one object, whatever tensors they are of."""
+        found = self._known.get(id(access))
+        if found is not None:
+            return found[1]
         tensor = access.storage
         view: Any = None
         if type(access.offset) is int and access.vector_offset is None and tensor.pitch:
             view = access.geometry
             known = self.views.get(view)
             if known is not None:
+                self._known[id(access)] = access, known
                 return known
         box = box_of(access, variables)
         if box.static:

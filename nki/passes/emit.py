@@ -29,16 +29,21 @@ class Addresses:
         self._index = tensor_index
         self._placement = placement
         self._patterns: dict[Any, AccessPattern] = {}
+        self._known: dict[int, tuple[Access, AccessPattern]] = {}
 
     def pattern(self, access: Access, registers: dict[Register, int]) -> AccessPattern:
         """The physical access pattern; `registers` maps to the engine's register numbers. On chip,
         plain accesses to the same place are one object."""
+        known = self._known.get(id(access))
+        if known is not None:
+            return known[1]
         tensor = access.storage
         if tensor.pitch and type(access.offset) is int and access.vector_offset is None:
             key = access.geometry, self._placement[tensor]
             found = self._patterns.get(key)
             if found is None:
                 found = self._patterns[key] = self._build(access, registers)
+            self._known[id(access)] = access, found
             return found
         return self._build(access, registers)
 
@@ -87,7 +92,7 @@ class LocationTable:
 
     def __init__(self) -> None:
         self.locations: list[Any] = [None]
-        self._numbers: dict[tuple[int, int], int] = {}
+        self._places: dict[int, dict[int, int]] = {}
         self._latest: Any = None
         self._latest_number = 0
 
@@ -101,13 +106,14 @@ class LocationTable:
         if location is None:
             return 0
         if isinstance(location, SourceLocation):
-            key = (hash(location), -1)
+            known, key = self._places.setdefault(-1, {}), hash(location)
         else:
             # The hash of a code object walks its constants; its identity is as good here.
-            key = (id(location[0]), location[1])
-        number = self._numbers.get(key)
+            code, key = location[0], location[1]
+            known = self._places.get(id(code)) or self._places.setdefault(id(code), {})
+        number = known.get(key)
         if number is None:
-            number = self._numbers[key] = len(self.locations)
+            number = known[key] = len(self.locations)
             self.locations.append(location)
         return number
 
@@ -201,24 +207,23 @@ class Emitter:
 
     def _step(self, step: Step) -> None:
         instruction = step.instruction
-        location = instruction.location
+        row, location = instruction.row, instruction.location
+        pattern, registers = self.addresses.pattern, self.registers.numbers
         waits: Sequence[tuple[int, int]] = step.waits
         for begin, _ in step.begins:
-            pattern = self.addresses.pattern(begin.values[0], self.registers.numbers)
-            self._append(begin.row, (pattern,), waits, (), begin.location)
+            values = (pattern(begin.values[0], registers),)
+            self._append(begin.row, values, waits, (), begin.location)
             waits = ()
         resolved = list(instruction.values)
-        for index in instruction.row.register_fields:
+        for index in row.register_fields:
             value = resolved[index]
-            if type(value) is Access and type(value.offset) is not Affine:
-                resolved[index] = self.addresses.pattern(value, self.registers.numbers)
+            if isinstance(value, Access) and type(value.offset) is not Affine:
+                resolved[index] = pattern(value, registers)
             elif isinstance(value, _RESOLVED):
                 resolved[index] = self._value(value, location)
-        values = tuple(resolved)
         if step.queue >= 0:
-            index = instruction.row.field_names.index("queue")
-            values = (*values[:index], step.queue - ENGINES, *values[index + 1 :])
-        self._append(instruction.row, values, waits, step.updates, location)
+            resolved[row.field_names.index("queue")] = step.queue - ENGINES
+        self._append(row, tuple(resolved), waits, step.updates, location)
 
     def _value(self, value: Any, location: Any) -> Any:
         if isinstance(value, Access):

@@ -20,7 +20,7 @@ from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.fields import Kind
 from isa.machine.control import StorageBegin
-from isa.spec import Instruction, MachineInstruction
+from isa.spec import Instruction, MachineInstruction, Operation
 from isa.target import Target
 from nki.ir.nodes import Access, Loop, Register, Tensor
 from nki.passes.access_state import Occupants, taken_over
@@ -76,9 +76,14 @@ class Scheduler:
 
     def run(self, items: list[Step | Region]) -> list[Step | Region]:
         """The items in their new order; the bodies of regions are changed in place."""
-        for unit in by_operation(items):
-            self.carried |= carries(unit)
-        self.straight = not any(isinstance(item, Region) or _fixed(item) for item in items)
+        if any(row.state for row in rows_of(items)):
+            for unit in by_operation(items):
+                self.carried |= carries(unit)
+        plain = [item for item in items if isinstance(item, Step)]
+        forms = {(step.instruction.row, step.op.row) for step in plain}
+        self.straight = len(plain) == len(items) and not any(_fixed(*form) for form in forms)
+        if self.straight and items:
+            return list(self._stretch(list(by_operation(items)), frozenset()))
         return self._level(items, frozenset())
 
     def _level(
@@ -99,7 +104,7 @@ class Scheduler:
                 inner = variables | {node.variable} if isinstance(node, Loop) else variables
                 item.body = self._level(item.body, inner)
                 result.append(item)
-            elif _fixed(item):
+            elif _fixed(item.instruction.row, item.op.row):
                 close()
                 self._begin_all(item)
                 result.append(item)
@@ -155,6 +160,12 @@ class Scheduler:
         return [step for steps in operations for step in steps]
 
 
+def rows_of(items: list[Step | Region]) -> set[type[MachineInstruction]]:
+    """The rows of all steps, loops included."""
+    rows = {item.instruction.row for item in items if isinstance(item, Step)}
+    return rows.union(*(rows_of(item.body) for item in items if isinstance(item, Region)))
+
+
 def by_operation(items: list[Step | Region]) -> Iterator[list[Step]]:
     """The steps of every operation, loops included."""
     unit: list[Step] = []
@@ -171,10 +182,9 @@ def by_operation(items: list[Step | Region]) -> Iterator[list[Step]]:
         yield unit
 
 
-def _fixed(step: Step) -> bool:
+def _fixed(row: type[MachineInstruction], operation: type[Operation]) -> bool:
     """Whether nothing moves across a step."""
-    row = step.instruction.row
-    return row.control or row is StorageBegin or step.op.row.minimum_cores > 1
+    return row.control or row is StorageBegin or operation.minimum_cores > 1
 
 
 # -- times ----------------------------------------------------------------------------------------

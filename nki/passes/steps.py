@@ -263,8 +263,9 @@ def _starts_in_step(tree: list[Any], start: int, tensor: Tensor) -> bool:
     for index in range(start, len(tree)):
         item = tree[index]
         if isinstance(item, Step):
-            if any(access.storage is tensor for access, _ in item.accesses):
-                return True
+            for access, _ in item.accesses:
+                if access.storage is tensor:
+                    return True
         elif isinstance(item, (Region, _Replicated)):
             return False
     return False
