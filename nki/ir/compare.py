@@ -78,7 +78,8 @@ class _Comparison:
         if kind is not None:
             return self._nodes(kind, left, right, path)
         if isinstance(left, (list, tuple)):
-            if type(left) is not type(right) or len(left) != len(right):
+            sequence = list if isinstance(left, list) else tuple
+            if not isinstance(right, sequence) or len(left) != len(right):
                 return f"{path}: {left!r}, {right!r}"
             pairs = zip(left, right)
             found = (self.compare(a, b, f"{path}[{i}]") for i, (a, b) in enumerate(pairs))
