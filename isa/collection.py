@@ -11,8 +11,8 @@ from contextlib import contextmanager
 def collection_paused() -> Iterator[None]:
     """No cyclic garbage collection inside. Tracing, compiling, checking, writing, reading, loading
     and running programs make many small objects without cycles; collections that look through them
-    again and again would take as long as the work itself. The first collection behind it looks at
-    all that was made: what does several of these in a row pauses around them all.
+    again and again would take as long as the work itself. What was made is as old as anything
+    afterwards, so that the next collections of what is young do not look at it either.
 
     >>> with collection_paused():
     ...     gc.isenabled()
@@ -24,4 +24,6 @@ def collection_paused() -> Iterator[None]:
         yield
     finally:
         if enabled:
+            gc.freeze()
+            gc.unfreeze()
             gc.enable()
