@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nki.first_generation import install
-
 __version__ = "0.1.0"
 
 _HOME = {
@@ -41,8 +39,6 @@ __all__ = [
     "simulate",
     "symbol",
 ]
-
-install()
 
 if TYPE_CHECKING:
     from isa.errors import NeuronError

@@ -2,9 +2,11 @@
 
 import ast
 import json
+import shutil
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -323,29 +325,30 @@ def test_current_spellings_do_not_warn():
         _ = nki.language.bool_, nki.isa.oob_mode, nki.simulate, nki.language.float32
 
 
-FIRST_GENERATION = "import nki\nimport neuronxcc.nki.language as nl"
-
-
-def test_the_first_generation_names_its_replacement():
-    done = subprocess.run([sys.executable, "-c", FIRST_GENERATION], capture_output=True, text=True)
+@pytest.mark.parametrize("before", ["", "import nki; "])
+@pytest.mark.parametrize(
+    "statement",
+    ["import neuronxcc.nki", "from neuronxcc import nki", "import neuronxcc.nki.language as nl"],
+)
+def test_the_first_generation_names_its_replacement(before, statement):
+    command = [sys.executable, "-c", before + statement]
+    done = subprocess.run(command, capture_output=True, text=True)
     last = done.stderr.strip().splitlines()[-1]
     assert done.returncode and last.startswith("ModuleNotFoundError: ")
     assert "neuronxcc.nki" in last and "import nki" in last and "nki migrate" in last
 
 
-def test_the_first_generation_as_an_optional_import():
-    source = "import nki\ntry: import neuronxcc\nexcept ImportError as error: print(error.name)"
-    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
-    assert done.stdout == "neuronxcc\n"
-
-
 def test_a_package_of_that_name_is_imported(tmp_path):
-    (tmp_path / "neuronxcc.py").write_text("here = 1\n")
-    source = "import nki, neuronxcc\nprint(neuronxcc.here)"
+    """Later on the path, and in one folder with ours, as installed packages are."""
+    place = tmp_path / "neuronxcc"
+    (place / "nki").mkdir(parents=True)
+    (place / "__init__.py").touch()
+    (place / "nki" / "__init__.py").write_text("here = 1\n")
+    shutil.copy(Path(nki.__file__).parents[1] / "neuronxcc" / "nki.py", place)
     done = subprocess.run(
-        [sys.executable, "-c", source],
+        [sys.executable, "-c", "import nki\nfrom neuronxcc.nki import here\nprint(here)"],
         capture_output=True,
         text=True,
-        env={"PYTHONPATH": ":".join([str(tmp_path), *filter(None, sys.path)])},
+        env={"PYTHONPATH": ":".join([*filter(None, sys.path), str(tmp_path)])},
     )
     assert done.stdout == "1\n"
