@@ -33,7 +33,7 @@ class TensorTensorScan(MachineInstruction):
 
 
 class TensorScalarCumulative(MachineInstruction):
-    """dst[i] = dst[i-1] <op1> (src[i] <op0> operand0) along each partition, in fp32.
+    """dst[i] = (src[i] <op0> operand0) <op1> dst[i-1] along each partition, in fp32.
 
     dst[-1] is the partition's accumulate register, as `reduce_command` starts it (with `initial`
     for load_reduce); the last value stays there, not rounded to dst's dtype.

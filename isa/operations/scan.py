@@ -78,13 +78,15 @@ class TensorTensorScan(Operation):
 
 
 class TensorScalarCumulative(Operation):
-    """dst[:, i] = dst[:, i-1] <op1> (src[:, i] <op0> imm0) along each partition, in fp32.
+    """dst[:, i] = (src[:, i] <op0> imm0) <op1> dst[:, i-1] along each partition, in fp32.
 
-    The vector engine's accumulate registers stand for dst[:, -1]: reset_reduce starts them from
-    op1's identity (0 for subtract), load_reduce from `imm1`, reduce from where the last
-    accumulation ended, for rows longer than one tile. They end with the last value, before it is
-    converted to dst's dtype. Raises shape-mismatch, operator-not-allowed, dtype-not-allowed (32-bit
-    integers among them), missing-argument (load_reduce without imm1).
+    With op1=subtract it is a value less the one before: the pseudo-code of the SDK's page says so,
+    and tensor_tensor_scan's has what is carried on the same side. The vector engine's accumulate
+    registers stand for dst[:, -1]: reset_reduce starts them from op1's identity (0 for subtract),
+    load_reduce from `imm1`, reduce from where the last accumulation ended, for rows longer than one
+    tile. They end with the last value, before it is converted to dst's dtype. Raises
+    shape-mismatch, operator-not-allowed, dtype-not-allowed (32-bit integers among them),
+    missing-argument (load_reduce without imm1).
 
     Example:
         >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl

@@ -216,6 +216,6 @@ def tensor_scalar_cumulative(
     if start is None:
         return None
     count = 1 + len(inputs)
-    steps = [("alu", op0.name, (1, 2)[: op0.arity]), ("alu", op1.name, (0, count))]
+    steps = [("alu", op0.name, (1, 2)[: op0.arity]), ("alu", op1.name, (count, 0))]
     plan = _plan(dst, inputs, start, steps, kept)
     return None if plan is None else CumulativePlan(plan, op1)

@@ -10,7 +10,7 @@ from isa.alu import AluOperator
 from isa.enums import ReduceCommand
 from isa.machine import scan
 from simulator.conversion import canonical_nan, load_fp32, store
-from simulator.elementwise import alu, alu_ufunc
+from simulator.elementwise import alu
 from simulator.machine import CoreState
 from simulator.oracle.accumulate import accumulators, start
 from simulator.oracle.elementwise import as_column
@@ -60,15 +60,14 @@ def tensor_scalar_cumulative(
     initial: Any,
     reduce_command: ReduceCommand,
 ) -> None:
-    x = load_fp32(src).reshape(src.shape[0], -1)
-    one = alu(op0.name)
-    values = one(x) if op0.arity == 1 else one(x, as_column(operand0, 2))
+    x = columns_first(src)
+    one, two = alu(op0.name), alu(op1.name)
+    values = one(x) if op0.arity == 1 else one(x, as_column(operand0, 2).T)
     registers = accumulators(state, dst.shape[0])
     start(registers, op1, reduce_command, initial)
-    function = alu_ufunc(op1.name)
-    assert function is not None, "the operators that cumulate are single functions"
-    # NumPy accumulates in order, so every value is rounded as if one element came after another.
-    running = function.accumulate(np.column_stack((registers, values)), axis=1, dtype=np.float32)
-    running = canonical_nan(running)
-    registers[...] = running[:, -1]
-    store(dst, running[:, 1:].reshape(dst.shape))
+    result, carried = np.empty(values.shape, np.float32), registers
+    for value, into in zip(values, result):
+        carried = two(value, carried, out=into)
+    result = canonical_nan(result)
+    registers[...] = result[-1]
+    store(dst, result.T.reshape(dst.shape))

@@ -95,7 +95,7 @@ def test_cumulative_reduction_of_a_tile_and_a_scalar(name, dtype):
     carried = np.full(P, STARTS[name], np.float32)
     expected = np.empty_like(values)
     for i in range(values.shape[1]):
-        expected[:, i] = carried = UFUNCS[name](carried, values[:, i])
+        expected[:, i] = carried = UFUNCS[name](values[:, i], carried)
     actual = run("tensor_scalar_cumulative", kernel, a, column)
     same(actual, expected.reshape(a.shape).astype(dtype))
 
