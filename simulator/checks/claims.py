@@ -1,9 +1,10 @@
-"""Accesses of several cores to one shared tensor at places that registers decide.
+"""Accesses of several cores to one shared tensor at places that registers or indices decide.
 
 The proof of a program cannot tell them apart (nki-library core/subkernels/find_nonzero_indices.py:
-each core appends to rows of its own, at offsets that it has counted). A run knows the places: it
-notes them, and refuses two of different cores that meet, one of them a write, with no barrier
-between.
+each core appends to rows of its own, at offsets that it has counted;
+core/moe/moe_cte/bwmm_shard_on_block_mx.py: each scatters to the half of a tensor that it has
+cleared, by indices that could reach further). A run knows the places: it notes them, and refuses
+two of different cores that meet, one of them a write, with no barrier between.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from isa.access import AccessPattern
+from isa.access import AccessPattern, footprint
 from isa.enums import Memory
 from isa.errors import NeuronError
 from isa.program import Program
@@ -39,17 +40,24 @@ class Claim(NamedTuple):
 class Claims:
     """What the cores of a program have accessed in `tensors` since their last barriers."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, told_apart: Callable[[Instruction], bool]) -> None:
+        """`told_apart`: whether what an instruction does is compared with its twins already."""
         moved: set[int] = set()
-        users: dict[int, set[int]] = {}
+        users: dict[int, dict[int, _Reach]] = {}
         for number, core in enumerate(program.cores if len(program.cores) > 1 else ()):
             for stream in core.streams.values():
                 for instruction in stream:
                     for _, pattern in _shared(instruction):
-                        users.setdefault(pattern.tensor, set()).add(number)
+                        reach = users.setdefault(pattern.tensor, {}).setdefault(number, _Reach())
                         if pattern.registers:
                             moved.add(pattern.tensor)
-        self.tensors = frozenset(tensor for tensor in moved if len(users[tensor]) > 1)
+                        elif not told_apart(instruction):
+                            reach.take(pattern)
+        self.tensors = frozenset(
+            tensor
+            for tensor, reaches in users.items()
+            if len(reaches) > 1 and (tensor in moved or _picked_may_meet(list(reaches.values())))
+        )
         self._made: dict[int, list[Claim]] = {}
 
     def restart(self) -> None:
@@ -85,9 +93,9 @@ class Claims:
         if isinstance(value, Indirect):
             view, indices = value.base, np.array(value.index).reshape(-1)
             rows = frozenset(indices[(indices >= 0) & (indices < len(view))].tolist())
-        if view is None:
+        if view is None or (rows is not None and not rows):
             return  # outside its tensor, and skipped
-        low, high = _hull(view)
+        low, high = _hull(view if rows is None else view[min(rows) : max(rows) + 1])
         claim = Claim(barriers, low, high, view, rows, writes)
         for other, claims in self._made.items():
             if other == core:
@@ -103,12 +111,46 @@ class Claims:
                     raise NeuronError(
                         "race",
                         what=f"core {core} {_does(writes)} what core {other} {_does(old.writes)}, "
-                        "at a place that a register decides; nothing orders the two",
+                        "at a place that a register or an index decides; nothing orders the two",
                     )
         mine = self._made.setdefault(core, [])
         if mine and mine[-1].barriers != barriers:
             mine.clear()  # behind a barrier nothing before it matters
         mine.append(claim)
+
+
+class _Reach:
+    """The bytes of one tensor that a core may access: `picked` by indices, and all of them."""
+
+    def __init__(self) -> None:
+        self.picked: tuple[int, int] | None = None
+        self.all: tuple[int, int] | None = None
+
+    def take(self, pattern: AccessPattern) -> None:
+        touched = footprint(pattern)
+        if not touched.width:
+            return
+        bounds = touched.start, touched.end
+        self.all = _joined(self.all, bounds)
+        if pattern.vector_offset is not None:
+            self.picked = _joined(self.picked, bounds)
+
+
+def _joined(one: tuple[int, int] | None, other: tuple[int, int]) -> tuple[int, int]:
+    return other if one is None else (min(one[0], other[0]), max(one[1], other[1]))
+
+
+def _picked_may_meet(reaches: Sequence[_Reach]) -> bool:
+    """Whether what indices pick on one core may meet what another one accesses."""
+    return any(
+        one is not other
+        and one.picked is not None
+        and other.all is not None
+        and one.picked[0] < other.all[1]
+        and other.all[0] < one.picked[1]
+        for one in reaches
+        for other in reaches
+    )
 
 
 def _shared(instruction: Instruction) -> Iterator[tuple[int, AccessPattern]]:
@@ -133,11 +175,33 @@ def _meet(one: Claim, other: Claim) -> bool:
     """Whether two accesses share a byte."""
     if one.rows is not None and other.rows is not None and _same_place(one.view, other.view):
         return bool(one.rows & other.rows)
+    if not _intervals_meet(_intervals(one), _intervals(other)):
+        return False
     for claim, rest in ((one, other), (other, one)):
         if claim.rows is not None:
             rows = (claim._replace(view=claim.view[row], rows=None) for row in claim.rows)
             return any(_meet(row, rest) for row in rows)
     return _share(one.view, other.view)
+
+
+def _intervals(claim: Claim) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """First byte and the one after the last of each row of a claim, [rows, 2] in ascending order;
+    of the whole view where no indices pick rows."""
+    if claim.rows is None:
+        return np.array([(claim.low, claim.high)])
+    low, high = _hull(claim.view[0])
+    starts = low + np.sort(np.fromiter(claim.rows, np.int64)) * claim.view.strides[0]
+    return np.stack([starts, starts + (high - low)], axis=1)
+
+
+def _intervals_meet(
+    one: np.ndarray[Any, np.dtype[np.int64]], other: np.ndarray[Any, np.dtype[np.int64]]
+) -> bool:
+    """Whether an interval of one list, [n, 2] ascending, meets one of another."""
+    # Of the intervals that start before an end, those that have ended before its start are over.
+    before = np.searchsorted(other[:, 0], one[:, 1], "left")
+    over = np.searchsorted(other[:, 1], one[:, 0], "right")
+    return bool((before > over).any())
 
 
 def _same_place(one: Any, other: Any) -> bool:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from isa.access import UNBOUNDED
+from isa.access import UNBOUNDED, AccessPattern
 from isa.spec import Meeting
 from simulator.checks.prepare import Action, Node, Prepared, Step
 from simulator.checks.race import Bounds, Race, Site
@@ -282,8 +282,11 @@ class Order:
         twice = self._made_by_both(*nodes)
         if all(twice) and old.write and write:
             return  # whichever comes last leaves the same bytes
-        if nodes[0].core != nodes[1].core and (_anywhere(old.region) or _anywhere(region)):
-            return  # where is known in a run, which checks it (`simulator.checks.claims`)
+        if nodes[0].core != nodes[1].core:
+            anywhere = _anywhere(old.region) or _anywhere(region)
+            tensor = region.memory - self.prepared.layout.first_tensor
+            if anywhere or (not any(twice) and any(_picks(node, tensor) for node in nodes)):
+                return  # where is known in a run, which checks it (`simulator.checks.claims`)
         first = self._site(nodes[0], old.step.iteration, old.write)
         second = self._site(nodes[1], step.iteration, write)
         if _author_order(second) < _author_order(first):
@@ -385,6 +388,16 @@ class Order:
 def _anywhere(region: Region) -> bool:
     """Whether only a run can tell which part of its tensor an access touches."""
     return region.row1 >= UNBOUNDED or region.column1 >= UNBOUNDED
+
+
+def _picks(node: Node, tensor: int) -> bool:
+    """Whether an instruction accesses rows of an HBM tensor that indices pick."""
+    return any(
+        isinstance(pattern, AccessPattern)
+        and pattern.tensor == tensor
+        and pattern.vector_offset is not None
+        for pattern in node.instruction.values
+    )
 
 
 _KINDS = {(True, False): "RAW", (False, True): "WAR", (True, True): "WAW"}

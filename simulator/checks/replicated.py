@@ -150,7 +150,7 @@ class Replicated(InStep):
             [i for stream in core.streams.values() for i in stream] for core in program.cores
         )
         self.keys = frozenset(key for key, cores in found.items() if len(cores) > 1)
-        self.claims = Claims(program)
+        self.claims = Claims(program, lambda instruction: twin_key(instruction) in self.keys)
 
     def restart(self) -> None:
         super().restart()

@@ -50,6 +50,45 @@ def test_a_place_in_the_other_cores_row(backend):
     assert "dma_copy" in caught.value.location.text
 
 
+@nki.jit(platform_target="trn2")
+def scattered(a, rows):
+    """Core c clears half c of the result and scatters its rows of `a` to it, by indices that could
+    reach the other half."""
+    core = nl.program_id(0)
+    out = nl.ndarray((2, 64, 8), dtype=a.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out[core], src=nl.zeros((64, 8), dtype=a.dtype, buffer=nl.sbuf))
+    tile, picked = nl.load(a[core]), nl.load(rows[core])
+    target = out.reshape((128, 8)).ap(
+        [[8, 32], [1, 8]], offset=core * 64 * 8, vector_offset=picked, indirect_dim=0
+    )
+    nisa.dma_copy(dst=target, src=tile, oob_mode=nisa.oob_mode.skip)
+    return out
+
+
+ROWS = np.random.default_rng(3).normal(size=(2, 32, 8)).astype(np.float32)
+
+
+@pytest.mark.parametrize("backend", ["native", "numpy"])
+@pytest.mark.parametrize("mode", ["device", "reference", "eager"])
+def test_rows_apart(mode, backend):
+    places = np.stack([np.random.default_rng(seed).permutation(64)[:32] for seed in range(2)])
+    expected = np.zeros((2, 64, 8), np.float32)
+    for core in range(2):
+        expected[core, places[core]] = ROWS[core]
+    given = places.astype(np.int32)[..., None]
+    result = nki.simulate(scattered[2], mode=mode, backend=backend)(ROWS, given)
+    np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize("backend", ["native", "numpy"])
+def test_a_row_in_the_other_cores_half(backend):
+    places = np.tile(np.arange(32, dtype=np.int32), (2, 1))
+    places[0, 7] = 64 + 40  # which core 1 clears
+    with pytest.raises(nki.NeuronError, match="core 0 writes") as caught:
+        nki.simulate(scattered[2], backend=backend)(ROWS, places[..., None])
+    assert caught.value.code == "race"
+
+
 def test_a_barrier_orders_them():
     @nki.jit(platform_target="trn2")
     def kernel(a, places):
