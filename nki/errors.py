@@ -96,8 +96,9 @@ def user_frames(function: Callable[_Parameters, _Result]) -> Callable[_Parameter
     that the last line of an uncaught error's traceback is the user's, and with the rest of the
     explanation (where, why, try) below its message. NKI_TRACEBACK=1 keeps all frames.
 
-    Other exceptions pass unchanged: the kernel's own, without the frames between its launch and
-    its code, and defects of ours, whose frames tell where.
+    Other exceptions pass: the kernel's own, without the frames between its launch and its code, and
+    defects of ours, whose frames tell where. Where Python refuses a keyword that calls of
+    `nki.language` took earlier, a note says what to write.
     """
 
     @functools.wraps(function)
@@ -126,6 +127,7 @@ class _UserFrames:
         if error is None or CURRENT.get() is not None:
             return  # a kernel called inside a kernel: the outer one's launch ends it
         if not isinstance(error, NeuronError):
+            _advise(error)
             if _is_authors(error) and not traceback_wanted():
                 without_own_frames(error)
             return
@@ -139,6 +141,15 @@ class _UserFrames:
 
 
 USER_FRAMES = _UserFrames()
+
+
+def _advise(error: BaseException) -> None:
+    """Let Python print what replaces a keyword below its message (once)."""
+    if isinstance(error, TypeError) and not hasattr(error, "__notes__"):
+        from nki.language.removed import keyword_advice
+
+        if (advice := keyword_advice(error)) is not None:
+            error.add_note(advice)
 
 
 def _is_authors(error: BaseException) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from nki.language.removed import REMOVED
+from nki.language.removed import KEYWORDS, REMOVED
 from nki.superseded import REMOVED as GONE_FUNCTIONS
 
 _PACKAGE = "neuronxcc.nki."
@@ -31,7 +31,6 @@ _GONE = {
 """Names below the package, or the beginnings of names, and what to write instead."""
 
 _RESULT = "returned its result; make a tile with nl.ndarray and pass it as dst="
-_KEYWORDS = {"mask": REMOVED["mask"]}
 _NUMPY = ("np", "numpy")
 _OPERATOR = re.compile(r"(reduce_)?op\d?")
 
@@ -71,8 +70,8 @@ def notes_on_call(dotted: str, keywords: Mapping[str, str]) -> list[tuple[str, s
         found.append(("", _RESULT))
     for keyword, value in keywords.items():
         library, _, function = value.rpartition(".")
-        if keyword in _KEYWORDS:
-            found.append((f"{keyword}=", _KEYWORDS[keyword]))
+        if keyword in KEYWORDS:
+            found.append((f"{keyword}=", KEYWORDS[keyword]))
         elif library in _NUMPY and _OPERATOR.fullmatch(keyword):
             found.append((f"{keyword}=", f"write nl.{function}"))
     return found

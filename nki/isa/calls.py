@@ -29,6 +29,7 @@ from nki.errors import USER_FRAMES
 from nki.ir.nodes import Access, Register
 from nki.isa.earlier import modern
 from nki.language.operators import Operator
+from nki.language.removed import KEYWORDS, OPERANDS
 from nki.language.tensor import NkiTensor
 from nki.superseded import hint_at_number
 from nki.trace.context import CURRENT, Context, Location
@@ -94,6 +95,7 @@ def check(
             raise NeuronError(
                 "missing-argument",
                 what=f"nisa.{row.name}() needs {field_name}",
+                hint=OPERANDS.get(field_name, ""),
                 location=resolve(location),
             )
     if context.cores < row.minimum_cores:
@@ -549,6 +551,8 @@ def _unknown_argument(
         close = [n for n in names if n in difflib.get_close_matches(first, names)]
         what = f"nisa.{row.name}() has no argument {first!r}"
         hint = f"Did you mean {close[0]!r}? " if close else ""
+        if first in KEYWORDS:
+            hint = f"{first}= is not part of this API: {KEYWORDS[first]}. "
     else:
         what = f"nisa.{row.name}() takes {len(names)} arguments, {len(names) + len(extra)} given"
         hint = ""

@@ -167,3 +167,51 @@ nisa.dma_copy(dst=a, src=b, dst_rmw_op=add)
 def test_migration_finds_keywords_and_renames_what_keeps_its_meaning():
     assert [(f.line, f.replacement) for f in findings(SOURCE)] == [(2, "src"), (3, None), (4, None)]
     assert migrated(SOURCE) == SOURCE.replace("imm=", "src=")
+
+
+MASKED = {
+    "load": lambda a, tile: nl.load(a, mask=None),
+    "store": lambda a, tile: nl.store(a, tile, mask=None),
+    "load_transpose2d": lambda a, tile: nl.load_transpose2d(a, mask=None),
+    "operator of one": lambda a, tile: nl.exp(tile, mask=None),
+    "operator of two": lambda a, tile: nl.add(tile, 1.0, mask=None),
+    "reduction": lambda a, tile: nl.sum(tile, axis=1, mask=None),
+    "matmul": lambda a, tile: nl.matmul(tile, tile, mask=None),
+    "where": lambda a, tile: nl.where(tile, tile, tile, mask=None),
+    "operation": lambda a, tile: nisa.tensor_copy(tile, tile, mask=None),
+}
+
+
+@pytest.mark.parametrize("mode", ["device", "reference", "eager"])
+@pytest.mark.parametrize("name", MASKED)
+def test_a_mask_says_what_to_write(name, mode):
+    """SDK nki/migration/index.rst, "Deprecation of masking"."""
+
+    def kernel(a):
+        MASKED[name](a, nl.load(a))
+
+    with pytest.raises((TypeError, nki.NeuronError)) as caught:
+        nki.simulate(nki.jit(kernel), mode=mode)(A)
+    text = "\n".join([str(caught.value), *caught.value.__notes__])
+    assert "mask= is not part of this API: slice operands" in text
+
+
+def test_a_mask_of_the_authors_own_function_is_the_authors():
+    def helper(tile):
+        return tile
+
+    def kernel(a):
+        helper(nl.load(a), mask=None)
+
+    with pytest.raises(TypeError, match="helper") as caught:
+        nki.simulate(nki.jit(kernel))(A)
+    assert not hasattr(caught.value, "__notes__")
+
+
+def test_an_operation_that_returned_its_result_says_where_it_goes():
+    def kernel(a):
+        nisa.activation(op=nl.exp, data=nl.load(a))
+
+    with pytest.raises(nki.NeuronError, match="needs dst") as caught:
+        nki.simulate(nki.jit(kernel))(A)
+    assert "nl.ndarray" in caught.value.hint
