@@ -73,12 +73,21 @@ def test_what_does_not_fit_its_storage():
 
 
 @pytest.mark.parametrize(
-    "apply",
-    [operator.add, operator.sub, operator.mul, operator.truediv, operator.matmul, operator.lt,
-     operator.and_, operator.lshift, operator.pow],
-)  # fmt: skip
-def test_python_operators_name_the_function_instead(apply):
-    with pytest.raises(NeuronError, match=r"nl\.add") as caught:
+    ("apply", "function"),
+    [
+        (operator.add, "add"),
+        (operator.sub, "subtract"),
+        (operator.mul, "multiply"),
+        (operator.truediv, "divide"),
+        (operator.matmul, "matmul"),
+        (operator.lt, "less"),
+        (operator.and_, "bitwise_and"),
+        (operator.lshift, "left_shift"),
+        (operator.pow, "power"),
+    ],
+)
+def test_python_operators_name_the_function_instead(apply, function):
+    with pytest.raises(NeuronError, match=rf"nl\.{function}\(") as caught:
         traced(lambda tile, _: apply(tile, tile))
     assert caught.value.code == "not-supported"
     assert code(lambda tile, _: apply(tile, 2.0)) == "not-supported"
