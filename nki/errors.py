@@ -87,8 +87,10 @@ def _is_own(frame: FrameType) -> bool:
     name = frame.f_code.co_filename
     if is_own_file(name) or name == contextlib.__file__:
         return True
-    module = str(frame.f_globals.get("__name__")).partition(".")[0]
-    return name.startswith("<") and module in ("isa", "simulator", "nki")
+    module = str(frame.f_globals.get("__name__"))
+    if module.startswith("torch._dynamo."):  # between a launch and its code
+        return True
+    return name.startswith("<") and module.partition(".")[0] in ("isa", "simulator", "nki")
 
 
 def user_frames(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:

@@ -22,6 +22,7 @@ from isa.target import Target
 from nki import settings
 from nki.arrays import as_numpy, like, refuse_read_only
 from nki.callables import is_method, with_name
+from nki.compiled_functions import outside_graphs
 from nki.errors import user_frames
 from nki.jax_transforms import called_back, is_traced
 from nki.superseded import hint_at_call
@@ -141,6 +142,7 @@ class Kernel:
         return Kernel(self.function, self.cores, self.target, self._kept, self.schedule + edges)
 
     @user_frames
+    @outside_graphs
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if CURRENT.get() is not None:
             return self.function(*args, **kwargs)
@@ -361,6 +363,7 @@ class CompiledKernel:
         return self.program.target
 
     @user_frames
+    @outside_graphs
     def __call__(self, *arrays: Any, **named: Any) -> Any:
         inputs = self._inputs(arrays, named)
         result = self._run(inputs)[1]
@@ -534,6 +537,7 @@ def simulate(kernel: Any, mode: str = "device", backend: str | None = None) -> C
 
 
 @user_frames
+@outside_graphs
 def _simulate(runner: Runner, kernel: Kernel, /, *args: Any, **kwargs: Any) -> Any:
     arguments = bind_arguments(kernel.function, args, kwargs)
 

@@ -73,7 +73,8 @@ assert torch.equal(weights, torch.full((8, 4), 0.5))
 # ## In a module, with a gradient
 #
 # `torch.autograd.Function` joins a kernel and the kernel of its derivative. Rows are worked on 128
-# at a time; the last tile may be shorter.
+# at a time; the last tile may be shorter. In a function that `torch.compile` compiles, a kernel
+# splits the graph and runs as it does elsewhere.
 
 
 # %%
