@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from nki.absent import install
+
 __version__ = "0.1.0"
 
 _HOME = {
@@ -39,6 +41,8 @@ __all__ = [
     "simulate",
     "symbol",
 ]
+
+install()
 
 if TYPE_CHECKING:
     from isa.errors import NeuronError

@@ -1,0 +1,68 @@
+"""Modules of the vendor's `nki` that are not here: importing one says what to use instead."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+ABSENT: dict[str, tuple[str, str]] = {
+    "nki.framework": (
+        "makes kernels operators of PyTorch and JAX for the vendor's devices",
+        "Call an @nki.jit kernel with tensors of PyTorch or arrays of JAX, also in torch.compile "
+        "and jax.jit.",
+    ),
+    "nki.runtime": (
+        "runs compiled kernels on the vendor's devices",
+        "Run a container in the simulator: nki.load(path)(*arrays).",
+    ),
+    "nki.compiler.target": (
+        "finds out which of the vendor's devices this machine has",
+        "Name the target: NEURON_PLATFORM_TARGET_OVERRIDE, or target= of nki.compile.",
+    ),
+    "nki.compiler.backends": (
+        "hands kernels to the vendor's compiler",
+        "Compile with nki.compile(kernel, *arrays), which gives what can be called and saved.",
+    ),
+    "nki.compiler._internal": (
+        "holds the MLIR dialects of the vendor's compiler",
+        "nki.compiler.frontend gives tile IR, which prints itself; nki.compile compiles it.",
+    ),
+}
+"""What each module is for, and what to use instead."""
+
+
+class AbsentModules:
+    """An import finder that finds nothing. Asked last, so only for what is not installed."""
+
+    @staticmethod
+    def find_spec(
+        name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Raise not-supported, as an ImportError, for a module of `ABSENT`; None for others."""
+        if name not in ABSENT:
+            return None
+        from isa.errors import NeuronError
+        from nki.errors import annotate
+
+        class AbsentModule(NeuronError, ModuleNotFoundError):
+            """Programs that can do without the module catch a ModuleNotFoundError."""
+
+        purpose, instead = ABSENT[name]
+        error = AbsentModule(
+            "not-supported",
+            f"No module named {name!r}: it {purpose}, and is no part of opennki",
+            hint=instead,
+        )
+        annotate(error)
+        raise error
+
+
+def install() -> None:
+    """Ask `AbsentModules` after every other finder, once in a process."""
+    if AbsentModules not in sys.meta_path:
+        sys.meta_path.append(AbsentModules)
+
+
+__all__ = ["ABSENT", "AbsentModules", "install"]
