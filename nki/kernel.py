@@ -542,7 +542,13 @@ def _simulate(runner: Runner, kernel: Kernel, /, *args: Any, **kwargs: Any) -> A
     arguments = bind_arguments(kernel.function, args, kwargs)
 
     def run(given: dict[str, Any]) -> Any:
-        return runner(kernel, given)
+        try:
+            return runner(kernel, given)
+        except NeuronError as error:
+            from nki.shared_addresses import name_overlaps
+
+            name_overlaps(error, lambda: kernel._traced(given, settings.target(kernel.target)))
+            raise
 
     if not settings.precise_wanted():
         from nki.trace.precision import in_fp32
