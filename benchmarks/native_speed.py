@@ -52,6 +52,7 @@ from native_peers import peers
 
 import nki
 from simulator.execute import LoadedProgram
+from simulator.lanes import Lanes, load
 from simulator.native.library import Library, library
 
 Array = np.ndarray[Any, Any]
@@ -168,7 +169,7 @@ def timed(function: Callable[..., Any], *arguments: Any) -> float:
     return time.perf_counter() - start
 
 
-def execution(loaded: LoadedProgram, inputs: list[Array]) -> float:
+def execution(loaded: LoadedProgram | Lanes, inputs: list[Array]) -> float:
     """Seconds that execution alone takes."""
     loaded.prepare(inputs)
     return timed(loaded.execute)
@@ -276,14 +277,14 @@ def checks(quick: bool, only: str) -> None:
 # Two CPUs ---------------------------------------------------------------------------------------
 
 
-def threads(quick: bool) -> None:
+def threads(quick: bool, only: str) -> None:
     """Execution by one thread and by two, interleaved."""
     print(f"{'':34}{'one':>9}{'two':>9}{'gain':>9}   goal {TWO_THREADS}")
-    for case in cases(quick):
+    for case in cases(quick, only):
         if case.kind not in ("matmul", "flash", "softmax", "rmsnorm", "gelu"):
             continue
         program = nki.compile(case.kernel, *case.inputs, target="trn2").program_for(case.inputs)
-        loaded = [LoadedProgram(program, threads=count) for count in (1, 2)]
+        loaded = [load(program, threads=count) for count in (1, 2)]
         times: list[list[float]] = [[], []]
         for _ in range(8):
             for each, program_of in zip(times, loaded):
@@ -411,7 +412,7 @@ def main() -> None:
     model, flags = cpu()
     print(f"{model}: {flags}; load {os.getloadavg()[0]:.1f}; NumPy {np.__version__}")
     if "--threads" in options:
-        threads(quick)
+        threads(quick, options.get("--only", ""))
         return
     if "--checks" in options:
         checks(quick, options.get("--only", ""))

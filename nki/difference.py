@@ -372,11 +372,12 @@ def _native(subject: _Subject, watch: Watch) -> list[Array]:
     """The program as mode device runs it, whose outputs these are; what its instructions wrote is
     of another run, which stops behind each."""
     from simulator.execute import LoadedProgram
+    from simulator.lanes import load
 
     program, follower, inputs = _compiled(subject, watch)
     checks = settings.checks_wanted()
     LoadedProgram(program, checks, watch=follower, in_loop=True).run(inputs)
-    return LoadedProgram(program, checks, threads=settings.threads_wanted()).run(inputs).outputs
+    return load(program, checks, threads=settings.threads_wanted()).run(inputs).outputs
 
 
 def _compiled(subject: _Subject, watch: Watch) -> tuple[Program, InStreams, list[Array]]:

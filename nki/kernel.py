@@ -33,6 +33,7 @@ from nki.trace.schedule import Schedule, add_edges, schedule_of
 if TYPE_CHECKING:
     from nki.ir.nodes import Kernel as TracedKernel
     from simulator.execute import LoadedProgram, RunResult
+    from simulator.lanes import Lanes
     from simulator.machine import Capacity
     from simulator.profile import Profile
 
@@ -326,7 +327,7 @@ class _Loaded:
     """A bound program and the device that it is loaded on."""
 
     program: Program
-    loaded: LoadedProgram
+    loaded: LoadedProgram | Lanes
 
 
 class CompiledKernel:
@@ -438,10 +439,10 @@ class CompiledKernel:
         reference = self._loaded.pop(key, None)
         found = None if reference is None else reference()
         if found is None:
-            from simulator.execute import LoadedProgram
+            from simulator.lanes import load
 
             program = self.program_for(inputs)
-            loaded = LoadedProgram(program, checked, native, threads, capacity=self._capacity)
+            loaded = load(program, checked, native, threads, self._capacity)
             found = _Loaded(program, loaded)
         with _printing():
             result = found.loaded.run(inputs)

@@ -11,11 +11,13 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Collection, Iterator
 from dataclasses import replace
+from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 from isa.access import AccessPattern
 from isa.dtypes import DTYPES
-from isa.enums import SEQUENCERS, Engine, Memory
+from isa.enums import STREAMS, Engine, Memory
 from isa.machine.control import CoreBarrier, DrainQueue, Halt, Nop, SendReceive, StorageBegin
 from isa.program import CoreProgram, Program
 from isa.spec import Instruction, Meeting
@@ -43,24 +45,9 @@ def compacted(program: Program, foresight: Foresight | None = None) -> Program:
     `simulator.execute` runs them is safe: semaphores do not keep allocations apart that have got a
     place in common.
     """
-    rows = {i.row for core in program.cores for stream in core.streams.values() for i in stream}
-    if any(row.control and row not in _STRAIGHT for row in rows):
+    walks = walked(program)
+    if not walks:
         return program
-    walks = [_Walk() for _ in program.cores]
-    reached: dict[Meeting, dict[int, int]] = {}
-    streams = [
-        _Turns(number, core.streams[engine], walk, reached)
-        for number, (core, walk) in enumerate(zip(program.cores, walks))
-        for engine in SEQUENCERS
-        if core.streams.get(engine)
-    ]
-    try:
-        take_turns(streams)
-    except _NotHeldError:
-        return program
-    counts = [sum(map(len, core.streams.values())) for core in program.cores]
-    if counts != [walk.count for walk in walks]:
-        return program  # it ends before its last instruction, by a deadlock perhaps
     target = resolve(program.target)
     if foresight is not None:
         written = set().union(*(walk.written for walk in walks))
@@ -87,6 +74,30 @@ def compacted(program: Program, foresight: Foresight | None = None) -> Program:
     return replace(program, cores=cores)
 
 
+def walked(program: Program) -> list[Walk]:
+    """What the cores of a bound program do, in the order in which they run; nothing where it has
+    loops, branches or accesses that lie in no allocation or are moved by registers."""
+    rows = {i.row for core in program.cores for stream in core.streams.values() for i in stream}
+    if any(row.control and row not in _STRAIGHT for row in rows):
+        return []
+    walks = [Walk() for _ in program.cores]
+    reached: dict[Meeting, dict[int, int]] = {}
+    streams = [
+        _Turns(number, engine, core.streams[engine], walk, reached)
+        for number, (core, walk) in enumerate(zip(program.cores, walks))
+        for engine in STREAMS
+        if core.streams.get(engine)
+    ]
+    try:
+        take_turns(streams)
+    except _NotHeldError:
+        return []
+    counts = [sum(map(len, core.streams.values())) for core in program.cores]
+    if counts != [walk.count for walk in walks]:
+        return []  # it ends before its last instruction, by a deadlock perhaps
+    return walks
+
+
 class _NotHeldError(Exception):
     """An access lies in no allocation."""
 
@@ -97,11 +108,13 @@ class _Turns:
     def __init__(
         self,
         core: int,
+        engine: Engine,
         instructions: list[Instruction],
-        walk: _Walk,
+        walk: Walk,
         reached: dict[Meeting, dict[int, int]],
     ) -> None:
         self._core = core
+        self._engine = engine
         self._walk = walk
         # How often each core has come to a meeting.
         self._reached = reached
@@ -124,7 +137,7 @@ class _Turns:
                         return pc != start
                 for number, amount in waits:
                     semaphores[number] -= amount
-                take(instruction)
+                take(instruction, self._engine)
             if meets:
                 if not self._meets(instruction):
                     return pc != start
@@ -157,7 +170,7 @@ class _Turns:
 _Place = tuple[int, Box]
 
 
-class _Life:
+class Life:
     """An allocation, from its beginning to its last access. `place`: how many bytes of a partition
     its place is behind the one that it had, and where that is, as partitions and bytes of each.
     `uses`: the instructions that use it, each with the position of the operand; `source`: what it
@@ -194,7 +207,7 @@ class _Life:
         for number in range(self.low // _BLOCK, (self.high - 1) // _BLOCK + 1):
             yield self.memory, number
 
-    def meets(self, other: _Life) -> bool:
+    def meets(self, other: Life) -> bool:
         return (
             self.memory is other.memory
             and (self.low < other.high and other.low < self.high)
@@ -227,12 +240,12 @@ def _extent(pattern: AccessPattern) -> tuple[int, int]:
     return low, high
 
 
-_Operand = tuple[int, _Life | None, _Life | None]
+OnChip = tuple[int, Life | None, Life | None]
 """The position of an operand of an instruction, its allocation and that of its indices; None for
 what is not on chip or is not there."""
 
 
-class _Walk:
+class Walk:
     """What the instructions of one core, `count` so far, do with its allocations in their order;
     `semaphores` are the core's, `written` the tensors in HBM that they write."""
 
@@ -240,13 +253,13 @@ class _Walk:
         self.count = 0
         self.written: set[int] = set()
         self.semaphores: dict[int, int] = {}
-        self._lives: list[_Life] = []
+        self._lives: list[Life] = []
         # By the memory and the number of each block of a partition's bytes that they touch.
-        self._living: dict[tuple[Memory, int], list[_Life]] = {}
+        self._living: dict[tuple[Memory, int], list[Life]] = {}
         # The allocation that a pattern was in when it was last used.
-        self._latest: dict[int, _Life] = {}
+        self._latest: dict[int, Life] = {}
         self._taken: dict[Engine, list[tuple[int, Instruction]]] = {}
-        self._operands: list[list[_Operand]] = [[]]
+        self._operands: list[list[OnChip]] = [[]]
         # Which instructions use each tensor in HBM.
         self._reached: dict[int, list[int]] = {}
         # Where instructions write at once, and so do the transfers that they spare.
@@ -260,8 +273,8 @@ class _Walk:
         self.spared: set[int] = set()
         self.unread: set[int] = set()
 
-    def take(self, instruction: Instruction) -> None:
-        """The next instruction. Raises _NotHeldError."""
+    def take(self, instruction: Instruction, engine: Engine) -> None:
+        """The next instruction, which is of an engine's stream. Raises _NotHeldError."""
         self.count += 1
         row, values = instruction.row, instruction.values
         if row is StorageBegin and values[0].memory.on_chip:
@@ -285,7 +298,7 @@ class _Walk:
             if life is not None or indices is not None:
                 uses.append((position, life, indices))
         self._operands.append(uses)
-        self._taken.setdefault(instruction.engine, []).append((self.count, instruction))
+        self._taken.setdefault(engine, []).append((self.count, instruction))
 
     def hold(self, instruction: Instruction) -> None:
         """An instruction that was taken before uses its operands up to here: tiles move when the
@@ -295,8 +308,13 @@ class _Walk:
             if isinstance(pattern, AccessPattern) and pattern.memory.on_chip:
                 self._holder(pattern)
 
+    def in_order(self) -> list[tuple[Instruction, list[OnChip]]]:
+        """The instructions, and the operands of each that are on chip."""
+        taken = sorted(chain.from_iterable(self._taken.values()), key=itemgetter(0))
+        return [(instruction, self._operands[number]) for number, instruction in taken]
+
     def _begin(self, pattern: AccessPattern) -> None:
-        life = _Life(pattern, self.count)
+        life = Life(pattern, self.count)
         for block in life.blocks():
             living = []
             for other in self._living.get(block, ()):
@@ -307,7 +325,7 @@ class _Walk:
             self._living[block] = living
         self._lives.append(life)
 
-    def _holder(self, pattern: AccessPattern) -> _Life:
+    def _holder(self, pattern: AccessPattern) -> Life:
         """The living allocation that holds an access."""
         life = self._latest.get(id(pattern))
         if life is None or not life.alive:
@@ -408,7 +426,7 @@ class _Walk:
         return found
 
     def _pattern(
-        self, old: AccessPattern, place: _Place | None, indices: _Life | None
+        self, old: AccessPattern, place: _Place | None, indices: Life | None
     ) -> AccessPattern:
         moved, box = (0, None) if place is None else place
         key = (id(old), place) if indices is None else (id(old), place, indices.place)

@@ -109,8 +109,9 @@ class LoadedProgram:
     instructions, unless the machine is busy; results do not depend on them. `watch` is called with
     core, engine, index, row and values of every instruction that has computed or moved data; each
     runs from Python then, or, `in_loop`, one by one in the native loop. `capacity`: what the cores
-    have room for, if that is not what those of the target have. Raises NeuronError for operands
-    outside their memory.
+    have room for, if that is not what those of the target have. `program` is a slice with serial
+    streams if it is `sliced`; it has the tensors of the slice `beside` it, if there is one. Raises
+    NeuronError for operands outside their memory.
     """
 
     def __init__(
@@ -122,6 +123,8 @@ class LoadedProgram:
         watch: Watch | None = None,
         capacity: Capacity | None = None,
         in_loop: bool = False,
+        sliced: bool = False,
+        beside: LoadedProgram | None = None,
     ) -> None:
         if program.symbols:
             names = ", ".join(symbol.name for symbol in program.symbols)
@@ -141,7 +144,9 @@ class LoadedProgram:
         self._native = native and library() is not None and (watch is None or in_loop)
         follows = check or self._native
         self.shadow = Shadow(reports=check) if follows else None
-        self.tensors = Tensors(program, self.device, self.shadow)
+        self._beside = beside
+        other = None if beside is None else beside.tensors
+        self.tensors = Tensors(program, self.device, self.shadow, other)
         if self.shadow is not None:
             for core in self.device.cores:
                 self.shadow.add(core.sbuf.buffer, core.sbuf.pitch)
@@ -154,7 +159,7 @@ class LoadedProgram:
         # the cores.
         ordered = any(Engine.unknown in core.streams for core in program.cores)
         self._foresight = Foresight()
-        moves = self._native and not ordered
+        moves = self._native and (sliced or not ordered)
         self._placed = compacted(program, self._foresight) if moves else program
         self.replicated = Replicated(self._placed) if check or ordered else None
         self._windows: list[WindowCache] = [{} for _ in program.cores]
@@ -166,6 +171,22 @@ class LoadedProgram:
             self.tensors.prepare(self._preparations, self._windows, self._compiled)
             if self._compiled is not None and self.shadow is not None:
                 self._compiled.mark()
+
+    @property
+    def is_native(self) -> bool:
+        """Whether native code does all that its instructions compute and move."""
+        native = self._compiled
+        return native is not None and all(
+            native.computes(preparation, index)
+            for preparation in self._preparations
+            for index, instruction in enumerate(preparation.stream.instructions)
+            if not instruction.row.control
+        )
+
+    def stop(self, stop: bool = True) -> None:
+        """Let a run end soon, from another thread; or let the next one run."""
+        if self._compiled is not None:
+            self._compiled.stopped = stop
 
     def _load_core(self, number: int) -> list[Preparation]:
         core, state = self._placed.cores[number], self.device.cores[number]
@@ -243,7 +264,10 @@ class LoadedProgram:
 
     def prepare(self, inputs: Sequence[Array], loop_limit: int = DEFAULT_LOOP_LIMIT) -> None:
         """The first part of `run`: everything as it is before the first instruction."""
-        self.tensors.start(inputs)
+        if self._beside is None:
+            self.tensors.start(inputs)
+        else:
+            self.tensors.follow(self._beside.tensors)
         for core in self.device.cores:
             core.reset()
             if self.shadow is not None:
@@ -308,12 +332,20 @@ class LoadedProgram:
                     "the end.",
                 )
 
+    @property
+    def returned(self) -> list[int]:
+        """The tensors that have to be complete at the end."""
+        return [
+            index
+            for index, tensor in enumerate(self.program.tensors)
+            if tensor.role in _RETURNED or index in self.program.results
+        ]
+
     def _check_outputs(self) -> None:
         if self.shadow is None:
             return
-        for index, tensor in enumerate(self.program.tensors):
-            if tensor.role not in _RETURNED and index not in self.program.results:
-                continue
+        for index in self.returned:
+            tensor = self.program.tensors[index]
             if not self.shadow.reports:
                 self.shadow.complete(self.device.tensors[index])
             else:

@@ -34,13 +34,25 @@ LARGE = 1 << 16
 
 
 class Tensors:
-    """The tensors of `program`, allocated on `device`, which `shadow` mirrors."""
+    """The tensors of `program`, allocated on `device`, which `shadow` mirrors. Of slices that run
+    at the same time all but the first have those of `other`; their marks are their own."""
 
-    def __init__(self, program: Program, device: Device, shadow: Shadow | None) -> None:
+    def __init__(
+        self,
+        program: Program,
+        device: Device,
+        shadow: Shadow | None,
+        other: Tensors | None = None,
+    ) -> None:
         self._program = program
         self._device = device
         self._shadow = shadow
-        device.tensors = [_buffer(tensor) for tensor in program.tensors]
+        self._shared = other is not None
+        if other is None:
+            device.tensors = [_buffer(tensor) for tensor in program.tensors]
+        else:
+            device.tensors = list(other._device.tensors)
+            other._shared = True
         if shadow is not None:
             for buffer in device.tensors:
                 shadow.add(buffer)
@@ -122,11 +134,26 @@ class Tensors:
             if self._shadow is not None:
                 self._mark(index, index in given or tensor.data is not None)
 
+    def follow(self, other: Tensors) -> None:
+        """The tensors are those of another slice, which has started."""
+        parameters = {*self._program.parameters}
+        for index, buffer in enumerate(other._device.tensors):
+            if self._device.tensors[index] is not buffer:
+                self._move(index, buffer)
+            if self._shadow is not None:
+                known = index in parameters or self._program.tensors[index].data is not None
+                self._mark(index, known)
+
+    def stay_with(self, other: Tensors) -> None:
+        """Move no tensor that another slice cannot follow."""
+        self._moving &= other._moving
+
     def _mark(self, index: int, initialised: bool) -> None:
         assert self._shadow is not None
         space = self._shadow.spaces[id(self._device.tensors[index])]
         space.reset(initialised)
-        if initialised or space.whole is None:
+        if initialised or space.whole is None or self._shared:
+            # What slices write in parts nobody reads.
             return
         # It gets its sentinel when something may see it.
         states = self._shadow.states

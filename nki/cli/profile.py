@@ -73,7 +73,7 @@ def profile_command(
     from nki.cli.output_files import check_writable
     from nki.cli.run import compare_outputs, comparison_table
     from nki.settings import native_wanted, threads_wanted
-    from simulator.execute import LoadedProgram
+    from simulator.lanes import load
     from simulator.profile import profile, write_perfetto, write_plot
     from simulator.timing import simulate
 
@@ -83,7 +83,7 @@ def profile_command(
     function = load_expected(launch, expect)
     before = copies(launch.tensors)
     program, arrays = launch.bound_program()
-    loaded = LoadedProgram(program, launch.checked, native_wanted(), threads_wanted())
+    loaded = load(program, launch.checked, native_wanted(), threads_wanted())
     result = loaded.run(arrays)
     timeline = simulate(program, result.trace, keep_spans=bool(perfetto or plot))
     found = profile(program, timeline)

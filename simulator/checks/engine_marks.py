@@ -87,7 +87,7 @@ EFFECTS: dict[str, _Says] = {
 }
 """By row name; None where the marks have to be followed each time."""
 
-_TILES: dict[str, Callable[[Sequence[Any]], tuple[int, int]]] = {
+TILES: dict[str, Callable[[Sequence[Any]], tuple[int, int]]] = {
     tensor.LoadStationary.name: lambda values: (values[1], values[2]),
     tensor.LoadStationaryPairs.name: lambda values: (values[1], 0),
     tensor.MultiplyMoving.name: lambda values: (values[3], values[4]),
@@ -111,7 +111,7 @@ _GENERATING = _EVERY_LANE | {
 def _reads(instruction: Instruction) -> bool:
     """Whether an instruction reads accumulate registers."""
     name = instruction.row.name
-    says = None if name in _TILES or name in _GENERATING else EFFECTS.get(name)
+    says = None if name in TILES or name in _GENERATING else EFFECTS.get(name)
     effect = None if says is None else says(instruction.values)
     return effect is not None and effect.reads
 
@@ -150,7 +150,7 @@ class EngineMarks:
             if self._shadow.reports:
                 return None
             effect = _NONE
-        corner = _TILES.get(row.name)
+        corner = TILES.get(row.name)
         states = self._shadow.states
         if corner is not None:
             key = (self._state.number, *corner(values))

@@ -49,12 +49,16 @@ EVENTS = 256
 _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
 
 
+class StoppedError(Exception):
+    """A run was told to end."""
+
+
 class NativeProgram:
     """The streams of all cores as records, in the order in which they take turns.
 
     `threads` share large jobs, unless the machine is busy. `foresight`: what is known of them.
     `watch` is told of what the loop has executed, one instruction at a time; preparations tell it
-    of the others.
+    of the others. A run ends with StoppedError soon after somebody sets `stopped`.
     """
 
     def __init__(
@@ -66,6 +70,7 @@ class NativeProgram:
         watch: Watch | None = None,
     ) -> None:
         self._watch = watch
+        self.stopped = False
         functions = library()
         assert functions is not None
         self._memory = Memory()
@@ -245,6 +250,8 @@ class NativeProgram:
 
     def look(self) -> None:
         """Called every now and then: as this is Python, signal handlers run."""
+        if self.stopped:
+            raise StoppedError
 
     def _call_back(self, call: int) -> int:
         """What the loop is told: `call` is what it packed of a stream's number and an index."""

@@ -1,0 +1,182 @@
+"""A loaded program whose two slices run at the same time, a thread each.
+
+Threads that divide the partitions of every instruction pass tiles from core to core wherever
+partitions meet, as in products, and each of them streams all that is multiplied. Slices
+(`simulator.slices`) have no more in common than arguments that nobody writes, and the memory of
+results, to which each writes bytes of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isa.collection import collection_paused
+from isa.errors import NeuronError
+from isa.program import Program
+from simulator.checks.marks import CLEAN, INITIALISED, MIXED
+from simulator.execute import ControlTrace, LoadedProgram, RunResult
+from simulator.native.team import busy
+from simulator.slices import halves
+from simulator.streams import DEFAULT_LOOP_LIMIT
+
+if TYPE_CHECKING:
+    from simulator.checks.marks import Region
+    from simulator.machine import Capacity
+
+Array = np.ndarray[Any, Any]
+
+
+def load(
+    program: Program,
+    check: bool = True,
+    native: bool = True,
+    threads: int = 1,
+    capacity: Capacity | None = None,
+) -> LoadedProgram | Lanes:
+    """A bound program ready to run any number of times, in the way in which `threads` of them are
+    fastest. Raises NeuronError as `LoadedProgram` does."""
+    if check and native and threads > 1 and capacity is None and not program.symbols:
+        lanes = _in_lanes(program, threads)
+        if lanes is not None:
+            return lanes
+    return LoadedProgram(program, check, native, threads, capacity=capacity)
+
+
+def _in_lanes(program: Program, threads: int) -> Lanes | None:
+    """The slices of a program, loaded; None where it has none, or something in them would run from
+    Python, where only one can at a time."""
+    with collection_paused():
+        slices = halves(program)
+        if slices is None:
+            return None
+        try:
+            lanes = Lanes(program, slices, threads)
+        except NeuronError:
+            return None  # The whole program says where.
+    return lanes if lanes.are_native else None
+
+
+class Lanes:
+    """The two slices of `program`, loaded. As `LoadedProgram`, with checks.
+
+    Where the machine is busy they run one after the other. A run in which anything is worth a word,
+    an error or data that is not initialised, is done again by the whole program, as are the runs
+    behind it: what is said of a program does not depend on threads.
+    """
+
+    def __init__(self, program: Program, slices: tuple[Program, Program], threads: int) -> None:
+        self.program = program
+        self._threads = threads
+        each = threads // 2
+        first = LoadedProgram(slices[0], threads=each, sliced=True)
+        second = LoadedProgram(slices[1], threads=each, sliced=True, beside=first)
+        first.tensors.stay_with(second.tensors)
+        self._lanes = first, second
+        self._whole: LoadedProgram | None = None
+
+    @property
+    def are_native(self) -> bool:
+        """Whether nothing in them runs from Python."""
+        return all(lane.is_native for lane in self._lanes)
+
+    @property
+    def device(self) -> Any:
+        """The device whose tensors are those of a run."""
+        return (self._whole or self._lanes[0]).device
+
+    def run(self, inputs: Sequence[Array], loop_limit: int = DEFAULT_LOOP_LIMIT) -> RunResult:
+        """As `LoadedProgram.run`."""
+        if self._whole is None:
+            self.prepare(inputs, loop_limit)
+            try:
+                self.execute()
+                usual = self._are_as_usual()
+            except Exception:
+                usual = False
+            if usual:
+                return self._result(inputs)
+            self._whole = LoadedProgram(self.program, threads=self._threads)
+        return self._whole.run(inputs, loop_limit)
+
+    def prepare(self, inputs: Sequence[Array], loop_limit: int = DEFAULT_LOOP_LIMIT) -> None:
+        """The first part of `run`: everything as it is before the first instruction."""
+        for lane in self._lanes:
+            lane.prepare(inputs, loop_limit)
+            lane.stop(False)
+
+    def execute(self) -> None:
+        """The middle part of `run`: all instructions. Raises what one of the slices raised."""
+        first, second = self._lanes
+        if busy(len(self._lanes)):
+            first.execute()
+            second.execute()
+            return
+        errors: list[BaseException] = []
+
+        def beside() -> None:
+            try:
+                second.execute()
+            except BaseException as error:
+                errors.append(error)
+                first.stop()
+
+        with collection_paused():
+            thread = threading.Thread(target=beside, daemon=True)
+            thread.start()
+            try:
+                first.execute()
+                thread.join()
+            except BaseException:
+                second.stop()
+                thread.join()
+                raise
+        if errors:
+            raise errors[0]
+
+    def _are_as_usual(self) -> bool:
+        """Whether there is nothing to say of the run, and the results are complete."""
+        for lane in self._lanes:
+            assert lane.shadow is not None, "they are checked"
+            if lane.shadow.findings or lane.shadow.times_zero is not None:
+                return False
+        return all(
+            _complete(*(_region(lane, index) for lane in self._lanes))
+            for index in self._lanes[0].returned
+        )
+
+    def _result(self, inputs: Sequence[Array]) -> RunResult:
+        first = self._lanes[0]
+        streams = self.program.cores[0].streams
+        return RunResult(
+            outputs=[first.tensors.result(index) for index in self.program.results],
+            inputs_after=[np.asarray(given) for given in inputs],
+            trace=ControlTrace([{engine: [] for engine, stream in streams.items() if stream}]),
+        )
+
+
+def _region(lane: LoadedProgram, index: int) -> Region:
+    """The marks that a slice has left of a tensor."""
+    assert lane.shadow is not None, "they are checked"
+    region = lane.shadow.spaces[id(lane.device.tensors[index])].whole
+    assert region is not None, "it is a tensor, not an arena"
+    return region
+
+
+def _complete(first: Region, second: Region) -> bool:
+    """Whether all bytes of a tensor are initialised by one slice or the other."""
+    for region in (first, second):
+        region.settle()
+        if region.state == CLEAN or not region.nbytes:
+            return True
+    if first.state != MIXED or second.state != MIXED:
+        return False
+    regions = first, second
+    if first.space.unit == second.space.unit:
+        marks = [region.marks().reshape(-1) for region in regions]
+    else:
+        marks = [region.bytes().reshape(-1) for region in regions]
+    return bool(((marks[0] == INITIALISED) | (marks[1] == INITIALISED)).all())
