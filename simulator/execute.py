@@ -145,8 +145,9 @@ class LoadedProgram:
         follows = check or self._native
         self.shadow = Shadow(reports=check) if follows else None
         self._beside = beside
-        other = None if beside is None else beside.tensors
-        self.tensors = Tensors(program, self.device, self.shadow, other)
+        self.tensors: Tensors = Tensors(
+            program, self.device, self.shadow, None if beside is None else beside.tensors
+        )
         if self.shadow is not None:
             for core in self.device.cores:
                 self.shadow.add(core.sbuf.buffer, core.sbuf.pitch)

@@ -68,16 +68,18 @@ class _Step:
     first: int = _NONE
     last: int = -1
 
-    @property
-    def cost(self) -> float:
-        """Nanoseconds that it takes, roughly."""
-        row, values = self.instruction.row, self.instruction.values
-        patterns = [values[position] for position, _, _ in row.operands]
-        sizes = [elements(pattern) for pattern in patterns if isinstance(pattern, AccessPattern)]
-        cost = max(sizes, default=0) / ELEMENTS
-        if row.reads and any(effect.name == STATIONARY and effect.reads for effect in row.state):
-            cost += elements(values[row.writes[0]]) * values[row.reads[-1]].partitions / PRODUCTS
-        return cost
+
+def _cost(instruction: Instruction) -> float:
+    """Nanoseconds that an instruction takes, roughly."""
+    row, values = instruction.row, instruction.values
+    if row.control:
+        return 0.0
+    patterns = [values[position] for position, _, _ in row.operands]
+    sizes = [elements(pattern) for pattern in patterns if isinstance(pattern, AccessPattern)]
+    cost = max(sizes, default=0) / ELEMENTS
+    if row.reads and any(effect.name == STATIONARY and effect.reads for effect in row.state):
+        cost += elements(values[row.writes[0]]) * values[row.reads[-1]].partitions / PRODUCTS
+    return cost
 
 
 def halves(program: Program) -> tuple[Program, Program] | None:
@@ -89,8 +91,11 @@ def halves(program: Program) -> tuple[Program, Program] | None:
     """
     if len(program.cores) != 1:
         return None
-    rows = {i.row for stream in program.cores[0].streams.values() for i in stream}
+    instructions = [i for stream in program.cores[0].streams.values() for i in stream]
+    rows = {instruction.row for instruction in instructions}
     if not any(effect.name == STATIONARY for row in rows for effect in row.state):
+        return None
+    if sum(map(_cost, instructions)) < LEAST_COST:
         return None
     walks = walked(program)
     if not walks or any(walks[0].semaphores.values()):
@@ -201,17 +206,17 @@ class _States:
         high = low + pattern.partitions
         known = self._registers.setdefault(engine, [])
         if effect.writes:
-            state = _State()
             known[:] = [one for one in known if one[1] <= low or high <= one[0]]
-            known.append((low, high, state))
-            step.writes.append(state)
+            known.append((low, high, _State()))
+            step.writes.append(known[-1][2])
             return
-        state = next((one for first, last, one in known if (first, last) == (low, high)), None)
-        if state is None:
-            raise _NotSlicedError
-        step.reads.append(state)
-        if any(each.name == ACCUMULATORS and each.writes for each in row.state):
-            step.writes.append(state)
+        for first, last, state in known:
+            if (first, last) == (low, high):
+                step.reads.append(state)
+                if any(each.name == ACCUMULATORS and each.writes for each in row.state):
+                    step.writes.append(state)
+                return
+        raise _NotSlicedError
 
 
 def _effect(instruction: Instruction) -> Effect | None:
@@ -242,9 +247,9 @@ def _middle(steps: Sequence[_Step]) -> int | None:
     """The store that the second half begins with; None where there are no two halves."""
     stores = sum(step.store for step in steps)
     needed = [step for step in steps if step.last >= 0]
-    costs = np.array([step.cost for step in needed])
+    costs = np.array([_cost(step.instruction) for step in needed])
     total = costs.sum()
-    if stores < 2 or total < LEAST_COST:
+    if stores < 2:
         return None
     first = np.bincount([step.first for step in needed], costs, stores)
     last = np.bincount([step.last for step in needed], costs, stores)

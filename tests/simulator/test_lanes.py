@@ -161,7 +161,7 @@ def test_each_slice_has_what_its_stores_need() -> None:
         assert not any(instruction.waits or instruction.updates for instruction in stream)
 
 
-# What is left whole ---------------------------------------------------------------------------------
+# What is left whole -------------------------------------------------------------------------------
 
 
 @nki.jit
@@ -285,11 +285,15 @@ def test_costs_decide(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_a_call_wants_decides() -> None:
     program = program_of(attention, inputs_of())
-    for wanted in ({"threads": 1}, {"check": False}, {"native": False}):
-        assert isinstance(lanes.load(program, **{"threads": 2, **wanted}), LoadedProgram)
+    for loaded in (
+        lanes.load(program, threads=1),
+        lanes.load(program, check=False, threads=2),
+        lanes.load(program, native=False, threads=2),
+    ):
+        assert isinstance(loaded, LoadedProgram)
 
 
-# What is worth a word -------------------------------------------------------------------------------
+# What is worth a word -----------------------------------------------------------------------------
 
 
 @nki.jit
@@ -306,7 +310,7 @@ def forgets_a_tile(a, b):
 def forgets_a_result(a, b):
     right, out = loaded_right(b), result(a)
     for i in range(TILES):
-        powers, total = weights_of(a, right, i)
+        powers, _ = weights_of(a, right, i)
         nisa.dma_copy(dst=out[nl.ds(i * P, P - (i == 2)), :], src=powers[0 : P - (i == 2), :])
     return out
 
@@ -350,7 +354,7 @@ def test_wrong_arguments_are_refused_as_ever() -> None:
     assert loaded._whole is None
 
 
-# What ends a run ------------------------------------------------------------------------------------
+# What ends a run ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("which", [0, 1])
@@ -368,7 +372,8 @@ def test_an_interrupt_ends_both(which: int, monkeypatch: pytest.MonkeyPatch) -> 
         with pytest.raises(KeyboardInterrupt):
             loaded.run(inputs)
     assert set(threading.enumerate()) == others
-    assert loaded._lanes[1 - which]._compiled.stopped
+    other = loaded._lanes[1 - which]._compiled
+    assert other is not None and other.stopped
     assert loaded.run(inputs).outputs[0].tobytes() == expected
 
 
