@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -126,13 +127,14 @@ class Lanes:
 
         with collection_paused():
             thread = threading.Thread(target=beside, daemon=True)
-            thread.start()
             try:
+                thread.start()
                 first.execute()
                 thread.join()
             except BaseException:
                 second.stop()
-                thread.join()
+                with suppress(RuntimeError):  # It has not even started.
+                    thread.join()
                 raise
         if errors:
             raise errors[0]
