@@ -437,7 +437,7 @@ def test_an_exception_of_the_file_itself_is_the_users(capsys, tmp_path) -> None:
 
 def test_a_defect_of_ours_says_so(file, capsys, monkeypatch) -> None:
     # It raises TypeError in the caller's frame.
-    monkeypatch.setattr("simulator.execute.LoadedProgram", dict)
+    monkeypatch.setattr("simulator.lanes.load", dict)
     code, out, err = run(capsys, "profile", f"{file}:scaled", *INPUT)
     assert (code, out) == (70, "")
     assert "internal error: TypeError" in err and "--traceback" in err
