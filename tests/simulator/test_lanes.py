@@ -139,6 +139,32 @@ def test_halves_of_rows_are_slices_of_their_own() -> None:
     assert loaded._whole is None
 
 
+@nki.jit
+def in_parts(a, b):
+    """As `attention`, with tiles that are written in parts, and again."""
+    right, out = tile((P, WIDE), b.dtype), result(a)
+    for n in range(2):
+        half = nl.ds(n * WIDE // 2, WIDE // 2)
+        nisa.dma_copy(dst=right[:, half], src=b[:, half])
+    for i in range(a.shape[1] // P):
+        powers, total = weights_of(a, right, i)
+        whole = tile((P, WIDE), a.dtype)
+        nisa.memset(dst=whole, value=9.0)
+        for n in range(4):
+            quarter = nl.ds(n * WIDE // 4, WIDE // 4)
+            nisa.tensor_copy(dst=whole[:, quarter], src=powers[:, quarter])
+        nisa.memset(dst=powers, value=7.0)
+        stored(out, i, whole, total)
+    return out
+
+
+def test_tiles_are_written_in_parts() -> None:
+    inputs = inputs_of()
+    loaded = in_lanes(in_parts, inputs)
+    assert np.allclose(loaded.run(inputs).outputs[0], expected_softmax(*inputs), rtol=1e-5)
+    assert loaded._whole is None
+
+
 def test_a_busy_machine_runs_one_behind_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = inputs_of()
     loaded = in_lanes(attention, inputs)
