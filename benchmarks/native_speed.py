@@ -157,6 +157,8 @@ def cases(quick: bool, only: str = "") -> list[Case]:
                 arrays = [random(*shape, dtype=dtype) for shape in inputs]
                 full = kind == "fp8" or (inputs[0][1] == 16 if kind == "ops" else not quick)
                 found.append(Case(kind, name, kernel, eager, arrays, flops, full))
+    if not found:
+        sys.exit(f"no case has {only!r} in its name")
     return found
 
 

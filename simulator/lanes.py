@@ -20,6 +20,7 @@ from isa.errors import NeuronError
 from isa.program import Program
 from simulator.checks.marks import CLEAN, INITIALISED, MIXED
 from simulator.execute import ControlTrace, LoadedProgram, RunResult
+from simulator.native.program import StoppedError
 from simulator.native.team import busy
 from simulator.slices import halves
 from simulator.streams import DEFAULT_LOOP_LIMIT
@@ -96,7 +97,7 @@ class Lanes:
             try:
                 self.execute()
                 usual = self._are_as_usual()
-            except Exception:
+            except NeuronError:
                 usual = False
             if usual:
                 return self._result(inputs)
@@ -131,11 +132,12 @@ class Lanes:
                 thread.start()
                 first.execute()
                 thread.join()
-            except BaseException:
+            except BaseException as error:
                 second.stop()
                 with suppress(RuntimeError):  # It has not even started.
                     thread.join()
-                raise
+                if not isinstance(error, StoppedError) or not errors:
+                    raise
         if errors:
             raise errors[0]
 

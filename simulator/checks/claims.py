@@ -9,12 +9,12 @@ two of different cores that meet, one of them a write, with no barrier between.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from isa.access import AccessPattern, footprint
+from isa.access import AccessPattern, Footprint, footprint
 from isa.enums import Memory
 from isa.errors import NeuronError
 from isa.program import Program
@@ -42,22 +42,27 @@ class Claims:
 
     def __init__(self, program: Program, told_apart: Callable[[Instruction], bool]) -> None:
         """`told_apart`: whether what an instruction does is compared with its twins already."""
-        moved: set[int] = set()
-        users: dict[int, dict[int, _Reach]] = {}
+        users: dict[int, dict[int, list[tuple[Instruction, AccessPattern]]]] = {}
+        moved, picked = set[int](), set[int]()
         for number, core in enumerate(program.cores if len(program.cores) > 1 else ()):
             for stream in core.streams.values():
                 for instruction in stream:
                     for _, pattern in _shared(instruction):
-                        reach = users.setdefault(pattern.tensor, {}).setdefault(number, _Reach())
+                        mine = users.setdefault(pattern.tensor, {}).setdefault(number, [])
+                        mine.append((instruction, pattern))
                         if pattern.registers:
                             moved.add(pattern.tensor)
-                        elif not told_apart(instruction):
-                            reach.take(pattern)
-        self.tensors = frozenset(
-            tensor
-            for tensor, reaches in users.items()
-            if len(reaches) > 1 and (tensor in moved or _picked_may_meet(list(reaches.values())))
-        )
+                        elif pattern.vector_offset is not None:
+                            picked.add(pattern.tensor)
+        shared = {tensor for tensor, cores in users.items() if len(cores) > 1}
+        for tensor in shared & picked - moved:
+            reaches = [
+                _Reach(pattern for instruction, pattern in uses if not told_apart(instruction))
+                for uses in users[tensor].values()
+            ]
+            if _picked_may_meet(reaches):
+                moved.add(tensor)
+        self.tensors = frozenset(shared & moved)
         self._made: dict[int, list[Claim]] = {}
 
     def restart(self) -> None:
@@ -122,22 +127,16 @@ class Claims:
 class _Reach:
     """The bytes of one tensor that a core may access: `picked` by indices, and all of them."""
 
-    def __init__(self) -> None:
-        self.picked: tuple[int, int] | None = None
-        self.all: tuple[int, int] | None = None
-
-    def take(self, pattern: AccessPattern) -> None:
-        touched = footprint(pattern)
-        if not touched.width:
-            return
-        bounds = touched.start, touched.end
-        self.all = _joined(self.all, bounds)
-        if pattern.vector_offset is not None:
-            self.picked = _joined(self.picked, bounds)
+    def __init__(self, patterns: Iterable[AccessPattern]) -> None:
+        touched = [(footprint(p), p.vector_offset is not None) for p in patterns]
+        self.picked = _hull_of(found for found, by_index in touched if by_index)
+        self.all = _hull_of(found for found, _ in touched)
 
 
-def _joined(one: tuple[int, int] | None, other: tuple[int, int]) -> tuple[int, int]:
-    return other if one is None else (min(one[0], other[0]), max(one[1], other[1]))
+def _hull_of(touched: Iterable[Footprint]) -> tuple[int, int] | None:
+    """From the first byte of footprints to the one behind the last; None where there are none."""
+    bounds = [(found.start, found.end) for found in touched if found.width]
+    return (min(bounds)[0], max(end for _, end in bounds)) if bounds else None
 
 
 def _picked_may_meet(reaches: Sequence[_Reach]) -> bool:

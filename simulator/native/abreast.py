@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from simulator.native.copy import transposed
-from simulator.native.elementwise import Operand
+from simulator.native.elementwise import Operand, add_number_words
 from simulator.native.layout import Dim, Space, partitioned
 from simulator.native.library import MicroKernel
 from simulator.native.nest import Nest
@@ -53,11 +53,8 @@ def plan_abreast(
     function = compiled(kernel)
     if function is None:
         return None
-    words, numbers = nest_words(space), []
-    for operand in inputs:
-        if operand.pack is not None:
-            numbers.append((len(words), operand.position, operand.pack))
-            words.append(0)
+    words = nest_words(space)
+    numbers = add_number_words(words, inputs)
     return Plan(
         function,
         [operand.view for operand in operands if operand.view is not None],

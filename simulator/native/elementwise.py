@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -321,6 +321,16 @@ class Operand:
         self.first = 0
 
 
+def add_number_words(words: list[int], operands: Iterable[Operand]) -> list[tuple[int, int, Pack]]:
+    """Add a word for each operand that is a number: (word, position, how it is packed)."""
+    numbers = []
+    for operand in operands:
+        if operand.pack is not None:
+            numbers.append((len(words), operand.position, operand.pack))
+            words.append(0)
+    return numbers
+
+
 def tile(
     position: int, view: Array, dtype: str | None = None, order: Sequence[Dim] | None = None
 ) -> Operand:
@@ -418,11 +428,8 @@ def map_plan(
     counted = tuple(range(len(operands), len(operands) + len(counting)))
     for word, operand in zip(counted, counting):
         words[word] = operand.first
-    numbers = []
-    for operand in (*inputs, otherwise) if otherwise is not None else inputs:
-        if operand.pack is not None:
-            numbers.append((len(words), operand.position, operand.pack))
-            words.append(0)
+    given = (*inputs, otherwise) if otherwise is not None else inputs
+    numbers = add_number_words(words, given)
     hints = range(len(words), len(words) + kernel.hints * len(HINT_WORDS), len(HINT_WORDS))
     words += HINT_WORDS * kernel.hints
     return Plan(

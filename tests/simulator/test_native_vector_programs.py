@@ -12,7 +12,6 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 from simulator.native.library import library
-from simulator.native.program import NativeProgram
 
 pytestmark = pytest.mark.skipif(library() is None, reason="there is no LLVM")
 
@@ -66,22 +65,5 @@ def selected(a: Any, b: Any) -> Any:
 
 
 @pytest.mark.parametrize("kernel", [rows, selected])
-def test_python_executes_none_of_them(kernel: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
-    a, b = normal(1, (128, 96)), normal(2, (128, 96))
-    simulated = nki.simulate(kernel)
-    executed: list[str] = []
-    execute = NativeProgram._execute
-
-    def noted(self: Any, number: int, preparation: Any, index: int) -> int:
-        executed.append(preparation.stream.instructions[index].row.name)
-        return execute(self, number, preparation, index)
-
-    monkeypatch.setattr(NativeProgram, "_execute", noted)
-    # The first call may have to learn where things are.
-    first = simulated(a, b)
-    executed.clear()
-    second = simulated(a, b)
-    assert executed == []
-    for one, two in zip(first, second):
-        np.testing.assert_array_equal(one, two)
+def test_python_executes_none_of_them(kernel: Any, alone: Any) -> None:
+    alone(kernel, normal(1, (128, 96)), normal(2, (128, 96)))
