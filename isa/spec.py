@@ -138,6 +138,8 @@ class MachineInstruction(Row):
     control: ClassVar[bool] = False
     one_quadrant: ClassVar[bool] = False
     """Whether operands must start in the same quadrant of 32 partitions as one another."""
+    by_row: ClassVar[bool] = False
+    """Whether it goes through each row of what it reads once, from its first element on."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

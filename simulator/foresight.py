@@ -16,7 +16,7 @@ from typing import NamedTuple
 from isa.access import AccessPattern
 from isa.dtypes import DTYPES
 from isa.enums import Memory
-from isa.machine import dma, elementwise, scalar, vector
+from isa.machine import dma
 from isa.spec import Instruction
 from simulator.checks.engine_marks import EFFECTS, Effect
 from simulator.checks.marks import Box
@@ -24,14 +24,6 @@ from simulator.checks.marks import Box
 Use = tuple[Instruction, int, int]
 """An instruction, the position of one of its operands, or ~position for that of indices, and which
 one of its core's it is."""
-
-_BY_ROW = frozenset(
-    {
-        *(elementwise.TensorTensor, elementwise.TensorScalar, elementwise.ScalarTensorTensor),
-        *(elementwise.TensorCopy, vector.TensorReduce, vector.Reciprocal, scalar.Activate),
-    }
-)
-"""Instructions that go through each row of what they read once, from its first element on."""
 
 LEAST_ROW = 1024
 """Bytes of a row from which on it is read in HBM: shorter ones lie close together in a copy."""
@@ -123,7 +115,7 @@ def source_of(box: Box, uses: Sequence[Use], tensors: Collection[int]) -> Rows |
         return None
     target, source = load.values[:2]
     for instruction, position, _ in reads:
-        if instruction.row not in _BY_ROW or position not in instruction.row.reads:
+        if not instruction.row.by_row or position not in instruction.row.reads:
             return None
         if position in instruction.row.writes:
             return None
@@ -159,4 +151,4 @@ def _may_write_rows(writer: Instruction) -> bool:
     row = writer.row
     effect = EFFECTS.get(row.name)
     idle = effect is None or effect(writer.values) == Effect()
-    return row in _BY_ROW and idle and len(row.writes) == 1 and row.writes[0] not in row.reads
+    return row.by_row and idle and len(row.writes) == 1 and row.writes[0] not in row.reads

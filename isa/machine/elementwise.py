@@ -21,6 +21,7 @@ class TensorTensor(MachineInstruction):
     engines = (Engine.vector, Engine.gpsimd)
     cost = costs.TENSOR_TENSOR
     document = _API + "tensor_tensor"
+    by_row = True
     dst = Write()
     data1 = Read()
     data2 = Read()
@@ -37,6 +38,7 @@ class TensorScalar(MachineInstruction):
     engines = (Engine.vector, Engine.scalar, Engine.gpsimd)
     cost = costs.TENSOR_SCALAR
     document = _API + "tensor_scalar"
+    by_row = True
     dst = Write()
     data = Read()
     op0 = Attribute(kind=Kind.alu)
@@ -54,6 +56,7 @@ class ScalarTensorTensor(MachineInstruction):
     engines = (Engine.vector,)
     cost = costs.SCALAR_TENSOR_TENSOR
     document = _API + "scalar_tensor_tensor"
+    by_row = True
     dst = Write()
     data = Read()
     op0 = Attribute(kind=Kind.alu)
@@ -71,6 +74,7 @@ class TensorCopy(MachineInstruction):
     engines = (Engine.vector, Engine.scalar, Engine.gpsimd)
     cost = costs.TENSOR_COPY
     document = _API + "tensor_copy"
+    by_row = True
     dst = Write()
     src = Read()
 

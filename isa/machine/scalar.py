@@ -20,6 +20,7 @@ class Activate(MachineInstruction):
     cost = costs.ACTIVATE
     state = (EngineState(ACCUMULATORS, idle=False), EngineState(TABLE))
     document = "nki/api/nki.isa.rst#nki.isa.activation"
+    by_row = True
     dst = Write()
     data = Read()
     op = Attribute(kind=Kind.activation)

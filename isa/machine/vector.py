@@ -20,6 +20,7 @@ class TensorReduce(MachineInstruction):
     engines = (Engine.vector,)
     cost = costs.TENSOR_REDUCE
     document = _API + "tensor_reduce"
+    by_row = True
     dst = Write()
     data = Read()
     op = Attribute(kind=Kind.alu)
@@ -34,6 +35,7 @@ class Reciprocal(MachineInstruction):
     engines = (Engine.vector,)
     cost = costs.RECIPROCAL
     document = _API + "reciprocal"
+    by_row = True
     dst = Write()
     data = Read()
 
