@@ -167,6 +167,17 @@ def test_large_angles_and_quotients_where_no_loop_is_allowed():
     np.testing.assert_allclose(run(body, x, y), exact, rtol=2.0**-21)
 
 
+@pytest.mark.parametrize("name", [*UNARY, "fmod", "mod", "power"])
+def test_tiles_of_one_dimension(name):
+    """SDK frameworks/torch/pytorch-native-overview.rst: `nl.sin(nl.load(in_ptr[0:128]))`."""
+    x = np.array([2.5, 0.75, 3e5 if name in (*ANGLES, "fmod", "mod") else 4.0], np.float32)
+    function = UNARY.get(name) or BINARY[name]
+    operands = (x,) if name in UNARY else (x, np.array([1.5, 3e-6, -3.0], np.float32))
+    exact = np.asarray(function(*(a.astype(np.float64) for a in operands)), float)
+    row = FUNCTIONS[name]
+    assert_close(run(getattr(nl, name), *operands), exact, row.ulps, row.absolute, name)
+
+
 # Generations and data types
 
 

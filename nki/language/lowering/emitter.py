@@ -191,6 +191,8 @@ class Emitter:
         if self.context.loops.ordered:
             yield
             return
+        if len(predicate.shape) == 1:
+            predicate = predicate.expand_dim(1)
         rows, free = predicate.shape[0], tuple(range(1, len(predicate.shape)))
         some, flag = self.part((rows, 1)), self.part((1, 1), "int32")
         self.reduce(some, "maximum", predicate, free)
