@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nki.absent import install
+from nki.absent import ABSENT, install
 
 __version__ = "0.1.0"
 
@@ -60,7 +60,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         from nki.superseded import REMOVED
 
-        advice = f": {REMOVED[name]}" if name in REMOVED else ""
+        _, instead = ABSENT.get(f"nki.{name}", ("", REMOVED.get(name)))
+        advice = f": {instead}" if instead else ""
         raise AttributeError(f"module 'nki' has no attribute {name!r}{advice}")
     value = getattr(importlib.import_module(_HOME[name]), name)
     globals()[name] = value

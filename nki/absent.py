@@ -1,4 +1,5 @@
-"""Modules of the vendor's `nki` that are not here: importing one says what to use instead."""
+"""Modules of the vendor's `nki` that are not here, and names that later versions dropped: importing
+one says what to use instead."""
 
 from __future__ import annotations
 
@@ -25,6 +26,10 @@ ABSENT: dict[str, tuple[str, str]] = {
         "hands kernels to the vendor's compiler",
         "Compile with nki.compile(kernel, *arrays), which gives what can be called and saved.",
     ),
+    "nki.experimental": (
+        "held functions that have moved to nki.language",
+        "Write nl.while_loop or nl.fori_loop.",
+    ),
     "nki.compiler._internal": (
         "holds the MLIR dialects of the vendor's compiler",
         "nki.compiler.frontend gives tile IR, which prints itself; nki.compile compiles it.",
@@ -34,14 +39,22 @@ ABSENT: dict[str, tuple[str, str]] = {
 
 
 class AbsentModules:
-    """An import finder that finds nothing. Asked last, so only for what is not installed."""
+    """An import finder that finds nothing. Asked last, so only for what is not there."""
 
     @staticmethod
     def find_spec(
         name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Raise not-supported, as an ImportError, for a module of `ABSENT`; None for others."""
-        if name not in ABSENT:
+        """Raise not-supported, as an ImportError, for a module of `ABSENT` and for a name that is
+        gone; None for others. Python asks for a name when `from module import name` finds none."""
+        if name in ABSENT:
+            purpose, instead = ABSENT[name]
+            what = f"No module named {name!r}: it {purpose}, and is no part of opennki"
+        elif name.startswith("nki.") and (note := _note_on_gone(name)) is not None:
+            first = note.partition(" ")[0]
+            what = f"{name} is not part of this API"
+            instead = note.replace(first, first.title() if first.isalpha() else first, 1)
+        else:
             return None
         from isa.errors import NeuronError
         from nki.errors import annotate
@@ -49,14 +62,17 @@ class AbsentModules:
         class AbsentModule(NeuronError, ModuleNotFoundError):
             """Programs that can do without the module catch a ModuleNotFoundError."""
 
-        purpose, instead = ABSENT[name]
-        error = AbsentModule(
-            "not-supported",
-            f"No module named {name!r}: it {purpose}, and is no part of opennki",
-            hint=instead,
-        )
+        error = AbsentModule("not-supported", what, hint=instead)
         annotate(error)
         raise error
+
+
+def _note_on_gone(name: str) -> str | None:
+    """What to write for a name that an earlier version had."""
+    from nki.porting import note_on_name
+    from nki.superseded import note_on_superseded
+
+    return note_on_name(f"neuronxcc.{name}") or note_on_superseded(name)
 
 
 def install() -> None:

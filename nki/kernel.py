@@ -503,7 +503,9 @@ def load(path: Any) -> CompiledKernel:
 
 
 @user_frames
-def simulate(kernel: Any, mode: str = "device", backend: str | None = None) -> Callable[..., Any]:
+def simulate(
+    kernel: Any, *, mode: str = "device", backend: str | None = None
+) -> Callable[..., Any]:
     """A callable that runs the kernel on this machine.
 
     `mode`: "device" compiles and runs the program, "reference" runs the tile IR, "eager" runs

@@ -199,23 +199,35 @@ _CALL_HINTS = {row.old: row for row in CALLS}
 def hint(old: str) -> None:
     """Warn at the line outside this project that uses the spelling `old`, once a line: names stand
     in the innermost loops of kernels."""
-    frame = _user_frame(sys._getframe(1))
-    _hint_once(old, frame.f_code, frame.f_lineno)
+    warn_once(old, *_user_line())
 
 
-@lru_cache(1 << 12)
-def _hint_once(old: str, code: CodeType, line: int) -> None:
+def _row(old: str) -> Superseded:
     row = _HINTS.get(old)
     if row is None:
         module, _, name = old.rpartition(".")
         home = _MODULE_HINTS[module]
         row = Superseded(old, f"{home.new}.{name}", home.since)
-    _warn(row)
+    return row
+
+
+def note_on_superseded(old: str) -> str | None:
+    """What replaces a spelling, None for a name that is none.
+
+    >>> note_on_superseded("nki.isa.tensor_copy_dynamic_src")
+    'use nki.isa.tensor_copy (give the offset as src.ap(..., scalar_offset=...))'
+    """
+    row = _HINTS.get(old)
+    return None if row is None else _replacement(row)
+
+
+def _replacement(row: Superseded) -> str:
+    return f"use {row.new}" + (f" ({row.note})" if row.note else "")
 
 
 def hint_at_call(old: str) -> None:
-    """Warn at the line outside this project that makes the call `old`."""
-    _warn(_CALL_HINTS[old])
+    """Warn at the line outside this project that makes the call `old`, once a line."""
+    warn_once(_CALL_HINTS[old], *_user_line())
 
 
 ENUMERATIONS = {
@@ -235,16 +247,19 @@ NUMBERS_SINCE = "0.3"
 
 
 def hint_at_number(parameter: str, number: int, member: str) -> None:
-    """Warn at the line outside this project that gives a number where a member has a name."""
+    """Warn at the line outside this project that gives a number where a member has a name, once a
+    line."""
     new = f"nki.isa.{ENUMERATIONS.get(parameter, parameter)}.{member}"
-    _warn(Superseded(f"{parameter}={number}", new, NUMBERS_SINCE))
+    warn_once(Superseded(f"{parameter}={number}", new, NUMBERS_SINCE), *_user_line())
 
 
-def _warn(row: Superseded) -> None:
-    note = f" ({row.note})" if row.note else ""
+@lru_cache(1 << 12)
+def warn_once(spelling: str | Superseded, code: CodeType, file: str, line: int) -> None:
+    """Code objects are equal whatever file they are from, so the file counts too."""
+    row = _row(spelling) if isinstance(spelling, str) else spelling
     frame = _user_frame(sys._getframe(1))
     warnings.warn_explicit(
-        f"{row.old} is superseded since NKI {row.since}: use {row.new}{note}",
+        f"{row.old} is superseded since NKI {row.since}: {_replacement(row)}",
         MigrationWarning,
         frame.f_code.co_filename,
         frame.f_lineno,
@@ -260,8 +275,9 @@ def superseded_names(module: str, values: dict[str, Any]) -> Callable[[str], Any
         if name not in values:
             from nki.trace.context import CURRENT
 
-            meant = ""
-            if CURRENT.get() is not None:  # a kernel asks, and no hasattr of ours
+            note = note_on_superseded(f"{module}.{name}")
+            meant = "" if note is None else f": {note}"
+            if not meant and CURRENT.get() is not None:  # a kernel asks, and no hasattr of ours
                 near = difflib.get_close_matches(name, dir(sys.modules[module]), 1)
                 meant = f". Did you mean: {near[0]!r}?" if near else ""
             raise AttributeError(f"module {module!r} has no attribute {name!r}{meant}")
@@ -269,6 +285,11 @@ def superseded_names(module: str, values: dict[str, Any]) -> Callable[[str], Any
         return values[name]
 
     return __getattr__
+
+
+def _user_line() -> tuple[CodeType, str, int]:
+    frame = _user_frame(sys._getframe(1))
+    return frame.f_code, frame.f_code.co_filename, frame.f_lineno
 
 
 def _user_frame(frame: FrameType) -> FrameType:

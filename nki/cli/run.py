@@ -82,7 +82,7 @@ def run_command(
         returned = launch.compiled(*launch.tensors.values())
     else:
         call = launch.call()
-        returned = simulate(launch.kernel, mode)(*call.args, **call.kwargs)
+        returned = simulate(launch.kernel, mode=mode)(*call.args, **call.kwargs)
     outputs = as_tuple(returned)
     updated = changed_tensors(launch, before)
     comparisons = compare_outputs(function, launch, before, outputs, updated, tolerance)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from isa.enums import DgeMode as dge_mode
 from isa.enums import DmaEngine as dma_engine
 from isa.enums import Engine as engine
@@ -21,7 +23,7 @@ from nki.superseded import superseded_names
 from nki.trace.context import CURRENT, NkiInstruction, caller, current
 from nki.trace.registers import VirtualRegister
 
-__getattr__ = superseded_names(
+_superseded = superseded_names(
     __name__,
     {
         "tensor_engine": engine.tensor,
@@ -31,6 +33,15 @@ __getattr__ = superseded_names(
         "unknown_engine": engine.unknown,
     },
 )
+
+
+def __getattr__(name: str) -> Any:
+    """Superseded names, and the module `constants`, which loads when it is first named."""
+    if name == "constants":
+        import importlib
+
+        return importlib.import_module(f"{__name__}.constants")
+    return _superseded(name)
 
 
 def get_nc_version() -> nc_version:

@@ -7,7 +7,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 from nki.migration import findings, migrated
-from nki.superseded import MigrationWarning
+from nki.superseded import MigrationWarning, warn_once
 
 
 @pytest.fixture(autouse=True)
@@ -26,6 +26,12 @@ def stored(result):
 
 
 A = np.arange(24, dtype=np.float32).reshape(4, 6)
+
+
+@pytest.fixture(autouse=True)
+def hints_come_again():
+    """Each parameter of a test runs the same line."""
+    warn_once.cache_clear()
 
 
 def run(kernel, *arrays, cores=1, use):

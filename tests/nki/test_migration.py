@@ -14,7 +14,7 @@ import pytest
 import nki
 from nki.cli.application import run
 from nki.migration import findings, migrated
-from nki.superseded import SUPERSEDED, MigrationWarning
+from nki.superseded import MODULES, SUPERSEDED, MigrationWarning
 
 RANGES = ("affine", "sequential", "static")
 
@@ -236,7 +236,12 @@ USES = {
 }
 """How a name is used, where naming it is not enough."""
 
-OTHERS = ("nki.dtype.float32", "nki.dtype.float8_e5m2_x4", "nki.tensor.NkiTensor")
+OTHERS = (
+    "nki.dtype.float32",
+    "nki.dtype.float8_e5m2_x4",
+    "nki.meta.tensor.NkiTensor",
+    "nki.tensor.NkiTensor",
+)
 """Names in superseded modules."""
 
 GONE = ("nki.isa.tensor_copy_dynamic_src", "nki.isa.tensor_copy_dynamic_dst")
@@ -250,14 +255,24 @@ AT_LOOPS = ("nki.language.dynamic_range",)
     "old", [row.old for row in SUPERSEDED if row.old not in (*GONE, *AT_LOOPS)] + list(OTHERS)
 )
 def test_a_superseded_spelling_works_and_says_what_replaces_it(old):
-    import nki.isa.constants
-    import nki.typing
-
     new = {row.old: row.new for row in SUPERSEDED}.get(old, f"nki.language.{old.split('.')[-1]}")
     with pytest.warns(MigrationWarning, match=f"use {new}") as caught:
         eval(USES.get(old, old), {"nki": nki})
     (warning,) = caught
     assert warning.filename == "<string>"
+
+
+@pytest.mark.parametrize("old", GONE)
+def test_a_spelling_that_is_gone_says_what_replaces_it(old):
+    with pytest.raises(AttributeError, match=r"use nki.isa.tensor_copy .*scalar_offset"):
+        eval(old, {"nki": nki})
+
+
+@pytest.mark.parametrize("module", [row.old for row in MODULES if row.rewrite])
+def test_a_superseded_module_is_imported_and_an_attribute(module):
+    for text in (f"import {module}", "import nki"):
+        done = subprocess.run([sys.executable, "-c", f"{text}\nprint({module})"], text=True)
+        assert done.returncode == 0
 
 
 @pytest.mark.parametrize("name", ["simulate_kernel", "baremetal", "benchmark"])
@@ -294,6 +309,28 @@ def test_a_hint_comes_once_a_line():
         for _ in range(3):
             _ = nki.isa.gpsimd_engine
     assert len(caught) == 1
+
+
+def test_a_hint_at_a_call_comes_once_a_line():
+    def kernel():
+        tile = nki.language.ndarray((2, 3), dtype=nki.language.int32, buffer=nki.language.sbuf)
+        for _ in range(3):
+            nki.isa.memset(tile, 2.0)
+            nki.isa.memset(tile, 2, engine=5)
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        nki.jit(kernel).trace(target="trn2")
+    first = kernel.__code__.co_firstlineno
+    assert [warning.lineno - first for warning in caught] == [3, 4]
+
+
+def test_equal_lines_of_two_files_both_have_a_hint(tmp_path):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for name in ("first.py", "second.py"):
+            exec(compile("import nki\nnki.language.bool\n", name, "exec"), {"__name__": name})
+    assert [(w.filename, w.lineno) for w in caught] == [("first.py", 2), ("second.py", 2)]
 
 
 def test_a_loop_over_a_register_says_what_replaces_it():
