@@ -25,7 +25,6 @@ from isa.scalar import (
     ErfSlope,
     Exp,
     Expression,
-    Fmod,
     Gelu,
     GeluSigmoid,
     GeluSigmoidSlope,
@@ -202,17 +201,7 @@ def _larger(relation: Relation) -> Expression:
     return Select(Compare(relation, Absolute(X), Absolute(Y)), X, Y)
 
 
-def _floor_modulus() -> Expression:
-    """x - y * floor(x / y), exactly: the sign is that of y."""
-    remainder = Fmod(X, Y)
-    differ = Xor(
-        Compare(Relation.less, remainder, Constant(0.0)), Compare(Relation.less, Y, Constant(0.0))
-    )
-    return Select(And(_nonzero(remainder), differ), remainder + Y, remainder)
-
-
 _NAN_RULE = "NaN in either operand gives NaN"
-_NOT_IN_TABLE = "a public function, absent from the operator table: engine and use as `op`"
 
 _ALU_ROWS = (
     _bitvec("invert", 0x01, ~X, arity=1),
@@ -292,30 +281,6 @@ _ALU_ROWS = (
     _arithmetic("rsqrt", 0x2B, Rsqrt(X), arity=1, engines=_GPSIMD),
     _arithmetic("reciprocal", 0x2C, Reciprocal(X), arity=1, engines=_VECTOR),
     _arithmetic("bypass", 0x30, X, arity=1, engines=_COMPUTE, document=_LANGUAGE + "bypass"),
-    _arithmetic(
-        "divide",
-        0x31,
-        X / Y,
-        engines=_VECTOR,
-        document=_LANGUAGE + "divide",
-        assumed=_NOT_IN_TABLE,
-    ),
-    _arithmetic(
-        "mod",
-        0x32,
-        _floor_modulus(),
-        engines=_VECTOR,
-        document=_LANGUAGE + "mod",
-        assumed=_NOT_IN_TABLE,
-    ),
-    _arithmetic(
-        "fmod",
-        0x33,
-        Fmod(X, Y),
-        engines=_VECTOR,
-        document=_LANGUAGE + "fmod",
-        assumed=_NOT_IN_TABLE,
-    ),
     _arithmetic(
         "average",
         0x34,

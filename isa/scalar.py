@@ -182,13 +182,6 @@ class Divide(Binary):
     __slots__ = ()
 
 
-class Fmod(Binary):
-    """Exact remainder of left / right with the sign of left, as C's fmod."""
-
-    form = "fmod({0}, {1})"
-    __slots__ = ()
-
-
 class Power(Binary):
     """left raised to right, as C's pow: NaN for a negative base and a fractional exponent."""
 
@@ -445,7 +438,7 @@ Y = Input("y")
 
 NODES: tuple[type[Expression], ...] = (
     *(Input, Parameter, Constant),
-    *(Add, Subtract, Multiply, Divide, Fmod, Power, Maximum, Minimum, Negate, Absolute),
+    *(Add, Subtract, Multiply, Divide, Power, Maximum, Minimum, Negate, Absolute),
     *(Compare, Select),
     *(And, Or, Xor, Not, ShiftLeft, ShiftRight),
     *(Exp, Log, Log1p, Tanh, Erf, ErfSlope, Gelu, GeluSlope, GeluSigmoidSlope, SiluSlope),

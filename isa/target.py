@@ -392,7 +392,7 @@ TARGETS: dict[str, Target] = _targets(
     ),
     Target(
         name="trn3",
-        names=("trn3", "gen4"),
+        names=("trn3", "trn3pre", "gen4"),
         generation=4,
         logical_core_sizes=(1, 2),
         default_logical_core_size=2,

@@ -54,7 +54,6 @@ _SHARED: dict[type[Expression], Callable[..., Array]] = {
     scalar.Add: np.add,
     scalar.Subtract: np.subtract,
     scalar.Multiply: np.multiply,
-    scalar.Fmod: np.fmod,
     scalar.Maximum: np.maximum,
     scalar.Minimum: np.minimum,
     scalar.Negate: np.negative,

@@ -207,11 +207,33 @@ def _no_operator(name: str, value: Any, kind: str, what: str) -> NeuronError:
 
     meant = value if isinstance(value, str) else getattr(value, "__name__", "")
     known = getattr(language, meant, None) if meant in language.__all__ else None
-    found = isinstance(known, Operator) and getattr(known, kind) is not None
+    why = hint = ""
+    if isinstance(known, Operator):
+        found = getattr(known, kind) is not None
+        why, hint = ("", f"Write nl.{meant}.") if found else _other_use(known)
     return NeuronError(
         "operator-not-allowed",
         what=f"{name} is {value!r}, which is no {what}",
-        hint=f"Write nl.{meant}." if found else "",
+        why=why,
+        hint=hint,
+    )
+
+
+def _other_use(operator: Operator) -> tuple[str, str]:
+    """Why an operation does not run an operator, and what does: an operation that takes those of
+    the other table, or the function, where the tables of SDK nki/api/nki.api.shared.rst have none.
+
+    Divisions and remainders are such functions (release notes of NKI 0.4.0, Known Issues).
+    """
+    if operator.activation is not None:
+        return "", f"nisa.activation takes op={operator!r}."
+    if operator.alu is not None:
+        return "", f"nisa.tensor_tensor takes op={operator!r}, nisa.tensor_scalar op0={operator!r}."
+    assert operator.function is not None
+    arguments = ", ".join(operator.function.parameters)
+    return (
+        f"No instruction computes {operator!r} (SDK nki/api/nki.api.shared.rst).",
+        f"Call {operator!r}({arguments}), which makes a tile with several instructions.",
     )
 
 

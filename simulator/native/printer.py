@@ -15,7 +15,7 @@ from isa.alu import ACTIVATIONS, ALU, Activation, AluOperator
 from isa.scalar import Expression, Relation
 from simulator import double, polynomial
 from simulator.native.fused import multiply_add
-from simulator.native.iterated import fmod, signed_power, unsigned_power
+from simulator.native.iterated import signed_power, unsigned_power
 from simulator.native.levels import GENERATING
 from simulator.native.text import FunctionText, Value
 
@@ -231,7 +231,6 @@ _REAL: dict[type[Expression], Print] = _TRUTH | {
     scalar.Subtract: _operation("fsub"),
     scalar.Multiply: _operation("fmul"),
     scalar.Divide: _operation("fdiv"),
-    scalar.Fmod: fmod,
     scalar.Power: _in_double(double.power),
     scalar.Maximum: _maximum,
     scalar.Minimum: _minimum,

@@ -33,7 +33,7 @@ def test_names():
         assert resolve(name) is TARGETS["trn1"]
     for name in ("trn2", "gen3"):
         assert resolve(name) is TARGETS["trn2"]
-    for name in ("trn3", "gen4"):
+    for name in ("trn3", "trn3pre", "gen4"):
         assert resolve(name) is TARGETS["trn3"]
     assert resolve() is resolve(None) is TARGETS[DEFAULT_TARGET] is TARGETS["trn3"]
     assert resolve(TARGETS["trn2"]) is TARGETS["trn2"]

@@ -222,6 +222,34 @@ LIMITS = {
         "operator-not-allowed",
         None,
     ),
+    "tensor_scalar division": (  # release notes 0.4.0, Known Issues: no instruction divides
+        "trn2",
+        lambda: nisa.tensor_scalar(sbuf((4, 8), "float32"), tile(4, 8), nl.divide, 2.0),
+        "operator-not-allowed",
+        lambda: nisa.tensor_scalar(sbuf((4, 8), "float32"), tile(4, 8), nl.multiply, 0.5),
+    ),
+    "tensor_tensor division": (
+        "trn3",
+        lambda: nisa.tensor_tensor(sbuf((4, 8), "float32"), tile(4, 8), tile(4, 8), op=nl.divide),
+        "operator-not-allowed",
+        lambda: nl.divide(tile(4, 8), tile(4, 8)),
+    ),
+    "scalar_tensor_tensor modulo": (
+        "trn2",
+        lambda: nisa.scalar_tensor_tensor(
+            sbuf((4, 8), "float32"), tile(4, 8), nl.mod, 2.0, nl.add, tile(4, 8)
+        ),
+        "operator-not-allowed",
+        lambda: nl.mod(tile(4, 8), 2.0),
+    ),
+    "tensor_scalar_reduce remainder": (
+        "trn2",
+        lambda: nisa.tensor_scalar_reduce(
+            sbuf((4, 8), "float32"), tile(4, 8), nl.fmod, 2.0, nl.add, sbuf((4, 1), "float32")
+        ),
+        "operator-not-allowed",
+        lambda: nl.fmod(tile(4, 8), 2.0),
+    ),
     "tensor_scalar operand": (
         "trn2",
         lambda: nisa.tensor_scalar(

@@ -155,8 +155,19 @@ def test_the_operator_that_a_name_or_a_function_of_numpy_means():
         assert hint(lambda op=op: nisa.tensor_scalar(t(8, 8), t(8, 8), op, 1.0)) == "Write nl.add."
     for op in ("exp", np.exp):
         assert hint(lambda op=op: nisa.activation(t(8, 8), op, t(8, 8))) == "Write nl.exp."
-    for op in ("load", "nothing", np.vdot, nl.maximum, 3):
+    for op in ("load", "nothing", np.vdot, 3):
         assert "nl." not in hint(lambda op=op: nisa.activation(t(8, 8), op, t(8, 8)))
+    assert "tensor_tensor takes op=nl.maximum" in hint(
+        lambda: nisa.activation(t(8, 8), nl.maximum, t(8, 8))
+    )
+    for op in ("tanh", np.tanh, nl.tanh):
+        assert "activation takes op=nl.tanh" in hint(
+            lambda op=op: nisa.tensor_tensor(t(8, 8), t(8, 8), t(8, 8), op)
+        )
+    for op in ("divide", np.divide, nl.divide):
+        assert "Call nl.divide(x, y)" in hint(
+            lambda op=op: nisa.tensor_scalar(t(8, 8), t(8, 8), op, 2.0)
+        )
 
 
 def test_outside_a_kernel_there_is_nobody_to_run_operations():

@@ -57,22 +57,6 @@ def test_operators_round_once(name: str, pairs: list[tuple[float, float]]) -> No
     np.testing.assert_array_equal(got, expected)
 
 
-@settings(max_examples=60, deadline=None)
-@given(x=FINITE, y=FINITE.filter(bool))
-def test_division_and_remainders(x: float, y: float) -> None:
-    a, b = np.array([x], np.float32), np.array([y], np.float32)
-    with quiet():
-        np.testing.assert_array_equal(
-            alu("divide")(a, b), np.float32(np.float64(x) / np.float64(y))
-        )
-        assert alu("fmod")(a, b)[0] == np.float32(math.fmod(x, y))
-        modulus = float(alu("mod")(a, b)[0])
-    # Exact modulus with the sign of y, rounded to fp32 once.
-    exact = math.fmod(x, y)
-    exact = exact + y if exact and (exact < 0) != (y < 0) else exact
-    assert modulus == float(np.float32(exact))
-
-
 WORDS = st.integers(0, 2**32 - 1)
 
 

@@ -76,7 +76,7 @@ def test_arithmetic_gives_one_nan() -> None:
         found = set(np.array(dst).view(np.uint32)[np.isnan(dst)].tolist())
         assert found == {0x7FC00000}, name
 
-    for op in ("add", "multiply", "maximum", "divide", "bypass"):
+    for op in ("add", "multiply", "maximum", "bypass"):
         check("TensorTensor", a, b, ALU[op])
     check("TensorScalar", a, ALU["multiply"], b[:, :1], False, ALU["add"], 1.0, False)
     check("ScalarTensorTensor", a, ALU["add"], 1.0, False, ALU["subtract"], b, True)
