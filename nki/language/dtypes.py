@@ -5,6 +5,8 @@ Source: SDK nki/api/nki.api.shared.rst, "Supported Data Types".
 
 from __future__ import annotations
 
+import ml_dtypes  # noqa: F401  NumPy knows the names below once this is loaded
+
 bool_ = "bool"
 int8 = "int8"
 int16 = "int16"

@@ -1,5 +1,9 @@
 """Arrays of NumPy, torch and jax: what goes in comes out, and inputs change in place."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -10,6 +14,7 @@ import nki.language as nl
 MODES = ("device", "reference", "eager")
 DTYPES = ("float32", "bfloat16", "float16", "int32", "uint8", "float8_e5m2")
 A = np.arange(6).reshape(2, 3)
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @nki.jit(platform_target="trn2")
@@ -163,3 +168,16 @@ def test_a_constant_with_bytes_in_the_other_order(mode):
 
     result = nki.simulate(plus, mode=mode)(np.array([[1, 2, 3]], np.int32))
     np.testing.assert_array_equal(result, [[259, 5, 7]])
+
+
+def test_numpy_takes_the_names_of_data_types_in_a_new_process():
+    """Harnesses make inputs by the language's names, and import no ml_dtypes themselves."""
+    program = (
+        "import numpy as np, nki.language as nl\n"
+        "x = np.ones(2, np.float32).astype(nl.bfloat16)\n"
+        "print(x.dtype.name, np.zeros(1, nl.float8_e4m3).itemsize)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert result.stdout.split() == ["bfloat16", "1"]
