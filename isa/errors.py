@@ -6,19 +6,25 @@ adds the kernel's own line (snippet, caret) when it renders an error; `nki.error
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, is_dataclass
+from functools import lru_cache
+from typing import Any, Self
+
+BuiltIn = tuple[type[Exception], ...]
+"""Exceptions of Python that programs may catch an error as."""
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogueEntry:
-    """One kind of error: stable number, one-line title, the rule, and the usual way out."""
+    """One kind of error: stable number, one-line title, the rule, the usual way out, and which of
+    Python's exceptions an error of this kind is, too."""
 
     number: int
     title: str
     rule: str
     hint: str = ""
     document: str = ""
+    built_in: BuiltIn = ()
 
 
 _API = "nki/api/nki.isa.rst"
@@ -30,8 +36,32 @@ _HLO_SEMANTICS = "https://openxla.org/xla/operation_semantics"
 _HLO_TEXT = "https://openxla.org/xla/hlo_dumps"
 
 
-def _entry(number: int, title: str, rule: str, hint: str, document: str = "") -> CatalogueEntry:
-    return CatalogueEntry(number, title, rule, hint, document)
+_OF_OPERATIONS: BuiltIn = (AssertionError,)
+"""SDK nki/guides/nki_simulator.rst, "Hardware Constraint Validation": a constraint of an operation
+that does not hold is an AssertionError."""
+
+_OF_DATA_TYPES: BuiltIn = (AssertionError, TypeError)
+"""Also TypeError: SDK release-notes/components/nki.rst, 0.4.0, "JAX dtype support"."""
+
+_OF_REGISTERS: BuiltIn = (TypeError,)
+"""SDK nki/api/nki/isa/__init__.py, VirtualRegister: a register in Python's control flow, or where
+Python needs a number, is a TypeError."""
+
+_OF_CALLS: BuiltIn = (TypeError,)
+"""As Python has it for arguments of any function."""
+
+
+def _entry(
+    number: int,
+    title: str,
+    rule: str,
+    hint: str,
+    document: str = "",
+    built_in: BuiltIn | None = None,
+) -> CatalogueEntry:
+    if built_in is None:
+        built_in = _OF_OPERATIONS if number < 200 else ()
+    return CatalogueEntry(number, title, rule, hint, document, built_in)
 
 
 # 1xx: one operation and its operands. 2xx: tracing a kernel. 3xx: lowering. 4xx: running.
@@ -81,6 +111,7 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         "An instruction accepts only the data types that its engine decodes for that operand.",
         "Cast the operand with nisa.tensor_copy into a tensor of an accepted data type.",
         _API,
+        _OF_DATA_TYPES,
     ),
     "operator-not-allowed": _entry(
         106,
@@ -128,6 +159,7 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         "An argument without a default must be given.",
         "Add the argument to the call.",
         _API,
+        _OF_CALLS,
     ),
     "unknown-argument": _entry(
         112,
@@ -135,6 +167,7 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         "Calls may use only the parameters of the operation.",
         "Check the spelling against the signature in the message.",
         _API,
+        _OF_CALLS,
     ),
     "not-a-tensor": _entry(
         113,
@@ -238,6 +271,7 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         "Use nl.while_loop or `while register:`, a masked operation, or a static range that "
         "Python unrolls.",
         _LOOPS,
+        _OF_REGISTERS,
     ),
     "register-arithmetic": _entry(
         205,
@@ -247,6 +281,7 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         "Rewrite the index as a linear form, or compute the value on the device and load it "
         "with nisa.register_load.",
         _PATTERNS,
+        _OF_REGISTERS,
     ),
     "loop-carried-state": _entry(
         206,
@@ -628,12 +663,17 @@ class NeuronError(Exception):
 
     `what` states the fact with its values, `why` the rule (default: the catalogue's), `hint` the
     way out, `location` the kernel's line (`isa.program.SourceLocation`, or None), `notes` further
-    lines such as a live set.
+    lines such as a live set. It is also an instance of the exceptions that the catalogue names.
 
     >>> error = NeuronError("value-not-allowed", "cores is 3", why="A device has 2.", hint="Use 2.")
     >>> print(error.code, "|", error.what, "|", error.why, "|", error.hint)
     value-not-allowed | cores is 3 | A device has 2. | Use 2.
+    >>> isinstance(error, AssertionError)
+    True
     """
+
+    def __new__(cls, code: str, *_: Any, **__: Any) -> Self:
+        return super().__new__(_also(cls, CATALOGUE[code].built_in))
 
     def __init__(
         self,
@@ -654,3 +694,19 @@ class NeuronError(Exception):
         self.location = location
         self.notes = notes
         super().__init__(f"[NKI{entry.number:04d} {code}] {what}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Between processes; a line that is known as code only stays where that is."""
+        place = self.location if is_dataclass(self.location) else None
+        arguments = self.code, self.what, self.why, self.hint, place, self.notes
+        notes = getattr(self, "__notes__", None)
+        return NeuronError, arguments, {"__notes__": notes} if notes else None
+
+
+@lru_cache
+def _also(kind: type[NeuronError], built_in: BuiltIn) -> type[NeuronError]:
+    """The kind of error as a subclass of exceptions of Python, which looks the same."""
+    if not built_in:
+        return kind
+    same = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
+    return type(kind.__name__, (kind, *built_in), same)

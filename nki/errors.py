@@ -198,6 +198,9 @@ def catalogue_page() -> str:
         lines += [f"## NKI{entry.number:04d} {code}", "", f"**{entry.title}**", "", entry.rule, ""]
         if entry.hint:
             lines += [f"*Try:* {entry.hint}", ""]
+        if entry.built_in:
+            names = " and ".join(f"`{kind.__name__}`" for kind in entry.built_in)
+            lines += [f"*Caught as:* `nki.NeuronError`, {names}", ""]
         if entry.document:
             lines += [f"*Source:* {entry.document}", ""]
     return "\n".join(lines)

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import difflib
 import inspect
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -99,7 +100,10 @@ def bind_arguments(
             code, what=f"{function.__name__}(): {problem}", why="", hint=hint
         ) from None
     bound.apply_defaults()
-    return dict(bound.arguments)
+    arguments = dict(bound.arguments)
+    if "jax" not in sys.modules:
+        return arguments
+    return {name: map_leaves(given, name, is_jax_dtype, _named) for name, given in arguments.items()}
 
 
 def function_of(kernel: Callable[..., Any]) -> Callable[..., Any]:
@@ -121,25 +125,51 @@ def is_array(value: Any) -> bool:
     )
 
 
-def map_tensors(value: Any, name: str, function: Callable[[Any, str], Any]) -> Any:
-    """`value` with every array and `TensorSpec` in it replaced by function(it, its name).
+def is_jax_dtype(value: Any) -> bool:
+    """Whether an argument is a scalar type of jax, as `jnp.bfloat16` is."""
+    return isinstance(value, type) and type(value).__module__.partition(".")[0] == "jax"
 
-    Walks tuples, lists, dicts, dataclasses and `nl.NKIObject`s; containers without tensors are
+
+def _named(value: Any, _: str) -> str:
+    """The data type of NKI that a scalar type of jax is in a kernel (SDK
+    release-notes/components/nki.rst, 0.4.0, "JAX dtype support")."""
+    return normalise(value)
+
+
+def map_tensors(value: Any, name: str, function: Callable[[Any, str], Any]) -> Any:
+    """`value` with every array and `TensorSpec` in it replaced by function(it, its name), as
+    `map_leaves` does; a `TensorSpec` may bring a name."""
+
+    def named(tensor: Any, place: str) -> Any:
+        own = tensor.name if isinstance(tensor, TensorSpec) else ""
+        return function(tensor, own or place)
+
+    return map_leaves(value, name, _is_tensor, named)
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, TensorSpec) or is_array(value)
+
+
+def map_leaves(
+    value: Any, name: str, wanted: Callable[[Any], bool], function: Callable[[Any, str], Any]
+) -> Any:
+    """`value` with everything in it that is `wanted` replaced by function(it, its name).
+
+    Walks tuples, lists, dicts, dataclasses and `nl.NKIObject`s; containers without such values are
     returned as they are. Names are parameter names with indices: "weights[0]", "config.bias".
     """
-    if isinstance(value, TensorSpec):
-        return function(value, value.name or name)
-    if is_array(value):
+    if wanted(value):
         return function(value, name)
     if isinstance(value, (tuple, list)):
-        items = [map_tensors(item, f"{name}[{i}]", function) for i, item in enumerate(value)]
+        items = [map_leaves(item, f"{name}[{i}]", wanted, function) for i, item in enumerate(value)]
         if all(new is old for new, old in zip(items, value)):
             return value
         if hasattr(value, "_fields"):
             return type(value)(*items)
         return tuple(items) if isinstance(value, tuple) else items
     if isinstance(value, dict):
-        entries = {k: map_tensors(v, f"{name}[{k!r}]", function) for k, v in value.items()}
+        entries = {k: map_leaves(v, f"{name}[{k!r}]", wanted, function) for k, v in value.items()}
         return value if all(entries[k] is v for k, v in value.items()) else entries
     fields = _fields(value)
     if not fields:
@@ -147,7 +177,7 @@ def map_tensors(value: Any, name: str, function: Callable[[Any, str], Any]) -> A
     changed = {
         field: new
         for field, old in fields.items()
-        if (new := map_tensors(old, f"{name}.{field}", function)) is not old
+        if (new := map_leaves(old, f"{name}.{field}", wanted, function)) is not old
     }
     if not changed:
         return value

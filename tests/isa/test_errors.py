@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from pathlib import Path
 
 import pytest
 
 from isa.errors import CATALOGUE, NeuronError
+from isa.program import SourceLocation
 
 ROOT = Path(__file__).parents[2]
 
@@ -50,3 +52,28 @@ def test_error_falls_back_to_the_catalogue():
     assert (own.why, own.hint, own.notes, own.location) == ("why", "hint", ("a",), None)
     with pytest.raises(KeyError):
         NeuronError("no-such-code", "what")
+
+
+def test_an_error_is_also_what_the_documents_call_it():
+    """SDK nki/guides/nki_simulator.rst: constraints of operations are AssertionErrors."""
+    for code, entry in CATALOGUE.items():
+        error = NeuronError(code, "what")
+        assert isinstance(error, entry.built_in or NeuronError), code
+        assert type(error).__qualname__ == "NeuronError" and str(error).endswith("what")
+        assert isinstance(error, AssertionError) == (
+            entry.number < 200 and code not in ("missing-argument", "unknown-argument")
+        )
+
+
+LINE = SourceLocation("kernel.py", 3, 4, 12, "kernel", "    tile = nl.load(a)")
+
+
+@pytest.mark.parametrize("place", [LINE, ("code", 12)])
+def test_an_error_goes_from_one_process_to_another(place):
+    error = NeuronError("partition-limit", "what", "why", "hint", place, ("a note",))
+    error.add_note("where: kernel.py:3")
+    other = pickle.loads(pickle.dumps(error))
+    assert isinstance(other, AssertionError) and isinstance(other, NeuronError)
+    assert (other.code, str(other), other.why, other.hint) == (error.code, str(error), "why", "hint")
+    assert (other.notes, other.__notes__) == (("a note",), ["where: kernel.py:3"])
+    assert other.location == (LINE if place is LINE else None)

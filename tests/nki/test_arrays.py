@@ -91,6 +91,28 @@ def test_numpy_arrays_are_updated_in_place(mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_scalar_types_of_jax_are_data_types_of_nki(mode):
+    """SDK release-notes/components/nki.rst, 0.4.0: "automatically converted to the equivalent NKI
+    dtype. Unsupported JAX dtypes raise TypeError"."""
+    jnp = pytest.importorskip("jax").numpy
+    seen = []
+
+    @nki.jit(platform_target="trn2")
+    def cast(a, dtype, others=()):
+        seen.append((dtype == nl.bfloat16, others[0] == nl.int8, others[1]["key"] == nl.float32))
+        tile = nl.load(a, dtype=dtype)
+        out = nl.ndarray(a.shape, dtype=dtype, buffer=nl.shared_hbm)
+        nl.store(out, tile)
+        return out
+
+    run = nki.simulate(cast, mode=mode)
+    result = run(np.ones((1, 3), np.float32), jnp.bfloat16, others=(jnp.int8, {"key": jnp.float32}))
+    assert result.dtype.name == "bfloat16" and seen == [(True, True, True)]
+    with pytest.raises(TypeError, match="complex64"):
+        run(np.ones((1, 3), np.float32), dtype=jnp.complex64)
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_jax_transformations(mode):
     jax = pytest.importorskip("jax")
     run = nki.simulate(doubled, mode=mode)
