@@ -7,24 +7,20 @@ adds the kernel's own line (snippet, caret) when it renders an error; `nki.error
 from __future__ import annotations
 
 from dataclasses import dataclass, is_dataclass
-from functools import lru_cache
 from typing import Any, Self
 
-BuiltIn = tuple[type[Exception], ...]
-"""Exceptions of Python that programs may catch an error as."""
+from isa.built_in import also, built_in
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogueEntry:
-    """One kind of error: stable number, one-line title, the rule, the usual way out, and which of
-    Python's exceptions an error of this kind is, too."""
+    """One kind of error: stable number, one-line title, the rule, and the usual way out."""
 
     number: int
     title: str
     rule: str
     hint: str = ""
     document: str = ""
-    built_in: BuiltIn = ()
 
 
 _API = "nki/api/nki.isa.rst"
@@ -36,32 +32,8 @@ _HLO_SEMANTICS = "https://openxla.org/xla/operation_semantics"
 _HLO_TEXT = "https://openxla.org/xla/hlo_dumps"
 
 
-_OF_OPERATIONS: BuiltIn = (AssertionError,)
-"""SDK nki/guides/nki_simulator.rst, "Hardware Constraint Validation": a constraint of an operation
-that does not hold is an AssertionError."""
-
-_OF_DATA_TYPES: BuiltIn = (AssertionError, TypeError)
-"""Also TypeError: SDK release-notes/components/nki.rst, 0.4.0, "JAX dtype support"."""
-
-_OF_REGISTERS: BuiltIn = (TypeError,)
-"""SDK nki/api/nki/isa/__init__.py, VirtualRegister: a register in Python's control flow, or where
-Python needs a number, is a TypeError."""
-
-_OF_CALLS: BuiltIn = (TypeError,)
-"""As Python has it for arguments of any function."""
-
-
-def _entry(
-    number: int,
-    title: str,
-    rule: str,
-    hint: str,
-    document: str = "",
-    built_in: BuiltIn | None = None,
-) -> CatalogueEntry:
-    if built_in is None:
-        built_in = _OF_OPERATIONS if number < 200 else ()
-    return CatalogueEntry(number, title, rule, hint, document, built_in)
+def _entry(number: int, title: str, rule: str, hint: str, document: str = "") -> CatalogueEntry:
+    return CatalogueEntry(number, title, rule, hint, document)
 
 
 # 1xx: one operation and its operands. 2xx: tracing a kernel. 3xx: lowering. 4xx: running.
@@ -111,7 +83,6 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         "An instruction accepts only the data types that its engine decodes for that operand.",
         "Cast the operand with nisa.tensor_copy into a tensor of an accepted data type.",
         _API,
-        _OF_DATA_TYPES,
     ),
     "operator-not-allowed": _entry(
         106,
@@ -159,7 +130,6 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         "An argument without a default must be given.",
         "Add the argument to the call.",
         _API,
-        _OF_CALLS,
     ),
     "unknown-argument": _entry(
         112,
@@ -167,7 +137,6 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         "Calls may use only the parameters of the operation.",
         "Check the spelling against the signature in the message.",
         _API,
-        _OF_CALLS,
     ),
     "not-a-tensor": _entry(
         113,
@@ -271,7 +240,6 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         "Use nl.while_loop or `while register:`, a masked operation, or a static range that "
         "Python unrolls.",
         _LOOPS,
-        _OF_REGISTERS,
     ),
     "register-arithmetic": _entry(
         205,
@@ -281,7 +249,6 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         "Rewrite the index as a linear form, or compute the value on the device and load it "
         "with nisa.register_load.",
         _PATTERNS,
-        _OF_REGISTERS,
     ),
     "loop-carried-state": _entry(
         206,
@@ -663,7 +630,7 @@ class NeuronError(Exception):
 
     `what` states the fact with its values, `why` the rule (default: the catalogue's), `hint` the
     way out, `location` the kernel's line (`isa.program.SourceLocation`, or None), `notes` further
-    lines such as a live set. It is also an instance of the exceptions that the catalogue names.
+    lines such as a live set. It is also an instance of the exceptions that `isa.built_in` names.
 
     >>> error = NeuronError("value-not-allowed", "cores is 3", why="A device has 2.", hint="Use 2.")
     >>> print(error.code, "|", error.what, "|", error.why, "|", error.hint)
@@ -673,7 +640,8 @@ class NeuronError(Exception):
     """
 
     def __new__(cls, code: str, *_: Any, **__: Any) -> Self:
-        return super().__new__(_also(cls, CATALOGUE[code].built_in))
+        kind: Any = cls
+        return super().__new__(also(kind, built_in(code, CATALOGUE[code].number)))
 
     def __init__(
         self,
@@ -701,12 +669,3 @@ class NeuronError(Exception):
         arguments = self.code, self.what, self.why, self.hint, place, self.notes
         notes = getattr(self, "__notes__", None)
         return NeuronError, arguments, {"__notes__": notes} if notes else None
-
-
-@lru_cache
-def _also(kind: type[NeuronError], built_in: BuiltIn) -> type[NeuronError]:
-    """The kind of error as a subclass of exceptions of Python, which looks the same."""
-    if not built_in:
-        return kind
-    same = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
-    return type(kind.__name__, (kind, *built_in), same)

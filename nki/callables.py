@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 
@@ -38,4 +38,23 @@ def innermost(function: Any) -> Any:
     return getattr(function, "__func__", function)
 
 
-__all__ = ["innermost", "is_method", "with_name"]
+def stops_in_debugger(function: Any) -> bool:
+    """Whether the code of a kernel (not what it calls) has `breakpoint()`, or `set_trace()` as
+    debuggers name it.
+
+    >>> stops_in_debugger(lambda: breakpoint()), stops_in_debugger(lambda: print())
+    (True, False)
+    """
+    code = getattr(innermost(function), "__code__", None)
+    return code is not None and _stops(code)
+
+
+@functools.lru_cache(1 << 10)
+def _stops(code: CodeType) -> bool:
+    inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
+    return not _DEBUGGERS.isdisjoint(code.co_names) or any(map(_stops, inner))
+
+
+_DEBUGGERS = frozenset({"breakpoint", "set_trace"})
+
+__all__ = ["innermost", "is_method", "stops_in_debugger", "with_name"]

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import ParamSpec, TypeVar
 
+from isa.built_in import built_in
 from isa.errors import CATALOGUE, CatalogueEntry, NeuronError
 from isa.program import SourceLocation
 from nki.settings import traceback_wanted
@@ -198,8 +199,8 @@ def catalogue_page() -> str:
         lines += [f"## NKI{entry.number:04d} {code}", "", f"**{entry.title}**", "", entry.rule, ""]
         if entry.hint:
             lines += [f"*Try:* {entry.hint}", ""]
-        if entry.built_in:
-            names = " and ".join(f"`{kind.__name__}`" for kind in entry.built_in)
+        if exceptions := built_in(code, entry.number):
+            names = ", ".join(f"`{kind.__name__}`" for kind in exceptions)
             lines += [f"*Caught as:* `nki.NeuronError`, {names}", ""]
         if entry.document:
             lines += [f"*Source:* {entry.document}", ""]

@@ -21,7 +21,7 @@ from isa.program import Program
 from isa.target import Target
 from nki import settings
 from nki.arrays import as_numpy, like, refuse_read_only
-from nki.callables import is_method, with_name
+from nki.callables import is_method, stops_in_debugger, with_name
 from nki.compiled_functions import outside_graphs
 from nki.errors import user_frames
 from nki.jax_transforms import called_back, is_traced
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 Runner = Callable[["Kernel", dict[str, Any]], Any]
 """A way of running a kernel on arguments by parameter name."""
-
-MODES = ("device", "reference", "eager")
 
 _KEPT_INSTRUCTIONS = 200_000
 """Instructions of all specialisations that a kernel keeps; the last one stays whatever its size."""
@@ -510,15 +508,17 @@ def load(path: Any) -> CompiledKernel:
 
 @user_frames
 def simulate(
-    kernel: Any, *, mode: str = "device", backend: str | None = None
+    kernel: Any, *, mode: str | None = None, backend: str | None = None
 ) -> Callable[..., Any]:
     """A callable that runs the kernel on this machine.
 
     `mode`: "device" compiles and runs the program, "reference" runs the tile IR, "eager" runs
     every operation as its line of Python executes (for `breakpoint()` and `print`). All three
     give the same bits. Calls with equal arguments run the kernel's Python once, but in eager mode,
-    which runs it each time. `backend`: "native" for compiled micro-kernels, "numpy" for the NumPy
-    code that they are compared with; None takes NKI_BACKEND, and native without it.
+    which runs it each time. None takes NKI_MODE, and without it "eager" for a kernel that calls
+    `breakpoint()` itself, "device" for others. `backend`: "native" for compiled micro-kernels,
+    "numpy" for the NumPy code that they are compared with; None takes NKI_BACKEND, and native
+    without it.
 
     Source: SDK nki/api/nki/__init__.py (simulate); the modes and backends are ours.
 
@@ -539,15 +539,17 @@ def simulate(
     [[-1. -2. -3.]]
     [[-1. -2. -3.]]
     """
-    if mode not in MODES:
-        raise NeuronError("unknown-mode", f"mode {mode!r} is none of {', '.join(MODES)}")
-    runner = functools.partial(_simulate, _RUNNERS[mode], as_kernel(kernel))
+    if mode is not None:
+        settings.mode_wanted(mode, mode)
+    runner = functools.partial(_simulate, mode, as_kernel(kernel))
     return runner if backend is None else functools.partial(_on_backend, backend, runner)
 
 
 @user_frames
 @outside_graphs
-def _simulate(runner: Runner, kernel: Kernel, /, *args: Any, **kwargs: Any) -> Any:
+def _simulate(mode: str | None, kernel: Kernel, /, *args: Any, **kwargs: Any) -> Any:
+    own = "eager" if stops_in_debugger(kernel.function) else "device"
+    runner = _RUNNERS[settings.mode_wanted(mode, own)]
     arguments = bind_arguments(kernel.function, args, kwargs)
 
     def run(given: dict[str, Any]) -> Any:

@@ -91,6 +91,21 @@ def environment() -> dict[str, str]:
     return dict(os.environ)
 
 
+MODES = ("device", "reference", "eager")
+
+
+def mode_wanted(asked: str | None, otherwise: str) -> str:
+    """How kernels run where the program does not say: NKI_MODE, one of the modes of `nki.simulate`:
+    device, reference, or eager (for `breakpoint()` and `print`).
+
+    Raises unknown-mode.
+    """
+    mode = asked or os.environ.get("NKI_MODE") or otherwise
+    if mode not in MODES:
+        raise NeuronError("unknown-mode", f"mode {mode!r} is none of {', '.join(MODES)}")
+    return mode
+
+
 BACKENDS = ("native", "numpy")
 
 BACKEND: ContextVar[str | None] = ContextVar("backend", default=None)
@@ -123,11 +138,13 @@ __all__ = [
     "BACKEND",
     "BACKENDS",
     "DEFAULT_TARGET",
+    "MODES",
     "OWN_FRAMES",
     "PRECISE",
     "checks_wanted",
     "environment",
     "logical_core_size",
+    "mode_wanted",
     "native_wanted",
     "precise_wanted",
     "print_folder",

@@ -67,7 +67,8 @@ def run_command(
     """
     from nki.cli.launch import as_tuple, changed_tensors, copies, load_expected, prepare
     from nki.cli.output_files import check_folder_writable, save_arrays
-    from nki.kernel import MODES, simulate
+    from nki.kernel import simulate
+    from nki.settings import MODES
 
     check_folder_writable(folder)
     if mode not in MODES:

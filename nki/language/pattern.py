@@ -7,11 +7,11 @@ from typing import Any
 
 from isa.affine import Affine, bounds, identical
 from isa.affine.polynomial import exact_quotient
-from isa.dtypes import DTYPES
+from isa.dtypes import DTYPES, normalise
 from isa.errors import NeuronError
 from nki.ir.nodes import Access
 from nki.language import layout
-from nki.language.indexing import require
+from nki.language.indexing import index_form, require
 
 
 class DtypeScale:
@@ -20,14 +20,7 @@ class DtypeScale:
     __slots__ = ("new", "new_size", "old_size")
 
     def __init__(self, old: str, new: Any) -> None:
-        self.new = str(new)
-        if self.new not in DTYPES:
-            raise NeuronError(
-                "dtype-not-allowed",
-                what=f"{new!r} is not a data type",
-                why="Data types are those of nki.language.",
-                hint=f"Use one of {', '.join(sorted(DTYPES))}.",
-            )
+        self.new = normalise(new)
         self.old_size = DTYPES[old].size
         self.new_size = DTYPES[self.new].size
 
@@ -52,6 +45,21 @@ class DtypeScale:
                 hint="Align the view to the new element size.",
             )
         return quotient
+
+
+def pairs_of(pattern: Any) -> list[tuple[Any, Any]]:
+    """The (stride, count) of every dimension of an access pattern, as index forms."""
+    try:
+        pairs = [(stride, count) for stride, count in pattern]
+    except (TypeError, ValueError):
+        raise NeuronError(
+            "value-not-allowed",
+            what=f"the pattern of an access is {pattern!r}",
+            why="A pattern is a list with one pair [stride, count] for each dimension (SDK "
+            "nki-aps.rst, NKI API for the Access Pattern).",
+            hint="For example t.ap(pattern=[[512, 128], [1, 512]], offset=0).",
+        ) from None
+    return [(index_form(s, "stride"), index_form(c, "count")) for s, c in pairs]
 
 
 def constant_part(form: Any) -> Any:

@@ -14,7 +14,7 @@ from isa.operations.control import RegisterMove
 from nki.ir.nodes import Register
 from nki.language.indexing import index_form
 from nki.superseded import hint
-from nki.trace.context import Location, caller, current
+from nki.trace.context import Location, NkiInstruction, caller, current
 
 
 def affine_range(start: Any, stop: Any = None, step: int = 1) -> Iterable[Any]:
@@ -152,7 +152,7 @@ def _bound(value: Any) -> Any:
 
 
 def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any], Any], step: int = 1) -> None:
-    """`for i in nl.dynamic_range(lower, upper, step): body_fun(i)`.
+    """`for i in nl.dynamic_range(lower, upper, step): body_fun(i)`, where the body returns nothing.
 
     >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
     >>> @nki.jit
@@ -168,7 +168,15 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any], Any], step: int 
     [[5. 5.]]
     """
     for index in _dynamic(lower, upper, step, caller()):
-        body_fun(index)
+        result = body_fun(index)
+        if not (result is None or isinstance(result, NkiInstruction)):  # that of a lambda
+            raise NeuronError(
+                "value-not-allowed",
+                what=f"the body of fori_loop returned {result!r}",
+                why="The body cannot return a value (SDK nki/migration/index.rst, Rules for "
+                "migrated loops).",
+                hint="Write what an iteration leaves to a tensor or register made before the loop.",
+            )
 
 
 def while_loop(init: Any, body_fun: Callable[[Any], Any]) -> None:

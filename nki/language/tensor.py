@@ -24,6 +24,7 @@ from nki.language.pattern import (
     check_reach,
     constant_part,
     known_partition,
+    pairs_of,
     reach,
 )
 from nki.language.refused import NoNumber
@@ -38,6 +39,10 @@ _new = object.__new__
 def strided(storage: Tensor, dtype: str, *view: Any) -> NkiTensor:
     """Any view of a storage, unchecked: shape, strides, offset, ... as for `set_view`."""
     return set_view(_new(NkiTensor), storage, dtype, *view)
+
+
+_NO_VALUES = "(no values while tracing; NKI_MODE=eager has them)"
+"""What `print` of a tensor says in modes that run a kernel's Python before there is data."""
 
 
 class NkiTensor(ShapeViews, NoNumber):
@@ -560,7 +565,7 @@ class NkiTensor(ShapeViews, NoNumber):
          [8.]]
         """
         scale = DtypeScale(self.dtype, self.dtype if dtype is None else dtype)
-        pairs = [(index_form(s, "stride"), index_form(c, "count")) for s, c in pattern]
+        pairs = pairs_of(pattern)
         strides = tuple(stride for stride, _ in pairs)
         shape = tuple(count for _, count in pairs)
         more = offset if isinstance(offset, Register) else index_form(offset or 0, "offset")
@@ -665,15 +670,17 @@ class NkiTensor(ShapeViews, NoNumber):
         )
 
     def __repr__(self) -> str:
+        """The description and, in eager mode, the data: `print(tensor)` in a kernel, and what
+        debuggers show."""
+        context = CURRENT.get()
         return (
             f"NkiTensor({self.name!r}, shape={self.shape}, dtype={self.dtype}, "
             f"buffer={self.buffer.value}, strides={self.strides}, offset={self.offset})"
-        )
+        ) + ("" if context is None else context.preview(self))
 
     def __str__(self) -> str:
-        """The description and, in eager mode, the data: `print(tensor)` in a kernel."""
-        context = CURRENT.get()
-        return repr(self) + ("" if context is None else context.preview(self))
+        text = repr(self)
+        return text if "\n" in text or CURRENT.get() is None else f"{text} {_NO_VALUES}"
 
     # Parts of views
 

@@ -103,7 +103,9 @@ def bind_arguments(
     arguments = dict(bound.arguments)
     if "jax" not in sys.modules:
         return arguments
-    return {name: map_leaves(given, name, is_jax_dtype, _named) for name, given in arguments.items()}
+    return {
+        name: map_leaves(given, name, is_jax_dtype, _named) for name, given in arguments.items()
+    }
 
 
 def function_of(kernel: Callable[..., Any]) -> Callable[..., Any]:

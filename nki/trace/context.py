@@ -125,8 +125,12 @@ class Context:
         raise NotImplementedError
 
     def preview(self, tensor: NkiTensor) -> str:
-        """What `print` of a view says of its data: nothing, unless it has some now."""
+        """The data of a view as text below its description: nothing, unless it has some now."""
         return ""
+
+    def value_of(self, register: VirtualRegister) -> int | None:
+        """What a register holds now, if that is known."""
+        return None
 
     # Registers
 

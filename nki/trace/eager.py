@@ -165,6 +165,9 @@ class EagerContext(Context):
         except NeuronError as error:
             return f"\n({error.what})"
 
+    def value_of(self, register: VirtualRegister) -> int | None:
+        return self.interpreter.registers.get(register.number)
+
     # Storage
 
     def allocate(
@@ -214,7 +217,7 @@ class EagerContext(Context):
     def dynamic_range(
         self, lower: Any, upper: Any, step: int, location: Location
     ) -> Iterator[VirtualRegister]:
-        self.loops.refuse_order("nl.dynamic_range", location)
+        self.loops.refuse_order("a loop on the device", location)
         values = range(self._value(lower), self._value(upper), step)
         trips = trip_count(lower, upper, step)
         low = None if isinstance(lower, Register) else lower

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from isa.errors import NeuronError
 from nki.ir.nodes import Register
 from nki.superseded import hint_at_call
-from nki.trace.context import current
+from nki.trace.context import CURRENT, current
 from nki.trace.locations import is_while_condition
 
 
@@ -34,6 +34,13 @@ class VirtualRegister(Register):
     ) -> None:
         super().__init__(number, name, location, lower, upper)
         self.frozen = frozen
+
+    def __repr__(self) -> str:
+        """With its value in eager mode: `print(register)` in a kernel."""
+        context = CURRENT.get()
+        value = None if context is None else context.value_of(self)
+        held = "" if value is None else f", value={value}"
+        return f"VirtualRegister({self.name!r}{held})"
 
     def __bool__(self) -> bool:
         frame = sys._getframe(1)

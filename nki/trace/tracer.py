@@ -254,7 +254,7 @@ class Tracer(Context):
     def dynamic_range(
         self, lower: Any, upper: Any, step: int, location: Location
     ) -> Iterator[VirtualRegister]:
-        self.loops.refuse_order("nl.dynamic_range", location)
+        self.loops.refuse_order("a loop on the device", location)
         trips = trip_count(lower, upper, step)
         if trips is not None and prove(trips, "<=") is True:
             return

@@ -10,6 +10,7 @@ import nki.language as nl
 
 SIMULATOR = "nki/guides/nki_simulator.rst"
 LOOPS = "nki/deep-dives/nki-dynamic-loops.rst"
+PATTERNS = "nki/deep-dives/nki-aps.rst"
 REGISTERS = "nki/api/nki/isa/__init__.py"
 NOTES = "release-notes/components/nki.rst"
 MIGRATION = "nki/migration/index.rst"
@@ -32,6 +33,11 @@ DOCUMENTED = {
     (NOTES, "write to the variable of a loop"): (
         AssertionError,
         lambda: loop(1, lambda i: nisa.register_move(i, 3)),
+    ),
+    (PATTERNS, "pairs that stand alone"): (AssertionError, lambda: tile(4, 8).ap([8, 4], [1, 8])),
+    (MIGRATION, "value of the body of a loop"): (
+        AssertionError,
+        lambda: nl.fori_loop(0, 4, lambda i: (nisa.memset(empty(4, 4), 0), i)),
     ),
     (MIGRATION, "rank of a transpose by DMA"): (
         AssertionError,
@@ -63,3 +69,33 @@ def test_it_ends_at_the_line_of_the_kernel(mode):
         nki.simulate(bad_kernel, mode=mode)(np.zeros((4, 4), np.float32))
     assert caught.traceback[-1].name == "bad_kernel"
     assert "try: " in caught.value.__notes__[0]
+
+
+def test_a_body_of_one_call_is_no_value():
+    def kernel(a):
+        data = nl.load(a)
+        nl.fori_loop(0, 3, lambda i: nisa.tensor_scalar(data, data, nl.add, 1.0))
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        nl.store(out, data)
+        return out
+
+    np.testing.assert_array_equal(nki.jit(kernel)(np.zeros((2, 2), np.float32)), np.full((2, 2), 3))
+
+
+def test_a_loop_in_a_block_without_reordering_is_called_what_it_is():
+    def body():
+        with nl.no_reorder():
+            nl.fori_loop(0, 3, lambda i: None)
+
+    error = refused(body, "trn2")
+    assert error.what == "a loop on the device inside nl.no_reorder()"
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.dtype("uint8"), "uint8", nl.uint8])
+def test_bits_are_seen_as_any_name_of_a_data_type(dtype):
+    def body():
+        view = tile(4, 6).view(dtype)
+        assert view.shape == (4, 24) and view.dtype == nl.uint8
+        assert tile(4, 6).ap([[24, 4], [1, 24]], dtype=dtype).dtype == nl.uint8
+
+    nki.jit(lambda: body() and None).trace()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import Any
 
@@ -67,6 +68,47 @@ def test_values_are_there_while_the_kernel_runs(capsys: pytest.CaptureFixture[st
     printed = capsys.readouterr().out
     assert "NkiTensor('tile'" in printed
     assert str(a[0:1, 0:2]) in printed
+
+
+def test_the_debugger_stops_at_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SDK nki/guides/nki_simulator.rst, "Using breakpoint()": `nki.simulate(my_kernel)(data)`
+    stops "here - inspect `tile`", at every call."""
+    seen: list[str] = []
+    monkeypatch.setattr(sys, "breakpointhook", lambda: seen.append(_shown(sys._getframe(1))))
+
+    def _shown(frame: Any) -> str:
+        assert frame.f_code.co_name == "my_kernel"
+        return repr(frame.f_locals["tile"])
+
+    @nki.jit
+    def my_kernel(a_ptr: Any) -> Any:
+        tile = nl.load(a_ptr)
+        breakpoint()
+        result = nl.add(tile, tile)
+        return _copy_out(result)
+
+    a = _normal(2, 3)
+    for call in (nki.simulate(my_kernel), nki.simulate(my_kernel), my_kernel):
+        np.testing.assert_array_equal(call(a), 2 * a)
+    assert len(seen) == 3 and all(text.endswith(str(a)) for text in seen)
+    nki.simulate(my_kernel, mode="device")(a)
+    assert str(a) not in seen[3]  # while the kernel is traced
+
+
+def test_registers_print_their_values(capsys: pytest.CaptureFixture[str]) -> None:
+    """The guide, "Using Python print": "any intermediate tensor or register object"."""
+
+    def kernel(x0: Any) -> Any:
+        count = nisa.register_alloc()
+        unset = nisa.register_alloc()
+        nisa.register_load(count, _copy_in(x0))
+        print(count, unset)
+        nl.fori_loop(0, count, lambda i: print(i))
+
+    _run(kernel, np.array([[3]], np.int32))
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "VirtualRegister('count', value=3) VirtualRegister('unset')"
+    assert [line.partition("value=")[2] for line in printed[1:]] == ["0)", "1)", "2)"]
 
 
 def test_tensors_print_without_data_in_other_modes(capsys: pytest.CaptureFixture[str]) -> None:

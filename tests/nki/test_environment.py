@@ -69,6 +69,35 @@ def test_simulator_variable(monkeypatch):
 
 
 @nki.jit(platform_target="trn2")
+def shown(a):
+    tile = nl.load(a)
+    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=2.0)
+    print(tile)
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    nl.store(out, tile)
+    return out
+
+
+def test_the_mode_of_a_program_that_says_none(monkeypatch, capsys):
+    """NKI_MODE=eager lets `print` show values at every call, with no change to the program."""
+    a = np.array([[1.5, -4.0]], np.float32)
+
+    def printed(call):
+        np.testing.assert_array_equal(call(a), 2 * a)
+        return capsys.readouterr().out
+
+    assert "[3. -8.]" not in printed(shown) and printed(shown) == ""  # traced once
+    monkeypatch.setenv("NKI_MODE", "eager")
+    for call in (shown, shown, nki.simulate(shown)):
+        assert str(2 * a) in printed(call)
+    text = printed(nki.simulate(shown, mode="reference"))
+    assert "NKI_MODE=eager" in text and str(2 * a) not in text
+    monkeypatch.setenv("NKI_MODE", "fast")
+    with pytest.raises(nki.NeuronError, match=r"unknown-mode.*'fast'"):
+        shown(a)
+
+
+@nki.jit(platform_target="trn2")
 def halves(a):
     """a * 3 stored as bfloat16; clears the first row of `a`."""
     tile = nl.ndarray(a.shape, dtype=nl.bfloat16, buffer=nl.sbuf)
