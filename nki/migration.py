@@ -28,6 +28,8 @@ from nki.superseded import (
 _NAMES = {row.old: row for row in SUPERSEDED}
 _MODULES = {row.old: row for row in MODULES}
 _CALLS = {row.old: row for row in CALLS}
+_TYPES = {"nki.dtype": Superseded("nki.dtype", "nki.language.DType", _MODULES["nki.dtype"].since)}
+"""Modules that stand for the type of their names in annotations."""
 _WHILE, _ALLOCATION = "while register:", "nki.isa.register_alloc"
 _SINCE = _MODULES["neuronxcc.nki"].since
 
@@ -87,6 +89,7 @@ class _Finder:
         self.lines = lines
         self.names = dict(_imported(tree))
         self.registers = set(self._registers())
+        self.bases = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
 
     def run(self) -> Iterator[Finding]:
         for node in ast.walk(self.tree):
@@ -150,8 +153,8 @@ class _Finder:
                 return  # the import changes, and the name stays
             yield self._finding(row, start, end, self._spelled(row.new))
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            module = _MODULES.get(dotted)
-            if module is not None and not self._is_alias(node):
+            module = _MODULES.get(dotted) if id(node) in self.bases else _TYPES.get(dotted)
+            if module is not None:
                 yield self._finding(module, start, end, self._spelled(module.new))
 
     def _while(self, node: ast.While) -> Iterator[Finding]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import tokenize
 from dataclasses import asdict
-from typing import Any
+from functools import partial
+from typing import Any, BinaryIO
 
 import click
 
@@ -24,9 +25,14 @@ def migrate_command(context: click.Context, files: tuple[str, ...], check: bool)
     Lists what it replaced, and what is left to do by hand. Only the spellings change; the rest of
     a file stays as it is.
     """
+    from nki.cli.output_files import write_file
+
+    plans = [_plan(name) for name in files]  # of all files, before the first is changed
     rows, data = [], []
-    for name in files:
-        for finding in _migrate(name, check):
+    for name, (found, changed) in zip(files, plans):
+        if changed is not None and not check:
+            write_file(name, partial(_write, changed))
+        for finding in found:
             done = finding["replacement"] is not None
             what = finding["replacement"] if done else f"by hand: {finding['note']}"
             place = f"{name}:{finding['line']}:{finding['column'] + 1}"
@@ -38,10 +44,9 @@ def migrate_command(context: click.Context, files: tuple[str, ...], check: bool)
     return OK.number
 
 
-def _migrate(name: str, check: bool) -> list[dict[str, Any]]:
-    """The findings of one file, which is rewritten unless `check`."""
+def _plan(name: str) -> tuple[list[dict[str, Any]], bytes | None]:
+    """The findings of one file, and what it is to hold; None where nothing changes."""
     from isa.errors import NeuronError
-    from nki.cli.output_files import write_file
     from nki.migration import findings, migrated
 
     try:
@@ -51,9 +56,11 @@ def _migrate(name: str, check: bool) -> list[dict[str, Any]]:
             source = stream.read()
     except OSError as error:
         raise NeuronError("file-not-found", f"{name}: {error.strerror}") from None
-    found = findings(source, name)
-    changed = migrated(source, name)
-    if changed != source and not check:
-        write_file(name, lambda stream: stream.write(changed.encode(encoding)))
     keys = ("line", "column", "old", "new", "since", "replacement", "note")
-    return [{key: asdict(finding)[key] for key in keys} for finding in found]
+    found = [{key: asdict(finding)[key] for key in keys} for finding in findings(source, name)]
+    changed = migrated(source, name)
+    return found, None if changed == source else changed.encode(encoding)
+
+
+def _write(contents: bytes, stream: BinaryIO) -> None:
+    stream.write(contents)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -37,15 +38,17 @@ def check_folder_writable(path: str | None) -> None:
 
 
 def write_file(path: str, write: Callable[[BinaryIO], Any]) -> None:
-    """Create or replace a file with what `write` writes: the whole of it, or nothing."""
-    folder = os.path.dirname(os.path.abspath(path))
+    """Create or replace a file with what `write` writes: the whole of it, or nothing. A file that
+    is replaced keeps its permissions, and a link stays one."""
+    place = os.path.realpath(path)
+    folder = os.path.dirname(place)
     temporary = ""
     try:
         descriptor, temporary = tempfile.mkstemp(prefix=".nki-", dir=folder)
         with os.fdopen(descriptor, "wb") as stream:
             write(stream)
-        os.chmod(temporary, 0o666 & ~_file_mask())
-        os.replace(temporary, path)
+        os.chmod(temporary, _permissions(place))
+        os.replace(temporary, place)
     except BaseException as error:
         if temporary and os.path.exists(temporary):
             os.unlink(temporary)
@@ -54,11 +57,15 @@ def write_file(path: str, write: Callable[[BinaryIO], Any]) -> None:
         raise
 
 
-def _file_mask() -> int:
-    """The process's umask, which can only be read by setting it."""
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
+def _permissions(path: str) -> int:
+    """Those of a file, or of a new one: without the process's umask, which can only be read by
+    setting it."""
+    try:
+        return stat.S_IMODE(os.stat(path).st_mode)
+    except FileNotFoundError:
+        mask = os.umask(0o022)
+        os.umask(mask)
+        return 0o666 & ~mask
 
 
 def save_arrays(folder: str, arrays: dict[str, Any]) -> list[str]:

@@ -51,7 +51,11 @@ REWRITES = [
     ("import nki.dtype as nt\nx = nt.float32\n", "import nki.language as nt\nx = nt.float32\n"),
     (
         "import nki\ndef f(x: nki.dtype = nki.dtype.float32): pass\n",
-        "import nki\ndef f(x: nki.language = nki.language.float32): pass\n",
+        "import nki\ndef f(x: nki.language.DType = nki.language.float32): pass\n",
+    ),
+    (
+        "import nki\nimport nki.language as nl\ndef f(x: list[nki.dtype]) -> nki.dtype: pass\n",
+        "import nki\nimport nki.language as nl\ndef f(x: list[nl.DType]) -> nl.DType: pass\n",
     ),
     (
         "import nki\nr = nki.cpu_simulate(kernel)[2](a=1)\n",
@@ -228,6 +232,29 @@ def test_the_command(tmp_path, capsys):
     assert run(["migrate", str(tmp_path / "none.py")]) == 6
     path.write_text("def\n")
     assert run(["migrate", str(path)]) != 0
+
+
+def test_no_file_changes_when_one_cannot_be_read(tmp_path):
+    good, bad = tmp_path / "good.py", tmp_path / "bad.py"
+    good.write_text("import nki.language as nl\nx = nl.bool\n")
+    before = good.read_text()
+    for text in ("def\n", "# coding: nonsense\n"):
+        bad.write_text(text)
+        assert run(["migrate", str(good), str(bad)]) != 0
+        assert good.read_text() == before
+    assert run(["migrate", str(good), str(tmp_path / "none.py")]) == 6
+    assert good.read_text() == before
+
+
+def test_a_file_keeps_its_permissions_and_a_link_stays_one(tmp_path):
+    path, link = tmp_path / "kernel.py", tmp_path / "link.py"
+    path.write_text("#!/usr/bin/env python\nimport nki.language as nl\nx = nl.bool\n")
+    path.chmod(0o750)
+    link.symlink_to("kernel.py")
+    assert run(["migrate", str(link)]) == 0
+    assert link.is_symlink() and "nl.bool_" in path.read_text()
+    assert path.stat().st_mode & 0o777 == 0o750
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["kernel.py", "link.py"]
 
 
 USES = {
