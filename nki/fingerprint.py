@@ -148,7 +148,7 @@ class _Walk:
             for name, member in vars(kind).items()
             if not (name.startswith("__") and name.endswith("__")) or _is_written(member)
         }
-        bases = tuple(self.content(base) for base in kind.__bases__)
+        bases = tuple(self.content(base) for base in (type(kind), *kind.__bases__))
         return kind, bases, tuple((n, self._member(m)) for n, m in members.items())
 
     def _member(self, member: Any) -> Any:
@@ -178,10 +178,18 @@ def _is_full(cell: Any) -> bool:
     return True
 
 
+_ANY_NAME = frozenset(("globals", "eval", "exec"))
+"""Functions by which code reaches names that it does not spell."""
+
+
 def _named(code: CodeType, scope: dict[str, Any]) -> Iterator[Any]:
     """What a code object names in its globals, in modules that it names there or imports, and in
     the environment of the process."""
     names = dict.fromkeys(_names(code))
+    if not _ANY_NAME.isdisjoint(names):
+        raise Unknown
+    if "getattr" in names:
+        names |= dict.fromkeys(_texts(code))
     modules: dict[str, ModuleType] = {}
     for name in names:
         if name in scope:
@@ -219,6 +227,15 @@ def _names(code: CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _names(constant)
+
+
+def _texts(code: CodeType) -> Iterator[str]:
+    """Texts that may name attributes: `getattr(module, "factor")`."""
+    for constant in code.co_consts:
+        if isinstance(constant, str):
+            yield constant
+        elif isinstance(constant, CodeType):
+            yield from _texts(constant)
 
 
 @functools.lru_cache(maxsize=4096)

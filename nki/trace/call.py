@@ -120,7 +120,7 @@ def is_array(value: Any) -> bool:
     if isinstance(value, np.ndarray):
         return True
     return (
-        hasattr(value, "__array__")
+        hasattr(type(value), "__array__")  # not of the value: some answer to every name
         and hasattr(value, "shape")
         and hasattr(value, "dtype")
         and not isinstance(value, (np.generic, type))

@@ -214,6 +214,42 @@ def by_name(tile):
     scaled(tile, factor)
 
 
+def by_text(tile):
+    scaled(tile, getattr(SCALES.inner, "factor"))  # noqa: B009
+
+
+def by_globals(tile):
+    scaled(tile, globals()["SCALES"].inner.factor)
+
+
+class Meta(type):
+    @property
+    def factor(cls):
+        return SCALES.inner.factor
+
+
+class WithMeta(metaclass=Meta):
+    pass
+
+
+def by_metaclass(tile):
+    scaled(tile, WithMeta.factor)
+
+
+class Answering:
+    """An object that has every attribute."""
+
+    def __getattr__(self, name):
+        return SCALES.inner.factor
+
+
+ANSWERING = Answering()
+
+
+def by_any_attribute(tile):
+    scaled(tile, ANSWERING.factor)
+
+
 def by_environment(tile):
     scaled(tile, float(os.environ["NKI_TEST_FACTOR"]))
 
@@ -223,6 +259,10 @@ CHANGED = {
     "module in a module": (by_module, lambda n: setattr(SCALES.inner, "factor", n)),
     "module imported inside": (by_import, lambda n: setattr(SCALES.inner, "factor", n)),
     "name imported inside": (by_name, lambda n: setattr(SCALES.inner, "factor", n)),
+    "text that names an attribute": (by_text, lambda n: setattr(SCALES.inner, "factor", n)),
+    "globals()": (by_globals, lambda n: setattr(SCALES.inner, "factor", n)),
+    "property of a class": (by_metaclass, lambda n: setattr(SCALES.inner, "factor", n)),
+    "any attribute": (by_any_attribute, lambda n: setattr(SCALES.inner, "factor", n)),
     "environment": (by_environment, lambda n: os.environ.update(NKI_TEST_FACTOR=str(n))),
 }
 
