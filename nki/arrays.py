@@ -1,7 +1,7 @@
 """Arrays of NumPy, torch and jax: in as NumPy arrays, out as what came in.
 
 NumPy views of torch tensors share their memory, so a kernel that writes to an input changes the
-tensor. jax arrays never change: what a kernel writes to one is lost unless it returns it.
+tensor. jax arrays never change: a kernel that writes to one must return it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def as_numpy(value: Any, name: str = "the argument") -> np.ndarray[Any, Any]:
         return value.view(DTYPES[name].numpy) if name else value
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
-        return _from_torch(value, torch)
+        return _from_torch(value, torch, name)
     if hasattr(value, "__array__"):
         return np.asarray(value)
     raise NeuronError("not-a-tensor", f"{name} is a {type(value).__name__}, not an array")
@@ -35,13 +35,29 @@ def as_numpy(value: Any, name: str = "the argument") -> np.ndarray[Any, Any]:
 def refuse_read_only(value: Any, name: str) -> None:
     """An array that a kernel writes to and does not return must be writable. Raises
     input-mismatch."""
-    if isinstance(value, np.ndarray) and not value.flags.writeable:
+    kind = _read_only(value)
+    if kind is not None:
         raise NeuronError(
             "input-mismatch",
-            what=f"{name} is a read-only array, and the kernel writes to it",
+            what=f"{name} is {kind}, and the kernel writes to it",
             why="What a kernel writes to an input comes back in the array that was passed.",
-            hint="Pass a copy, or return the tensor from the kernel.",
+            hint="Pass a copy that can be written, or return the tensor from the kernel.",
         )
+
+
+def _read_only(value: Any) -> str | None:
+    """What an array is that a kernel cannot change; None for others."""
+    torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
+    if isinstance(value, np.ndarray):
+        return None if value.flags.writeable else "a read-only array"
+    if jax is not None and isinstance(value, jax.Array):
+        return "an array of JAX, which never changes"
+    if torch is not None and isinstance(value, torch.Tensor):
+        if value.device.type != "cpu":
+            return f"a tensor on {value.device}, of which the simulator has a copy"
+        if value.is_neg() or value.is_conj():
+            return "a lazy negative or conjugate, of which the simulator has a copy"
+    return None
 
 
 def like(arguments: Iterable[Any], outputs: Any) -> Any:
@@ -64,15 +80,26 @@ def _each(outputs: Any, convert: Any) -> Any:
     return convert(outputs)
 
 
-def _from_torch(tensor: Any, torch: Any) -> np.ndarray[Any, Any]:
-    """Types that NumPy has not itself go through the integers of their width."""
-    tensor = tensor.detach().cpu()
+def _from_torch(tensor: Any, torch: Any, name: str) -> np.ndarray[Any, Any]:
+    """Types that NumPy has not itself go through the integers of their width. Raises not-a-tensor,
+    dtype-not-allowed."""
+    if tensor.layout is not torch.strided or tensor.is_meta:
+        what = "a tensor without data" if tensor.is_meta else f"a {tensor.layout} tensor"
+        raise NeuronError(
+            "not-a-tensor",
+            what=f"{name} is {what}",
+            why="A kernel takes tensors whose elements lie in memory.",
+            hint="Pass tensor.to_dense(), or a tensor on the CPU.",
+        )
+    tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
     try:
         return np.asarray(tensor.numpy())
     except TypeError:
-        integers = {1: torch.uint8, 2: torch.int16}[tensor.element_size()]
-        name = str(tensor.dtype).removeprefix("torch.")
-        return np.asarray(tensor.view(integers).numpy()).view(_extended(name))
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        integers = {1: torch.uint8, 2: torch.int16}.get(tensor.element_size())
+        if integers is None or not hasattr(_ml_dtypes(), dtype):
+            raise NeuronError("dtype-not-allowed", f"{name} is {tensor.dtype}") from None
+        return np.asarray(tensor.view(integers).numpy()).view(_extended(dtype))
 
 
 def _to_torch(array: np.ndarray[Any, Any], torch: Any) -> Any:

@@ -47,6 +47,7 @@ def called_back(
         return context.copy().run(run, concrete)
 
     program = compiled.program
+    compiled.refuse_lost_writes(arrays_in(arguments))
     declared = [program.tensors[index] for index in program.results]
     results = [jax.ShapeDtypeStruct(t.shape, DTYPES[t.dtype].numpy) for t in declared]
     return jax.pure_callback(

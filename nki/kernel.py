@@ -6,7 +6,7 @@ import functools
 import sys
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -60,8 +60,8 @@ class Kernel:
     simulator (there is no device); inside another kernel it runs inline. Calling again with equal
     shapes and compile-time values does not compile again. Arrays are those of NumPy, torch or jax;
     results come back in the library of the arguments, as the array, tuple or list that the function
-    returns, and inputs that the kernel writes to are updated in place (not those of jax, which
-    never change).
+    returns, and inputs that the kernel writes to are updated in place (arrays of jax never
+    change: a kernel that writes to one must return it).
 
     >>> import numpy as np, nki, nki.language as nl, nki.isa as nisa
     >>> @nki.jit
@@ -428,11 +428,17 @@ class CompiledKernel:
                 f"{len(arrays)} by position and {', '.join(named) or 'none'} by name",
             )
         rest = dict(zip(names, arrays)) | named
+        given = [rest[name] for name in names]
+        self.refuse_lost_writes(given)
+        return [as_numpy(value, name) for value, name in zip(given, names)]
+
+    def refuse_lost_writes(self, arrays: Sequence[Any]) -> None:
+        """Raise input-mismatch where one of `arrays`, in parameter order, cannot take what the
+        kernel writes to it without returning it."""
         tensors, results = self.program.tensors, self.program.results
-        for name, index in zip(names, self.program.parameters):
+        for value, index in zip(arrays, self.program.parameters):
             if tensors[index].role == "inout" and index not in results:
-                refuse_read_only(rest[name], name)
-        return [as_numpy(rest[name], name) for name in names]
+                refuse_read_only(value, tensors[index].name)
 
     def _run(self, inputs: list[np.ndarray]) -> tuple[Program, RunResult]:
         checked, native = settings.checks_wanted(), settings.native_wanted()

@@ -157,6 +157,47 @@ def test_read_only_arrays_that_would_lose_what_is_written(mode):
         nki.simulate(lost, mode=mode)(a, b)
 
 
+@nki.jit(platform_target="trn2")
+def cleared(a):
+    """Writes to `a`, and returns nothing."""
+    nisa.dma_copy(dst=a, src=nl.zeros(a.shape, dtype=a.dtype, buffer=nl.sbuf))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_jax_arrays_that_would_lose_what_is_written(mode):
+    jax = pytest.importorskip("jax")
+    run = nki.simulate(cleared, mode=mode)
+    for call in (run, jax.jit(run), jax.vmap(run)):
+        with pytest.raises(nki.NeuronError, match="a is an array of JAX, which never changes"):
+            call(jax.numpy.ones((2, 2, 3)))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_lazy_torch_views(mode):
+    torch = pytest.importorskip("torch")
+    pairs = torch.arange(12, dtype=torch.float32).reshape(2, 3, 2)
+    lazy = torch.view_as_complex(pairs).conj().imag
+    assert lazy.is_neg()
+    result = nki.simulate(doubled, mode=mode)(lazy)
+    np.testing.assert_array_equal(result, -2 * pairs[:, :, 1].numpy())
+    with pytest.raises(nki.NeuronError, match="a is a lazy negative"):
+        nki.simulate(cleared, mode=mode)(lazy)
+    np.testing.assert_array_equal(pairs.flatten(), range(12))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_torch_tensors_that_are_no_arrays(mode):
+    torch = pytest.importorskip("torch")
+    dense = torch.ones(2, 3)
+    for tensor, match in (
+        (dense.to_sparse(), "a is a torch.sparse_coo tensor"),
+        (dense.to("meta"), "a is a tensor without data"),
+        (dense.to(torch.complex64), "complex64"),
+    ):
+        with pytest.raises(nki.NeuronError, match=match):
+            nki.simulate(doubled, mode=mode)(tensor)
+
+
 def test_what_is_no_array():
     compiled = nki.compile(doubled, nki.TensorSpec((2, 3), nl.float32))
     with pytest.raises(nki.NeuronError, match="a is a list"):
