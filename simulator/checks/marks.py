@@ -392,20 +392,32 @@ class Space:
 
     def find(self, view: Array) -> Region:
         """The living region that holds all of `view`, else `rest`, with marks that are valid."""
+        box = self._box(view)
+        region = self._living(box)
+        if region is not None:
+            return region
+        for other in self._touching(box):
+            if other.state != DEAD:
+                other.spell_out()
+                other.fill()
+        return self.rest
+
+    def living(
+        self, offset: int, itemsize: int, shape: Sequence[int], strides: Sequence[int]
+    ) -> Region | None:
+        """The living region that holds all of a view `offset` bytes behind the memory's beginning;
+        None where none does."""
+        return self._living(self._box_at(offset, itemsize, shape, strides))
+
+    def _living(self, box: Box) -> Region | None:
         if self.whole is not None:
             return self.whole
-        box = self._box(view)
         region = self._regions.get(box)
         if region is not None and region.state != DEAD:
             return region
-        living = [other for other in self._touching(box) if other.state != DEAD]
-        for other in living:
-            if _within(box, other.box):
-                return other
-        for other in living:
-            other.spell_out()
-            other.fill()
-        return self.rest
+        return next(
+            (r for r in self._touching(box) if r.state != DEAD and _within(box, r.box)), None
+        )
 
 
 def covers(itemsize: int, shape: Sequence[int], strides: Sequence[int], region: Region) -> bool:

@@ -29,9 +29,10 @@ from simulator.native.workers import run_parts
 from simulator.native.written import WrittenText
 from simulator.streams import BLOCKED, HALTED
 
-NEXT, FAILED = -3, -4
+NEXT, FAILED, AGAIN = -3, -4, -5
 """What the callback gives besides the index of an instruction, `BLOCKED` and `HALTED`: go on with
-the next instruction; stop everything, an error was raised."""
+the next instruction; stop everything, an error was raised; look at this instruction again, more is
+known of its operands."""
 
 RUNAWAY, LOOK = -1, -2
 """Indices for which the loop calls back where no instruction is to be executed: the stream has used
@@ -283,6 +284,7 @@ class LoopText(StructureText):
             (NEXT, self.labels["next"]),
             (HALTED, self.labels["halted"]),
             (FAILED, self.labels["failed"]),
+            (AGAIN, self.labels["kind"]),
         ]
         self.switch(result, [*cases, (BLOCKED, self.labels["waits"])], self.labels["jump"])
         self.at("waits")

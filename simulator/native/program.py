@@ -14,6 +14,7 @@ from simulator.checks.engine_marks import EngineMarks
 from simulator.foresight import Foresight
 from simulator.native.library import library
 from simulator.native.loop import (
+    AGAIN,
     EXECUTED,
     FAILED,
     INDEX_BITS,
@@ -268,6 +269,8 @@ class NativeProgram:
             if index >= EXECUTED:
                 self._tell(preparation, index - EXECUTED)
                 return NEXT
+            if self._packings[number].locate(index):
+                return AGAIN
             return self._execute(number, preparation, index)
         except BaseException as error:
             self._error = error

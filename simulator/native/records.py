@@ -30,7 +30,7 @@ from simulator.native.plan import Bound
 from simulator.native.shared import Shared
 from simulator.native.structure import Memory
 from simulator.native.table import PLANNERS, Touch, touch
-from simulator.native.template import Computation, Template
+from simulator.native.template import Computation, Placed, Template
 from simulator.native.text import WORD
 from simulator.views import Indirect, Window
 
@@ -39,9 +39,11 @@ if TYPE_CHECKING:
     from simulator.checks.initialised import Shadow
     from simulator.prepare import Preparation
 
-_REGION, _LOWEST, _HIGHEST, _FULL, _SPACE, _UNIT, _BOX = (
+_OFFSET, _REGION, _LOWEST, _HIGHEST, _FULL, _SPACE, _UNIT, _BOX = (
     OPERAND.indices[name]
-    for name in ("region", "region_lowest", "region_highest", "full", "space", "unit", "box")
+    for name in (
+        *("offset", "region", "region_lowest", "region_highest", "full", "space", "unit", "box"),
+    )
 )
 _STORAGE_BEGIN = KINDS.index("storage_begin")
 _FETCHES = RECORD.indices["fetches"]
@@ -54,8 +56,8 @@ class Packing:
     that are queued in `queued_work`. `tensors` are the `TENSOR`s of all streams by their buffer,
     `meetings` those of all cores.
 
-    `learn(index)` takes over, behind an instruction that Python executed, in which regions its
-    operands lie.
+    `locate(index)` looks for the regions in which the operands of an instruction lie now;
+    `learn(index)` takes them over behind an instruction that Python executed.
     """
 
     def __init__(
@@ -333,6 +335,32 @@ class Packing:
             **drafting.table("writes", [*writes, *drafting.references(written)], REFERENCE),
         }
 
+    def locate(self, index: int) -> bool:
+        """Look for the living regions of what the instruction at `index` computes with, as of
+        allocations that take turns in a place one knows only now which it is. Whether they are
+        others than was known, so that native code can go on."""
+        computation, shadow = self._shared[index], self._preparation.shadow
+        if computation is None or shadow is None:
+            return False
+        found = [_living(operand, shadow) for operand in computation.operands]
+        known = [operand.words[_REGION] for operand in computation.operands]
+        numbers = [0 if region is None else region.number for region in found]
+        if 0 in numbers or numbers == known:
+            return False
+        if index not in self._separated and any(
+            before not in (0, now) for before, now in zip(known, numbers)
+        ):
+            computation = self._separate(index, computation)
+        picked = {~operand.position for operand in computation.operands}
+        for operand, region in zip(computation.operands, found):
+            assert region is not None
+            _, words, window, _ = operand
+            full = operand.position not in picked and covers(
+                window.dtype.itemsize, window.shape, window.strides, region
+            )
+            _lies_in(words, window, region, words[_UNIT] or 1, full)
+        return True
+
     def learn(self, index: int, tracked: Sequence[Tracked | None] | None) -> None:
         """The operands of the instruction at `index` lie in the regions in which they were found
         when Python followed them."""
@@ -493,6 +521,14 @@ def _touched(
         yield position, part.part(window) if part is not None and partly else window.base
         if window.index is not None:
             yield ~position, window.index
+
+
+def _living(operand: Placed, shadow: Shadow) -> Region | None:
+    """The living region that an operand lies in where it was last."""
+    window = operand.window
+    offset = window.origin + (operand.words[_OFFSET] if window.dynamic else window.offset)
+    space = shadow.spaces[id(window.buffer)]
+    return space.living(offset, window.dtype.itemsize, window.shape, window.strides)
 
 
 def _elsewhere(shared: Computation, tracked: Sequence[Tracked | None]) -> bool:

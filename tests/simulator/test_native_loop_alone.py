@@ -15,6 +15,7 @@ from isa.enums import Engine
 from isa.errors import NeuronError
 from isa.machine.random import GENERATORS
 from simulator.native.library import library
+from simulator.native.program import NativeProgram
 from simulator.random import draw, seeded
 
 pytestmark = pytest.mark.skipif(library() is None, reason="there is no LLVM")
@@ -261,3 +262,42 @@ def test_sums_of_tiles_that_are_no_rows(alone: Any) -> None:
     want = np.exp(a.astype(np.float64)).transpose(0, 2, 1)
     np.testing.assert_allclose(result.astype(np.float64), want, rtol=2.0**-8)
     np.testing.assert_allclose(total[:, 0], want.sum(axis=(1, 2)), rtol=1e-6)
+
+
+@nki.jit
+def places_by_turns(a: Any) -> Any:
+    """Tiles of three sizes take turns in SBUF, which they fill several times, and rows are doubled
+    by a loop on the device."""
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    rows = a.shape[1]
+    for i in range(a.shape[0]):
+        tile = sbuf((rows, 8192 * (1 + i % 3)), a.dtype)
+        nisa.memset(tile, float(i))
+        part = sbuf((rows, 1), a.dtype)
+        nisa.tensor_copy(part, tile[:, 32 * i : 32 * i + 1])
+        nisa.dma_copy(out[i, :], part)
+    for i in nl.dynamic_range(a.shape[0]):
+        row = sbuf((1, rows), a.dtype)
+        nisa.dma_copy(row, out[i, :])
+        nisa.tensor_tensor(row, row, row, nl.add)
+        nisa.dma_copy(out[i, :], row)
+    return out
+
+
+@pytest.mark.filterwarnings("ignore:nki.language.dynamic_range is superseded")
+def test_allocations_that_take_turns_in_a_program_with_a_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Python is asked which allocation it is, and executes no instruction, in the first run."""
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
+    executed = []
+    execute = NativeProgram._execute
+
+    def noted(self: Any, number: int, preparation: Any, index: int) -> int:
+        executed.append(preparation.stream.instructions[index])
+        return execute(self, number, preparation, index)
+
+    monkeypatch.setattr(NativeProgram, "_execute", noted)
+    got = nki.simulate(places_by_turns)(np.zeros((24, 4), np.float32))
+    np.testing.assert_array_equal(got, np.repeat(2 * np.arange(24.0), 4).reshape(24, 4))
+    assert not executed
