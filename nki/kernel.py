@@ -21,6 +21,7 @@ from isa.program import Program
 from isa.target import Target
 from nki import settings
 from nki.arrays import as_numpy, like, refuse_read_only
+from nki.artifacts import keep
 from nki.callables import is_method, stops_in_debugger, with_name
 from nki.compiled_functions import outside_graphs
 from nki.errors import user_frames
@@ -310,6 +311,7 @@ def compile_traced(traced: TracedKernel) -> CompiledKernel:
             from nki.verification import verify_program
 
             verify_program(program)
+    keep(program)
     return CompiledKernel(program, container=_container(traced.results))
 
 

@@ -86,6 +86,12 @@ def print_folder() -> str | None:
     return os.environ.get("NEURON_RT_DEBUG_OUTPUT_DIR") or None
 
 
+def artifacts_folder() -> str | None:
+    """NKI_ARTIFACTS_DIR: the folder for the program of the kernel that was compiled last, as
+    kernel.neff, for `nki.load`; also where running it fails. None when it is not set."""
+    return os.environ.get("NKI_ARTIFACTS_DIR") or None
+
+
 def environment() -> dict[str, str]:
     """All of the environment: what a kernel that reads it itself depends on."""
     return dict(os.environ)
@@ -141,6 +147,7 @@ __all__ = [
     "MODES",
     "OWN_FRAMES",
     "PRECISE",
+    "artifacts_folder",
     "checks_wanted",
     "environment",
     "logical_core_size",

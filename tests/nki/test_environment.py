@@ -68,6 +68,40 @@ def test_simulator_variable(monkeypatch):
     np.testing.assert_array_equal(result, expected)
 
 
+def rows_at(index):
+    """The kernels of SDK neuron-runtime/nrtpy/tutorial-debug-neff-nrtpy.rst, oob_dma_kernel and
+    fixed_dma_kernel: element 0 of row `index`, 8 times."""
+
+    @nki.jit(platform_target="trn2")
+    def dma_kernel(src_tensor):
+        idx = nl.ndarray((8, 1), dtype=nl.int32, buffer=nl.sbuf)
+        nisa.memset(dst=idx, value=index)
+        dst = nl.ndarray((8, 1), dtype=nl.float32, buffer=nl.sbuf)
+        src = src_tensor.ap([[4, 8], [1, 1]], offset=0, vector_offset=idx, indirect_dim=0)
+        nisa.dma_copy(dst=dst, src=src)
+        out = nl.ndarray((8, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+        nl.store(out, dst)
+        return out
+
+    return dma_kernel
+
+
+def test_the_folder_of_compiled_programs(monkeypatch, tmp_path):
+    """ "Even though execution fails, the NEFF is preserved": it fails again when loaded."""
+    src = np.arange(32, dtype=np.float32).reshape(8, 4)
+    path = tmp_path / "made" / "kernel.neff"
+    monkeypatch.setenv("NKI_ARTIFACTS_DIR", str(path.parent))
+    with pytest.raises(nki.NeuronError, match="99999"):
+        rows_at(99999)(src)
+    with pytest.raises(nki.NeuronError, match="99999"):
+        nki.load(path)(src)
+    np.testing.assert_array_equal(rows_at(3)(src), np.full((8, 1), 12))
+    np.testing.assert_array_equal(nki.load(path)(2 * src), np.full((8, 1), 24))
+    monkeypatch.setenv("NKI_ARTIFACTS_DIR", str(path / "inside"))
+    with pytest.raises(nki.NeuronError, match=r"not-writable.*NKI_ARTIFACTS_DIR"):
+        rows_at(2)(src)
+
+
 @nki.jit(platform_target="trn2")
 def shown(a):
     tile = nl.load(a)
