@@ -20,8 +20,14 @@ def target(name: str | None = None) -> Target:
 
     Raises unknown-target with the names that are accepted.
     """
-    source = _target_variable()
-    return resolve_target(name or (os.environ[source] if source else None))
+    source = None if name else _target_variable()
+    if source is None:
+        return resolve_target(name)
+    try:
+        return resolve_target(os.environ[source])
+    except NeuronError as error:
+        what = f"{source} is {os.environ[source]!r}, which is no target"
+        raise NeuronError(error.code, what, error.why, error.hint) from None
 
 
 def target_source() -> str:
@@ -45,7 +51,7 @@ def traceback_wanted() -> bool:
 def checks_wanted() -> bool:
     """NKI_CHECKS=0 turns the run-time checks (uninitialised data, races) off. With native code they
     take a few percent of the time of a run, 8 at most in `benchmarks/native_speed.py --checks`."""
-    value = os.environ.get("NKI_CHECKS", "1")
+    value = os.environ.get("NKI_CHECKS") or "1"
     if value not in ("0", "1"):
         raise NeuronError("value-not-allowed", f"NKI_CHECKS is {value!r}; it is 0 or 1")
     return value == "1"
@@ -133,7 +139,7 @@ def threads_wanted() -> int:
     affinity = getattr(os, "sched_getaffinity", None)
     cpus = len(affinity(0)) if affinity else os.cpu_count() or 1
     value = os.environ.get("NKI_NUM_THREADS")
-    if value is None:
+    if not value:
         return min(4, cpus)
     if not value.isdecimal() or not 1 <= int(value) <= 64:
         raise NeuronError("value-not-allowed", f"NKI_NUM_THREADS is {value!r}; it is 1 to 64")

@@ -4,17 +4,29 @@ The folder's name is the digest of everything that objects depend on, so that an
 or compiler starts a folder of its own. A file is the SHA-256 of where it belongs and of the code,
 then the code; it appears whole or not at all, and one that belongs elsewhere counts as damaged. A
 cache that cannot be used is reported once, by a warning, and costs compile time only.
+
+Who makes a folder removes those that have not been used for longest, as far as all of them hold
+more than `LIMIT` bytes. A folder's time says when it was used: writing sets it, and so does reading,
+once a process. A process whose folder is removed meanwhile compiles again what it reads later.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
+import shutil
 import tempfile
 import warnings
+from contextlib import suppress
 from pathlib import Path
 
+LIMIT = 1 << 28
+"""Bytes of all folders; those of one version are some megabytes."""
+
 _DIGEST = hashlib.sha256().digest_size
+_FOLDER = re.compile(r"[0-9a-f]{24}")
+"""What the folders are called that may be removed."""
 
 
 class Cache:
@@ -25,6 +37,7 @@ class Cache:
             parent = _of_user()
         self.folder = parent / key
         self._reported = False
+        self._used = False
 
     def _path(self, name: str) -> Path:
         if not self.folder.is_absolute():
@@ -48,6 +61,10 @@ class Cache:
         if self._digest(name, code) != digest:
             self._report(f"has a damaged file, {path.name}, which is replaced")
             return None
+        if not self._used:
+            self._used = True
+            with suppress(OSError):
+                os.utime(self.folder)
         return code
 
     def write(self, name: str, code: bytes) -> None:
@@ -56,7 +73,10 @@ class Cache:
         temporary = None
         try:
             path = self._path(name)
-            self.folder.mkdir(parents=True, exist_ok=True)
+            if not self.folder.exists():
+                self.folder.mkdir(parents=True, exist_ok=True)
+                with suppress(OSError):  # another process may remove them too
+                    _remove_unused(self.folder)
             handle, temporary = tempfile.mkstemp(dir=self.folder)
             with os.fdopen(handle, "wb") as file:
                 file.write(contents)
@@ -72,6 +92,20 @@ class Cache:
             warnings.warn(
                 f"The cache of native kernels {self.folder} {what}.", RuntimeWarning, stacklevel=2
             )
+
+
+def _remove_unused(made: Path) -> None:
+    """Keep of the folders beside a new one those used last, up to `LIMIT` bytes."""
+    folders = [
+        (path.stat().st_mtime_ns, path)
+        for path in made.parent.iterdir()
+        if path != made and _FOLDER.fullmatch(path.name) and path.is_dir()
+    ]
+    total = 0
+    for _, path in sorted(folders, reverse=True):
+        total += sum(file.stat().st_size for file in path.iterdir())
+        if total > LIMIT:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _of_user() -> Path:

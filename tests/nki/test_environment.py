@@ -41,6 +41,33 @@ def test_an_unknown_version(monkeypatch):
     assert caught.value.code == "unknown-target"
 
 
+@pytest.mark.parametrize("name", ["NKI_NC_VERSION", "NEURON_PLATFORM_TARGET_OVERRIDE"])
+def test_an_unknown_target_names_the_variable(monkeypatch, name):
+    monkeypatch.delenv("NKI_NC_VERSION", raising=False)
+    monkeypatch.setenv(name, "gen9")
+    with pytest.raises(nki.NeuronError, match=f"{name} is 'gen9'"):
+        which(A)
+    with pytest.raises(nki.NeuronError, match=r"unknown-target. 'gen8'"):
+        nki.compile(which, A, target="gen8")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "NEURON_LOGICAL_NC_CONFIG",
+        "NEURON_PLATFORM_TARGET_OVERRIDE",
+        "NKI_BACKEND",
+        "NKI_CHECKS",
+        "NKI_NC_VERSION",
+        "NKI_NUM_THREADS",
+        "NKI_PRECISE_FP",
+    ],
+)
+def test_an_empty_variable_counts_as_none(monkeypatch, name):
+    monkeypatch.setenv(name, "")
+    assert which(A).shape == (1, 2)
+
+
 def test_the_configured_size_of_a_logical_core(monkeypatch):
     monkeypatch.setenv("NEURON_LOGICAL_NC_CONFIG", "2")
     assert which[2](A)[0, 1] == 2

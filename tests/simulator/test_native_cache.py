@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import shutil
 import warnings
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from simulator.native import object_cache
 from simulator.native.gemm_image import HEADER, LINE, Image, Word, image_bytes
 from simulator.native.levels import Form
 from simulator.native.library import Library, library
@@ -90,6 +92,41 @@ def test_code_of_another_version_is_compiled_again(tmp_path: Path) -> None:
         loads(Library(Cache("newer", tmp_path)))
     assert (older / "kernel").read_bytes() == b"of another version"
     assert len(list((tmp_path / "newer").iterdir())) == len(KERNELS)
+
+
+def test_folders_that_were_not_used_for_longest_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When one is made, as far as the others are too large; nothing else there is touched."""
+    monkeypatch.setattr(object_cache, "LIMIT", 250)
+    names = [f"{number:024x}" for number in range(5)]
+    for age, name in enumerate(names[:4]):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "kernel").write_bytes(bytes(100))
+        os.utime(folder, (1000 - age, 1000 - age))
+    (tmp_path / "notes").mkdir()
+    os.utime(tmp_path / "notes", (1, 1))
+    oldest = Cache(names[3], tmp_path)
+    oldest.write("another", b"")
+    os.utime(oldest.folder, (1, 1))
+    assert oldest.read("another") == b""  # which counts as its use
+    newest = Cache(names[4], tmp_path)
+    for kernel in ("first", "second"):
+        newest.write(kernel, bytes(1000))
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"notes", names[0], names[3], names[4]}
+    assert Cache(names[1], tmp_path).read("kernel") is None
+
+
+def test_a_folder_that_is_removed_while_it_is_used(tmp_path: Path) -> None:
+    cache = Cache("key", tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            loads(Library(cache))
+            shutil.rmtree(cache.folder)
+        loads(Library(cache))
 
 
 def test_damage_of_every_kind_is_seen(tmp_path: Path) -> None:
