@@ -16,9 +16,9 @@ _HOME = {
     "simulate": "nki.kernel",
     "compile": "nki.kernel",
     "profile": "nki.kernel",
-    "load": "nki.kernel",
+    "load": "nki.compiled",
     "Kernel": "nki.kernel",
-    "CompiledKernel": "nki.kernel",
+    "CompiledKernel": "nki.compiled",
     "TensorSpec": "nki.trace.call",
     "symbol": "nki.trace.call",
     "cpu_simulate": "nki.simulation",
@@ -46,7 +46,8 @@ install()
 
 if TYPE_CHECKING:
     from isa.errors import NeuronError
-    from nki.kernel import CompiledKernel, Kernel, compile, jit, load, profile, simulate
+    from nki.compiled import CompiledKernel, load
+    from nki.kernel import Kernel, compile, jit, profile, simulate
     from nki.simulation import cpu_simulate
     from nki.trace.call import TensorSpec, symbol
 

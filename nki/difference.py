@@ -382,7 +382,7 @@ def _native(subject: _Subject, watch: Watch) -> list[Array]:
 
 def _compiled(subject: _Subject, watch: Watch) -> tuple[Program, InStreams, list[Array]]:
     """The program of mode device for a subject's arguments, what follows it, and its inputs."""
-    from nki.kernel import CompiledKernel
+    from nki.compiled import CompiledKernel
     from nki.pipeline import compile_kernel
 
     scheduled: list[list[Step | Region]] = []

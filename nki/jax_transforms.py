@@ -17,7 +17,7 @@ from isa.dtypes import DTYPES
 from nki.trace.call import arrays_in, map_tensors
 
 if TYPE_CHECKING:
-    from nki.kernel import CompiledKernel
+    from nki.compiled import CompiledKernel
 
 
 def is_traced(arguments: dict[str, Any]) -> bool:

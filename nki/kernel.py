@@ -1,15 +1,10 @@
-"""Kernels: what `nki.jit` returns, and what it becomes once compiled."""
+"""Kernels: what `nki.jit` returns. `nki.compiled` has what it becomes once compiled."""
 
 from __future__ import annotations
 
 import functools
 import sys
-import weakref
-from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from contextvars import ContextVar
-from dataclasses import dataclass
+from collections.abc import Callable
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +12,12 @@ import numpy as np
 
 from isa.collection import collection_paused
 from isa.errors import NeuronError
-from isa.program import Program
 from isa.target import Target
 from nki import settings
-from nki.arrays import as_numpy, like, refuse_read_only
+from nki.arrays import as_numpy, like
 from nki.artifacts import keep
 from nki.callables import is_method, stops_in_debugger, with_name
+from nki.compiled import CompiledKernel, packed, printing, update
 from nki.compiled_functions import outside_graphs
 from nki.errors import user_frames
 from nki.jax_transforms import called_back, is_traced
@@ -33,9 +28,6 @@ from nki.trace.schedule import Schedule, add_edges, schedule_of
 
 if TYPE_CHECKING:
     from nki.ir.nodes import Kernel as TracedKernel
-    from simulator.execute import LoadedProgram, RunResult
-    from simulator.lanes import Lanes
-    from simulator.machine import Capacity
     from simulator.profile import Profile
 
 Runner = Callable[["Kernel", dict[str, Any]], Any]
@@ -43,15 +35,6 @@ Runner = Callable[["Kernel", dict[str, Any]], Any]
 
 _KEPT_INSTRUCTIONS = 200_000
 """Instructions of all specialisations that a kernel keeps; the last one stays whatever its size."""
-
-_LOADED_KEPT = 4
-"""Programs that stay loaded, each with all memories of its device, ready to run again."""
-
-_LOADED_BYTES = 1 << 28
-"""HBM of a program beyond which it does not stay loaded."""
-
-_RECENT: ContextVar[deque[Any] | None] = ContextVar("recently_run", default=None)
-"""The programs that ran last, of all kernels; what is in it stays loaded."""
 
 
 class Kernel:
@@ -328,192 +311,6 @@ def _container(results: Any) -> type | None:
     return getattr(results, "container", None)
 
 
-@dataclass(eq=False, slots=True, weakref_slot=True)
-class _Loaded:
-    """A bound program and the device that it is loaded on."""
-
-    program: Program
-    loaded: LoadedProgram | Lanes
-
-
-class CompiledKernel:
-    """A program with the calling convention of its kernel's tensor parameters.
-
-    Call it with arrays in parameter order, or by parameter name. `program` is the
-    `isa.program.Program`; `save(path)` writes a container that `nki run` and `load` take. Results
-    come as the kernel returns them; those of a program from a file as one array, or as a tuple.
-
-    >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
-    >>> @nki.jit
-    ... def copy(a):
-    ...     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    ...     nisa.dma_copy(dst=out, src=a)
-    ...     return out
-    >>> compiled = nki.compile(copy, nki.TensorSpec((2, 3), nl.float32), target="trn2")
-    >>> compiled.program.name, compiled.program.parameter_names
-    ('copy', ['a'])
-    >>> compiled(a=np.ones((2, 3), np.float32)).sum().item()
-    6.0
-    """
-
-    def __init__(
-        self, program: Program, capacity: Capacity | None = None, container: type | None = None
-    ) -> None:
-        self.program = program
-        self._capacity = capacity
-        self._container = container
-        self._loaded: dict[Any, weakref.ref[_Loaded]] = {}
-
-    @property
-    def target(self) -> str:
-        """The name of the target that the program is for."""
-        return self.program.target
-
-    @user_frames
-    @outside_graphs
-    def __call__(self, *arrays: Any, **named: Any) -> Any:
-        inputs = self._inputs(arrays, named)
-        result = self._run(inputs)[1]
-        _update(inputs, result.inputs_after)
-        return like((*arrays, *named.values()), self.packed(result.outputs))
-
-    @user_frames
-    def profile(self, *arrays: Any, **named: Any) -> tuple[Any, Profile]:
-        """Run and time: (outputs as a call returns them, the profile)."""
-        inputs = self._inputs(arrays, named)
-        program, result = self._run(inputs)
-        from simulator.profile import profile
-        from simulator.timing import simulate as time
-
-        timeline = time(program, result.trace)
-        _update(inputs, result.inputs_after)
-        outputs = like((*arrays, *named.values()), self.packed(result.outputs))
-        return outputs, profile(program, timeline)
-
-    def packed(self, outputs: list[Any]) -> Any:
-        """Results in what the kernel returns them in."""
-        return _packed(outputs, self._container)
-
-    @user_frames
-    def save(self, path: Any) -> None:
-        """Write the program as a container; replaces the file as a whole or not at all."""
-        from isa.container import save
-
-        save(self.program, path)
-
-    @user_frames
-    def program_for(self, arrays: list[np.ndarray]) -> Program:
-        """The program bound to the sizes of `arrays`, which come in parameter order.
-
-        Raises input-mismatch for a dtype or shape that does not fit, or guard-refused.
-        """
-        self._check(arrays)
-        return self.bind([array.shape for array in arrays])
-
-    @user_frames
-    def bind(self, shapes: list[tuple[int, ...]]) -> Program:
-        """The program for one set of input shapes; raises shape-mismatch or guard-refused."""
-        from isa.affine import solve_shape
-        from isa.binding import bind
-
-        program = self.program
-        declared = [program.tensors[index].shape for index in program.parameters]
-        return bind(program, solve_shape(declared, shapes))
-
-    def _inputs(self, arrays: tuple[Any, ...], named: dict[str, Any]) -> list[np.ndarray]:
-        names = self.program.parameter_names
-        unknown = [name for name in named if name not in names]
-        if unknown or len(arrays) + len(named) != len(names):
-            raise NeuronError(
-                "input-mismatch",
-                f"{self.program.name} takes the tensors {', '.join(names) or '(none)'}; it got "
-                f"{len(arrays)} by position and {', '.join(named) or 'none'} by name",
-            )
-        rest = dict(zip(names, arrays)) | named
-        given = [rest[name] for name in names]
-        self.refuse_lost_writes(given)
-        return [as_numpy(value, name) for value, name in zip(given, names)]
-
-    def refuse_lost_writes(self, arrays: Sequence[Any]) -> None:
-        """Raise input-mismatch where one of `arrays`, in parameter order, cannot take what the
-        kernel writes to it without returning it."""
-        tensors, results = self.program.tensors, self.program.results
-        for value, index in zip(arrays, self.program.parameters):
-            if tensors[index].role == "inout" and index not in results:
-                refuse_read_only(value, tensors[index].name)
-
-    def _run(self, inputs: list[np.ndarray]) -> tuple[Program, RunResult]:
-        checked, native = settings.checks_wanted(), settings.native_wanted()
-        threads = settings.threads_wanted()
-        self._check(inputs)
-        key = checked, native, threads, *(array.shape for array in inputs)
-        # Taken out while it runs: a call from another thread loads one of its own.
-        reference = self._loaded.pop(key, None)
-        found = None if reference is None else reference()
-        if found is None:
-            from simulator.lanes import load
-
-            program = self.program_for(inputs)
-            loaded = load(program, checked, native, threads, self._capacity)
-            found = _Loaded(program, loaded)
-        with _printing():
-            result = found.loaded.run(inputs)
-        if sum(buffer.nbytes for buffer in found.loaded.device.tensors) > _LOADED_BYTES:
-            return found.program, result
-        self._loaded[key] = weakref.ref(found)
-        recent = _RECENT.get()
-        if recent is None:
-            recent = deque(maxlen=_LOADED_KEPT)
-            _RECENT.set(recent)
-        if found in recent:
-            recent.remove(found)
-        recent.append(found)
-        return found.program, result
-
-    def _check(self, inputs: list[np.ndarray]) -> None:
-        from isa.dtypes import normalise
-
-        for index, array in zip(self.program.parameters, inputs):
-            declaration = self.program.tensors[index]
-            dtype, shape = declaration.dtype, declaration.shape
-            what = (
-                f"{declaration.name} is {dtype}{list(shape)}, the array is "
-                f"{array.dtype}{list(array.shape)}"
-            )
-            if normalise(array.dtype) != dtype:
-                hint = f"Convert the array to {dtype}."
-                raise NeuronError("input-mismatch", what, hint=hint)
-            if len(shape) != array.ndim or any(
-                type(size) is int and size != given for size, given in zip(shape, array.shape)
-            ):
-                raise NeuronError("input-mismatch", what)
-
-
-@user_frames
-def load(path: Any) -> CompiledKernel:
-    """A compiled kernel from a container file. Executes no code from it.
-
-    Raises file-not-found, and the errors of `isa.container.read`.
-
-    >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
-    >>> @nki.jit
-    ... def copy(a):
-    ...     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    ...     nisa.dma_copy(dst=out, src=a)
-    ...     return out
-    >>> import pathlib, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = pathlib.Path(folder, "copy.neff")
-    ...     nki.compile(copy, nki.TensorSpec((2, 3), nl.float32)).save(path)
-    ...     compiled = nki.load(path)
-    >>> compiled(np.ones((2, 3), np.float32)).shape
-    (2, 3)
-    """
-    from isa.container import load as load_program
-
-    return CompiledKernel(load_program(path))
-
-
 @user_frames
 def simulate(
     kernel: Any, *, mode: str | None = None, backend: str | None = None
@@ -618,13 +415,6 @@ def _profile(kernel: Kernel, /, *args: Any, **kwargs: Any) -> tuple[Any, Profile
     return compiled.profile(*tensor_arguments(kernel, args, kwargs))
 
 
-def _printing() -> AbstractContextManager[None]:
-    """What a run inside prints goes to files too, where the environment says so."""
-    from simulator.printed import printed_to
-
-    return printed_to(settings.print_folder())
-
-
 def _run_device(kernel: Kernel, arguments: dict[str, Any]) -> Any:
     if _has_replica_group(arguments):
         from nki.collectives.ranks import same_on_all_ranks
@@ -655,13 +445,13 @@ def _run_eager(kernel: Kernel, arguments: dict[str, Any]) -> Any:
     if kernel.schedule:
         kernel._traced(arguments, target)  # operations run in their order; edges must be right
     checked, native = settings.checks_wanted(), settings.native_wanted()
-    with _printing():
+    with printing():
         outputs, after = run_eager(
             kernel.function, arguments, target, kernel.cores, checked, native
         )
     given = arrays_in(arguments)
-    _update([as_numpy(array) for array in given], after)
-    return like(given, _packed(outputs, outputs.container))
+    update([as_numpy(array) for array in given], after)
+    return like(given, packed(outputs, outputs.container))
 
 
 _RUNNERS: dict[str, Runner] = {
@@ -678,29 +468,12 @@ def tensor_arguments(
     return [as_numpy(array) for array in arrays_in(bind_arguments(kernel.function, args, kwargs))]
 
 
-def _update(inputs: list[np.ndarray], after: list[Any]) -> None:
-    """Write what a kernel wrote to its inputs into them."""
-    for array, new in zip(inputs, after):
-        if new is not None and new is not array and array.flags.writeable:
-            array[...] = new
-
-
-def _packed(outputs: list[Any], container: type | None) -> Any:
-    """Outputs in their container; without one, one array or none, or a tuple of several."""
-    if container is not None:
-        return container(outputs)
-    if not outputs:
-        return None
-    return outputs[0] if len(outputs) == 1 else tuple(outputs)
-
-
 __all__ = [
     "CompiledKernel",
     "Kernel",
     "TensorSpec",
     "compile",
     "jit",
-    "load",
     "profile",
     "simulate",
 ]

@@ -20,7 +20,8 @@ from nki.cli.input_specs import (
     read_inputs,
 )
 from nki.cli.kernel_files import Reference, load_function, load_kernel, read_reference
-from nki.kernel import CompiledKernel, Kernel, compile, load
+from nki.compiled import CompiledKernel, load
+from nki.kernel import Kernel, compile
 from nki.settings import checks_wanted
 from nki.settings import target as resolve_target
 

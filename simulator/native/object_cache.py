@@ -6,8 +6,9 @@ then the code; it appears whole or not at all, and one that belongs elsewhere co
 cache that cannot be used is reported once, by a warning, and costs compile time only.
 
 Who makes a folder removes those that have not been used for longest, as far as all of them hold
-more than `LIMIT` bytes. A folder's time says when it was used: writing sets it, and so does reading,
-once a process. A process whose folder is removed meanwhile compiles again what it reads later.
+more than `LIMIT` bytes. A folder's time says when it was used: writing sets it, and so does
+reading, once a process. A process whose folder is removed meanwhile compiles again what it reads
+later.
 """
 
 from __future__ import annotations
