@@ -238,9 +238,9 @@ class NkiTensor(ShapeViews, NoNumber):
                     return self._index(key)
                 if part.step is not None:
                     return self._index(key)
-                if stop is None or (stop.__class__ is int and stop > size):
+                if stop is None:
                     stop = size
-                if stop.__class__ is not int or not 0 <= start < stop:
+                if stop.__class__ is not int or not 0 <= start < stop <= size:
                     return self._index(key)
                 sizes.append(stop - start)
             elif kind is DynamicSlice:
@@ -666,6 +666,7 @@ class NkiTensor(ShapeViews, NoNumber):
         raise NeuronError(
             "not-supported",
             what=f"iteration over {self.name!r}",
+            why="A tensor is no sequence of Python: its rows are views, which are taken by index.",
             hint="Iterate over indices: for i in range(t.shape[0]): t[i] ...",
         )
 

@@ -34,7 +34,7 @@ def one_of_two(a):
 
 
 def added_slices(a):
-    tall = nl.load(a[0:200])
+    tall = nl.load(a[0:200, :])
     wide = nl.load(a[0:64, 8:32])
     return nl.add(tall, wide)
 
