@@ -59,16 +59,33 @@ class NoNumber:
     """Base of tensors: each of Python's operators says which function to call instead.
 
     Not so `==` and `!=`, which are of identity: arguments that are a number or a tensor are
-    compared with their defaults (`if scale == 1.0`).
+    compared with their defaults (`if scale == 1.0`). Nor the truth of a tensor, which says that
+    there is one (`if bias:`), but for one element on chip: that can only ask for its value, and a
+    loop that does so would never end.
     """
 
     __slots__ = ()
+
+    def __bool__(self) -> bool:
+        tensor: Any = self
+        if tensor.storage.memory.on_chip and all(_is_one(size) for size in tensor.shape):
+            _refuse(
+                f"the truth of tensor {tensor.name!r}, which has one element",
+                "`is not None` to ask whether there is a tensor; nisa.register_load puts the "
+                "element into a register, for `while register:` or nl.dynamic_range; nl.where "
+                "chooses by it",
+            )
+        return True
 
     def __array_ufunc__(self, ufunc: Any, *_: Any, **__: Any) -> NoReturn:
         _refuse_numpy(self, ufunc.__name__)
 
     def __array_function__(self, function: Any, *_: Any) -> NoReturn:
         _refuse_numpy(self, function.__name__)
+
+
+def _is_one(size: Any) -> bool:
+    return size.__class__ is int and size == 1
 
 
 def _refuse_numpy(tensor: Any, name: str) -> NoReturn:
