@@ -277,7 +277,7 @@ def normalise(value: Any) -> str:
         raise NeuronError(
             "dtype-not-allowed",
             f"{value!r} is not a data type of NKI.",
-            why="Tensors have one of the data types " + ", ".join(DTYPES) + ".",
+            why="Tensors have one of the data types " + ", ".join(sorted(DTYPES)) + ".",
             hint="Name one of them, for example nl.float32 or nl.bfloat16.",
         )
     return name

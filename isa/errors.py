@@ -112,8 +112,8 @@ CATALOGUE: dict[str, CatalogueEntry] = {
     "tile-limit": _entry(
         109,
         "Tile larger than the engine takes at once",
-        "An instruction handles a bounded tile: the tensor engine loads at most 128 x 128 "
-        "stationary elements and streams a bounded number of moving columns.",
+        "An instruction handles a bounded tile: its operands fit the memories that they are in, "
+        "and what the engine takes in one pass.",
         "Loop over smaller tiles (nl.tile_size holds the limits of the target).",
         _ARCHITECTURE,
     ),
@@ -372,8 +372,9 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         "Output holds data that was never written",
         "A result may only depend on elements that an instruction has written before; what "
         "memory holds at the start is undefined on hardware.",
-        "Write the whole tensor first (nisa.memset), or restrict the operation to the part "
-        "that was written.",
+        "Write the whole tensor first (nisa.memset, in PSUM a matmul with accumulate=False), or "
+        "restrict the operation to the part that was written; what another core writes is there "
+        "after a nisa.core_barrier.",
         _GUIDE,
     ),
     "output-not-written": _entry(

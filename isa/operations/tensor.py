@@ -84,8 +84,8 @@ class NcMatmul(Operation):
     rules = (
         rules.MATMUL_CONTRACTION,
         rules.MATMUL_PAIRS,
-        rules.MATMUL_OUTPUT_SHAPE,
         rules.MATMUL_TILE_LIMITS,
+        rules.MATMUL_OUTPUT_SHAPE,
         rules.MATMUL_DTYPES,
         rules.MATMUL_TRANSPOSE,
         rules.MATMUL_TILING,

@@ -365,8 +365,12 @@ def _check_attribute(
         code = "engine-not-allowed" if attribute.kind is Kind.engine else "value-not-allowed"
         return Violation(code, f"{name} is {_shown(value)}, expected {expected}", operand=name)
     if not accepted:
+        named = enumeration is not None and isinstance(value, str)
         return Violation(
-            "value-not-allowed", f"{name} is {_shown(value)}, expected {expected}", operand=name
+            "value-not-allowed",
+            f"{name} is {_shown(value)}, expected {expected}",
+            hint="Pass the member of the enumeration, not its name." if named else "",
+            operand=name,
         )
     limits = attribute.limits
     if limits is not None and isinstance(value, int) and not limits[0] <= value <= limits[1]:

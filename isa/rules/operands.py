@@ -57,6 +57,10 @@ def same_elements(*names: str) -> Rule:
                     "shape-mismatch",
                     f"{first} has {plural(a, 'element')} per partition, {name} has {b} "
                     f"({shape_text(reference)} and {shape_text(tensor)})",
+                    hint=f"Sizes are not broadcast: take {name}.broadcast(1, {a}), or "
+                    "nisa.tensor_scalar, whose operands are one element a partition."
+                    if b == 1 and tensor.shape == (partitions(tensor), 1)
+                    else "",
                     operand=name,
                 )
         return None
@@ -446,7 +450,10 @@ def _reduce_axes(call: Call) -> Violation | None:
             f"axis is {tuple(call.axis)} for data {shape_text(call.data)}",
             why="The reduced axes are the last free dimensions, without gaps, and never the "
             "partition dimension.",
-            hint="Reorder the view's dimensions, or transpose the tile with nisa.nc_transpose.",
+            hint="Across partitions: nisa.tensor_partition_reduce, nisa.nc_matmul with a column of "
+            "ones, or nisa.nc_transpose before. Otherwise reorder the view's dimensions."
+            if 0 in axes
+            else "Reorder the view's dimensions, or transpose the tile with nisa.nc_transpose.",
             operand="axis",
         )
     rows, kept = partitions(call.data), product(call.data.shape[1 : axes[0]])

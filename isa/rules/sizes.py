@@ -127,6 +127,9 @@ def row_elements_between(name: str, low: int, high: int, document: str) -> Rule:
             "tile-limit",
             f"{name} {shape_text(tensor)} has {free_elements(tensor)} elements in a partition, "
             f"expected {low} to {high}",
+            hint=f"Pad {name} to {low} elements with values that do not matter."
+            if most is not None and most < low
+            else "",
             operand=name,
         )
 

@@ -211,9 +211,13 @@ def _no_operator(name: str, value: Any, kind: str, what: str) -> NeuronError:
     if isinstance(known, Operator):
         found = getattr(known, kind) is not None
         why, hint = ("", f"Write nl.{meant}.") if found else _other_use(known)
+    given = repr(value)
+    if known is not None and value is known:
+        given = f"nl.{meant}"
+        hint = hint or f"Call {given} itself: it is no part of an instruction."
     return NeuronError(
         "operator-not-allowed",
-        what=f"{name} is {value!r}, which is no {what}",
+        what=f"{name} is {given}, which is no {what}",
         why=why,
         hint=hint,
     )

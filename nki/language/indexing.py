@@ -54,10 +54,11 @@ def index_form(value: Any, what: str) -> Any:
         raise NeuronError(
             "value-not-allowed",
             what=f"{what} is {value!r}, which is no integer",
-            why="Indices are integers, slices, nl.ds(start, size), `...`, loop variables and "
-            "registers.",
-            hint="Convert the index to an integer; a tensor as an index goes to NkiTensor.select "
-            "or to ap(scalar_offset=...).",
+            why="Sizes, indices and bounds are integers; indices and bounds may be loop variables "
+            "and registers, and an index a slice, nl.ds(start, size) or `...`.",
+            hint="Convert it to an integer, with // where it is a quotient. A tensor as an index "
+            "goes to NkiTensor.select or to ap(scalar_offset=...), as a loop bound into a "
+            "register, with nisa.register_load.",
         ) from None
 
 

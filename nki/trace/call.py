@@ -222,7 +222,19 @@ def spec_of(value: Any, name: str) -> TensorSpec:
 
     if isinstance(value, TensorSpec):
         return dataclasses.replace(value, name=name, dtype=stored(value.dtype))
-    return TensorSpec(tuple(value.shape), stored(normalise(value.dtype)), name)
+    return TensorSpec(tuple(value.shape), stored(_dtype_of(value, name)), name)
+
+
+def _dtype_of(array: Any, name: str) -> str:
+    try:
+        return normalise(array.dtype)
+    except NeuronError as error:
+        raise NeuronError(
+            error.code,
+            what=f"{name} is {array.dtype}, which is no data type of NKI",
+            why=error.why,
+            hint=f"Convert {name} before the call: to float32 in place of float64.",
+        ) from None
 
 
 def symbols_in(specs: list[TensorSpec]) -> list[Symbol]:

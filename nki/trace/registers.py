@@ -54,7 +54,15 @@ class VirtualRegister(Register):
         return current("while").while_condition(self, location, frame)
 
     def _arithmetic(self, *_: Any) -> NoReturn:
-        raise NeuronError("register-arithmetic", what=f"Python arithmetic on {_text(self)}")
+        raise NeuronError(
+            "register-arithmetic",
+            what=f"Python arithmetic on {_text(self)}",
+            why="A register's value exists only while the kernel runs on the device; Python "
+            "computes while the kernel is traced.",
+            hint="Let the loop count what the index needs, nl.dynamic_range(0, tiles * size, size) "
+            "with nl.ds(i, size), or compute the value in a tile and load it with "
+            "nisa.register_load.",
+        )
 
     def _compare(self, _: Any) -> NoReturn:
         raise NeuronError("register-branch", what=f"a Python comparison of {_text(self)}")

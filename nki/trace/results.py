@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from types import GeneratorType
 from typing import Any
 
 import numpy as np
@@ -129,13 +130,22 @@ def results_of(returned: Any, function: Any) -> Results:
         raise
 
 
+_HINTS = (
+    (dict, "Return the tensors as a tuple; the caller can name them."),
+    ((tuple, list), "Return all tensors in one tuple, not in tuples of tuples."),
+    (GeneratorType, "`yield` makes a generator of the function: write `return`."),
+    (object, "Copy the result into nl.ndarray(..., buffer=nl.shared_hbm) and return that."),
+)
+"""What to do about values of these types, of which the first that fits counts."""
+
+
 def _result(item: Any) -> NkiTensor:
     if not isinstance(item, NkiTensor):
         raise NeuronError(
             "output-not-hbm",
             what=f"the kernel returns {item!r}",
             why="A kernel returns tensors in HBM: one, or a tuple or list of them.",
-            hint="Copy the result into nl.ndarray(..., buffer=nl.shared_hbm) and return that.",
+            hint=next(hint for kind, hint in _HINTS if isinstance(item, kind)),
         )
     storage = item.storage
     if storage.memory.on_chip:

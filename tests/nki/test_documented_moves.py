@@ -105,7 +105,7 @@ LIMITS = {
     "tensor_copy_predicated indirect src": ("trn3", "indirect",
         lambda: nisa.tensor_copy_predicated(empty(16, 4), picked(tile(16, 8)), tile(16, 4,
             dtype="uint8"))),
-    "nc_matmul stationary free": ("trn2", "shape-mismatch",
+    "nc_matmul stationary free": ("trn2", "tile-limit",
         lambda: matmul(psum((128, 32), F32), tile(32, 129), tile(32, 32))),
     "nc_matmul contraction": ("trn2", "contraction-mismatch",
         lambda: matmul(psum((16, 32), F32), tile(32, 16, dtype="bfloat16"), tile(16, 32,

@@ -1,0 +1,136 @@
+"""What authors of kernels get wrong most often: each message names the call to write instead."""
+
+import numpy as np
+import pytest
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+A = np.ones((128, 64), np.float32)
+
+
+def tile(shape, dtype=nl.float32, buffer=nl.sbuf):
+    return nl.ndarray(shape, dtype=dtype, buffer=buffer)
+
+
+def register(a):
+    value = nisa.register_alloc()
+    nisa.register_load(value, nl.full((1, 1), 3, dtype=nl.int32))
+    return value
+
+
+MISTAKES = {
+    "an activation function as operator": (
+        lambda a: nisa.tensor_scalar(tile((128, 64)), nl.load(a), nl.exp, 1.0),
+        "nl.exp",
+        "nisa.activation",
+    ),
+    "an operator as activation function": (
+        lambda a: nisa.activation(tile((128, 64)), nl.add, nl.load(a)),
+        "nl.add",
+        "nisa.tensor_scalar",
+    ),
+    "a function of many operations as operator": (
+        lambda a: nisa.activation(tile((128, 64)), nl.softmax, nl.load(a)),
+        "op is nl.softmax, which",
+        "Call nl.softmax itself",
+    ),
+    "an engine by its name": (
+        lambda a: nisa.tensor_copy(tile((128, 64)), nl.load(a), engine="vector"),
+        "'vector'",
+        "member",
+    ),
+    "one column where a tile is": (
+        lambda a: nisa.tensor_tensor(
+            tile((128, 64)), nl.load(a), nl.zeros((128, 1), dtype=nl.float32), nl.add
+        ),
+        "data2 has 1",
+        "data2.broadcast(1, 64), or nisa.tensor_scalar",
+    ),
+    "a sum over partitions": (
+        lambda a: nisa.tensor_reduce(tile((1, 64)), nl.add, nl.load(a), axis=0),
+        "(0,)",
+        "nisa.tensor_partition_reduce",
+    ),
+    "too few elements": (
+        lambda a: nisa.max8(tile((128, 8)), nl.load(a[:, :4])),
+        "4 elements",
+        "Pad src to 8",
+    ),
+    "a wide stationary tile": (
+        lambda a: nisa.nc_matmul(
+            tile((128, 256), buffer=nl.psum), nl.zeros((128, 256), dtype=nl.float32), nl.load(a)
+        ),
+        "stationary has 256",
+        "smaller tiles",
+    ),
+    "a tile as loop bound": (
+        lambda a: list(nl.dynamic_range(nl.full((1, 1), 3, dtype=nl.int32))),
+        "a loop bound",
+        "nisa.register_load",
+    ),
+    "arithmetic on a loop variable": (
+        lambda a: [a[nl.ds(i * 32, 32)] for i in nl.dynamic_range(4)],
+        "register 'i'",
+        "nl.dynamic_range(0, tiles * size, size)",
+    ),
+    "arithmetic on a register": (lambda a: register(a) + 1, "arithmetic", "nisa.register_load"),
+    "results by name": (
+        lambda a: {"out": nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)},
+        "'out'",
+        "as a tuple",
+    ),
+    "results in results": (lambda a: (a, (a, a)), "(NkiTensor(", "one tuple"),
+    "a generator": (lambda a: (yield a), "generator", "`return`"),
+}
+
+
+def refusal(kernel, *inputs, mode="device"):
+    with pytest.raises(nki.NeuronError) as caught:
+        nki.simulate(kernel, mode=mode)(*inputs)
+    return caught.value
+
+
+@pytest.mark.parametrize("mode", ["device", "eager"])
+@pytest.mark.parametrize("name", MISTAKES)
+def test_the_way_out_is_named(name, mode):
+    mistake, what, hint = MISTAKES[name]
+    error = refusal(mistake, A, mode=mode)
+    assert what in error.what and hint in error.hint
+    assert error.location.file == __file__
+
+
+def test_limits_of_memories_are_not_explained_by_the_tensor_engine():
+    error = refusal(lambda a: nisa.memset(tile((128, 100_000)), 0), A)
+    assert error.code == "tile-limit" and "tensor engine" not in error.why
+
+
+@pytest.mark.parametrize("mode", ["device", "reference", "eager"])
+def test_arrays_of_float64_are_named(mode):
+    def kernel(config):
+        return config["weights"][1]
+
+    wide = {"weights": [A, A.astype(np.float64)]}
+    error = refusal(kernel, wide, mode=mode)
+    assert error.code == "dtype-not-allowed" and "float32" in error.hint
+    assert error.what.startswith("config['weights'][1] is float64")
+
+
+@pytest.mark.parametrize("mode", ["device", "eager"])
+def test_the_truth_of_one_element_is_no_condition(mode):
+    """A loop on it would be traced for ever; `if bias:` asks whether there is one."""
+
+    def looped(a):
+        flag = nl.load(a[0:1, 0:1])
+        while flag:
+            nisa.memset(flag, 0.0)
+
+    error = refusal(looped, A, mode=mode)
+    assert error.code == "not-supported" and error.location.text.strip() == "while flag:"
+    assert "nisa.register_load" in error.hint and "is not None" in error.hint
+
+    def optional(a, one, none=None):
+        assert a and one and nl.load(a) and not none
+
+    nki.simulate(optional, mode=mode)(A, A[:1, :1])
