@@ -207,6 +207,7 @@ LOAD_STATIONARY_MX = Cost(
 )
 MULTIPLY_MOVING_MX = Cost(Case(_STREAM, source=_QUAD))
 TRANSPOSE_STATIONARY = Cost(
+    Case("Max(N, Min(MIN_II, P))", "loaded != 0", _DOCUMENTED),
     Case("2*Max(N, Min(MIN_II, P))", "out_bytes == 4 and generation >= 3", "ARCH3 (2x for fp32)"),
     Case("fp32_matmul_passes*Max(N, Min(MIN_II, P))", "out_bytes == 4", _DOCUMENTED),
     Case("Max(N, Min(MIN_II, P))", source=_DOCUMENTED),

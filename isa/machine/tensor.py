@@ -105,11 +105,15 @@ class TransposeMoving(MachineInstruction):
 
 
 class TransposeStationary(MachineInstruction):
-    """dst [M, K] = loaded.T, bit for bit: the array streams an identity matrix."""
+    """dst [M, K] = loaded.T, bit for bit: the array streams an identity matrix. Where there is no
+    transpose mode (gen2), floats of another dtype, `loaded`, become float32."""
 
     opcode = 0x12
     engines = (Engine.tensor,)
     cost = costs.TRANSPOSE_STATIONARY
     state = (EngineState(STATIONARY, writes=False),)
     document = "nki/api/nki.isa.rst#nki.isa.nc_transpose"
-    dst = Write(PSUM, one_bank=True, doc="[M, K], dtype of the loaded tile")
+    dst = Write(PSUM, one_bank=True, doc="[M, K], dtype of the loaded tile, or float32")
+    loaded = Attribute(
+        kind=Kind.integer, default=0, doc="code of the loaded tile's dtype; 0: that of dst"
+    )

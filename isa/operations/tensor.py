@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from isa import rules
+from isa.dtypes import DTYPES
 from isa.enums import Engine, MatmulPerfMode
 from isa.fields import ON_CHIP, PSUM, SBUF, Attribute, Kind, Read, Update, Write
 from isa.machine.tensor import (
@@ -153,7 +154,7 @@ class NcTranspose(Operation):
         choices=(Engine.unknown, Engine.tensor, Engine.vector),
         default=Engine.unknown,
     )
-    rules = (rules.TRANSPOSE_SHAPE, rules.TRANSPOSE_ENGINE, rules.same_dtype("dst", "data"))
+    rules = (rules.TRANSPOSE_SHAPE, rules.TRANSPOSE_ENGINE, rules.TRANSPOSE_DTYPE)
 
     @classmethod
     def resolve(cls, values: tuple[Any, ...], target: Any) -> tuple[Any, ...]:
@@ -169,5 +170,9 @@ class NcTranspose(Operation):
             return (Instruction(Transpose32, engine, (dst, data)),)
         return (
             Instruction(LoadStationary, engine, (data, 0, 0)),
-            Instruction(TransposeStationary, engine, (dst,)),
+            Instruction(
+                TransposeStationary,
+                engine,
+                (dst, 0 if dst.dtype == data.dtype else DTYPES[data.dtype].code),
+            ),
         )

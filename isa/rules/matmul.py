@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from isa.dtypes import DTYPES
+from isa.dtypes import DTYPES, DTypeKind
 from isa.enums import Engine, Memory
 from isa.rules.array import columns, moving_limit, tile_limits
 from isa.rules.form import (
@@ -202,4 +202,32 @@ TRANSPOSE_ENGINE = Rule(
     _transpose_engine,
     "The tensor engine transposes up to 128 x 128 from SBUF to PSUM, the vector engine up to "
     "32 x 32.",
+)
+
+
+def _transpose_dtype(call: Call) -> Violation | None:
+    dst, data = call.dst, call.data
+    if dst.dtype == data.dtype:
+        return None
+    engine = transpose_engine(dst, data) if call.engine is Engine.unknown else call.engine
+    multiplies = call.target.generation == 2 and engine is Engine.tensor
+    if multiplies and dst.dtype == "float32" and DTYPES[data.dtype].kind is DTypeKind.float:
+        return None
+    return Violation(
+        "dtype-not-allowed",
+        f"dst is {dst.dtype}, data is {data.dtype}",
+        why="A transpose leaves elements as they are"
+        + ("; on trn1, floats may become float32 in PSUM." if multiplies else "."),
+        hint=f"Allocate dst with dtype nl.{data.dtype}; nisa.tensor_copy from it converts.",
+        operand="dst",
+    )
+
+
+TRANSPOSE_DTYPE = Rule(
+    "transpose_dtype",
+    _TRANSPOSE,
+    _transpose_dtype,
+    "dst has the dtype of data; on gen2, whose tensor engine has no transpose mode and multiplies "
+    "by an identity matrix, it may be float32 (nki/guides/architecture/trainium2_arch.rst"
+    "#built-in-transpose-support).",
 )

@@ -107,9 +107,11 @@ def _link(name: str) -> str:
 
 
 class _Placeholder(tuple):  # type: ignore[type-arg]
-    """Stands for the value of a field; a tuple, as some expansions take values apart."""
+    """Stands for the value of a field; a tuple, as some expansions take values apart. As operands
+    they have one dtype."""
 
     field: str
+    dtype = "float32"
 
 
 class _Computed:

@@ -478,14 +478,20 @@ def _from_scratch(dst: Array, accumulate: bool) -> Plan | None:
 
 
 class TransposePlan:
-    """How to run TransposeStationary into a destination of one layout; `turn` does so where its
-    rows are adjacent elements."""
+    """How to run TransposeStationary into a destination of one layout, from a tile of a dtype;
+    `turn` does so where elements stay as they are and rows of the destination are adjacent ones."""
 
-    __slots__ = ("_expect", "_plan", "_shape", "_turn", "result")
+    __slots__ = ("_dtype", "_expect", "_plan", "_shape", "_turn", "result")
 
     def __init__(
-        self, expect: Function, turn: Function | None, plan: Plan, shape: tuple[int, int]
+        self,
+        dtype: np.dtype[Any],
+        expect: Function,
+        turn: Function | None,
+        plan: Plan,
+        shape: tuple[int, int],
     ) -> None:
+        self._dtype = dtype
         self._expect = expect
         self._turn = turn
         self._plan = plan
@@ -493,7 +499,7 @@ class TransposePlan:
         self.result = None
 
     def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
-        """The call for this destination, if the loaded tile has its dtype; else NumPy converts."""
+        """The call for this destination, if the loaded tile has the dtype; else NumPy converts."""
         refuse = partial(KERNELS[tensor.TransposeStationary.name], state, *values)
         return self.turned(state, values[0], (0, 0), refuse)
 
@@ -504,9 +510,8 @@ class TransposePlan:
         if dst is None:
             return None
         held = resident(state, corner)
-        code = DTYPES[dtype_name(dst)].code
+        code = DTYPES[dtype_name(turned := held.copy_as(self._shape, self._dtype).T)].code
         words = words_type(4)(held.image, *self._shape, code)
-        turned = held.copy_as(self._shape, dst.dtype).T
         jobs = Job(self._expect, words), inner_job(self._plan, state, dst, turned, 0, 0)
         products = []
         if self._turn is not None:
@@ -525,21 +530,22 @@ class TransposePlan:
         return UsingTile(jobs, held, refuse, held, products)
 
 
-def transpose_plan(dst: Array) -> TransposePlan | None:
-    """The plan of a transposition of the loaded tile into a destination."""
+def transpose_plan(dst: Array, dtype: np.dtype[Any]) -> TransposePlan | None:
+    """The plan of a transposition of the loaded tile, which has this dtype, into a destination."""
     rows, block = dst.shape[0], blocking()
     if block is None or not dst.size or not converting(dst):
         return None
     shape = dst.size // rows, rows
     fits = _fits(*shape)
-    plan = convert_plan(dst, np.empty(shape, dst.dtype).T) if fits else None
+    plan = convert_plan(dst, np.empty(shape, dtype).T) if fits else None
     expect = compiled(Expect())
     if plan is None or expect is None:
         return None
-    turn = compiled(Turn(dst.dtype.itemsize)) if adjacent(dst) else None
-    return TransposePlan(expect, turn, plan, shape)
+    turns = adjacent(dst) and dtype == dst.dtype
+    turn = compiled(Turn(dst.dtype.itemsize)) if turns else None
+    return TransposePlan(dtype, expect, turn, plan, shape)
 
 
 @plans(tensor.TransposeStationary)
-def transpose_stationary(engine: Engine, dst: Array) -> TransposePlan | None:
-    return transpose_plan(dst)
+def transpose_stationary(engine: Engine, dst: Array, loaded: int) -> TransposePlan | None:
+    return transpose_plan(dst, view_dtype(BY_CODE[loaded].name) if loaded else dst.dtype)

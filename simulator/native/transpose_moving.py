@@ -120,7 +120,7 @@ def transpose_moving(
         return None
     if not adjacent(moving) or dst.size != depth * dst.shape[0]:
         return None
-    plan, streams = transpose_plan(dst), compiled(Streams())
+    plan, streams = transpose_plan(dst, dst.dtype), compiled(Streams())
     if plan is None or streams is None:
         return None
     identity = np.empty((depth, depth), moving.dtype)

@@ -123,7 +123,7 @@ def picked_rows(moving: Array) -> tuple[Array, Array]:
 
 
 @kernel(tensor.TransposeStationary)
-def transpose_stationary(state: CoreState, dst: Array) -> None:
+def transpose_stationary(state: CoreState, dst: Array, loaded: int) -> None:
     turned = loaded_tile(state, 0, 0).tile.T
     if same_type(dst, turned):
         bits(dst)[...] = bits(turned).reshape(dst.shape)

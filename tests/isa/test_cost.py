@@ -10,6 +10,7 @@ import pytest
 from isa.access import AccessPattern
 from isa.alu import ACTIVATIONS, ALU
 from isa.cost import quantities
+from isa.dtypes import DTYPES
 from isa.enums import DgeMode, Engine, Memory, OobMode, ReduceCommand
 from isa.machine import control, dma, elementwise, gpsimd, mx, scalar, tensor, vector
 from isa.spec import MACHINE_INSTRUCTIONS, Instruction
@@ -93,8 +94,11 @@ DOCUMENTED = {
     "matmul fp32": (multiply(512, FP32), 2048, 2048),
     "short matmul": (multiply(8, BF16), 64, 64),
     "load stationary": (use(tensor.LoadStationary, PE, sbuf(128, BF16), 0, 0), 32, 32),
-    "transpose bf16": (use(tensor.TransposeStationary, PE, psum(128, BF16)), 128, 128),
-    "transpose fp32": (use(tensor.TransposeStationary, PE, psum(128)), 512, 256),
+    "transpose bf16": (use(tensor.TransposeStationary, PE, psum(128, BF16), 0), 128, 128),
+    "transpose fp32": (use(tensor.TransposeStationary, PE, psum(128), 0), 512, 256),
+    "transpose bf16 into fp32": (
+        use(tensor.TransposeStationary, PE, psum(128), DTYPES["bfloat16"].code), 128, 128
+    ),
     "matmul fp32 zeros and ones": (
         use(tensor.MultiplyMovingOneZero, PE, psum(512), sbuf(512), True, 0, 0), 1024, 1024
     ),

@@ -9,6 +9,7 @@ import pytest
 from native_equality import assert_equal, is_native, patterns
 from tiles import FLOATS, State, empty, tile, wide
 
+from isa.dtypes import DTYPES
 from isa.enums import Engine
 from isa.errors import NeuronError
 from isa.machine.tensor import (
@@ -186,7 +187,7 @@ def test_loading_keeps_the_tile(dtype: str) -> None:
         np.testing.assert_array_equal(bits(held.tile), flat)
         state.stationary[0, 0] = StationaryTile(held.tile.copy())
         turned = empty(dtype, *held.tile.shape[::-1])
-        fixed(TransposeStationary, Engine.tensor, state, (turned,), native=True)()
+        fixed(TransposeStationary, Engine.tensor, state, (turned, 0), native=True)()
         np.testing.assert_array_equal(bits(turned), flat.T)
 
 
@@ -247,7 +248,9 @@ def test_transposes_of_the_loaded_tile(result: str) -> None:
             state = loaded(patterns(rng, dtype, *shape))
             for name in {result, dtype}:
                 dst = empty(name, *shape[::-1])
-                assert_equal("TransposeStationary", dst, engine=Engine.tensor, state=state)
+                for held in (0, DTYPES[dtype].code):
+                    values = dst, held
+                    assert_equal("TransposeStationary", *values, engine=Engine.tensor, state=state)
 
 
 def test_code_is_a_function_of_the_description() -> None:

@@ -181,6 +181,27 @@ def test_transpose_by_the_tensor_engine(dtype, shape):
 
 
 @covers("nc_transpose")
+@pytest.mark.parametrize("dtype", [BF16, np.float16])
+def test_a_transpose_without_transpose_mode_is_a_product_of_float32(dtype, monkeypatch):
+    """Gen2 has no transpose mode: results of the tensor engine in PSUM are float32 there, as the
+    trainium2 architecture guide says (Built-in transpose support)."""
+
+    @nki.jit
+    def kernel(a):
+        flipped = nl.ndarray((77, 5), dtype=nl.float32, buffer=nl.psum)
+        nisa.nc_transpose(dst=flipped, data=load(a))
+        result = sbuf((77, 5), nl.float32)
+        nisa.tensor_copy(dst=result, src=flipped)
+        return store(result)
+
+    a = normal(10, (5, 77), dtype)
+    with pytest.raises(nki.NeuronError, match="dst is float32, data is"):
+        kernel(a)
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn1")
+    same(run("nc_transpose", kernel, a), a.T.astype(np.float32))
+
+
+@covers("nc_transpose")
 @pytest.mark.parametrize("dtype", [F32, BF16])
 def test_transpose_by_the_vector_engine(dtype):
     @nki.jit
