@@ -140,6 +140,13 @@ CALLS: tuple[Superseded, ...] = (
         False,
     ),
     Superseded(
+        "nki.isa.dma_compute(dst, [src])",
+        "nki.isa.dma_compute(dst, [dst, src])",
+        "0.3",
+        False,
+        "a source alone is copied; what dst holds is added where it is a source, too",
+    ),
+    Superseded(
         "nki.isa.sendrecv(use_gpsimd_dma=)",
         "nki.isa.sendrecv(dma_engine=nisa.dma_engine.gpsimd_dma)",
         "0.3",

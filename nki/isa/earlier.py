@@ -62,7 +62,11 @@ def _accumulating_copy(
 def _swapped_scales(
     row: type[Operation], arguments: Arguments, unknown: dict[str, Any]
 ) -> Rewritten:
-    """dma_compute(dst, srcs, scales, reduce_op) of 0.2: these two have changed places."""
+    """dma_compute(dst, srcs, scales, reduce_op) of 0.2: these two have changed places. And
+    dma_compute(dst, [src]), which the migration guide has for a copy that accumulates."""
+    only, second, *_ = DmaCompute.lists["srcs"]
+    if arguments[second] is None and is_tensor(arguments[only]):
+        hint_at_call("nki.isa.dma_compute(dst, [src])")
     if not isinstance(arguments["reduce_op"], (tuple, list)):
         return None
     hint_at_call("nki.isa.dma_compute(dst, srcs, scales, reduce_op)")

@@ -74,6 +74,19 @@ def test_scales_before_the_operator():
     np.testing.assert_array_equal(run(kernel, A, use="srcs, reduce_op, scales"), 3 * A)
 
 
+def test_a_source_alone_is_copied():
+    """SDK nki/migration/index.rst writes `dma_compute(dst, [src], reduce_op=nl.add)` for a copy
+    that accumulates; the operation's page has dst = reduce_op(srcs[0], ...)."""
+
+    def kernel(a):
+        result = nl.load(a)
+        nisa.dma_compute(result, [a], reduce_op=nl.add)
+        return stored(result)
+
+    result = run(kernel, A, use=r"dma_compute\(dst, \[dst, src\]\) \(a source alone is copied")
+    np.testing.assert_array_equal(result, A)
+
+
 @pytest.mark.parametrize("flag", [False, True])
 def test_a_flag_for_the_dma_engine(flag):
     def kernel(a):
