@@ -93,7 +93,8 @@ _LEAST_SUM = 2 * 127 - 112
 @dataclass(frozen=True, slots=True)
 class Blocking:
     """A block of results: `rows` of `vectors` vectors of `width` fp32 lanes, or of `packed` ones
-    where a strip has another form than fp32.
+    where a strip has another form than fp32. Results that are summed in short chains need registers
+    for two chains beside their totals: a block of those has `short_rows`.
 
     `fused`: the CPU has FMA. `form`: what operands that are summed in short chains are multiplied
     as: pairs by VDPBF16PS on vectors of this width, tiles by matrix registers.
@@ -102,6 +103,7 @@ class Blocking:
     rows: int
     vectors: int
     width: int
+    short_rows: int = 2
     fused: bool = True
     form: Form = Form.wide
     packed: int = 2
@@ -408,6 +410,7 @@ class _Multiplication:
     def _rows(self, first: Value, vectors: int, panels: Value, form: Form, short: bool) -> None:
         """The results of all rows, a block at a time."""
         f, block = self.f, self.block
+        together = block.short_rows if short else block.rows
         lines = lines_of(f, self.depth, form)
         mask = self._mask(first, vectors)
 
@@ -420,7 +423,7 @@ class _Multiplication:
                 for v in range(vectors)
             ]
             result = []
-            for row in range(block.rows):
+            for row in range(together):
                 scalar = f.load(f.element_at(factors, f.integer(row), 4), element)
                 factor = f.splat(scalar, block.width)
                 for v in range(vectors):
@@ -428,7 +431,7 @@ class _Multiplication:
                     result.append(self._sum(factor, stream[v], total))
             return result
 
-        nothing = [f.constant("float", 0.0, block.width)] * (block.rows * vectors)
+        nothing = [f.constant("float", 0.0, block.width)] * (together * vectors)
         later = self._later(first, vectors)
 
         def chain(panel: Value, start: Value, end: Value) -> list[Value]:
@@ -465,10 +468,10 @@ class _Multiplication:
             return f.loop(self.zero, lines, 2 * length, two, nothing)
 
         def rows(row: Value) -> None:
-            places = self._places(row, first, block.rows)
+            places = self._places(row, first, together)
             panel = panel_at(f, panels, lines, row)
             if short:
-                end = f.binary("add", row, f.integer(block.rows))
+                end = f.binary("add", row, f.integer(together))
                 f.loop(row, end, 1, lambda number: self._announce(later, number))
                 sums = chains(panel)
             else:
@@ -477,22 +480,22 @@ class _Multiplication:
             def finish(i: int) -> None:
                 self._finish(places[i], sums[i * vectors : (i + 1) * vectors], mask)
 
-            end = f.binary("add", row, f.integer(block.rows))
+            end = f.binary("add", row, f.integer(together))
             whole = f.compare("icmp sle", end, self.rows)
 
             def all_rows() -> None:
-                for i in range(block.rows):
+                for i in range(together):
                     finish(i)
 
             def some_rows() -> None:
-                for i in range(block.rows - 1):
+                for i in range(together - 1):
                     index = f.binary("add", row, f.integer(i))
                     f.when(f.compare("icmp slt", index, self.rows), partial(finish, i))
 
             f.when(whole, all_rows)
             f.when(f.binary("xor", whole, f.like(whole, 1)), some_rows)
 
-        f.loop(self.zero, self.rows, block.rows, rows)
+        f.loop(self.zero, self.rows, together, rows)
 
     def _places(self, row: Value, first: Value, rows: int) -> list[Value]:
         """Where the results of so many rows begin."""
