@@ -280,8 +280,13 @@ def compile(kernel: Any, /, *args: Any, target: str | None = None, **specs: Any)
     >>> compiled(np.ones((4, 8), np.float32)).shape
     (4, 8)
     """
+    retrace = functools.partial(as_kernel(kernel).trace, *args, target=target, **specs)
     with collection_paused():
-        return compile_traced(as_kernel(kernel).trace(*args, target=target, **specs))
+        try:
+            return compile_traced(retrace())
+        except NeuronError as error:
+            _explain(error, retrace)
+            raise
 
 
 def compile_traced(traced: TracedKernel) -> CompiledKernel:
@@ -361,9 +366,7 @@ def _simulate(mode: str | None, kernel: Kernel, /, *args: Any, **kwargs: Any) ->
         try:
             return runner(kernel, given)
         except NeuronError as error:
-            from nki.shared_addresses import name_overlaps
-
-            name_overlaps(error, lambda: kernel._traced(given, settings.target(kernel.target)))
+            _explain(error, lambda: kernel._traced(given, settings.target(kernel.target)))
             raise
 
     if not settings.precise_wanted():
@@ -373,6 +376,15 @@ def _simulate(mode: str | None, kernel: Kernel, /, *args: Any, **kwargs: Any) ->
     if is_traced(arguments):
         return called_back(run, kernel.compiled(arguments), arguments)
     return run(arguments)
+
+
+def _explain(error: NeuronError, retrace: Callable[[], TracedKernel]) -> None:
+    """Let an error tell what only tracing again can say."""
+    from nki.call_chains import name_callers
+    from nki.shared_addresses import name_overlaps
+
+    name_overlaps(error, retrace)
+    name_callers(error, retrace)
 
 
 @user_frames
