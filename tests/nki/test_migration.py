@@ -392,7 +392,13 @@ def test_current_spellings_do_not_warn():
 @pytest.mark.parametrize("before", ["", "import nki; "])
 @pytest.mark.parametrize(
     "statement",
-    ["import neuronxcc.nki", "from neuronxcc import nki", "import neuronxcc.nki.language as nl"],
+    [
+        "import neuronxcc",
+        "import neuronxcc.nki",
+        "from neuronxcc import nki",
+        "import neuronxcc.nki.language as nl",
+        "from neuronxcc.starfish.support.dtype import static_cast",
+    ],
 )
 def test_the_first_generation_names_its_replacement(before, statement):
     command = [sys.executable, "-c", before + statement]
@@ -402,17 +408,22 @@ def test_the_first_generation_names_its_replacement(before, statement):
     assert "neuronxcc.nki" in last and "import nki" in last and "nki migrate" in last
 
 
-def test_a_package_of_that_name_is_imported(tmp_path):
-    """Later on the path, and in one folder with ours, as installed packages are."""
-    place = tmp_path / "neuronxcc"
-    (place / "nki").mkdir(parents=True)
-    (place / "__init__.py").touch()
-    (place / "nki" / "__init__.py").write_text("here = 1\n")
-    shutil.copy(Path(nki.__file__).parents[1] / "neuronxcc" / "nki.py", place)
+@pytest.mark.parametrize("together", [False, True])
+def test_a_package_of_that_name_is_imported(tmp_path, together):
+    """Later on the path, and in one folder with our module, as installed packages are."""
+    package = tmp_path / "neuronxcc" / "nki"
+    package.mkdir(parents=True)
+    (package.parent / "__init__.py").write_text("version = 2\n")
+    (package / "__init__.py").write_text("here = 1\n")
+    ours = [*filter(None, sys.path)]
+    if together:
+        shutil.copy(Path(nki.__file__).parents[1] / "neuronxcc.py", tmp_path)
+        ours.insert(0, str(tmp_path))
+    code = "import neuronxcc\nfrom neuronxcc.nki import here\nprint(here, neuronxcc.version)"
     done = subprocess.run(
-        [sys.executable, "-c", "import nki\nfrom neuronxcc.nki import here\nprint(here)"],
+        [sys.executable, "-c", code],
         capture_output=True,
         text=True,
-        env={"PYTHONPATH": ":".join([*filter(None, sys.path), str(tmp_path)])},
+        env={"PYTHONPATH": ":".join([*ours, str(tmp_path)])},
     )
-    assert done.stdout == "1\n"
+    assert done.stdout == "1 2\n"
