@@ -10,9 +10,11 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+import numpy as np
+
 from isa.affine import Affine, Polynomial, affine, bounds, ceil_division, minimum, prove
 from isa.errors import NeuronError
-from nki.ir.nodes import Register
+from nki.ir.nodes import Access, Register
 from nki.trace.context import CURRENT
 
 
@@ -51,15 +53,35 @@ def index_form(value: Any, what: str) -> Any:
     try:
         return operator.index(value)
     except TypeError:
+        text, hint = _instead_of(value)
         raise NeuronError(
             "value-not-allowed",
-            what=f"{what} is {value!r}, which is no integer",
+            what=f"{what} is {text}, which is no integer",
             why="Sizes, indices and bounds are integers; indices and bounds may be loop variables "
             "and registers, and an index a slice, nl.ds(start, size) or `...`.",
-            hint="Convert it to an integer, with // where it is a quotient. A tensor as an index "
-            "goes to NkiTensor.select or to ap(scalar_offset=...), as a loop bound into a "
-            "register, with nisa.register_load.",
+            hint=hint,
         ) from None
+
+
+def _instead_of(value: Any) -> tuple[str, str]:
+    """What stands where an integer should, in words, and what to write instead."""
+    if isinstance(value, Access):
+        return (
+            f"tensor {value.storage.name!r}",
+            "Make a register of its element, nisa.register_alloc(tensor); as an index a tensor "
+            "also goes to NkiTensor.select and to ap(scalar_offset=...).",
+        )
+    if isinstance(value, (np.ndarray, list)):
+        kind = "a list" if isinstance(value, list) else f"an array of shape {value.shape}"
+        return (
+            kind,
+            "Arrays of indices are first-generation NKI. Write slices instead, a[0:4, 0:3] or "
+            "a[nl.ds(start, 4), 0:3]; NkiTensor.ap([[stride, count], ...]) for other patterns, and "
+            "its vector_offset for rows that a tensor of indices picks.",
+        )
+    if value is None:
+        return "None", "NkiTensor.expand_dim(position) gives a view with one more dimension."
+    return repr(value), "Convert it to an integer, with // where it is a quotient."
 
 
 def at_least(form: Any, limit: Any) -> bool | None:

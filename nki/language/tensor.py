@@ -318,7 +318,7 @@ class NkiTensor(ShapeViews, NoNumber):
         for dimension, (part, size, stride) in enumerate(zip(parts, self.shape, self.strides)):
             step, keep = 1, True
             if isinstance(part, slice):
-                if part == slice(None):
+                if part.start is part.stop is part.step is None:
                     shape.append(size)
                     strides.append(stride)
                     continue

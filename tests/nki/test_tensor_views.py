@@ -401,6 +401,31 @@ def test_refused_views_name_their_line(case):
     assert error.what and error.why and error.hint
 
 
+INDICES = [
+    (lambda: np.arange(4)[:, None], "an array of shape (4, 1)", "first-generation"),
+    (lambda: np.array([True] * 128), "an array of shape (128,)", "nl.ds(start"),
+    (lambda: [0, 1], "a list", "vector_offset"),
+    (lambda: sbuf(1, 1), "tensor 'sbuf", "nisa.register_alloc(tensor)"),
+    (lambda: None, "None", "expand_dim"),
+    (lambda: 1.5, "1.5", "Convert"),
+]
+
+
+@pytest.mark.parametrize("case", range(len(INDICES)))
+def test_what_is_no_index_says_what_to_write(case):
+    index, what, hint = INDICES[case]
+    for key in (lambda: index(), lambda: (..., index()), lambda: slice(index(), 4)):
+        if case == 4 and isinstance(key(), slice):
+            continue  # no beginning
+        error = refused("value-not-allowed", lambda key=key: sbuf(128, 4, 6)[key()])
+        assert what in error.what and "\n" not in error.what and hint in error.hint
+
+
+def test_what_is_no_loop_bound_says_what_to_write():
+    error = refused("value-not-allowed", lambda: list(nl.affine_range(sbuf(1, 1))))
+    assert "a loop bound is tensor" in error.what and "register_alloc" in error.hint
+
+
 def test_symbolic_sizes():
     M = nki.symbol("M", max=1000)
     K = nki.symbol("K", multiple_of=128, max=4096)
