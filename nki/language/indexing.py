@@ -68,7 +68,7 @@ def _instead_of(value: Any) -> tuple[str, str]:
     if isinstance(value, Access):
         return (
             f"tensor {value.storage.name!r}",
-            "Make a register of its element, nisa.register_alloc(tensor); as an index a tensor "
+            "Load its element into a register with nisa.register_load; as an index a tensor "
             "also goes to NkiTensor.select and to ap(scalar_offset=...).",
         )
     if isinstance(value, (np.ndarray, list)):

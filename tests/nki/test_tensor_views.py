@@ -405,7 +405,7 @@ INDICES = [
     (lambda: np.arange(4)[:, None], "an array of shape (4, 1)", "first-generation"),
     (lambda: np.array([True] * 128), "an array of shape (128,)", "nl.ds(start"),
     (lambda: [0, 1], "a list", "vector_offset"),
-    (lambda: sbuf(1, 1), "tensor 'sbuf", "nisa.register_alloc(tensor)"),
+    (lambda: sbuf(1, 1), "tensor 'sbuf", "nisa.register_load"),
     (lambda: None, "None", "expand_dim"),
     (lambda: 1.5, "1.5", "Convert"),
 ]
@@ -423,7 +423,7 @@ def test_what_is_no_index_says_what_to_write(case):
 
 def test_what_is_no_loop_bound_says_what_to_write():
     error = refused("value-not-allowed", lambda: list(nl.affine_range(sbuf(1, 1))))
-    assert "a loop bound is tensor" in error.what and "register_alloc" in error.hint
+    assert "a loop bound is tensor" in error.what and "register_load" in error.hint
 
 
 def test_symbolic_sizes():
