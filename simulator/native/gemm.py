@@ -161,6 +161,7 @@ class _Multiplication:
             self.is_done = f.scratch("i64", 1)
         if self.form is Form.tiles:
             self.tiles = Tiles(f)
+        if self.form is not Form.wide:
             self.kept = KeptStrips(f, self.image, self.along, self.depth, f.word(12))
 
     def text(self) -> str:
@@ -244,7 +245,7 @@ class _Multiplication:
         """
         f = self.f
         strip, kept = self.strip, None
-        if self.form is Form.tiles and vectors == self.vectors and self.keeps:
+        if vectors == self.vectors and self.keeps:
             kept = self.kept.find(self._origin(first), self.strip)
             strip = kept.place
             packed = partial(self._pack, first, vectors, self.form, strip)
@@ -257,7 +258,7 @@ class _Multiplication:
             if self.form is Form.tiles:
                 self._by_tiles(first, vectors, strip, kept)
             else:
-                self._rows(first, vectors, self._panels(self.form), self.form, True)
+                self._rows(first, vectors, self._panels(self.form), self.form, True, strip, kept)
             f.store(f.integer(1), self.is_done)
 
         f.when(f.binary("and", self.is_packed, usable), multiply)
@@ -306,7 +307,10 @@ class _Multiplication:
             done = f.compare("icmp ne", f.load(self.is_widened, "i64"), self.zero)
             f.when(f.compare("icmp ult", done, self.is_packed), self._widen)
             panels = f.select(self.is_packed, self.widened, panels)
-        rows = partial(self._rows, first, vectors, panels, Form.wide)
+
+        def rows(short: bool) -> None:
+            self._rows(first, vectors, panels, Form.wide, short, self.strip, None)
+
         if not self.short:
             rows(False)
             return
@@ -407,15 +411,24 @@ class _Multiplication:
         by = f.splat(shift, pairs.width) if pairs.width else shift
         return f.binary("and", f.binary("shl", pairs, by), f.like(pairs, _UPPER))
 
-    def _rows(self, first: Value, vectors: int, panels: Value, form: Form, short: bool) -> None:
-        """The results of all rows, a block at a time."""
+    def _rows(
+        self,
+        first: Value,
+        vectors: int,
+        panels: Value,
+        form: Form,
+        short: bool,
+        strip: Value,
+        kept: KeptStrip | None,
+    ) -> None:
+        """The results of a packed strip for all rows, a block at a time."""
         f, block = self.f, self.block
         together = block.short_rows if short else block.rows
         lines = lines_of(f, self.depth, form)
         mask = self._mask(first, vectors)
 
         def step(k: Value, panel: Value, sums: Sequence[Value]) -> list[Value]:
-            line = f.element_at(self.strip, k, 4 * vectors * block.width)
+            line = f.element_at(strip, k, 4 * vectors * block.width)
             factors = f.element_at(panel, k, LINE)
             element = "float" if form is Form.wide else "i32"
             stream = [
@@ -433,6 +446,8 @@ class _Multiplication:
 
         nothing = [f.constant("float", 0.0, block.width)] * (together * vectors)
         later = self._later(first, vectors)
+        if kept is not None:
+            later = kept.instead(*later)
 
         def chain(panel: Value, start: Value, end: Value) -> list[Value]:
             return f.loop(start, end, 1, lambda k, *sums: step(k, panel, sums), nothing)
