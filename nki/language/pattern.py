@@ -75,6 +75,24 @@ def reach(shape: Sequence[Any], strides: Sequence[Any]) -> Any:
     return total
 
 
+def _backward(stride: Any) -> bool:
+    """Whether a dimension steps down; one that may do either is refused by `check_pattern`."""
+    highest = bounds(stride)[1]
+    return highest is not None and highest < 0
+
+
+def ends(shape: Sequence[Any], strides: Sequence[Any]) -> tuple[Any, Any]:
+    """Distances from the element at the offset to the lowest and to the highest one.
+
+    >>> ends((3, 4), (8, -1))
+    (-3, 16)
+    """
+    pairs = list(zip(shape, strides))
+    down = [(count, stride) for count, stride in pairs if _backward(stride)]
+    up = [(count, stride) for count, stride in pairs if not _backward(stride)]
+    return tuple(reach([c for c, _ in some], [s for _, s in some]) for some in (down, up))
+
+
 def by_partition(
     view: Access, strides: tuple[Any, ...], scale: DtypeScale, pitch: Any
 ) -> tuple[Any, ...]:
@@ -97,15 +115,20 @@ def by_partition(
 def check_pattern(
     view: Access, pattern: Any, shape: tuple[Any, ...], strides: tuple[Any, ...], pitch: Any
 ) -> None:
-    """Counts, strides and the partition step of an `ap` pattern."""
+    """Counts, strides and the partition step of an `ap` pattern.
+
+    A pattern stands for nested loops that step through the elements (SDK nki-aps.rst, "Semantics of
+    the Access Pattern"); a negative step goes down from the offset.
+    """
     for stride, count in zip(strides, shape):
         lowest = bounds(stride)[0]
-        if lowest is None or lowest < 0 or bounds(count)[1] == 0:
+        either = (lowest is None or lowest < 0) and not _backward(stride)
+        if either or bounds(count)[1] == 0:
             raise NeuronError(
                 "view-not-allowed",
                 what=f"the pair [{stride}, {count}] of {pattern}",
-                why="Strides are at least 0 and counts at least 1.",
-                hint="Reverse the order of elements with a copy.",
+                why="Counts are at least 1, and all values that a stride takes have one sign.",
+                hint="Take a stride that is known while tracing.",
             )
     if not shape:
         raise NeuronError("view-not-allowed", what="an empty pattern", hint="Give [stride, count].")
@@ -132,7 +155,8 @@ def check_reach(
 ) -> None:
     """An `ap` pattern stays inside its storage (on chip: inside each partition)."""
     kept = 1 if pitch or rows_by_index else 0
-    last = free + reach(shape[kept:], strides[kept:])
+    lowest, highest = ends(shape[kept:], strides[kept:])
+    start, last = free + lowest, free + highest
     storage = view.storage
     if pitch:
         limit = pitch
@@ -143,8 +167,8 @@ def check_reach(
         )
     else:
         limit = DtypeScale(storage.dtype, scale.new).form(layout.product(storage.shape), "size")
-    message = f"elements {free} to {last} of {view.storage.name!r}, which has {limit}"
-    require(free, message)
+    message = f"elements {start} to {last} of {view.storage.name!r}, which has {limit}"
+    require(start, message)
     require(limit - 1 - last, message + (" a partition" if pitch else ""))
 
 

@@ -23,9 +23,9 @@ from nki.language.pattern import (
     check_pattern,
     check_reach,
     constant_part,
+    ends,
     known_partition,
     pairs_of,
-    reach,
 )
 from nki.language.refused import NoNumber
 from nki.language.runtime_index import index_rows, scalar_index
@@ -622,7 +622,7 @@ class NkiTensor(ShapeViews, NoNumber):
                 hint="Give the first pair of the pattern no more rows than there are indices.",
             )
         total = scale.form(layout.product(storage.shape), "size")
-        bound = (total - 1 - start - reach(shape[1:], strides[1:])) // step + 1
+        bound = (total - 1 - start - ends(shape[1:], strides[1:])[1]) // step + 1
         return strided(
             self.storage, scale.new, shape, strides, start, 0, 0, vector_offset, step, bound
         )
