@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from nki.porting import is_first_generation, note_on_name, notes_on_call
+from nki.porting import is_kernel_api, note_on_name, notes_on_call
 from nki.superseded import (
     CALLS,
     ENUMERATIONS,
@@ -30,6 +30,27 @@ _MODULES = {row.old: row for row in MODULES}
 _CALLS = {row.old: row for row in CALLS}
 _TYPES = {"nki.dtype": Superseded("nki.dtype", "nki.language.DType", _MODULES["nki.dtype"].since)}
 """Modules that stand for the type of their names in annotations."""
+_ORDERS = (
+    # the function, a place among its arguments, what stands there, what that is called
+    (
+        "nki.isa.dma_compute",
+        2,
+        lambda node: isinstance(node, (ast.List, ast.Tuple)),
+        _CALLS["nki.isa.dma_compute(dst, srcs, scales, reduce_op)"],
+    ),
+    (
+        "nki.isa.dma_compute",
+        1,
+        lambda node: isinstance(node, (ast.List, ast.Tuple)) and len(node.elts) == 1,
+        _CALLS["nki.isa.dma_compute(dst, [src])"],
+    ),
+    (
+        "nki.isa.affine_select",
+        3,
+        lambda node: isinstance(node, ast.Constant),
+        _CALLS["nki.isa.affine_select(dst, pattern, offset, ...)"],
+    ),
+)
 _WHILE, _ALLOCATION = "while register:", "nki.isa.register_alloc"
 _SINCE = _MODULES["neuronxcc.nki"].since
 
@@ -100,6 +121,7 @@ class _Finder:
             elif isinstance(node, ast.Call):
                 yield from self._simulation(node)
                 yield from self._keywords(node)
+                yield from self._order(node)
                 yield from self._first_generation_call(node)
             elif isinstance(node, (ast.Attribute, ast.Name)):
                 yield from self._name(node)
@@ -193,6 +215,13 @@ class _Finder:
             _, _, new = row.new.removesuffix("=)").rpartition("(")
             yield self._finding(row, start, start + len(keyword.arg), new)
 
+    def _order(self, node: ast.Call) -> Iterator[Finding]:
+        """Arguments in the places that they had in earlier versions."""
+        function = self._dotted(node.func)
+        for name, place, kinds, row in _ORDERS:
+            if function == name and len(node.args) > place and kinds(node.args[place]):
+                yield self._finding(row, *self._span(node.func), None)
+
     def _member(self, function: str | None, keyword: ast.keyword) -> Iterator[Finding]:
         """A number where an enumeration of `nki.isa` has a name: `dge_mode=2`; and a text where
         `nki.language` has a memory: `buffer="sbuf"`."""
@@ -224,7 +253,7 @@ class _Finder:
 
     def _first_generation_call(self, node: ast.Call) -> Iterator[Finding]:
         dotted = self._dotted(node.func)
-        if dotted is None or not is_first_generation(dotted):
+        if dotted is None or not is_kernel_api(dotted):
             return
         keywords = {k.arg: k for k in node.keywords if k.arg is not None}
         values = {name: ast.unparse(k.value) for name, k in keywords.items()}

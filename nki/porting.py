@@ -1,4 +1,5 @@
-"""What kernels of the first-generation API (`neuronxcc.nki`) need, name by name and call by call.
+"""What kernels of the first-generation API (`neuronxcc.nki`) need, name by name and call by call,
+also where their imports are those of today already.
 
 Source: SDK nki/migration/index.rst. `nki migrate` lists it; nothing of it is rewritten.
 """
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from nki.language.removed import KEYWORDS, REMOVED
 from nki.superseded import REMOVED as GONE_FUNCTIONS
 
-_PACKAGE = "neuronxcc.nki."
+_PACKAGE, _TODAY = "neuronxcc.nki.", "nki."
 _LANGUAGE, _OPERATIONS = "language", "isa"
 
 _ADDRESS = "give nl.ndarray address=(start partition, byte in the partition), or leave it out"
@@ -40,16 +41,27 @@ def is_first_generation(dotted: str) -> bool:
     return dotted.startswith(_PACKAGE)
 
 
+def is_kernel_api(dotted: str) -> bool:
+    """Whether a name is one of that API, or of today's."""
+    return dotted.startswith((_PACKAGE, _TODAY))
+
+
+def _below_package(dotted: str) -> str:
+    return dotted.removeprefix(_PACKAGE if is_first_generation(dotted) else _TODAY)
+
+
 def note_on_name(dotted: str) -> str | None:
     """What to write for a name that is gone, None for others.
 
     >>> note_on_name("neuronxcc.nki.simulate_kernel")
     'write nki.simulate(kernel)(...)'
+    >>> note_on_name("nki.language.mgrid").partition(",")[0]
+    'index with slices and nl.ds(start, size)'
     >>> note_on_name("neuronxcc.nki.language.add")
     """
-    if not is_first_generation(dotted):
+    if not is_kernel_api(dotted):
         return None
-    parts = dotted.removeprefix(_PACKAGE).split(".")
+    parts = _below_package(dotted).split(".")
     for size in range(len(parts), 0, -1):
         note = _GONE.get(".".join(parts[:size]))
         if note is not None:
@@ -59,14 +71,15 @@ def note_on_name(dotted: str) -> str | None:
 
 def notes_on_call(dotted: str, keywords: Mapping[str, str]) -> list[tuple[str, str]]:
     """(what, note) of a call with these keywords and the text of their values: keywords that are
-    gone, operators of NumPy, and an operation without dst. `dotted` is of the first generation.
+    gone, operators of NumPy, and an operation of the first generation without dst.
 
     >>> notes_on_call("neuronxcc.nki.isa.activation", {"dst": "a", "op": "np.exp"})
     [('op=', 'write nl.exp')]
     """
     found = []
-    module, _, name = dotted.removeprefix(_PACKAGE).rpartition(".")
-    if module == _OPERATIONS and name in _made_results() and "dst" not in keywords:
+    module, _, name = _below_package(dotted).rpartition(".")
+    made = is_first_generation(dotted) and module == _OPERATIONS and name in _made_results()
+    if made and "dst" not in keywords:
         found.append(("", _RESULT))
     for keyword, value in keywords.items():
         library, _, function = value.rpartition(".")
@@ -84,4 +97,4 @@ def _made_results() -> frozenset[str]:
     return frozenset(name for name, row in OPERATIONS.items() if row.field_names[:1] == ("dst",))
 
 
-__all__ = ["is_first_generation", "note_on_name", "notes_on_call"]
+__all__ = ["is_kernel_api", "note_on_name", "notes_on_call"]

@@ -163,6 +163,21 @@ def test_what_only_looks_like_a_spelling_stays(source):
             "scalar_offset",
         ),
         (
+            "import nki.isa as nisa\nnisa.dma_compute(d, s, [1.0, 1.0], nl.add)\n",
+            "nki.isa.dma_compute(dst, srcs, scales, reduce_op)",
+            "srcs, reduce_op, scales",
+        ),
+        (
+            "import nki.isa as nisa\nnisa.dma_compute(d, [s], reduce_op=nl.add)\n",
+            "nki.isa.dma_compute(dst, [src])",
+            "what dst holds",
+        ),
+        (
+            "import nki.isa as nisa\nnisa.affine_select(d, [[1, 8]], 0, 1, t, 0.0)\n",
+            "nki.isa.affine_select(dst, pattern, offset, ...)",
+            "offset=offset",
+        ),
+        (
             "import nki.typing as nt\nx: nt.mutable_tensor\n",
             "nki.typing.mutable_tensor",
             "nki.language.NkiTensor",
@@ -194,6 +209,22 @@ def kernel(a):
     nisa.tensor_copy(dst=half, src=tile)
     return nl.add(half, half)
 """
+
+
+def test_what_is_left_of_a_first_generation_kernel_below_imports_of_today():
+    """SDK nki/migration/index.rst, "Update indexing syntax for mgrid and arange", "Deprecation of
+    masking", "Removing block dimensions": names that today's modules have not."""
+    today = OLD_KERNEL.replace("neuronxcc.nki as nki", "nki").replace("neuronxcc.", "")
+    found = [(f.line, f.old.removeprefix("nki."), f.replacement) for f in findings(today)]
+    assert found == [
+        (6, "baremetal", None),
+        (8, "language.arange", None),
+        (9, "language.load(mask=)", None),
+        (10, "language.par_dim", None),
+        (10, "compiler.sbuf.alloc", None),
+        (11, "isa.tensor_scalar(op0=)", None),
+    ]
+    assert migrated(today) == today
 
 
 def test_what_a_first_generation_kernel_needs():
