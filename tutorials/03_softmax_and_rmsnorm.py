@@ -68,7 +68,8 @@ def softmax_in_steps(a):
         nisa.activation(dst=x, op=nl.exp, data=x)
         total = tile_like(a, 1)
         nisa.tensor_reduce(dst=total, op=nl.add, data=x, axis=1)
-        nisa.tensor_scalar(dst=x, data=x, op0=nl.divide, operand0=total)
+        nisa.reciprocal(dst=total, data=total)
+        nisa.tensor_scalar(dst=x, data=x, op0=nl.multiply, operand0=total)
         nisa.dma_copy(dst=out[here, :], src=x)
     return out
 

@@ -18,7 +18,10 @@
 # and see its cost. (`pip install torch`; the CPU build is enough.)
 
 # %%
-import torch
+try:
+    import torch
+except ModuleNotFoundError:
+    raise SystemExit("This tutorial needs PyTorch: pip install torch") from None
 
 import nki
 import nki.isa as nisa

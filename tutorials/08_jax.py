@@ -18,8 +18,11 @@
 # its cost. (`pip install jax`; the CPU build is enough.)
 
 # %%
-import jax
-import jax.numpy as jnp
+try:
+    import jax
+    import jax.numpy as jnp
+except ModuleNotFoundError:
+    raise SystemExit("This tutorial needs JAX: pip install jax") from None
 
 import nki
 import nki.language as nl

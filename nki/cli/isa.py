@@ -18,25 +18,31 @@ from nki.report import Report, Table
 def isa_command(context: click.Context, name: str | None) -> int:
     """Show operations and machine instructions.
 
-    With NAME the reference page of one: nc_matmul (operation), MultiplyMoving (instruction).
+    With NAME the reference page of one: nc_matmul (operation), MultiplyMoving (instruction). Upper
+    and lower case are the same, and nisa. before a name counts for nothing.
     """
     from isa.machine import MACHINE_INSTRUCTIONS
     from isa.operations import OPERATIONS
     from nki.pages.machine import machine_page
     from nki.pages.operations import instructions_of, operation_page, used_by
 
-    operations = {n: row for n, row in sorted(OPERATIONS.items()) if row.public}
+    public = {n: row for n, row in sorted(OPERATIONS.items()) if row.public}
     if name is None:
-        expansions = {n: instructions_of(row) for n, row in operations.items()}
+        expansions = {n: instructions_of(row) for n, row in public.items()}
         rows = [(n, ", ".join(found)) for n, found in expansions.items()]
         table = Table.of("", ("operation", "machine instructions"), rows)
         options.show(context, Report({"operations": expansions}, [table]))
-    elif name in operations:
-        _show_page(context, name, operation_page(operations[name]))
-    elif name in MACHINE_INSTRUCTIONS:
-        _show_page(context, name, machine_page(MACHINE_INSTRUCTIONS[name], used_by().get(name, [])))
+        return OK.number
+    names = (*MACHINE_INSTRUCTIONS, *OPERATIONS)
+    short = name.rpartition(".")[2]
+    found = short if short in names else {n.lower(): n for n in names}.get(short.lower())
+    if found in OPERATIONS:
+        _show_page(context, found, operation_page(OPERATIONS[found]))
+    elif found is not None:
+        page = machine_page(MACHINE_INSTRUCTIONS[found], used_by().get(found, []))
+        _show_page(context, found, page)
     else:
-        close = difflib.get_close_matches(name, [*operations, *MACHINE_INSTRUCTIONS], n=3)
+        close = difflib.get_close_matches(short, [*public, *MACHINE_INSTRUCTIONS], n=3)
         hint = f"; similar: {', '.join(close)}" if close else ""
         raise click.BadParameter(
             f"there is no operation or machine instruction {name!r}{hint}", param_hint="NAME"

@@ -54,11 +54,11 @@ def _overview(rows: list[type[Operation]]) -> str:
 
 
 def operation_page(row: type[Operation]) -> str:
-    """The page of one operation."""
+    """The page of one operation; those of tile IR alone have no signature."""
     text, _, example = description(row).partition("Example:")
     return page(
-        f"# nki.isa.{row.name}",
-        f"```python\n{signature(row)}\n```",
+        f"# nki.isa.{row.name}" if row.public else f"# {row.name}",
+        f"```python\n{signature(row)}\n```" if row.public else "In tile IR only.",
         text.strip(),
         f"*Engines:* {engines(row.engines)}",
         "" if len(row.generations) == 3 else f"*Generations:* {generations(row.generations)}",

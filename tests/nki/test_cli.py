@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 import zlib
@@ -14,6 +16,8 @@ import numpy as np
 import pytest
 
 from isa.errors import CATALOGUE, NeuronError
+from isa.machine import MACHINE_INSTRUCTIONS
+from isa.operations import OPERATIONS
 from nki.cli import main
 from nki.cli.application import COMMANDS
 from nki.cli.exit_codes import EXIT_CODES, exit_code_of
@@ -560,6 +564,22 @@ def test_operations_can_be_looked_up(capsys) -> None:
     assert "0x11" in run(capsys, "isa", "MultiplyMoving")[1]
     code, _, err = run(capsys, "isa", "nc_matmull")
     assert code == 2 and "nc_matmul" in err
+
+
+@pytest.mark.parametrize("name", [*MACHINE_INSTRUCTIONS, *OPERATIONS])
+def test_every_row_has_a_card(capsys, name):
+    row = {**MACHINE_INSTRUCTIONS, **OPERATIONS}[name]
+    code, out, _ = run(capsys, "isa", name)
+    words = " ".join(inspect.getdoc(row).split()[:4])
+    assert code == 0 and words.replace("`", "") in out.replace("`", "").replace("\n", " ")
+    assert [field for field in row.fields if not re.search(rf"\b{field}\b", out)] == []
+
+
+def test_names_of_cards_as_kernels_spell_them(capsys):
+    _, expected, _ = run(capsys, "isa", "nc_matmul")
+    for name in ("nisa.nc_matmul", "nki.isa.nc_matmul", "NC_Matmul"):
+        assert run(capsys, "isa", name)[1] == expected
+    assert run(capsys, "isa", "iota")[1] != run(capsys, "isa", "Iota")[1]
 
 
 def test_a_closed_pipe_is_no_error() -> None:

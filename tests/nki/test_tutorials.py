@@ -1,5 +1,7 @@
 """The tutorials run from top to bottom, and are notebooks that jupytext can convert."""
 
+import runpy
+import sys
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,14 @@ def test_a_tutorial_runs(name, monkeypatch, capsys, tmp_path):
     printed = capsys.readouterr()
     assert printed.err == ""
     assert "  bound " in printed.out, "each shows a profile"
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_a_tutorial_whose_library_is_missing_says_so(name, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, LIBRARIES[name], None)
+    with pytest.raises(SystemExit, match=f"pip install {LIBRARIES[name]}$"):
+        runpy.run_path(str(FOLDER / name), run_name="__main__")
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
