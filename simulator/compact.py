@@ -8,7 +8,6 @@ whenever they begin, attention and RMSNorm take 1.5 times as long.
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from itertools import chain
@@ -23,6 +22,7 @@ from isa.program import CoreProgram, Program
 from isa.spec import Instruction, Meeting
 from isa.target import Target, resolve
 from simulator.checks.marks import Box
+from simulator.first_fit import FirstFit
 from simulator.foresight import Foresight, Rows, Use, goal_of, is_unread, source_of
 from simulator.memory import LINE
 from simulator.streams import fetches, take_turns
@@ -370,20 +370,14 @@ class Walk:
             Memory.psum: target.psum_bytes_per_partition.value,
         }
         for memory, capacity in capacities.items():
-            live: list[tuple[int, int, int]] = []  # (low, high, end of life), by low
+            room = FirstFit(capacity)
             for life in self._lives:
                 if life.memory is not memory or life.source is not None:
                     continue
-                live = [one for one in live if one[2] >= life.begin]
                 size = -(-(life.high - life.low) // LINE) * LINE
-                low = 0
-                for start, stop, _ in live:
-                    if low + size <= start:
-                        break
-                    low = max(low, stop)
-                if low + size > capacity:
+                low = room.take(size, life.begin, life.end)
+                if low is None:
                     return False
-                insort(live, (low, low + size, life.end))
                 life.put(low)
         return True
 
