@@ -9,6 +9,7 @@ import numpy as np
 
 from isa.errors import NeuronError
 from isa.target import Target
+from nki.collectives.group import ReplicaGroup
 from nki.language.tensor import NkiTensor
 
 _COMBINE: dict[str, Callable[[Any, Any], Any]] = {
@@ -48,9 +49,35 @@ def check_priority(priority: Any, target: Target) -> None:
         raise NeuronError("value-not-allowed", what=f"priority is {priority!r}, expected 0 to 3")
 
 
+def check_group(what: str, replica_group: Any) -> ReplicaGroup:
+    """The replica group, if it is one."""
+    if isinstance(replica_group, ReplicaGroup):
+        return replica_group
+    raise NeuronError(
+        "value-not-allowed",
+        what=f"{what}: replica_group is {replica_group!r}, which is no ReplicaGroup",
+        hint="Write nki.collectives.ReplicaGroup([[0, 1]]), with the ranks of each group.",
+    )
+
+
+def _check_list(what: str, tensors: Any) -> None:
+    """A list of tensors, which a tensor alone is not."""
+    listed = isinstance(tensors, (list, tuple))
+    for given in tensors if listed else (tensors,):
+        if not listed or not isinstance(given, NkiTensor):
+            raise NeuronError(
+                "not-a-tensor",
+                what=f"{what} got {getattr(given, 'name', given)!r} in place of "
+                + ("a tensor" if listed else "a list of tensors"),
+                why="Sources and destinations are lists of tensors, which are exchanged together.",
+                hint="Put the tensor into a list: [tensor].",
+            )
+
+
 def one(what: str, *lists: Sequence[NkiTensor]) -> None:
     """Each list has exactly one tensor."""
     for tensors in lists:
+        _check_list(what, tensors)
         if len(tensors) != 1:
             raise NeuronError(
                 "value-not-allowed", what=f"{what} takes one tensor, it got {len(tensors)}"
@@ -78,6 +105,8 @@ def check_memory(
     what: str, srcs: Sequence[NkiTensor], dsts: Sequence[NkiTensor], hbm_only: bool = False
 ) -> None:
     """As many sources as destinations, all in HBM, or one of each in SBUF."""
+    _check_list(what, srcs)
+    _check_list(what, dsts)
     if len(srcs) != len(dsts) or not srcs:
         raise NeuronError(
             "value-not-allowed",
@@ -154,6 +183,11 @@ def check_sizes(
             raise NeuronError(
                 "shape-mismatch",
                 what=f"{what}: src {src.dtype}{list(src.shape)}, dst {dst.dtype}{list(dst.shape)}",
+                why="Sources and destinations have one data type, and dst has as many elements as "
+                "come; dimension 0 of what is scattered splits into equal parts.",
+                hint=f"Allocate dst as {src.dtype} with {src.size * smaller // larger} elements."
+                if not fits
+                else f"Pad dimension 0 of src to a multiple of {max(larger, parts)}.",
             )
 
 
@@ -172,6 +206,7 @@ __all__ = [
     "check_counts",
     "check_dimension",
     "check_displacements",
+    "check_group",
     "check_memory",
     "check_metadata",
     "check_op",

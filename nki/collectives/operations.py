@@ -20,6 +20,7 @@ from nki.collectives.checks import (
     check_counts,
     check_dimension,
     check_displacements,
+    check_group,
     check_memory,
     check_metadata,
     check_op,
@@ -114,7 +115,7 @@ def all_gather(
     with USER_FRAMES:
         check_memory("all_gather", srcs, dsts)
         check_dimension("all_gather", srcs, collective_dim, on_chip=(0, 1))
-        check_sizes("all_gather", srcs, dsts, 1, replica_group.size)
+        check_sizes("all_gather", srcs, dsts, 1, check_group("all_gather", replica_group).size)
 
         def result(parcels: Parcels, group: tuple[int, ...], rank: int, index: int) -> Array:
             return np.concatenate([parcels[r][index] for r in group], axis=collective_dim)
@@ -156,7 +157,8 @@ def reduce_scatter(
         combine = check_op(op)
         check_memory("reduce_scatter", srcs, dsts)
         check_dimension("reduce_scatter", srcs, collective_dim, on_chip=(0,))
-        check_sizes("reduce_scatter", srcs, dsts, replica_group.size, 1)
+        parts = check_group("reduce_scatter", replica_group).size
+        check_sizes("reduce_scatter", srcs, dsts, parts, 1)
 
         def result(parcels: Parcels, group: tuple[int, ...], rank: int, index: int) -> Array:
             whole = _reduced([parcels[r][index] for r in group], combine)
@@ -198,7 +200,8 @@ def all_to_all(
     with USER_FRAMES:
         check_memory("all_to_all", srcs, dsts, hbm_only=True)
         check_dimension("all_to_all", srcs, collective_dim, on_chip=())
-        check_sizes("all_to_all", srcs, dsts, 1, 1, parts=replica_group.size)
+        parts = check_group("all_to_all", replica_group).size
+        check_sizes("all_to_all", srcs, dsts, 1, 1, parts=parts)
 
         def result(parcels: Parcels, group: tuple[int, ...], rank: int, index: int) -> Array:
             mine = group.index(rank)
@@ -367,7 +370,8 @@ def collective_permute_implicit_current_processing_rank_id(
     """
     with USER_FRAMES:
         rank = place().rank
-        group = replica_group.group_of(rank)
+        what = "collective_permute_implicit_current_processing_rank_id"
+        group = check_group(what, replica_group).group_of(rank)
         position = group.index(rank) - iteration_id.__index__()
         context = current("nki.collectives")
         return context.register_alloc(group[position % len(group)], caller())
@@ -515,7 +519,7 @@ def _run(
             "ReplicaGroup among the arguments.",
         )
     rank, world = place()
-    group = replica_group.group_of(rank)
+    group = check_group(what, replica_group).group_of(rank)
     _meet_cores(context, dsts[0], location)
     shared = all(dst.storage.memory is Memory.shared_hbm for dst in dsts)
     if context.core == 0 or not shared:
@@ -560,7 +564,7 @@ def _run_v(
 ) -> None:
     one(what, srcs, dsts)
     check_memory(what, srcs, dsts, hbm_only=True)
-    size = replica_group.size
+    size = check_group(what, replica_group).size
     rows = 4 if has_displacements else 3
     check_metadata(metadata, rows, size)
     check_displacements(what, has_displacements, current(f"nki.collectives.{what}").target)

@@ -23,28 +23,65 @@ class World:
         self._brought: dict[tuple[Any, int], dict[int, Any]] = {}
         self._counts: dict[tuple[Any, int], int] = {}
         self._ended: set[int] = set()
+        self._waiting: dict[int, tuple[str, tuple[int, ...], dict[int, Any]]] = {}
+        self._stuck = ""
 
     def meet(self, rank: int, members: tuple[int, ...], what: str, parcel: Any) -> dict[int, Any]:
         """What every rank of `members` brings to its meeting of this kind and number. Waits for
-        all of them. Raises deadlock when one of them has ended without."""
+        all of them. Raises deadlock when no rank goes on any more, and value-not-allowed for
+        members that do not run."""
+        if max(members) >= self.size:
+            raise NeuronError(
+                "value-not-allowed",
+                what=f"{what} of ranks {list(members)}, where {self.size} "
+                + ("rank runs" if self.size == 1 else "ranks run"),
+                why="Every rank of a group takes part in each of its collectives.",
+                hint="Run the kernel with nki.collectives.simulate_ranks, which takes the "
+                "arguments of each rank.",
+            )
         with self._changed:
             number = self._counts.get(((what, members), rank), 0)
             self._counts[(what, members), rank] = number + 1
             brought = self._brought.setdefault(((what, members), number), {})
             brought[rank] = parcel
+            self._waiting[rank] = what, members, brought
             self._changed.notify_all()
-            while len(brought) < len(members):
-                missing = [m for m in members if m not in brought and m in self._ended]
-                if missing:
-                    raise NeuronError(
-                        "deadlock",
-                        what=f"rank {rank} waits in {what}, rank {missing[0]} does not come",
-                        why="Every rank of a group takes part in each of its collectives.",
-                        hint="Call the collective on all ranks of the replica group, in the same "
-                        "order.",
-                    )
-                self._changed.wait()
+            try:
+                while len(brought) < len(members):
+                    if self._problem():
+                        raise NeuronError(
+                            "deadlock",
+                            what=self._stuck,
+                            why="Every rank of a group takes part in each of its collectives.",
+                            hint="Call the collective on all ranks of the replica group, in the "
+                            "same order.",
+                        )
+                    self._changed.wait()
+            finally:
+                del self._waiting[rank]
             return brought
+
+    def _problem(self) -> str:
+        """Why the meetings in which ranks wait never come about; "" while any rank goes on, so that
+        it does not depend on which is the fastest."""
+        stuck = set(self._waiting)
+        while free := {r for r in stuck if not self._missing(r) & (stuck | self._ended)}:
+            stuck -= free
+        if stuck and not self._stuck and len(stuck | self._ended) == self.size:
+            rank = min(stuck)
+            other = min(self._missing(rank) & (stuck | self._ended))
+            self._stuck = f"rank {rank} waits in {self._waiting[rank][0]}" + (
+                f" for rank {other}, which waits in {self._waiting[other][0]}"
+                if other in stuck
+                else f", rank {other} does not come"
+            )
+            self._changed.notify_all()
+        return self._stuck
+
+    def _missing(self, rank: int) -> set[int]:
+        """The ranks that a waiting rank waits for."""
+        _, members, brought = self._waiting[rank]
+        return set(members) - set(brought)
 
     def end(self, rank: int) -> None:
         """A rank has ended; who waits for it learns that."""

@@ -226,6 +226,63 @@ def test_what_is_refused(body, code):
     assert caught.value.code == code and caught.value.location.file == __file__
 
 
+MISUSES = {
+    "a tensor for a list": (lambda s, d: ncc.all_reduce(s, d, GROUP, nl.add), "[tensor]"),
+    "a tensor for a list of one": (
+        lambda s, d: ncc.collective_permute(s, d, [(0, 1)]),
+        "[tensor]",
+    ),
+    "no tensor in a list": (lambda s, d: ncc.all_reduce([s], [3], GROUP, nl.add), "[tensor]"),
+    "ranks for a group": (
+        lambda s, d: ncc.all_gather([s], [d], [[0, 1, 2, 3]], 0),
+        "ReplicaGroup([[0, 1]])",
+    ),
+    "ranks for a group in a reduction": (
+        lambda s, d: ncc.all_reduce([s], [d], [[0, 1, 2, 3]], nl.add),
+        "ReplicaGroup([[0, 1]])",
+    ),
+    "too small a destination": (
+        lambda s, d: ncc.all_gather([s], [d], GROUP, 0),
+        "float32 with 96 elements",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISUSES)
+def test_misuses_name_the_way_out(name):
+    body, hint = MISUSES[name]
+    with pytest.raises(nki.NeuronError) as caught:
+        run(body, (8, 3))
+    assert hint in caught.value.hint and caught.value.location.file == __file__
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_ranks_of_a_group_that_do_not_run(ranks):
+    with pytest.raises(nki.NeuronError, match=f"{ranks} ranks? run") as caught:
+        run(lambda s, d: ncc.all_reduce([s], [d], GROUP, nl.add), (8, 3), x=X[:ranks])
+    assert caught.value.code == "value-not-allowed" and "simulate_ranks" in caught.value.hint
+
+
+@LNC
+def test_ranks_that_wait_for_each_other(lnc):
+    """Rank 0 gathers where the others reduce: both would wait for ever."""
+
+    def kernel(a, first):
+        src = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        dst = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=src, src=a)
+        if first:
+            ncc.all_to_all([src], [dst], GROUP, 0)
+        ncc.all_reduce([src], [dst], GROUP, nl.add)
+        return dst
+
+    arguments = [{"a": X[r], "first": r == 0} for r in range(RANKS)]
+    with pytest.raises(nki.NeuronError) as caught:
+        ncc.simulate_ranks(nki.jit(kernel, platform_target="trn2")[lnc], arguments)
+    assert caught.value.code == "deadlock"
+    assert "rank 0 waits in all_to_all for rank 1, which waits in all_reduce" in caught.value.what
+
+
 def test_a_rank_that_does_not_come():
     def kernel(a, group, lazy):
         out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
