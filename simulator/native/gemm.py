@@ -449,9 +449,6 @@ class _Multiplication:
         if kept is not None:
             later = kept.instead(*later)
 
-        def chain(panel: Value, start: Value, end: Value) -> list[Value]:
-            return f.loop(start, end, 1, lambda k, *sums: step(k, panel, sums), nothing)
-
         def one_chain(panel: Value, row: Value) -> list[Value]:
             """With hints in between: all at once would wait for each other."""
 
@@ -472,13 +469,23 @@ class _Multiplication:
             length = SHORT if form is Form.wide else SHORT // 2
 
             def two(start: Value, *totals: Value) -> list[Value]:
+                """Two chains side by side, as far as the second goes."""
                 middle, end = (
                     f.intrinsic("smin", f.binary("add", start, f.integer(after)), lines)
                     for after in (length, 2 * length)
                 )
-                pairs = zip(chain(panel, start, middle), chain(panel, middle, end))
-                both = [f.binary("fadd", left, right) for left, right in pairs]
-                return [f.binary("fadd", *sums) for sums in zip(totals, both)]
+
+                def both(k: Value, *sums: Value) -> list[Value]:
+                    beside = f.binary("add", middle, f.binary("sub", k, start))
+                    left = step(k, panel, sums[: len(totals)])
+                    return left + step(beside, panel, sums[len(totals) :])
+
+                last = f.binary("add", start, f.binary("sub", end, middle))
+                sums = f.loop(start, last, 1, both, [*nothing, *nothing])
+                left, right = sums[: len(totals)], sums[len(totals) :]
+                left = f.loop(last, middle, 1, lambda k, *sums: step(k, panel, sums), left)
+                pairs = [f.binary("fadd", *pair) for pair in zip(left, right)]
+                return [f.binary("fadd", *pair) for pair in zip(totals, pairs)]
 
             return f.loop(self.zero, lines, 2 * length, two, nothing)
 

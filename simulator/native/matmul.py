@@ -96,7 +96,7 @@ def block_for(level: Level, form: Form) -> Blocking:
     """The block for a level: as many sums as hide the latency of what multiplies and adds, and no
     more registers."""
     if level.wide_registers:
-        return Blocking(8, 3, 16, short_rows=4, form=form)
+        return Blocking(8, 3, 16, form=form)
     if level.fused:
         return Blocking(8, 2, 4, short_rows=4) if level.many_registers else Blocking(4, 2, 8)
     return Blocking(2, 2, 4, fused=False)
