@@ -132,6 +132,11 @@ def test_axes_that_are_refused():
     assert refusal(lambda a: nl.sum(None, 1), x) == "not-a-tensor"
 
 
+def test_a_number_is_for_python_to_compute_with():
+    with pytest.raises(NeuronError, match=r"(?s)not-a-tensor.*numbers that are known.*2\.0\*\*0\.5"):
+        run(lambda a: nl.sqrt(2.0), random(4, 3))
+
+
 # Normalisation
 
 

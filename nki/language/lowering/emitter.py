@@ -66,7 +66,8 @@ class Emitter:
             raise NeuronError(
                 "not-a-tensor",
                 what=f"{name} of nl.{self.function} is {value!r}, not a tile",
-                hint="Make a tile with nl.load, or nl.full for a constant.",
+                hint="Make a tile with nl.load, or nl.full for a constant; numbers that are known "
+                "while tracing are computed in Python: 2.0**0.5, math.exp(1.0).",
             )
         if not value.on_chip:
             raise NeuronError(
