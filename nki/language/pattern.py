@@ -118,7 +118,8 @@ def check_pattern(
     """Counts, strides and the partition step of an `ap` pattern.
 
     A pattern stands for nested loops that step through the elements (SDK nki-aps.rst, "Semantics of
-    the Access Pattern"); a negative step goes down from the offset.
+    the Access Pattern"); a negative step goes down from the offset. Rows go up: on chip they follow
+    each other, and authors of public kernels report that DMA queues take no others.
     """
     for stride, count in zip(strides, shape):
         lowest = bounds(stride)[0]
@@ -132,6 +133,13 @@ def check_pattern(
             )
     if not shape:
         raise NeuronError("view-not-allowed", what="an empty pattern", hint="Give [stride, count].")
+    if _backward(strides[0]):
+        raise NeuronError(
+            "view-not-allowed",
+            what=f"the first pair [{strides[0]}, {shape[0]}] of {pattern}",
+            why="The rows of a pattern go up; elements within a row may go down.",
+            hint="Copy row by row, or reverse along a free dimension.",
+        )
     if pitch and not identical(strides[0], pitch) and not identical(shape[0], 1):
         raise NeuronError(
             "view-not-allowed",

@@ -72,8 +72,7 @@ def turned(a, b):
     nisa.tensor_copy(dst=copied, src=backwards(x))
     nisa.tensor_tensor(dst=subtracted, data1=backwards(x), data2=y, op=nl.subtract)
     nisa.activation(dst=backwards(negated), op=nl.copy, data=x, scale=-1.0)
-    last = (ROWS - 1) * COLUMNS
-    nisa.dma_copy(dst=rows, src=a.ap(pattern=[[-COLUMNS, ROWS], [1, COLUMNS]], offset=last))
+    nisa.dma_copy(dst=rows, src=backwards(a))
     nisa.tensor_tensor_scan(scanned, y, backwards(x), 0.0, op0=nl.multiply, op1=nl.add)
     greatest = nl.ndarray((ROWS, COLUMNS // 4), dtype=nl.float32, buffer=nl.sbuf)
     fours = x.ap(pattern=[[COLUMNS, ROWS], [-4, COLUMNS // 4], [-1, 4]], offset=COLUMNS - 1)
@@ -99,7 +98,7 @@ def turned_by_numpy():
         before = scanned[:, column - 1] if column else 0.0
         scanned[:, column] = before * B[:, column] + back[:, column]
     greatest = back.reshape(ROWS, -1, 4).max(2)
-    return back, back - B, -back, A[::-1], scanned, greatest, back.T @ B[:, ::-1], sevens
+    return back, back - B, -back, back, scanned, greatest, back.T @ B[:, ::-1], sevens
 
 
 @pytest.mark.parametrize("mode", ["device", "reference", "eager"])

@@ -133,6 +133,8 @@ LIMITS = {
     "ap beyond": ("trn3", "out-of-bounds", lambda: use(tile(4, 6).ap([[6, 4], [1, 7]]))),
     "ap partitions": ("trn3", "out-of-bounds", lambda: use(tile(4, 6).ap([[6, 5], [1, 6]]))),
     "ap step": ("trn3", "view-not-allowed", lambda: tile(4, 6).ap([[3, 4], [1, 3]])),
+    "ap rows down": ("trn3", "view-not-allowed",
+        lambda: hbm(4, 6).ap([[-6, 4], [1, 6]], offset=18)),
     "ap below": ("trn3", "out-of-bounds",
         lambda: use(tile(4, 6).ap([[6, 4], [-1, 6]], offset=4))),
     "ap offset": ("trn3", "out-of-bounds", lambda: use(tile(4, 6).ap([[6, 4], [1, 6]], offset=1))),

@@ -133,7 +133,7 @@ def test_axes_that_are_refused():
 
 
 def test_a_number_is_for_python_to_compute_with():
-    with pytest.raises(NeuronError, match=r"(?s)not-a-tensor.*numbers that are known.*2\.0\*\*0\.5"):
+    with pytest.raises(NeuronError, match=r"(?s)not-a-tensor.*numbers that are known.*math\.exp"):
         run(lambda a: nl.sqrt(2.0), random(4, 3))
 
 
