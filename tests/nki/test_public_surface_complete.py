@@ -40,9 +40,7 @@ def test_parameters(documented, module):
         names = list(found)
         extra = [found[n] for n in names[len(expected) :]]
         keywords = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
-        if names[: len(expected)] != expected or any(
-            p.kind not in keywords and module != "nki" for p in extra
-        ):
+        if names[: len(expected)] != expected or any(p.kind not in keywords for p in extra):
             wrong[name] = (names, expected)
     assert wrong == {}
 
