@@ -154,6 +154,14 @@ CALLS: tuple[Superseded, ...] = (
     ),
     Superseded("nki.jit(mode=)", "nki.jit()", "0.3", note="the arguments of a call decide"),
     Superseded(
+        "nki.jit(platform_target=)",
+        "NEURON_PLATFORM_TARGET_OVERRIDE",
+        "0.3",
+        False,
+        "the environment variable names the target; the vendor's nki.jit refuses the argument, the "
+        "one of opennki takes it without a hint",
+    ),
+    Superseded(
         "nki.isa.nc_matmul(is_moving_zero=)", "nki.isa.nc_matmul(is_moving_onezero=)", "0.2"
     ),
     Superseded(

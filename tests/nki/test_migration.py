@@ -183,6 +183,11 @@ def test_what_only_looks_like_a_spelling_stays(source):
             "nki.language.NkiTensor",
         ),
         (
+            "import nki\n@nki.jit(platform_target='trn2')\ndef f(): pass\n",
+            "nki.jit(platform_target=)",
+            "environment variable",
+        ),
+        (
             "import nki.language as nl\nfor i in nl.affine_range(n): pass\n",
             "nki.language.affine_range",
             "launch symbol",
