@@ -113,6 +113,8 @@ def _check_dtype(name: str, operand: Operand, value: Any, target: Target) -> Vio
         return Violation(
             "dtype-not-allowed",
             f"{name} is {value.dtype}, which only DMA can move",
+            hint="Pass integers of 32 bits, or let the transfer convert them: "
+            "nl.load(tensor, dtype=nl.int32), by way of fp32 and so exactly up to 2**24.",
             operand=name,
         )
     if target.generation not in dtype.generations:

@@ -59,7 +59,7 @@ def index_rows(view: ShapeViews, vector_offset: Any, one_column: bool = True) ->
             "indirect",
             what=f"vector_offset is {vector_offset!r}",
             why="Row indices are an SBUF tensor of shape (rows, 1) in int32 or uint32.",
-            hint="Copy or convert the indices into such a tensor.",
+            hint="Load them as such a tensor: nl.load(indices, dtype=nl.int32).",
         )
     return vector_offset.shape[0]
 

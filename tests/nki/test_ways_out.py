@@ -41,6 +41,16 @@ MISTAKES = {
         "'vector'",
         "member",
     ),
+    "integers of 64 bits": (
+        lambda a: nisa.tensor_copy(tile((128, 64)), tile((128, 64), "int64")),
+        "src is int64",
+        "nl.load(tensor, dtype=nl.int32)",
+    ),
+    "indices of another type": (
+        lambda a: a.vector_select(0, tile((128, 1), nl.float32)),
+        "dtype=float32",
+        "nl.load(indices, dtype=nl.int32)",
+    ),
     "one column where a tile is": (
         lambda a: nisa.tensor_tensor(
             tile((128, 64)), nl.load(a), nl.zeros((128, 1), dtype=nl.float32), nl.add
