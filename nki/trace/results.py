@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from isa.affine import identical
+from isa.enums import Memory
 from isa.errors import NeuronError
 from nki.ir.nodes import Tensor
 from nki.language.tensor import NkiTensor
@@ -105,6 +106,17 @@ class SharedTensors:
                 a.storage is b.storage and _same_shape(a.shape, b.shape)
                 for a, b in zip(first, other)
             )
+            own = [v.storage for v in (*first, *other) if v.storage.memory is Memory.private_hbm]
+            if not same and own:
+                raise NeuronError(
+                    "core-mismatch",
+                    what=f"every core returns a tensor {own[0].name!r} of its own, in "
+                    f"{own[0].memory.value}",
+                    why="The cores of a kernel return the same tensors.",
+                    hint="Allocate the result with buffer=nl.shared_hbm, of which each core writes "
+                    "a part.",
+                    location=resolve(own[0].location),
+                )
             if not same:
                 raise _mismatch(
                     f"core 0 returns {_names(first)}, core {core} returns {_names(other)}", None

@@ -40,12 +40,14 @@ class Finding:
     """A read of uninitialised data: which operand of which instruction, and how many elements.
 
     `location` is what the executor passed: a program's location index, or a tracer's location.
+    `hint` says what to do about it, where that is not to write the operand.
     """
 
     location: Any
     row: str
     operand: str
     elements: int
+    hint: str = ""
 
 
 class UninitialisedZeroWarning(RuntimeWarning):
@@ -150,11 +152,24 @@ class Shadow:
 
     def found(self, use: Use, operand: Tracked, mask: Array) -> None:
         """Record a read of uninitialised elements: those outside `mask`."""
-        key = (use.location, use.row.name, operand.name)
+        self._record(use, operand.name, mask)
+
+    def found_registers(self, use: Use, marks: Array) -> None:
+        """Record a read of accumulate registers of which only those with `marks` have a value."""
+        self._record(
+            use,
+            "reduce_regs",
+            marks,
+            "Pass reduce_cmd=nisa.reduce_cmd.reset_reduce to the operation, or to the first of "
+            "those that accumulate: without, the engine's registers are read as they are.",
+        )
+
+    def _record(self, use: Use, name: str, mask: Array, hint: str = "") -> None:
+        key = (use.location, use.row.name, name)
         if key not in self._seen and len(self.findings) < FINDINGS_KEPT:
             self._seen.add(key)
             missing = mask.size - int(np.count_nonzero(mask))
-            self.findings.append(Finding(use.location, use.row.name, operand.name, missing))
+            self.findings.append(Finding(use.location, use.row.name, name, missing, hint))
 
     def found_times_zero(self, use: Use, operand: str, elements: int) -> None:
         """Record uninitialised elements that do not reach a result, as they are multiplied by 0."""
@@ -216,6 +231,7 @@ class Shadow:
             f"Output {name}: {int(np.count_nonzero(tainted))} of its {total} elements depend on "
             f"uninitialised data, the first of them element {int(np.argmax(tainted))} in "
             f"row-major order.{self._first_read()}",
+            hint=self.findings[0].hint if self.findings else "",
             location=(locate(self.findings[0].location) if self.findings else None) or locate(made),
         )
 

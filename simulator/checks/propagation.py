@@ -266,7 +266,11 @@ def _activation(use: Use, command: ReduceCommand) -> None:
 def read_accumulators(use: Use) -> None:
     dst = use.operand(0)
     rows = use.shadow.accumulator_marks(use.state, dst.view.shape[0])
-    dst.write(None if rows.all() else rows.copy())
+    if rows.all():
+        dst.write(None)
+        return
+    use.shadow.found_registers(use, rows)
+    dst.write(rows.copy())
 
 
 @propagates(dma.DmaCopy)

@@ -144,3 +144,34 @@ def test_the_truth_of_one_element_is_no_condition(mode):
         assert a and one and nl.load(a) and not none
 
     nki.simulate(optional, mode=mode)(A, A[:1, :1])
+
+
+@pytest.mark.parametrize("mode", ["device", "reference", "eager"])
+@pytest.mark.parametrize("backend", ["native", "numpy"])
+def test_sums_that_no_reduce_command_starts(mode, backend):
+    """reduce_cmd is idle unless it is given (SDK nki.isa.activation): nothing was added up."""
+
+    def kernel(a):
+        total = tile((128, 1))
+        nisa.activation(tile((128, 64)), nl.exp, nl.load(a), reduce_op=nl.add, reduce_res=total)
+        out = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+        nl.store(out, total)
+        return out
+
+    with pytest.raises(nki.NeuronError) as caught:
+        nki.simulate(kernel, mode=mode, backend=backend)(A)
+    error = caught.value
+    assert error.code == "uninitialised-output" and "reset_reduce" in error.hint
+    assert error.location.text.strip().startswith("nisa.activation") and "reduce_regs" in error.what
+
+
+@pytest.mark.parametrize("mode", ["device", "eager"])
+def test_results_of_two_cores_are_shared(mode):
+    def kernel(a):
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.hbm)
+        nl.store(out, nl.load(a))
+        return out
+
+    error = refusal(nki.jit(kernel, platform_target="trn2")[2], A, mode=mode)
+    assert error.code == "core-mismatch" and "nl.shared_hbm" in error.hint
+    assert error.location.text.strip().startswith("out = nl.ndarray")
