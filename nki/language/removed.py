@@ -15,8 +15,8 @@ _MASK = "slice operands to the size that counts; nisa.affine_select masks by pos
 REMOVED: dict[str, str] = {
     "arange": _INDEX,
     "mgrid": _INDEX,
-    "par_dim": "dimension 0 of a tensor on chip is the partition dimension; make a list of tiles "
-    "for dimensions before it",
+    "par_dim": "write n for nl.par_dim(n): dimension 0 of a tensor on chip is the partition "
+    "dimension; make a list of tiles for dimensions before it",
     "static_cast": _CAST,
     "fp32": "write float(numpy.finfo(numpy.float32).min)",
     "loop_reduce": "add up in a tile of your own with nisa.tensor_tensor",
