@@ -21,11 +21,14 @@ _HOME = {
     "CompiledKernel": "nki.compiled",
     "TensorSpec": "nki.trace.call",
     "symbol": "nki.trace.call",
-    "cpu_simulate": "nki.simulation",
+    "cpu_simulate": "nki.simulator",
     "NeuronError": "isa.errors",
 }
 
-_MODULES = ("collectives", "compiler", "dtype", "isa", "language", "meta", "tensor", "typing")
+_MODULES = (
+    *("collectives", "compiler", "dtype", "isa", "language", "meta", "simulator", "tensor"),
+    "typing",
+)
 """Public modules below this one, which load when they are first named."""
 
 __all__ = [
@@ -48,7 +51,7 @@ if TYPE_CHECKING:
     from isa.errors import NeuronError
     from nki.compiled import CompiledKernel, load
     from nki.kernel import Kernel, compile, jit, profile, simulate
-    from nki.simulation import cpu_simulate
+    from nki.simulator import cpu_simulate
     from nki.trace.call import TensorSpec, symbol
 
 
