@@ -24,7 +24,7 @@ from nki.jax_transforms import called_back, is_traced
 from nki.superseded import hint_at_call
 from nki.trace.call import TensorSpec, arrays_in, bind_arguments
 from nki.trace.context import CURRENT
-from nki.trace.schedule import Schedule, add_edges, schedule_of
+from nki.trace.schedule import Schedule, add_edges, check_edges, schedule_of
 
 if TYPE_CHECKING:
     from nki.ir.nodes import Kernel as TracedKernel
@@ -165,6 +165,7 @@ class Kernel:
 
         traced = trace(self.function, arguments, device, self.cores)
         add_edges(traced.bodies, self.schedule)
+        check_edges(traced.bodies)
         return in_one_order(traced)
 
     def compiled(self, arguments: dict[str, Any]) -> CompiledKernel:

@@ -1,6 +1,7 @@
-"""Edges between named instructions: `kernel.with_schedule([("later", "earlier"), ...])`.
+"""Edges between instructions: `kernel.with_schedule([("later", "earlier"), ...])` by their names,
+and `later.depends_on(earlier)`.
 
-Source: SDK nki/guides/how-to-scheduling-apis.rst.
+Source: SDK nki/guides/how-to-scheduling-apis.rst, and nki/api/nki/isa/__init__.py, depends_on.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from isa.errors import NeuronError
-from nki.ir.nodes import Node, Op, walk
+from nki.ir.nodes import Node, Op, operations, walk
 from nki.trace.locations import resolve
 
 Schedule = tuple[tuple[str, tuple[str, ...]], ...]
@@ -59,6 +60,53 @@ def add_edges(bodies: list[list[Node]], schedule: Schedule) -> None:
                 raise _refused(f"no instruction is named {name!r}; names are {listed}")
 
 
+def check_edges(bodies: list[list[Node]]) -> None:
+    """Every instruction comes after such that run before it whenever it runs.
+
+    Raises value-not-allowed for an instruction that comes after itself or a later one, and for one
+    that comes after an instruction of a loop on the device in which it is not itself.
+    """
+    for nodes in bodies:
+        if any(op.after for op in operations(nodes)):
+            _check_block(nodes, set(), frozenset(operations(nodes)))
+
+
+def _check_block(nodes: list[Node], before: set[Op], known: frozenset[Op]) -> None:
+    """`before` are the instructions that have run: of this block, and of those around it."""
+    own = []
+    for node in nodes:
+        if isinstance(node, Op):
+            for other in node.after:
+                if other not in before:
+                    raise _out_of_order(node, other, known)
+            before.add(node)
+            own.append(node)
+        else:
+            _check_block(node.body, before, known)
+    before.difference_update(own)
+
+
+def _out_of_order(op: Op, other: Op, known: frozenset[Op]) -> NeuronError:
+    place = resolve(other.location)
+    where = f" of line {place.line}" if place is not None and place.line else ""
+    if other is op:
+        what = f"{op.row.name} depends on itself"
+    elif other in known:
+        what = f"{op.row.name} depends on {other.row.name}{where}, which has not run there"
+    else:
+        what = f"{op.row.name} depends on {other.row.name}{where}, which this core does not run"
+    return NeuronError(
+        "value-not-allowed",
+        what=what,
+        why="An instruction waits for instructions above it, of the same loop on the device or of "
+        "one around it: an edge out of a loop, or into one beside it, may never be passed (SDK "
+        "nki/api/nki/isa/__init__.py, depends_on).",
+        hint="Depend on an instruction above that is outside of loops on the device, or in the "
+        "same one.",
+        location=resolve(op.location),
+    )
+
+
 def _against(later: str, earlier: str, op: Op) -> NeuronError:
     return NeuronError(
         "value-not-allowed",
@@ -80,4 +128,4 @@ def _refused(what: str) -> NeuronError:
     )
 
 
-__all__ = ["Schedule", "add_edges", "schedule_of"]
+__all__ = ["Schedule", "add_edges", "check_edges", "schedule_of"]

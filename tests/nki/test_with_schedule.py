@@ -88,3 +88,89 @@ def test_what_is_no_list_of_pairs_is_refused(edges):
 
 def test_cores_keep_the_schedule():
     assert two_tiles.with_schedule([("plus1", "half")])[2].schedule == (("plus1", ("half",)),)
+
+
+def tile(value):
+    made = nl.ndarray((4, 4), nl.float32, nl.sbuf)
+    return made, nisa.memset(dst=made, value=value)
+
+
+def out_of_a_loop():
+    kept = []
+    nl.fori_loop(0, 4, lambda i: kept.append(tile(1.0)[1]))
+    tile(2.0)[1].depends_on(kept[0])
+
+
+def out_of_a_while():
+    register, kept = nisa.register_alloc(1), []
+
+    def body(condition):
+        kept.append(tile(1.0)[1])
+        nisa.register_move(condition, 0)
+        return condition
+
+    nl.while_loop(register, body)
+    tile(2.0)[1].depends_on(kept[0])
+
+
+def into_a_loop_beside():
+    kept = []
+    nl.fori_loop(0, 4, lambda i: kept.append(tile(1.0)[1]))
+    nl.fori_loop(0, 4, lambda i: tile(2.0)[1].depends_on(kept[0]))
+
+
+def on_itself():
+    one = tile(1.0)[1]
+    one.depends_on(one)
+
+
+def on_a_later_one():
+    one, other = tile(1.0)[1], tile(2.0)[1]
+    one.depends_on(other)
+
+
+@pytest.mark.parametrize(
+    "body", [out_of_a_loop, out_of_a_while, into_a_loop_beside, on_itself, on_a_later_one]
+)
+def test_an_edge_from_what_need_not_run_before_is_refused(body):
+    """SDK nki/api/nki/isa/__init__.py, depends_on: "both instructions must sit at the same
+    dynamic-loop nesting (or the producer in an enclosing scope)"."""
+    with pytest.raises(nki.NeuronError, match="memset depends on") as caught:
+        nki.jit(lambda: body() and None, platform_target="trn2")()
+    assert caught.value.location.file == __file__
+
+
+def test_an_edge_out_of_a_loop_by_names_is_refused():
+    def kernel(a):
+        data = nl.load(a)
+
+        def body(i):
+            nisa.tensor_scalar(data, data, nl.add, 1.0, name="inner")
+
+        nl.fori_loop(0, 2, body)
+        nisa.tensor_scalar(data, data, nl.add, 1.0, name="outer")
+
+    run = nki.jit(kernel, platform_target="trn2").with_schedule([("outer", "inner")])
+    with pytest.raises(nki.NeuronError, match="which has not run there"):
+        run(np.ones((4, 4), np.float32))
+
+
+@pytest.mark.parametrize("mode", ["device", "reference", "eager"])
+def test_edges_from_around_a_loop_and_between_iterations_of_python(mode):
+    def kernel(a):
+        data, first = tile(0.0)
+        last = first
+        for _ in nl.static_range(3):
+            last = nisa.tensor_scalar(data, data, nl.add, 1.0).depends_on(last, first)
+
+        def body(i):
+            one = nisa.tensor_scalar(data, data, nl.add, 1.0).depends_on(last)
+            nisa.tensor_scalar(data, data, nl.multiply, 2.0).depends_on(one)
+
+        nl.fori_loop(0, 2, body)
+        out = nl.ndarray((4, 4), nl.float32, nl.shared_hbm)
+        nl.store(out, data)
+        return out
+
+    run = nki.simulate(nki.jit(kernel, platform_target="trn2"), mode=mode)
+    np.testing.assert_array_equal(run(np.zeros((1, 1), np.float32)), np.full((4, 4), 18.0))
