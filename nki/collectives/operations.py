@@ -504,9 +504,9 @@ def _run(
 ) -> None:
     """Exchange the sources within this rank's group and write the destinations.
 
-    The cores of a rank meet before and after. The first of them works for all where the
-    destinations are in shared HBM; what each core has its own of, it exchanges with the same core
-    of the other ranks.
+    The cores of a rank meet before and after, where any of the tensors is theirs in common. The
+    first of them works for all where the destinations are in shared HBM; what each core has its own
+    of, it exchanges with the same core of the other ranks.
     """
     context: Any = current(f"nki.collectives.{what}")
     check_priority(priority, context.target)
@@ -520,7 +520,7 @@ def _run(
         )
     rank, world = place()
     group = check_group(what, replica_group).group_of(rank)
-    _meet_cores(context, dsts[0], location)
+    _meet_cores(context, (*dsts, *srcs), location)
     shared = all(dst.storage.memory is Memory.shared_hbm for dst in dsts)
     if context.core == 0 or not shared:
         sources = [context.array(src) for src in srcs]
@@ -528,12 +528,13 @@ def _run(
         parcels = world.meet(rank, group, meeting, sources)
         for index, dst in enumerate(dsts):
             _write(context, dst, result(parcels, group, rank, index), location)
-    _meet_cores(context, dsts[0], location)
+    _meet_cores(context, (*dsts, *srcs), location)
 
 
-def _meet_cores(context: Any, data: NkiTensor, location: Location) -> None:
-    if context.cores > 1:
-        emit(context, CoreBarrier, {"data": data, "cores": (0, 1)}, location)
+def _meet_cores(context: Any, tensors: Sequence[NkiTensor], location: Location) -> None:
+    common = [tensor for tensor in tensors if tensor.storage.memory is Memory.shared_hbm]
+    if context.cores > 1 and common:
+        emit(context, CoreBarrier, {"data": common[0], "cores": (0, 1)}, location)
 
 
 def _write(context: Any, dst: NkiTensor, values: Any, location: Location) -> None:

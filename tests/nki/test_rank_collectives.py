@@ -83,6 +83,30 @@ def test_each_core_gathers_its_own_tiles():
         np.testing.assert_array_equal(result, np.concatenate(list(X), axis=1))
 
 
+@pytest.mark.parametrize("alone", [False, True], ids=["both cores", "core 0 alone"])
+def test_cores_exchange_scratch_of_their_own(alone):
+    """In private HBM there is nothing in common: neither core waits for the other."""
+
+    def kernel(a):
+        out = nl.ndarray((2, RANKS * 4, 3), dtype=a.dtype, buffer=nl.shared_hbm)
+        core = nl.program_id(0)
+        for half in [0, 1] if alone else [core]:
+            if alone and core == 1:
+                continue
+            src = nl.ndarray((4, 3), dtype=a.dtype, buffer=nl.private_hbm)
+            dst = nl.ndarray((RANKS * 4, 3), dtype=a.dtype, buffer=nl.private_hbm)
+            nisa.dma_copy(dst=src, src=a[4 * half : 4 * half + 4])
+            ncc.all_gather([src], [dst], GROUP, 0)
+            nisa.dma_copy(dst=out[half], src=dst)
+        nisa.core_barrier(data=out, cores=(0, 1))
+        return out
+
+    launched = nki.jit(kernel, platform_target="trn2")[2]
+    for result in ncc.simulate_ranks(launched, [{"a": part} for part in X]):
+        np.testing.assert_array_equal(result[0], X[:, :4].reshape(-1, 3))
+        np.testing.assert_array_equal(result[1], X[:, 4:].reshape(-1, 3))
+
+
 @LNC
 def test_reduce_scatter(lnc):
     results = run(lambda s, d: ncc.reduce_scatter([s], [d], GROUP, 0, nl.add), (2, 3), lnc)
