@@ -380,7 +380,8 @@ _CONSTANTS = frozenset(DTYPES) - {"bool", "float8_e4m3", "int64", "uint64"}
 def shared_constant(constant: Any) -> NkiTensor:
     """A tensor in shared HBM that holds constant data: a NumPy array, or a path to a .npy file.
 
-    Raises dtype-not-allowed (bool, float8_e4m3, 64 bits), file-not-found.
+    Raises dtype-not-allowed (bool, float8_e4m3, 64 bits), file-not-found; value-not-allowed for a
+    tensor, and where the kernel writes to the constant.
 
     >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
     >>> @nki.jit
@@ -402,6 +403,13 @@ def shared_constant(constant: Any) -> NkiTensor:
             constant = np.load(constant, allow_pickle=False)
         except OSError as error:
             raise NeuronError("file-not-found", f"{constant}: {error.strerror}") from None
+    if isinstance(constant, NkiTensor):
+        raise NeuronError(
+            "value-not-allowed",
+            what=f"nl.shared_constant of tensor {constant.name!r}",
+            why="A constant is part of the program; what a tensor holds comes with each run.",
+            hint="Use the tensor itself, or pass an array that the kernel takes from a global.",
+        )
     data = np.asarray(constant)
     data = np.ascontiguousarray(data, data.dtype.newbyteorder("="))
     dtype = normalise(data.dtype)

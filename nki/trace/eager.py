@@ -44,7 +44,7 @@ from nki.trace.loops import trip_count
 from nki.trace.open_loops import OpenLoop
 from nki.trace.precision import stored
 from nki.trace.registers import VirtualRegister
-from nki.trace.results import Results, SharedTensors, results_of
+from nki.trace.results import Results, SharedTensors, constant_written, results_of
 from simulator.checks.initialised import Shadow
 from simulator.checks.replicated import InStep
 from simulator.oracle import quiet
@@ -125,7 +125,10 @@ class EagerContext(Context):
             self.interpreter.execute(op)
         for position in row.writes:
             if values[position] is not None:
-                values[position].storage.written = True
+                storage = values[position].storage
+                if storage.data is not None:
+                    raise constant_written(storage, location)
+                storage.written = True
         if row.meets:
             meeting = row.meeting(values, self.core)
             arrival = op, self.launch.barriers.arrive(self.core, meeting)

@@ -130,6 +130,18 @@ class SharedTensors:
         return Results((view.storage for view in first), first.container)
 
 
+def constant_written(tensor: Tensor, location: Location) -> NeuronError:
+    """The error of an operation that writes to a constant."""
+    return NeuronError(
+        "value-not-allowed",
+        what=f"{tensor.name!r} is a constant, and is written",
+        why="Constants are loaded with the program, once for all of its runs (SDK "
+        "nki/api/nki/language/__init__.py, shared_constant).",
+        hint="Copy it into nl.ndarray(..., buffer=nl.shared_hbm), and write to that.",
+        location=resolve(location),
+    )
+
+
 def results_of(returned: Any, function: Any) -> Results:
     """The tensors that a kernel function returned, in order. Raises output-not-hbm."""
     if returned is None:

@@ -45,7 +45,7 @@ from nki.trace.loops import (
 from nki.trace.open_loops import OpenLoop
 from nki.trace.precision import stored
 from nki.trace.registers import VirtualRegister
-from nki.trace.results import SharedTensors, results_of
+from nki.trace.results import SharedTensors, constant_written, results_of
 
 _new = object.__new__
 _dense_strides = lru_cache(1 << 12)(dense_strides)
@@ -371,7 +371,7 @@ def _hbm_writes(row: type[Operation]) -> tuple[int, ...]:
 
 
 def _mark_written(nodes: list[Node]) -> None:
-    """Inputs that operations write to become "inout"."""
+    """Inputs that operations write to become "inout". Raises value-not-allowed for constants."""
     positions: dict[type[Operation], tuple[int, ...]] = {}
     for node in nodes:
         if not isinstance(node, Op):
@@ -384,6 +384,8 @@ def _mark_written(nodes: list[Node]) -> None:
             storage = node.values[index].storage
             if storage.role == "input":
                 storage.role = "inout"
+            elif storage.role == "constant":
+                raise constant_written(storage, node.location)
 
 
 def trace(

@@ -93,6 +93,23 @@ def test_cores_share_a_constant_and_may_not_differ():
     assert caught.value.code == "core-mismatch"
 
 
+@pytest.mark.parametrize("mode", ["device", "reference", "eager"])
+def test_constants_are_not_written(mode):
+    """They come with the program, which all calls of a kernel share."""
+    data = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+    def kernel(a):
+        constant = nl.shared_constant(data)
+        nl.store(constant[0:1], nl.load(a))
+        return a
+
+    with pytest.raises(NeuronError, match="'constant' is a constant, and is written") as caught:
+        nki.simulate(kernel, mode=mode)(np.ones((1, 3), np.float32))
+    assert caught.value.location.text.strip().startswith("nl.store(constant")
+    with pytest.raises(NeuronError, match="shared_constant of tensor 'a'"):
+        nki.simulate(lambda a: nl.shared_constant(a), mode=mode)(data)
+
+
 def test_dtypes_are_strings_that_name_their_row():
     names = [name for name in nl.__all__ if isinstance(getattr(nl, name), str)]
     assert len(names) >= 18
