@@ -83,13 +83,13 @@ class Kernel:
         of one dimension, (2,)."""
         if isinstance(cores, tuple) and len(cores) == 1:
             (cores,) = cores
-        if cores not in (1, 2):
+        if not isinstance(cores, (int, np.integer)) or cores not in (1, 2):
             raise NeuronError(
                 "value-not-allowed",
                 f"kernel[{cores!r}]: a logical core has 1 or 2 physical cores",
                 hint="Launch with kernel(...) or kernel[2](...).",
             )
-        return Kernel(self.function, cores, self.target, self._kept, self.schedule)
+        return Kernel(self.function, int(cores), self.target, self._kept, self.schedule)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Kernel:
         """In a class a kernel whose first parameter is `self` is a method."""
@@ -226,11 +226,18 @@ def as_kernel(kernel: Any) -> Kernel:
     if isinstance(kernel, functools.partial) and isinstance(kernel.func, Kernel):
         inner = functools.partial(kernel.func.function, *kernel.args, **kernel.keywords)
         return kernel.func.around(inner)
-    if callable(kernel):
-        return Kernel(kernel)
-    raise NeuronError(
-        "value-not-allowed", f"{type(kernel).__name__} is no kernel: a function is needed"
-    )
+    return Kernel(_callable(kernel))
+
+
+def _callable(function: Any) -> Callable[..., Any]:
+    if not callable(function):
+        raise NeuronError(
+            "value-not-allowed",
+            f"{function!r} is no kernel: a function is needed",
+            hint="Decorate the function with @nki.jit; options go by keyword, @nki.jit(...).",
+        )
+    kernel: Callable[..., Any] = function
+    return kernel
 
 
 @user_frames
@@ -259,7 +266,7 @@ def jit(fn: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
         hint_at_call("nki.jit(mode=)")
     if isinstance(fn, Kernel):
         return fn
-    return Kernel(fn, target=kwargs.get("platform_target"))
+    return Kernel(_callable(fn), target=kwargs.get("platform_target"))
 
 
 @user_frames

@@ -172,3 +172,16 @@ def test_harnesses_find_the_function():
     exec(source, names)
     np.testing.assert_array_equal(nki.simulate(names["doubled"])(A), 3 * A)
     assert str(inspect.signature(doubled[2].func)) == "(a)"
+
+
+def test_what_is_no_kernel():
+    for make in (nki.jit, nki.simulate, nki.profile):
+        for value in (3, "trn2"):
+            with pytest.raises(nki.NeuronError, match=f"{value!r} is no kernel"):
+                make(value)
+
+
+@pytest.mark.parametrize("cores", [0, 3, 2.0, "2", None, [2], (2, 2)])
+def test_what_is_no_number_of_cores(cores):
+    with pytest.raises(nki.NeuronError, match="1 or 2 physical cores"):
+        nki.jit(lambda a: a)[cores]
