@@ -49,6 +49,18 @@ class NkiInstruction(Op):
         return self
 
 
+def of_another_run(tensor: Any, location: Any) -> NeuronError:
+    """The error of an operation on a tensor that a kernel made when it ran before."""
+    return NeuronError(
+        "value-not-allowed",
+        what=f"tensor {tensor.name!r} was made in another run of a kernel",
+        why="Tensors of a kernel exist while it runs; what keeps one for longer, a cache or a "
+        "global name, hands it to the next run.",
+        hint="Make it in the kernel that uses it, or keep its data and take nl.shared_constant.",
+        location=resolve(location),
+    )
+
+
 _SHAPES = ("shape-mismatch", "contraction-mismatch")
 _MOST_SLICES = 4
 """Slices that an error about shapes mentions."""

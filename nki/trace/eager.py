@@ -32,7 +32,7 @@ from nki.trace.call import (
     map_tensors,
     spec_of,
 )
-from nki.trace.context import CURRENT, Context, Location, NkiInstruction
+from nki.trace.context import CURRENT, Context, Location, NkiInstruction, of_another_run
 from nki.trace.core_threads import Arrival, CoreThread, deadlock, step_cores
 from nki.trace.exchanges import must_end
 from nki.trace.locations import (
@@ -59,12 +59,13 @@ class EagerTensor(Tensor):
     `twin` has the same description without contents: what bookkeeping may keep for longer.
     """
 
-    __slots__ = ("contents", "twin", "written")
+    __slots__ = ("contents", "run", "twin", "written")
 
-    def __init__(self, description: Tensor, shadow: Shadow | None) -> None:
+    def __init__(self, description: Tensor, shadow: Shadow | None, run: object = None) -> None:
         for slot in Tensor.__slots__:
             setattr(self, slot, getattr(description, slot))
         self.twin = description
+        self.run = run
         self.written = False
         self.contents = Storage(description, self.shape, shadow)
 
@@ -118,6 +119,12 @@ class EagerContext(Context):
         location: Location,
         name: str | None = None,
     ) -> NkiInstruction:
+        for position, _, _ in row.operands:
+            value = values[position]
+            if isinstance(value, Access):
+                storage = value.storage
+                if getattr(storage, "run", None) is not self.launch.number:
+                    raise of_another_run(storage, location)
         op = NkiInstruction(row, values, location, name)
         if self.begun:
             self._await_exchanges(op)
@@ -314,6 +321,8 @@ class _Launch:
         self.shared = SharedTensors()
         self.barriers = Barriers()
         self.in_step = InStep() if cores > 1 else None
+        self.number = object()
+        """Stands for this run in the tensors that it makes."""
         self.tensors = 0
         self.arrays: list[Array] = []
         self.parameters: list[EagerTensor] = []
@@ -359,6 +368,7 @@ class _Launch:
         tensor = EagerTensor(
             Tensor(self.tensors, name, memory, dtype, shape, role, address, core, location, data),
             self.shadow,
+            self.number,
         )
         self.tensors += 1
         if data is not None:

@@ -15,7 +15,7 @@ from isa.fields import HBM
 from isa.operations.control import RegisterMove, StorageBegin
 from isa.spec import Operation
 from isa.target import Target
-from nki.ir.nodes import Kernel, Loop, Node, Op, Register, Tensor, While
+from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While
 from nki.language.layout import dense_strides
 from nki.language.tensor import NkiTensor, strided
 from nki.trace.call import (
@@ -26,7 +26,7 @@ from nki.trace.call import (
     symbols_in,
     tensors_in,
 )
-from nki.trace.context import CURRENT, Context, Location, NkiInstruction
+from nki.trace.context import CURRENT, Context, Location, NkiInstruction, of_another_run
 from nki.trace.guards import Guards
 from nki.trace.locations import (
     error_location,
@@ -333,6 +333,7 @@ class Tracer(Context):
         """The loop's one body."""
         self.loops.leave(loop)
         first, second = loop.bodies
+        _follow_operands(first.nodes, set(self.tensors))
         nodes = Comparison(first, second, start).merge()
         dropped = self._tensor - second.tensor
         if dropped:
@@ -350,7 +351,7 @@ class Tracer(Context):
         if self.rolled:
             known = {t for t in self.tensors if t.memory is Memory.shared_hbm or t.role != "local"}
             Scopes(known).check(self.nodes, StorageBegin)
-        _mark_written(self.nodes)
+        _follow_operands(self.nodes, set(self.tensors))
 
     # Order
 
@@ -363,28 +364,38 @@ class Tracer(Context):
             self._previous = None
 
 
-def _hbm_writes(row: type[Operation]) -> tuple[int, ...]:
-    """Positions of the operands that a row may write in HBM."""
+_Operands = tuple[tuple[int, bool], ...]
+
+
+def _operands(row: type[Operation]) -> _Operands:
+    """Positions of a row's operands, each with whether the row may write it in HBM."""
     return tuple(
-        i for i, _, operand in row.operands if operand.role.writes and operand.memories & HBM
+        (i, bool(operand.role.writes and operand.memories & HBM)) for i, _, operand in row.operands
     )
 
 
-def _mark_written(nodes: list[Node]) -> None:
-    """Inputs that operations write to become "inout". Raises value-not-allowed for constants."""
-    positions: dict[type[Operation], tuple[int, ...]] = {}
+def _follow_operands(nodes: list[Node], own: set[Tensor]) -> None:
+    """Inputs that operations write to become "inout". Raises value-not-allowed for constants that
+    they write to, and for a tensor that is none of this kernel's `own`."""
+    known: dict[type[Operation], _Operands] = {}
     for node in nodes:
         if not isinstance(node, Op):
-            _mark_written(node.body)
+            _follow_operands(node.body, own)
             continue
-        writes = positions.get(node.row)
-        if writes is None:
-            writes = positions[node.row] = _hbm_writes(node.row)
-        for index in writes:
-            storage = node.values[index].storage
-            if storage.role == "input":
+        operands = known.get(node.row)
+        if operands is None:
+            operands = known[node.row] = _operands(node.row)
+        values = node.values
+        for index, writes in operands:
+            value = values[index]
+            if not isinstance(value, Access):
+                continue
+            storage = value.storage
+            if storage not in own:
+                raise of_another_run(storage, node.location)
+            if writes and storage.role == "input":
                 storage.role = "inout"
-            elif storage.role == "constant":
+            elif writes and storage.role == "constant":
                 raise constant_written(storage, node.location)
 
 

@@ -165,6 +165,32 @@ def test_sums_that_no_reduce_command_starts(mode, backend):
     assert error.location.text.strip().startswith("nisa.activation") and "reduce_regs" in error.what
 
 
+@pytest.mark.parametrize("mode", ["device", "reference", "eager"])
+@pytest.mark.parametrize("before", ["device", "eager"])
+@pytest.mark.parametrize("kept", ["tile", "argument", "loop"])
+def test_tensors_do_not_outlive_their_kernel(kept, before, mode):
+    """A cache of constants that holds tiles: they are those of the run that filled it."""
+    cache = {}
+
+    def fills(a):
+        for name, value in (("tile", nl.load(a)), ("argument", a), ("loop", nl.load(a))):
+            cache[name] = value
+        return a
+
+    def uses(a):
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        if kept == "loop":
+            nl.fori_loop(0, 2, lambda i: nisa.dma_copy(dst=out, src=cache[kept]))
+        else:
+            nisa.dma_copy(dst=out, src=cache[kept])
+        return out
+
+    nki.simulate(fills, mode=before)(A)
+    error = refusal(uses, A, mode=mode)
+    assert error.code == "value-not-allowed" and "another run" in error.what
+    assert "nisa.dma_copy(dst=out" in error.location.text
+
+
 @pytest.mark.parametrize("mode", ["device", "eager"])
 def test_results_of_two_cores_are_shared(mode):
     def kernel(a):
