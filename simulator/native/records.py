@@ -527,7 +527,9 @@ def _living(operand: Placed, shadow: Shadow) -> Region | None:
     """The living region that an operand lies in where it was last."""
     window = operand.window
     offset = window.origin + (operand.words[_OFFSET] if window.dynamic else window.offset)
-    space = shadow.spaces[id(window.buffer)]
+    space = shadow.spaces.get(id(window.buffer))  # none where `Window.base` was moved from
+    if space is None:
+        return None
     return space.living(offset, window.dtype.itemsize, window.shape, window.strides)
 
 
