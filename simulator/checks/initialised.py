@@ -224,6 +224,9 @@ class Shadow:
                 f"Output {name}: {int(np.count_nonzero(missing))} of its {total} elements were "
                 f"never written, the first of them element {int(np.argmax(missing))} in row-major "
                 "order.",
+                hint="Copy something into these too (nisa.dma_copy of a tile that nisa.memset "
+                "filled), or make the result as large as what is written. NKI_CHECKS=0 returns "
+                "them as they are.",
                 location=locate(made),
             )
         raise NeuronError(

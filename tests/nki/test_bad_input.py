@@ -273,6 +273,16 @@ def test_an_output_that_is_not_written(mode, kernel, values):
         run(kernel, mode, zeros(64, 4))
 
 
+@in_every_mode
+def test_without_checks_the_part_that_is_written_comes_back(mode, monkeypatch):
+    a = np.arange(256, dtype=F32).reshape(64, 4)
+    with pytest.raises(nki.NeuronError) as caught:
+        run(writes_half_of_the_output, mode, a)
+    assert "NKI_CHECKS=0" in caught.value.hint
+    monkeypatch.setenv("NKI_CHECKS", "0")
+    np.testing.assert_array_equal(run(writes_half_of_the_output, mode, a)[:32], a[:32])
+
+
 @nki.jit
 def returns_a_tile(a):
     tile = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
