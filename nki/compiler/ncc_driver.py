@@ -25,7 +25,7 @@ class CompileOptions:
     neuronx_cc_args: tuple[str, ...] = ()
 
     def disable_backend_optimizations(self) -> CompileOptions:
-        """The same options: there is no scheduler to switch off, the author's order is kept."""
+        """The same options: passes change no result, and have no switches."""
         return self
 
 
