@@ -203,8 +203,9 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         "Accumulation onto what no matrix multiplication wrote",
         "Before NeuronCore-v4 (trn3) a matrix multiplication adds to what a matrix multiplication "
         "started by overwriting; onto data of another instruction the sum is undefined.",
-        "Leave accumulate out and add the data afterwards with nisa.tensor_tensor, start with a "
-        "matmul of zeros, or compile for trn3.",
+        "Leave accumulate out, or pass it as k > 0 in a loop: the first matmul overwrites, so the "
+        "tile needs no zeros. Add other data afterwards with nisa.tensor_tensor, or compile for "
+        "trn3.",
         _API,
     ),
     "symbol-index": _entry(
