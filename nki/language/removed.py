@@ -46,7 +46,7 @@ def advice(name: str) -> str | None:
     """The message of the AttributeError for a name that is gone; None for other names.
 
     >>> advice("par_dim").partition(";")[0]  # doctest: +ELLIPSIS
-    'nl.par_dim is not part of this API: dimension 0 ... is the partition dimension'
+    'nl.par_dim is not part of this API: write n for nl.par_dim(n): ... the partition dimension'
     >>> advice("parameter_dim") is None
     True
     """
