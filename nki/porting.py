@@ -55,7 +55,7 @@ def note_on_name(dotted: str) -> str | None:
 
     >>> note_on_name("neuronxcc.nki.simulate_kernel")
     'write nki.simulate(kernel)(...)'
-    >>> note_on_name("nki.language.mgrid").partition(",")[0]
+    >>> note_on_name("nki.language.mgrid").partition(", or")[0]
     'index with slices and nl.ds(start, size)'
     >>> note_on_name("neuronxcc.nki.language.add")
     """
