@@ -143,7 +143,8 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         "Tensor expected",
         "This operand must be a tensor: numbers stand in for tensors only where the operation "
         "takes an immediate.",
-        "Pass a tensor made by nl.ndarray or a view of one.",
+        "Pass a tensor made by nl.ndarray or a view of one. An array of the host is an argument of "
+        "the kernel, or becomes a tile with nl.load(nl.shared_constant(array)).",
         _API,
     ),
     "out-of-bounds": _entry(

@@ -134,6 +134,17 @@ def shape_text(access: Any) -> str:
     return f"[{', '.join(str(s) for s in access.shape)}]"
 
 
+def shown(value: Any) -> str:
+    """A value as a message shows it: the public name where it has one, arrays in short."""
+    name, dtype, shape = (getattr(value, field, None) for field in ("name", "dtype", "shape"))
+    if isinstance(name, str):
+        return name
+    if dtype is not None and isinstance(shape, tuple):
+        return f"an array {dtype}{list(shape)}"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{type(value).__name__} {text[:50]}..."
+
+
 def listed(names: Sequence[str], last: str = "and") -> str:
     """Field names for a sentence: `dst, data1 and data2`."""
     *others, final = names

@@ -22,6 +22,7 @@ from isa.rules.form import (
     largest,
     partitions,
     shape_text,
+    shown,
     stored_elements,
 )
 from isa.rules.indirection import check_columns
@@ -83,7 +84,7 @@ def _check_operand(name: str, operand: Operand, value: Any, target: Target) -> V
             return None
         expected = "a tensor or a number" if operand.immediate else "a tensor"
         return Violation(
-            "not-a-tensor", f"{name} is {_shown(value)}, expected {expected}", operand=name
+            "not-a-tensor", f"{name} is {shown(value)}, expected {expected}", operand=name
         )
     memory = value.storage.memory
     if memory not in operand.memories:
@@ -363,14 +364,14 @@ def _check_attribute(
         return None
     if accepted and attribute.choices is not None and value not in attribute.choices:
         accepted = False
-        expected = "one of " + ", ".join(_shown(choice) for choice in attribute.choices)
+        expected = "one of " + ", ".join(shown(choice) for choice in attribute.choices)
         code = "engine-not-allowed" if attribute.kind is Kind.engine else "value-not-allowed"
-        return Violation(code, f"{name} is {_shown(value)}, expected {expected}", operand=name)
+        return Violation(code, f"{name} is {shown(value)}, expected {expected}", operand=name)
     if not accepted:
         named = enumeration is not None and isinstance(value, str)
         return Violation(
             "value-not-allowed",
-            f"{name} is {_shown(value)}, expected {expected}",
+            f"{name} is {shown(value)}, expected {expected}",
             hint="Pass the member of the enumeration, not its name." if named else "",
             operand=name,
         )
@@ -384,12 +385,3 @@ def _check_attribute(
     if isinstance(value, AluOperator) and target.generation not in value.generations:
         return generation_violation(f"operator {value.name} ({name})", value.generations, target)
     return None
-
-
-def _shown(value: Any) -> str:
-    """A value as a message shows it: the public name where it has one."""
-    name = getattr(value, "name", None)
-    if isinstance(name, str):
-        return name
-    text = repr(value)
-    return text if len(text) <= 60 else f"{type(value).__name__} {text[:50]}..."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from isa.errors import NeuronError
 
@@ -39,6 +39,16 @@ _COMPARISONS = {
 _NUMPY = {"true_divide": "divide", "amax": "max", "amin": "min", "absolute": "abs"}
 """Functions of nki.language whose names NumPy's do not have."""
 
+_METHODS = {
+    "T": "nl.transpose(tile), or permute(...) of a view in HBM",
+    "astype": "nl.copy(tile, dtype=...)",
+    "to": "nl.copy(tile, dtype=...)",
+    "item": "nisa.register_load for loop bounds and offsets; Python has no value of a tile",
+    "tolist": "nl.device_print; Python has no values of a tile",
+    "numpy": "nl.device_print; Python has no values of a tile",
+}
+"""Attributes of arrays, and what to write for them; others are functions of nki.language."""
+
 _BRANCH = (
     "; nl.where chooses by the result, and nl.fori_loop or nl.while_loop decide on the device what "
     "runs"
@@ -66,6 +76,11 @@ class NoNumber:
 
     __slots__ = ()
 
+    if not TYPE_CHECKING:  # a checker of types finds these by itself
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(_no_attribute(name), name=name, obj=self)
+
     def __bool__(self) -> bool:
         tensor: Any = self
         if tensor.storage.memory.on_chip and all(_is_one(size) for size in tensor.shape):
@@ -82,6 +97,13 @@ class NoNumber:
 
     def __array_function__(self, function: Any, *_: Any) -> NoReturn:
         _refuse_numpy(self, function.__name__)
+
+
+def _no_attribute(name: str) -> str:
+    import nki.language as nl
+
+    instead = _METHODS.get(name, f"nl.{name}(tile, ...)" if name in nl.__all__ else "")
+    return f"'NkiTensor' object has no attribute {name!r}" + (instead and f": write {instead}")
 
 
 def _is_one(size: Any) -> bool:

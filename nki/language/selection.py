@@ -9,6 +9,7 @@ from isa.affine import identical
 from isa.errors import NeuronError
 from isa.operations.gather import NcNGather, NcStreamShuffle
 from isa.operations.gpsimd import Iota
+from isa.rules.form import shown
 from nki.language.layout import dense_strides
 from nki.language.lowering.emitter import Emitter, dtype_of
 from nki.language.lowering.promotion import promote
@@ -169,7 +170,7 @@ def expand_dims(x: NkiTensor, axis: int) -> NkiTensor:
     (2, 1, 3)
     """
     if not isinstance(x, NkiTensor):
-        raise NeuronError("not-a-tensor", what=f"x of nl.expand_dims is {x!r}, not a tile")
+        raise NeuronError("not-a-tensor", what=f"x of nl.expand_dims is {shown(x)}, not a tile")
     return x.expand_dim(axis)
 
 

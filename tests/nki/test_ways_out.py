@@ -51,6 +51,16 @@ MISTAKES = {
         "dtype=float32",
         "nl.load(indices, dtype=nl.int32)",
     ),
+    "an array of the host": (
+        lambda a: nisa.tensor_tensor(tile((128, 64)), nl.load(a), A, nl.add),
+        "data2 is an array float32[128, 64], expected a tensor",
+        "nl.shared_constant(array)",
+    ),
+    "an array of the host in a function": (
+        lambda a: nl.add(nl.load(a), A),
+        "y of nl.add is an array float32[128, 64], not a tile",
+        "nl.shared_constant(array)",
+    ),
     "one column where a tile is": (
         lambda a: nisa.tensor_tensor(
             tile((128, 64)), nl.load(a), nl.zeros((128, 1), dtype=nl.float32), nl.add
@@ -201,3 +211,19 @@ def test_results_of_two_cores_are_shared(mode):
     error = refusal(nki.jit(kernel, platform_target="trn2")[2], A, mode=mode)
     assert error.code == "core-mismatch" and "nl.shared_hbm" in error.hint
     assert error.location.text.strip().startswith("out = nl.ndarray")
+
+
+@pytest.mark.parametrize(
+    ("use", "instead"),
+    [
+        (lambda t: t.T, "nl.transpose"),
+        (lambda t: t.astype("bfloat16"), "nl.copy"),
+        (lambda t: t.sum(axis=1), "nl.sum"),
+        (lambda t: t.item(), "nisa.register_load"),
+    ],
+)
+def test_methods_of_arrays_name_the_function(use, instead):
+    with pytest.raises(AttributeError, match=instead):
+        nki.simulate(lambda a: use(nl.load(a)))(A)
+    with pytest.raises(AttributeError, match=r"no attribute 'nothing'$"):
+        nki.simulate(lambda a: nl.load(a).nothing)(A)

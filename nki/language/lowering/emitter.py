@@ -22,6 +22,7 @@ from isa.operations.vector import (
     TensorScalar,
     TensorTensor,
 )
+from isa.rules.form import shown
 from isa.spec import Operation
 from nki.language.allocation import allocate
 from nki.language.layout import product
@@ -65,9 +66,10 @@ class Emitter:
         if not isinstance(value, NkiTensor):
             raise NeuronError(
                 "not-a-tensor",
-                what=f"{name} of nl.{self.function} is {value!r}, not a tile",
-                hint="Make a tile with nl.load, or nl.full for a constant; numbers that are known "
-                "while tracing are computed in Python: 2.0**0.5, math.exp(1.0).",
+                what=f"{name} of nl.{self.function} is {shown(value)}, not a tile",
+                hint="Make a tile with nl.load, of a constant with nl.full, of an array of the "
+                "host with nl.load(nl.shared_constant(array)); numbers that are known while "
+                "tracing are computed in Python: 2.0**0.5, math.exp(1.0).",
             )
         if not value.on_chip:
             raise NeuronError(
