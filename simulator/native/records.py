@@ -291,6 +291,10 @@ class Packing:
         if users:
             for index in users:
                 self._preparation.forget(index)
+                computation = self._shared[index]
+                for operand in () if computation is None else computation.operands:
+                    if operand.window.buffer is old:  # of rows that indices pick from
+                        operand.window.move(new)
             self._users[id(new)] = users
 
     def _checks(
@@ -527,9 +531,7 @@ def _living(operand: Placed, shadow: Shadow) -> Region | None:
     """The living region that an operand lies in where it was last."""
     window = operand.window
     offset = window.origin + (operand.words[_OFFSET] if window.dynamic else window.offset)
-    space = shadow.spaces.get(id(window.buffer))  # none where `Window.base` was moved from
-    if space is None:
-        return None
+    space = shadow.spaces[id(window.buffer)]
     return space.living(offset, window.dtype.itemsize, window.shape, window.strides)
 
 
