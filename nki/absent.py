@@ -72,7 +72,7 @@ def _note_on_gone(name: str) -> str | None:
     from nki.porting import note_on_name
     from nki.superseded import note_on_superseded
 
-    return note_on_name(f"neuronxcc.{name}") or note_on_superseded(name)
+    return note_on_name(name) or note_on_superseded(name)
 
 
 def install() -> None:
