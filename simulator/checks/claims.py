@@ -4,11 +4,16 @@ The proof of a program cannot tell them apart (nki-library core/subkernels/find_
 each core appends to rows of its own, at offsets that it has counted;
 core/moe/moe_cte/bwmm_shard_on_block_mx.py: each scatters to the half of a tensor that it has
 cleared, by indices that could reach further). A run knows the places: it notes them, and refuses
-two of different cores that meet, one of them a write, with no barrier between.
+two of different cores that meet, one of them a write, with no barrier between. Where the write
+comes second, a warning says so: the reader has what was there before, as on cores that run in step,
+and public kernels rely on it (nki-library experimental/transformer/attention_block_tkg.py: one core
+puts the new token into a block of the cache of which the other has read all tokens, to mask those
+that are not there yet).
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -23,6 +28,10 @@ from simulator.views import Indirect
 
 _WORK = 10_000
 """Effort of solving whether two strided views meet, beyond which their bytes are marked."""
+
+
+class UnorderedReadWarning(RuntimeWarning):
+    """One core writes what another has read, and nothing orders the two."""
 
 
 class Claim(NamedTuple):
@@ -63,6 +72,7 @@ class Claims:
             if _picked_may_meet(reaches):
                 moved.add(tensor)
         self.tensors = frozenset(shared & moved)
+        self._locations = program.locations
         self._made: dict[int, list[Claim]] = {}
 
     def restart(self) -> None:
@@ -82,26 +92,32 @@ class Claims:
         values: Sequence[Any],
         compute: Callable[[], Any],
     ) -> Callable[[], Any]:
-        """`compute`, after a look at what other cores have accessed. Raises race."""
-        writes = instruction.row.writes
+        """`compute`, after a look at what other cores have accessed. Raises race; warns of a write
+        behind another core's read."""
+        writes, location = instruction.row.writes, instruction.location
         positions = [i for i, pattern in _shared(instruction) if pattern.tensor in self.tensors]
 
         def call() -> Any:
             for position in positions:
-                self._claim(core, barriers(), values[position], position in writes)
+                writing = position in writes
+                reader = self._claim(core, barriers(), values[position], writing)
+                if reader is not None:
+                    self._warn(core, reader, location)
             return compute()
 
         return call
 
-    def _claim(self, core: int, barriers: int, value: Any, writes: bool) -> None:
+    def _claim(self, core: int, barriers: int, value: Any, writes: bool) -> int | None:
+        """Note an access; a core that has read what it writes, if there is one. Raises race."""
         view, rows = value, None
         if isinstance(value, Indirect):
             view, indices = value.base, np.array(value.index).reshape(-1)
             rows = frozenset(indices[(indices >= 0) & (indices < len(view))].tolist())
         if view is None or (rows is not None and not rows):
-            return  # outside its tensor, and skipped
+            return None  # outside its tensor, and skipped
         low, high = _hull(view if rows is None else view[min(rows) : max(rows) + 1])
         claim = Claim(barriers, low, high, view, rows, writes)
+        reader = None
         for other, claims in self._made.items():
             if other == core:
                 continue
@@ -113,15 +129,31 @@ class Claims:
                     and (writes or old.writes)
                     and _meet(old, claim)
                 ):
+                    if not old.writes:
+                        reader = other
+                        continue
                     raise NeuronError(
                         "race",
-                        what=f"core {core} {_does(writes)} what core {other} {_does(old.writes)}, "
-                        "at a place that a register or an index decides; nothing orders the two",
+                        what=f"core {core} {'writes' if writes else 'reads'} what core {other} "
+                        "writes, at a place that a register or an index decides; nothing orders "
+                        "the two",
                     )
         mine = self._made.setdefault(core, [])
         if mine and mine[-1].barriers != barriers:
             mine.clear()  # behind a barrier nothing before it matters
         mine.append(claim)
+        return reader
+
+    def _warn(self, core: int, reader: int, location: int) -> None:
+        place = self._locations[location] if location < len(self._locations) else None
+        warnings.warn_explicit(
+            f"core {core} writes what core {reader} has read, at a place that a register or an "
+            "index decides, and nothing orders the two: on a device the reader may get either. "
+            "nisa.core_barrier orders them.",
+            UnorderedReadWarning,
+            place.file if place else "<kernel>",
+            place.line if place else 0,
+        )
 
 
 class _Reach:
@@ -229,8 +261,4 @@ def _bytes_of(view: Any, low: int, high: int) -> np.ndarray[Any, np.dtype[np.boo
     return found
 
 
-def _does(writes: bool) -> str:
-    return "writes" if writes else "reads"
-
-
-__all__ = ["Claim", "Claims"]
+__all__ = ["Claim", "Claims", "UnorderedReadWarning"]

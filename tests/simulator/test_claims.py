@@ -89,6 +89,51 @@ def test_a_row_in_the_other_cores_half(backend):
     assert caught.value.code == "race"
 
 
+@nki.jit(platform_target="trn2")
+def cached(cache, places):
+    """Core 1 sums the columns that `places` picks of a cache, and sends its sum; then core 0 puts
+    it into a column of the cache: before any meeting with core 1 if `early`, else behind."""
+    core = nl.program_id(0)
+    place = nl.load(places)
+    column = cache.ap([[8, 4], [1, 1]], scalar_offset=place, indirect_dim=1)
+    mine = nl.ndarray((4, 1), dtype=cache.dtype, buffer=nl.sbuf)
+    theirs = nl.ndarray((4, 1), dtype=cache.dtype, buffer=nl.sbuf)
+    nisa.memset(dst=mine, value=7.0)
+    if core == 1:
+        nisa.dma_copy(dst=mine, src=column)
+    nisa.sendrecv(
+        src=mine, dst=theirs, send_to_rank=1 - core, recv_from_rank=1 - core, pipe_id=0
+    )
+    if core == 0:
+        nisa.dma_copy(dst=column, src=theirs)
+    return cache
+
+
+@pytest.mark.parametrize("mode", ["device", "reference"])
+def test_a_write_behind_what_the_other_core_read(mode):
+    cache = np.arange(32, dtype=np.float32).reshape(4, 8)
+    with pytest.warns(claims.UnorderedReadWarning, match="core 0 writes what core 1 has read") as w:
+        result = nki.simulate(cached[2], mode=mode)(cache.copy(), np.array([[3]], np.int32))
+    np.testing.assert_array_equal(result, cache)
+    assert w[0].filename == __file__
+
+
+def test_a_read_behind_what_the_other_core_wrote():
+    @nki.jit(platform_target="trn2")
+    def kernel(cache, places):
+        column = cache.ap([[8, 4], [1, 1]], scalar_offset=nl.load(places), indirect_dim=1)
+        tile = nl.ndarray((4, 1), dtype=cache.dtype, buffer=nl.sbuf)
+        nisa.memset(dst=tile, value=7.0)
+        if nl.program_id(0) == 0:
+            nisa.dma_copy(dst=column, src=tile)
+        else:
+            nisa.dma_copy(dst=tile, src=column)
+        return cache
+
+    with pytest.raises(nki.NeuronError, match="core 1 reads what core 0 writes"):
+        nki.simulate(kernel[2])(np.zeros((4, 8), np.float32), np.array([[3]], np.int32))
+
+
 def test_a_barrier_orders_them():
     @nki.jit(platform_target="trn2")
     def kernel(a, places):

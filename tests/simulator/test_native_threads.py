@@ -171,6 +171,7 @@ def test_the_number_of_threads_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> 
     for cpus, given, threads in (
         (8, "3", 3),
         (8, None, 4),
+        (8, "", 4),
         (2, None, 2),
         (2, "64", 2),
         (1, "2", 1),
@@ -181,7 +182,7 @@ def test_the_number_of_threads_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> 
         if given is not None:
             monkeypatch.setenv("NKI_NUM_THREADS", given)
         assert settings.threads_wanted() == threads
-    for wrong in ("0", "65", "two", "-1", "", "²", "1.5"):
+    for wrong in ("0", "65", "two", "-1", "²", "1.5"):
         monkeypatch.setenv("NKI_NUM_THREADS", wrong)
         with pytest.raises(NeuronError) as caught:
             settings.threads_wanted()
