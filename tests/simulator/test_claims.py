@@ -101,9 +101,7 @@ def cached(cache, places):
     nisa.memset(dst=mine, value=7.0)
     if core == 1:
         nisa.dma_copy(dst=mine, src=column)
-    nisa.sendrecv(
-        src=mine, dst=theirs, send_to_rank=1 - core, recv_from_rank=1 - core, pipe_id=0
-    )
+    nisa.sendrecv(src=mine, dst=theirs, send_to_rank=1 - core, recv_from_rank=1 - core, pipe_id=0)
     if core == 0:
         nisa.dma_copy(dst=column, src=theirs)
     return cache
