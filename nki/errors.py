@@ -101,7 +101,7 @@ def user_frames(function: Callable[_Parameters, _Result]) -> Callable[_Parameter
 
     Other exceptions pass: the kernel's own, without the frames between its launch and its code, and
     defects of ours, whose frames tell where. Where Python refuses a keyword that calls of
-    `nki.language` took earlier, a note says what to write.
+    `nki.language` took earlier, or an attribute of arrays, a note says what to write.
     """
 
     @functools.wraps(function)
@@ -147,12 +147,20 @@ USER_FRAMES = _UserFrames()
 
 
 def _advise(error: BaseException) -> None:
-    """Let Python print what replaces a keyword below its message (once)."""
-    if isinstance(error, TypeError) and not hasattr(error, "__notes__"):
+    """Let Python print what replaces a keyword or an attribute below its message (once)."""
+    if hasattr(error, "__notes__"):
+        return
+    advice = None
+    if isinstance(error, TypeError):
         from nki.language.removed import keyword_advice
 
-        if (advice := keyword_advice(error)) is not None:
-            error.add_note(advice)
+        advice = keyword_advice(error)
+    elif isinstance(error, AttributeError):
+        from nki.language.refused import attribute_advice
+
+        advice = attribute_advice(error)
+    if advice is not None:
+        error.add_note(advice)
 
 
 def _is_authors(error: BaseException) -> bool:

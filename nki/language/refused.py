@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from isa.errors import NeuronError
 
@@ -76,11 +76,6 @@ class NoNumber:
 
     __slots__ = ()
 
-    if not TYPE_CHECKING:  # a checker of types finds these by itself
-
-        def __getattr__(self, name: str) -> NoReturn:
-            raise AttributeError(_no_attribute(name), name=name, obj=self)
-
     def __bool__(self) -> bool:
         tensor: Any = self
         if tensor.storage.memory.on_chip and all(_is_one(size) for size in tensor.shape):
@@ -99,11 +94,16 @@ class NoNumber:
         _refuse_numpy(self, function.__name__)
 
 
-def _no_attribute(name: str) -> str:
+def attribute_advice(error: AttributeError) -> str | None:
+    """What to write for an attribute of arrays that a tensor lacks; None for other errors. (A
+    `__getattr__` of tensors would make each access to any of their attributes slower.)"""
     import nki.language as nl
 
+    name = error.name or ""
+    if not isinstance(error.obj, NoNumber):
+        return None
     instead = _METHODS.get(name, f"nl.{name}(tile, ...)" if name in nl.__all__ else "")
-    return f"'NkiTensor' object has no attribute {name!r}" + (instead and f": write {instead}")
+    return f"try: Write {instead}." if instead else None
 
 
 def _is_one(size: Any) -> bool:

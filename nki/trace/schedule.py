@@ -37,6 +37,8 @@ def add_edges(bodies: list[list[Node]], schedule: Schedule) -> None:
     Raises value-not-allowed for names that no instruction has, and for edges against the order in
     which the kernel calls them.
     """
+    if not schedule:
+        return
     known: set[str] = set()
     for nodes in bodies:
         named: dict[str, list[Op]] = {}

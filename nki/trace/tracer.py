@@ -15,7 +15,7 @@ from isa.fields import HBM
 from isa.operations.control import RegisterMove, StorageBegin
 from isa.spec import Operation
 from isa.target import Target
-from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While
+from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, operations
 from nki.language.layout import dense_strides
 from nki.language.tensor import NkiTensor, strided
 from nki.trace.call import (
@@ -333,7 +333,7 @@ class Tracer(Context):
         """The loop's one body."""
         self.loops.leave(loop)
         first, second = loop.bodies
-        _follow_operands(first.nodes, set(self.tensors))
+        _refuse_others(first.nodes, set(self.tensors))
         nodes = Comparison(first, second, start).merge()
         dropped = self._tensor - second.tensor
         if dropped:
@@ -351,7 +351,8 @@ class Tracer(Context):
         if self.rolled:
             known = {t for t in self.tensors if t.memory is Memory.shared_hbm or t.role != "local"}
             Scopes(known).check(self.nodes, StorageBegin)
-        _follow_operands(self.nodes, set(self.tensors))
+        _refuse_others(self.nodes, set(self.tensors))
+        _mark_written(self.nodes)
 
     # Order
 
@@ -364,39 +365,54 @@ class Tracer(Context):
             self._previous = None
 
 
-_Operands = tuple[tuple[int, bool], ...]
-
-
-def _operands(row: type[Operation]) -> _Operands:
-    """Positions of a row's operands, each with whether the row may write it in HBM."""
+def _hbm_writes(row: type[Operation]) -> tuple[int, ...]:
+    """Positions of the operands that a row may write in HBM."""
     return tuple(
-        (i, bool(operand.role.writes and operand.memories & HBM)) for i, _, operand in row.operands
+        i for i, _, operand in row.operands if operand.role.writes and operand.memories & HBM
     )
 
 
-def _follow_operands(nodes: list[Node], own: set[Tensor]) -> None:
+def _mark_written(nodes: list[Node]) -> None:
     """Inputs that operations write to become "inout". Raises value-not-allowed for constants that
-    they write to, and for a tensor that is none of this kernel's `own`."""
-    known: dict[type[Operation], _Operands] = {}
+    they write to."""
+    positions: dict[type[Operation], tuple[int, ...]] = {}
     for node in nodes:
         if not isinstance(node, Op):
-            _follow_operands(node.body, own)
+            _mark_written(node.body)
             continue
-        operands = known.get(node.row)
-        if operands is None:
-            operands = known[node.row] = _operands(node.row)
-        values = node.values
-        for index, writes in operands:
-            value = values[index]
-            if not isinstance(value, Access):
-                continue
-            storage = value.storage
-            if storage not in own:
-                raise of_another_run(storage, node.location)
-            if writes and storage.role == "input":
+        writes = positions.get(node.row)
+        if writes is None:
+            writes = positions[node.row] = _hbm_writes(node.row)
+        for index in writes:
+            storage = node.values[index].storage
+            if storage.role == "input":
                 storage.role = "inout"
-            elif writes and storage.role == "constant":
+            elif storage.role == "constant":
                 raise constant_written(storage, node.location)
+
+
+def _refuse_others(nodes: list[Node], own: set[Tensor]) -> None:
+    """Raises value-not-allowed for a tensor that is none of this kernel's `own`."""
+    used: set[Tensor] = set()
+    _collect(nodes, used)
+    if used <= own:
+        return
+    for node in operations(nodes):
+        for value in node.values:
+            if isinstance(value, Access) and value.storage not in own:
+                raise of_another_run(value.storage, node.location)
+
+
+def _collect(nodes: list[Node], used: set[Tensor]) -> None:
+    """Add the tensors that operations access."""
+    add = used.add
+    for node in nodes:
+        if isinstance(node, Op):
+            for value in node.values:
+                if isinstance(value, Access):
+                    add(value.storage)
+        else:
+            _collect(node.body, used)
 
 
 def trace(
