@@ -126,7 +126,7 @@ class Claims:
                     old.barriers == barriers
                     and old.low < high
                     and low < old.high
-                    and (writes or old.writes)
+                    and (old.writes or (writes and reader is None))
                     and _meet(old, claim)
                 ):
                     if not old.writes:

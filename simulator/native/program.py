@@ -302,7 +302,7 @@ class NativeProgram:
             marks.ask()
         if stream.events:
             self._take_events(number, stream.events)
-        self._packings[number].learn(index, preparation.tracked.get(index))
+        self._packings[number].learn(index)
         self._point_to_states()
         return NEXT if target is None else target
 

@@ -21,7 +21,7 @@ from isa.machine import control
 from isa.program import RegisterReference
 from isa.spec import Instruction
 from simulator import native
-from simulator.checks.marks import Box, Region, States, Tracked, covers
+from simulator.checks.marks import Box, Region, States, covers
 from simulator.native.draft import ANYWHERE, Drafting, Members
 from simulator.native.loop import BEGIN, CONDITIONS, KINDS, OPERATIONS, RECORD
 from simulator.native.meetings import Meetings, exchanged
@@ -56,8 +56,8 @@ class Packing:
     that are queued in `queued_work`. `tensors` are the `TENSOR`s of all streams by their buffer,
     `meetings` those of all cores.
 
-    `locate(index)` looks for the regions in which the operands of an instruction lie now;
-    `learn(index)` takes them over behind an instruction that Python executed.
+    `locate(index)` looks for the regions in which the operands of an instruction lie now, before
+    Python executes it; `learn(index)` takes over behind it what began there.
     """
 
     def __init__(
@@ -365,28 +365,11 @@ class Packing:
             _lies_in(words, window, region, words[_UNIT] or 1, full)
         return True
 
-    def learn(self, index: int, tracked: Sequence[Tracked | None] | None) -> None:
-        """The operands of the instruction at `index` lie in the regions in which they were found
-        when Python followed them."""
+    def learn(self, index: int) -> None:
+        """An allocation has begun at `index` where Python saw to it."""
         begun = self._preparation.begun.get(index)
         if begun is not None:
             self._learn_begin(index, begun)
-            return
-        shared = self._shared[index] if index < len(self._shared) else None
-        if shared is None or tracked is None:
-            return
-        if index not in self._separated and _elsewhere(shared, tracked):
-            shared = self._separate(index, shared)
-        for position, words, window, _ in shared.operands:
-            operand = _tracked_at(tracked, position)
-            if operand is None:
-                continue
-            region = operand.region
-            if not region.number or region is operand.space.rest:
-                words[_REGION] = 0
-            else:
-                # Marks may be finer for now than they were when the operand was told of them.
-                _lies_in(words, window, region, words[_UNIT] or 1, operand.full is region)
 
     def _separate(self, index: int, shared: Computation) -> Computation:
         """Operands of its own for an instruction: others with equal ones find them in other
@@ -509,12 +492,6 @@ class Packing:
                 self._common.begins(words, region)
 
 
-def _tracked_at(tracked: Sequence[Tracked | None], position: int) -> Tracked | None:
-    """The shadow side of the operand at a position, as of `Placed`."""
-    operand = tracked[max(position, ~position)]
-    return operand.index if operand is not None and position < 0 else operand
-
-
 def _touched(
     part: Touch | None, windows: Iterable[tuple[int, Window]]
 ) -> Iterator[tuple[int, Window]]:
@@ -533,15 +510,6 @@ def _living(operand: Placed, shadow: Shadow) -> Region | None:
     offset = window.origin + (operand.words[_OFFSET] if window.dynamic else window.offset)
     space = shadow.spaces[id(window.buffer)]
     return space.living(offset, window.dtype.itemsize, window.shape, window.strides)
-
-
-def _elsewhere(shared: Computation, tracked: Sequence[Tracked | None]) -> bool:
-    """Whether an operand was found in another region than was known."""
-    for position, words, _, _ in shared.operands:
-        operand = _tracked_at(tracked, position)
-        if operand is not None and words[_REGION] not in (0, operand.region.number):
-            return True
-    return False
 
 
 def _lies_in(words: Any, window: Window, region: Region, unit: int, full: bool) -> None:

@@ -8,23 +8,30 @@ import numpy as np
 import pytest
 
 import nki
+from isa.spec import Instruction
 from simulator.native.program import NativeProgram
 
 Array = np.ndarray[Any, Any]
 
 
 @pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Runs a kernel twice; the second time nothing may call Python. Gives its outputs, which are
-    those of the reference mode."""
-    executed: list[str] = []
+def executed(monkeypatch: pytest.MonkeyPatch) -> list[Instruction]:
+    """The instructions that Python executes in place of native code, as they come."""
+    found: list[Instruction] = []
     execute = NativeProgram._execute
 
     def noted(self: Any, number: int, preparation: Any, index: int) -> int:
-        executed.append(preparation.stream.instructions[index].row.name)
+        found.append(preparation.stream.instructions[index])
         return execute(self, number, preparation, index)
 
     monkeypatch.setattr(NativeProgram, "_execute", noted)
+    return found
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch, executed: list[Instruction]) -> Any:
+    """Runs a kernel twice; the second time nothing may call Python. Gives its outputs, which are
+    those of the reference mode."""
 
     def run(kernel: Any, *arrays: Array, target: str = "trn2", cores: int = 1) -> list[Array]:
         monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", target)
@@ -35,7 +42,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> Any:
         simulated(*arrays)
         executed.clear()
         got = simulated(*arrays)
-        assert executed == [], executed
+        assert not executed, executed
         got, want = ([*r] if isinstance(r, (list, tuple)) else [r] for r in (got, want))
         for one, other in zip(got, want):
             np.testing.assert_array_equal(one, other)

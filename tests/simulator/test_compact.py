@@ -17,7 +17,6 @@ from isa.program import Program
 from isa.spec import Instruction
 from simulator.compact import compacted
 from simulator.execute import LoadedProgram
-from simulator.native.program import NativeProgram
 from simulator.streams import take_turns
 
 P = 128
@@ -135,17 +134,9 @@ def tiles_of_two_sizes(a):
     return out
 
 
-def test_allocations_are_known_ahead(monkeypatch):
+def test_allocations_are_known_ahead(executed):
     """Which allocation of those that take turns in a place holds an access is known when the
     program is loaded: Python executes no instruction to find out."""
-    executed = []
-    execute = NativeProgram._execute
-
-    def noted(self: Any, number: int, preparation: Any, index: int) -> int:
-        executed.append(preparation.stream.instructions[index])
-        return execute(self, number, preparation, index)
-
-    monkeypatch.setattr(NativeProgram, "_execute", noted)
     a = np.zeros((12 * P, 32), np.float32)
     result = LoadedProgram(program_of(tiles_of_two_sizes, [a])).run([a])
     np.testing.assert_array_equal(result.outputs[0], np.repeat(np.arange(12.0), P)[:, None] + a)

@@ -14,8 +14,8 @@ import nki.language as nl
 from isa.enums import Engine
 from isa.errors import NeuronError
 from isa.machine.random import GENERATORS
+from isa.spec import Instruction
 from simulator.native.library import library
-from simulator.native.program import NativeProgram
 from simulator.random import draw, seeded
 
 pytestmark = pytest.mark.skipif(library() is None, reason="there is no LLVM")
@@ -286,18 +286,10 @@ def places_by_turns(a: Any) -> Any:
 
 @pytest.mark.filterwarnings("ignore:nki.language.dynamic_range is superseded")
 def test_allocations_that_take_turns_in_a_program_with_a_loop(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, executed: list[Instruction]
 ) -> None:
     """Python is asked which allocation it is, and executes no instruction, in the first run."""
     monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
-    executed = []
-    execute = NativeProgram._execute
-
-    def noted(self: Any, number: int, preparation: Any, index: int) -> int:
-        executed.append(preparation.stream.instructions[index])
-        return execute(self, number, preparation, index)
-
-    monkeypatch.setattr(NativeProgram, "_execute", noted)
     got = nki.simulate(places_by_turns)(np.zeros((24, 4), np.float32))
     np.testing.assert_array_equal(got, np.repeat(2 * np.arange(24.0), 4).reshape(24, 4))
     assert not executed
