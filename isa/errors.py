@@ -356,9 +356,9 @@ CATALOGUE: dict[str, CatalogueEntry] = {
     "core-mismatch": _entry(
         308,
         "Cores do not agree",
-        "The cores of a logical NeuronCore must create the same shared tensors and reach the "
-        "same barriers in the same order.",
-        "Keep shared allocations and barriers outside conditions on nl.program_id.",
+        "The cores of a logical NeuronCore run one program: they make the tensors that they share "
+        "alike, return the same ones, and reach the same barriers in the same order.",
+        "Keep shared tensors, results and barriers outside conditions on nl.program_id.",
         _API,
     ),
     "psum-bank": _entry(

@@ -36,6 +36,7 @@ from nki.trace.context import CURRENT, Context, Location, NkiInstruction, of_ano
 from nki.trace.core_threads import Arrival, CoreThread, deadlock, step_cores
 from nki.trace.exchanges import must_end
 from nki.trace.locations import (
+    call_path,
     error_location,
     resolve,
     variable_name,
@@ -193,11 +194,12 @@ class EagerContext(Context):
         dtype = stored(dtype)
         launch = self.launch
         if memory is Memory.shared_hbm:
-            self._await_exchanges()  # core 0 comes first
-            storage = launch.shared.pair(self.core, name, shape, dtype, location, data)
+            core = self.core
+            path = () if launch.cores == 1 else call_path(_Launch._run_core.__code__)
+            storage = launch.shared.pair(core, name, path, shape, dtype, location, data)
             if storage is None:
                 storage = launch.tensor(name, memory, dtype, shape, None, None, location, data)
-                launch.shared.add(name, storage)
+                launch.shared.add(core, name, path, storage)
         else:
             core = self.core
             storage = launch.tensor(name, memory, dtype, shape, address, core, location, data)
@@ -409,7 +411,6 @@ class _Launch:
             returned = self.function(*args, **kwargs)
             context.finish()
             self.results[core] = results_of(returned, self.function)
-            self.shared.finish(core)
         except NeuronError as error:
             context.explain_shapes(error)
             if error.location is None:

@@ -69,6 +69,23 @@ def author_location(frame: FrameType | None = None) -> tuple[CodeType, int] | No
     return None if frame is None else (frame.f_code, frame.f_lasti)
 
 
+CallPath = tuple[str | tuple[CodeType, int], ...]
+"""The author's calls that lead somewhere, innermost first: the variable that gets what each gives,
+or its place where there is none."""
+
+
+def call_path(until: CodeType) -> CallPath:
+    """The author's calls below the innermost one that stands in `until`."""
+    path: list[str | tuple[CodeType, int]] = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code is not until:
+        code, offset = frame.f_code, frame.f_lasti
+        if not is_own_file(code.co_filename):
+            path.append(_assigned_names(code).get(offset) or (code, offset))
+        frame = frame.f_back
+    return tuple(path)
+
+
 def error_location(error: BaseException) -> tuple[CodeType, int] | None:
     """The innermost frame of an error's traceback that is not this project's own."""
     found = None

@@ -14,7 +14,9 @@ from isa.errors import NeuronError
 from nki.ir.nodes import Tensor
 from nki.language.tensor import NkiTensor
 from nki.trace.context import Location
-from nki.trace.locations import resolve, return_location
+from nki.trace.locations import CallPath, resolve, return_location
+
+_Key = str | CallPath
 
 
 class Results(list[Any]):
@@ -29,77 +31,74 @@ class Results(list[Any]):
 
 
 class SharedTensors:
-    """The shared HBM tensors of a kernel: every core's n-th one is the same tensor, and those
-    with a name pair by name (SDK nki/get-started/about/lnc.rst). Core 0 makes each first."""
+    """The shared HBM tensors of a kernel. Cores share what they make by one name, or without a name
+    for one variable (or by one call): the n-th on each core is the same tensor. What one core alone
+    makes is its own: the cores run one program, but may branch on nl.program_id (SDK
+    nki/get-started/about/lnc.rst), and no page asks for tensors that all of them make."""
 
     def __init__(self) -> None:
-        self._named: dict[str, Tensor] = {}
-        self._unnamed: list[Tensor] = []
-        self._taken: dict[int, set[Tensor]] = {}
-        self._positions: dict[int, int] = {}
+        self._made: dict[_Key, list[tuple[int, Tensor]]] = {}
+        self._counts: dict[_Key, dict[int, int]] = {}
 
     def pair(
         self,
         core: int,
         name: str,
+        path: CallPath,
         shape: tuple[Any, ...],
         dtype: str,
         location: Location,
         data: Any,
     ) -> Tensor | None:
-        """The tensor that an earlier core made at this place; None on the first core."""
-        if core == 0:
-            return None
-        if name:
-            tensor = self._named.get(name)
-        else:
-            position = self._positions.get(core, 0)
-            self._positions[core] = position + 1
-            tensor = self._unnamed[position] if position < len(self._unnamed) else None
-        what = (
-            f"core {core} makes shared tensor {name!r}"
-            if name
-            else f"core {core}'s next shared tensor"
-        )
-        if tensor is None:
-            raise _mismatch(f"{what} {dtype}{list(shape)} has no partner on core 0", location)
-        self._taken.setdefault(core, set()).add(tensor)
-        if tensor.dtype != dtype or not _same_shape(tensor.shape, shape):
-            raise _mismatch(
-                f"{what} is {dtype}{list(shape)}, core 0 has {tensor.name!r} "
-                f"{tensor.dtype}{list(tensor.shape)}",
-                location,
-            )
-        if (data is None) != (tensor.data is None) or (
-            data is not None and not np.array_equal(data, tensor.data)
-        ):
-            raise _mismatch(f"{what} holds other data than core 0's {tensor.name!r}", location)
-        return tensor
-
-    def add(self, name: str, tensor: Tensor) -> None:
-        """A tensor of the first core; a name may be used once."""
-        if not name:
-            self._unnamed.append(tensor)
-        elif self._named.setdefault(name, tensor) is not tensor:
+        """The tensor that another core made already; None if it is for this core to `add`."""
+        key = name or path
+        counts = self._counts.setdefault(key, {})
+        position = counts.get(core, 0)
+        if name and position:
             raise NeuronError(
                 "value-not-allowed",
                 what=f"two shared HBM tensors are named {name!r}",
                 why="The cores of a kernel pair shared tensors by name.",
                 hint="Give them different names, or none.",
             )
+        counts[core] = position + 1
+        made = self._made.setdefault(key, [])
+        if position == len(made):
+            return None
+        first, tensor = made[position]
+        what = f"core {core} makes {tensor.name!r} as {dtype}{list(shape)}"
+        if tensor.dtype != dtype or not _same_shape(tensor.shape, shape):
+            other = f"{tensor.dtype}{list(tensor.shape)}"
+            raise _mismatch(f"{what}, core {first} as {other}", location)
+        if (data is None) != (tensor.data is None) or (
+            data is not None and not np.array_equal(data, tensor.data)
+        ):
+            raise _mismatch(f"{what} with other data than core {first}", location)
+        return tensor
 
-    def finish(self, core: int) -> None:
-        """A core's trace ended: it must have made every shared tensor."""
-        taken = self._taken.get(core, set())
-        missing = [t for t in (*self._named.values(), *self._unnamed) if t not in taken]
-        if core > 0 and missing:
-            raise _mismatch(
-                f"core {core} does not make {missing[0].name!r}, which core 0 makes",
-                missing[0].location,
-            )
+    def add(self, core: int, name: str, path: CallPath, tensor: Tensor) -> None:
+        """A tensor that no other core has made yet."""
+        self._made[name or path].append((core, tensor))
+
+    def check(self) -> None:
+        """All cores ended: those that make tensors for one variable must have made equally many."""
+        for key, counts in self._counts.items():
+            if len(set(counts.values())) > 1:
+                _, last = self._made[key][-1]
+                each = ", ".join(f"core {c} {n}" for c, n in sorted(counts.items()))
+                raise NeuronError(
+                    "core-mismatch",
+                    what=f"the cores make different numbers of shared tensors like {last.name!r}: "
+                    f"{each}",
+                    why="The n-th that each core makes for one variable is the same tensor.",
+                    hint="Give them names (name=...), by which cores share them, or make what only "
+                    "one core uses in nl.private_hbm.",
+                    location=resolve(last.location),
+                )
 
     def agreed(self, results: list[Results]) -> Results:
         """The tensors behind the results, which all cores return alike, in the shapes returned."""
+        self.check()
         first = results[0]
         for core, other in enumerate(results[1:], 1):
             same = len(first) == len(other) and all(
@@ -118,8 +117,14 @@ class SharedTensors:
                     location=resolve(own[0].location),
                 )
             if not same:
-                raise _mismatch(
-                    f"core 0 returns {_names(first)}, core {core} returns {_names(other)}", None
+                made = [v.storage.location for v in (*first, *other) if v.storage.location]
+                raise NeuronError(
+                    "core-mismatch",
+                    what=f"core 0 returns {_names(first)}, core {core} returns {_names(other)}",
+                    why="The cores of a kernel return the same tensors.",
+                    hint="Make a result once, outside conditions on nl.program_id, or give it one "
+                    "name (name=...) on all cores.",
+                    location=resolve(made[0]) if made else None,
                 )
         shapes: dict[Tensor, tuple[Any, ...]] = {}
         for view in first:

@@ -29,6 +29,7 @@ from nki.trace.call import (
 from nki.trace.context import CURRENT, Context, Location, NkiInstruction, of_another_run
 from nki.trace.guards import Guards
 from nki.trace.locations import (
+    call_path,
     error_location,
     is_call,
     resolve,
@@ -165,7 +166,8 @@ class Tracer(Context):
                 why="Cores share one tensor for all iterations.",
                 hint="Make it before the loop, or use nl.private_hbm.",
             )
-        paired = self.shared.pair(self.core, name, shape, dtype, location, data)
+        path = () if self.cores == 1 else call_path(_run.__code__)
+        paired = self.shared.pair(self.core, name, path, shape, dtype, location, data)
         if paired is not None:
             return paired
         label = self._label(name or variable_name(location, "tensor"))
@@ -182,7 +184,7 @@ class Tracer(Context):
         )
         self._tensor += 1
         self.tensors.append(storage)
-        self.shared.add(name, storage)
+        self.shared.add(self.core, name, path, storage)
         return storage
 
     def _variable_name(self, location: Location) -> str:
@@ -444,7 +446,6 @@ def trace(
         for core in range(cores):
             tracer = Tracer(target, core, cores, tensors, shared, len(tensors))
             returned = _run(function, _views(arguments, parameters), tracer, guards)
-            shared.finish(core)
             results.append(results_of(returned, function))
             bodies.append(tracer.nodes)
     kernel_results = shared.agreed(results)
