@@ -237,6 +237,7 @@ class Tracer(Context):
                 with loop:
                     yield affine(variable)
                 self.loops.expect(loop)
+            self._drop(loop.bodies[1])
             nodes = self._close(loop, lower)
             kept = loop.bodies[0].variable
             assert kept is not None
@@ -270,6 +271,7 @@ class Tracer(Context):
                 yield variable
             self.loops.expect(loop)
         written = set(registers_written(loop.bodies[0].nodes))
+        self._drop(loop.bodies[1])
         copies: list[Node] = []
         lower = self._own_bound(lower, written, copies, location)
         upper = self._own_bound(upper, written, copies, location)
@@ -300,6 +302,7 @@ class Tracer(Context):
         if len(loop.bodies) == 1:
             self._begin(loop, None)
             return True
+        self._drop(loop.bodies[1])
         nodes = self._close(loop, None)
         if register not in set(registers_written(nodes)):
             raise NeuronError(
@@ -332,20 +335,23 @@ class Tracer(Context):
         self.nodes = body.nodes
 
     def _close(self, loop: TracedLoop, start: Any) -> list[Node]:
-        """The loop's one body."""
+        """The loop's one body. The second one was dropped."""
         self.loops.leave(loop)
         first, second = loop.bodies
         _refuse_others(first.nodes, set(self.tensors))
         nodes = Comparison(first, second, start).merge()
-        dropped = self._tensor - second.tensor
+        self.nodes = loop.outer
+        return nodes
+
+    def _drop(self, body: Body) -> None:
+        """Names and numbers go on as if the body, the last that was traced, had not been."""
+        dropped = self._tensor - body.tensor
         if dropped:
             del self.tensors[-dropped:]
             for name in self._named[-dropped:]:
                 self._names[name] -= 1
             del self._named[-dropped:]
-        self._tensor, self._register = second.tensor, second.register
-        self.nodes = loop.outer
-        return nodes
+        self._tensor, self._register = body.tensor, body.register
 
     def finish(self) -> None:
         """The kernel function returned: no loop may be open, nothing used outside its loop."""
