@@ -1,10 +1,17 @@
-"""Paths that several tests need (kernels of the tutorials and of the tests), and options."""
+"""Paths that several tests need (kernels of the tutorials and of the tests), options, and what
+tests of the native loop share."""
+
+from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from isa.spec import Instruction
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -48,3 +55,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 settings.register_profile("tier", deadline=None, derandomize=True)
 settings.register_profile("search", deadline=None, max_examples=1000)
 settings.load_profile("tier")
+
+
+@pytest.fixture
+def executed(monkeypatch: pytest.MonkeyPatch) -> list[Instruction]:
+    """The instructions that Python executes in place of native code, as they come."""
+    from simulator.native.program import NativeProgram
+
+    found: list[Instruction] = []
+    execute = NativeProgram._execute
+
+    def noted(self: Any, number: int, preparation: Any, index: int) -> int:
+        found.append(preparation.stream.instructions[index])
+        return execute(self, number, preparation, index)
+
+    monkeypatch.setattr(NativeProgram, "_execute", noted)
+    return found

@@ -13,6 +13,7 @@ import nki.language as nl
 from isa.enums import Engine
 from isa.errors import NeuronError
 from isa.machine.control import StorageBegin
+from isa.spec import Instruction
 from isa.target import TARGETS
 from nki import reference
 from nki.in_order import in_order
@@ -22,7 +23,6 @@ from nki.ir.verify import verify
 from simulator.execute import LoadedProgram
 from simulator.machine import Capacity
 from simulator.native.library import library
-from simulator.native.program import NativeProgram
 
 _RNG = np.random.default_rng(7)
 
@@ -528,22 +528,13 @@ def test_one_array_for_two_parameters_keeps_what_was_written(mode):
 
 
 @pytest.mark.skipif(library() is None, reason="needs llvmlite")
-def test_loops_run_without_python() -> None:
+def test_loops_run_without_python(executed: list[Instruction]) -> None:
     ordered = in_order(_kernel(MATMUL))
     (core,) = ordered.program.cores
     loaded = LoadedProgram(ordered.program, capacity=ordered.capacity)
-    called = []
-    execute = NativeProgram._execute
-
-    def counting(self: Any, number: int, preparation: Any, index: int) -> int:
-        called.append(preparation.stream.instructions[index].row.name)
-        return execute(self, number, preparation, index)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(NativeProgram, "_execute", counting)
-        loaded.run([_normal(512, 128), _normal(512, 256)])
-        first = len(called)
-        loaded.run([_normal(512, 128), _normal(512, 256)])
+    loaded.run([_normal(512, 128), _normal(512, 256)])
+    first = len(executed)
+    loaded.run([_normal(512, 128), _normal(512, 256)])
     # Python executes what moves or is new once, to learn where it lies, and nothing after that.
     assert first <= len(core.streams[Engine.unknown])
-    assert len(called) == first
+    assert len(executed) == first

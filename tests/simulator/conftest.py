@@ -9,23 +9,8 @@ import pytest
 
 import nki
 from isa.spec import Instruction
-from simulator.native.program import NativeProgram
 
 Array = np.ndarray[Any, Any]
-
-
-@pytest.fixture
-def executed(monkeypatch: pytest.MonkeyPatch) -> list[Instruction]:
-    """The instructions that Python executes in place of native code, as they come."""
-    found: list[Instruction] = []
-    execute = NativeProgram._execute
-
-    def noted(self: Any, number: int, preparation: Any, index: int) -> int:
-        found.append(preparation.stream.instructions[index])
-        return execute(self, number, preparation, index)
-
-    monkeypatch.setattr(NativeProgram, "_execute", noted)
-    return found
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from isa.dtypes import DTYPES
 from isa.enums import DgeMode, Engine, OobMode, RegisterOperation
 from isa.machine import control, dma, elementwise, gather
 from isa.program import Program
+from isa.spec import Instruction
 from simulator.execute import LoadedProgram
-from simulator.native import program as native_program
 from simulator.native.library import library
 
 pytestmark = pytest.mark.skipif(library() is None, reason="there is no native code here")
@@ -25,20 +25,6 @@ Array = np.ndarray[Any, Any]
 E = Engine
 
 ROWS, COLUMNS, COUNT = 10, 6, 4
-
-
-@pytest.fixture
-def executed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The rows that Python executes for native programs."""
-    rows: list[str] = []
-    original = native_program.NativeProgram._execute
-
-    def spy(self: Any, number: int, preparation: Any, index: int) -> int:
-        rows.append(preparation.stream.instructions[index].row.name)
-        return original(self, number, preparation, index)
-
-    monkeypatch.setattr(native_program.NativeProgram, "_execute", spy)
-    return rows
 
 
 def moving(trips: int, scatter: bool, skip: bool = False) -> Program:
@@ -78,7 +64,7 @@ def inputs(*index: int, scatter: bool) -> list[Array]:
 
 
 @pytest.mark.parametrize("scatter", [False, True])
-def test_rows_move_natively(scatter: bool, executed: list[str]) -> None:
+def test_rows_move_natively(scatter: bool, executed: list[Instruction]) -> None:
     arrays = inputs(3, 0, 3, 1, scatter=scatter)
     expected = arrays[2].copy()
     for i in range(3):
@@ -120,7 +106,7 @@ def test_rows_that_are_not_written_stay_uninitialised() -> None:
 
 
 @pytest.mark.parametrize("columns", [1, 2])
-def test_picked_rows_are_transposed_natively(columns: int, executed: list[str]) -> None:
+def test_picked_rows_are_transposed_natively(columns: int, executed: list[Instruction]) -> None:
     b = Builder()
     table = b.tensor("table", "float32", (ROWS, COLUMNS), "input")
     index = b.tensor("index", "int32", (COUNT, columns), "input")
@@ -185,7 +171,7 @@ def through_memory(dtype: str, count: int) -> Program:
 
 
 @pytest.mark.parametrize("dtype", CELLS)
-def test_registers_go_through_memory_natively(dtype: str, executed: list[str]) -> None:
+def test_registers_go_through_memory_natively(dtype: str, executed: list[Instruction]) -> None:
     row = DTYPES[dtype]
     data = np.array([CELLS[dtype]]).astype(row.numpy)
     program = through_memory(dtype, data.size)
@@ -211,7 +197,7 @@ def test_floats_that_registers_do_not_hold(value: float) -> None:
         assert found[0] == "value-not-allowed" and found[2] is not None
 
 
-def test_partitions_and_elements_move_natively(executed: list[str]) -> None:
+def test_partitions_and_elements_move_natively(executed: list[Instruction]) -> None:
     """A shuffle to a place that a register moves, at last onto its source; gathers behind it."""
     columns, partitions = 16, 32
     b = Builder()
@@ -252,7 +238,7 @@ def test_partitions_and_elements_move_natively(executed: list[str]) -> None:
     executed.clear()
     loaded.run([data, order])
     # Onto itself NumPy moves it.
-    assert executed == ["StreamShuffle"]
+    assert [instruction.row for instruction in executed] == [gather.StreamShuffle]
     wrong = order.copy()
     wrong[5, 7] = columns
     code, _, location = assert_same(program, [data, wrong])
@@ -260,7 +246,7 @@ def test_partitions_and_elements_move_natively(executed: list[str]) -> None:
 
 
 @pytest.mark.parametrize("index", [(3, 0, 7, 1), (3, 0, 3, 1), (3, 0, 12, 1)])
-def test_rows_are_added_to_natively(index: tuple[int, ...], executed: list[str]) -> None:
+def test_rows_are_added_to_natively(index: tuple[int, ...], executed: list[Instruction]) -> None:
     """Rows of out += rows of table; they must be there, and different."""
     b = Builder()
     table = b.tensor("table", "float32", (ROWS, COLUMNS), "input")

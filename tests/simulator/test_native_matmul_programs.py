@@ -13,8 +13,8 @@ from isa.enums import Engine as E
 from isa.errors import NeuronError
 from isa.machine import elementwise, tensor
 from isa.program import Program
+from isa.spec import Instruction
 from simulator.execute import LoadedProgram, run
-from simulator.native import program as native_program
 
 Array = np.ndarray[Any, Any]
 
@@ -48,21 +48,7 @@ def inputs(depth: int) -> list[Array]:
     ]
 
 
-@pytest.fixture
-def executed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The rows of the instructions that Python executes."""
-    found: list[str] = []
-    original = native_program.NativeProgram._execute
-
-    def spy(self: Any, number: int, preparation: Any, index: int) -> int:
-        found.append(preparation.stream.instructions[index].row.name)
-        return original(self, number, preparation, index)
-
-    monkeypatch.setattr(native_program.NativeProgram, "_execute", spy)
-    return found
-
-
-def test_products_need_no_python(executed: list[str]) -> None:
+def test_products_need_no_python(executed: list[Instruction]) -> None:
     left, right = inputs(50)
     ran = run(product(50, 50), [left, right], check=False)
     assert executed == []
@@ -77,7 +63,7 @@ def test_a_product_with_a_tile_of_another_shape_is_an_error(check: bool) -> None
     assert caught.value.code == "ir-invalid"
 
 
-def test_allocations_that_take_turns_need_no_python_in_the_end(executed: list[str]) -> None:
+def test_allocations_that_take_turns_need_no_python_in_the_end(executed: list[Instruction]) -> None:
     """Equal instructions read a part of one allocation, then all of another in the same memory."""
     b = Builder()
     out = b.tensor("out", "float32", (40, 35), "output")
