@@ -192,7 +192,7 @@ def move() -> None:
         call(LoadStationary, Engine.tensor, core, src, 0, 0)()
         held = np.ascontiguousarray(bits(src))
         arms: dict[str, Arm] = {
-            "native": call(TransposeStationary, Engine.tensor, core, dst, 0),
+            "native": call(TransposeStationary, Engine.tensor, core, dst, 0, False),
             "numpy": partial(np.copyto, bits(dst), held.T),
         }
         report(f"TensorE transpose {dtype} [128,128]", medians(arms), src.size)

@@ -105,8 +105,10 @@ class TransposeMoving(MachineInstruction):
 
 
 class TransposeStationary(MachineInstruction):
-    """dst [M, K] = loaded.T, bit for bit: the array streams an identity matrix. Where there is no
-    transpose mode (gen2), floats of another dtype, `loaded`, become float32."""
+    """dst [M, K] = loaded.T: the array streams an identity matrix, which passes elements on bit for
+    bit. Where there is no transpose mode (gen2) they are `multiplied` by it and added up: one that
+    is not finite makes NaN of all others of its column, as times zero it is NaN, and floats of
+    another dtype, `loaded`, become float32."""
 
     opcode = 0x12
     engines = (Engine.tensor,)
@@ -117,3 +119,4 @@ class TransposeStationary(MachineInstruction):
     loaded = Attribute(
         kind=Kind.integer, default=0, doc="code of the loaded tile's dtype; 0: that of dst"
     )
+    multiplied = Attribute(kind=Kind.flag, default=False)

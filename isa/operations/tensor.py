@@ -124,6 +124,9 @@ class NcMatmul(Operation):
 class NcTranspose(Operation):
     """dst = data.T between the partition axis and the flattened free axes.
 
+    The tensor engine of gen2 (trn1) multiplies by an identity matrix: an element that is NaN or
+    infinite makes NaN of all others of its column of data, which is a row of dst.
+
     Raises shape-mismatch, tile-limit, wrong-memory (the tensor engine reads SBUF and writes PSUM),
     dtype-not-allowed.
 
@@ -173,6 +176,10 @@ class NcTranspose(Operation):
             Instruction(
                 TransposeStationary,
                 engine,
-                (dst, 0 if dst.dtype == data.dtype else DTYPES[data.dtype].code),
+                (
+                    dst,
+                    0 if dst.dtype == data.dtype else DTYPES[data.dtype].code,
+                    target.generation < 3,
+                ),
             ),
         )

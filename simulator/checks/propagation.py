@@ -235,7 +235,10 @@ def multiply_marks(use: Use, streamed: Mask, accumulate: bool, row: int, column:
 @propagates(tensor.TransposeStationary)
 def _transpose_stationary(use: Use) -> None:
     mask = use.shadow.stationary.get((use.state.number, 0, 0))
-    use.operand(0).write(None if mask is None else mask.T)
+    dst = use.operand(0)
+    if mask is not None and use.values[2]:
+        mask = np.broadcast_to(_every(mask, 0), mask.shape)
+    dst.write(None if mask is None else mask.T)
 
 
 @propagates(scalar.Activate)

@@ -544,8 +544,3 @@ def transpose_plan(dst: Array, dtype: np.dtype[Any]) -> TransposePlan | None:
     turns = adjacent(dst) and dtype == dst.dtype
     turn = compiled(Turn(dst.dtype.itemsize)) if turns else None
     return TransposePlan(dtype, expect, turn, plan, shape)
-
-
-@plans(tensor.TransposeStationary)
-def transpose_stationary(engine: Engine, dst: Array, loaded: int) -> TransposePlan | None:
-    return transpose_plan(dst, view_dtype(BY_CODE[loaded].name) if loaded else dst.dtype)

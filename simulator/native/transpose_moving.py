@@ -1,4 +1,5 @@
-"""Transpositions by a streamed identity matrix (`nc_matmul` with `is_transpose`)."""
+"""Transpositions by an identity matrix: by one that is streamed (`nc_matmul` with `is_transpose`),
+and by the array's own."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isa.dtypes import DTYPES
+from isa.dtypes import BY_CODE, DTYPES
 from isa.enums import Engine
 from isa.machine import tensor
 from simulator.conversion import store
@@ -17,10 +18,11 @@ from simulator.native.gemm_image import Word, holds
 from simulator.native.library import Function
 from simulator.native.matmul import TransposePlan, adjacent, resident, transpose_plan
 from simulator.native.plan import Guarded, Job, address, words_type
+from simulator.native.ports import decode
 from simulator.native.table import compiled, plans
 from simulator.native.text import WORD, FunctionText, Value
 from simulator.oracle.table import KERNELS
-from simulator.views import bits, dtype_name
+from simulator.views import bits, dtype_name, view_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 _LANES = 8
+
+_MAGNITUDE, _INFINITE = 0x7FFFFFFF, 0x7F800000
+"""The bits of fp32 magnitudes, and the magnitude from which on numbers are not finite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +114,79 @@ class TransposeMovingPlan:
         )
         guard = Job(self.streams, words, ((5, 1),))
         return Guarded(turned.jobs, guard, refuse, None, (turned, self.identity))
+
+
+@dataclass(frozen=True, slots=True)
+class Finite:
+    """Whether the tile that is held is of a shape and dtype and all of it is finite.
+
+    Words: 0 if so, else 1, which this writes; the image, K, how many columns the tile has, the
+    dtype's code; the copy of the tile.
+    """
+
+    dtype: str
+
+    def text(self, name: str) -> str:
+        f, row = FunctionText(name), DTYPES[self.dtype]
+        expected = {Word.depth: f.word(2), Word.columns: f.word(3), Word.dtype: f.word(4)}
+        fits = holds(f, f.word(1, "ptr"), expected)
+        copy, count = f.word(5, "ptr"), f.binary("mul", f.word(2), f.word(3))
+        whole = f.binary("and", count, f.integer(-_LANES))
+
+        def special(lanes: int) -> Any:
+            def step(index: Value, found: Value) -> list[Value]:
+                stored = f.load(f.element_at(copy, index, row.size), f"i{row.bits}", lanes)
+                value = f.convert("bitcast", decode(f, self.dtype, stored), "i32")
+                magnitude = f.binary("and", value, f.like(value, _MAGNITUDE))
+                infinite = f.compare("icmp uge", magnitude, f.like(value, _INFINITE))
+                return [f.binary("or", found, infinite)]
+
+            return step
+
+        none = f.constant("i1", 0, _LANES), f.constant("i1", 0)
+        (many,) = f.loop(f.integer(0), whole, _LANES, special(_LANES), none[:1])
+        (few,) = f.loop(whole, count, 1, special(0), none[1:])
+        any_special = f.call(f"llvm.vector.reduce.or.v{_LANES}i1", "i1", 0, many)
+        any_special = f.binary("or", any_special, few)
+        refused = f.binary("or", any_special, f.binary("xor", fits, f.constant("i1", 1)))
+        f.store(f.convert("zext", refused, "i64"), f.words)
+        return f.text()
+
+
+@dataclass(frozen=True, slots=True)
+class MultipliedPlan:
+    """How to run TransposeStationary where the identity matrix is multiplied by: as it is where all
+    of the tile is finite, else by NumPy."""
+
+    plan: TransposePlan
+    finite: Function
+    shape: tuple[int, int]
+    code: int
+    result: None = None
+
+    def bind(self, state: CoreState, values: Sequence[Any]) -> Guarded | None:
+        """The call for this destination."""
+        refuse = partial(KERNELS[tensor.TransposeStationary.name], state, *values)
+        turned = self.plan.turned(state, values[0], (0, 0), refuse)
+        if turned is None:
+            return None
+        held = resident(state, (0, 0))
+        words = words_type(6)(0, held.image, *self.shape, self.code, held.copy)
+        return Guarded(turned.jobs, Job(self.finite, words), refuse, None, turned)
+
+
+@plans(tensor.TransposeStationary)
+def transpose_stationary(
+    engine: Engine, dst: Array, loaded: int, multiplied: bool
+) -> TransposePlan | MultipliedPlan | None:
+    name = BY_CODE[loaded].name if loaded else dtype_name(dst)
+    plan = transpose_plan(dst, view_dtype(name))
+    if plan is None or not multiplied or not DTYPES[name].is_float:
+        return plan
+    finite, rows = compiled(Finite(name)), dst.shape[0]
+    if finite is None:
+        return None
+    return MultipliedPlan(plan, finite, (dst.size // rows, rows), DTYPES[name].code)
 
 
 @plans(tensor.TransposeMoving)

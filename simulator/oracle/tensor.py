@@ -123,8 +123,15 @@ def picked_rows(moving: Array) -> tuple[Array, Array]:
 
 
 @kernel(tensor.TransposeStationary)
-def transpose_stationary(state: CoreState, dst: Array, loaded: int) -> None:
+def transpose_stationary(state: CoreState, dst: Array, loaded: int, multiplied: bool) -> None:
     turned = loaded_tile(state, 0, 0).tile.T
+    if multiplied:
+        values = load_fp32(turned)
+        special = ~np.isfinite(values)
+        if special.any():
+            others = special.sum(1, keepdims=True) - special
+            store(dst, canonical_nan(np.where(others > 0, np.float32(np.nan), values)))
+            return
     if same_type(dst, turned):
         bits(dst)[...] = bits(turned).reshape(dst.shape)
     else:

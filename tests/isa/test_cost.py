@@ -94,10 +94,10 @@ DOCUMENTED = {
     "matmul fp32": (multiply(512, FP32), 2048, 2048),
     "short matmul": (multiply(8, BF16), 64, 64),
     "load stationary": (use(tensor.LoadStationary, PE, sbuf(128, BF16), 0, 0), 32, 32),
-    "transpose bf16": (use(tensor.TransposeStationary, PE, psum(128, BF16), 0), 128, 128),
-    "transpose fp32": (use(tensor.TransposeStationary, PE, psum(128), 0), 512, 256),
+    "transpose bf16": (use(tensor.TransposeStationary, PE, psum(128, BF16), 0, False), 128, 128),
+    "transpose fp32": (use(tensor.TransposeStationary, PE, psum(128), 0, False), 512, 256),
     "transpose bf16 into fp32": (
-        use(tensor.TransposeStationary, PE, psum(128), DTYPES["bfloat16"].code), 128, 128
+        use(tensor.TransposeStationary, PE, psum(128), DTYPES["bfloat16"].code, True), 128, 128
     ),
     "matmul fp32 zeros and ones": (
         use(tensor.MultiplyMovingOneZero, PE, psum(512), sbuf(512), True, 0, 0), 1024, 1024

@@ -217,7 +217,7 @@ def test_transposes_move_marks() -> None:
         if on_tensor_engine:
             k.b.begin(E.gpsimd, dst)
             k.add(tensor.LoadStationary, k.source, 0, 0)
-            k.add(tensor.TransposeStationary, dst, 0)
+            k.add(tensor.TransposeStationary, dst, 0, False)
         else:
             k.add(vector.Transpose32, dst, k.source)
         top = k.tile(P, 4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from native_equality import assert_equal, is_native, patterns
@@ -187,7 +188,7 @@ def test_loading_keeps_the_tile(dtype: str) -> None:
         np.testing.assert_array_equal(bits(held.tile), flat)
         state.stationary[0, 0] = StationaryTile(held.tile.copy())
         turned = empty(dtype, *held.tile.shape[::-1])
-        fixed(TransposeStationary, Engine.tensor, state, (turned, 0), native=True)()
+        fixed(TransposeStationary, Engine.tensor, state, (turned, 0, False), native=True)()
         np.testing.assert_array_equal(bits(turned), flat.T)
 
 
@@ -248,9 +249,30 @@ def test_transposes_of_the_loaded_tile(result: str) -> None:
             state = loaded(patterns(rng, dtype, *shape))
             for name in {result, dtype}:
                 dst = empty(name, *shape[::-1])
-                for held in (0, DTYPES[dtype].code):
-                    values = dst, held
+                for held, multiplied in ((0, False), (DTYPES[dtype].code, False), (0, True)):
+                    values = dst, held, multiplied
                     assert_equal("TransposeStationary", *values, engine=Engine.tensor, state=state)
+
+
+@pytest.mark.parametrize("dtype", ("float32", "bfloat16", "float16", "float8_e5m2", "float8_e4m3"))
+def test_transposes_by_multiplying_look_for_what_is_not_finite(dtype: str) -> None:
+    """In every lane, and behind the last whole vector; denormal and largest numbers are finite."""
+    rng = np.random.default_rng(17)
+    for shape in ((20, 33), (1, 5), (3, 3)):
+        source = tile(rng, dtype, *shape)
+        source[0, :2] = 0, ml_dtypes.finfo(source.dtype).max
+        bits(source)[0, 2] = 1
+        for place in (None, 0, 3, source.size - 1, -8 % source.size):
+            values = source.copy()
+            if place is not None:
+                values.reshape(-1)[place] = np.nan
+            for name in {dtype, "float32"}:
+                operands = empty(name, *shape[::-1]), DTYPES[dtype].code, True
+                state = loaded(values)
+                call = fixed(TransposeStationary, Engine.tensor, state, operands, native=True)
+                call()
+                assert call.guard.words[0] == (place is not None)  # type: ignore[attr-defined]
+                assert_equal("TransposeStationary", *operands, engine=Engine.tensor, state=state)
 
 
 def test_code_is_a_function_of_the_description() -> None:

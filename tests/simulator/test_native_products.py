@@ -71,7 +71,7 @@ class Array2D:
             start = choose(range(0, ROWS - columns + 1, 32))
             offset = 2 * self.random.randrange(2 * COLUMNS - depth)
             dst = sbuf("bfloat16", offset, columns, depth, start=start, memory=Memory.psum)
-            add(E.tensor, tensor.TransposeStationary, dst, 0)
+            add(E.tensor, tensor.TransposeStationary, dst, 0, False)
         else:
             count, width = choose((32, 64, 128)), choose((16, 60))
             start = choose(range(0, ROWS - count + 1, 32))

@@ -202,6 +202,58 @@ def test_a_transpose_without_transpose_mode_is_a_product_of_float32(dtype, monke
 
 
 @covers("nc_transpose")
+@pytest.mark.parametrize("dtype", [F32, BF16, np.float16])
+@pytest.mark.parametrize("target", ["trn1", "trn2"])
+def test_what_is_not_finite_spreads_without_transpose_mode(dtype, target, monkeypatch):
+    """The page of nc_transpose: not bit-accurate on NeuronCore-v2 for NaN and infinities; the
+    trainium2 architecture guide: they go through the sums of products with 1.0 and 0.0."""
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", target)
+
+    @nki.jit
+    def kernel(a, engine):
+        where = nl.psum if engine is nisa.engine.tensor else nl.sbuf
+        flipped = nl.ndarray((20, 30), dtype=a.dtype, buffer=where)
+        nisa.nc_transpose(dst=flipped, data=load(a), engine=engine)
+        result = sbuf((20, 30), a.dtype)
+        nisa.tensor_copy(dst=result, src=flipped)
+        return store(result)
+
+    a = normal(10, (30, 20), dtype)
+    a[3, 4], a[5, 6], a[[7, 9], 8], a[29, 19] = np.nan, np.inf, -np.inf, -np.inf
+    a[2, 11] = -0.0
+    want = a.T.copy()
+    if target == "trn1":
+        with np.errstate(invalid="ignore"):
+            sums = np.einsum("km,kn->mn", a.astype(np.float64), np.eye(30))
+        assert np.isnan(sums).sum() == 4 * 30 - 2
+        want[np.isnan(sums)] = np.nan
+    same(run("nc_transpose", kernel, a, nisa.engine.tensor), want)
+    same(run("nc_transpose", kernel, a, nisa.engine.vector), a.T)
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2"])
+def test_what_was_never_written_spreads_without_transpose_mode(target, monkeypatch):
+    """It is anything, NaN included, so that no element of its column may be used."""
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", target)
+
+    @nki.jit
+    def kernel(a):
+        part, flipped = sbuf((30, 20), a.dtype), nl.ndarray((20, 30), a.dtype, buffer=nl.psum)
+        nisa.dma_copy(dst=part[0:10, :], src=a)
+        nisa.nc_transpose(dst=flipped, data=part)
+        result = sbuf((20, 10), a.dtype)
+        nisa.tensor_copy(dst=result, src=flipped[:, 0:10])
+        return store(result)
+
+    a = normal(10, (10, 20))
+    if target == "trn2":
+        same(nki.simulate(kernel)(a), a.T)
+    else:
+        with pytest.raises(nki.NeuronError, match="uninitialised-output"):
+            nki.simulate(kernel)(a)
+
+
+@covers("nc_transpose")
 @pytest.mark.parametrize("dtype", [F32, BF16])
 def test_transpose_by_the_vector_engine(dtype):
     @nki.jit

@@ -364,7 +364,7 @@ def test_transposes(seed: int, p: int, f: int, dtype: str) -> None:
     state, dst = State(Engine.tensor), empty(dtype, f, p)
     run("LoadStationary", data, 0, 0, state=state)
     data.view(f"u{DTYPES[dtype].size}")[...] = 0  # the array holds a copy
-    run("TransposeStationary", dst, 0, state=state)
+    run("TransposeStationary", dst, 0, False, state=state)
     assert same_bits(np.array(dst), turned)
 
 
