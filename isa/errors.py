@@ -412,7 +412,7 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         406,
         "Loop does not end",
         "A device loop ran for more iterations than the limit of the simulator.",
-        "Check that the body changes the register that the loop tests, or raise the limit.",
+        "Check that the body brings the register that the loop tests to 0.",
         _LOOPS,
     ),
     "indices-not-unique": _entry(

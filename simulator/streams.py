@@ -27,8 +27,9 @@ Amounts = tuple[tuple[int, int], ...]
 BLOCKED = -1
 HALTED = -2
 
-DEFAULT_LOOP_LIMIT = 10**9
-"""Instructions that one stream may execute in loops before a run counts as runaway."""
+DEFAULT_LOOP_LIMIT = 10**8
+"""Instructions that one stream may execute in loops before a run counts as runaway: half a minute
+of the smallest ones, whose control trace takes some 4 GB."""
 
 
 def fetches(instruction: Instruction) -> bool:

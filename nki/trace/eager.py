@@ -41,8 +41,8 @@ from nki.trace.locations import (
     resolve,
     variable_name,
 )
-from nki.trace.loops import trip_count
-from nki.trace.open_loops import OpenLoop
+from nki.trace.loops import registers_written, trip_count
+from nki.trace.open_loops import OpenLoop, never_written
 from nki.trace.precision import stored
 from nki.trace.registers import VirtualRegister
 from nki.trace.results import Results, SharedTensors, constant_written, results_of
@@ -131,6 +131,9 @@ class EagerContext(Context):
             self._await_exchanges(op)
         with quiet():
             self.interpreter.execute(op)
+        if self.loops:
+            for register in registers_written([op]):
+                self.loops.written(register)
         for position in row.writes:
             if values[position] is not None:
                 storage = values[position].storage
@@ -256,6 +259,8 @@ class EagerContext(Context):
             self.loops.enter(loop)
         else:
             self._await_exchanges()
+            if not loop.renewed:
+                raise never_written(register, location)
         holds = self.interpreter.registers[register.number] != 0
         if not holds:
             self.loops.leave(loop)

@@ -16,9 +16,10 @@ class OpenLoop:
 
     `register` is a `while`'s condition and `frame` the Python frame that evaluates it, which tells
     a loop from another one of the same line in a recursive call. Both are None in other loops.
+    `renewed`: operations that ran wrote the condition, or a loop began that may, had it iterations.
     """
 
-    __slots__ = ("abandoned", "frame", "location", "register")
+    __slots__ = ("abandoned", "frame", "location", "register", "renewed")
 
     def __init__(
         self, location: Any, register: Register | None = None, frame: FrameType | None = None
@@ -27,6 +28,7 @@ class OpenLoop:
         self.register = register
         self.frame = frame
         self.abandoned = False
+        self.renewed = False
 
     def __enter__(self) -> None:
         """An iteration of a `for`: Python ends its generator where the loop is left early."""
@@ -48,6 +50,17 @@ class OpenLoop:
         )
 
 
+def never_written(register: Register, location: Any) -> NeuronError:
+    """The error of a `while` that never writes its condition."""
+    return NeuronError(
+        "value-not-allowed",
+        what=f"the body of `while {register.name}` never writes {register.name!r}",
+        why="A loop whose condition never changes does not end.",
+        hint="Update the register in the body with nisa.register_load.",
+        location=resolve(location),
+    )
+
+
 class OpenLoops:
     """The open loops of one core, outermost first, and its `no_reorder` blocks."""
 
@@ -64,6 +77,8 @@ class OpenLoops:
 
     def enter(self, loop: OpenLoop, trips: Any = None) -> None:
         """A loop begins, of so many iterations; None: only the device knows how many."""
+        for outer in self._loops:
+            outer.renewed = True
         self._loops.append(loop)
         self._accumulation.enter_loop(trips)
 
@@ -72,6 +87,12 @@ class OpenLoops:
         self.expect(loop)
         self._loops.pop()
         self._accumulation.leave_loop()
+
+    def written(self, register: Register) -> None:
+        """An operation wrote a register."""
+        for loop in self._loops:
+            if loop.register is register:
+                loop.renewed = True
 
     def expect(self, loop: OpenLoop) -> None:
         """The loop whose iteration ends must be the innermost one."""

@@ -43,7 +43,7 @@ from nki.trace.loops import (
     trip_count,
     whole_trips,
 )
-from nki.trace.open_loops import OpenLoop
+from nki.trace.open_loops import OpenLoop, never_written
 from nki.trace.precision import stored
 from nki.trace.registers import VirtualRegister
 from nki.trace.results import SharedTensors, constant_written, results_of
@@ -305,13 +305,7 @@ class Tracer(Context):
         self._drop(loop.bodies[1])
         nodes = self._close(loop, None)
         if register not in set(registers_written(nodes)):
-            raise NeuronError(
-                "value-not-allowed",
-                what=f"the body of `while {register.name}` never writes {register.name!r}",
-                why="A loop whose condition never changes does not end.",
-                hint="Update the register in the body with nisa.register_load.",
-                location=resolve(location),
-            )
+            raise never_written(register, location)
         self.nodes.append(While(register, nodes, loop.location))
         return False
 

@@ -58,12 +58,12 @@ class _Loop:
     """A running loop: the branching instruction that counts its rounds, its extent, its state.
 
     A counted loop also has its first counter value, step, and `trips`, the rounds that it would
-    run if it were not cut short.
+    run if it were not cut short. `exact`: it runs as many rounds as on the device.
     """
 
-    __slots__ = ("end", "first", "head", "round", "rounds", "start", "step", "trips")
+    __slots__ = ("end", "exact", "first", "head", "round", "rounds", "start", "step", "trips")
 
-    def __init__(self, head: int, start: int, end: int, rounds: int) -> None:
+    def __init__(self, head: int, start: int, end: int, rounds: int, exact: bool = False) -> None:
         self.head = head
         self.start = start
         self.end = end
@@ -72,6 +72,7 @@ class _Loop:
         self.first: int | None = None
         self.step = 0
         self.trips = rounds
+        self.exact = exact
 
 
 class Unroller:
@@ -100,6 +101,7 @@ class Unroller:
         self.registers: dict[int, int] = {}
         self.loops: list[_Loop] = []
         self.starts: dict[int, int] = {}
+        self.written: dict[tuple[int, int], frozenset[int]] = {}
         self.iteration: tuple[int, ...] = ()
 
     def run(self) -> list[Step]:
@@ -163,6 +165,26 @@ class Unroller:
         else:
             self.registers[number] = _wrapped(value)
 
+    def _leave(self, loops: list[_Loop]) -> None:
+        """Loops end. What a body writes is unknown where the number of its rounds is."""
+        for loop in loops:
+            self.loops.remove(loop)
+            if not loop.exact:
+                for number in self._registers_written(loop.start, loop.end):
+                    self.registers.pop(number, None)
+        self._rounds_changed()
+
+    def _registers_written(self, start: int, end: int) -> frozenset[int]:
+        found = self.written.get((start, end))
+        if found is None:
+            instructions = (node.instruction for node in self.nodes[start:end])
+            found = self.written[start, end] = frozenset(
+                instruction.values[0].number
+                for instruction in instructions
+                if instruction.row in _WRITE_REGISTERS
+            )
+        return found
+
     def _rounds_changed(self) -> None:
         self.iteration = tuple(loop.round for loop in self.loops)
 
@@ -173,30 +195,32 @@ class Unroller:
             loop.round += 1
         else:
             first, last = self._known(lower), self._known(upper)
-            trips = self._trip_count(first, last, step)
+            trips, exact = self._trip_count(first, last, step)
             rounds = trips
             if self.events is None and self.iterations is not None and trips > self.iterations:
                 self.capped = True
-                rounds = self.iterations
-            loop = _Loop(position, position, int(leave), rounds)
+                exact, rounds = False, self.iterations
+            loop = _Loop(position, position, int(leave), rounds, exact)
             loop.first, loop.step, loop.trips = first, step, trips
             self.loops.append(loop)
         ends = loop.round >= loop.rounds
+        if ends:
+            self._leave([loop])
+        else:
+            self._rounds_changed()
         done = loop.trips if ends else loop.round
         self._set(register, None if loop.first is None else loop.first + done * loop.step)
-        if ends:
-            self.loops.pop()
-        self._rounds_changed()
         return int(leave) if ends else position + 1
 
-    def _trip_count(self, first: int | None, last: int | None, step: int) -> int:
+    def _trip_count(self, first: int | None, last: int | None, step: int) -> tuple[int, bool]:
+        """The rounds of a counted loop, and whether they are those of the device."""
         event = self._event()
         if event is not None:
-            return event
+            return event, True
         if first is None or last is None:
             self.dynamic = True
-            return self.rounds
-        return max(0, -((first - last) // step))
+            return self.rounds, False
+        return max(0, -((first - last) // step)), True
 
     def loop_end(self, values: tuple[Any, ...], position: int) -> int:
         return int(values[0])
@@ -214,10 +238,9 @@ class Unroller:
             taken = self._assumed(position, int(target))
         if not taken:
             return position + 1
-        left_loops = [loop for loop in self.loops if not loop.start <= target < loop.end]
-        if left_loops:
-            self.loops = [loop for loop in self.loops if loop.start <= target < loop.end]
-            self._rounds_changed()
+        left = [loop for loop in self.loops if not loop.start <= target < loop.end]
+        if left:
+            self._leave(left)
         return int(target)
 
     def _assumed(self, position: int, target: int) -> bool:
@@ -236,8 +259,9 @@ class Unroller:
         # round that nothing can prevent.
         repeats = loop.round + backward < loop.rounds
         if not repeats:
-            self.loops.pop()
-        self._rounds_changed()
+            self._leave([loop])
+        else:
+            self._rounds_changed()
         return repeats if backward else not repeats
 
     def _loop_start(self, position: int, target: int) -> int:
@@ -289,6 +313,8 @@ _HANDLERS: dict[type[MachineInstruction], Handler] = {
     control.RegisterLoad: Unroller.load,
 }
 """How an instruction that steers its stream changes registers and position; others go on."""
+
+_WRITE_REGISTERS = frozenset({control.RegisterMove, control.RegisterAlu, control.RegisterLoad})
 
 _COMPARE: dict[Condition, Callable[[Any, Any], bool]] = {
     Condition.always: lambda a, b: True,

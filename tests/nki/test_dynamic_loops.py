@@ -6,6 +6,7 @@ import pytest
 import nki
 import nki.isa as nisa
 import nki.language as nl
+from isa.errors import NeuronError
 
 MODES = ("device", "reference", "eager")
 in_every_mode = pytest.mark.parametrize("mode", MODES)
@@ -51,3 +52,39 @@ def test_a_bound_that_the_body_of_an_inner_loop_writes(mode, inner):
 
     result = nki.simulate(nki.jit(kernel), mode=mode)(np.array([[2, 5]], np.int32))
     assert result.item() == 2 + (5 * 5 if inner == "twice" else 2 * 5)
+
+
+@in_every_mode
+@pytest.mark.parametrize("times", [0, 3])
+def test_a_while_whose_condition_an_inner_loop_writes(mode, times):
+    """The inner loop may have no iterations in the first one of the outer loop."""
+
+    def kernel(times):
+        times, total = nl.load(times), counter()
+        left = nisa.register_alloc(1)
+        while left:
+            count(total)
+            stop = nisa.register_alloc(times)
+            for i in nl.dynamic_range(stop):
+                nisa.register_move(left, i)
+            nisa.tensor_scalar(dst=times, data=times, op0=nl.add, operand0=1)
+            nisa.tensor_scalar(dst=times, data=times, op0=nl.minimum, operand0=1)
+        return stored(total)
+
+    result = nki.simulate(nki.jit(kernel), mode=mode)(np.array([[times]], np.int32))
+    # The last index of three is 2, that of one is 0.
+    assert result.item() == 2
+
+
+@in_every_mode
+def test_a_while_that_never_writes_its_condition_is_refused(mode):
+    def kernel():
+        total = counter()
+        left = nisa.register_alloc(1)
+        while left:
+            count(total)
+        return stored(total)
+
+    with pytest.raises(NeuronError, match="never writes 'left'") as caught:
+        nki.simulate(nki.jit(kernel), mode=mode)()
+    assert caught.value.location.text.strip() == "while left:"
