@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, NoReturn
 
 from isa.errors import NeuronError
@@ -70,15 +71,32 @@ class NoNumber:
 
     Not so `==` and `!=`, which are of identity: arguments that are a number or a tensor are
     compared with their defaults (`if scale == 1.0`). Nor the truth of a tensor, which says that
-    there is one (`if bias:`), but for one element on chip: that can only ask for its value, and a
-    loop that does so would never end.
+    there is one (`if bias:`), but for two that can only be asked for their values: one element on
+    chip, where a loop would never end, and what the same expression computes (`if nl.equal(a, b)`).
+    `assert nl.equal(a, b)` says that all elements hold, as the examples of
+    nki/api/nki/language/__init__.py do, and is checked in eager mode.
     """
 
     __slots__ = ()
 
     def __bool__(self) -> bool:
+        from nki.trace.context import CURRENT
+        from nki.trace.locations import asked_by_assert
+
         tensor: Any = self
-        if tensor.storage.memory.on_chip and all(_is_one(size) for size in tensor.shape):
+        storage, frame = tensor.storage, sys._getframe(1)
+        by_assert = asked_by_assert(tensor.name, storage.location, frame)
+        context = CURRENT.get()
+        if by_assert and context is not None:
+            return context.holds(tensor, (frame.f_code, frame.f_lasti))
+        if by_assert is False:
+            _refuse(
+                f"the truth of tensor {tensor.name!r}, which is made here",
+                "nl.where to choose by it, element by element; nisa.register_load puts an element "
+                "into a register, for `while register:`; `assert nl.equal(a, b)` checks all "
+                "elements in eager mode",
+            )
+        if storage.memory.on_chip and all(_is_one(size) for size in tensor.shape):
             _refuse(
                 f"the truth of tensor {tensor.name!r}, which has one element",
                 "`is not None` to ask whether there is a tensor; nisa.register_load puts the "

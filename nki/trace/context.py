@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterator
 from contextvars import ContextVar
 from types import CodeType, FrameType
@@ -64,6 +65,10 @@ def of_another_run(tensor: Any, location: Any) -> NeuronError:
 _SHAPES = ("shape-mismatch", "contraction-mismatch")
 _MOST_SLICES = 4
 """Slices that an error about shapes mentions."""
+
+
+class UncheckedAssertWarning(RuntimeWarning):
+    """An `assert` on what a tensor holds, where that is not known."""
 
 
 class Context:
@@ -139,6 +144,20 @@ class Context:
     def preview(self, tensor: NkiTensor) -> str:
         """The data of a view as text below its description: nothing, unless it has some now."""
         return ""
+
+    def holds(self, tensor: NkiTensor, location: Location) -> bool:
+        """Whether no element of a tensor is 0, as an `assert` at `location` says. What is not known
+        is taken for granted, with a warning."""
+        place = resolve(location)
+        assert place is not None
+        warnings.warn_explicit(
+            "this assert checks nothing here: what tensors hold is not known while a kernel is "
+            "traced. In eager mode all elements must hold: nki.simulate(kernel, mode='eager').",
+            UncheckedAssertWarning,
+            place.file,
+            place.line,
+        )
+        return True
 
     def value_of(self, register: VirtualRegister) -> int | None:
         """What a register holds now, if that is known."""

@@ -158,6 +158,40 @@ def is_while_condition(location: tuple[CodeType, int]) -> bool:
     return _is_while_condition(*location)
 
 
+def asked_by_assert(name: str, made: tuple[CodeType, int] | None, frame: FrameType) -> bool | None:
+    """Whether `assert` is what asks for the truth of a tensor in a frame, if the tensor is what the
+    call just before has made; None if it was there before, so that its truth may mean that there is
+    one. `name`, `made`: of the tensor, and where the call is that made it."""
+    if name.startswith(_PYTEST):
+        return True
+    code, offset = frame.f_code, frame.f_lasti
+    if made is None or made[0] is not code:
+        return None
+    last, asserts = _truth_asked(code, offset)
+    return asserts if last < made[1] < offset else None
+
+
+_PYTEST = "@py_assert"
+"""How the variables are called in which pytest keeps what an `assert` calls."""
+
+
+@cache
+def _truth_asked(code: CodeType, offset: int) -> tuple[int, bool]:
+    """Of an instruction that takes a truth value: what the one before it, which may have made the
+    value, comes behind, and whether it belongs to an `assert` of nothing else."""
+    instructions = [i for i in dis.get_instructions(code) if i.opname not in ("CACHE", "PRECALL")]
+    index = next(n for n, i in enumerate(instructions) if i.offset >= offset)
+    last = instructions[index - 2].offset if index > 1 else -1
+    if instructions[index].opname == "TO_BOOL":  # since Python 3.13
+        index += 1
+    jump, then = instructions[index : index + 2]
+    if not jump.opname.startswith("POP_JUMP"):
+        return last, False
+    if jump.opname.endswith("IF_FALSE"):
+        then = next(i for i in instructions if i.offset == jump.argval)
+    return last, then.opname == "LOAD_ASSERTION_ERROR"
+
+
 def while_exit(location: tuple[CodeType, int]) -> SourceLocation | None:
     """The `break` or `return` that may leave the `while` whose condition is at a location."""
     code, offset = location

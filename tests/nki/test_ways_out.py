@@ -151,7 +151,8 @@ def test_the_truth_of_one_element_is_no_condition(mode):
     assert "nisa.register_load" in error.hint and "is not None" in error.hint
 
     def optional(a, one, none=None):
-        assert a and one and nl.load(a) and not none
+        tile = nl.load(a)
+        assert a and one and tile and not none
 
     nki.simulate(optional, mode=mode)(A, A[:1, :1])
 
