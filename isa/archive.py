@@ -22,9 +22,8 @@ from __future__ import annotations
 
 import io
 import json
-import re
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableSequence, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -184,8 +183,24 @@ def _encode(
         raise
 
 
-_NUMBERED = re.compile(r"(.*?)(0|[1-9][0-9]{0,15})?", re.DOTALL)
-"""A name and the number at its end."""
+_DIGITS = "0123456789"
+
+
+def _numbered_name(name: str) -> tuple[str, int]:
+    """A name and the number at its end, as Python prints it; -1 where there is none.
+
+    >>> _numbered_name("tile12"), _numbered_name("tile"), _numbered_name("t007")
+    (('tile', 12), ('tile', -1), ('t00', 7))
+    """
+    stem = name.rstrip(_DIGITS)
+    if len(name) - len(stem) > _MOST_DIGITS:
+        stem = name[:-_MOST_DIGITS]
+    digits = name[len(stem) :]
+    number = digits.lstrip("0") or digits[-1:]
+    return name[: len(name) - len(number)], int(number or -1)
+
+
+_MOST_DIGITS = 16
 
 
 def _write_storages(storages: Sequence[StorageRecord]) -> list[Any]:
@@ -196,15 +211,13 @@ def _write_storages(storages: Sequence[StorageRecord]) -> list[Any]:
     order = []
     numbers: list[list[tuple[int, int]]] = []
     for storage in storages:
-        parts = _NUMBERED.fullmatch(storage.name)
-        assert parts is not None, "every name is one with or without a number"
-        stem, number = parts.groups()
+        stem, number = _numbered_name(storage.name)
         record = stem, *_STORAGE(storage)
         key = records.setdefault(record, len(records))
         if key == len(numbers):
             numbers.append([])
         order.append(key)
-        numbers[key].append((-1 if number is None else int(number), storage.offset))
+        numbers[key].append((number, storage.offset))
     return [list(records), roll_rows(order, numbers).as_json()]
 
 
@@ -304,7 +317,7 @@ def _read_core(files: Files, folder: str, symbols: Symbols) -> CoreProgram:
     from isa.rolled import rows_from_json
 
     definition = json.loads(files.pop(f"{folder}def.json"))
-    streams = {}
+    streams: dict[Engine, MutableSequence[Instruction]] = {}
     for name in definition["engines"]:
         engine = _ENGINES[name]
         file = f"{folder}{ENGINE_FILES[engine]}"

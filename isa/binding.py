@@ -95,11 +95,13 @@ def _check_guards(program: Program, binding: Mapping[str, int]) -> None:
 
 
 def _bind_core(core: CoreProgram, binder: _Binder) -> CoreProgram:
-    streams = {
-        engine: [binder.instruction(instruction) for instruction in stream]
-        for engine, stream in core.streams.items()
-    }
-    return replace(core, streams=streams)
+    return replace(
+        core,
+        streams={
+            engine: [binder.instruction(instruction) for instruction in stream]
+            for engine, stream in core.streams.items()
+        },
+    )
 
 
 def _bind_tensor(tensor: TensorDeclaration, binder: _Binder) -> TensorDeclaration:

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
 Integers = np.ndarray[Any, np.dtype[np.int64]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
+
+Key = TypeVar("Key")
+
+
+def numbered(values: Sequence[Key]) -> tuple[dict[Key, int], Integers]:
+    """Numbers for different values, in the order in which they come, and the column of them.
+
+    >>> names, column = numbered(["b", "a", "b"])
+    >>> names, column.tolist()
+    ({'b': 0, 'a': 1}, [0, 1, 0])
+    """
+    names = dict(zip(dict.fromkeys(values), range(len(values))))
+    return names, np.fromiter(map(names.__getitem__, values), np.int64, len(values))
 
 
 def counted(counts: Integers) -> tuple[Integers, Integers]:
@@ -39,3 +53,22 @@ def last_before(marked: Flags) -> Integers:
     """
     place = np.where(marked, np.arange(marked.size), -1)
     return np.append(-1, np.maximum.accumulate(place))[:-1]
+
+
+def joined(columns: list[Integers]) -> Integers:
+    """One number for each row of columns of integers from 0 on, equal for equal rows.
+
+    >>> joined([np.array([3, 0, 3]), np.array([1, 1, 1])]).tolist()
+    [7, 1, 7]
+    """
+    key, size = np.zeros_like(columns[0]), 1
+    for column in columns:
+        most = int(column.max(initial=0)) + 1
+        if most == 1:
+            continue
+        if size * most >= 1 << 62:
+            found, key = np.unique(key, return_inverse=True)
+            size = found.size
+        key = key * most + column
+        size *= most
+    return key

@@ -6,7 +6,7 @@ Everything in a program is data. Integer fields may be polynomials in launch sym
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -110,9 +110,10 @@ def allocations_of(
 
 @dataclass(slots=True)
 class CoreProgram:
-    """Instruction streams and DMA queues of one core; `storages` are its on-chip allocations."""
+    """Instruction streams and DMA queues of one core; `storages` are its on-chip allocations. A
+    stream is a list, or an `isa.stream.Stream`."""
 
-    streams: dict[Engine, list[Instruction]]
+    streams: dict[Engine, MutableSequence[Instruction]]
     queues: list[Queue]
     storages: list[StorageRecord] = field(default_factory=list)
 

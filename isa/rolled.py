@@ -146,7 +146,7 @@ class Rows(NamedTuple):
         return [as_json(self.order), columns]
 
 
-def roll_rows(order: Sequence[int], numbers: Sequence[Sequence[Sequence[int]]]) -> Rows:
+def roll_rows(order: Sequence[int] | Integers, numbers: Sequence[Any]) -> Rows:
     """Rows with the keys `order`; `numbers` has for each key the integers of its rows.
 
     >>> rows = roll_rows([0, 1, 0, 1], [[(0, 5), (8, 5)], [(), ()]])
@@ -162,18 +162,26 @@ def roll_rows(order: Sequence[int], numbers: Sequence[Sequence[Sequence[int]]]) 
     return Rows(roll(order, steps=False), columns)
 
 
-def expand_rows(rows: Rows) -> Iterator[tuple[int, Sequence[int]]]:
-    """(key, integers) of every row. Raises ValueError where columns and order do not fit."""
+def expand_columns(rows: Rows) -> tuple[Integers, list[Integers]]:
+    """The keys of all rows, and for each key the integers of its rows. Raises ValueError where
+    columns and order do not fit."""
     order = expand(rows.order)
     keys, first, counts = np.unique(order, return_index=True, return_counts=True)
     if keys.tolist() != list(range(len(rows.columns))) or (np.diff(first) < 0).any():
         raise ValueError("keys of rows that are not 0, 1, ... in the order of first use")
-    following: list[Iterator[Sequence[int]]] = []
+    numbers = []
     for columns, count in zip(rows.columns, counts.tolist()):
         if any(length(column) != count for column in columns):
             raise ValueError("a column of rows that has another length than there are rows")
-        table = np.array([expand(column) for column in columns], np.int64).reshape(-1, count)
-        following.append(iter(table.T.tolist()))
+        table = np.array([expand(column) for column in columns], np.int64)
+        numbers.append(table.reshape(len(columns), count).T)
+    return order, numbers
+
+
+def expand_rows(rows: Rows) -> Iterator[tuple[int, Sequence[int]]]:
+    """(key, integers) of every row. Raises as `expand_columns`."""
+    order, numbers = expand_columns(rows)
+    following = [iter(table.tolist()) for table in numbers]
     for key in order.tolist():
         yield key, next(following[key])
 

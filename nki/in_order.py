@@ -87,9 +87,8 @@ def in_order(kernel: Kernel) -> OrderedProgram:
             core = _Core(target, index, locations, _Places(body, given))
             core.block(body, outermost=True)
             core.append(Halt, ())
-            streams = {Engine.unknown: core.stream}
             records = storage_records(body, locations, core.places.placement)
-            cores.append(CoreProgram(streams, [], records))
+            cores.append(CoreProgram({Engine.unknown: core.stream}, [], records))
             sources.append(core.sources)
             needed = Capacity(
                 max(needed.sbuf, -(-core.places.used[Memory.sbuf] // _PAGE) * _PAGE),

@@ -83,7 +83,7 @@ def walked(program: Program) -> list[Walk]:
     walks = [Walk() for _ in program.cores]
     reached: dict[Meeting, dict[int, int]] = {}
     streams = [
-        _Turns(number, engine, core.streams[engine], walk, reached)
+        _Turns(number, engine, list(core.streams[engine]), walk, reached)
         for number, (core, walk) in enumerate(zip(program.cores, walks))
         for engine in STREAMS
         if core.streams.get(engine)

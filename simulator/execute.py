@@ -198,7 +198,7 @@ class LoadedProgram:
             instructions = core.streams.get(engine)
             if not instructions:
                 continue
-            stream = Stream(engine, instructions, state, semaphores)
+            stream = Stream(engine, list(instructions), state, semaphores)
             windows = self._windows[number]
             preparations.append(
                 Preparation(

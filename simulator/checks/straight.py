@@ -13,25 +13,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from itertools import chain
 
 import numpy as np
 
 from isa.access import AccessPattern
 from isa.cells import Grid, decisive_pairs
-from isa.columns import Flags, Integers
+from isa.columns import Integers
+from isa.encoding import MALFORMED
 from isa.enums import SEQUENCERS
 from isa.machine.control import Halt, Nop, StorageBegin
 from isa.program import CoreProgram, Program
 from isa.spec import Instruction, MachineInstruction
+from isa.stream import Columns, Pairs, Stream, at_offset, in_columns, moving
 from simulator.checks.prepare import operands_of
 from simulator.checks.regions import Layout, Region, boxes_of
 
-_NAME_BITS = 48
-"""Bits of an object's address."""
-
-_PLAIN = frozenset({Nop, StorageBegin})
-"""Rows of the sequencer that steer nothing."""
+_PLAIN = frozenset({Halt, Nop, StorageBegin})
+"""Rows of the sequencer that steer nothing, but for a halt that is not the end."""
 
 
 def proved(program: Program) -> bool:
@@ -45,35 +43,45 @@ def proved(program: Program) -> bool:
 
 
 class _Form:
-    """What instructions of one row do: the operands with their roles, and the queue's position
-    among the values, -1 without one."""
+    """What a template does: its operands, each with its position among those that move and whether
+    it is written, and its queue, -1 without one. `plain` tells whether it steers nothing."""
 
     __slots__ = ("operands", "plain", "queue")
 
-    def __init__(self, row: type[MachineInstruction]) -> None:
-        self.plain = row in _PLAIN or not (row.control or row.meets)
-        self.operands = operands_of(row)
-        self.queue = row.field_names.index("queue") if row.asynchronous else -1
+    def __init__(self, template: Instruction) -> None:
+        row: type[MachineInstruction] = template.row
+        self.plain = _is_plain(row)
+        self.queue = template.values[row.field_names.index("queue")] if row.asynchronous else -1
+        column = {position: number for number, position in enumerate(moving(template), 1)}
+        self.operands: list[tuple[AccessPattern, int, bool]] = []
+        for position, written in operands_of(row):
+            pattern = template.values[position]
+            if type(pattern) is AccessPattern:
+                if position not in column or pattern.registers or pattern.vector_offset:
+                    self.plain = False
+                else:
+                    self.operands.append((pattern, column[position], written))
+
+
+def _is_plain(row: type[MachineInstruction]) -> bool:
+    return row in _PLAIN or not (row.control or row.meets)
 
 
 class _Streams:
     """The instructions of a program, engine by engine of all cores, in columns.
 
-    `signals` has, by engine, the instructions that wait or tell others: (number, instruction,
-    stream, epoch). The columns have a row for each operand: the pattern, whether it is written, and
-    its instruction's core, engine, number, stream and epoch.
+    `signals` has, by engine, the instructions that wait or tell others: (number, waits, updates,
+    stream, epoch). `accesses` are, by core and operand of a template, rows of columns: the offset,
+    and the instruction's engine, number, stream and epoch.
     """
 
     def __init__(self, cores: int) -> None:
         self.engines = cores * len(SEQUENCERS)
         self.lengths: list[int] = []
-        self.signals: list[list[tuple[int, Instruction, int, int]]] = []
+        self.signals: list[list[tuple[int, Pairs, Pairs, int, int]]] = []
         self.queues: dict[tuple[int, int], int] = {}
         self.transfers: list[int] = []
-        self.patterns: list[AccessPattern] = []
-        self.writes: list[bool] = []
-        self.places: list[tuple[int, int, int, int, int]] = []
-        self._forms: dict[type[MachineInstruction], _Form] = {}
+        self.accesses: list[tuple[int, AccessPattern, bool, list[Integers]]] = []
         self._feeders: list[int] = []
 
     def add(self, core: int, body: CoreProgram) -> bool:
@@ -81,52 +89,79 @@ class _Streams:
         return all(self._stream(core, body.streams.get(engine, ())) for engine in SEQUENCERS)
 
     def _stream(self, core: int, stream: Sequence[Instruction]) -> bool:
+        if not isinstance(stream, Stream) and not all(map(_is_plain, {i.row for i in stream})):
+            return False
+        try:
+            columns = in_columns(stream)
+        except MALFORMED:
+            return False
         engine = len(self.lengths)
-        signals: list[tuple[int, Instruction, int, int]] = []
-        forms, patterns, writes = self._forms, self.patterns, self.writes
-        places = self.places
-        number = 0
-        for instruction in stream:
-            row = instruction.row
-            if row is Halt and number == len(stream) - 1 and not instruction.waits:
-                break
-            form = forms.get(row)
-            if form is None:
-                form = forms[row] = _Form(row)
-            if not form.plain:
+        places = columns.places()
+        length = columns.order.size
+        forms: list[_Form | None] = []
+        for template, numbers, its in zip(columns.templates, columns.numbers, places):
+            waits, _ = columns.semaphores[numbers[-1, 0]]
+            if template.row is Halt and not waits and its.tolist() == [length - 1]:
+                length -= 1
+                forms.append(None)
+                continue
+            form = _Form(template)
+            if not form.plain or template.row is Halt:
                 return False
-            number += 1
-            at, epoch = engine, number
-            values = instruction.values
-            if form.queue >= 0:
-                at, epoch = self._transfer(core, engine, values[form.queue])
-                if at < 0:
-                    return False
-            if instruction.waits or instruction.updates:
-                signals.append((number, instruction, at, epoch))
-            for position, written in form.operands:
-                pattern = values[position]
-                if type(pattern) is AccessPattern:
-                    if pattern.registers or pattern.vector_offset is not None:
-                        return False
-                    patterns.append(pattern)
-                    writes.append(written)
-                    places.append((core, engine, number, at, epoch))
-        self.lengths.append(number)
-        self.signals.append(signals)
+            forms.append(form)
+        at = np.full(length, engine)
+        epoch = np.arange(1, length + 1)
+        for queue in sorted({form.queue for form in forms if form is not None and form.queue >= 0}):
+            feeding = [its for form, its in zip(forms, places) if form and form.queue == queue]
+            transfers = np.sort(np.concatenate(feeding))
+            stream_number, earlier = self._transfers(core, engine, queue, transfers.size)
+            if stream_number < 0:
+                return False
+            at[transfers] = stream_number
+            epoch[transfers] = earlier + np.arange(1, transfers.size + 1)
+        self._signals(columns, places, at, epoch)
+        for known, numbers, its in zip(forms, columns.numbers, places):
+            for pattern, column, written in known.operands if known else ():
+                rows = [numbers[:, column], np.full(its.size, engine), its + 1, at[its], epoch[its]]
+                self.accesses.append((core, pattern, written, rows))
+        self.lengths.append(length)
         return True
 
-    def _transfer(self, core: int, engine: int, index: int) -> tuple[int, int]:
-        """The stream and epoch of an engine's next transfer; (-1, 0) when another feeds its queue
-        too."""
+    def _signals(
+        self, columns: Columns, places: list[Integers], at: Integers, epoch: Integers
+    ) -> None:
+        """Note which instructions wait or tell others."""
+        pairs = np.zeros(at.size, np.int64)
+        for numbers, its in zip(columns.numbers, places):
+            kept = its < at.size
+            pairs[its[kept]] = numbers[kept, 0]
+        silent = [number for number, both in enumerate(columns.semaphores) if both == ((), ())]
+        signalling = np.flatnonzero(~np.isin(pairs, silent))
+        semaphores = columns.semaphores
+        self.signals.append(
+            [
+                (number, *semaphores[pair], stream, passed)
+                for number, pair, stream, passed in zip(
+                    (signalling + 1).tolist(),
+                    pairs[signalling].tolist(),
+                    at[signalling].tolist(),
+                    epoch[signalling].tolist(),
+                )
+            ]
+        )
+
+    def _transfers(self, core: int, engine: int, index: int, count: int) -> tuple[int, int]:
+        """The stream of an engine's transfers, and how many it had before; (-1, 0) when another
+        feeds its queue too."""
         queue = self.queues.setdefault((core, index), len(self.queues))
         if queue == len(self.transfers):
             self.transfers.append(0)
             self._feeders.append(engine)
         if self._feeders[queue] != engine:
             return -1, 0
-        self.transfers[queue] += 1
-        return self.engines + queue, self.transfers[queue]
+        earlier = self.transfers[queue]
+        self.transfers[queue] += count
+        return self.engines + queue, earlier
 
 
 Event = tuple[int, int, int, int, int, Sequence[int]]
@@ -191,9 +226,9 @@ class _Clocks:
         known = self.rows[self.known[engine][-1]]
         signals = self.signals[engine]
         for index in range(self._next[engine], len(signals)):
-            number, instruction, stream, epoch = signals[index]
-            if instruction.waits:
-                channels = self._channels_of(core, instruction.waits)
+            number, waits, updates, stream, epoch = signals[index]
+            if waits:
+                channels = self._channels_of(core, waits)
                 for channel, amount in channels:
                     if channel.produced - channel.taken < amount:
                         channel.waiting.append(engine)
@@ -212,7 +247,7 @@ class _Clocks:
                     self.learned[engine].append(number)
                     self.known[engine].append(len(self.rows))
                     self.rows.append(known)
-            for channel, amount in self._channels_of(core, instruction.updates):
+            for channel, amount in self._channels_of(core, updates):
                 last = channel.last
                 if last is not None and last[1] != stream and last[1] != engine:
                     if known[last[1]] < last[2]:
@@ -257,18 +292,11 @@ def _joined(engine: int, known: Sequence[int], event: Event) -> Sequence[int]:
 
 def _ordered(program: Program, streams: _Streams, clocks: _Clocks) -> bool:
     """Whether all conflicting accesses are certainly ordered."""
-    if not streams.patterns:
+    regions, found = _regions(Layout(program), streams)
+    if not regions:
         return True
-    count = len(streams.patterns)
-    places = np.fromiter(chain.from_iterable(streams.places), np.int64, 5 * count)
-    columns = places.reshape(count, 5).T
-    write = np.array(streams.writes)
-    regions, box = _regions(Layout(program), streams.patterns, columns[0], write)
-    kept = box >= 0
-    _, engine, number, stream, epoch = columns[:, kept]
-    write, box = write[kept], box[kept]
-    if not box.size:
-        return True
+    box, writes, engine, number, stream, epoch = found
+    write = writes != 0
     grid = Grid(boxes_of(regions))
     if not grid.is_coarse(box):
         return False
@@ -287,29 +315,36 @@ def _ordered(program: Program, streams: _Streams, clocks: _Clocks) -> bool:
     return bool((same | (stream[old] == engine[new]) | (known >= epoch[old])).all())
 
 
-def _regions(
-    layout: Layout, patterns: list[AccessPattern], core: Integers, write: Flags
-) -> tuple[list[Region], Integers]:
-    """The different regions that accesses of cores touch, and the number of each access's region;
-    -1 where nothing writes its memory, or it touches no byte."""
-    # Programs share patterns between instructions.
-    names = np.fromiter(map(id, patterns), np.int64, len(patterns)) + (core << _NAME_BITS)
-    _, first, which = np.unique(names, return_index=True, return_inverse=True)
-    distinct = [patterns[at] for at in first.tolist()]
-    memories = list(map(layout.memory, core[first].tolist(), distinct))
-    written = set(np.array(memories)[which[write]].tolist())
-    touching = [at for at, memory in enumerate(memories) if memory in written]
-    for at in touching:
-        if memories[at] >= layout.first_tensor:
-            layout.sample(distinct[at])
-    regions: list[Region] = []
-    numbers = np.full(len(distinct), -1)
-    for at in touching:
-        region = layout.region(memories[at], distinct[at], {})
-        if region is not None:
-            numbers[at] = len(regions)
-            regions.append(region)
-    return regions, numbers[which]
+def _regions(layout: Layout, streams: _Streams) -> tuple[list[Region], list[Integers]]:
+    """The different regions that accesses touch, and by access that touches one: its number,
+    whether it writes, and its columns without the offset. What nothing writes is left out."""
+    memories = [layout.memory(core, pattern) for core, pattern, _, _ in streams.accesses]
+    written = {memory for memory, access in zip(memories, streams.accesses) if access[2]}
+    known: dict[tuple[int, int, int], AccessPattern] = {}
+    operands: list[tuple[int, list[AccessPattern], Integers, list[Integers]]] = []
+    for memory, (core, pattern, writes, (offset, *places)) in zip(memories, streams.accesses):
+        if memory not in written:
+            continue
+        different, which = np.unique(offset, return_inverse=True)
+        moved = []
+        for distance in different.tolist():
+            key = core, id(pattern), distance
+            operand = known.get(key)
+            if operand is None:
+                operand = known[key] = at_offset(pattern, distance)
+                if memory >= layout.first_tensor:
+                    layout.sample(operand)
+            moved.append(operand)
+        operands.append((memory, moved, which, [np.full(which.size, writes), *places]))
+    regions: dict[Region, int] = {}
+    found: list[list[Integers]] = []
+    for memory, moved, which, columns in operands:
+        touched = [layout.region(memory, operand, {}) for operand in moved]
+        numbers = [-1 if one is None else regions.setdefault(one, len(regions)) for one in touched]
+        box = np.array(numbers, np.int64)[which]
+        kept = box >= 0
+        found.append([column[kept] for column in (box, *columns)])
+    return list(regions), [np.concatenate(columns) for columns in zip(*found)]
 
 
 def _current(first: list[int], values: list[int], numbers: Integers) -> Integers:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -167,7 +167,7 @@ def _slices(
 
 
 def _description(
-    program: Program, number: int, stream: list[Instruction], index: int
+    program: Program, number: int, stream: Sequence[Instruction], index: int
 ) -> tuple[str, str]:
     """Name of a slice and the rest of its arguments, as JSON."""
     if index == TABLE_LOAD:

@@ -108,7 +108,7 @@ class StreamPlan:
 def plan_core(program: CoreProgram, target: Target) -> dict[Engine, StreamPlan]:
     """Plans of a core's streams; empty streams have none."""
     planner = _Planner(target)
-    plans = {e: planner.stream(e, stream) for e, stream in program.streams.items() if stream}
+    plans = {e: planner.stream(e, list(stream)) for e, stream in program.streams.items() if stream}
     planner.enter_ports(plans)
     for plan in plans.values():
         _finish(plan)

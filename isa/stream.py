@@ -1,0 +1,328 @@
+"""An instruction stream in columns: its distinct instructions, and which comes when and where.
+
+Unrolled loops repeat the same few instructions with other addresses and other semaphores. Those
+that differ in nothing else are one template, in which the operands' offsets are 0. What is done
+with a stream behind the scheduler, the proof that it has no race and its file, so works on
+templates and on columns of integers; instructions are made when somebody looks at them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+
+from isa.access import AccessPattern
+from isa.columns import Integers, joined, numbered
+from isa.encoding import encode
+from isa.operand_table import OperandWriter
+from isa.spec import Instruction
+
+Pairs = tuple[tuple[int, int], ...]
+"""Semaphores with their amounts."""
+
+
+class Columns(NamedTuple):
+    """A stream in columns.
+
+    `templates` are its distinct instructions without semaphores and with operands at offset 0 (a
+    symbolic offset stays), in the order of first use; `order` has the template of each instruction.
+    `semaphores` are the different (waits, updates), in the order of first use. `numbers` has for
+    each template a row for each of its uses: the number of its semaphores, and the offsets of the
+    operands that `moving` names.
+    """
+
+    templates: list[Instruction]
+    semaphores: list[tuple[Pairs, Pairs]]
+    order: Integers
+    numbers: list[Integers]
+
+    def places(self) -> list[Integers]:
+        """The places in the stream at which each template comes."""
+        ends = np.cumsum(np.bincount(self.order, minlength=len(self.templates)))
+        return np.split(np.argsort(self.order, kind="stable"), ends[:-1]) if ends.size else []
+
+
+def moving(template: Instruction) -> list[int]:
+    """The positions of operands whose offsets are no part of the template."""
+    return [
+        position
+        for position, value in enumerate(template.values)
+        if type(value) is AccessPattern and type(value.offset) is int
+    ]
+
+
+Moved = dict[int, tuple[AccessPattern, dict[int, AccessPattern]]]
+"""By the identity of an operand at offset 0 that operand, and it at others by offset."""
+
+
+class Stream(MutableSequence[Instruction]):
+    """The instructions of one engine, in columns until somebody looks at them; then a list, as
+    instructions may be changed. Equal operands are one object where those of the templates are;
+    streams with the same `moved` share them.
+
+    >>> from isa.enums import Engine
+    >>> from isa.machine.control import Nop
+    >>> stream = Stream(in_columns([Instruction(Nop, Engine.sync, (), waits=((4, 1),))] * 5))
+    >>> len(stream), stream[4].waits
+    (5, ((4, 1),))
+    """
+
+    __slots__ = ("_columns", "_instructions", "_moved")
+
+    def __init__(self, columns: Columns, moved: Moved | None = None) -> None:
+        self._columns: Columns | None = columns
+        self._moved = {} if moved is None else moved
+        self._instructions: list[Instruction] = []
+
+    @property
+    def columns(self) -> Columns | None:
+        """The columns as long as nobody has looked at an instruction."""
+        return self._columns
+
+    def __len__(self) -> int:
+        columns = self._columns
+        return len(self._instructions) if columns is None else columns.order.size
+
+    def _list(self) -> list[Instruction]:
+        if self._columns is not None:
+            self._instructions = list(_instructions(self._columns, self._moved))
+            self._columns = None
+            self._moved = {}
+        return self._instructions
+
+    def __iter__(self) -> Iterator[Instruction]:
+        return iter(self._list())
+
+    @overload
+    def __getitem__(self, index: int) -> Instruction: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Instruction]: ...
+    def __getitem__(self, index: int | slice) -> Instruction | list[Instruction]:
+        return self._list()[index]
+
+    @overload
+    def __setitem__(self, index: int, value: Instruction) -> None: ...
+    @overload
+    def __setitem__(self, index: slice, value: Iterable[Instruction]) -> None: ...
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._list()[index] = value
+
+    def __delitem__(self, index: int | slice) -> None:
+        del self._list()[index]
+
+    def insert(self, index: int, value: Instruction) -> None:
+        """Put an instruction before the one at `index`, as a list does."""
+        self._list().insert(index, value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, (Stream, list)) and self._list() == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(self._list())
+
+
+def _instructions(columns: Columns, moved: Moved) -> Iterator[Instruction]:
+    following = [iter(numbers.tolist()) for numbers in columns.numbers]
+    positions = [
+        [
+            (at, *moved.setdefault(id(template.values[at]), (template.values[at], {})))
+            for at in moving(template)
+        ]
+        for template in columns.templates
+    ]
+    for key in columns.order.tolist():
+        template = columns.templates[key]
+        pairs, *offsets = next(following[key])
+        values = template.values
+        if offsets:
+            changed = list(values)
+            for (position, pattern, known), offset in zip(positions[key], offsets):
+                operand = known.get(offset)
+                if operand is None:
+                    operand = known[offset] = at_offset(pattern, offset)
+                changed[position] = operand
+            values = tuple(changed)
+        waits, updates = columns.semaphores[pairs]
+        yield Instruction(template.row, template.engine, values, waits, updates, template.location)
+
+
+def at_offset(pattern: AccessPattern, offset: int) -> AccessPattern:
+    """The same access from another offset on."""
+    return AccessPattern(
+        pattern.memory,
+        pattern.dtype,
+        offset,
+        pattern.dims,
+        pattern.start_partition,
+        pattern.partitions,
+        pattern.tensor,
+        pattern.registers,
+        pattern.vector_offset,
+        pattern.vector_stride,
+        pattern.vector_bound,
+    )
+
+
+# -- from instructions ----------------------------------------------------------------------------
+
+
+class Values(NamedTuple):
+    """Values of fields: the `different` ones, operands at offset 0, and for each value its number
+    among them and its offset (0 for what is no operand)."""
+
+    different: list[Any]
+    number: Integers
+    offset: Integers
+
+
+Resolve = Callable[[Sequence[Any], Integers], Values]
+"""From values of a field, and the identity of each, to what the program has for them."""
+
+
+def in_columns(instructions: Sequence[Instruction], resolve: Resolve | None = None) -> Columns:
+    """A stream in columns. `resolve` finds the operands of instructions that have other values.
+
+    Whether two uses have one template is decided by what would be encoded; by the identity of the
+    values first, which is quick.
+
+    Raises NeuronError not-encodable, or OverflowError for an offset that has more than 64 bits.
+    """
+    if isinstance(instructions, Stream) and instructions.columns is not None:
+        return instructions.columns
+    resolve = resolve or Operands().resolve
+    semaphores, pairs = numbered([(i.waits, i.updates) for i in instructions])
+    rows, row = numbered([instruction.row for instruction in instructions])
+    order = np.zeros(row.size, np.int64)
+    templates = _Templates()
+    numbers: list[Integers] = []
+    for one in range(len(rows)):
+        places = np.flatnonzero(row == one)
+        members = [instructions[place] for place in places.tolist()]
+        uses, found = _uses(members, resolve, templates)
+        order[places] = uses
+        for key in range(len(numbers), len(templates.found)):
+            mine = np.flatnonzero(uses == key)
+            offsets = [found[position][mine] for position in moving(templates.found[key])]
+            numbers.append(np.stack([pairs[places[mine]], *offsets], axis=1))
+    _, first = np.unique(order, return_index=True)
+    by_use = np.argsort(first)
+    renamed = np.empty_like(by_use)
+    renamed[by_use] = np.arange(by_use.size)
+    return Columns(
+        [templates.found[key] for key in by_use.tolist()],
+        list(semaphores),
+        renamed[order],
+        [numbers[key] for key in by_use.tolist()],
+    )
+
+
+class _Templates:
+    """Templates by their encoded form."""
+
+    def __init__(self) -> None:
+        self.found: list[Instruction] = []
+        self._by_content: dict[bytes, int] = {}
+
+    def number(self, template: Instruction) -> int:
+        number = self._by_content.setdefault(encode(template), len(self.found))
+        if number == len(self.found):
+            self.found.append(template)
+        return number
+
+
+def _uses(
+    instructions: list[Instruction], resolve: Resolve, templates: _Templates
+) -> tuple[Integers, list[Integers]]:
+    """The template of each of some instructions of one row, and by field the offsets."""
+    values = zip(*[instruction.values for instruction in instructions], strict=True)
+    fields = [_field(column, resolve) for column in values]
+    _, engine = numbered([instruction.engine for instruction in instructions])
+    _, location = numbered([instruction.location for instruction in instructions])
+    key = joined([engine, location, *[field.number for field in fields]])
+    _, first, which = np.unique(key, return_index=True, return_inverse=True)
+    names = []
+    for at in first.tolist():
+        like = instructions[at]
+        operands = tuple([field.different[field.number[at]] for field in fields])
+        template = Instruction(like.row, like.engine, operands, location=like.location)
+        names.append(templates.number(template))
+    return np.array(names, np.int64)[which], [field.offset for field in fields]
+
+
+def _field(column: tuple[Any, ...], resolve: Resolve) -> Values:
+    """The values of one field."""
+    names = np.fromiter(map(id, column), np.int64, len(column))
+    if (names != names[0]).any():
+        return resolve(column, names)
+    different, number, offset = resolve(column[:1], names[:1])
+    return Values(different, np.repeat(number, names.size), np.repeat(offset, names.size))
+
+
+class Operands:
+    """Operands at offset 0, one object for those with one content."""
+
+    def __init__(self) -> None:
+        self._by_content: dict[Any, AccessPattern] = {}
+
+    def resolve(self, values: Sequence[Any], names: Integers) -> Values:
+        """Values of a compiled program."""
+        _, first, which = np.unique(names, return_index=True, return_inverse=True)
+        different: list[Any] = []
+        known: dict[int, int] = {}
+        number, offset = [], []
+        for at in first.tolist():
+            value, distance = values[at], 0
+            if type(value) is AccessPattern:
+                if type(value.offset) is int:
+                    distance = value.offset
+                value = self.at_zero(value)
+            name = known.setdefault(id(value), len(different))
+            if name == len(different):
+                different.append(value)
+            number.append(name)
+            offset.append(distance)
+        return Values(
+            different, np.array(number, np.int64)[which], np.array(offset, np.int64)[which]
+        )
+
+    def at_zero(self, pattern: AccessPattern) -> AccessPattern:
+        """A pattern at offset 0; a symbolic offset stays."""
+        key = _plain_content(pattern)
+        if key is None:
+            if type(pattern.offset) is int:
+                pattern = at_offset(pattern, 0)
+            writer = OperandWriter()
+            writer.reference(pattern)
+            key = writer.data(), tuple(writer.relocations)
+        found = self._by_content.get(key)
+        if found is None:
+            if type(pattern.offset) is int:
+                pattern = at_offset(pattern, 0)
+            found = self._by_content[key] = pattern
+        return found
+
+
+def _plain_content(pattern: AccessPattern) -> tuple[Any, ...] | None:
+    """Everything but the offset of a pattern of integers without registers and indices; None for
+    others."""
+    if pattern.vector_offset is not None or pattern.registers:
+        return None
+    numbers = [pattern.offset, pattern.partitions, pattern.vector_stride, pattern.vector_bound]
+    for dim in pattern.dims:
+        numbers += dim
+    if set(map(type, numbers)) != _INTEGERS:
+        return None
+    return (
+        pattern.memory,
+        pattern.dtype,
+        pattern.start_partition,
+        pattern.tensor,
+        *numbers[1:],
+    )
+
+
+_INTEGERS = {int}
