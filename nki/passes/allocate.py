@@ -15,7 +15,7 @@ from isa.errors import NeuronError
 from isa.memory import start_partitions
 from isa.operations.control import StorageBegin
 from isa.target import TARGETS, Target
-from nki.ir.nodes import Kernel, Node, Op, Tensor, storages
+from nki.ir.nodes import Access, Kernel, Node, Op, Tensor, storages
 from nki.ir.rewrite import Numbering, with_body
 from nki.passes import quadrants
 from nki.passes.packing import (
@@ -236,7 +236,14 @@ class LiveRanges:
 
 
 def _tensors(op: Op) -> list[Tensor]:
-    return [tensor for tensor in storages(op.values) if tensor.pitch]
+    found = []
+    for value in op.values:
+        if isinstance(value, Access):
+            if value.storage.pitch:
+                found.append(value.storage)
+            if value.vector_offset is not None:
+                found += [tensor for tensor in storages([value.vector_offset]) if tensor.pitch]
+    return found
 
 
 def _tensors_in(nodes: list[Node]) -> list[Tensor]:

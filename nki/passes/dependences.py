@@ -9,19 +9,20 @@ of others looks into the groups of these.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from itertools import combinations, compress, pairwise
-from typing import Any, TypeVar
+from itertools import combinations, pairwise
+from typing import Any
 
 import numpy as np
 
-from isa.columns import Flags, Integers, begins_of_runs, counted, last_before
+from isa.columns import Flags, Integers, begins_of_runs, counted, last_before, numbered
 from isa.enums import ReduceCommand
 from isa.fields import Kind
 from isa.machine.scalar import TABLE
 from isa.spec import Instruction
 from nki.ir.nodes import Op, Register, Tensor
+from nki.passes.accesses import Accesses
 from nki.passes.channels import Context
 from nki.passes.footprint import WHOLE, Box, may_overlap
 from nki.passes.steps import Step
@@ -97,13 +98,16 @@ class Dependences:
         steps = [step for unit in operations for step in unit]
         for number, step in enumerate(steps):
             step.number = number
-        boxes = [box for step in steps for box in step.boxes or context.boxes_of(step, variables)]
-        following, events = _pairs(steps, boxes, replaced)
+        self.accesses = Accesses(
+            [
+                *[access for step in steps for access, _ in step.accesses],
+                *[begin.values[0] for step in steps for begin, _ in step.begins],
+            ]
+        )
+        following, events = _pairs(steps, self.accesses, context, variables, replaced)
         if named := _named(steps):
-            following = np.append(following, np.array(named[0], np.int64))
-            events = np.append(events, np.array(named[1], np.int64))
-            order = np.argsort(following, kind="stable")
-            following, events = following[order], events[order]
+            others = np.array(named[0], np.int64), np.array(named[1], np.int64)
+            following, events = _merged((following, events), others)
         self.starts: list[int] = np.searchsorted(following, np.arange(len(steps) + 1)).tolist()
         self.events: list[int] = events.tolist()
         units = np.repeat(np.arange(len(operations)), [len(unit) for unit in operations])
@@ -171,69 +175,113 @@ def _states(
 
 
 def _pairs(
-    steps: list[Step], boxes: list[Box | None], replaced: Replaced
+    steps: list[Step],
+    accesses: Accesses,
+    context: Context,
+    variables: frozenset[Register],
+    replaced: Replaced,
 ) -> tuple[Integers, Integers]:
-    """(step, event that it must follow), in ascending order of steps; `boxes` are those of all
-    accesses.
+    """(step, event that it must follow), in ascending order of steps; `accesses` are those of all
+    steps, and of what these begin.
 
     Moments are numbered so that what a step begins comes before its accesses, and the markers of
     storage behind them.
     """
     counts = np.array([len(step.accesses) for step in steps], np.int64)
     ends = np.cumsum(counts)
-    begun = [(step, tensor) for step in steps for _, tensor in step.begins]
-    marked = [(step, tensor) for step, tensor in begun if not _fills(step, tensor)]
-    kept = [box is not None for box in boxes] + [True] * len(marked)
-    storages = [access.storage for step in steps for access, _ in step.accesses]
-    storages += [tensor for _, tensor in marked]
-    written = [writes for step in steps for _, writes in step.accesses] + [True] * len(marked)
-    markers = np.array([step.number for step, _ in marked], np.int64)
-    queued = np.array([step.queue >= 0 for step, _ in marked], np.bool_)
-    step = np.repeat(np.arange(len(steps)), counts)
-    event = np.append(step, np.where(queued, ~markers, markers))[kept]
-    moment = np.append(4 * np.arange(step.size) + 2, 4 * ends[markers] - 1)[kept]
-    write = np.array(written, np.bool_)[kept]
+    step, _ = counted(counts)
+    access = accesses.which[: step.size]
+    writes = np.array([flag for one in steps for _, flag in one.accesses], np.bool_)
+    known = np.array([tensor in context.tracked for tensor in accesses.tensors], np.bool_)
+    kept = np.flatnonzero(known[accesses.tensor[access]])
+    step, access, writes = step[kept], access[kept], writes[kept]
+    boxes, box, fills = _boxes(accesses, access, context, variables)
+    tensor = accesses.tensor[access]
+    # What is begun, and where no write of its step fills it.
+    names = accesses.tensors
+    begun = [(one.number, one.queue >= 0, lost) for one in steps for _, lost in one.begins]
+    rows = [(number, queue, names[tensor]) for number, queue, tensor in begun]
+    starts = np.array(rows, np.int64).reshape(-1, 3)
+    at, queued, new = starts.T
+    filled = (step * len(names) + tensor)[writes & fills]
+    marked = np.flatnonzero(~np.isin(at * len(names) + new, filled))
+    at, queued = at[marked], queued[marked]
+    event = np.append(step, np.where(queued != 0, ~at, at))
     if not event.size:
         return event, event
-    tensors, tensor = _numbered(compress(storages, kept))
-    different, box = _numbered(compress([*boxes, *[WHOLE] * len(marked)], kept))
-    names, group = np.unique(tensor * len(different) + box, return_inverse=True)
-    groups = _Groups(*np.divmod(names, len(different)), list(tensors), list(different))
+    moment = np.append(4 * kept + 2, 4 * ends[at] - 1)
+    write = np.append(writes, np.ones(at.size, np.bool_))
+    tensor = np.append(tensor, new[marked])
+    boxes, box = [*boxes, WHOLE], np.append(box, np.full(at.size, len(boxes)))
+    found, group = np.unique(tensor * len(boxes) + box, return_inverse=True)
+    groups = _Groups(*np.divmod(found, len(boxes)), list(names), boxes)
     # An access looks into its own group and those that meet it, a step that takes the bytes of a
     # tensor into all of its groups.
     place, met = groups.meeting(group)
-    takers, lost = replaced([tensor for _, tensor in begun])
-    at = np.array([begun[taker][0].number for taker in takers], np.int64)
-    names = np.array([tensors.get(tensor, -1) for tensor in lost], np.int64)
-    row, taken = groups.of_tensors(names[names >= 0])
-    at = at[names >= 0][row]
+    takers, lost = replaced([one for _, _, one in begun])
+    old = np.array([names.get(one, -1) for one in lost], np.int64)
+    taker = starts[:, 0][np.array(takers, np.int64)[old >= 0]]
+    old = old[old >= 0]
+    begins = 4 * (ends - counts)
+    later, head = _joined(old, begins[taker], tensor, moment, len(names))
+    joined = taker[later], ~taker[head]
+    taker, old = np.delete(taker, later), np.delete(old, later)
+    row, taken = groups.of_tensors(old)
+    at = taker[row]
     looks = _Looks(
         np.concatenate([group, met, taken]),
-        np.concatenate([moment, moment[place], 4 * (ends - counts)[at]]),
+        np.concatenate([moment, moment[place], begins[at]]),
         np.concatenate([write, write[place], np.ones(row.size, np.bool_)]),
         np.concatenate([event, event[place], at]),
         event.size,
         event.size + place.size,
     )
-    return looks.pairs(groups)
+    return _merged(looks.pairs(groups), joined)
 
 
-def _fills(step: Step, tensor: Tensor) -> bool:
-    """Whether a step writes all of a tensor."""
-    for (access, writes), box in zip(step.accesses, step.boxes or ()):
-        if writes and access.storage is tensor and box is not None and box.covers(tensor):
-            return True
-    return False
+def _merged(
+    pairs: tuple[Integers, Integers], others: tuple[Integers, Integers]
+) -> tuple[Integers, Integers]:
+    """Pairs of a step and an event, in ascending order of steps, and others in any order."""
+    if not others[0].size:
+        return pairs
+    step, event = np.append(pairs[0], others[0]), np.append(pairs[1], others[1])
+    order = np.argsort(step, kind="stable")
+    return step[order], event[order]
 
 
-Key = TypeVar("Key")
+def _joined(
+    old: Integers, moments: Integers, tensor: Integers, moment: Integers, tensors: int
+) -> tuple[Integers, Integers]:
+    """Of those who take bytes of tensors `old` at some moments, those for which it is enough to
+    follow another one's issue, which comes after all accesses, and that one. `tensor` and `moment`
+    are those of all accesses."""
+    accesses = np.bincount(tensor, minlength=tensors)
+    last = np.full(tensors, -1)
+    np.maximum.at(last, tensor, moment)
+    order = np.lexsort((moments, old))
+    head = order[begins_of_runs(old[order])]
+    apart = (accesses[old[order]] >= _MANY) & (last[old[order]] < moments[head])
+    later = np.flatnonzero(apart & (moments[order] > moments[head]))
+    return order[later], head[later]
 
 
-def _numbered(values: Iterable[Key]) -> tuple[dict[Key, int], Integers]:
-    """Numbers for different values, in the order in which they come, and the column of them."""
-    values = list(values)
-    names = dict(zip(dict.fromkeys(values), range(len(values))))
-    return names, np.fromiter(map(names.__getitem__, values), np.int64, len(values))
+def _boxes(
+    accesses: Accesses, wanted: Integers, context: Context, variables: frozenset[Register]
+) -> tuple[list[Box], Integers, Flags]:
+    """The different boxes of wanted accesses, the number of each one's box, and whether that is
+    all of its tensor."""
+    used, use = np.unique(wanted, return_inverse=True)
+    like, kind = accesses.alike(used)
+    boxes = [context.box(access, variables) for access in like]
+    fills = [box.covers(access.storage) for access, box in zip(like, boxes)]
+    kind = kind[use]
+    _, first = np.unique(kind, return_index=True)
+    order = np.argsort(first)
+    names, number = numbered([boxes[name] for name in order.tolist()])
+    by_kind = np.empty_like(number)
+    by_kind[order] = number
+    return list(names), by_kind[kind], np.array(fills, np.bool_)[kind]
 
 
 class _Groups:
@@ -244,7 +292,7 @@ class _Groups:
     ) -> None:
         self.tensor = tensor
         self.covering = np.zeros(tensor.size, np.bool_)
-        self._starts = np.searchsorted(tensor, np.arange(int(tensor[-1]) + 2))
+        self._starts = np.searchsorted(tensor, np.arange(len(tensors) + 1))
         one, other = self._meetings(box, tensors, boxes)
         order = np.argsort(one, kind="stable")
         self._partners = other[order]
@@ -320,6 +368,10 @@ def _span(box: Box, dimension: int) -> tuple[int, int]:
     span = box.spans[dimension] if dimension < len(box.spans) else None
     return (0, _ALL) if span is None else span
 
+
+_MANY = 64
+"""Accesses of a tensor that steps which take over its bytes do not follow one by one if another
+such step does."""
 
 _FEW = 4
 """Boxes of a tensor that are compared without looking for those that come into question."""

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import MutableSequence, Sequence, Set
 from typing import Any
+
+import numpy as np
 
 from isa.access import AccessPattern
 from isa.affine import Affine
+from isa.columns import Integers, joined
 from isa.dtypes import DTYPES
 from isa.enums import SEQUENCERS, Condition, Engine, Memory
 from isa.machine.control import Branch, DrainQueue, Halt, LoopBegin, LoopEnd, Nop
 from isa.program import RegisterReference, SourceLocation
 from isa.spec import Instruction
+from isa.stream import Moved, Operands, Stream, Values, in_columns
 from nki.ir.nodes import Access, Loop, Register, Tensor, While
 from nki.ir.rewrite import form_registers
+from nki.passes.accesses import Accesses
 from nki.passes.steps import ENGINES, Region, Step, check_registers
 
 _RESOLVED = (Access, Register, Affine)
@@ -30,6 +35,7 @@ class Addresses:
         self._placement = placement
         self._patterns: dict[Any, AccessPattern] = {}
         self._known: dict[int, tuple[Access, AccessPattern]] = {}
+        self.operands = Operands()
 
     def pattern(self, access: Access, registers: dict[Register, int]) -> AccessPattern:
         """The physical access pattern; `registers` maps to the engine's register numbers. On chip,
@@ -46,6 +52,36 @@ class Addresses:
             self._known[id(access)] = access, found
             return found
         return self._build(access, registers)
+
+    def columns(self, accesses: Accesses) -> Values:
+        """The operands of accesses without registers, all at once; what is not plain has no
+        number (-1)."""
+        if not accesses.each:
+            return Values([], accesses.which, accesses.which)
+        views = [DTYPES[dtype].size for dtype, _, _ in accesses.views]
+        size = np.array(views, np.int64)[accesses.view]
+        rows = [
+            (-1 - _MEMORIES.index(t.memory), t.pitch * DTYPES[t.dtype].size, *self._placement[t])
+            if t.memory.on_chip
+            else (self._index[t], 0, 0, 0)
+            for t in accesses.tensors
+        ]
+        memory, pitch, start, base = np.array(rows, np.int64)[accesses.tensor].T
+        on_chip = memory < 0
+        # As in `_build`.
+        partition, free = np.divmod(accesses.offset, np.maximum(pitch // size, 1))
+        start = np.where(on_chip, start + partition, 0)
+        byte = np.where(on_chip, base + free * size, accesses.offset * size)
+        plain = np.flatnonzero(accesses.plain)
+        key = joined([column[plain] for column in (accesses.view, start, memory - memory.min())])
+        _, first, kind = np.unique(key, return_index=True, return_inverse=True)
+        different = [
+            self.operands.at_zero(self.pattern(accesses.each[at], _NO_REGISTERS))
+            for at in plain[first].tolist()
+        ]
+        number = np.full(accesses.plain.size, -1)
+        number[plain] = kind
+        return Values(different, number, byte)
 
     def _build(self, access: Access, registers: dict[Register, int]) -> AccessPattern:
         tensor = access.storage
@@ -85,6 +121,36 @@ class Addresses:
             vector_stride=access.vector_stride,
             vector_bound=access.vector_bound,
         )
+
+
+_NO_REGISTERS: dict[Register, int] = {}
+_MEMORIES = tuple(Memory)
+
+
+class _Operands:
+    """The field values of steps without registers, for `isa.stream.in_columns`."""
+
+    def __init__(self, addresses: Addresses, accesses: Accesses) -> None:
+        self._addresses = addresses
+        self._accesses = accesses
+        self._operands = addresses.operands
+        self._plain = addresses.columns(accesses)
+
+    def resolve(self, values: Sequence[Any], names: Integers) -> Values:
+        number = self._accesses.numbers(names)
+        known = self._plain.number[number]
+        rest = np.flatnonzero((number < 0) | (known < 0))
+        if not rest.size:
+            return Values(self._plain.different, known, self._plain.offset[number])
+        others = [
+            self._addresses.pattern(value, _NO_REGISTERS) if isinstance(value, Access) else value
+            for value in (values[at] for at in rest.tolist())
+        ]
+        different, kind, offset = self._operands.resolve(others, names[rest])
+        known[rest] = kind + len(self._plain.different)
+        offsets = self._plain.offset[number]
+        offsets[rest] = offset
+        return Values(self._plain.different + different, known, offsets)
 
 
 class LocationTable:
@@ -287,6 +353,42 @@ class Emitter:
             waits = ()
         if not drains and (waits or updates):
             self._append(Nop, (), waits, updates, location)
+
+
+def streams_in_columns(
+    steps: Sequence[Step], accesses: Accesses, addresses: Addresses, locations: LocationTable
+) -> dict[Engine, MutableSequence[Instruction]]:
+    """The streams of steps without control flow, of which all accesses are given. The steps'
+    instructions change."""
+    resolve = _Operands(addresses, accesses).resolve
+    streams: dict[Engine, MutableSequence[Instruction]] = {}
+    moved: Moved = {}
+    index = locations.index
+    parts: list[list[Step]] = [[] for _ in SEQUENCERS]
+    for step in steps:
+        parts[step.engine].append(step)
+    for engine, mine in zip(SEQUENCERS, parts):
+        stream = []
+        for step in mine:
+            instruction = step.instruction
+            first = instruction
+            if step.begins:
+                for begin, _ in step.begins:
+                    begin.engine, begin.location = engine, index(begin.location)
+                    stream.append(begin)
+                first = step.begins[0][0]
+            if step.waits:
+                first.waits = _merged(step.waits)
+            if step.updates:
+                instruction.updates = _merged(step.updates)
+            if step.queue >= 0:
+                values, at = instruction.values, instruction.row.field_names.index("queue")
+                instruction.values = (*values[:at], step.queue - ENGINES, *values[at + 1 :])
+            instruction.location = index(instruction.location)
+            stream.append(instruction)
+        stream.append(Instruction(Halt, engine, ()))
+        streams[engine] = Stream(in_columns(stream, resolve), moved)
+    return streams
 
 
 def divided(items: list[Step | Region]) -> list[list[Step | Region]]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, MutableSequence, Sequence
 from dataclasses import replace
 from typing import Any
 
-from isa.access import byte_hull
+import numpy as np
+
+from isa.access import AccessPattern, byte_hull
 from isa.dtypes import DTYPES
 from isa.enums import SEQUENCERS, Engine, Memory
 from isa.errors import NeuronError
@@ -21,11 +23,12 @@ from isa.program import (
     TensorDeclaration,
 )
 from isa.spec import Instruction
+from isa.stream import Stream, at_offset, moving
 from isa.target import TARGETS, Target
 from nki.ir.nodes import Access, Kernel, Node, Op, Tensor, walk
 from nki.passes import straight
 from nki.passes.channels import Channels, Context
-from nki.passes.emit import Addresses, Emitter, LocationTable, divided
+from nki.passes.emit import Addresses, Emitter, LocationTable, divided, streams_in_columns
 from nki.passes.schedule import Scheduler
 from nki.passes.steps import ENGINE_INDEX, Region, Step, assign_queues, expand
 from nki.passes.synchronise import Level
@@ -97,54 +100,79 @@ def _core(
     scheduler = Scheduler(context, target, addresses)
     items = scheduler.run(items)
     scheduled(items)
+    streams: dict[Engine, MutableSequence[Instruction]]
     if scheduler.straight and scheduler.dependences:
-        straight.synchronise(items, context, scheduler.dependences)
+        steps = [item for item in items if isinstance(item, Step)]
+        straight.synchronise(steps, context, scheduler.dependences)
+        streams = streams_in_columns(steps, scheduler.dependences.accesses, addresses, locations)
     else:
         Level(items, context).run()
+        streams = _emitted(body, items, addresses, locations, target)
+    if target.generation < _WHOLE_PSUM:
+        for stream in streams.values():
+            _check_banks(stream, target, locations)
+    queues = [Queue(f"q{owner.name.capitalize()}IO0", owner) for owner in owners]
+    return CoreProgram(streams, queues, storage_records(body, locations, placement))
+
+
+def _emitted(
+    body: list[Node],
+    items: list[Step | Region],
+    addresses: Addresses,
+    locations: LocationTable,
+    target: Target,
+) -> dict[Engine, MutableSequence[Instruction]]:
+    """The streams of a body with control flow."""
     has_registers = any(isinstance(item, Region) for item in items) or any(
         item.instruction.row.control for item in items if isinstance(item, Step)
     )
     unset = maybe_unset(body) if has_registers else set()
-    streams = {}
+    streams: dict[Engine, MutableSequence[Instruction]] = {}
     for engine, mine in enumerate(divided(items)):
         emitter = Emitter(
             engine, addresses, target.registers_per_engine.value, locations, has_registers, unset
         )
-        stream = streams[SEQUENCERS[engine]] = emitter.run(mine)
-        if target.generation < _WHOLE_PSUM:
-            _check_banks(stream, target, locations)
-    queues = [Queue(f"q{owner.name.capitalize()}IO0", owner) for owner in owners]
-    return CoreProgram(streams, queues, storage_records(body, locations, placement))
+        streams[SEQUENCERS[engine]] = emitter.run(mine)
+    return streams
 
 
 _WHOLE_PSUM = 4
 """From this generation on, the result of one instruction may span PSUM banks."""
 
 
-def _check_banks(stream: list[Instruction], target: Target, locations: LocationTable) -> None:
+def _check_banks(stream: Sequence[Instruction], target: Target, locations: LocationTable) -> None:
     """Raise psum-bank where an instruction writes more than one bank (SDK nki.isa.nc_matmul, "Tile
     size"). Addresses that a register or launch symbol moves are left to the author."""
-    seen: set[int] = set()
-    for instruction in stream:
-        for position in instruction.row.banked:
-            pattern = instruction.values[position]
-            if id(pattern) in seen:  # patterns are shared
-                continue
-            seen.add(id(pattern))
-            form = (pattern.offset, *(number for dim in pattern.dims for number in dim))
-            if pattern.registers or not all(type(number) is int for number in form):
-                continue
-            low, high = byte_hull(pattern)
-            if psum_bank(low, target) == psum_bank(high - 1, target):
-                continue
-            name = instruction.row.field_names[position]
-            size = target.psum_bank_bytes.value
-            raise NeuronError(
-                "psum-bank",
-                f"{name} covers bytes {low} to {high - 1} of its partitions of PSUM; a bank has "
-                f"{size}, one ends at {(low // size + 1) * size - 1}",
-                location=resolve(locations.locations[instruction.location]),
-            )
+    for instruction, position, pattern in _banked(stream):
+        form = (pattern.offset, *(number for dim in pattern.dims for number in dim))
+        if pattern.registers or not all(type(number) is int for number in form):
+            continue
+        low, high = byte_hull(pattern)
+        if psum_bank(low, target) == psum_bank(high - 1, target):
+            continue
+        name = instruction.row.field_names[position]
+        size = target.psum_bank_bytes.value
+        raise NeuronError(
+            "psum-bank",
+            f"{name} covers bytes {low} to {high - 1} of its partitions of PSUM; a bank has "
+            f"{size}, one ends at {(low // size + 1) * size - 1}",
+            location=resolve(locations.locations[instruction.location]),
+        )
+
+
+def _banked(stream: Sequence[Instruction]) -> Iterator[tuple[Instruction, int, AccessPattern]]:
+    """Operands that must lie in one bank, with an instruction and their positions in it."""
+    columns = stream.columns if isinstance(stream, Stream) else None
+    if columns is None:
+        for instruction in stream:
+            for position in instruction.row.banked:
+                yield instruction, position, instruction.values[position]
+        return
+    for template, numbers in zip(columns.templates, columns.numbers):
+        for column, position in enumerate(moving(template), 1):
+            if position in template.row.banked:
+                for offset in np.unique(numbers[:, column]).tolist():
+                    yield template, position, at_offset(template.values[position], offset)
 
 
 def _tracked(kernel: Kernel) -> set[Tensor]:

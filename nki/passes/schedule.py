@@ -15,7 +15,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
+import numpy as np
+
 from isa.affine import bounds
+from isa.columns import joined, numbered
 from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.fields import Kind
@@ -24,6 +27,7 @@ from isa.spec import Instruction, MachineInstruction, Operation
 from isa.target import Target
 from nki.ir.nodes import Access, Loop, Register, Tensor
 from nki.passes.access_state import Occupants, taken_over
+from nki.passes.accesses import Accesses
 from nki.passes.channels import Context
 from nki.passes.dependences import Dependences, carries
 from nki.passes.emit import Addresses
@@ -76,14 +80,15 @@ class Scheduler:
 
     def run(self, items: list[Step | Region]) -> list[Step | Region]:
         """The items in their new order; the bodies of regions are changed in place."""
-        if any(row.state for row in rows_of(items)):
-            for unit in by_operation(items):
+        operations = list(by_operation(items))
+        forms = {(step.instruction.row, step.op.row) for unit in operations for step in unit}
+        if any(row.state for row, _ in forms):
+            for unit in operations:
                 self.carried |= carries(unit)
-        plain = [item for item in items if isinstance(item, Step)]
-        forms = {(step.instruction.row, step.op.row) for step in plain}
-        self.straight = len(plain) == len(items) and not any(_fixed(*form) for form in forms)
+        looping = any(isinstance(item, Region) for item in items)
+        self.straight = not looping and not any(_fixed(*form) for form in forms)
         if self.straight and items:
-            return list(self._stretch(list(by_operation(items)), frozenset()))
+            return list(self._stretch(operations, frozenset()))
         return self._level(items, frozenset())
 
     def _level(
@@ -149,7 +154,8 @@ class Scheduler:
         self.dependences = graph
         if len(operations) == 1:
             return operations[0]
-        units = [Unit(steps, [self.costs.of(step) for step in steps]) for steps in operations]
+        costs = iter(self.costs.of([s for steps in operations for s in steps], graph.accesses))
+        units = [Unit(steps, [next(costs) for _ in steps]) for steps in operations]
         for unit, before, after in zip(units, graph.before, graph.after):
             unit.needs = len(before)
             unit.followers = after
@@ -158,12 +164,6 @@ class Scheduler:
         if time < wanted:
             return [step for number in order for step in units[number].steps]
         return [step for steps in operations for step in steps]
-
-
-def rows_of(items: list[Step | Region]) -> set[type[MachineInstruction]]:
-    """The rows of all steps, loops included."""
-    rows = {item.instruction.row for item in items if isinstance(item, Step)}
-    return rows.union(*(rows_of(item.body) for item in items if isinstance(item, Region)))
 
 
 def by_operation(items: list[Step | Region]) -> Iterator[list[Step]]:
@@ -197,27 +197,54 @@ class Costs:
         self.target = target
         self.addresses = addresses
         self._known: dict[Any, Any] = {}
-        self._decisive: dict[type[MachineInstruction], tuple[int, ...]] = {}
 
-    def of(self, step: Step) -> Any:
-        """(engine, interval, completion, transfer, table): see `Unit`."""
-        instruction = step.instruction
-        row, values = instruction.row, instruction.values
-        decisive = self._decisive.get(row)
-        if decisive is None:
-            assert row.cost is not None
-            functions = (i for i, _, a in row.attributes if a.kind is Kind.activation)
-            decisive = self._decisive[row] = (*row.cost.attributes(row), *functions)
-        key: list[Any] = [row, step.engine]
-        for access, _ in step.accesses:
-            key += (access.storage.memory is PSUM, access.dtype, access.shape, access.strides)
-        for index in decisive:
-            key.append(getattr(values[index], "name", values[index]))
-        signature = tuple(key)
-        found = self._known.get(signature)
-        if found is None:
-            found = self._known[signature] = self._measure(step)
+    def of(self, steps: Sequence[Step], accesses: Accesses) -> list[Any]:
+        """By step (engine, interval, completion, transfer, table): see `Unit`. `accesses` are those
+        of the steps, one step after the other."""
+        counts = np.array([len(step.accesses) for step in steps], np.int64)
+        starts = np.cumsum(counts) - counts
+        psum = np.array([tensor.memory is PSUM for tensor in accesses.tensors], np.bool_)
+        view = (2 * accesses.view + psum[accesses.tensor])[accesses.which]
+        forms = [
+            (step.instruction.row, step.engine, count)
+            for step, count in zip(steps, counts.tolist())
+        ]
+        names, form = numbered(forms)
+        found: list[Any] = [None] * len(steps)
+        for number, (row, _, count) in enumerate(names):
+            places = np.flatnonzero(form == number)
+            members = places.tolist()
+            columns = [view[starts[places] + at] for at in range(count)]
+            for index in self._decisive(row):
+                values = [steps[at].instruction.values[index] for at in members]
+                columns.append(numbered([getattr(value, "name", value) for value in values])[1])
+            key = joined(columns) if columns else np.zeros_like(places)
+            _, first, which = np.unique(key, return_index=True, return_inverse=True)
+            costs = [self._cost(steps[members[at]]) for at in first.tolist()]
+            for at, cost in zip(members, which.tolist()):
+                found[at] = costs[cost]
         return found
+
+    def _cost(self, step: Step) -> Any:
+        instruction = step.instruction
+        signature: list[Any] = [instruction.row, step.engine]
+        for access, _ in step.accesses:
+            memory = access.storage.memory is PSUM
+            signature.append((memory, access.dtype, access.shape, access.strides))
+        for index in self._decisive(instruction.row):
+            value = instruction.values[index]
+            signature.append(getattr(value, "name", value))
+        key = tuple(signature)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._measure(step)
+        return found
+
+    def _decisive(self, row: type[MachineInstruction]) -> tuple[int, ...]:
+        """The positions of the attributes on which times depend."""
+        assert row.cost is not None
+        functions = (i for i, _, a in row.attributes if a.kind is Kind.activation)
+        return (*row.cost.attributes(row), *functions)
 
     def _measure(self, step: Step) -> Any:
         from simulator.timing.dma import plan_transfer

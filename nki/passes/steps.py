@@ -231,19 +231,18 @@ def _place(tree: list[Any]) -> list[Step | Region]:
     """Steps for every replica; storage markers go to the step that first touches the tensor, or,
     where that is inside a region, become steps of their own on its engine."""
     result: list[Step | Region] = []
-    begun: list[_Begin] = []
+    begun: dict[Tensor, _Begin] = {}
     for index, item in enumerate(tree):
         if isinstance(item, Step):
             if begun:
-                tensors = [access.storage for access, _ in item.accesses]
-                mine = [begin for begin in begun if begin.tensor in tensors]
+                mine = {a.storage for a, _ in item.accesses if a.storage in begun}
                 if mine:
-                    item.begins = tuple((begin.instruction, begin.tensor) for begin in mine)
-                    begun = [begin for begin in begun if begin not in mine]
+                    first = list(mine) if len(mine) == 1 else [t for t in begun if t in mine]
+                    item.begins = tuple([(begun.pop(t).instruction, t) for t in first])
             result.append(item)
         elif isinstance(item, _Begin):
             if _starts_in_step(tree, index + 1, item.tensor):
-                begun.append(item)
+                begun[item.tensor] = item
                 continue
             engine = _first_engine(tree, index + 1, item.tensor)
             if engine is not None:

@@ -266,3 +266,34 @@ def test_a_stretch_without_what_another_stretch_carries(carried):
 
     a = np.arange(6, dtype=np.float32).reshape(2, 3)
     np.testing.assert_array_equal(kernel(a), 2 * (a + 1) + 2 * (carried == "edge"))
+
+
+@nki.jit
+def small_tiles_in_the_place_of_a_large_one(a):
+    out = nl.ndarray((128, 9600), dtype=a.dtype, buffer=nl.shared_hbm)
+    large = tile(46_000)
+    nisa.dma_copy(dst=large[:, nl.ds(0, 4800)], src=a)
+    for source in (large, out):
+        first = 0 if source is large else 4800
+        for column in range(0, 4800, 16):
+            small = tile(16)
+            nisa.dma_copy(dst=small, src=source[:, nl.ds(column, 16)])
+            nisa.dma_copy(dst=out[:, nl.ds(first + column, 16)], src=small)
+    return out
+
+
+def test_what_takes_the_bytes_of_a_tensor_does_not_follow_every_read_of_it(monkeypatch):
+    """300 tiles would come after 300 reads each: 90,000 pairs."""
+    found = []
+    stretch = schedule.Scheduler._stretch
+
+    def spied(self, *arguments):
+        result = stretch(self, *arguments)
+        found.append(len(self.dependences.events))
+        return result
+
+    monkeypatch.setattr(schedule.Scheduler, "_stretch", spied)
+    a = RNG.standard_normal((128, 4800), dtype=np.float32)
+    result = small_tiles_in_the_place_of_a_large_one(a)
+    assert 1200 < sum(found) < 6000
+    np.testing.assert_array_equal(result, np.concatenate([a, a], axis=1))
