@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,20 +31,53 @@ _WORK = 10_000
 """Effort of solving whether two strided views meet, beyond which their bytes are marked."""
 
 
+_PAGE_BITS, _PAGES = 12, 64
+"""Pages in which claims are looked for, and how many of them a claim is entered in at most."""
+
+
 class UnorderedReadWarning(RuntimeWarning):
     """One core writes what another has read, and nothing orders the two."""
 
 
 class Claim(NamedTuple):
-    """One access: barriers of its core before it, the bytes' hull, the view, those of its rows that
-    indices pick (None: all), whether it writes."""
+    """One access: the bytes' hull, the view, those of its rows that indices pick (None: all),
+    whether it writes."""
 
-    barriers: int
     low: int
     high: int
     view: Any
     rows: frozenset[int] | None
     writes: bool
+
+
+class _Made:
+    """The claims of a core behind so many barriers, by the pages that their hulls touch."""
+
+    def __init__(self, barriers: int) -> None:
+        self.barriers = barriers
+        self._all: list[Claim] = []
+        self._wide: list[Claim] = []
+        self._pages: dict[int, list[Claim]] = {}
+
+    def add(self, claim: Claim) -> None:
+        self._all.append(claim)
+        pages = _pages(claim.low, claim.high)
+        if len(pages) > _PAGES:
+            self._wide.append(claim)
+            return
+        for page in pages:
+            self._pages.setdefault(page, []).append(claim)
+
+    def near(self, low: int, high: int) -> Iterable[Claim]:
+        """Those that may have a byte from `low` and below `high`, perhaps with repetitions."""
+        pages = _pages(low, high)
+        if len(pages) > _PAGES:
+            return self._all
+        return chain(self._wide, *(self._pages.get(page, ()) for page in pages))
+
+
+def _pages(low: int, high: int) -> range:
+    return range(low >> _PAGE_BITS, ((high - 1) >> _PAGE_BITS) + 1)
 
 
 class Claims:
@@ -73,7 +107,7 @@ class Claims:
                 moved.add(tensor)
         self.tensors = frozenset(shared & moved)
         self._locations = program.locations
-        self._made: dict[int, list[Claim]] = {}
+        self._made: dict[int, _Made] = {}
 
     def restart(self) -> None:
         self._made.clear()
@@ -92,20 +126,25 @@ class Claims:
         values: Sequence[Any],
         compute: Callable[[], Any],
     ) -> Callable[[], Any]:
-        """`compute`, after a look at what other cores have accessed. Raises race; warns of a write
-        behind another core's read."""
+        """`compute`, after a look at what other cores have accessed, as `note` takes it."""
         writes, location = instruction.row.writes, instruction.location
         positions = [i for i, pattern in _shared(instruction) if pattern.tensor in self.tensors]
 
         def call() -> Any:
             for position in positions:
-                writing = position in writes
-                reader = self._claim(core, barriers(), values[position], writing)
-                if reader is not None:
-                    self._warn(core, reader, location)
+                self.note(core, barriers(), values[position], location, position in writes)
             return compute()
 
         return call
+
+    def note(
+        self, core: int, barriers: int, value: Any, location: int, writes: bool = True
+    ) -> None:
+        """An instruction accesses `value`, an operand. Raises race; warns of a write behind another
+        core's read."""
+        reader = self._claim(core, barriers, value, writes)
+        if reader is not None:
+            self._warn(core, reader, location)
 
     def _claim(self, core: int, barriers: int, value: Any, writes: bool) -> int | None:
         """Note an access; a core that has read what it writes, if there is one. Raises race."""
@@ -116,15 +155,14 @@ class Claims:
         if view is None or (rows is not None and not rows):
             return None  # outside its tensor, and skipped
         low, high = _hull(view if rows is None else view[min(rows) : max(rows) + 1])
-        claim = Claim(barriers, low, high, view, rows, writes)
+        claim = Claim(low, high, view, rows, writes)
         reader = None
-        for other, claims in self._made.items():
-            if other == core:
+        for other, made in self._made.items():
+            if other == core or made.barriers != barriers:
                 continue
-            for old in claims:
+            for old in made.near(low, high):
                 if (
-                    old.barriers == barriers
-                    and old.low < high
+                    old.low < high
                     and low < old.high
                     and (old.writes or (writes and reader is None))
                     and _meet(old, claim)
@@ -138,10 +176,10 @@ class Claims:
                         "writes, at a place that a register or an index decides; nothing orders "
                         "the two",
                     )
-        mine = self._made.setdefault(core, [])
-        if mine and mine[-1].barriers != barriers:
-            mine.clear()  # behind a barrier nothing before it matters
-        mine.append(claim)
+        mine = self._made.get(core)
+        if mine is None or mine.barriers != barriers:
+            mine = self._made[core] = _Made(barriers)  # nothing before a barrier matters behind it
+        mine.add(claim)
         return reader
 
     def _warn(self, core: int, reader: int, location: int) -> None:

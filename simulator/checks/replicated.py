@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,13 +67,26 @@ def twins(cores: Iterable[Iterable[Instruction]]) -> dict[Key, set[int]]:
     return found
 
 
-class Execution(NamedTuple):
-    """One execution of a twin: its core's barriers before it, what it followed from, the rows that
-    it scattered to (None: it did not scatter), its result."""
+class Effect(NamedTuple):
+    """What the effect of an execution follows from: sources, places, and indices of either, as a
+    digest; the rows that it scatters to (None: it does not scatter); and what it writes."""
 
-    barriers: int
     digest: bytes
     rows: frozenset[int] | None
+    written: tuple[Any, ...]
+
+    @property
+    def places(self) -> list[Any]:
+        """Where the operands that it writes begin."""
+        bases = (value.base if isinstance(value, Indirect) else value for value in self.written)
+        return [base.ctypes.data if isinstance(base, np.ndarray) else base for base in bases]
+
+
+class Execution(NamedTuple):
+    """One execution of a twin: its core's barriers before it, its effect, its result."""
+
+    barriers: int
+    effect: Effect
     result: Any
 
 
@@ -108,37 +121,39 @@ class InStep:
         key: Key,
         core: int,
         barriers: int,
-        effect: tuple[bytes, frozenset[int] | None],
+        effect: Effect,
         compute: Callable[[], Any],
     ) -> Any:
         """The result of `compute`, which runs unless another core has made this execution, with
-        this `effect` and no barrier between them. Raises race when that one wrote something else,
-        or elsewhere. Scatters that differ are no twins; where they share rows a warning says so,
-        because kernels send what is padding to one row (nki-library core/moe/moe_cte)."""
-        digest, rows = effect
-        cores = self._executed.setdefault(key, {})
-        mine = cores.setdefault(core, [])
-        for other, executed in cores.items():
-            if other == core or len(executed) <= len(mine):
-                continue
-            then = executed[len(mine)]
-            if then.barriers != barriers:
-                continue
-            if then.digest != digest:
-                if rows is not None and then.rows is not None:
-                    if rows & then.rows:
-                        _warn(core, other, rows & then.rows)
+        this `effect` and no barrier between them. Raises race when that one wrote something else.
+        Scatters that differ are no twins; where they share rows a warning says so, because kernels
+        send what is padding to one row (nki-library core/moe/moe_cte)."""
+        for other, then in self._unpaired(key, core, barriers):
+            if then.effect.digest != effect.digest:
+                rows, others = effect.rows, then.effect.rows
+                if rows is not None and others is not None:
+                    if rows & others:
+                        _warn(core, other, rows & others)
                     continue
                 raise NeuronError(
                     "race",
                     what=f"core {core} and core {other} both write here, nothing orders them, "
                     "and they write different values",
                 )
-            mine.append(then)
+            self._executed[key][core].append(then)
             return then.result
         result = compute()
-        mine.append(Execution(barriers, digest, rows, result))
+        self._executed[key][core].append(Execution(barriers, effect, result))
         return result
+
+    def _unpaired(self, key: Key, core: int, barriers: int) -> Iterator[tuple[int, Execution]]:
+        """Other cores that have executed the twin of the next execution of this one, with no
+        barrier between."""
+        cores = self._executed.setdefault(key, {})
+        done = len(cores.setdefault(core, []))
+        for other, executed in cores.items():
+            if other != core and len(executed) > done and executed[done].barriers == barriers:
+                yield other, executed[done]
 
 
 class Replicated(InStep):
@@ -151,10 +166,12 @@ class Replicated(InStep):
         )
         self.keys = frozenset(key for key, cores in found.items() if len(cores) > 1)
         self.claims = Claims(program, lambda instruction: twin_key(instruction) in self.keys)
+        self._apart: set[Key] = set()
 
     def restart(self) -> None:
         super().restart()
         self.claims.restart()
+        self._apart.clear()
 
     def takes(self, instruction: Instruction) -> bool:
         """Whether an instruction has to be run by `comparing`."""
@@ -173,22 +190,40 @@ class Replicated(InStep):
         """`compute` as `InStep.run` does it. `barriers` counts those that this core has passed;
         `values` are the operands, current when the result is called."""
         key = twin_key(instruction)
+        claiming = compute
+        if self.claims.concern(instruction):
+            claiming = self.claims.checking(instruction, core, barriers, values, compute)
         if key is None or key not in self.keys:
-            if self.claims.concern(instruction):
-                return self.claims.checking(instruction, core, barriers, values, compute)
-            return compute
-        row = instruction.row
+            return claiming
+        row, location = instruction.row, instruction.location
 
         def call() -> Any:
-            return self.run(key, core, barriers(), effect_of(row, values), compute)
+            if key in self._apart:
+                return claiming()
+            now, effect = barriers(), effect_of(row, values)
+            if any(
+                then.effect.places != effect.places for _, then in self._unpaired(key, core, now)
+            ):
+                self._part(key, core, now, location)
+                return claiming()
+            return self.run(key, core, now, effect, compute)
 
         return call
 
+    def _part(self, key: Key, core: int, barriers: int, location: Any) -> None:
+        """Registers move writes of one key to different places: no twins, but writes that may
+        meet. Those of other cores to which this one has none are noted belatedly."""
+        self._apart.add(key)
+        cores = self._executed[key]
+        done = len(cores[core])
+        for other, executed in cores.items():
+            for then in executed[done:] if other != core else ():
+                for value in then.effect.written if then.barriers == barriers else ():
+                    self.claims.note(other, then.barriers, value, location)
 
-def effect_of(row: type[Row], values: Sequence[Any]) -> tuple[bytes, frozenset[int] | None]:
-    """What an instruction's effect follows from: sources, places, and indices of either, as a
-    digest; and the rows that it scatters to. A source that is the destination itself is only a
-    place."""
+
+def effect_of(row: type[Row], values: Sequence[Any]) -> Effect:
+    """The effect of an instruction. A source that is the destination itself is only a place."""
     digest = hashlib.blake2b(digest_size=16)
     places = set()
     rows: frozenset[int] | None = None
@@ -211,7 +246,7 @@ def effect_of(row: type[Row], values: Sequence[Any]) -> tuple[bytes, frozenset[i
             digest.update(repr(place).encode())
         else:
             digest.update(np.ascontiguousarray(value).tobytes())
-    return digest.digest(), rows
+    return Effect(digest.digest(), rows, tuple(values[position] for position in row.writes))
 
 
-__all__ = ["InStep", "Key", "Replicated", "effect_of", "twin_key", "twins"]
+__all__ = ["Effect", "InStep", "Key", "Replicated", "effect_of", "twin_key", "twins"]

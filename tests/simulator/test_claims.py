@@ -219,3 +219,40 @@ def test_views_share_memory_exactly_when_they_share_a_byte(work, one, other):
     finally:
         claims._WORK = original
     assert found == bool(touched(*one) & touched(*other))
+
+
+@nki.jit(platform_target="trn2")
+def every_other(a, starts, height):
+    """Core c stores `height` rows of `a` from each other row on, beginning at starts[c]: one line,
+    one register, other places."""
+    core = nl.program_id(0)
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    place = nisa.register_alloc(nl.load(starts[core : core + 1]))
+    for row in nl.dynamic_range(place, a.shape[0] - height + 1, 2):
+        tile = nl.ndarray((height, a.shape[1]), dtype=a.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=a[nl.ds(row, height), :])
+        nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=float(core))
+        nisa.dma_copy(dst=out[nl.ds(row, height), :], src=tile)
+    return out
+
+
+SIX_ROWS = np.arange(18, dtype=np.float32).reshape(6, 3)
+
+
+@pytest.mark.parametrize("backend", ["native", "numpy"])
+@pytest.mark.parametrize("mode", ["device", "reference", "eager"])
+def test_one_store_of_both_cores_to_rows_of_their_own(mode, backend):
+    starts = np.array([[0], [1]], np.int32)
+    result = nki.simulate(every_other[2], mode=mode, backend=backend)(SIX_ROWS, starts, 1)
+    np.testing.assert_array_equal(result, SIX_ROWS + np.arange(6)[:, None] % 2)
+
+
+@pytest.mark.parametrize("backend", ["native", "numpy"])
+@pytest.mark.parametrize("mode", ["device", "reference"])
+def test_one_store_of_both_cores_to_rows_that_meet(mode, backend):
+    for starts, height in (((0, 1), 2), ((0, 0), 1), ((0, 2), 1)):
+        places = np.array(starts, np.int32).reshape(2, 1)
+        with pytest.raises(nki.NeuronError, match="nothing orders") as caught:
+            nki.simulate(every_other[2], mode=mode, backend=backend)(SIX_ROWS, places, height)
+        assert caught.value.code == "race"
+        assert "dst=out" in caught.value.location.text
