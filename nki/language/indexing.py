@@ -40,6 +40,12 @@ class DynamicSlice:
     def __repr__(self) -> str:
         return f"ds({self.start}, {self.size})"
 
+    @property
+    def empty(self) -> bool:
+        """Whether it selects nothing. A size over launch symbols is not asked: the loop that it is
+        in has no iteration where it would be 0."""
+        return self.size.__class__ is int and bool(self.size == 0)
+
 
 ds = DynamicSlice
 

@@ -292,7 +292,7 @@ class NkiTensor(ShapeViews, NoNumber):
         from nki.language.outside import OutsideView
 
         sizes = tuple(
-            0 if isinstance(part, DynamicSlice) and part.size == 0 else size
+            0 if isinstance(part, DynamicSlice) and part.empty else size
             for part, size in zip(parts, self.shape)
         )
         problem = NeuronError(
@@ -306,7 +306,7 @@ class NkiTensor(ShapeViews, NoNumber):
     def _index(self, key: tuple[Any, ...]) -> NkiTensor:
         """`__getitem__` for every kind of key."""
         parts = self._full_key(key)
-        if any(isinstance(part, DynamicSlice) and part.size == 0 for part in parts):
+        if any(isinstance(part, DynamicSlice) and part.empty for part in parts):
             return self._nothing(parts)
         on_chip = self.on_chip
         shape: list[Any] = []

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from isa.affine import Predicate, evaluate, symbols_of
+from isa.affine import Predicate, evaluate, prove, symbols_of
 from isa.errors import NeuronError
 from isa.program import Guard
-from nki.trace.locations import author_location, resolve
+from nki.trace.locations import author_location, is_call, resolve
 
 _UNLIMITED = 1 << 20
 """The size at which a symbol without maximum is decided."""
@@ -27,11 +27,13 @@ class Guards:
     def decide(self, predicate: Predicate) -> bool:
         """The truth value at the largest sizes; a guard makes it hold for every launch."""
         form = predicate.form
+        author = author_location()
+        if _picks_either(predicate, author):
+            return True
         largest = {s.name: _largest(s) for s in symbols_of(form)}
         holds = predicate.evaluate(largest)
         kept = predicate if holds else predicate.negate()
         value = evaluate(form, largest)
-        author = author_location()
         location = resolve(author)
         place = "" if location is None else f" ({os.path.basename(location.file)}:{location.line})"
         for condition in _nonnegative(kept, value):
@@ -39,6 +41,15 @@ class Guards:
                 self._seen.add(condition)
                 self.conditions.append(Guard(condition, f"{kept}{place}", author))
         return holds
+
+
+def _picks_either(predicate: Predicate, author: Any) -> bool:
+    """Whether Python's `min` or `max` asks, and what it picks if told so is right for every size:
+    of two values that may be equal, but whose order is known otherwise, either one."""
+    order = {"<": "<=", ">": ">="}.get(predicate.op)
+    if order is None or prove(predicate.form, order) is not True:
+        return False
+    return author is not None and any(is_call(author, name) for name in ("min", "max"))
 
 
 def _largest(symbol: Any) -> int:

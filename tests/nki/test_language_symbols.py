@@ -35,6 +35,24 @@ def test_symbolic_rows():
         np.testing.assert_array_equal(compiled(a.copy()), kernel(a.copy()))
 
 
+@pytest.mark.parametrize("most", [1024, 128, 100])
+def test_the_size_of_a_last_window_may_be_written_as_a_minimum(most):
+    def kernel(a):
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        rows = a.shape[0]
+        for i in nl.affine_range((rows + 127) // 128):
+            height = min(128, rows - i * 128)
+            tile = nl.ndarray((128, 3), dtype=a.dtype, buffer=nl.sbuf)
+            nisa.dma_copy(dst=tile[nl.ds(0, height), :], src=a[nl.ds(i * 128, height), :])
+            nisa.dma_copy(dst=out[nl.ds(i * 128, height), :], src=tile[0:height])
+        return out
+
+    compiled = nki.compile(kernel, nki.TensorSpec((nki.symbol("M", max=most), 3), nl.float32))
+    for size in {1, 100, min(127, most), min(128, most), min(129, most), most}:
+        a = np.arange(size * 3, dtype=np.float32).reshape(size, 3)
+        np.testing.assert_array_equal(compiled(a), a)
+
+
 def test_symbolic_columns():
     def kernel(a):
         tile = nl.load(a)
