@@ -170,6 +170,51 @@ def at_offset(pattern: AccessPattern, offset: int) -> AccessPattern:
 # -- from instructions ----------------------------------------------------------------------------
 
 
+def in_columns(instructions: Sequence[Instruction]) -> Columns:
+    """A stream in columns.
+
+    Whether two uses have one template is decided by what would be encoded; by the identity of the
+    values first, which is quick.
+
+    Raises NeuronError not-encodable, or OverflowError for an offset that has more than 64 bits.
+    """
+    if isinstance(instructions, Stream) and instructions.columns is not None:
+        return instructions.columns
+    operands, templates = Operands(), _Templates()
+    at_zero: dict[int, tuple[AccessPattern, int | None]] = {}
+    by_identity: dict[tuple[Any, ...], int] = {}
+    semaphores: dict[tuple[Pairs, Pairs], int] = {}
+    order: list[int] = []
+    numbers: list[list[tuple[int, ...]]] = []
+    for instruction in instructions:
+        row, engine, location = instruction.row, instruction.engine, instruction.location
+        values, offsets = list(instruction.values), []
+        for position, value in enumerate(values):
+            if type(value) is AccessPattern:
+                known = at_zero.get(id(value))
+                if known is None:
+                    known = at_zero[id(value)] = operands.split(value)
+                values[position], offset = known
+                if offset is not None:
+                    offsets.append(offset)
+        identity = (row, engine, location, *map(id, values))
+        key = by_identity.get(identity)
+        if key is None:
+            template = Instruction(row, engine, tuple(values), location=location)
+            key = by_identity[identity] = templates.number(template)
+        pairs = instruction.waits, instruction.updates
+        if key == len(numbers):
+            numbers.append([])
+        order.append(key)
+        numbers[key].append((semaphores.setdefault(pairs, len(semaphores)), *offsets))
+    return Columns(
+        templates.found,
+        list(semaphores),
+        np.array(order, np.int64),
+        [np.array(rows, np.int64) for rows in numbers],
+    )
+
+
 class Values(NamedTuple):
     """Values of fields: the `different` ones, operands at offset 0, and for each value its number
     among them and its offset (0 for what is no operand)."""
@@ -183,17 +228,8 @@ Resolve = Callable[[Sequence[Any], Integers], Values]
 """From values of a field, and the identity of each, to what the program has for them."""
 
 
-def in_columns(instructions: Sequence[Instruction], resolve: Resolve | None = None) -> Columns:
-    """A stream in columns. `resolve` finds the operands of instructions that have other values.
-
-    Whether two uses have one template is decided by what would be encoded; by the identity of the
-    values first, which is quick.
-
-    Raises NeuronError not-encodable, or OverflowError for an offset that has more than 64 bits.
-    """
-    if isinstance(instructions, Stream) and instructions.columns is not None:
-        return instructions.columns
-    resolve = resolve or Operands().resolve
+def many_in_columns(instructions: Sequence[Instruction], resolve: Resolve) -> Columns:
+    """As `in_columns` for a long stream, whose operands `resolve` finds, field by field."""
     semaphores, pairs = numbered([(i.waits, i.updates) for i in instructions])
     rows, row = numbered([instruction.row for instruction in instructions])
     order = np.zeros(row.size, np.int64)
@@ -277,9 +313,8 @@ class Operands:
         for at in first.tolist():
             value, distance = values[at], 0
             if type(value) is AccessPattern:
-                if type(value.offset) is int:
-                    distance = value.offset
-                value = self.at_zero(value)
+                value, moves = self.split(value)
+                distance = moves or 0
             name = known.setdefault(id(value), len(different))
             if name == len(different):
                 different.append(value)
@@ -289,21 +324,19 @@ class Operands:
             different, np.array(number, np.int64)[which], np.array(offset, np.int64)[which]
         )
 
-    def at_zero(self, pattern: AccessPattern) -> AccessPattern:
-        """A pattern at offset 0; a symbolic offset stays."""
+    def split(self, pattern: AccessPattern) -> tuple[AccessPattern, int | None]:
+        """A pattern at offset 0, and its offset; None for a symbolic one, which stays."""
+        offset = pattern.offset if type(pattern.offset) is int else None
         key = _plain_content(pattern)
         if key is None:
-            if type(pattern.offset) is int:
-                pattern = at_offset(pattern, 0)
             writer = OperandWriter()
-            writer.reference(pattern)
+            writer.reference(pattern if offset is None else at_offset(pattern, 0))
             key = writer.data(), tuple(writer.relocations)
         found = self._by_content.get(key)
         if found is None:
-            if type(pattern.offset) is int:
-                pattern = at_offset(pattern, 0)
-            found = self._by_content[key] = pattern
-        return found
+            found = pattern if offset is None else at_offset(pattern, 0)
+            self._by_content[key] = found
+        return found, offset
 
 
 def _plain_content(pattern: AccessPattern) -> tuple[Any, ...] | None:

@@ -15,7 +15,7 @@ from isa.enums import SEQUENCERS, Condition, Engine, Memory
 from isa.machine.control import Branch, DrainQueue, Halt, LoopBegin, LoopEnd, Nop
 from isa.program import RegisterReference, SourceLocation
 from isa.spec import Instruction
-from isa.stream import Moved, Operands, Stream, Values, in_columns
+from isa.stream import Moved, Operands, Stream, Values, many_in_columns
 from nki.ir.nodes import Access, Loop, Register, Tensor, While
 from nki.ir.rewrite import form_registers
 from nki.passes.accesses import Accesses
@@ -76,7 +76,7 @@ class Addresses:
         key = joined([column[plain] for column in (accesses.view, start, memory - memory.min())])
         _, first, kind = np.unique(key, return_index=True, return_inverse=True)
         different = [
-            self.operands.at_zero(self.pattern(accesses.each[at], _NO_REGISTERS))
+            self.operands.split(self.pattern(accesses.each[at], _NO_REGISTERS))[0]
             for at in plain[first].tolist()
         ]
         number = np.full(accesses.plain.size, -1)
@@ -387,7 +387,7 @@ def streams_in_columns(
             instruction.location = index(instruction.location)
             stream.append(instruction)
         stream.append(Instruction(Halt, engine, ()))
-        streams[engine] = Stream(in_columns(stream, resolve), moved)
+        streams[engine] = Stream(many_in_columns(stream, resolve), moved)
     return streams
 
 

@@ -23,7 +23,7 @@ from isa.program import (
     TensorDeclaration,
 )
 from isa.spec import Instruction
-from isa.stream import Stream, at_offset, moving
+from isa.stream import Stream, at_offset, in_columns, moving
 from isa.target import TARGETS, Target
 from nki.ir.nodes import Access, Kernel, Node, Op, Tensor, walk
 from nki.passes import straight
@@ -104,7 +104,12 @@ def _core(
     if scheduler.straight and scheduler.dependences:
         steps = [item for item in items if isinstance(item, Step)]
         straight.synchronise(steps, context, scheduler.dependences)
-        streams = streams_in_columns(steps, scheduler.dependences.accesses, addresses, locations)
+        if len(steps) >= _MANY:
+            accesses = scheduler.dependences.accesses
+            streams = streams_in_columns(steps, accesses, addresses, locations)
+        else:
+            emitted = _emitted(body, items, addresses, locations, target)
+            streams = {engine: Stream(in_columns(stream)) for engine, stream in emitted.items()}
     else:
         Level(items, context).run()
         streams = _emitted(body, items, addresses, locations, target)
@@ -122,7 +127,7 @@ def _emitted(
     locations: LocationTable,
     target: Target,
 ) -> dict[Engine, MutableSequence[Instruction]]:
-    """The streams of a body with control flow."""
+    """The streams of a body as instructions."""
     has_registers = any(isinstance(item, Region) for item in items) or any(
         item.instruction.row.control for item in items if isinstance(item, Step)
     )
@@ -135,6 +140,9 @@ def _emitted(
         streams[SEQUENCERS[engine]] = emitter.run(mine)
     return streams
 
+
+_MANY = 500
+"""Steps without control flow that are quicker to write in columns than one by one."""
 
 _WHOLE_PSUM = 4
 """From this generation on, the result of one instruction may span PSUM banks."""

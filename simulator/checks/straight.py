@@ -18,7 +18,7 @@ import numpy as np
 
 from isa.access import AccessPattern
 from isa.cells import Grid, decisive_pairs
-from isa.columns import Integers
+from isa.columns import Integers, joined
 from isa.encoding import MALFORMED
 from isa.enums import SEQUENCERS
 from isa.machine.control import Halt, Nop, StorageBegin
@@ -121,9 +121,10 @@ class _Streams:
             epoch[transfers] = earlier + np.arange(1, transfers.size + 1)
         self._signals(columns, places, at, epoch)
         for known, numbers, its in zip(forms, columns.numbers, places):
-            for pattern, column, written in known.operands if known else ():
-                rows = [numbers[:, column], np.full(its.size, engine), its + 1, at[its], epoch[its]]
-                self.accesses.append((core, pattern, written, rows))
+            if known and known.operands:
+                where = [np.full(its.size, engine), its + 1, at[its], epoch[its]]
+                for pattern, column, written in known.operands:
+                    self.accesses.append((core, pattern, written, [numbers[:, column], *where]))
         self.lengths.append(length)
         return True
 
@@ -320,31 +321,34 @@ def _regions(layout: Layout, streams: _Streams) -> tuple[list[Region], list[Inte
     whether it writes, and its columns without the offset. What nothing writes is left out."""
     memories = [layout.memory(core, pattern) for core, pattern, _, _ in streams.accesses]
     written = {memory for memory, access in zip(memories, streams.accesses) if access[2]}
-    known: dict[tuple[int, int, int], AccessPattern] = {}
-    operands: list[tuple[int, list[AccessPattern], Integers, list[Integers]]] = []
+    patterns: dict[tuple[int, int], int] = {}
+    operands: list[tuple[int, AccessPattern]] = []
+    found: list[list[Integers]] = []
     for memory, (core, pattern, writes, (offset, *places)) in zip(memories, streams.accesses):
         if memory not in written:
             continue
-        different, which = np.unique(offset, return_inverse=True)
-        moved = []
-        for distance in different.tolist():
-            key = core, id(pattern), distance
-            operand = known.get(key)
-            if operand is None:
-                operand = known[key] = at_offset(pattern, distance)
-                if memory >= layout.first_tensor:
-                    layout.sample(operand)
-            moved.append(operand)
-        operands.append((memory, moved, which, [np.full(which.size, writes), *places]))
-    regions: dict[Region, int] = {}
-    found: list[list[Integers]] = []
-    for memory, moved, which, columns in operands:
-        touched = [layout.region(memory, operand, {}) for operand in moved]
-        numbers = [-1 if one is None else regions.setdefault(one, len(regions)) for one in touched]
-        box = np.array(numbers, np.int64)[which]
-        kept = box >= 0
-        found.append([column[kept] for column in (box, *columns)])
-    return list(regions), [np.concatenate(columns) for columns in zip(*found)]
+        number = patterns.setdefault((core, id(pattern)), len(operands))
+        if number == len(operands):
+            operands.append((memory, pattern))
+        found.append([np.full((2, offset.size), [[number], [writes]]), offset[None], *places])
+    if not found:
+        return [], []
+    (number, write), (offset,), *places = [np.concatenate(c, axis=-1) for c in zip(*found)]
+    key = joined([number, offset - offset.min()])
+    _, first, which = np.unique(key, return_index=True, return_inverse=True)
+    moved = []
+    for at, distance in zip(number[first].tolist(), offset[first].tolist()):
+        memory, pattern = operands[at]
+        operand = at_offset(pattern, distance)
+        if memory >= layout.first_tensor:
+            layout.sample(operand)
+        moved.append((memory, operand))
+    touched = [layout.region(memory, operand, {}) for memory, operand in moved]
+    regions = [region for region in touched if region is not None]
+    none = np.array([region is None for region in touched], np.bool_)
+    box = np.where(none, -1, np.cumsum(~none) - 1)[which]
+    kept = box >= 0
+    return regions, [column[kept] for column in (box, write, *places)]
 
 
 def _current(first: list[int], values: list[int], numbers: Integers) -> Integers:
