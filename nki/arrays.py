@@ -57,6 +57,8 @@ def _read_only(value: Any) -> str | None:
             return f"a tensor on {value.device}, of which the simulator has a copy"
         if value.is_neg() or value.is_conj():
             return "a lazy negative or conjugate, of which the simulator has a copy"
+        if any(step == 0 and size > 1 for size, step in zip(value.shape, value.stride())):
+            return "an expanded tensor, whose elements share memory"
     return None
 
 

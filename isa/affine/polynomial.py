@@ -7,6 +7,7 @@ exact becomes a `Derived` atom in a normal form; a remainder is `a - b * (a // b
 
 from __future__ import annotations
 
+import operator
 from functools import lru_cache
 from math import gcd
 from typing import Any
@@ -55,7 +56,9 @@ class Symbol:
     def __new__(
         cls, name: str, maximum: int | None, minimum: int | None = None, multiple_of: int = 1
     ) -> Symbol:
-        return _symbol(name, maximum, multiple_of if minimum is None else minimum, multiple_of)
+        multiple_of = _integer(name, multiple_of)
+        low = multiple_of if minimum is None else _integer(name, minimum)
+        return _symbol(name, None if maximum is None else _integer(name, maximum), low, multiple_of)
 
     @property
     def sympy(self) -> Any:
@@ -120,6 +123,15 @@ def _symbol(name: str, maximum: int | None, minimum: int, multiple_of: int) -> S
     symbol._hash = hash(symbol.key)
     symbol._sympy = None
     return symbol
+
+
+def _integer(name: str, value: Any) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise NeuronError(
+            "value-not-allowed", f"symbol {name}: {value!r} is no integer; sizes are"
+        ) from None
 
 
 class Derived:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -414,3 +415,11 @@ def test_register_and_remainder_share_a_sign():
     assert identical(parse_form("N %r3", names, registers), N % polynomial(r3))
     assert identical(parse_form("N + %r3", names, registers), N + affine(variable))
     assert identical(parse_form("(%r3)*4", names, registers), 4 * affine(variable))
+
+
+@pytest.mark.parametrize("limits", [{"maximum": 1.5}, {"multiple_of": "8"}, {"minimum": 2.0}])
+def test_limits_of_symbols_are_integers(limits):
+    with pytest.raises(NeuronError, match="symbol T: .* is no integer") as caught:
+        Symbol("T", **{"maximum": 8} | limits)
+    assert caught.value.code == "value-not-allowed"
+    assert Symbol("T", np.int64(8)) is Symbol("T", 8)

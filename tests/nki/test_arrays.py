@@ -186,6 +186,21 @@ def test_lazy_torch_views(mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_expanded_torch_tensors_are_read_only(mode):
+    """As in torch, whose in-place operations refuse them."""
+    torch = pytest.importorskip("torch")
+    row = torch.arange(3, dtype=torch.float32).reshape(1, 3)
+    expanded = row.expand(4, 3)
+    result = nki.simulate(doubled, mode=mode)(expanded)
+    np.testing.assert_array_equal(result, 2 * expanded.numpy())
+    with pytest.raises(RuntimeError, match="single memory location"):
+        expanded.add_(1)
+    with pytest.raises(nki.NeuronError, match="a is an expanded tensor"):
+        nki.simulate(cleared, mode=mode)(expanded)
+    np.testing.assert_array_equal(row.flatten(), range(3))
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_torch_tensors_that_are_no_arrays(mode):
     torch = pytest.importorskip("torch")
     dense = torch.ones(2, 3)
