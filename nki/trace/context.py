@@ -21,6 +21,7 @@ from nki.ir.nodes import Op
 from nki.trace.accumulate import Accumulation
 from nki.trace.locations import author_location, resolve
 from nki.trace.open_loops import OpenLoops
+from nki.trace.precision import kept_wide
 
 if TYPE_CHECKING:
     from isa.spec import Operation
@@ -84,6 +85,7 @@ class Context:
         self.cores = cores
         self.accumulation = Accumulation(target.generation)
         self.loops = OpenLoops(self.accumulation)
+        self.kept_wide = kept_wide()
         self._cut_slices: dict[Location, str] = {}
 
     # Slices

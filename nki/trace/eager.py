@@ -43,7 +43,6 @@ from nki.trace.locations import (
 )
 from nki.trace.loops import registers_written, trip_count
 from nki.trace.open_loops import OpenLoop, never_written
-from nki.trace.precision import stored
 from nki.trace.registers import VirtualRegister
 from nki.trace.results import Results, SharedTensors, constant_written, results_of
 from simulator.checks.initialised import Shadow
@@ -197,7 +196,8 @@ class EagerContext(Context):
         location: Location,
         data: Any = None,
     ) -> NkiTensor:
-        dtype = stored(dtype)
+        if dtype in self.kept_wide:
+            dtype = "float32"
         launch = self.launch
         if memory is Memory.shared_hbm:
             core = self.core

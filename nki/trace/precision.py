@@ -22,7 +22,12 @@ LOW = frozenset({"bfloat16", "float8_e4m3", "float8_e4m3fn", "float8_e5m2"})
 
 def stored(dtype: str) -> str:
     """The data type that a tensor of `dtype` is made with."""
-    return "float32" if dtype in LOW and not settings.precise_wanted() else dtype
+    return "float32" if dtype in kept_wide() else dtype
+
+
+def kept_wide() -> frozenset[str]:
+    """The data types that are kept as float32 now."""
+    return frozenset() if settings.precise_wanted() else LOW
 
 
 def in_fp32(run: Callable[[dict[str, Any]], Any], arguments: dict[str, Any]) -> Any:
@@ -47,4 +52,4 @@ def in_fp32(run: Callable[[dict[str, Any]], Any], arguments: dict[str, Any]) -> 
     return like(arrays_in(arguments), outputs)
 
 
-__all__ = ["LOW", "in_fp32", "stored"]
+__all__ = ["LOW", "in_fp32", "kept_wide", "stored"]

@@ -44,7 +44,6 @@ from nki.trace.loops import (
     whole_trips,
 )
 from nki.trace.open_loops import OpenLoop, never_written
-from nki.trace.precision import stored
 from nki.trace.registers import VirtualRegister
 from nki.trace.results import SharedTensors, constant_written, results_of
 
@@ -132,7 +131,8 @@ class Tracer(Context):
         location: Location,
         data: Any = None,
     ) -> NkiTensor:
-        dtype = stored(dtype)
+        if dtype in self.kept_wide:
+            dtype = "float32"
         if memory is Memory.shared_hbm:
             storage = self._shared(shape, dtype, name, location, data)
         else:

@@ -67,18 +67,46 @@ def _is_plain(row: type[MachineInstruction]) -> bool:
     return row in _PLAIN or not (row.control or row.meets)
 
 
+Event = tuple[int, int, int, int, int, Sequence[int]]
+"""Units of a channel up to and with those of an event, its stream and epoch, the engine that
+started it and as which of its instructions, and what that engine knew."""
+
+
+class _Channel:
+    """A semaphore: what has been produced and taken, by whom, and who waits for more."""
+
+    __slots__ = ("consumer", "events", "last", "produced", "taken", "waiting")
+
+    def __init__(self) -> None:
+        self.produced = 0
+        self.taken = 0
+        self.events: deque[Event] = deque()
+        self.last: Event | None = None
+        self.consumer = -1
+        self.waiting: list[int] = []
+
+
+Amounts = list[tuple[_Channel, int]]
+"""Channels, with what is taken from or added to each."""
+
+Signal = tuple[int, Amounts, Amounts, int, int]
+"""An instruction that waits or tells others: its number, what it takes and adds, the stream and
+epoch of its end."""
+
+
 class _Streams:
     """The instructions of a program, engine by engine of all cores, in columns.
 
-    `signals` has, by engine, the instructions that wait or tell others: (number, waits, updates,
-    stream, epoch). `accesses` are, by core and operand of a template, rows of columns: the offset,
-    and the instruction's engine, number, stream and epoch.
+    `signals` has, by engine, the instructions that wait or tell others. `accesses` are, by core and
+    operand of a template, rows of columns: the offset, and the instruction's engine, number, stream
+    and epoch.
     """
 
     def __init__(self, cores: int) -> None:
         self.engines = cores * len(SEQUENCERS)
         self.lengths: list[int] = []
-        self.signals: list[list[tuple[int, Pairs, Pairs, int, int]]] = []
+        self.signals: list[list[Signal]] = []
+        self._channels: dict[tuple[int, int], _Channel] = {}
         self.queues: dict[tuple[int, int], int] = {}
         self.transfers: list[int] = []
         self.accesses: list[tuple[int, AccessPattern, bool, list[Integers]]] = []
@@ -119,7 +147,7 @@ class _Streams:
                 return False
             at[transfers] = stream_number
             epoch[transfers] = earlier + np.arange(1, transfers.size + 1)
-        self._signals(columns, places, at, epoch)
+        self._signals(core, columns, places, at, epoch)
         for known, numbers, its in zip(forms, columns.numbers, places):
             if known and known.operands:
                 where = [np.full(its.size, engine), its + 1, at[its], epoch[its]]
@@ -129,7 +157,7 @@ class _Streams:
         return True
 
     def _signals(
-        self, columns: Columns, places: list[Integers], at: Integers, epoch: Integers
+        self, core: int, columns: Columns, places: list[Integers], at: Integers, epoch: Integers
     ) -> None:
         """Note which instructions wait or tell others."""
         pairs = np.zeros(at.size, np.int64)
@@ -138,10 +166,13 @@ class _Streams:
             pairs[its[kept]] = numbers[kept, 0]
         silent = [number for number, both in enumerate(columns.semaphores) if both == ((), ())]
         signalling = np.flatnonzero(~np.isin(pairs, silent))
-        semaphores = columns.semaphores
+        channels = [
+            (self._channels_of(core, waits), self._channels_of(core, updates))
+            for waits, updates in columns.semaphores
+        ]
         self.signals.append(
             [
-                (number, *semaphores[pair], stream, passed)
+                (number, *channels[pair], stream, passed)
                 for number, pair, stream, passed in zip(
                     (signalling + 1).tolist(),
                     pairs[signalling].tolist(),
@@ -150,6 +181,17 @@ class _Streams:
                 )
             ]
         )
+
+    def _channels_of(self, core: int, pairs: Pairs) -> Amounts:
+        """Channels and amounts of semaphores, each channel once."""
+        total: dict[int, int] = {}
+        for semaphore, amount in pairs:
+            if amount > 0:
+                total[semaphore] = total.get(semaphore, 0) + amount
+        return [
+            (self._channels.setdefault((core, semaphore), _Channel()), amount)
+            for semaphore, amount in total.items()
+        ]
 
     def _transfers(self, core: int, engine: int, index: int, count: int) -> tuple[int, int]:
         """The stream of an engine's transfers, and how many it had before; (-1, 0) when another
@@ -163,25 +205,6 @@ class _Streams:
         earlier = self.transfers[queue]
         self.transfers[queue] += count
         return self.engines + queue, earlier
-
-
-Event = tuple[int, int, int, int, int, Sequence[int]]
-"""Units of a channel up to and with those of an event, its stream and epoch, the engine that
-started it and as which of its instructions, and what that engine knew."""
-
-
-class _Channel:
-    """A semaphore: what has been produced and taken, by whom, and who waits for more."""
-
-    __slots__ = ("consumer", "events", "last", "produced", "taken", "waiting")
-
-    def __init__(self) -> None:
-        self.produced = 0
-        self.taken = 0
-        self.events: deque[Event] = deque()
-        self.last: Event | None = None
-        self.consumer = -1
-        self.waiting: list[int] = []
 
 
 class _Clocks:
@@ -201,8 +224,6 @@ class _Clocks:
         self.began: list[list[int]] = [[] for _ in range(engines)]
         self.turns: list[list[int]] = [[] for _ in range(engines)]
         self._next = [0] * engines
-        self._channels: dict[tuple[int, int], _Channel] = {}
-        self._amounts: dict[object, list[tuple[_Channel, int]]] = {}
 
     def follow(self) -> bool:
         """Whether all streams come to their end, with one producer at a time and one consumer of
@@ -223,14 +244,12 @@ class _Clocks:
     def _run(self, engine: int, ready: deque[int]) -> bool:
         """Run an engine until it has to wait; False for semaphores that are not used in one
         order."""
-        core = engine // len(SEQUENCERS)
         known = self.rows[self.known[engine][-1]]
         signals = self.signals[engine]
         for index in range(self._next[engine], len(signals)):
             number, waits, updates, stream, epoch = signals[index]
             if waits:
-                channels = self._channels_of(core, waits)
-                for channel, amount in channels:
+                for channel, amount in waits:
                     if channel.produced - channel.taken < amount:
                         channel.waiting.append(engine)
                         self._next[engine] = index
@@ -238,7 +257,7 @@ class _Clocks:
                     if channel.consumer not in (-1, engine):
                         return False
                 before = known
-                for channel, amount in channels:
+                for channel, amount in waits:
                     channel.consumer = engine
                     channel.taken += amount
                     while channel.events[0][0] < channel.taken:
@@ -248,7 +267,7 @@ class _Clocks:
                     self.learned[engine].append(number)
                     self.known[engine].append(len(self.rows))
                     self.rows.append(known)
-            for channel, amount in self._channels_of(core, updates):
+            for channel, amount in updates:
                 last = channel.last
                 if last is not None and last[1] != stream and last[1] != engine:
                     if known[last[1]] < last[2]:
@@ -261,23 +280,6 @@ class _Clocks:
                     channel.waiting.clear()
         self._next[engine] = len(signals)
         return True
-
-    def _channels_of(
-        self, core: int, pairs: tuple[tuple[int, int], ...]
-    ) -> list[tuple[_Channel, int]]:
-        """Channels and amounts of semaphores, each channel once."""
-        known = self._amounts.get((core, pairs))
-        if known is None:
-            total: dict[int, int] = {}
-            for semaphore, amount in pairs:
-                if amount > 0:
-                    total[semaphore] = total.get(semaphore, 0) + amount
-            channels = self._channels
-            known = self._amounts[core, pairs] = [
-                (channels.setdefault((core, semaphore), _Channel()), amount)
-                for semaphore, amount in total.items()
-            ]
-        return known
 
 
 def _joined(engine: int, known: Sequence[int], event: Event) -> Sequence[int]:
