@@ -41,8 +41,8 @@ from nki.trace.locations import (
     resolve,
     variable_name,
 )
-from nki.trace.loops import registers_written, trip_count
-from nki.trace.open_loops import OpenLoop, never_written
+from nki.trace.loops import outlives, registers_written, trip_count
+from nki.trace.open_loops import Iteration, OpenLoop, never_written
 from nki.trace.registers import VirtualRegister
 from nki.trace.results import Results, SharedTensors, constant_written, results_of
 from simulator.checks.initialised import Shadow
@@ -57,15 +57,17 @@ class EagerTensor(Tensor):
     """A tensor with its contents, which go when the last view of it does.
 
     `twin` has the same description without contents: what bookkeeping may keep for longer.
+    `iteration` is that of the rolled loop whose body made it.
     """
 
-    __slots__ = ("contents", "run", "twin", "written")
+    __slots__ = ("contents", "iteration", "run", "twin", "written")
 
     def __init__(self, description: Tensor, shadow: Shadow | None, run: object = None) -> None:
         for slot in Tensor.__slots__:
             setattr(self, slot, getattr(description, slot))
         self.twin = description
         self.run = run
+        self.iteration: Iteration | None = None
         self.written = False
         self.contents = Storage(description, self.shape, shadow)
 
@@ -122,9 +124,11 @@ class EagerContext(Context):
         for position, _, _ in row.operands:
             value = values[position]
             if isinstance(value, Access):
-                storage = value.storage
+                storage: Any = value.storage
                 if getattr(storage, "run", None) is not self.launch.number:
                     raise of_another_run(storage, location)
+                if storage.iteration is not None and storage.iteration.over:
+                    raise outlives(f"tensor {storage.name!r}", location)
         op = NkiInstruction(row, values, location, name)
         if self.begun:
             self._await_exchanges(op)
@@ -200,6 +204,7 @@ class EagerContext(Context):
             dtype = "float32"
         launch = self.launch
         if memory is Memory.shared_hbm:
+            self.loops.refuse_shared()
             core = self.core
             path = () if launch.cores == 1 else call_path(_Launch._run_core.__code__)
             storage = launch.shared.pair(core, name, path, shape, dtype, location, data)
@@ -209,6 +214,7 @@ class EagerContext(Context):
         else:
             core = self.core
             storage = launch.tensor(name, memory, dtype, shape, address, core, location, data)
+            storage.iteration = self.loops.iteration
         first = 0 if address is None else address[0]
         return strided(storage, dtype, shape, dense_strides(shape), 0, first)
 
@@ -247,9 +253,11 @@ class EagerContext(Context):
             name = variable_name(location, "i")
             variable = VirtualRegister(self._register, name, location, low, high, True)
             self.interpreter.registers[variable.number] = value
-            yield variable
+            with loop:
+                yield variable
             self._await_exchanges()
             self.loops.expect(loop)
+            loop.next_iteration()
         self.loops.leave(loop)
 
     def while_condition(
@@ -264,6 +272,7 @@ class EagerContext(Context):
             self._await_exchanges()
             if not loop.renewed:
                 raise never_written(register, location)
+            loop.next_iteration()
         holds = self.interpreter.registers[register.number] != 0
         if not holds:
             self.loops.leave(loop)

@@ -283,6 +283,19 @@ def registers_written(nodes: list[Node]) -> Iterator[Register]:
                     yield node.values[index]
 
 
+def outlives(what: str, location: Any) -> NeuronError:
+    """The error of a use, outside of the body of a rolled loop, of what it made."""
+    return NeuronError(
+        "loop-carried-state",
+        what=f"{what} holds a value in one iteration of a rolled loop and is used outside of "
+        "it, or before it gets a value",
+        why="What a rolled loop's body makes is fresh in every iteration and does not outlive "
+        "it. A register must be written before it is read.",
+        hint="Make it before the loop.",
+        location=resolve(location),
+    )
+
+
 class Scopes:
     """Checks that nothing of a loop body is used outside of it.
 
@@ -337,12 +350,4 @@ class Scopes:
             self._value(value.form, node)
 
     def _fail(self, what: str, node: Any) -> None:
-        raise NeuronError(
-            "loop-carried-state",
-            what=f"{what} holds a value in one iteration of a rolled loop and is used outside of "
-            "it, or before it gets a value",
-            why="What a rolled loop's body makes is fresh in every iteration and does not outlive "
-            "it. A register must be written before it is read.",
-            hint="Make it before the loop.",
-            location=resolve(node.location),
-        )
+        raise outlives(what, node.location)

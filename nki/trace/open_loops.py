@@ -11,15 +11,25 @@ from nki.trace.accumulate import Accumulation
 from nki.trace.locations import resolve, same_statement, while_exit
 
 
+class Iteration:
+    """One run of a rolled loop's body, by itself: what is made in it is fresh, and ends with it."""
+
+    __slots__ = ("over",)
+
+    def __init__(self) -> None:
+        self.over = False
+
+
 class OpenLoop:
     """A rolled loop that has begun and not ended.
 
     `register` is a `while`'s condition and `frame` the Python frame that evaluates it, which tells
     a loop from another one of the same line in a recursive call. Both are None in other loops.
     `renewed`: operations that ran wrote the condition, or a loop began that may, had it iterations.
+    `iteration` is the one that runs, where they run one after the other.
     """
 
-    __slots__ = ("abandoned", "frame", "location", "register", "renewed")
+    __slots__ = ("abandoned", "frame", "iteration", "location", "register", "renewed")
 
     def __init__(
         self, location: Any, register: Register | None = None, frame: FrameType | None = None
@@ -29,12 +39,18 @@ class OpenLoop:
         self.frame = frame
         self.abandoned = False
         self.renewed = False
+        self.iteration = Iteration()
 
     def __enter__(self) -> None:
         """An iteration of a `for`: Python ends its generator where the loop is left early."""
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.abandoned = kind is GeneratorExit
+
+    def next_iteration(self) -> None:
+        """The iteration that runs is over, and another one begins."""
+        self.iteration.over = True
+        self.iteration = Iteration()
 
     def evaluates(self, location: Any, frame: FrameType) -> bool:
         """Whether the condition of this `while` is what `frame` evaluates at a location."""
@@ -75,6 +91,11 @@ class OpenLoops:
         """Whether any loop is open."""
         return bool(self._loops)
 
+    @property
+    def iteration(self) -> Iteration | None:
+        """That of the innermost loop."""
+        return self._loops[-1].iteration if self._loops else None
+
     def enter(self, loop: OpenLoop, trips: Any = None) -> None:
         """A loop begins, of so many iterations; None: only the device knows how many."""
         for outer in self._loops:
@@ -86,6 +107,7 @@ class OpenLoops:
         """A loop ends. Raises loop-break when one inside of it never did."""
         self.expect(loop)
         self._loops.pop()
+        loop.iteration.over = True
         self._accumulation.leave_loop()
 
     def written(self, register: Register) -> None:
@@ -142,6 +164,18 @@ class OpenLoops:
                 what=f"`{leaves.text.strip()}` leaves `while {register.name}`",
                 location=leaves,
             )
+
+    def refuse_shared(self) -> None:
+        """A shared HBM tensor is made, which the body of a rolled loop cannot."""
+        if not self._loops:
+            return
+        self.check_left()
+        raise NeuronError(
+            "not-supported",
+            what="a shared HBM tensor is made in the body of a rolled loop",
+            why="Cores share one tensor for all iterations.",
+            hint="Make it before the loop, or use nl.private_hbm.",
+        )
 
     def refuse_order(self, what: str, location: Any) -> None:
         """A rolled loop begins, which `nl.no_reorder` cannot hold."""

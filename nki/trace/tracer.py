@@ -158,14 +158,7 @@ class Tracer(Context):
         self, shape: tuple[Any, ...], dtype: str, name: str, location: Location, data: Any
     ) -> Tensor:
         """The shared HBM tensor that every core gets from its call at this place."""
-        if self.loops:
-            self.loops.check_left()
-            raise NeuronError(
-                "not-supported",
-                what="a shared HBM tensor is made in the body of a rolled loop",
-                why="Cores share one tensor for all iterations.",
-                hint="Make it before the loop, or use nl.private_hbm.",
-            )
+        self.loops.refuse_shared()
         path = () if self.cores == 1 else call_path(_run.__code__)
         paired = self.shared.pair(self.core, name, path, shape, dtype, location, data)
         if paired is not None:

@@ -88,3 +88,32 @@ def test_a_while_that_never_writes_its_condition_is_refused(mode):
     with pytest.raises(NeuronError, match="never writes 'left'") as caught:
         nki.simulate(nki.jit(kernel), mode=mode)()
     assert caught.value.location.text.strip() == "while left:"
+
+
+@in_every_mode
+@pytest.mark.parametrize("kind", ["after", "previous", "shared"])
+def test_what_a_body_makes_ends_with_the_iteration(mode, kind):
+    def kernel():
+        total = counter()
+        tiles = [total]
+        for _ in nl.dynamic_range(3):
+            if kind == "shared":
+                stored(total)  # makes a tensor in shared HBM
+            tile = counter()
+            if kind == "previous":
+                nisa.tensor_copy(dst=tile, src=tiles[-1])
+            tiles.append(tile)
+            count(tile)
+        if kind == "after":
+            nisa.tensor_copy(dst=total, src=tile)
+        return stored(total)
+
+    with pytest.raises(NeuronError) as caught:
+        nki.simulate(nki.jit(kernel), mode=mode)()
+    code, line = {
+        "after": ("loop-carried-state", "nisa.tensor_copy(dst=total, src=tile)"),
+        "previous": ("loop-carried-state", "nisa.tensor_copy(dst=tile, src=tiles[-1])"),
+        "shared": ("not-supported", "out = nl.ndarray("),
+    }[kind]
+    assert caught.value.code == code
+    assert caught.value.location.text.strip().startswith(line)
