@@ -26,7 +26,7 @@ from isa.affine.polynomial import (
 )
 from isa.affine.predicate import DECIDE, Predicate, compare, prove
 from isa.affine.solve import from_sympy, solve_shape
-from isa.affine.text import parse_form, parse_predicate
+from isa.affine.text import in_words, parse_form, parse_predicate, variable_ranges
 from isa.affine.values import bind, evaluate, identical, substitute, symbols_of
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "extremes",
     "from_sympy",
     "identical",
+    "in_words",
     "maximum",
     "minimum",
     "parse_form",
@@ -56,4 +57,5 @@ __all__ = [
     "solve_shape",
     "substitute",
     "symbols_of",
+    "variable_ranges",
 ]

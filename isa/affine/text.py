@@ -48,11 +48,11 @@ def format_polynomial(value: Polynomial) -> str:
     )
 
 
-def format_affine(value: Affine) -> str:
-    """Python-like text of an affine form; registers print as %r<number>."""
+def format_affine(value: Affine, named: bool = False) -> str:
+    """Python-like text of an affine form; registers print as %r<number>, or by their names."""
     parts = []
     for variable, coefficient in value.terms:
-        name = f"%r{variable.number}"
+        name = variable.name if named and variable.name else f"%r{variable.number}"
         if isinstance(coefficient, Polynomial):
             text = str(coefficient)
             parts.append(f"{text}*{name}" if _SIMPLE.match(text) else f"({text})*{name}")
@@ -63,6 +63,20 @@ def format_affine(value: Affine) -> str:
     if isinstance(value.constant, Polynomial) or value.constant:
         parts.append(str(value.constant))
     return _join(parts)
+
+
+def in_words(value: Any) -> str:
+    """A form for messages: registers and loop variables by the author's names."""
+    if isinstance(value, Affine):
+        return format_affine(value, named=True)
+    return getattr(value, "name", "") or str(value)
+
+
+def variable_ranges(value: Any) -> str:
+    """The values of a form's loop variables in words, for messages; empty where none is known."""
+    terms = value.terms if isinstance(value, Affine) else ()
+    known = [v for v, _ in terms if v.lower is not None and v.upper is not None]
+    return ", ".join(f"{in_words(v)} is {in_words(v.lower)} to {in_words(v.upper)}" for v in known)
 
 
 def _join(parts: list[str]) -> str:

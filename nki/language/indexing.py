@@ -12,7 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from isa.affine import Affine, Polynomial, affine, bounds, ceil_division, minimum, prove
+from isa.affine import (
+    Affine,
+    Polynomial,
+    affine,
+    bounds,
+    ceil_division,
+    in_words,
+    minimum,
+    prove,
+    variable_ranges,
+)
 from isa.errors import NeuronError
 from nki.ir.nodes import Access, Register
 from nki.trace.context import CURRENT
@@ -101,8 +111,9 @@ def has_range(form: Any) -> bool:
     return low is not None and high is not None
 
 
-def require(form: Any, message: str) -> None:
+def require(form: Any, message: str, *values: Any) -> None:
     """form >= 0, or out-of-bounds; a condition on launch symbols alone may become a guard.
+    `values` are those that `message` has placeholders for.
 
     Forms over registers of unknown range pass: the running kernel checks them.
     """
@@ -113,7 +124,9 @@ def require(form: Any, message: str) -> None:
         else:
             verdict = not has_range(form)
     if not verdict:
-        raise NeuronError("out-of-bounds", what=message)
+        what = message.format(*map(in_words, values)) if values else message
+        ranges = variable_ranges(form)
+        raise NeuronError("out-of-bounds", what=f"{what}; {ranges}" if ranges else what)
 
 
 def element(index: Any, size: Any, dimension: int) -> Any:
@@ -121,9 +134,9 @@ def element(index: Any, size: Any, dimension: int) -> Any:
     position = index_form(index, f"the index of dimension {dimension}")
     if at_least(position, 0) is False:
         position = position + size
-    message = f"index {index} is outside dimension {dimension} of size {size}"
-    require(position, message)
-    require(size - 1 - position, message)
+    message = "index {} is outside dimension {} of size {}"
+    require(position, message, index, dimension, size)
+    require(size - 1 - position, message, index, dimension, size)
     return position
 
 
@@ -134,15 +147,13 @@ def window(start: Any, count: Any, size: Any, dimension: int) -> tuple[Any, Any]
     if isinstance(length, Affine) or at_least(length, 1) is False:
         raise NeuronError(
             "out-of-bounds",
-            what=f"nl.ds({start}, {count}) of dimension {dimension}: the size must be at least 1 "
-            "and the same in every iteration",
+            what=f"nl.ds({in_words(start)}, {in_words(count)}) of dimension {dimension}: the size "
+            "must be at least 1 and the same in every iteration",
         )
-    message = (
-        f"nl.ds({start}, {count}) reaches outside dimension {dimension} of size {size}: elements "
-        f"{begin} to {begin + length - 1}"
-    )
-    require(begin, message)
-    require(size - begin - length, message)
+    message = "nl.ds({}, {}) reaches outside dimension {} of size {}: elements {} to {}"
+    values = start, count, dimension, size, begin, begin + length - 1
+    require(begin, message, *values)
+    require(size - begin - length, message, *values)
     return begin, length
 
 
@@ -170,14 +181,15 @@ def span(part: slice, size: Any, dimension: int) -> tuple[Any, Any, int]:
     if isinstance(length, Affine):
         raise NeuronError(
             "view-not-allowed",
-            what=f"the slice {begin}:{end} of dimension {dimension} has {length} elements, a "
+            what=f"the slice {in_words(begin)}:{in_words(end)} of dimension {dimension} has "
+            f"{in_words(length)} elements, a "
             "number that changes from one iteration to the next",
             why="The shape of a view is the same in every iteration of a rolled loop.",
             hint="Use a size that does not depend on the loop variable: nl.ds(start, size).",
         )
     if at_least(length, 1) is False:
-        first = "" if part.start is None else part.start
-        last = "" if part.stop is None else part.stop
+        first = "" if part.start is None else in_words(part.start)
+        last = "" if part.stop is None else in_words(part.stop)
         raise NeuronError(
             "out-of-bounds",
             what=f"slice {first}:{last} of dimension {dimension}, whose size is {size}, has no "
@@ -208,8 +220,8 @@ def _clamp(value: Any, size: Any, dimension: int) -> Any:
         high = bounds(excess)[1]
         raise NeuronError(
             "out-of-bounds",
-            what=f"slice bound {form} of dimension {dimension} lies inside the size {size} in some "
-            f"iterations and {high} past it in others",
+            what=f"slice bound {in_words(form)} of dimension {dimension} lies inside the size "
+            f"{size} in some iterations and {high} past it in others",
             why="A rolled loop has one body: its views have one shape.",
             hint="Let the loop run over whole tiles, nl.affine_range(size // tile), or over "
             "nl.affine_range((size + tile - 1) // tile), whose last iteration is a body of its "

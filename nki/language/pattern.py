@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from isa.affine import Affine, bounds, identical
+from isa.affine import Affine, bounds, identical, in_words
 from isa.affine.polynomial import exact_quotient
 from isa.dtypes import DTYPES, normalise
 from isa.errors import NeuronError
@@ -127,7 +127,7 @@ def check_pattern(
         if either or bounds(count)[1] == 0:
             raise NeuronError(
                 "view-not-allowed",
-                what=f"the pair [{stride}, {count}] of {pattern}",
+                what=f"the pair [{in_words(stride)}, {in_words(count)}] of the pattern",
                 why="Counts are at least 1, and all values that a stride takes have one sign.",
                 hint="Take a stride that is known while tracing.",
             )
@@ -185,8 +185,8 @@ def known_partition(start: Any) -> int:
     if type(start) is not int:
         raise NeuronError(
             "view-not-allowed",
-            what=f"the start partition is {start}, which changes from one iteration or size to the "
-            "next",
+            what=f"the start partition is {in_words(start)}, which changes from one iteration or "
+            "size to the next",
             why="The start partition of an instruction is fixed when it is compiled.",
             hint="Index a free dimension, unroll the loop over ints, or use a tensor in HBM.",
         )

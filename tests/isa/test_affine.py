@@ -419,7 +419,7 @@ def test_register_and_remainder_share_a_sign():
 
 @pytest.mark.parametrize("limits", [{"maximum": 1.5}, {"multiple_of": "8"}, {"minimum": 2.0}])
 def test_limits_of_symbols_are_integers(limits):
-    with pytest.raises(NeuronError, match="symbol T: .* is no integer") as caught:
+    with pytest.raises(NeuronError, match=r"symbol T: .* is no integer") as caught:
         Symbol("T", **{"maximum": 8} | limits)
     assert caught.value.code == "value-not-allowed"
     assert Symbol("T", np.int64(8)) is Symbol("T", 8)

@@ -117,3 +117,22 @@ def test_what_a_body_makes_ends_with_the_iteration(mode, kind):
     }[kind]
     assert caught.value.code == code
     assert caught.value.location.text.strip().startswith(line)
+
+
+@in_every_mode
+def test_messages_name_registers_as_the_author_does(mode):
+    def beyond(a):
+        tile = nl.load(a)
+        for row in nl.dynamic_range(0, 12, 3):
+            count(tile[:, nl.ds(row, 1)])
+
+    def start_partition(a):
+        tile = nl.load(a)
+        first = nisa.register_alloc(0)
+        count(tile[nl.ds(first, 1), :])
+
+    a = np.zeros((2, 8), np.float32)
+    with pytest.raises(NeuronError, match="elements row to row; row is 0 to 9"):
+        nki.simulate(nki.jit(beyond), mode=mode)(a)
+    with pytest.raises(NeuronError, match="the start partition is first,"):
+        nki.simulate(nki.jit(start_partition), mode=mode)(a)
