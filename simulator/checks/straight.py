@@ -128,8 +128,8 @@ class _Streams:
         length = columns.order.size
         forms: list[_Form | None] = []
         for template, numbers, its in zip(columns.templates, columns.numbers, places):
-            waits, _ = columns.semaphores[numbers[-1, 0]]
-            if template.row is Halt and not waits and its.tolist() == [length - 1]:
+            signals = columns.semaphores[numbers[-1, 0]] != ((), ())
+            if template.row is Halt and not signals and its.tolist() == [length - 1]:
                 length -= 1
                 forms.append(None)
                 continue

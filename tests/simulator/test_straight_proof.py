@@ -128,6 +128,16 @@ def test_a_semaphore_with_two_producers_in_no_order_is_left_open():
     assert finished(builder) == (False, False)
 
 
+def test_an_end_that_tells_others_is_left_open():
+    builder = Builder()
+    builder.fill(VECTOR, sbuf(0), updates=[0])
+    builder.copy(SCALAR, sbuf(64), sbuf(0), waits=[0])
+    program = builder.program()
+    assert proved(program) and not check(program)
+    program.cores[0].streams[SYNC][-1].updates = ((0, 1),)  # may come before the write
+    assert not proved(program) and check(program)
+
+
 def test_cores_that_share_a_tensor_need_an_order():
     builder = Builder(cores=2)
     for core in range(2):
