@@ -44,6 +44,8 @@ def synchronise(steps: Iterable[Any], context: Context, dependences: Dependences
             if len(events) > 1:
                 events = [event for event in events if not _implied(event, events)]
             for event in events:
+                # Nothing but its completion tells others of a transfer, nor that it was issued.
+                event = completions[event[5].number]
                 pair = semaphore(0, event[0], engine), 1
                 step.waits.append(pair)
                 event[5].updates.append(pair)

@@ -387,7 +387,7 @@ class Level:
                 if stream >= ENGINES:
                     stream, position = self._drain(stream, event)
                 else:
-                    position = self._exit(stream, event)
+                    position = self._last(stream, event)
                 if stream == engine or knowledge[stream] >= position:
                     continue
             wanted.append((stream, position))
@@ -395,6 +395,11 @@ class Level:
             wanted = self._reduced(wanted)
         for stream, position in wanted:
             event = self.events[stream][position - 1]
+            producer = self.items[event.item]
+            if isinstance(producer, Step) and producer.queue >= 0 and stream < ENGINES:
+                # Nothing but its completion tells others of a transfer, nor that it was issued.
+                stream = producer.queue
+                event = self.events[stream][self._last(stream, event) - 1]
             distance = self.iteration - event.iteration
             self.edges.append((number, engine, stream, event.relative, distance))
             _join(knowledge, event.clock)
@@ -414,13 +419,14 @@ class Level:
                 del kept[stream]
         return list(kept.items())
 
-    def _exit(self, engine: int, event: Event) -> int:
-        """The position at which an engine has left the region of an event."""
-        own = self.events[engine]
+    def _last(self, stream: int, event: Event) -> int:
+        """The position at which a stream is done with the item of an event: an engine has left a
+        region, a queue has completed a transfer."""
+        own = self.events[stream]
         for index in range(len(own) - 1, -1, -1):
             if own[index].item == event.item and own[index].iteration == event.iteration:
                 return index + 1
-        raise AssertionError("an engine waits for a region that does not run on it")
+        raise AssertionError("an engine waits for an item that does not run on it")
 
     def _drain(self, queue: int, event: Event) -> tuple[int, int]:
         """The owner's exit from the region, after it has drained the queue."""
@@ -428,7 +434,7 @@ class Level:
         assert isinstance(region, Region)
         owner = self.context.owner[queue]
         drains = region.drains.setdefault(owner, [])
-        position = self._exit(owner, event)
+        position = self._last(owner, event)
         if queue not in drains:
             drains.append(queue)
         queue_position = self.base_of(queue, event)

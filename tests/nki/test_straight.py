@@ -42,10 +42,61 @@ def begun_in_parts(a):
     return out
 
 
+@nki.jit
+def filled_by_a_transfer_and_a_memset(a):
+    """ScalarE has one half of tiles transferred, and computes; VectorE fills the other half."""
+    rows, half = a.shape
+    out = nl.ndarray((rows, 2 * half), dtype=a.dtype, buffer=nl.shared_hbm)
+    zero = nl.ndarray((128, 8), dtype=a.dtype, buffer=nl.sbuf)
+    nisa.memset(dst=zero, value=0.0)
+    for row in nl.affine_range(rows // 128):
+        tile = nl.ndarray((128, 2 * half), dtype=a.dtype, buffer=nl.sbuf)
+        part = a[nl.ds(row * 128, 128), :]
+        _transferred(tile[:, nl.ds(0, half)], part)
+        nisa.memset(dst=tile[:, nl.ds(half, half)], value=2.0, engine=nisa.engine.vector)
+        _computed(zero)
+        nisa.dma_copy(dst=out[nl.ds(row * 128, 128), :], src=tile)
+    return out
+
+
+@nki.jit
+def taken_by_a_transfer_and_a_memset(a):
+    """A tile with many accesses, of whose bytes ScalarE has one half transferred, while it
+    computes; VectorE fills the other."""
+    rows, half = a.shape
+    out = nl.ndarray((rows, 2 * half), dtype=a.dtype, buffer=nl.shared_hbm)
+    zero = nl.ndarray((rows, 8), dtype=a.dtype, buffer=nl.sbuf, address=(0, 0))
+    nisa.memset(dst=zero, value=0.0)
+    tile = nl.ndarray((rows, 2 * half), dtype=a.dtype, buffer=nl.sbuf, address=(0, 4096))
+    for column in range(0, 2 * half, 8):
+        nisa.memset(dst=tile[:, nl.ds(column, 8)], value=1.0, engine=nisa.engine.gpsimd)
+    nisa.dma_copy(dst=out, src=tile)
+    left = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf, address=(0, 4096))
+    right = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf, address=(0, 4096 + 4 * half))
+    _transferred(left, a)
+    nisa.memset(dst=right, value=2.0, engine=nisa.engine.vector)
+    _computed(zero)
+    nisa.dma_copy(dst=out[:, nl.ds(0, half)], src=left)
+    nisa.dma_copy(dst=out[:, nl.ds(half, half)], src=right)
+    return out
+
+
+def _transferred(dst, src):
+    nisa.dma_copy(dst=dst, src=src, dge_mode=nisa.dge_mode.hwdge, engine=nisa.engine.scalar)
+
+
+def _computed(data):
+    """What ScalarE computes VectorE takes."""
+    power, total = (nl.ndarray(data.shape, dtype=data.dtype, buffer=nl.sbuf) for _ in range(2))
+    nisa.activation(dst=power, op=nl.exp, data=data)
+    nisa.tensor_scalar(dst=total, data=power, op0=nl.add, operand0=1.0, engine=nisa.engine.vector)
+
+
 CASES = {
     **{kernel.__name__: (kernel, MATRICES) for kernel in LADDER},
     "softmax": (kernels.softmax, (np.zeros((300, 96), np.float32),)),
     "begun_in_parts": (begun_in_parts, (nki.TensorSpec((4096, 4096), nl.float32),)),
+    "filled": (filled_by_a_transfer_and_a_memset, (np.zeros((256, 64), np.float32),)),
 }
 
 
@@ -66,6 +117,16 @@ def test_both_analyses_give_the_same_program(name, monkeypatch):
         straight, "synchronise", lambda steps, context, _: Level(steps, context).run()
     )
     assert disassemble(nki.compile(kernel, *arguments, target="trn2").program) == short
+
+
+def test_a_transfer_tells_others_once_it_is_complete():
+    """Whoever comes after its issue takes no semaphore of its engine: that computes meanwhile."""
+    rows = nki.symbol("rows", multiple_of=128, max=1024)
+    a = np.arange(128 * 512, dtype=np.float32).reshape(128, 512)
+    for kernel in (filled_by_a_transfer_and_a_memset, taken_by_a_transfer_and_a_memset):
+        result = nki.simulate(kernel, mode="device")(a)  # compiling checks for races
+        np.testing.assert_array_equal(result, np.append(a, np.full_like(a, 2), axis=1))
+    nki.compile(filled_by_a_transfer_and_a_memset, nki.TensorSpec((rows, 64), nl.float32))
 
 
 @settings(max_examples=60, deadline=None)
