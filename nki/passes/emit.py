@@ -355,11 +355,27 @@ class Emitter:
             self._append(Nop, (), waits, updates, location)
 
 
+def mention_registers(steps: Sequence[Step], accesses: Accesses) -> bool:
+    """Whether steps without control flow, of which all accesses are given, mention registers: such
+    as nothing ever sets."""
+    if any(type(accesses.each[at].offset) is Affine for at in np.flatnonzero(~accesses.plain)):
+        return True
+    scalars: dict[Any, set[int]] = {}
+    for row in {step.instruction.row for step in steps}:
+        if fields := set(row.register_fields).difference(at for at, _ in row.accesses):
+            scalars[row] = fields
+    return bool(scalars) and any(
+        form_registers(step.instruction.values[field])
+        for step in steps
+        for field in scalars.get(step.instruction.row, ())
+    )
+
+
 def streams_in_columns(
     steps: Sequence[Step], accesses: Accesses, addresses: Addresses, locations: LocationTable
 ) -> dict[Engine, MutableSequence[Instruction]]:
-    """The streams of steps without control flow, of which all accesses are given. The steps'
-    instructions change."""
+    """The streams of steps without control flow and registers, of which all accesses are given.
+    The steps' instructions change."""
     resolve = _Operands(addresses, accesses).resolve
     streams: dict[Engine, MutableSequence[Instruction]] = {}
     moved: Moved = {}

@@ -28,7 +28,14 @@ from isa.target import TARGETS, Target
 from nki.ir.nodes import Access, Kernel, Node, Op, Tensor, walk
 from nki.passes import straight
 from nki.passes.channels import Channels, Context
-from nki.passes.emit import Addresses, Emitter, LocationTable, divided, streams_in_columns
+from nki.passes.emit import (
+    Addresses,
+    Emitter,
+    LocationTable,
+    divided,
+    mention_registers,
+    streams_in_columns,
+)
 from nki.passes.schedule import Scheduler
 from nki.passes.steps import ENGINE_INDEX, Region, Step, assign_queues, expand
 from nki.passes.synchronise import Level
@@ -104,8 +111,8 @@ def _core(
     if scheduler.straight and scheduler.dependences:
         steps = [item for item in items if isinstance(item, Step)]
         straight.synchronise(steps, context, scheduler.dependences)
-        if len(steps) >= _MANY:
-            accesses = scheduler.dependences.accesses
+        accesses = scheduler.dependences.accesses
+        if len(steps) >= _MANY and not mention_registers(steps, accesses):
             streams = streams_in_columns(steps, accesses, addresses, locations)
         else:
             emitted = _emitted(body, items, addresses, locations, target)

@@ -234,8 +234,8 @@ class Costs:
         instruction = step.instruction
         signature: list[Any] = [instruction.row, step.engine]
         for access, _ in step.accesses:
-            memory = access.storage.memory is PSUM
-            signature.append((memory, access.dtype, access.shape, access.strides))
+            in_psum = access.storage.memory is PSUM
+            signature.append((in_psum, access.dtype, access.shape, access.strides))
         for index in self._decisive(instruction.row):
             value = instruction.values[index]
             signature.append(getattr(value, "name", value))
