@@ -68,7 +68,8 @@ def joined(columns: list[Integers]) -> Integers:
             continue
         if size * most >= 1 << 62:
             found, key = np.unique(key, return_inverse=True)
-            size = found.size
+            different, column = np.unique(column, return_inverse=True)
+            size, most = found.size, different.size
         key = key * most + column
         size *= most
     return key

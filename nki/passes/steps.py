@@ -237,8 +237,8 @@ def _place(tree: list[Any]) -> list[Step | Region]:
             if begun:
                 mine = {a.storage for a, _ in item.accesses if a.storage in begun}
                 if mine:
-                    first = list(mine) if len(mine) == 1 else [t for t in begun if t in mine]
-                    item.begins = tuple([(begun.pop(t).instruction, t) for t in first])
+                    ordered = mine if len(mine) == 1 else [t for t in begun if t in mine]
+                    item.begins = tuple([(begun.pop(t).instruction, t) for t in ordered])
             result.append(item)
         elif isinstance(item, _Begin):
             if _starts_in_step(tree, index + 1, item.tensor):
