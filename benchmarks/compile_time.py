@@ -10,9 +10,10 @@ is the eager mode, which computes each operation as its line runs and compiles n
 Then, for each kernel of the ladder at 4096 x 8192 x 8192 (32,768 matmuls, unrolled by Python), in a
 process of its own: seconds from Python to the finished container, race check included, the peak
 memory of the process and the size of the container, against their goals. "behind" are those of the
-seconds that come behind the scheduler, where streams are columns: semaphores, streams, the check
-and writing. "doubling" is how many times as long all takes as for half of the rows, which are half
-of the operations.
+seconds that come behind the scheduler: semaphores, streams in columns, the check and writing.
+"doubling" is how many times as long all takes as for half of the rows, which are half of the
+operations. What comes behind re-rolling follows the source: "templates" are the instructions that
+are left then, for half of the rows and for all, and "encode" is the time that they take.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tutorials"))
 
@@ -38,7 +40,9 @@ import nki
 import nki.language as nl
 from isa.collection import collection_paused
 from isa.container import write
+from isa.encoding import encode_stream
 from isa.operations.control import StorageBegin
+from isa.reroll import reroll
 from nki.ir.nodes import Op, walk
 from nki.pipeline import compile_kernel
 from nki.verification import verify_program
@@ -95,10 +99,21 @@ def main() -> None:
     print_large()
 
 
-def large(number: int, rows: int) -> tuple[list[float], float, int, int, int]:
-    """One kernel of the ladder from Python to its container: seconds of wall time to trace, lower,
-    check and write, those behind the scheduler, peak memory in KiB, bytes of the container, and
-    instructions."""
+class Large(NamedTuple):
+    """One kernel of the ladder from Python to its container: `seconds` of wall time to trace,
+    lower, check and write, and those `behind` the scheduler; `peak` memory in KiB, `size` of the
+    container in bytes; and milliseconds to `encode` the templates."""
+
+    seconds: list[float]
+    behind: float
+    peak: int
+    size: int
+    instructions: int
+    templates: int
+    encode: float
+
+
+def large(number: int, rows: int) -> Large:
     specs = [nki.TensorSpec(shape, nl.bfloat16) for shape in ((INNER, rows), (INNER, COLUMNS))]
     moments = [time.perf_counter()]
     scheduled = 0.0
@@ -120,7 +135,15 @@ def large(number: int, rows: int) -> tuple[list[float], float, int, int, int]:
     moments.append(time.perf_counter())
     seconds = [after - before for before, after in pairwise(moments)]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return seconds, moments[-1] - scheduled, peak, len(data), program.instruction_count
+    behind = moments[-1] - scheduled
+    rolled = [(e, s, reroll(s)) for core in program.cores for e, s in core.streams.items()]
+    start = time.perf_counter()
+    for engine, stream, found in rolled:
+        encode_stream(found.templates, engine, len(stream))
+    encode = (time.perf_counter() - start) * 1e3
+    templates = sum(len(found.templates) for _, _, found in rolled)
+    count = program.instruction_count
+    return Large(seconds, behind, peak, len(data), count, templates, encode)
 
 
 def print_large() -> None:
@@ -128,18 +151,20 @@ def print_large() -> None:
     print(f"{ROWS} x {INNER} x {COLUMNS}, Python to container:")
     print(
         "kernel         instructions  trace  lower  check  write  behind  total s  doubling   MiB  "
-        "container KiB"
+        "container KiB  templates   encode ms"
     )
     spawn = multiprocessing.get_context("spawn")
     for number, kernel in enumerate(LADDER):
         with ProcessPoolExecutor(1, spawn) as pool:
-            half, *_ = pool.submit(large, number, ROWS // 2).result()
+            half = pool.submit(large, number, ROWS // 2).result()
         with ProcessPoolExecutor(1, spawn) as pool:
-            seconds, behind, peak, size, instructions = pool.submit(large, number, ROWS).result()
-        times = "".join(f"{spent:7.2f}" for spent in seconds)
+            whole = pool.submit(large, number, ROWS).result()
+        times = "".join(f"{spent:7.2f}" for spent in whole.seconds)
+        total = sum(whole.seconds)
         print(
-            f"{kernel.__name__:14}{instructions:13}{times}{behind:8.2f}{sum(seconds):9.2f}"
-            f"{sum(seconds) / sum(half):10.2f}{peak / 1024:6.0f}{size / 1024:15.1f}"
+            f"{kernel.__name__:14}{whole.instructions:13}{times}{whole.behind:8.2f}{total:9.2f}"
+            f"{total / sum(half.seconds):10.2f}{whole.peak / 1024:6.0f}{whole.size / 1024:15.1f}"
+            f"{half.templates:11}{whole.templates:4}{half.encode:7.1f}{whole.encode:5.1f}"
         )
     print(f"goals{'':58}{SECONDS_GOAL:9.2f}{MEMORY_GOAL:16}{CONTAINER_GOAL:15}")
 
