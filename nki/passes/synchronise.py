@@ -26,7 +26,11 @@ from nki.passes.footprint import WHOLE, Box, may_overlap
 from nki.passes.steps import ENGINES, Region, Step
 from nki.passes.summary import RegionAccess, Summary, at_least_once, at_most_once
 
-MAX_ITERATIONS = 12
+ALTERNATING = 8
+"""Iterations after which edges that are found once stay: two waits that imply each other may take
+turns for ever, each in the iterations in which the other one is missing."""
+
+MAX_ITERATIONS = 64
 Edge = tuple[int, int, int, int, int]
 """(consumer item, consumer engine, producer stream, producer's position in the body, distance)"""
 
@@ -75,6 +79,8 @@ class Level:
         self.tensors: dict[Tensor, TensorState] = {}
         self.occupants = {Memory.sbuf: Occupants(), Memory.psum: Occupants()}
         self.edges: list[Edge] = []
+        self.kept: dict[tuple[int, int], dict[tuple[int, ...], None]] = {}
+        self.bases: list[list[int]] = []
         self.carried: dict[tuple[int, int], int] = {}
         self.iteration = 0
         self.by_op: dict[Op, list[tuple[int, int]]] = {}
@@ -103,6 +109,7 @@ class Level:
             self.edges = []
             self.by_op.clear()
             self.base = list(self.counts)
+            self.bases.append(self.base)
             for number, item in enumerate(self.items):
                 if isinstance(item, Step):
                     self._step(number, item)
@@ -111,6 +118,9 @@ class Level:
             if once or self.edges == previous:
                 break
             previous = self.edges
+            if self.iteration >= ALTERNATING:
+                for number, engine, *edge in self.edges:
+                    self.kept.setdefault((number, engine), {})[tuple(edge)] = None
             self.iteration += 1
             if self.iteration == MAX_ITERATIONS:
                 raise AssertionError("semaphores of a loop do not settle")
@@ -152,7 +162,7 @@ class Level:
         for op in step.after:
             for stream, position in self.by_op.get(op, ()):
                 _raise_to(needs, stream, position)
-        if needs:
+        if needs or (number, engine) in self.kept:
             self._wait(number, engine, needs, knowledge)
         position = self._advance(engine, number, knowledge)
         for _, tensor in step.begins:
@@ -373,6 +383,10 @@ class Level:
 
     def _wait(self, number: int, engine: int, needs: Needs, knowledge: list[int]) -> None:
         """Wait for what the engine does not know yet, and learn what that implies."""
+        for stream, relative, distance in self.kept.get((number, engine), ()):
+            position = self.bases[self.iteration - distance][stream] + relative
+            self.edges.append((number, engine, stream, relative, distance))
+            _join(knowledge, self.events[stream][position - 1].clock)
         wanted: list[tuple[int, int]] = []
         finished = self.finished
         for stream, needed in needs.items():

@@ -136,3 +136,50 @@ def test_messages_name_registers_as_the_author_does(mode):
         nki.simulate(nki.jit(beyond), mode=mode)(a)
     with pytest.raises(NeuronError, match="the start partition is first,"):
         nki.simulate(nki.jit(start_partition), mode=mode)(a)
+
+
+@in_every_mode
+def test_waits_that_imply_each_other_in_turns_settle(mode):
+    """The waits of the outer loop would change for ever, each missing where another one is."""
+
+    def kernel(a, n):
+        tiles = [nl.ndarray((16, 32), dtype=nl.float32, buffer=nl.sbuf) for _ in range(2)]
+        for number, tile in enumerate(tiles):
+            nisa.dma_copy(dst=tile, src=a[nl.ds(16 * number, 16), :])
+        counts = nl.load(n)
+        other = nl.load(n)
+        junk = nl.ndarray((16, 32), dtype=nl.float32, buffer=nl.sbuf)
+        sums = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf)
+        command = nisa.reduce_cmd.reset_reduce
+        nisa.activation(
+            junk, nl.copy, tiles[0], reduce_op=nl.add, reduce_res=sums, reduce_cmd=command
+        )
+        one, two, three = (nisa.register_alloc(number) for number in (1, 2, 3))
+        for _ in nl.dynamic_range(one):
+            for _ in nl.dynamic_range(two):
+                nisa.tensor_scalar(other, counts, nl.add, 3)
+                nisa.tensor_scalar(other, other, nl.bitwise_and, 3)
+                command = nisa.reduce_cmd.reduce
+                nisa.activation(
+                    junk, nl.copy, tiles[1], reduce_op=nl.add, reduce_res=sums, reduce_cmd=command
+                )
+                nisa.tensor_scalar(
+                    tiles[0][:, 0:1], sums, nl.minimum, 300.0, op1=nl.maximum, operand1=-3.0
+                )
+            left = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
+            nisa.tensor_copy(dst=left, src=counts[:, 1:2])
+            going = nisa.register_alloc(left)
+            while going:
+                nisa.dma_copy(dst=tiles[1], src=a[nl.ds(three, 16), :])
+                nisa.tensor_scalar(tiles[1], tiles[1], nl.minimum, 3.0)
+                nisa.register_store(other[0:1, 2:3], two)
+                nisa.tensor_scalar(left, left, nl.subtract, 1)
+                nisa.register_load(going, left)
+        return stored(tiles[0]), stored(tiles[1])
+
+    a = np.arange(32 * 32, dtype=np.float32).reshape(32, 32) % 5
+    results = nki.simulate(nki.jit(kernel), mode=mode)(a, np.ones((1, 4), np.int32))
+    first = a[:16].copy()
+    first[:, 0] = a[:16].sum(axis=1) + 2 * a[16:].sum(axis=1)
+    np.testing.assert_array_equal(results[0], first)
+    np.testing.assert_array_equal(results[1], np.minimum(a[3:19], 3))
