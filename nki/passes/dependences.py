@@ -256,12 +256,12 @@ def _joined(
     """Of those who take bytes of tensors `old` at some moments, those for which it is enough to
     follow another one's issue, which comes after all accesses, and that one. `tensor` and `moment`
     are those of all accesses."""
-    accesses = np.bincount(tensor, minlength=tensors)
+    pairs = np.bincount(tensor, minlength=tensors) * np.bincount(old, minlength=tensors)
     last = np.full(tensors, -1)
     np.maximum.at(last, tensor, moment)
     order = np.lexsort((moments, old))
     head = order[begins_of_runs(old[order])]
-    apart = (accesses[old[order]] >= _MANY) & (last[old[order]] < moments[head])
+    apart = (pairs[old[order]] >= _MANY) & (last[old[order]] < moments[head])
     later = np.flatnonzero(apart & (moments[order] > moments[head]))
     return order[later], head[later]
 
@@ -369,9 +369,10 @@ def _span(box: Box, dimension: int) -> tuple[int, int]:
     return (0, _ALL) if span is None else span
 
 
-_MANY = 64
-"""Accesses of a tensor that steps which take over its bytes do not follow one by one if another
-such step does."""
+_MANY = 1 << 12
+"""Pairs of an access of a tensor and a step that takes some of its bytes from which on only the
+first such step follows all accesses, and the others that one. It may cost a little time, as the
+first one need not be the first to be ready."""
 
 _FEW = 4
 """Boxes of a tensor that are compared without looking for those that come into question."""

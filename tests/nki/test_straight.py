@@ -16,7 +16,7 @@ import nki.language as nl
 from isa.enums import Memory
 from isa.text import disassemble
 from nki.ir.nodes import Tensor
-from nki.passes import straight
+from nki.passes import dependences, straight
 from nki.passes.access_state import taken_over
 from nki.passes.synchronise import Level
 
@@ -119,8 +119,9 @@ def test_both_analyses_give_the_same_program(name, monkeypatch):
     assert disassemble(nki.compile(kernel, *arguments, target="trn2").program) == short
 
 
-def test_a_transfer_tells_others_once_it_is_complete():
+def test_a_transfer_tells_others_once_it_is_complete(monkeypatch):
     """Whoever comes after its issue takes no semaphore of its engine: that computes meanwhile."""
+    monkeypatch.setattr(dependences, "_MANY", 1)
     rows = nki.symbol("rows", multiple_of=128, max=1024)
     a = np.arange(128 * 512, dtype=np.float32).reshape(128, 512)
     for kernel in (filled_by_a_transfer_and_a_memset, taken_by_a_transfer_and_a_memset):
