@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from isa.columns import Integers
+
 Item = Any
 """An int, or a `Repeat`."""
-
-Integers = np.ndarray[Any, np.dtype[np.int64]]
 
 LIMIT = 1 << 24
 """Integers that a rolled sequence may stand for."""

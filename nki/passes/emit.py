@@ -56,8 +56,6 @@ class Addresses:
     def columns(self, accesses: Accesses) -> Values:
         """The operands of accesses without registers, all at once; what is not plain has no
         number (-1)."""
-        if not accesses.each:
-            return Values([], accesses.which, accesses.which)
         views = [DTYPES[dtype].size for dtype, _, _ in accesses.views]
         size = np.array(views, np.int64)[accesses.view]
         rows = [
@@ -68,10 +66,9 @@ class Addresses:
         ]
         memory, pitch, start, base = np.array(rows, np.int64)[accesses.tensor].T
         on_chip = memory < 0
-        # As in `_build`.
-        partition, free = np.divmod(accesses.offset, np.maximum(pitch // size, 1))
+        partition, free = _within(accesses.offset, np.maximum(pitch // size, 1), size)
         start = np.where(on_chip, start + partition, 0)
-        byte = np.where(on_chip, base + free * size, accesses.offset * size)
+        byte = np.where(on_chip, base + free, accesses.offset * size)
         plain = np.flatnonzero(accesses.plain)
         key = joined([column[plain] for column in (accesses.view, start, memory - memory.min())])
         _, first, kind = np.unique(key, return_index=True, return_inverse=True)
@@ -96,11 +93,11 @@ class Addresses:
         if on_chip:
             start, base = self._placement[tensor]
             pitch = tensor.pitch * DTYPES[tensor.dtype].size // size
-            partition, free = divmod(offset, pitch) if pitch else (0, 0)
+            partition, free = _within(offset, pitch or 1, size)
             return AccessPattern(
                 tensor.memory,
                 access.dtype,
-                base + free * size,
+                base + free,
                 tuple(zip(access.strides[1:], access.shape[1:])),
                 start + partition,
                 access.shape[0],
@@ -121,6 +118,12 @@ class Addresses:
             vector_stride=access.vector_stride,
             vector_bound=access.vector_bound,
         )
+
+
+def _within(offset: Any, pitch: Any, size: Any) -> tuple[Any, Any]:
+    """The partition in which an offset on chip is, and the byte there; also of columns."""
+    partition, free = divmod(offset, pitch)
+    return partition, free * size
 
 
 _NO_REGISTERS: dict[Register, int] = {}

@@ -112,11 +112,10 @@ def _core(
         steps = [item for item in items if isinstance(item, Step)]
         straight.synchronise(steps, context, scheduler.dependences)
         accesses = scheduler.dependences.accesses
-        if len(steps) >= _MANY and not mention_registers(steps, accesses):
+        if accesses.many and not mention_registers(steps, accesses):
             streams = streams_in_columns(steps, accesses, addresses, locations)
         else:
-            emitted = _emitted(body, items, addresses, locations, target)
-            streams = {engine: Stream(in_columns(stream)) for engine, stream in emitted.items()}
+            streams = _emitted(body, items, addresses, locations, target)
     else:
         Level(items, context).run()
         streams = _emitted(body, items, addresses, locations, target)
@@ -134,7 +133,7 @@ def _emitted(
     locations: LocationTable,
     target: Target,
 ) -> dict[Engine, MutableSequence[Instruction]]:
-    """The streams of a body as instructions."""
+    """The streams of a body, written instruction by instruction."""
     has_registers = any(isinstance(item, Region) for item in items) or any(
         item.instruction.row.control for item in items if isinstance(item, Step)
     )
@@ -144,12 +143,9 @@ def _emitted(
         emitter = Emitter(
             engine, addresses, target.registers_per_engine.value, locations, has_registers, unset
         )
-        streams[SEQUENCERS[engine]] = emitter.run(mine)
+        streams[SEQUENCERS[engine]] = Stream(in_columns(emitter.run(mine)))
     return streams
 
-
-_MANY = 500
-"""Steps without control flow that are quicker to write in columns than one by one."""
 
 _WHOLE_PSUM = 4
 """From this generation on, the result of one instruction may span PSUM banks."""
@@ -176,13 +172,9 @@ def _check_banks(stream: Sequence[Instruction], target: Target, locations: Locat
 
 
 def _banked(stream: Sequence[Instruction]) -> Iterator[tuple[Instruction, int, AccessPattern]]:
-    """Operands that must lie in one bank, with an instruction and their positions in it."""
-    columns = stream.columns if isinstance(stream, Stream) else None
-    if columns is None:
-        for instruction in stream:
-            for position in instruction.row.banked:
-                yield instruction, position, instruction.values[position]
-        return
+    """Operands that must lie in one bank, with their instructions (at other offsets) and their
+    positions in these. Those at symbolic places are left out."""
+    columns = in_columns(stream)
     for template, numbers in zip(columns.templates, columns.numbers):
         for column, position in enumerate(moving(template), 1):
             if position in template.row.banked:

@@ -41,9 +41,6 @@ GAIN = 0.98
 
 PSUM = Memory.psum
 
-_MANY = 500
-"""Steps whose costs are quicker to find in columns than one by one."""
-
 
 class Unit:
     """The steps of one operation, and when they can run.
@@ -204,7 +201,7 @@ class Costs:
     def of(self, steps: Sequence[Step], accesses: Accesses) -> list[Any]:
         """By step (engine, interval, completion, transfer, table): see `Unit`. `accesses` are those
         of the steps, one step after the other."""
-        if len(steps) < _MANY:
+        if not accesses.many:
             return [self._cost(step) for step in steps]
         counts = np.array([len(step.accesses) for step in steps], np.int64)
         starts = np.cumsum(counts) - counts

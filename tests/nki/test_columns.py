@@ -10,7 +10,7 @@ import nki.isa as nisa
 import nki.language as nl
 from isa.encoding import encode
 from isa.stream import in_columns
-from nki.passes import lower, schedule
+from nki.passes import accesses
 
 
 @nki.jit
@@ -68,8 +68,7 @@ def test_columns_hold_the_same_program(name, target, monkeypatch):
     kernel, *arguments = CASES[name]
     programs = []
     for many in (0, 1 << 60):
-        monkeypatch.setattr(lower, "_MANY", many)
-        monkeypatch.setattr(schedule, "_MANY", many)
+        monkeypatch.setattr(accesses, "MANY", many)
         programs.append(nki.compile(kernel, *arguments, target=target).program)
     columns, single = programs
     assert columns.locations == single.locations
