@@ -1,0 +1,70 @@
+"""Where a column of integers repeats: what an unrolled loop leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from isa.columns import Integers
+
+_APART = 4
+"""How often a piece may come within one period, for the period to be found through it."""
+
+_ENOUGH = 0.75
+"""The part of all rows that a repetition need save at most."""
+
+
+class Repetition(NamedTuple):
+    """Rows from `start` on that are `times` times the same `period` rows."""
+
+    start: int
+    period: int
+    times: int
+
+    @property
+    def end(self) -> int:
+        return self.start + self.period * self.times
+
+
+def repetition(keys: Integers) -> Repetition | None:
+    """The repetition that leaves the fewest rows if its period is kept once, or one that leaves few
+    enough; None where nothing comes three times in a row.
+
+    Periods are found through keys that come at the same places in each. So one in which every key
+    comes more than four times may be missed, and a longer one be found.
+
+    >>> repetition(np.array([7, 1, 1, 2, 1, 1, 2, 1, 1, 2, 1, 5]))
+    Repetition(start=1, period=3, times=3)
+    """
+    best, saved = None, 0
+    for period in _periods(keys):
+        same = keys[period:] == keys[:-period]
+        breaks = np.flatnonzero(~np.concatenate([[False], same, [False]]))
+        at = int(np.argmax(np.diff(breaks)))
+        start = int(breaks[at])
+        times = 1 + int(breaks[at + 1] - start - 1) // period
+        if times >= 3 and (times - 1) * period > saved:
+            best, saved = Repetition(start, period, times), (times - 1) * period
+            if saved > _ENOUGH * keys.size:
+                break
+    return best
+
+
+def _periods(keys: Integers) -> Iterator[int]:
+    """Distances at which keys come again: the most frequent ones of keys that come about equally
+    often, for each order of magnitude of that."""
+    _, kind, counts = np.unique(keys, return_inverse=True, return_counts=True)
+    kind, place = np.divmod(np.sort(kind * keys.size + np.arange(keys.size)), max(keys.size, 1))
+    often = np.frexp(counts)[1][kind]
+    tried: set[int] = set()
+    for apart in range(1, min(_APART + 1, keys.size)):
+        again = kind[apart:] == kind[:-apart]
+        distances = (place[apart:] - place[:-apart])[again]
+        magnitude = often[apart:][again]
+        for one in np.flatnonzero(np.bincount(magnitude)).tolist():
+            period = int(np.argmax(np.bincount(distances[magnitude == one])))
+            if period not in tried:
+                tried.add(period)
+                yield period
