@@ -14,6 +14,7 @@ from isa.errors import NeuronError
 from isa.machine.control import RegisterAlu, RegisterLoad, RegisterMove, StorageBegin
 from isa.operations.control import StorageBegin as BeginOperation
 from isa.spec import Instruction
+from isa.stream import Pairs
 from isa.target import Target
 from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, While
 from nki.ir.rewrite import form_registers
@@ -60,8 +61,8 @@ class Step:
         self.begins: tuple[tuple[Instruction, Tensor], ...] = ()
         self.boxes: list[Box | None] | None = None
         self.after = op.after
-        self.waits: list[tuple[int, int]] = []
-        self.updates: list[tuple[int, int]] = []
+        self.waits: Pairs = ()
+        self.updates: Pairs = ()
         values = instruction.values
         accesses = []
         for index, writes in instruction.row.accesses:

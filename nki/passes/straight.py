@@ -47,8 +47,8 @@ def synchronise(steps: Iterable[Any], context: Context, dependences: Dependences
                 # Nothing but its completion tells others of a transfer, nor that it was issued.
                 event = completions[event[5].number]
                 pair = semaphore(0, event[0], engine), 1
-                step.waits.append(pair)
-                event[5].updates.append(pair)
+                step.waits += (pair,)
+                event[5].updates += (pair,)
                 known = _joined(known, event)
             knowledge[engine] = known
         counts[engine] = issued = counts[engine] + 1

@@ -477,11 +477,11 @@ class Level:
             consumer = self.items[number]
             producer = self.items[self.events[stream][self.base[stream] + relative - 1].item]
             if isinstance(consumer, Step):
-                consumer.waits.append((semaphore, 1))
+                consumer.waits += ((semaphore, 1),)
             else:
                 consumer.enter_waits.setdefault(engine, []).append((semaphore, 1))
             if isinstance(producer, Step):
-                producer.updates.append((semaphore, 1))
+                producer.updates += ((semaphore, 1),)
             else:
                 producer.exit_updates.setdefault(stream, []).append((semaphore, 1))
             if distance:
