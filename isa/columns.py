@@ -34,6 +34,26 @@ def counted(counts: Integers) -> tuple[Integers, Integers]:
     return number, np.arange(number.size) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
+def numbered_lists(starts: Integers, values: Integers) -> Integers:
+    """Numbers for lists of integers, equal for equal lists; list n is
+    `values[starts[n] : starts[n + 1]]`.
+
+    >>> numbered_lists(np.array([0, 2, 2, 3, 5]), np.array([7, 8, 7, 7, 8])).tolist()
+    [2, 0, 1, 2]
+    """
+    counts = np.diff(starts)
+    number = np.zeros_like(counts)
+    known = 0
+    for count in np.flatnonzero(np.bincount(counts)).tolist():
+        mine = np.flatnonzero(counts == count)
+        columns = [values[starts[mine] + at] for at in range(count)]
+        key = joined([column - column.min() for column in columns]) if count else mine * 0
+        found, which = np.unique(key, return_inverse=True)
+        number[mine] = known + which
+        known += found.size
+    return number
+
+
 def begins_of_runs(keys: Integers) -> Integers:
     """For each place of a column the first place of the run of equal values that it is in.
 

@@ -52,6 +52,27 @@ def repetition(keys: Integers) -> Repetition | None:
     return best
 
 
+def repetitions(keys: Integers, least: int) -> list[Repetition]:
+    """Repetitions one behind the other, each of which saves at least `least` rows.
+
+    >>> repetitions(np.array([1, 2] * 9 + [3] * 9), 8)
+    [Repetition(start=0, period=2, times=9), Repetition(start=18, period=1, times=9)]
+    """
+    found: list[Repetition] = []
+    pieces = [(0, keys.size)]
+    while pieces:
+        first, end = pieces.pop()
+        if end - first <= least:
+            continue
+        one = repetition(keys[first:end])
+        if one is None or (one.times - 1) * one.period < least:
+            continue
+        one = one._replace(start=first + one.start)
+        found.append(one)
+        pieces += [(first, one.start), (one.end, end)]
+    return sorted(found)
+
+
 def _periods(keys: Integers) -> Iterator[int]:
     """Distances at which keys come again: the most frequent ones of keys that come about equally
     often, for each order of magnitude of that."""

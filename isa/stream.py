@@ -8,13 +8,13 @@ templates and on columns of integers; instructions are made when somebody looks 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
+from collections.abc import Iterable, Iterator, MutableSequence, Sequence
 from typing import Any, NamedTuple, overload
 
 import numpy as np
 
 from isa.access import AccessPattern
-from isa.columns import Integers, joined, numbered
+from isa.columns import Integers
 from isa.encoding import encode
 from isa.operand_table import OperandWriter
 from isa.spec import Instruction
@@ -180,7 +180,7 @@ def in_columns(instructions: Sequence[Instruction]) -> Columns:
     """
     if isinstance(instructions, Stream) and instructions.columns is not None:
         return instructions.columns
-    operands, templates = Operands(), _Templates()
+    operands, templates = Operands(), Templates()
     at_zero: dict[int, tuple[AccessPattern, int | None]] = {}
     by_identity: dict[tuple[Any, ...], int] = {}
     semaphores: dict[tuple[Pairs, Pairs], int] = {}
@@ -215,48 +215,7 @@ def in_columns(instructions: Sequence[Instruction]) -> Columns:
     )
 
 
-class Values(NamedTuple):
-    """Values of fields: the `different` ones, operands at offset 0, and for each value its number
-    among them and its offset (0 for what is no operand)."""
-
-    different: list[Any]
-    number: Integers
-    offset: Integers
-
-
-Resolve = Callable[[Sequence[Any], Integers], Values]
-"""From values of a field, and the identity of each, to what the program has for them."""
-
-
-def many_in_columns(instructions: Sequence[Instruction], resolve: Resolve) -> Columns:
-    """As `in_columns` for a long stream, whose operands `resolve` finds, field by field."""
-    semaphores, pairs = numbered([(i.waits, i.updates) for i in instructions])
-    rows, row = numbered([instruction.row for instruction in instructions])
-    order = np.zeros(row.size, np.int64)
-    templates = _Templates()
-    numbers: list[Integers] = []
-    for one in range(len(rows)):
-        places = np.flatnonzero(row == one)
-        members = [instructions[place] for place in places.tolist()]
-        uses, found = _uses(members, resolve, templates)
-        order[places] = uses
-        for key in range(len(numbers), len(templates.found)):
-            mine = np.flatnonzero(uses == key)
-            offsets = [found[position][mine] for position in moving(templates.found[key])]
-            numbers.append(np.stack([pairs[places[mine]], *offsets], axis=1))
-    _, first = np.unique(order, return_index=True)
-    by_use = np.argsort(first)
-    renamed = np.empty_like(by_use)
-    renamed[by_use] = np.arange(by_use.size)
-    return Columns(
-        [templates.found[key] for key in by_use.tolist()],
-        list(semaphores),
-        renamed[order],
-        [numbers[key] for key in by_use.tolist()],
-    )
-
-
-class _Templates:
+class Templates:
     """Templates by their encoded form."""
 
     def __init__(self) -> None:
@@ -270,59 +229,11 @@ class _Templates:
         return number
 
 
-def _uses(
-    instructions: list[Instruction], resolve: Resolve, templates: _Templates
-) -> tuple[Integers, list[Integers]]:
-    """The template of each of some instructions of one row, and by field the offsets."""
-    values = zip(*[instruction.values for instruction in instructions], strict=True)
-    fields = [_field(column, resolve) for column in values]
-    _, engine = numbered([instruction.engine for instruction in instructions])
-    _, location = numbered([instruction.location for instruction in instructions])
-    key = joined([engine, location, *[field.number for field in fields]])
-    _, first, which = np.unique(key, return_index=True, return_inverse=True)
-    names = []
-    for at in first.tolist():
-        like = instructions[at]
-        operands = tuple([field.different[field.number[at]] for field in fields])
-        template = Instruction(like.row, like.engine, operands, location=like.location)
-        names.append(templates.number(template))
-    return np.array(names, np.int64)[which], [field.offset for field in fields]
-
-
-def _field(column: tuple[Any, ...], resolve: Resolve) -> Values:
-    """The values of one field."""
-    names = np.fromiter(map(id, column), np.int64, len(column))
-    if (names != names[0]).any():
-        return resolve(column, names)
-    different, number, offset = resolve(column[:1], names[:1])
-    return Values(different, np.repeat(number, names.size), np.repeat(offset, names.size))
-
-
 class Operands:
     """Operands at offset 0, one object for those with one content."""
 
     def __init__(self) -> None:
         self._by_content: dict[Any, AccessPattern] = {}
-
-    def resolve(self, values: Sequence[Any], names: Integers) -> Values:
-        """Values of a compiled program."""
-        _, first, which = np.unique(names, return_index=True, return_inverse=True)
-        different: list[Any] = []
-        known: dict[int, int] = {}
-        number, offset = [], []
-        for at in first.tolist():
-            value, distance = values[at], 0
-            if type(value) is AccessPattern:
-                value, moves = self.split(value)
-                distance = moves or 0
-            name = known.setdefault(id(value), len(different))
-            if name == len(different):
-                different.append(value)
-            number.append(name)
-            offset.append(distance)
-        return Values(
-            different, np.array(number, np.int64)[which], np.array(offset, np.int64)[which]
-        )
 
     def split(self, pattern: AccessPattern) -> tuple[AccessPattern, int | None]:
         """A pattern at offset 0, and its offset; None for a symbolic one, which stays."""

@@ -22,10 +22,10 @@ from isa.fields import Kind
 from isa.machine.scalar import TABLE
 from isa.spec import Instruction
 from nki.ir.nodes import Op, Register, Tensor
-from nki.passes.accesses import Accesses
 from nki.passes.channels import Context
 from nki.passes.footprint import WHOLE, Box, may_overlap
 from nki.passes.steps import Step
+from nki.passes.stretch import Accesses, Stretch
 
 _RESETS = frozenset({ReduceCommand.reset, ReduceCommand.reset_reduce, ReduceCommand.load_reduce})
 
@@ -76,7 +76,8 @@ bytes that one takes over."""
 
 
 class Dependences:
-    """The dependences of the operations of a stretch, each a list of steps, in the author's order.
+    """The dependences of the operations of a stretch, each a list of its steps, in the author's
+    order.
 
     `before` are, by operation, those that it must follow, `after` those that must follow it.
     `follows` says the same of steps, numbered through: `events[starts[n] : starts[n + 1]]` must be
@@ -90,26 +91,18 @@ class Dependences:
     def __init__(
         self,
         operations: Sequence[Sequence[Step]],
+        stretch: Stretch,
         context: Context,
         carried: set[tuple[int, str]],
         replaced: Replaced,
         variables: frozenset[Register],
     ) -> None:
-        steps = [step for unit in operations for step in unit]
-        for number, step in enumerate(steps):
-            step.number = number
-        self.accesses = Accesses(
-            [
-                *[access for step in steps for access, _ in step.accesses],
-                *[begin.values[0] for step in steps for begin, _ in step.begins],
-            ]
-        )
-        following, events = _pairs(steps, self.accesses, context, variables, replaced)
-        if named := _named(steps):
+        following, events = _pairs(stretch, context, variables, replaced)
+        if named := _named(stretch.steps):
             others = np.array(named[0], np.int64), np.array(named[1], np.int64)
             following, events = _merged((following, events), others)
-        self.starts: list[int] = np.searchsorted(following, np.arange(len(steps) + 1)).tolist()
-        self.events: list[int] = events.tolist()
+        self.starts: Integers = np.searchsorted(following, np.arange(len(stretch.steps) + 1))
+        self.events = events
         units = np.repeat(np.arange(len(operations)), [len(unit) for unit in operations])
         late, early = units[following], units[np.where(events < 0, ~events, events)]
         if states := _states(operations, carried):
@@ -175,21 +168,19 @@ def _states(
 
 
 def _pairs(
-    steps: list[Step],
-    accesses: Accesses,
+    stretch: Stretch,
     context: Context,
     variables: frozenset[Register],
     replaced: Replaced,
 ) -> tuple[Integers, Integers]:
-    """(step, event that it must follow), in ascending order of steps; `accesses` are those of all
-    steps, and of what these begin.
+    """(step, event that it must follow), in ascending order of steps.
 
     Moments are numbered so that what a step begins comes before its accesses, and the markers of
     storage behind them.
     """
-    counts = np.array([len(step.accesses) for step in steps], np.int64)
-    ends = np.cumsum(counts)
-    step, _ = counted(counts)
+    steps, accesses = stretch.steps, stretch.accesses
+    first, ends = stretch.starts[:-1], stretch.starts[1:]
+    step, _ = counted(ends - first)
     access = accesses.which[: step.size]
     writes = np.array([flag for one in steps for _, flag in one.accesses], np.bool_)
     known = np.array([tensor in context.tracked for tensor in accesses.tensors], np.bool_)
@@ -222,7 +213,7 @@ def _pairs(
     old = np.array([names.get(one, -1) for one in lost], np.int64)
     taker = starts[:, 0][np.array(takers, np.int64)[old >= 0]]
     old = old[old >= 0]
-    begins = 4 * (ends - counts)
+    begins = 4 * first
     later, head = _joined(old, begins[taker], tensor, moment, len(names))
     joined = taker[later], ~taker[head]
     taker, old = np.delete(taker, later), np.delete(old, later)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableSequence, Sequence, Set
+from collections.abc import Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,11 @@ from isa.enums import SEQUENCERS, Condition, Engine, Memory
 from isa.machine.control import Branch, DrainQueue, Halt, LoopBegin, LoopEnd, Nop
 from isa.program import RegisterReference, SourceLocation
 from isa.spec import Instruction
-from isa.stream import Moved, Operands, Stream, Values, many_in_columns
+from isa.stream import Operands
 from nki.ir.nodes import Access, Loop, Register, Tensor, While
 from nki.ir.rewrite import form_registers
-from nki.passes.accesses import Accesses
 from nki.passes.steps import ENGINES, Region, Step, check_registers
+from nki.passes.stretch import Accesses
 
 _RESOLVED = (Access, Register, Affine)
 """Types of field values that the emitter replaces; all others go into the program as they are."""
@@ -53,9 +53,9 @@ class Addresses:
             return found
         return self._build(access, registers)
 
-    def columns(self, accesses: Accesses) -> Values:
-        """The operands of accesses without registers, all at once; what is not plain has no
-        number (-1)."""
+    def columns(self, accesses: Accesses) -> tuple[list[AccessPattern], Integers, Integers]:
+        """The operands of accesses without registers, all at once: the different ones at offset 0,
+        and for each access the number of its, and the offset (0 for a symbolic one)."""
         views = [DTYPES[dtype].size for dtype, _, _ in accesses.views]
         size = np.array(views, np.int64)[accesses.view]
         rows = [
@@ -69,16 +69,19 @@ class Addresses:
         partition, free = _within(accesses.offset, np.maximum(pitch // size, 1), size)
         start = np.where(on_chip, start + partition, 0)
         byte = np.where(on_chip, base + free, accesses.offset * size)
-        plain = np.flatnonzero(accesses.plain)
-        key = joined([column[plain] for column in (accesses.view, start, memory - memory.min())])
-        _, first, kind = np.unique(key, return_index=True, return_inverse=True)
-        different = [
-            self.operands.split(self.pattern(accesses.each[at], _NO_REGISTERS))[0]
-            for at in plain[first].tolist()
-        ]
-        number = np.full(accesses.plain.size, -1)
-        number[plain] = kind
-        return Values(different, number, byte)
+        columns = [accesses.view, start, memory - memory.min()]
+        rest = np.flatnonzero(~accesses.plain)
+        columns.append(np.zeros_like(start))
+        columns[-1][rest] = 1 + np.arange(rest.size)
+        _, first, number = np.unique(joined(columns), return_index=True, return_inverse=True)
+        split = self.operands.split
+        different = []
+        for at in first.tolist():
+            pattern, offset = split(self.pattern(accesses.each[at], _NO_REGISTERS))
+            different.append(pattern)
+            if not accesses.plain[at]:
+                byte[at] = offset or 0
+        return different, number, byte
 
     def _build(self, access: Access, registers: dict[Register, int]) -> AccessPattern:
         tensor = access.storage
@@ -128,32 +131,6 @@ def _within(offset: Any, pitch: Any, size: Any) -> tuple[Any, Any]:
 
 _NO_REGISTERS: dict[Register, int] = {}
 _MEMORIES = tuple(Memory)
-
-
-class _Operands:
-    """The field values of steps without registers, for `isa.stream.in_columns`."""
-
-    def __init__(self, addresses: Addresses, accesses: Accesses) -> None:
-        self._addresses = addresses
-        self._accesses = accesses
-        self._operands = addresses.operands
-        self._plain = addresses.columns(accesses)
-
-    def resolve(self, values: Sequence[Any], names: Integers) -> Values:
-        number = self._accesses.numbers(names)
-        known = self._plain.number[number]
-        rest = np.flatnonzero((number < 0) | (known < 0))
-        if not rest.size:
-            return Values(self._plain.different, known, self._plain.offset[number])
-        others = [
-            self._addresses.pattern(value, _NO_REGISTERS) if isinstance(value, Access) else value
-            for value in (values[at] for at in rest.tolist())
-        ]
-        different, kind, offset = self._operands.resolve(others, names[rest])
-        known[rest] = kind + len(self._plain.different)
-        offsets = self._plain.offset[number]
-        offsets[rest] = offset
-        return Values(self._plain.different + different, known, offsets)
 
 
 class LocationTable:
@@ -267,8 +244,8 @@ class Emitter:
                 row,
                 self.name,
                 values,
-                _merged(waits) if waits else (),
-                _merged(updates) if updates else (),
+                merged(waits) if waits else (),
+                merged(updates) if updates else (),
                 self.locations.index(location),
             )
         )
@@ -358,58 +335,6 @@ class Emitter:
             self._append(Nop, (), waits, updates, location)
 
 
-def mention_registers(steps: Sequence[Step], accesses: Accesses) -> bool:
-    """Whether steps without control flow, of which all accesses are given, mention registers: such
-    as nothing ever sets."""
-    if any(type(accesses.each[at].offset) is Affine for at in np.flatnonzero(~accesses.plain)):
-        return True
-    scalars: dict[Any, set[int]] = {}
-    for row in {step.instruction.row for step in steps}:
-        if fields := set(row.register_fields).difference(at for at, _ in row.accesses):
-            scalars[row] = fields
-    return bool(scalars) and any(
-        form_registers(step.instruction.values[field])
-        for step in steps
-        for field in scalars.get(step.instruction.row, ())
-    )
-
-
-def streams_in_columns(
-    steps: Sequence[Step], accesses: Accesses, addresses: Addresses, locations: LocationTable
-) -> dict[Engine, MutableSequence[Instruction]]:
-    """The streams of steps without control flow and registers, of which all accesses are given.
-    The steps' instructions change."""
-    resolve = _Operands(addresses, accesses).resolve
-    streams: dict[Engine, MutableSequence[Instruction]] = {}
-    moved: Moved = {}
-    index = locations.index
-    parts: list[list[Step]] = [[] for _ in SEQUENCERS]
-    for step in steps:
-        parts[step.engine].append(step)
-    for engine, mine in zip(SEQUENCERS, parts):
-        stream = []
-        for step in mine:
-            instruction = step.instruction
-            first = instruction
-            if step.begins:
-                for begin, _ in step.begins:
-                    begin.engine, begin.location = engine, index(begin.location)
-                    stream.append(begin)
-                first = step.begins[0][0]
-            if step.waits:
-                first.waits = _merged(step.waits)
-            if step.updates:
-                instruction.updates = _merged(step.updates)
-            if step.queue >= 0:
-                values, at = instruction.values, instruction.row.field_names.index("queue")
-                instruction.values = (*values[:at], step.queue - ENGINES, *values[at + 1 :])
-            instruction.location = index(instruction.location)
-            stream.append(instruction)
-        stream.append(Instruction(Halt, engine, ()))
-        streams[engine] = Stream(many_in_columns(stream, resolve), moved)
-    return streams
-
-
 def divided(items: list[Step | Region]) -> list[list[Step | Region]]:
     """The items of every engine."""
     parts: list[list[Step | Region]] = [[] for _ in range(ENGINES)]
@@ -422,7 +347,7 @@ def divided(items: list[Step | Region]) -> list[list[Step | Region]]:
     return parts
 
 
-def _merged(pairs: Any) -> tuple[tuple[int, int], ...]:
+def merged(pairs: Any) -> tuple[tuple[int, int], ...]:
     """(semaphore, amount) pairs with the amounts of one semaphore added up."""
     if len(pairs) == 1:
         return (pairs[0],)

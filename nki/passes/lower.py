@@ -33,9 +33,8 @@ from nki.passes.emit import (
     Emitter,
     LocationTable,
     divided,
-    mention_registers,
-    streams_in_columns,
 )
+from nki.passes.emit_columns import mention_registers, streams_in_columns
 from nki.passes.schedule import Scheduler
 from nki.passes.steps import ENGINE_INDEX, Region, Step, assign_queues, expand
 from nki.passes.synchronise import Level
@@ -108,13 +107,14 @@ def _core(
     items = scheduler.run(items)
     scheduled(items)
     streams: dict[Engine, MutableSequence[Instruction]]
-    if scheduler.straight and scheduler.dependences:
-        steps = [item for item in items if isinstance(item, Step)]
-        straight.synchronise(steps, context, scheduler.dependences)
-        accesses = scheduler.dependences.accesses
-        if accesses.many and not mention_registers(steps, accesses):
-            streams = streams_in_columns(steps, accesses, addresses, locations)
+    if scheduler.straight and scheduler.stretch and scheduler.dependences:
+        stretch = scheduler.stretch
+        order = np.array([item.number for item in items if isinstance(item, Step)], np.int64)
+        signals = straight.synchronise(order, stretch, scheduler.dependences, context)
+        if stretch.accesses.many and not mention_registers(stretch):
+            streams = streams_in_columns(order, stretch, signals, addresses, locations)
         else:
+            signals.enter([stretch.steps[number] for number in order.tolist()])
             streams = _emitted(body, items, addresses, locations, target)
     else:
         Level(items, context).run()

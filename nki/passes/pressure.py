@@ -21,6 +21,7 @@ from nki.ir.rewrite import form_registers, with_body
 from nki.passes.channels import Channels, Context
 from nki.passes.dependences import Dependences, carries
 from nki.passes.steps import ENGINE_INDEX, Step
+from nki.passes.stretch import Stretch
 
 _REACH = 4096
 """The most operations that move ahead at once."""
@@ -314,7 +315,9 @@ class _Stretch:
         }
         carried = set().union(*map(carries, units))
         context = Context([], written, {}, Channels(0))
-        graph = Dependences(units, context, carried, lambda tensors: ([], []), self.level.variables)
+        stretch = Stretch([step for steps in units for step in steps])
+        variables = self.level.variables
+        graph = Dependences(units, stretch, context, carried, lambda tensors: ([], []), variables)
         result = []
         registers = _Registers()
         placed = -1

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from isa.affine import bounds
-from isa.columns import joined, numbered
+from isa.columns import joined, numbered_lists
 from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.fields import Kind
@@ -27,11 +27,11 @@ from isa.spec import Instruction, MachineInstruction, Operation
 from isa.target import Target
 from nki.ir.nodes import Access, Loop, Register, Tensor
 from nki.passes.access_state import Occupants, taken_over
-from nki.passes.accesses import Accesses
 from nki.passes.channels import Context
 from nki.passes.dependences import Dependences, carries
 from nki.passes.emit import Addresses
 from nki.passes.steps import ENGINES, Region, Step
+from nki.passes.stretch import Stretch
 
 WINDOW = 128
 """Operations that may be overtaken at once."""
@@ -66,7 +66,7 @@ class Scheduler:
     """Schedules the body of one core. `context` knows the tensors and their boxes.
 
     Afterwards `straight` tells whether the body is one stretch, and nothing stays where it is;
-    `dependences` are those of the last stretch.
+    `stretch` is the last one and `dependences` are its.
     """
 
     def __init__(self, context: Context, target: Target, addresses: Addresses) -> None:
@@ -76,6 +76,7 @@ class Scheduler:
         self.occupants = {Memory.sbuf: Occupants(), Memory.psum: Occupants()}
         self.carried: set[tuple[int, str]] = set()
         self.straight = False
+        self.stretch: Stretch | None = None
         self.dependences: Dependences | None = None
 
     def run(self, items: list[Step | Region]) -> list[Step | Region]:
@@ -150,11 +151,12 @@ class Scheduler:
     def _stretch(
         self, operations: list[list[Step]], variables: frozenset[Register]
     ) -> Iterable[Step]:
-        graph = Dependences(operations, self.context, self.carried, self._taken, variables)
+        stretch = self.stretch = Stretch([step for steps in operations for step in steps])
+        graph = Dependences(operations, stretch, self.context, self.carried, self._taken, variables)
         self.dependences = graph
         if len(operations) == 1:
             return operations[0]
-        costs = iter(self.costs.of([s for steps in operations for s in steps], graph.accesses))
+        costs = iter(self.costs.of(stretch))
         units = [Unit(steps, [next(costs) for _ in steps]) for steps in operations]
         for unit, before, after in zip(units, graph.before, graph.after):
             unit.needs = len(before)
@@ -198,34 +200,18 @@ class Costs:
         self.addresses = addresses
         self._known: dict[Any, Any] = {}
 
-    def of(self, steps: Sequence[Step], accesses: Accesses) -> list[Any]:
-        """By step (engine, interval, completion, transfer, table): see `Unit`. `accesses` are those
-        of the steps, one step after the other."""
+    def of(self, stretch: Stretch) -> list[Any]:
+        """By step (engine, interval, completion, transfer, table): see `Unit`."""
+        steps, accesses = stretch.steps, stretch.accesses
         if not accesses.many:
             return [self._cost(step) for step in steps]
-        counts = np.array([len(step.accesses) for step in steps], np.int64)
-        starts = np.cumsum(counts) - counts
         psum = np.array([tensor.memory is PSUM for tensor in accesses.tensors], np.bool_)
         view = (2 * accesses.view + psum[accesses.tensor])[accesses.which]
-        forms = [
-            (step.instruction.row, step.engine, count)
-            for step, count in zip(steps, counts.tolist())
-        ]
-        names, form = numbered(forms)
-        found: list[Any] = [None] * len(steps)
-        for number, (row, _, count) in enumerate(names):
-            places = np.flatnonzero(form == number)
-            members = places.tolist()
-            columns = [view[starts[places] + at] for at in range(count)]
-            for index in self._decisive(row):
-                values = [steps[at].instruction.values[index] for at in members]
-                columns.append(numbered([getattr(value, "name", value) for value in values])[1])
-            key = joined(columns) if columns else np.zeros_like(places)
-            _, first, which = np.unique(key, return_index=True, return_inverse=True)
-            costs = [self._cost(steps[members[at]]) for at in first.tolist()]
-            for at, cost in zip(members, which.tolist()):
-                found[at] = costs[cost]
-        return found
+        views = numbered_lists(stretch.starts, view)
+        key = joined([stretch.kind[: len(steps)], views])
+        _, first, which = np.unique(key, return_index=True, return_inverse=True)
+        costs = [self._cost(steps[at]) for at in first.tolist()]
+        return [costs[cost] for cost in which.tolist()]
 
     def _cost(self, step: Step) -> Any:
         instruction = step.instruction

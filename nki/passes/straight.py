@@ -3,67 +3,279 @@
 The scheduler has found what each step must follow, and its order keeps to that, so one walk with
 vector clocks is enough: what an engine knows already, or what another wait implies, is not waited
 for. What remains is the transitive reduction, the same that `nki.passes.synchronise` finds.
+
+Where the order repeats, the walk goes on only until what is known repeats with it: the waits of all
+further periods are those of the last one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from bisect import bisect
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from isa.columns import Integers, joined, numbered_lists
+from isa.repetition import Repetition, repetitions
 from nki.passes.channels import Context
 from nki.passes.dependences import Dependences
 from nki.passes.steps import ENGINES, Step
+from nki.passes.stretch import Stretch
 
-Event = tuple[int, int, int, int, Sequence[int], Step]
+REPEATING = 2000
+"""Steps that a repetition must save for it to be looked for (measured: half as many take as long to
+walk through as the look)."""
+
+_TRIES = 6
+"""How often it is tried whether what is known comes again, before all is walked through."""
+
+Event = tuple[int, int, int, int, Sequence[int], int]
 """The `position`-th event of a stream, which an engine issued as its `issued`-th step when it knew
 of the events up to `known[s]` of every other stream s: (stream, position, engine, issued, known,
-step). Lists of what is known are shared, and never changed."""
+place of the step in the order). Lists of what is known are shared, and never changed."""
 
 
-def synchronise(steps: Iterable[Any], context: Context, dependences: Dependences) -> None:
-    """Write waits and updates into the steps, which are in the order in which engines take them."""
-    semaphore = context.channels.semaphore
-    starts, follows = dependences.starts, dependences.events
-    counts = [0] * context.streams
-    knowledge: list[Sequence[int]] = [tuple(counts)] * ENGINES
-    completions: list[Any] = [None] * len(starts)
-    for step in steps:
-        engine, number = step.engine, step.number
-        known = knowledge[engine]
-        wanted: dict[int, Event] = {}
-        for name in follows[starts[number] : starts[number + 1]]:
-            event = completions[name] if name >= 0 else _issue(completions[~name])
-            stream, position = event[0], event[1]
-            if known[stream] >= position or stream == engine:
-                continue
-            other = wanted.get(stream)
-            if other is None or other[1] < position:
-                wanted[stream] = event
-        if wanted:
-            events = list(wanted.values())
-            if len(events) > 1:
-                events = [event for event in events if not _implied(event, events)]
-            for event in events:
-                # Nothing but its completion tells others of a transfer, nor that it was issued.
-                event = completions[event[5].number]
-                pair = semaphore(0, event[0], engine), 1
-                step.waits += (pair,)
-                event[5].updates += (pair,)
-                known = _joined(known, event)
-            knowledge[engine] = known
-        counts[engine] = issued = counts[engine] + 1
-        queue = step.queue
-        if queue < 0:
-            completions[number] = engine, issued, engine, issued, known, step
+class Signals(NamedTuple):
+    """Who waits for whom, by places in the order, and with which semaphore."""
+
+    waiting: Integers
+    telling: Integers
+    semaphore: Integers
+
+    def enter(self, steps: Sequence[Step]) -> None:
+        """Write them into the steps, which are in order."""
+        for waiting, telling, semaphore in zip(*[column.tolist() for column in self]):
+            steps[waiting].waits += ((semaphore, 1),)
+            steps[telling].updates += ((semaphore, 1),)
+
+
+def synchronise(
+    order: Integers, stretch: Stretch, dependences: Dependences, context: Context
+) -> Signals:
+    """The waits of steps that engines take in the order of `order`, their numbers."""
+    walk = _Walk(order, stretch, dependences, context)
+    for found in walk.repetitions():
+        walk.leave_out(found)
+    walk.to(order.size)
+    return walk.signals()
+
+
+class _Walk:
+    """A walk through the steps in order, and what it has found up to the place `at`.
+
+    By engine, `knowledge` is what it knows; by stream, `counts` its events; by place,
+    `completions` the event that the step's end is, None where it was left out.
+    """
+
+    def __init__(
+        self, order: Integers, stretch: Stretch, dependences: Dependences, context: Context
+    ) -> None:
+        self._semaphore = context.channels.semaphore
+        self._engine = stretch.engine[order]
+        self._queue = stretch.queue[order]
+        self._starts, self._follows = _in_order(order, dependences, self._engine)
+        self._lists = [c.tolist() for c in (self._engine, self._queue, self._starts)]
+        self._events = self._follows.tolist()
+        self.at = 0
+        self.counts = [0] * context.streams
+        self.knowledge: list[Sequence[int]] = [tuple(self.counts)] * ENGINES
+        self.completions: list[Any] = []
+        self._left_out: list[_LeftOut] = []
+        self._signals: list[tuple[int, int, int]] = []
+
+    def repetitions(self) -> list[Repetition]:
+        """Where steps of the same engines follow events at the same distances."""
+        if self._engine.size < REPEATING:
+            return []
+        place = np.repeat(np.arange(self._engine.size), np.diff(self._starts))
+        issue = self._follows < 0
+        distance = place - np.where(issue, ~self._follows, self._follows)
+        lists = numbered_lists(self._starts, 2 * distance + issue)
+        return repetitions(joined([self._engine, self._queue + 1, lists]), REPEATING)
+
+    def to(self, end: int) -> None:
+        """Walk on to a place."""
+        counts, knowledge, completions = self.counts, self.knowledge, self.completions
+        engines, queues, starts = self._lists
+        follows, signals, semaphore = self._events, self._signals, self._semaphore
+        for place in range(self.at, end):
+            engine = engines[place]
+            known = knowledge[engine]
+            wanted: dict[int, Event] = {}
+            for name in follows[starts[place] : starts[place + 1]]:
+                event = completions[name if name >= 0 else ~name]
+                if event is None:
+                    event = self._restored(name if name >= 0 else ~name)
+                if name < 0:
+                    event = _issue(event)
+                stream, position = event[0], event[1]
+                if known[stream] >= position or stream == engine:
+                    continue
+                other = wanted.get(stream)
+                if other is None or other[1] < position:
+                    wanted[stream] = event
+            if wanted:
+                events = list(wanted.values())
+                if len(events) > 1:
+                    events = [event for event in events if not _implied(event, events)]
+                for event in events:
+                    # Nothing but its completion tells others of a transfer, nor that it was issued.
+                    event = completions[event[5]]
+                    signals.append((place, event[5], semaphore(0, event[0], engine)))
+                    known = _joined(known, event)
+                knowledge[engine] = known
+            counts[engine] = issued = counts[engine] + 1
+            queue = queues[place]
+            if queue < 0:
+                completions.append((engine, issued, engine, issued, known, place))
+            else:
+                counts[queue] = position = counts[queue] + 1
+                completions.append((queue, position, engine, issued, known, place))
+        self.at = end
+
+    def leave_out(self, found: Repetition) -> None:
+        """Walk into a repetition until the state comes again, and leave out the periods behind."""
+        start, period, _ = found
+        first, last = self._starts[start], self._starts[found.end]
+        place = np.repeat(np.arange(start, found.end), np.diff(self._starts[start : found.end + 1]))
+        events = self._follows[first:last]
+        reach = int((place - np.where(events < 0, ~events, events)).max(initial=period))
+        self.to(max(start, reach))
+        for _ in range(_TRIES):
+            if self.at + 2 * period > found.end:
+                return
+            before, knowledge, signals = self.counts[:], self.knowledge[:], len(self._signals)
+            self.to(self.at + period)
+            grown = [now - then for now, then in zip(self.counts, before)]
+            if self._recurs(period, reach, knowledge, before, grown):
+                break
+            self.to(min(self.at + reach // period * period, found.end))
         else:
-            counts[queue] = position = counts[queue] + 1
-            completions[number] = queue, position, engine, issued, known, step
+            return
+        periods = (found.end - self.at) // period
+        self._left_out.append(
+            _LeftOut(self.at, period, periods, grown, signals, len(self._signals))
+        )
+        self.at += period * periods
+        self.completions += [None] * (period * periods)
+        self.counts[:] = [now + periods * more for now, more in zip(self.counts, grown)]
+        self.knowledge[:] = [
+            _moved(now, then, grown, periods) for now, then in zip(self.knowledge, knowledge)
+        ]
+
+    def _recurs(
+        self,
+        period: int,
+        reach: int,
+        knowledge: list[Sequence[int]],
+        counts: list[int],
+        grown: list[int],
+    ) -> bool:
+        """Whether all that later steps look at is what it was a period before, when engines had
+        `knowledge` and streams `counts`, but for what grew by one period.
+
+        What is known of a stream grows by what the stream has grown (`grown`), or not at all, if
+        it is from before. A walk compares what is known of a stream, and positions in it: two that
+        grow compare alike in every period, and so do two that stay. Where one that stays is less
+        than all that grow, it always is, as these become more. So the next period finds the same,
+        and leaves behind a state that differs in the same way.
+        """
+        now = self.completions[self.at - reach : self.at]
+        then = self.completions[self.at - period - reach : self.at - period]
+        if None in then:
+            return False
+        growth = np.array(grown, np.int64)
+        (stream, position, engine, issued), (its, first, source, earlier) = (
+            np.array([event[:4] for event in events], np.int64).T for events in (now, then)
+        )
+        same = (stream == its) & (engine == source)
+        same &= (position - first == growth[stream]) & (issued - earlier == growth[engine])
+        if not same.all():
+            return False
+        known = np.array([*self.knowledge, *[event[4] for event in now]], np.int64)
+        old = np.array([*knowledge, *[event[4] for event in then]], np.int64)
+        grows = known - old == growth
+        least = np.where(grows, old, np.array(counts) + 1).min(axis=0)
+        np.minimum.at(least, stream, first)
+        np.minimum.at(least, engine, earlier)
+        return bool((grows | ((known == old) & (old < least))).all())
+
+    def _restored(self, place: int) -> Event:
+        """The event of a step that was left out."""
+        parts = self._left_out
+        part = parts[bisect(parts, place, key=attrgetter("at")) - 1]
+        periods, within = divmod(place - part.at, part.period)
+        like = part.at - part.period + within
+        now, then = self.completions[like], self.completions[like - part.period]
+        stream, position, engine, issued, known, _ = now
+        event = self.completions[place] = (
+            stream,
+            position + (periods + 1) * part.grown[stream],
+            engine,
+            issued + (periods + 1) * part.grown[engine],
+            _moved(known, then[4], part.grown, periods + 1),
+            place,
+        )
+        return event
+
+    def signals(self) -> Signals:
+        """All that has been found."""
+        found = np.array(self._signals, np.int64).reshape(-1, 3)
+        pieces = [found]
+        for part in self._left_out:
+            distance = part.period * np.arange(1, part.times + 1)
+            moves = distance[:, None, None] * np.array([1, 1, 0])
+            pieces.append((found[part.signals : part.until] + moves).reshape(-1, 3))
+        return Signals(*np.concatenate(pieces).T)
+
+
+class _LeftOut(NamedTuple):
+    """`times` periods from the place `at` on that were left out: what streams grow in each, and
+    which signals are those of the period before."""
+
+    at: int
+    period: int
+    times: int
+    grown: list[int]
+    signals: int
+    until: int
+
+
+def _in_order(
+    order: Integers, dependences: Dependences, engine: Integers
+) -> tuple[Integers, Integers]:
+    """What steps follow, by places in the order: those of place p are events from `starts[p]` to
+    `starts[p + 1]`. What an engine has followed once is left out."""
+    starts = dependences.starts
+    counts = np.diff(starts)[order]
+    place = np.repeat(np.arange(order.size), counts)
+    begins = np.cumsum(counts) - counts
+    events = dependences.events[starts[order][place] + np.arange(place.size) - begins[place]]
+    where = np.empty_like(order)
+    where[order] = np.arange(order.size)
+    events = np.where(events < 0, ~where[~events], where[events])
+    _, first = np.unique(joined([events + order.size, engine[place]]), return_index=True)
+    first.sort()
+    place, events = place[first], events[first]
+    return np.searchsorted(place, np.arange(order.size + 1)), events
+
+
+def _moved(
+    known: Sequence[int], before: Sequence[int], grown: Sequence[int], times: int
+) -> list[int]:
+    """What is known some periods later; `before` is what was known a period earlier."""
+    return [
+        now + times * more if now - then == more else now
+        for now, then, more in zip(known, before, grown)
+    ]
 
 
 def _issue(transfer: Event) -> Event:
     """The moment at which an engine issues a transfer, as an event of the engine."""
-    _, _, engine, issued, known, step = transfer
-    return engine, issued, engine, issued, known, step
+    _, _, engine, issued, known, place = transfer
+    return engine, issued, engine, issued, known, place
 
 
 def _implied(event: Event, events: list[Event]) -> bool:

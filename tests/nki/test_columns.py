@@ -10,7 +10,7 @@ import nki.isa as nisa
 import nki.language as nl
 from isa.encoding import encode
 from isa.stream import in_columns
-from nki.passes import accesses
+from nki.passes import stretch
 
 
 @nki.jit
@@ -68,7 +68,7 @@ def test_columns_hold_the_same_program(name, target, monkeypatch):
     kernel, *arguments = CASES[name]
     programs = []
     for many in (0, 1 << 60):
-        monkeypatch.setattr(accesses, "MANY", many)
+        monkeypatch.setattr(stretch, "MANY", many)
         programs.append(nki.compile(kernel, *arguments, target=target).program)
     columns, single = programs
     assert columns.locations == single.locations

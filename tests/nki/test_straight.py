@@ -106,17 +106,102 @@ def test_both_analyses_give_the_same_program(name, monkeypatch):
     walked = []
     synchronise = straight.synchronise
     with monkeypatch.context() as patch:
-        patch.setattr(
-            straight,
-            "synchronise",
-            lambda *given: walked.append(synchronise(*given)),
-        )
+
+        def observed(*given):
+            walked.append(given)
+            return synchronise(*given)
+
+        patch.setattr(straight, "synchronise", observed)
         short = disassemble(nki.compile(kernel, *arguments, target="trn2").program)
     assert walked, "the kernel has no control flow"
-    monkeypatch.setattr(
-        straight, "synchronise", lambda steps, context, _: Level(steps, context).run()
-    )
+    monkeypatch.setattr(straight, "synchronise", _synchronised_as_a_level)
     assert disassemble(nki.compile(kernel, *arguments, target="trn2").program) == short
+
+
+def _synchronised_as_a_level(order, stretch, dependences, context):
+    steps = [stretch.steps[number] for number in order.tolist()]
+    Level(steps, context).run()
+    waits = [(semaphore, at) for at, step in enumerate(steps) for semaphore, _ in step.waits]
+    updates = [(semaphore, at) for at, step in enumerate(steps) for semaphore, _ in step.updates]
+    for step in steps:
+        assert {amount for _, amount in [*step.waits, *step.updates]} <= {1}
+        step.waits = ()
+        step.updates = ()
+    rows = [
+        (waiting, telling, semaphore)
+        for (semaphore, waiting), (other, telling) in zip(
+            sorted(waits), sorted(updates), strict=True
+        )
+        if semaphore == other
+    ]
+    assert len(rows) == len(waits)
+    return straight.Signals(*np.array(rows, np.int64).reshape(-1, 3).T)
+
+
+@nki.jit
+def loops(a, plan):
+    """Loops, one behind the other, of operations on the tiles of a rotation."""
+    out = nl.ndarray((64, *a.shape), dtype=a.dtype, buffer=nl.shared_hbm)
+    once = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=once, src=a)
+    for times, kept, body in plan:
+        tiles = [once]
+        for number in range(times):
+            for kind, source in body:
+                tile = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
+                old = tiles[-1 - source % len(tiles)]
+                if kind == 0:
+                    nisa.dma_copy(dst=tile, src=a)
+                elif kind == 1:
+                    nisa.tensor_copy(dst=tile, src=old, engine=nisa.engine.vector)
+                elif kind == 2:
+                    nisa.activation(dst=tile, op=nl.exp, data=old)
+                elif kind == 3:
+                    nisa.tensor_tensor(
+                        dst=tile, data1=old, data2=once, op=nl.add, engine=nisa.engine.gpsimd
+                    )
+                else:
+                    nisa.dma_copy(dst=out[number % 64], src=old)
+                    continue
+                tiles = [*tiles, tile][-kept:]
+    nisa.dma_copy(dst=out[63], src=once)
+    return out
+
+
+BODY = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 5)), min_size=1, max_size=6)
+LOOP = st.tuples(st.integers(1, 30), st.integers(1, 6), BODY.map(tuple))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(LOOP, min_size=1, max_size=3).map(tuple))
+def test_the_periods_that_are_left_out_are_as_those_before(plan):
+    a = nki.TensorSpec((128, 4096), nl.float32)  # a rotation has 12 tiles
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(straight, "REPEATING", 1 << 60)
+        walked = disassemble(nki.compile(loops, a, plan, target="trn2").program)
+        patch.setattr(straight, "REPEATING", 4)
+        assert disassemble(nki.compile(loops, a, plan, target="trn2").program) == walked
+
+
+LONG = {
+    "hoisted": (LADDER[1], *[nki.TensorSpec((2048, n), nl.bfloat16) for n in (2048, 4096)]),
+    "rotation": (loops, nki.TensorSpec((128, 4096), nl.float32), ((300, 2, ((0, 0), (2, 0))),)),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_most_of_what_repeats_is_left_out(name, monkeypatch):
+    kernel, *arguments = LONG[name]
+    monkeypatch.setattr(straight, "REPEATING", 1 << 60)
+    whole = disassemble(nki.compile(kernel, *arguments, target="trn2").program)
+    walked = []
+    to = straight._Walk.to
+    monkeypatch.setattr(straight, "REPEATING", 50)
+    monkeypatch.setattr(
+        straight._Walk, "to", lambda self, end: walked.append((self.at, end)) or to(self, end)
+    )
+    assert disassemble(nki.compile(kernel, *arguments, target="trn2").program) == whole
+    assert sum(end - start for start, end in walked) < walked[-1][1] / 2
 
 
 def test_a_transfer_tells_others_once_it_is_complete(monkeypatch):

@@ -1,0 +1,140 @@
+"""A stretch without control flow in columns, for passes that look at all of it at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from isa.columns import Flags, Integers, joined, numbered
+from nki.ir.nodes import Access, Tensor
+from nki.passes.steps import Step
+
+MANY = 600
+"""Accesses whose steps are as quick to look at in columns as one by one (measured with `tiled` and
+`blocked` of the tutorials, 7.5 ms)."""
+
+
+class Accesses:
+    """Accesses in columns, each object once, in the order in which they come.
+
+    `each` are the accesses, `which` the number among them of all that were given. `tensor` numbers
+    their tensors, which are the keys of `tensors`, and `view` their (dtype, strides, shape), which
+    are the keys of `views`. `offset` is where they begin if they are `plain`, at a place that is
+    known, else 0. `many` tells whether they are so many that columns pay.
+    """
+
+    def __init__(self, accesses: Sequence[Access]) -> None:
+        names = np.fromiter(map(id, accesses), np.int64, len(accesses))
+        self._names, first, which = np.unique(names, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        self._rank = np.empty_like(order)
+        self._rank[order] = np.arange(order.size)
+        self.which = self._rank[which]
+        self.many = len(accesses) >= MANY
+        self.each = [accesses[at] for at in first[order].tolist()]
+        self.tensors, self.tensor = numbered([access.storage for access in self.each])
+        views = [(access.dtype, access.strides, access.shape) for access in self.each]
+        self.views, self.view = numbered(views)
+        plain = [type(a.offset) is int and a.vector_offset is None for a in self.each]
+        self.plain: Flags = np.array(plain, np.bool_)
+        offsets = [a.offset if known else 0 for a, known in zip(self.each, plain)]
+        self.offset = np.array(offsets, np.int64)
+
+    def numbers(self, names: Integers) -> Integers:
+        """The numbers of objects of which one knows the identity; -1 for what is none of them."""
+        at = np.searchsorted(self._names[:-1], names)
+        return np.where(self._names[at] == names, self._rank[at], -1)
+
+    def alike(self, wanted: Integers) -> tuple[list[Access], Integers]:
+        """Of some accesses those that differ, but for their tensors: one of each kind, and for each
+        of the wanted the number of its kind. They are alike if they are plain and lie alike within
+        tensors that are alike."""
+        _, kind = numbered([_kind(tensor) for tensor in self.tensors])
+        plain = self.plain[wanted]
+        key = joined(
+            [
+                np.where(plain, 0, 1 + np.arange(wanted.size)),
+                self.view[wanted],
+                kind[self.tensor[wanted]],
+                self.offset[wanted] - self.offset.min(initial=0),
+            ]
+        )
+        _, first, which = np.unique(key, return_index=True, return_inverse=True)
+        return [self.each[at] for at in wanted[first].tolist()], which
+
+
+def _kind(tensor: Tensor) -> tuple[object, ...]:
+    return tensor.memory, tensor.dtype, tensor.shape
+
+
+class Stretch:
+    """The steps of a stretch in columns, in the author's order; `number` counts them.
+
+    `accesses` are those of all steps, then the storage that these begin: step n has the accesses
+    `accesses.which[starts[n] : starts[n + 1]]`, and `begins[n]` markers come just before it.
+    """
+
+    def __init__(self, steps: list[Step]) -> None:
+        for number, step in enumerate(steps):
+            step.number = number
+        self.steps = steps
+        counts = np.array([len(step.accesses) for step in steps], np.int64)
+        self.starts: Integers = np.append(0, np.cumsum(counts))
+        self.begins = np.array([len(step.begins) for step in steps], np.int64)
+        self.accesses = Accesses(
+            [
+                *[access for step in steps for access, _ in step.accesses],
+                *[begin.values[0] for step in steps for begin, _ in step.begins],
+            ]
+        )
+
+    @cached_property
+    def engine(self) -> Integers:
+        """The engine of each step."""
+        return np.array([step.engine for step in self.steps], np.int64)
+
+    @cached_property
+    def queue(self) -> Integers:
+        """The queue of each step, -1 where there is none."""
+        return np.array([step.queue for step in self.steps], np.int64)
+
+    @cached_property
+    def kind(self) -> Integers:
+        """Numbers for steps and, behind them, markers of storage, that differ, if at all, in their
+        accesses. (Those with different numbers may yet be alike, with values that are equal but not
+        the same object.)"""
+        instructions = [step.instruction for step in self.steps]
+        instructions += [begin for step in self.steps for begin, _ in step.begins]
+        engine = np.append(self.engine, np.repeat(self.engine, self.begins))
+        rows, row = numbered([instruction.row for instruction in instructions])
+        _, place = numbered([_place(instruction.location) for instruction in instructions])
+        form = joined([row, engine, place])
+        kind = np.zeros_like(form)
+        known = 0
+        for number in range(len(rows)):
+            mine = np.flatnonzero(row == number)
+            values = zip(*[instructions[at].values for at in mine.tolist()], strict=True)
+            columns = [form[mine], *[_names(column) for column in values]]
+            _, its = np.unique(joined(columns), return_inverse=True)
+            kind[mine] = known + its
+            known += int(its.max()) + 1
+        return kind
+
+
+def _place(location: Any) -> Any:
+    """What tells a traced location from others: the hash of a code object walks its constants."""
+    return (id(location[0]), location[1]) if type(location) is tuple else location
+
+
+def _names(column: tuple[Any, ...]) -> Integers:
+    """Numbers for the identity of values, one for all accesses."""
+    if all(issubclass(one, Access) for one in set(map(type, column))):
+        return np.zeros(len(column), np.int64)
+    names = np.fromiter(map(id, column), np.int64, len(column))
+    if (names == names[0]).all():
+        return np.zeros_like(names)
+    names[[isinstance(value, Access) for value in column]] = 0
+    return np.unique(names, return_inverse=True)[1]
