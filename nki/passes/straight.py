@@ -25,8 +25,8 @@ from nki.passes.steps import ENGINES, Step
 from nki.passes.stretch import Stretch
 
 REPEATING = 2000
-"""Steps that a repetition must save for it to be looked for (measured: half as many take as long to
-walk through as the look)."""
+"""Steps that a repetition must save for it to be looked for: a look at as many takes half as long
+as to walk through them."""
 
 _TRIES = 6
 """How often it is tried whether what is known comes again, before all is walked through."""
