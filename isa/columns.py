@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,64 @@ def numbered(values: Sequence[Key]) -> tuple[dict[Key, int], Integers]:
     """
     names = dict(zip(dict.fromkeys(values), range(len(values))))
     return names, np.fromiter(map(names.__getitem__, values), np.int64, len(values))
+
+
+def ordered(keys: Integers) -> Integers:
+    """The places of a column in ascending order of its integers, equal ones as they come: a stable
+    `numpy.argsort`, digit by digit of 16 bits, for which NumPy counts instead of comparing.
+
+    >>> ordered(np.array([3, -1 << 40, 3, 0])).tolist()
+    [1, 3, 0, 2]
+    """
+    if keys.size < _MANY:
+        return np.argsort(keys, kind="stable")
+    low = int(keys.min())
+    rest, digits = (keys - low).view(np.uint64), (int(keys.max()) - low).bit_length()
+    order = np.argsort(rest.astype(np.uint16), kind="stable")
+    for shift in range(16, digits, 16):
+        digit = (rest >> np.uint64(shift)).astype(np.uint16)
+        order = order[np.argsort(digit[order], kind="stable")]
+    return order
+
+
+_MANY = 2000
+"""Integers from which on sorting by digits is quicker (measured)."""
+
+
+class Distinct(NamedTuple):
+    """The different integers of a column, ascending, the `first` place of each, and for each place
+    of the column `which` of them is there."""
+
+    values: Integers
+    first: Integers
+    which: Integers
+
+
+def distinct(keys: Integers) -> Distinct:
+    """As `numpy.unique`, which compares where `ordered` counts.
+
+    >>> [column.tolist() for column in distinct(np.array([7, 3, 7]))]
+    [[3, 7], [1, 0], [1, 0, 1]]
+    """
+    order = ordered(keys)
+    found = keys[order]
+    new = np.append(True, found[1:] != found[:-1])[: keys.size]
+    which = np.empty_like(order)
+    which[order] = np.cumsum(new) - 1
+    return Distinct(found[new], order[new], which)
+
+
+def by_first_use(keys: Integers) -> Distinct:
+    """As `distinct`, but with the different integers in the order in which they come first.
+
+    >>> [column.tolist() for column in by_first_use(np.array([7, 3, 7]))]
+    [[7, 3], [0, 1], [0, 1, 0]]
+    """
+    values, first, which = distinct(keys)
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(order.size)
+    return Distinct(values[order], first[order], rank[which])
 
 
 def counted(counts: Integers) -> tuple[Integers, Integers]:
@@ -46,12 +104,18 @@ def numbered_lists(starts: Integers, values: Integers) -> Integers:
     known = 0
     for count in np.flatnonzero(np.bincount(counts)).tolist():
         mine = np.flatnonzero(counts == count)
-        columns = [values[starts[mine] + at] for at in range(count)]
-        key = joined([column - column.min() for column in columns]) if count else mine * 0
-        found, which = np.unique(key, return_inverse=True)
-        number[mine] = known + which
-        known += found.size
+        columns = [_from_zero(values[starts[mine] + at]) for at in range(count)]
+        key = joined(columns) if columns else np.zeros_like(mine)
+        found = distinct(key)
+        number[mine] = known + found.which
+        known += found.values.size
     return number
+
+
+def _from_zero(column: Integers) -> Integers:
+    """Integers from 0 on, equal for equal ones."""
+    low = int(column.min())
+    return column - low if int(column.max()) - low < 1 << 62 else distinct(column).which
 
 
 def begins_of_runs(keys: Integers) -> Integers:
@@ -87,8 +151,7 @@ def joined(columns: list[Integers]) -> Integers:
         if most == 1:
             continue
         if size * most >= 1 << 62:
-            found, key = np.unique(key, return_inverse=True)
-            different, column = np.unique(column, return_inverse=True)
+            (found, _, key), (different, _, column) = distinct(key), distinct(column)
             size, most = found.size, different.size
         key = key * most + column
         size *= most

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from isa.columns import Integers
+from isa.columns import Integers, ordered
 
 _APART = 4
 """How often a piece may come within one period, for the period to be found through it."""
@@ -76,9 +76,11 @@ def repetitions(keys: Integers, least: int) -> list[Repetition]:
 def _periods(keys: Integers) -> Iterator[int]:
     """Distances at which keys come again: the most frequent ones of keys that come about equally
     often, for each order of magnitude of that."""
-    _, kind, counts = np.unique(keys, return_inverse=True, return_counts=True)
-    kind, place = np.divmod(np.sort(kind * keys.size + np.arange(keys.size)), max(keys.size, 1))
-    often = np.frexp(counts)[1][kind]
+    place = ordered(keys)
+    kind = keys[place]
+    new = np.flatnonzero(np.append(True, kind[1:] != kind[:-1])[: keys.size])
+    counts = np.diff(np.append(new, keys.size))
+    often = np.repeat(np.frexp(counts)[1], counts)
     tried: set[int] = set()
     for apart in range(1, min(_APART + 1, keys.size)):
         again = kind[apart:] == kind[:-apart]

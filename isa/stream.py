@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 
 from isa.access import AccessPattern
-from isa.columns import Integers
+from isa.columns import Integers, ordered
 from isa.encoding import encode
 from isa.operand_table import OperandWriter
 from isa.spec import Instruction
@@ -41,7 +41,7 @@ class Columns(NamedTuple):
     def places(self) -> list[Integers]:
         """The places in the stream at which each template comes."""
         ends = np.cumsum(np.bincount(self.order, minlength=len(self.templates)))
-        return np.split(np.argsort(self.order, kind="stable"), ends[:-1]) if ends.size else []
+        return np.split(ordered(self.order), ends[:-1]) if ends.size else []
 
 
 def moving(template: Instruction) -> list[int]:

@@ -16,7 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from isa.columns import Flags, Integers, begins_of_runs, counted, last_before, numbered
+from isa.columns import (
+    Flags,
+    Integers,
+    begins_of_runs,
+    by_first_use,
+    counted,
+    distinct,
+    last_before,
+    numbered,
+    ordered,
+)
 from isa.enums import ReduceCommand
 from isa.fields import Kind
 from isa.machine.scalar import TABLE
@@ -117,7 +127,7 @@ def _by_unit(late: Integers, early: Integers, count: int) -> tuple[list[list[int
     names = np.sort(late[other] * count + early[other])
     names = names[np.append(True, names[1:] != names[:-1])[: names.size]]
     late, early = np.divmod(names, count)
-    order = np.argsort(early, kind="stable")
+    order = ordered(early)
     return _split(late, early, count), _split(early[order], late[order], count)
 
 
@@ -204,7 +214,7 @@ def _pairs(
     write = np.append(writes, np.ones(at.size, np.bool_))
     tensor = np.append(tensor, new[marked])
     boxes, box = [*boxes, WHOLE], np.append(box, np.full(at.size, len(boxes)))
-    found, group = np.unique(tensor * len(boxes) + box, return_inverse=True)
+    found, _, group = distinct(tensor * len(boxes) + box)
     groups = _Groups(*np.divmod(found, len(boxes)), list(names), boxes)
     # An access looks into its own group and those that meet it, a step that takes the bytes of a
     # tensor into all of its groups.
@@ -237,7 +247,7 @@ def _merged(
     if not others[0].size:
         return pairs
     step, event = np.append(pairs[0], others[0]), np.append(pairs[1], others[1])
-    order = np.argsort(step, kind="stable")
+    order = ordered(step)
     return step[order], event[order]
 
 
@@ -262,17 +272,14 @@ def _boxes(
 ) -> tuple[list[Box], Integers, Flags]:
     """The different boxes of wanted accesses, the number of each one's box, and whether that is
     all of its tensor."""
-    used, use = np.unique(wanted, return_inverse=True)
+    used, _, use = distinct(wanted)
     like, kind = accesses.alike(used)
     boxes = [context.box(access, variables) for access in like]
     fills = [box.covers(access.storage) for access, box in zip(like, boxes)]
     kind = kind[use]
-    _, first = np.unique(kind, return_index=True)
-    order = np.argsort(first)
-    names, number = numbered([boxes[name] for name in order.tolist()])
-    by_kind = np.empty_like(number)
-    by_kind[order] = number
-    return list(names), by_kind[kind], np.array(fills, np.bool_)[kind]
+    kinds, _, used = by_first_use(kind)
+    names, number = numbered([boxes[name] for name in kinds.tolist()])
+    return list(names), number[used], np.array(fills, np.bool_)[kind]
 
 
 class _Groups:
@@ -285,7 +292,7 @@ class _Groups:
         self.covering = np.zeros(tensor.size, np.bool_)
         self._starts = np.searchsorted(tensor, np.arange(len(tensors) + 1))
         one, other = self._meetings(box, tensors, boxes)
-        order = np.argsort(one, kind="stable")
+        order = ordered(one)
         self._partners = other[order]
         self._partner_starts = np.searchsorted(one[order], np.arange(tensor.size + 1))
 
@@ -385,7 +392,8 @@ class _Looks:
         accesses: int,
         taking: int,
     ) -> None:
-        order = np.lexsort((moment, group))
+        order = ordered(moment)
+        order = order[ordered(group[order])]
         self.group = group[order]
         self.moment = moment[order]
         self.write = write[order]
@@ -411,7 +419,7 @@ class _Looks:
         step = np.where(self.event < 0, ~self.event, self.event)
         kept = (self.moment[early] >= forgotten[late]) & (step[late] != step[early])
         late, early = late[kept], early[kept]
-        order = np.argsort(self.moment[late], kind="stable")
+        order = ordered(self.moment[late])
         return step[late[order]], self.event[early[order]]
 
     def _forgotten(self, groups: _Groups) -> Integers:

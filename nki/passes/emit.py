@@ -9,7 +9,7 @@ import numpy as np
 
 from isa.access import AccessPattern
 from isa.affine import Affine
-from isa.columns import Integers, joined
+from isa.columns import Integers, distinct, joined
 from isa.dtypes import DTYPES
 from isa.enums import SEQUENCERS, Condition, Engine, Memory
 from isa.machine.control import Branch, DrainQueue, Halt, LoopBegin, LoopEnd, Nop
@@ -73,7 +73,7 @@ class Addresses:
         rest = np.flatnonzero(~accesses.plain)
         columns.append(np.zeros_like(start))
         columns[-1][rest] = 1 + np.arange(rest.size)
-        _, first, number = np.unique(joined(columns), return_index=True, return_inverse=True)
+        _, first, number = distinct(joined(columns))
         split = self.operands.split
         different = []
         for at in first.tolist():

@@ -9,7 +9,7 @@ import numpy as np
 
 from isa.access import AccessPattern
 from isa.affine import Affine
-from isa.columns import Integers, counted, joined, numbered_lists
+from isa.columns import Integers, by_first_use, counted, distinct, joined, numbered_lists, ordered
 from isa.enums import SEQUENCERS, Engine
 from isa.machine.control import Halt
 from isa.spec import Instruction
@@ -89,12 +89,10 @@ class _Writer:
 
     def _named(self, places: Integers, semaphores: Integers) -> Integers:
         """For each place in the order the number, in `pairs`, of its semaphores."""
-        by_place = np.lexsort((semaphores, places))
+        by_place = ordered(places * (1 + semaphores.max(initial=0)) + semaphores)
         mine = semaphores[by_place]
         starts = np.searchsorted(places[by_place], np.arange(self.order.size + 1))
-        lists, first, which = np.unique(
-            numbered_lists(starts, mine), return_index=True, return_inverse=True
-        )
+        lists, first, which = distinct(numbered_lists(starts, mine))
         names = np.zeros_like(lists)
         for at, place in enumerate(first.tolist()):
             if found := mine[starts[place] : starts[place + 1]].tolist():
@@ -112,19 +110,21 @@ class _Writer:
         source = np.where(is_mark, (self.first_mark[steps])[step] + place, steps[step])
         waits = np.where(place == 0, self.waits[places][step], 0)
         updates = np.where(is_mark, 0, self.updates[places][step])
-        both, first, pair = _by_use(np.append(waits, 0) * len(self.pairs) + np.append(updates, 0))
+        both, first, pair = by_first_use(
+            np.append(waits, 0) * len(self.pairs) + np.append(updates, 0)
+        )
         semaphores = [
             (self.pairs[waiting], self.pairs[telling])
             for waiting, telling in zip(*[c.tolist() for c in np.divmod(both, len(self.pairs))])
         ]
-        _, first, kind = _by_use(np.append(self.kind[source], -1))
+        _, first, kind = by_first_use(np.append(self.kind[source], -1))
         templates = Templates()
         names = [
             templates.number(self._template(engine, source[row : row + 1].tolist()))
             for row in first.tolist()
         ]
         order = np.array(names)[kind]
-        uses = np.split(np.argsort(order, kind="stable"), np.cumsum(np.bincount(order))[:-1])
+        uses = np.split(ordered(order), np.cumsum(np.bincount(order))[:-1])
         numbers = []
         for template, its in zip(templates.found, uses):
             columns = [pair[its]]
@@ -159,13 +159,3 @@ def _access_numbers(instruction: Instruction) -> dict[int, int]:
             found[position] = count
             count += 1 if value.vector_offset is None else 2
     return found
-
-
-def _by_use(keys: Integers) -> tuple[Integers, Integers, Integers]:
-    """The different keys in the order of first use, where each comes first, and for each key its
-    number among them."""
-    names, first, which = np.unique(keys, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    rank = np.empty_like(order)
-    rank[order] = np.arange(order.size)
-    return names[order], first[order], rank[which]

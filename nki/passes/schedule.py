@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from isa.affine import bounds
-from isa.columns import joined, numbered_lists
+from isa.columns import distinct, joined, numbered_lists
 from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.fields import Kind
@@ -209,7 +209,7 @@ class Costs:
         view = (2 * accesses.view + psum[accesses.tensor])[accesses.which]
         views = numbered_lists(stretch.starts, view)
         key = joined([stretch.kind[: len(steps)], views])
-        _, first, which = np.unique(key, return_index=True, return_inverse=True)
+        _, first, which = distinct(key)
         costs = [self._cost(steps[at]) for at in first.tolist()]
         return [costs[cost] for cost in which.tolist()]
 

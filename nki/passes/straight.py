@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from isa.columns import Integers, joined, numbered_lists
+from isa.columns import Integers, distinct, joined, numbered_lists
 from isa.repetition import Repetition, repetitions
 from nki.passes.channels import Context
 from nki.passes.dependences import Dependences
@@ -256,7 +256,7 @@ def _in_order(
     where = np.empty_like(order)
     where[order] = np.arange(order.size)
     events = np.where(events < 0, ~where[~events], where[events])
-    _, first = np.unique(joined([events + order.size, engine[place]]), return_index=True)
+    first = distinct(joined([events + order.size, engine[place]])).first
     first.sort()
     place, events = place[first], events[first]
     return np.searchsorted(place, np.arange(order.size + 1)), events

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from isa.columns import Flags, Integers, joined, numbered
+from isa.columns import Flags, Integers, by_first_use, distinct, joined, numbered
 from nki.ir.nodes import Access, Tensor
 from nki.passes.steps import Step
 
@@ -28,13 +28,9 @@ class Accesses:
 
     def __init__(self, accesses: Sequence[Access]) -> None:
         names = np.fromiter(map(id, accesses), np.int64, len(accesses))
-        self._names, first, which = np.unique(names, return_index=True, return_inverse=True)
-        order = np.argsort(first)
-        self._rank = np.empty_like(order)
-        self._rank[order] = np.arange(order.size)
-        self.which = self._rank[which]
+        _, first, self.which = by_first_use(names)
         self.many = len(accesses) >= MANY
-        self.each = [accesses[at] for at in first[order].tolist()]
+        self.each = [accesses[at] for at in first.tolist()]
         self.tensors, self.tensor = numbered([access.storage for access in self.each])
         views = [(access.dtype, access.strides, access.shape) for access in self.each]
         self.views, self.view = numbered(views)
@@ -42,11 +38,6 @@ class Accesses:
         self.plain: Flags = np.array(plain, np.bool_)
         offsets = [a.offset if known else 0 for a, known in zip(self.each, plain)]
         self.offset = np.array(offsets, np.int64)
-
-    def numbers(self, names: Integers) -> Integers:
-        """The numbers of objects of which one knows the identity; -1 for what is none of them."""
-        at = np.searchsorted(self._names[:-1], names)
-        return np.where(self._names[at] == names, self._rank[at], -1)
 
     def alike(self, wanted: Integers) -> tuple[list[Access], Integers]:
         """Of some accesses those that differ, but for their tensors: one of each kind, and for each
@@ -62,7 +53,7 @@ class Accesses:
                 self.offset[wanted] - self.offset.min(initial=0),
             ]
         )
-        _, first, which = np.unique(key, return_index=True, return_inverse=True)
+        _, first, which = distinct(key)
         return [self.each[at] for at in wanted[first].tolist()], which
 
 
@@ -118,7 +109,7 @@ class Stretch:
             mine = np.flatnonzero(row == number)
             values = zip(*[instructions[at].values for at in mine.tolist()], strict=True)
             columns = [form[mine], *[_names(column) for column in values]]
-            _, its = np.unique(joined(columns), return_inverse=True)
+            _, _, its = distinct(joined(columns))
             kind[mine] = known + its
             known += int(its.max()) + 1
         return kind
@@ -137,4 +128,4 @@ def _names(column: tuple[Any, ...]) -> Integers:
     if (names == names[0]).all():
         return np.zeros_like(names)
     names[[isinstance(value, Access) for value in column]] = 0
-    return np.unique(names, return_inverse=True)[1]
+    return distinct(names).which
