@@ -24,8 +24,7 @@ import io
 import json
 import tarfile
 from collections.abc import Mapping, MutableSequence, Sequence
-from dataclasses import astuple, dataclass, fields, replace
-from operator import attrgetter
+from dataclasses import astuple, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from isa.encoding import (
@@ -54,6 +53,7 @@ from isa.spec import Instruction
 
 if TYPE_CHECKING:
     from isa.reroll import RolledStream
+    from isa.storages import Storages
 
 Files = dict[str, bytes]
 
@@ -183,67 +183,27 @@ def _encode(
         raise
 
 
-_DIGITS = "0123456789"
-
-
-def _numbered_name(name: str) -> tuple[str, int]:
-    """A name and the number at its end, as Python prints it; -1 where there is none.
-
-    >>> _numbered_name("tile12"), _numbered_name("tile"), _numbered_name("t007")
-    (('tile', 12), ('tile', -1), ('t00', 7))
-    """
-    stem = name.rstrip(_DIGITS)
-    if len(name) - len(stem) > _MOST_DIGITS:
-        stem = name[:-_MOST_DIGITS]
-    digits = name[len(stem) :]
-    number = digits.lstrip("0") or digits[-1:]
-    return name[: len(name) - len(number)], int(number or -1)
-
-
-_MOST_DIGITS = 16
-
-
 def _write_storages(storages: Sequence[StorageRecord]) -> list[Any]:
-    """The different records without number and offset, and the rows of these two."""
+    """The different forms of allocations, and the rows of their numbers and offsets."""
     from isa.rolled import roll_rows
+    from isa.storages import in_columns
 
-    records: dict[Any, int] = {}
-    order = []
-    numbers: list[list[tuple[int, int]]] = []
-    for storage in storages:
-        stem, number = _numbered_name(storage.name)
-        record = stem, *_STORAGE(storage)
-        key = records.setdefault(record, len(records))
-        if key == len(numbers):
-            numbers.append([])
-        order.append(key)
-        numbers[key].append((number, storage.offset))
-    return [list(records), roll_rows(order, numbers).as_json()]
+    forms, order, numbers = in_columns(storages)
+    return [forms, roll_rows(order, numbers).as_json()]
 
 
-_STORAGE_FIELDS = [
-    field.name for field in fields(StorageRecord) if field.name not in ("name", "offset")
-]
-_STORAGE = attrgetter(*_STORAGE_FIELDS)
-
-
-def _read_storages(value: Any) -> list[StorageRecord]:
-    from isa.rolled import expand_rows, rows_from_json
+def _read_storages(value: Any) -> Storages:
+    from isa.rolled import expand_columns, rows_from_json
+    from isa.storages import StorageColumns, StorageForm, Storages
 
     rows, uses = value
-    records = []
-    for stem, *values in rows:
-        if len(values) != len(_STORAGE_FIELDS):
-            raise ValueError(f"StorageRecord with {len(values)} values")
-        record = StorageRecord(name=_text(stem), offset=0, **dict(zip(_STORAGE_FIELDS, values)))
-        record.shape = tuple(record.shape)
-        records.append(record)
-    found = []
-    for key, (number, offset) in expand_rows(rows_from_json(uses)):
-        record = records[key]
-        name = record.name if number < 0 else f"{record.name}{number}"
-        found.append(replace(record, name=name, offset=offset))
-    return found
+    forms = []
+    for stem, memory, dtype, shape, *others in rows:
+        forms.append(StorageForm(_text(stem), memory, dtype, tuple(shape), *others))
+    order, numbers = expand_columns(rows_from_json(uses))
+    if any(columns.shape[1] != 2 for columns in numbers):
+        raise ValueError("an allocation is a number and an offset")
+    return Storages(StorageColumns(forms, order, numbers))
 
 
 def read_files(files: Files) -> Contents:

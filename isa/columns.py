@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -20,8 +22,9 @@ def numbered(values: Sequence[Key]) -> tuple[dict[Key, int], Integers]:
     >>> names, column.tolist()
     ({'b': 0, 'a': 1}, [0, 1, 0])
     """
-    names = dict(zip(dict.fromkeys(values), range(len(values))))
-    return names, np.fromiter(map(names.__getitem__, values), np.int64, len(values))
+    names: defaultdict[Key, int] = defaultdict(itertools.count().__next__)
+    column = np.fromiter(map(names.__getitem__, values), np.int64, len(values))
+    return dict(names), column
 
 
 def ordered(keys: Integers) -> Integers:
@@ -44,6 +47,16 @@ def ordered(keys: Integers) -> Integers:
 
 _MANY = 2000
 """Integers from which on sorting by digits is quicker (measured)."""
+
+
+def places(keys: Integers, different: int) -> list[Integers]:
+    """For each of the keys 0, 1, ... the places of a column at which it is.
+
+    >>> [column.tolist() for column in places(np.array([0, 1, 0]), 2)]
+    [[0, 2], [1]]
+    """
+    ends = np.cumsum(np.bincount(keys, minlength=different))
+    return np.split(ordered(keys), ends[:-1]) if different else []
 
 
 class Distinct(NamedTuple):

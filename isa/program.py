@@ -110,12 +110,12 @@ def allocations_of(
 
 @dataclass(slots=True)
 class CoreProgram:
-    """Instruction streams and DMA queues of one core; `storages` are its on-chip allocations. A
-    stream is a list, or an `isa.stream.Stream`."""
+    """Instruction streams and DMA queues of one core; `storages` are its on-chip allocations. They
+    are lists, or lists in columns: an `isa.stream.Stream`, `isa.storages.Storages`."""
 
     streams: dict[Engine, MutableSequence[Instruction]]
     queues: list[Queue]
-    storages: list[StorageRecord] = field(default_factory=list)
+    storages: MutableSequence[StorageRecord] = field(default_factory=list)
 
 
 @dataclass(slots=True)

@@ -152,8 +152,9 @@ def roll_rows(order: Sequence[int] | Integers, numbers: Sequence[Any]) -> Rows:
     >>> rows = roll_rows([0, 1, 0, 1], [[(0, 5), (8, 5)], [(), ()]])
     >>> rows.as_json()
     [[[2, 0, 0, 1]], [[[0, 8], [5, 5]], []]]
-    >>> [(key, list(integers)) for key, integers in expand_rows(rows)]
-    [(0, [0, 5]), (1, []), (0, [8, 5]), (1, [])]
+    >>> order, numbers = expand_columns(rows)
+    >>> order.tolist(), [table.tolist() for table in numbers]
+    ([0, 1, 0, 1], [[[0, 5], [8, 5]], [[], []]])
     """
     columns = []
     for rows in numbers:
@@ -176,14 +177,6 @@ def expand_columns(rows: Rows) -> tuple[Integers, list[Integers]]:
         table = np.array([expand(column) for column in columns], np.int64)
         numbers.append(table.reshape(len(columns), count).T)
     return order, numbers
-
-
-def expand_rows(rows: Rows) -> Iterator[tuple[int, Sequence[int]]]:
-    """(key, integers) of every row. Raises as `expand_columns`."""
-    order, numbers = expand_columns(rows)
-    following = [iter(table.tolist()) for table in numbers]
-    for key in order.tolist():
-        yield key, next(following[key])
 
 
 def rows_from_json(value: Any) -> Rows:

@@ -8,13 +8,15 @@ templates and on columns of integers; instructions are made when somebody looks 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, MutableSequence, Sequence
-from typing import Any, NamedTuple, overload
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from isa.access import AccessPattern
-from isa.columns import Integers, ordered
+from isa.column_list import ColumnList
+from isa.columns import Integers, places
 from isa.encoding import encode
 from isa.operand_table import OperandWriter
 from isa.spec import Instruction
@@ -40,8 +42,7 @@ class Columns(NamedTuple):
 
     def places(self) -> list[Integers]:
         """The places in the stream at which each template comes."""
-        ends = np.cumsum(np.bincount(self.order, minlength=len(self.templates)))
-        return np.split(ordered(self.order), ends[:-1]) if ends.size else []
+        return places(self.order, len(self.templates))
 
 
 def moving(template: Instruction) -> list[int]:
@@ -57,10 +58,9 @@ Moved = dict[int, tuple[AccessPattern, dict[int, AccessPattern]]]
 """By the identity of an operand at offset 0 that operand, and it at others by offset."""
 
 
-class Stream(MutableSequence[Instruction]):
-    """The instructions of one engine, in columns until somebody looks at them; then a list, as
-    instructions may be changed. Equal operands are one object where those of the templates are;
-    streams with the same `moved` share them.
+class Stream(ColumnList[Instruction, Columns]):
+    """The instructions of one engine, in columns until somebody looks at them. Equal operands are
+    one object where those of the templates are; streams with the same `moved` share them.
 
     >>> from isa.enums import Engine
     >>> from isa.machine.control import Nop
@@ -69,63 +69,13 @@ class Stream(MutableSequence[Instruction]):
     (5, ((4, 1),))
     """
 
-    __slots__ = ("_columns", "_instructions", "_moved")
+    __slots__ = ()
 
     def __init__(self, columns: Columns, moved: Moved | None = None) -> None:
-        self._columns: Columns | None = columns
-        self._moved = {} if moved is None else moved
-        self._instructions: list[Instruction] = []
-
-    @property
-    def columns(self) -> Columns | None:
-        """The columns as long as nobody has looked at an instruction."""
-        return self._columns
-
-    def __len__(self) -> int:
-        columns = self._columns
-        return len(self._instructions) if columns is None else columns.order.size
-
-    def _list(self) -> list[Instruction]:
-        if self._columns is not None:
-            self._instructions = list(_instructions(self._columns, self._moved))
-            self._columns = None
-            self._moved = {}
-        return self._instructions
-
-    def __iter__(self) -> Iterator[Instruction]:
-        return iter(self._list())
-
-    @overload
-    def __getitem__(self, index: int) -> Instruction: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Instruction]: ...
-    def __getitem__(self, index: int | slice) -> Instruction | list[Instruction]:
-        return self._list()[index]
-
-    @overload
-    def __setitem__(self, index: int, value: Instruction) -> None: ...
-    @overload
-    def __setitem__(self, index: slice, value: Iterable[Instruction]) -> None: ...
-    def __setitem__(self, index: Any, value: Any) -> None:
-        self._list()[index] = value
-
-    def __delitem__(self, index: int | slice) -> None:
-        del self._list()[index]
-
-    def insert(self, index: int, value: Instruction) -> None:
-        """Put an instruction before the one at `index`, as a list does."""
-        self._list().insert(index, value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, (Stream, list)) and self._list() == list(other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return repr(self._list())
+        super().__init__(columns, partial(_instructions, {} if moved is None else moved))
 
 
-def _instructions(columns: Columns, moved: Moved) -> Iterator[Instruction]:
+def _instructions(moved: Moved, columns: Columns) -> Iterator[Instruction]:
     following = [iter(numbers.tolist()) for numbers in columns.numbers]
     positions = [
         [

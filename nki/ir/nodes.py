@@ -50,17 +50,19 @@ class Tensor:
 
     `pitch` is the elements per partition (product of shape[1:]) on chip, 0 in HBM. `address` is
     the author's (start partition, byte offset), or None. `core` is the core whose body allocates
-    it, None for shared HBM. `data` holds a constant's NumPy array.
+    it, None for shared HBM. `data` holds a constant's NumPy array. `copy` counts those of a core
+    that have one `label`: they are called "tile", "tile.1", "tile.2", ...
     """
 
     __slots__ = (
         "address",
+        "copy",
         "core",
         "data",
         "dtype",
+        "label",
         "location",
         "memory",
-        "name",
         "number",
         "pitch",
         "role",
@@ -70,7 +72,7 @@ class Tensor:
     def __init__(
         self,
         number: int,
-        name: str,
+        label: str,
         memory: Memory,
         dtype: str,
         shape: tuple[Any, ...],
@@ -79,9 +81,11 @@ class Tensor:
         core: int | None = None,
         location: Any = None,
         data: Any = None,
+        copy: int = 0,
     ) -> None:
         self.number = number
-        self.name = name
+        self.label = label
+        self.copy = copy
         self.memory = memory
         self.dtype = dtype
         self.shape = shape
@@ -96,6 +100,10 @@ class Tensor:
             for count in shape[1:]:
                 pitch *= count
         self.pitch = pitch
+
+    @property
+    def name(self) -> str:
+        return f"{self.label}.{self.copy}" if self.copy else self.label
 
     def __repr__(self) -> str:
         return f"<{self.memory.value} {self.name} {self.dtype}{list(self.shape)}>"
@@ -297,7 +305,11 @@ def storages(values: Iterable[Any]) -> Iterator[Tensor]:
 
 def operations(nodes: list[Node]) -> Iterator[Op]:
     """The operations of a body, those in loops included."""
-    return (node for node in walk(nodes) if isinstance(node, Op))
+    for node in nodes:
+        if isinstance(node, Op):
+            yield node
+        else:
+            yield from operations(node.body)
 
 
 def walk(nodes: list[Node]) -> Iterator[Node]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from isa.access import AccessPattern, byte_hull
+from isa.columns import distinct, numbered
 from isa.dtypes import DTYPES
 from isa.enums import SEQUENCERS, Engine, Memory
 from isa.errors import NeuronError
@@ -19,13 +20,13 @@ from isa.program import (
     Program,
     Queue,
     SourceLocation,
-    StorageRecord,
     TensorDeclaration,
 )
 from isa.spec import Instruction
+from isa.storages import StorageForm, Storages, numbered_name, of_forms
 from isa.stream import Stream, at_offset, in_columns, moving
 from isa.target import TARGETS, Target
-from nki.ir.nodes import Access, Kernel, Node, Op, Tensor, walk
+from nki.ir.nodes import Access, Kernel, Node, Op, Tensor, operations, walk
 from nki.passes import straight
 from nki.passes.channels import Channels, Context
 from nki.passes.emit import (
@@ -197,31 +198,40 @@ def _tracked(kernel: Kernel) -> set[Tensor]:
 
 def storage_records(
     body: list[Node], locations: LocationTable, placement: dict[Tensor, tuple[int, int]]
-) -> list[StorageRecord]:
+) -> Storages:
     """The on-chip allocations of a body, in the order in which they begin."""
-    records = []
-    for node in walk(body):
-        if not (isinstance(node, Op) and node.row is StorageBegin):
-            continue
-        tensor = node.values[0].storage
-        if tensor not in placement:
-            continue
-        start, offset = placement[tensor]
-        location = tensor.location if tensor.location is not None else node.location
-        records.append(
-            StorageRecord(
-                tensor.name,
+    begun: list[Op] = []
+    kinds: list[Any] = []
+    copies: list[int] = []
+    offsets: list[int] = []
+    for op in operations(body):
+        if op.row is StorageBegin and (place := placement.get(t := op.values[0].storage)):
+            begun.append(op)
+            location = id(t.location or op.location)  # its hash would walk a code object
+            kinds.append((t.label, t.copy > 0, t.memory, t.dtype, t.shape, place[0], location))
+            copies.append(t.copy)
+            offsets.append(place[1])
+    which = numbered(kinds)[1]
+    forms, numbers = [], []
+    for at in distinct(which).first.tolist():
+        tensor = begun[at].values[0].storage
+        stem, number = (f"{tensor.label}.", 0) if tensor.copy else numbered_name(tensor.label)
+        numbers.append(number)
+        forms.append(
+            StorageForm(
+                stem,
                 tensor.memory.value,
                 tensor.dtype,
                 tuple(tensor.shape),
-                start,
+                placement[tensor][0],
                 tensor.shape[0],
-                offset,
                 tensor.pitch * DTYPES[tensor.dtype].size,
-                locations.index(location),
+                locations.index(tensor.location or begun[at].location),
             )
         )
-    return records
+    rows = np.array([copies, offsets], np.int64).T
+    rows[:, 0] += np.array(numbers, np.int64)[which]
+    return Storages(of_forms(forms, which, rows))
 
 
 def _declaration(tensor: Tensor, locations: LocationTable) -> TensorDeclaration:

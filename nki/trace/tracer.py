@@ -50,6 +50,9 @@ from nki.trace.results import SharedTensors, constant_written, results_of
 _new = object.__new__
 _dense_strides = lru_cache(1 << 12)(dense_strides)
 
+Site = tuple[str, Location, tuple[Any, ...]]
+"""The variable that new tensors go to, and objects that they share: their location and shape."""
+
 
 class TracedLoop(OpenLoop):
     """A rolled loop that is being traced: its bodies so far, and what to return to."""
@@ -91,9 +94,9 @@ class Tracer(Context):
         self.rolled = False
         self._tensor = first_tensor
         self._register = 0
-        self._names: dict[str, int] = {}
-        self._named: list[str] = []
-        self._variables: dict[tuple[int, int], str] = {}
+        self._labels: dict[str, int] = {}
+        self._labelled: list[str] = []
+        self._sites: dict[Any, Site] = {}
         self.loops.ordered = 0
         self._previous: NkiInstruction | None = None
 
@@ -136,9 +139,20 @@ class Tracer(Context):
         if memory is Memory.shared_hbm:
             storage = self._shared(shape, dtype, name, location, data)
         else:
-            label = self._label(name or self._variable_name(location))
+            variable, location, shape = self._site(location, shape)
+            label = name or variable
             storage = Tensor(
-                self._tensor, label, memory, dtype, shape, "local", address, self.core, location
+                self._tensor,
+                label,
+                memory,
+                dtype,
+                shape,
+                "local",
+                address,
+                self.core,
+                location,
+                None,
+                self._copy(label),
             )
             self._tensor += 1
             self.tensors.append(storage)
@@ -163,7 +177,7 @@ class Tracer(Context):
         paired = self.shared.pair(self.core, name, path, shape, dtype, location, data)
         if paired is not None:
             return paired
-        label = self._label(name or variable_name(location, "tensor"))
+        label = name or variable_name(location, "tensor")
         role = "local" if data is None else "constant"
         storage = Tensor(
             self._tensor,
@@ -174,27 +188,28 @@ class Tracer(Context):
             role,
             location=location,
             data=data,
+            copy=self._copy(label),
         )
         self._tensor += 1
         self.tensors.append(storage)
         self.shared.add(self.core, name, path, storage)
         return storage
 
-    def _variable_name(self, location: Location) -> str:
-        """The variable that a new tensor goes to. Hashing a code object takes longer than its
-        identity, and the operations keep it alive."""
-        key = (id(location[0]), location[1])
-        name = self._variables.get(key)
-        if name is None:
-            name = self._variables[key] = variable_name(location, "tensor")
-        return name
+    def _site(self, location: Location, shape: tuple[Any, ...]) -> Site:
+        """What tensors of one shape that one line makes have in common. Hashing a code object takes
+        longer than its identity."""
+        key = (id(location[0]), location[1], shape)
+        site = self._sites.get(key)
+        if site is None:
+            site = self._sites[key] = variable_name(location, "tensor"), location, shape
+        return site
 
-    def _label(self, name: str) -> str:
-        """A name that no other tensor of this core has."""
-        count = self._names.get(name, 0)
-        self._names[name] = count + 1
-        self._named.append(name)
-        return f"{name}.{count}" if count else name
+    def _copy(self, label: str) -> int:
+        """How many tensors of this core have had a label."""
+        count = self._labels.get(label, 0)
+        self._labels[label] = count + 1
+        self._labelled.append(label)
+        return count
 
     # Registers
 
@@ -335,9 +350,9 @@ class Tracer(Context):
         dropped = self._tensor - body.tensor
         if dropped:
             del self.tensors[-dropped:]
-            for name in self._named[-dropped:]:
-                self._names[name] -= 1
-            del self._named[-dropped:]
+            for label in self._labelled[-dropped:]:
+                self._labels[label] -= 1
+            del self._labelled[-dropped:]
         self._tensor, self._register = body.tensor, body.register
 
     def finish(self) -> None:

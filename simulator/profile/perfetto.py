@@ -202,7 +202,7 @@ def describe_operand(pattern: AccessPattern, program: Program, core: int) -> str
     return f"{name}{shape} {pattern.dtype} in {pattern.memory.value}"
 
 
-def _storage_name(pattern: AccessPattern, storages: list[StorageRecord]) -> str:
+def _storage_name(pattern: AccessPattern, storages: Sequence[StorageRecord]) -> str:
     """Names of the allocations that cover the first byte of an operand; more than one may have
     lived there, one after the other."""
     offset = pattern.offset if isinstance(pattern.offset, int) else 0

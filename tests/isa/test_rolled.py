@@ -14,7 +14,7 @@ from isa.rolled import (
     Repeat,
     as_json,
     expand,
-    expand_rows,
+    expand_columns,
     from_json,
     roll,
     roll_rows,
@@ -127,8 +127,9 @@ def test_rows_come_back(rows):
     order = [keys.setdefault(key, len(keys)) for key, _, _ in rows]
     numbers = [[(a, b) for o, (_, a, b) in zip(order, rows) if o == key] for key in keys.values()]
     rolled = rows_from_json(json.loads(json.dumps(roll_rows(order, numbers).as_json())))
-    expected = [(o, [a, b]) for o, (_, a, b) in zip(order, rows)]
-    assert [(key, list(integers)) for key, integers in expand_rows(rolled)] == expected
+    again, tables = expand_columns(rolled)
+    assert again.tolist() == order
+    assert [list(map(tuple, table.tolist())) for table in tables] == numbers
 
 
 @pytest.mark.parametrize(
@@ -143,4 +144,4 @@ def test_rows_come_back(rows):
 )
 def test_rows_that_do_not_fit_are_refused(value):
     with pytest.raises(ValueError, match="rows"):
-        list(expand_rows(rows_from_json(value)))
+        expand_columns(rows_from_json(value))
