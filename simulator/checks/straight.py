@@ -1,30 +1,30 @@
 """A quick proof for programs without control flow: all their accesses are compared at once.
 
 What orders instructions is what `simulator.checks.happens_before` says. Vector clocks follow one
-execution, and note what each engine knows from which instruction on. Then the memories are cut
-into cells (`isa.cells`). In each cell every access must come after the last write
-before it, and every write after the reads since the one before. As "comes after" is transitive, so
-do all conflicting accesses then. Boxes stand for what they hold, so that a program whose accesses
-with gaps interlock is not proved here; nor is one with a race. `simulator.checks.order`, which
-compares one by one, tells those apart.
+execution, and note what each engine knows from which instruction on (`simulator.checks.clocks`).
+Then the memories are cut into cells (`isa.cells`). In each cell every access must come after the
+last write before it, and every write after the reads since the one before. As "comes after" is
+transitive, so do all conflicting accesses then. Boxes stand for what they hold, so that a program
+whose accesses with gaps interlock is not proved here; nor is one with a race.
+`simulator.checks.order`, which compares one by one, tells those apart.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
 
 from isa.access import AccessPattern
 from isa.cells import Grid, decisive_pairs
-from isa.columns import Integers, joined
+from isa.columns import Flags, Integers, joined
 from isa.encoding import MALFORMED
 from isa.enums import SEQUENCERS
 from isa.machine.control import Halt, Nop, StorageBegin
-from isa.program import CoreProgram, Program
+from isa.program import Program
 from isa.spec import Instruction, MachineInstruction
 from isa.stream import Columns, Pairs, Stream, at_offset, in_columns, moving
+from simulator.checks.clocks import Amounts, Channel, Clocks, Signals
 from simulator.checks.prepare import operands_of
 from simulator.checks.regions import Layout, Region, boxes_of
 
@@ -34,11 +34,10 @@ _PLAIN = frozenset({Halt, Nop, StorageBegin})
 
 def proved(program: Program) -> bool:
     """Whether a bound program has no control flow and certainly no race."""
-    streams = _Streams(len(program.cores))
-    for number, core in enumerate(program.cores):
-        if not streams.add(number, core):
-            return False
-    clocks = _Clocks(streams)
+    streams = Streams(program)
+    if not streams.plain:
+        return False
+    clocks = streams.clocks()
     return clocks.follow() and _ordered(program, streams, clocks)
 
 
@@ -67,63 +66,42 @@ def _is_plain(row: type[MachineInstruction]) -> bool:
     return row in _PLAIN or not (row.control or row.meets)
 
 
-Event = tuple[int, int, int, int, int, Sequence[int]]
-"""Units of a channel up to and with those of an event, its stream and epoch, the engine that
-started it and as which of its instructions, and what that engine knew."""
-
-
-class _Channel:
-    """A semaphore: what has been produced and taken, by whom, and who waits for more."""
-
-    __slots__ = ("consumer", "events", "last", "produced", "taken", "waiting")
-
-    def __init__(self) -> None:
-        self.produced = 0
-        self.taken = 0
-        self.events: deque[Event] = deque()
-        self.last: Event | None = None
-        self.consumer = -1
-        self.waiting: list[int] = []
-
-
-Amounts = list[tuple[_Channel, int]]
-"""Channels, with what is taken from or added to each."""
-
-Signal = tuple[int, Amounts, Amounts, int, int]
-"""An instruction that waits or tells others: its number, what it takes and adds, the stream and
-epoch of its end."""
-
-
-class _Streams:
+class Streams:
     """The instructions of a program, engine by engine of all cores, in columns.
 
-    `signals` has, by engine, the instructions that wait or tell others. `accesses` are, by core and
-    operand of a template, rows of columns: the offset, and the instruction's engine, number, stream
-    and epoch.
+    `plain` tells whether all of them are covered. `signals` are, by engine, the instructions that
+    wait or tell others. `accesses` are, by core and operand of a template, rows of columns: the
+    offset, and the instruction's engine, number, stream and epoch.
     """
 
-    def __init__(self, cores: int) -> None:
-        self.engines = cores * len(SEQUENCERS)
-        self.lengths: list[int] = []
-        self.signals: list[list[Signal]] = []
-        self._channels: dict[tuple[int, int], _Channel] = {}
+    def __init__(self, program: Program) -> None:
+        self.engines = len(program.cores) * len(SEQUENCERS)
+        self.signals: list[Signals] = []
+        self._channels: dict[tuple[int, int], Channel] = {}
         self.queues: dict[tuple[int, int], int] = {}
         self.transfers: list[int] = []
         self.accesses: list[tuple[int, AccessPattern, bool, list[Integers]]] = []
         self._feeders: list[int] = []
+        self.plain = all(
+            self._stream(core, body.streams.get(engine, ()))
+            for core, body in enumerate(program.cores)
+            for engine in SEQUENCERS
+        )
 
-    def add(self, core: int, body: CoreProgram) -> bool:
-        """Enter the next core; False if something in it is not covered."""
-        return all(self._stream(core, body.streams.get(engine, ())) for engine in SEQUENCERS)
+    def clocks(self) -> Clocks:
+        """The walk over their signals."""
+        channels = list(self._channels.values())
+        return Clocks(self.signals, channels, self.engines + len(self.transfers))
 
     def _stream(self, core: int, stream: Sequence[Instruction]) -> bool:
+        """Enter the stream of the next engine; False if something in it is not covered."""
         if not isinstance(stream, Stream) and not all(map(_is_plain, {i.row for i in stream})):
             return False
         try:
             columns = in_columns(stream)
         except MALFORMED:
             return False
-        engine = len(self.lengths)
+        engine = len(self.signals)
         places = columns.places()
         length = columns.order.size
         forms: list[_Form | None] = []
@@ -153,7 +131,6 @@ class _Streams:
                 where = [np.full(its.size, engine), its + 1, at[its], epoch[its]]
                 for pattern, column, written in known.operands:
                     self.accesses.append((core, pattern, written, [numbers[:, column], *where]))
-        self.lengths.append(length)
         return True
 
     def _signals(
@@ -166,21 +143,12 @@ class _Streams:
             pairs[its[kept]] = numbers[kept, 0]
         silent = [number for number, both in enumerate(columns.semaphores) if both == ((), ())]
         signalling = np.flatnonzero(~np.isin(pairs, silent))
-        channels = [
+        kinds = [
             (self._channels_of(core, waits), self._channels_of(core, updates))
             for waits, updates in columns.semaphores
         ]
-        self.signals.append(
-            [
-                (number, *channels[pair], stream, passed)
-                for number, pair, stream, passed in zip(
-                    (signalling + 1).tolist(),
-                    pairs[signalling].tolist(),
-                    at[signalling].tolist(),
-                    epoch[signalling].tolist(),
-                )
-            ]
-        )
+        kind, stream, passed = (column[signalling] for column in (pairs, at, epoch))
+        self.signals.append(Signals(signalling + 1, kind, stream, passed, kinds))
 
     def _channels_of(self, core: int, pairs: Pairs) -> Amounts:
         """Channels and amounts of semaphores, each channel once."""
@@ -189,7 +157,7 @@ class _Streams:
             if amount > 0:
                 total[semaphore] = total.get(semaphore, 0) + amount
         return [
-            (self._channels.setdefault((core, semaphore), _Channel()), amount)
+            (self._channels.setdefault((core, semaphore), Channel()), amount)
             for semaphore, amount in total.items()
         ]
 
@@ -207,93 +175,7 @@ class _Streams:
         return self.engines + queue, earlier
 
 
-class _Clocks:
-    """What every engine knows, by vector clocks over one execution.
-
-    `rows` are the different states of knowledge: how many events of each stream. By engine,
-    `learned` are the instructions from which on another row holds, `known` those rows; `began` are
-    the instructions with which it took its turns, `turns` the numbers of these.
-    """
-
-    def __init__(self, streams: _Streams) -> None:
-        self.signals = streams.signals
-        engines = streams.engines
-        self.rows: list[Sequence[int]] = [[0] * (engines + len(streams.transfers))]
-        self.learned: list[list[int]] = [[0] for _ in range(engines)]
-        self.known: list[list[int]] = [[0] for _ in range(engines)]
-        self.began: list[list[int]] = [[] for _ in range(engines)]
-        self.turns: list[list[int]] = [[] for _ in range(engines)]
-        self._next = [0] * engines
-
-    def follow(self) -> bool:
-        """Whether all streams come to their end, with one producer at a time and one consumer of
-        each semaphore."""
-        ready = deque(range(len(self.signals)))
-        turn = 0
-        while ready:
-            engine = ready.popleft()
-            begun = self._next[engine]
-            first = self.signals[engine][begun][0] if self.turns[engine] else 0
-            self.began[engine].append(first)
-            self.turns[engine].append(turn)
-            turn += 1
-            if not self._run(engine, ready):
-                return False
-        return all(map(int.__eq__, self._next, map(len, self.signals)))
-
-    def _run(self, engine: int, ready: deque[int]) -> bool:
-        """Run an engine until it has to wait; False for semaphores that are not used in one
-        order."""
-        known = self.rows[self.known[engine][-1]]
-        signals = self.signals[engine]
-        for index in range(self._next[engine], len(signals)):
-            number, waits, updates, stream, epoch = signals[index]
-            if waits:
-                for channel, amount in waits:
-                    if channel.produced - channel.taken < amount:
-                        channel.waiting.append(engine)
-                        self._next[engine] = index
-                        return True
-                    if channel.consumer not in (-1, engine):
-                        return False
-                before = known
-                for channel, amount in waits:
-                    channel.consumer = engine
-                    channel.taken += amount
-                    while channel.events[0][0] < channel.taken:
-                        channel.events.popleft()
-                    known = _joined(engine, known, channel.events[0])
-                if known is not before:
-                    self.learned[engine].append(number)
-                    self.known[engine].append(len(self.rows))
-                    self.rows.append(known)
-            for channel, amount in updates:
-                last = channel.last
-                if last is not None and last[1] != stream and last[1] != engine:
-                    if known[last[1]] < last[2]:
-                        return False
-                channel.produced += amount
-                channel.last = channel.produced, stream, epoch, engine, number, known
-                channel.events.append(channel.last)
-                if channel.waiting:
-                    ready.extend(channel.waiting)
-                    channel.waiting.clear()
-        self._next[engine] = len(signals)
-        return True
-
-
-def _joined(engine: int, known: Sequence[int], event: Event) -> Sequence[int]:
-    """What an engine knows once an event has happened."""
-    _, stream, epoch, source, issued, theirs = event
-    if stream == engine or known[stream] >= epoch:
-        return known
-    joined = list(map(max, known, theirs))
-    joined[source] = max(joined[source], issued)
-    joined[stream] = epoch
-    return joined
-
-
-def _ordered(program: Program, streams: _Streams, clocks: _Clocks) -> bool:
+def _ordered(program: Program, streams: Streams, clocks: Clocks) -> bool:
     """Whether all conflicting accesses are certainly ordered."""
     regions, found = _regions(Layout(program), streams)
     if not regions:
@@ -304,21 +186,23 @@ def _ordered(program: Program, streams: _Streams, clocks: _Clocks) -> bool:
     if not grid.is_coarse(box):
         return False
     turn, row = np.zeros((2, box.size), np.int64)
+    taken_by, began, _ = clocks.began.columns()
+    learned_by, learned, rows = clocks.learned.columns()
     for one in range(streams.engines):
         mine = engine == one
-        turn[mine] = _current(clocks.began[one], clocks.turns[one], number[mine])
-        row[mine] = _current(clocks.learned[one], clocks.known[one], number[mine])
+        turn[mine] = _current(taken_by == one, began, number[mine])
+        row[mine] = _current(learned_by == one, learned, number[mine])
     order = np.lexsort((number, turn))
     place, cell = grid.entries(box[order])
     access = order[place]
     earlier, later = decisive_pairs(cell, write[access])
     old, new = access[earlier], access[later]
-    known = np.array(clocks.rows)[row[new], stream[old]]
+    known = rows[row[new], stream[old]]
     same = (engine[old] == engine[new]) & (number[old] == number[new])
     return bool((same | (stream[old] == engine[new]) | (known >= epoch[old])).all())
 
 
-def _regions(layout: Layout, streams: _Streams) -> tuple[list[Region], list[Integers]]:
+def _regions(layout: Layout, streams: Streams) -> tuple[list[Region], list[Integers]]:
     """The different regions that accesses touch, and by access that touches one: its number,
     whether it writes, and its columns without the offset. What nothing writes is left out."""
     memories = [layout.memory(core, pattern) for core, pattern, _, _ in streams.accesses]
@@ -353,6 +237,8 @@ def _regions(layout: Layout, streams: _Streams) -> tuple[list[Region], list[Inte
     return regions, [column[kept] for column in (box, write, *places)]
 
 
-def _current(first: list[int], values: list[int], numbers: Integers) -> Integers:
-    """The value that holds at each number, the values holding from numbers `first` on."""
-    return np.array(values)[np.searchsorted(first, numbers, side="right") - 1]
+def _current(its: Flags, numbers: Integers, wanted: Integers) -> Integers:
+    """Of notes of one engine, with ascending numbers, the places of those that hold at the wanted
+    numbers: the last that are not above them."""
+    places = np.flatnonzero(its)
+    return places[np.searchsorted(numbers[places], wanted, side="right") - 1]
