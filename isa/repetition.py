@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from isa.columns import Integers, ordered
+from isa.columns import Flags, Integers, ordered
 
 _APART = 4
 """How often a piece may come within one period, for the period to be found through it."""
@@ -40,16 +40,24 @@ def repetition(keys: Integers) -> Repetition | None:
     """
     best, saved = None, 0
     for period in _periods(keys):
-        same = keys[period:] == keys[:-period]
-        breaks = np.flatnonzero(~np.concatenate([[False], same, [False]]))
-        at = int(np.argmax(np.diff(breaks)))
-        start = int(breaks[at])
-        times = 1 + int(breaks[at + 1] - start - 1) // period
+        start, count = longest_run(keys[period:] == keys[:-period])
+        times = 1 + count // period
         if times >= 3 and (times - 1) * period > saved:
             best, saved = Repetition(start, period, times), (times - 1) * period
             if saved > _ENOUGH * keys.size:
                 break
     return best
+
+
+def longest_run(flags: Flags) -> tuple[int, int]:
+    """Where the longest run of true flags starts, and how long it is.
+
+    >>> longest_run(np.array([True, False, True, True]))
+    (2, 2)
+    """
+    breaks = np.flatnonzero(~np.concatenate([[False], flags, [False]]))
+    at = int(np.argmax(np.diff(breaks)))
+    return int(breaks[at]), int(breaks[at + 1] - breaks[at] - 1)
 
 
 def repetitions(keys: Integers, least: int) -> list[Repetition]:

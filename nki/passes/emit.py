@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,15 @@ from nki.passes.stretch import Accesses
 
 _RESOLVED = (Access, Register, Affine)
 """Types of field values that the emitter replaces; all others go into the program as they are."""
+
+
+class OperandColumns(NamedTuple):
+    """The operands of accesses: the `different` ones at offset 0, and for each access the number of
+    its, and the offset (0 for a symbolic one)."""
+
+    different: list[AccessPattern]
+    number: Integers
+    offset: Integers
 
 
 class Addresses:
@@ -53,9 +62,8 @@ class Addresses:
             return found
         return self._build(access, registers)
 
-    def columns(self, accesses: Accesses) -> tuple[list[AccessPattern], Integers, Integers]:
-        """The operands of accesses without registers, all at once: the different ones at offset 0,
-        and for each access the number of its, and the offset (0 for a symbolic one)."""
+    def columns(self, accesses: Accesses) -> OperandColumns:
+        """The operands of accesses without registers, all at once."""
         views = [DTYPES[dtype].size for dtype, _, _ in accesses.views]
         size = np.array(views, np.int64)[accesses.view]
         rows = [
@@ -81,7 +89,7 @@ class Addresses:
             different.append(pattern)
             if not accesses.plain[at]:
                 byte[at] = offset or 0
-        return different, number, byte
+        return OperandColumns(different, number, byte)
 
     def _build(self, access: Access, registers: dict[Register, int]) -> AccessPattern:
         tensor = access.storage

@@ -16,7 +16,7 @@ from isa.spec import Instruction
 from isa.stream import Columns, Moved, Pairs, Stream, Templates, moving
 from nki.ir.nodes import Access
 from nki.ir.rewrite import form_registers
-from nki.passes.emit import Addresses, LocationTable, merged
+from nki.passes.emit import LocationTable, OperandColumns, merged
 from nki.passes.steps import ENGINES
 from nki.passes.straight import Signals
 from nki.passes.stretch import Stretch
@@ -42,12 +42,12 @@ def streams_in_columns(
     order: Integers,
     stretch: Stretch,
     signals: Signals,
-    addresses: Addresses,
+    operands: OperandColumns,
     locations: LocationTable,
 ) -> dict[Engine, MutableSequence[Instruction]]:
     """The streams of steps that engines take in the order of `order`, their numbers. No step
     mentions registers."""
-    writer = _Writer(order, stretch, signals, addresses, locations)
+    writer = _Writer(order, stretch, signals, operands, locations)
     moved: Moved = {}
     return {
         engine: Stream(writer.columns(engine, number), moved)
@@ -57,94 +57,131 @@ def streams_in_columns(
 
 class _Writer:
     """Writes columns. Sources of instructions are the steps and, behind them, the markers of
-    storage: `access` is where a source's accesses begin, `kind` numbers what becomes one template.
-    By place in the order, `waits` and `updates` number `pairs`."""
+    storage: `access` is where a source's accesses begin. `kept` are the places in the order at
+    which something new may come; of what repeats, one period. By kept place, `waits` and `updates`
+    number `pairs`."""
 
     def __init__(
         self,
         order: Integers,
         stretch: Stretch,
         signals: Signals,
-        addresses: Addresses,
+        operands: OperandColumns,
         locations: LocationTable,
     ) -> None:
         self.order = order
-        self.begins = stretch.begins
+        self.stretch = stretch
         self.locations = locations
-        self.sources = [step.instruction for step in stretch.steps]
-        self.sources += [begin for step in stretch.steps for begin, _ in step.begins]
-        self.queue = stretch.queue
-        self.engine = stretch.engine[order]
-        marks = np.arange(len(self.sources) - order.size)
-        self.first_mark = order.size + np.cumsum(self.begins) - self.begins
-        starts = np.append(stretch.starts, stretch.starts[-1] + 1 + marks)
-        self.access = starts[:-1]
-        self.operands, number, offset = addresses.columns(stretch.accesses)
-        self.number = number[stretch.accesses.which]
-        self.offset = offset[stretch.accesses.which]
-        self.kind = joined([stretch.kind, numbered_lists(starts, self.number)])
+        self.operands = operands
+        kept = np.ones(order.size, np.bool_)
+        for start, period, times in signals.repetitions:
+            kept[start + period : start + period * times] = False
+        self.repetitions = signals.repetitions
+        self.kept = np.flatnonzero(kept)
+        steps = order[self.kept]
+        self.engine = stretch.engine[steps]
+        self.first_mark = order.size + np.cumsum(stretch.begins) - stretch.begins
+        marks = np.arange(int(stretch.begins.sum()))
+        self.access = np.concatenate([stretch.starts[:-1], stretch.starts[-1] + marks])
         self.pairs: list[Pairs] = [()]
         self.waits = self._named(signals.waiting, signals.semaphore)
         self.updates = self._named(signals.telling, signals.semaphore)
 
     def _named(self, places: Integers, semaphores: Integers) -> Integers:
-        """For each place in the order the number, in `pairs`, of its semaphores."""
+        """For each kept place the number, in `pairs`, of its semaphores."""
         by_place = ordered(places * (1 + semaphores.max(initial=0)) + semaphores)
-        mine = semaphores[by_place]
-        starts = np.searchsorted(places[by_place], np.arange(self.order.size + 1))
-        lists, first, which = distinct(numbered_lists(starts, mine))
-        names = np.zeros_like(lists)
-        for at, place in enumerate(first.tolist()):
-            if found := mine[starts[place] : starts[place + 1]].tolist():
+        mine, places = semaphores[by_place], places[by_place]
+        starts, ends = np.searchsorted(places, self.kept), np.searchsorted(places, self.kept + 1)
+        place, within = counted(ends - starts)
+        lists = numbered_lists(np.append(0, np.cumsum(ends - starts)), mine[starts[place] + within])
+        values, first, which = distinct(lists)
+        names = np.zeros_like(values)
+        for at, one in enumerate(first.tolist()):
+            if found := mine[starts[one] : ends[one]].tolist():
                 names[at] = len(self.pairs)
                 self.pairs.append(merged([(semaphore, 1) for semaphore in found]))
         return names[which]
 
     def columns(self, engine: Engine, number: int) -> Columns:
         """The stream of an engine: its steps, each behind its markers, and a halt."""
-        places = np.flatnonzero(self.engine == number)
-        steps = self.order[places]
-        before = self.begins[steps]
+        its = np.flatnonzero(self.engine == number)
+        steps = self.order[self.kept[its]]
+        before = self.stretch.begins[steps]
         step, place = counted(before + 1)
         is_mark = place < before[step]
-        source = np.where(is_mark, (self.first_mark[steps])[step] + place, steps[step])
-        waits = np.where(place == 0, self.waits[places][step], 0)
-        updates = np.where(is_mark, 0, self.updates[places][step])
-        both, first, pair = by_first_use(
-            np.append(waits, 0) * len(self.pairs) + np.append(updates, 0)
-        )
+        source = np.where(is_mark, self.first_mark[steps][step] + place, steps[step])
+        waits = np.where(place == 0, self.waits[its][step], 0)
+        updates = np.where(is_mark, 0, self.updates[its][step])
+        both, _, pair = by_first_use(np.append(waits, 0) * len(self.pairs) + np.append(updates, 0))
         semaphores = [
             (self.pairs[waiting], self.pairs[telling])
             for waiting, telling in zip(*[c.tolist() for c in np.divmod(both, len(self.pairs))])
         ]
-        _, first, kind = by_first_use(np.append(self.kind[source], -1))
+        templates, template = self._templates(engine, source)
+        # Rows of what repeats come again, of steps that are a constant number of steps later.
+        row, source = self._repeated(self.kept[its][step], source)
+        row = np.append(row, template.size - 1)
+        order = template[row]
+        uses = np.split(ordered(order), np.cumsum(np.bincount(order))[:-1])
+        numbers = []
+        for one, its in zip(templates, uses):
+            columns = [pair[row[its]]]
+            where = _access_numbers(one)
+            for position in moving(one):
+                access = self.access[source[its]] + where[position]
+                columns.append(self.operands.offset[self.stretch.accesses.which[access]])
+            numbers.append(np.stack(columns, axis=1))
+        return Columns(templates, semaphores, order, numbers)
+
+    def _repeated(self, places: Integers, sources: Integers) -> tuple[Integers, Integers]:
+        """Rows of kept places with their sources, those that repeat as often as they do: (row,
+        source) of each."""
+        rows = np.arange(places.size)
+        pieces = [(rows, sources)]
+        at = 0
+        for start, period, times in self.repetitions:
+            first, end = np.searchsorted(places, [start, start + period]).tolist()
+            step = self.order[start + period] - self.order[start]
+            mark = self.first_mark[self.order[start + period]] - self.first_mark[self.order[start]]
+            mine = sources[first:end]
+            moves = np.arange(times)[:, None] * np.where(mine < self.order.size, step, mark)
+            again = np.tile(rows[first:end], times), (mine + moves).ravel()
+            pieces[-1:] = [(rows[at:first], sources[at:first]), again, (rows[end:], sources[end:])]
+            at = end
+        row, source = (np.concatenate(columns) for columns in zip(*pieces))
+        return row, source
+
+    def _templates(self, engine: Engine, source: Integers) -> tuple[list[Instruction], Integers]:
+        """The templates of a stream of sources and a halt, in the order of first use, and the
+        number of each row's."""
+        which = self.stretch.accesses.which
+        starts = np.append(self.access, which.size)
+        counts = starts[source + 1] - starts[source]
+        row, within = counted(counts)
+        operand = self.operands.number[which[starts[source][row] + within]]
+        operands = numbered_lists(np.append(0, np.cumsum(counts)), operand)
+        kind = joined([self.stretch.kind[source], operands])
+        _, first, which = by_first_use(np.append(kind, -1))
         templates = Templates()
         names = [
             templates.number(self._template(engine, source[row : row + 1].tolist()))
             for row in first.tolist()
         ]
-        order = np.array(names)[kind]
-        uses = np.split(ordered(order), np.cumsum(np.bincount(order))[:-1])
-        numbers = []
-        for template, its in zip(templates.found, uses):
-            columns = [pair[its]]
-            where = _access_numbers(template)
-            for position in moving(template):
-                columns.append(self.offset[self.access[source[its]] + where[position]])
-            numbers.append(np.stack(columns, axis=1))
-        return Columns(templates.found, semaphores, order, numbers)
+        return templates.found, np.array(names)[which]
 
     def _template(self, engine: Engine, source: list[int]) -> Instruction:
         """What a source becomes on an engine; none is the halt."""
         if not source:
             return Instruction(Halt, engine, ())
         (number,) = source
-        like = self.sources[number]
+        like = self.stretch.instructions[number]
         values = list(like.values)
         for position, at in _access_numbers(like).items():
-            values[position] = self.operands[self.number[self.access[number] + at]]
+            access = self.stretch.accesses.which[self.access[number] + at]
+            values[position] = self.operands.different[self.operands.number[access]]
         if like.row.asynchronous:
-            values[like.row.field_names.index("queue")] = int(self.queue[number]) - ENGINES
+            queue = int(self.stretch.queue[number])
+            values[like.row.field_names.index("queue")] = queue - ENGINES
         location = self.locations.index(like.location)
         return Instruction(like.row, engine, tuple(values), location=location)
 

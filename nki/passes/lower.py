@@ -36,6 +36,7 @@ from nki.passes.emit import (
     divided,
 )
 from nki.passes.emit_columns import mention_registers, streams_in_columns
+from nki.passes.rerolled import repeated
 from nki.passes.schedule import Scheduler
 from nki.passes.steps import ENGINE_INDEX, Region, Step, assign_queues, expand
 from nki.passes.synchronise import Level
@@ -111,10 +112,14 @@ def _core(
     if scheduler.straight and scheduler.stretch and scheduler.dependences:
         stretch = scheduler.stretch
         order = np.array([item.number for item in items if isinstance(item, Step)], np.int64)
-        signals = straight.synchronise(order, stretch, scheduler.dependences, context)
+        graph = scheduler.dependences
         if stretch.accesses.many and not mention_registers(stretch):
-            streams = streams_in_columns(order, stretch, signals, addresses, locations)
+            operands = addresses.columns(stretch.accesses)
+            again = repeated(order, stretch, graph, operands.number)
+            signals = straight.synchronise(order, stretch, graph, context, again)
+            streams = streams_in_columns(order, stretch, signals, operands, locations)
         else:
+            signals = straight.synchronise(order, stretch, graph, context)
             signals.enter([stretch.steps[number] for number in order.tolist()])
             streams = _emitted(body, items, addresses, locations, target)
     else:

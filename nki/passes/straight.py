@@ -12,21 +12,18 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections.abc import Sequence
+from itertools import pairwise
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from isa.columns import Integers, distinct, joined, numbered_lists
-from isa.repetition import Repetition, repetitions
+from isa.columns import Integers, counted
+from isa.repetition import Repetition
 from nki.passes.channels import Context
 from nki.passes.dependences import Dependences
 from nki.passes.steps import ENGINES, Step
 from nki.passes.stretch import Stretch
-
-REPEATING = 2000
-"""Steps that a repetition must save for it to be looked for: a look at as many takes half as long
-as to walk through them."""
 
 _TRIES = 6
 """How often it is tried whether what is known comes again, before all is walked through."""
@@ -38,25 +35,35 @@ place of the step in the order). Lists of what is known are shared, and never ch
 
 
 class Signals(NamedTuple):
-    """Who waits for whom, by places in the order, and with which semaphore."""
+    """Who waits for whom, by places in the order, and with which semaphore.
+
+    From the second period of `repetitions` on, places wait and tell as in the first; such signals
+    need not be here.
+    """
 
     waiting: Integers
     telling: Integers
     semaphore: Integers
+    repetitions: list[Repetition]
 
     def enter(self, steps: Sequence[Step]) -> None:
-        """Write them into the steps, which are in order."""
-        for waiting, telling, semaphore in zip(*[column.tolist() for column in self]):
+        """Write them into the steps, which are in order, where nothing is left out."""
+        for waiting, telling, semaphore in zip(*[column.tolist() for column in self[:3]]):
             steps[waiting].waits += ((semaphore, 1),)
             steps[telling].updates += ((semaphore, 1),)
 
 
 def synchronise(
-    order: Integers, stretch: Stretch, dependences: Dependences, context: Context
+    order: Integers,
+    stretch: Stretch,
+    dependences: Dependences,
+    context: Context,
+    repeated: Sequence[Repetition] = (),
 ) -> Signals:
-    """The waits of steps that engines take in the order of `order`, their numbers."""
+    """The waits of steps that engines take in the order of `order`, their numbers. In `repeated`
+    places the order repeats (`nki.passes.rerolled`)."""
     walk = _Walk(order, stretch, dependences, context)
-    for found in walk.repetitions():
+    for found in repeated:
         walk.leave_out(found)
     walk.to(order.size)
     return walk.signals()
@@ -73,11 +80,11 @@ class _Walk:
         self, order: Integers, stretch: Stretch, dependences: Dependences, context: Context
     ) -> None:
         self._semaphore = context.channels.semaphore
-        self._engine = stretch.engine[order]
-        self._queue = stretch.queue[order]
-        self._starts, self._follows = _in_order(order, dependences, self._engine)
-        self._lists = [c.tolist() for c in (self._engine, self._queue, self._starts)]
-        self._events = self._follows.tolist()
+        self._order = order
+        self._stretch = stretch
+        self._dependences = dependences
+        self._place = np.empty_like(order)
+        self._place[order] = np.arange(order.size)
         self.at = 0
         self.counts = [0] * context.streams
         self.knowledge: list[Sequence[int]] = [tuple(self.counts)] * ENGINES
@@ -85,26 +92,30 @@ class _Walk:
         self._left_out: list[_LeftOut] = []
         self._signals: list[tuple[int, int, int]] = []
 
-    def repetitions(self) -> list[Repetition]:
-        """Where steps of the same engines follow events at the same distances."""
-        if self._engine.size < REPEATING:
-            return []
-        place = np.repeat(np.arange(self._engine.size), np.diff(self._starts))
-        issue = self._follows < 0
-        distance = place - np.where(issue, ~self._follows, self._follows)
-        lists = numbered_lists(self._starts, 2 * distance + issue)
-        return repetitions(joined([self._engine, self._queue + 1, lists]), REPEATING)
+    def _follows(self, start: int, end: int) -> tuple[Integers, Integers]:
+        """Between two places, what the steps follow: places p, or ~p for their issue, those of the
+        n-th step from the n-th start on."""
+        steps = self._order[start:end]
+        starts = self._dependences.starts
+        counts = starts[steps + 1] - starts[steps]
+        step, within = counted(counts)
+        events = self._dependences.events[starts[steps][step] + within]
+        where = self._place[np.where(events < 0, ~events, events)]
+        return np.append(0, np.cumsum(counts)), np.where(events < 0, ~where, where)
 
     def to(self, end: int) -> None:
         """Walk on to a place."""
         counts, knowledge, completions = self.counts, self.knowledge, self.completions
-        engines, queues, starts = self._lists
-        follows, signals, semaphore = self._events, self._signals, self._semaphore
-        for place in range(self.at, end):
-            engine = engines[place]
+        signals, semaphore = self._signals, self._semaphore
+        steps = self._order[self.at : end]
+        starts, follows = (column.tolist() for column in self._follows(self.at, end))
+        issuers = self._stretch.engine[steps].tolist(), self._stretch.queue[steps].tolist()
+        for place, engine, queue, (first, last) in zip(
+            range(self.at, end), *issuers, pairwise(starts)
+        ):
             known = knowledge[engine]
             wanted: dict[int, Event] = {}
-            for name in follows[starts[place] : starts[place + 1]]:
+            for name in follows[first:last]:
                 event = completions[name if name >= 0 else ~name]
                 if event is None:
                     event = self._restored(name if name >= 0 else ~name)
@@ -127,21 +138,20 @@ class _Walk:
                     known = _joined(known, event)
                 knowledge[engine] = known
             counts[engine] = issued = counts[engine] + 1
-            queue = queues[place]
             if queue < 0:
                 completions.append((engine, issued, engine, issued, known, place))
             else:
                 counts[queue] = position = counts[queue] + 1
                 completions.append((queue, position, engine, issued, known, place))
-        self.at = end
+        self.at = max(self.at, end)
 
     def leave_out(self, found: Repetition) -> None:
         """Walk into a repetition until the state comes again, and leave out the periods behind."""
         start, period, _ = found
-        first, last = self._starts[start], self._starts[found.end]
-        place = np.repeat(np.arange(start, found.end), np.diff(self._starts[start : found.end + 1]))
-        events = self._follows[first:last]
-        reach = int((place - np.where(events < 0, ~events, events)).max(initial=period))
+        starts, now = self._follows(start + period, start + 2 * period)
+        _, then = self._follows(start, start + period)
+        place = np.repeat(np.arange(start + period, start + 2 * period), np.diff(starts))
+        reach = int((place - np.where(now < 0, ~now, now))[now != then].max(initial=period))
         self.to(max(start, reach))
         for _ in range(_TRIES):
             if self.at + 2 * period > found.end:
@@ -156,7 +166,7 @@ class _Walk:
             return
         periods = (found.end - self.at) // period
         self._left_out.append(
-            _LeftOut(self.at, period, periods, grown, signals, len(self._signals))
+            _LeftOut(self.at, period, periods, reach, grown, signals, len(self._signals))
         )
         self.at += period * periods
         self.completions += [None] * (period * periods)
@@ -180,7 +190,8 @@ class _Walk:
         it is from before. A walk compares what is known of a stream, and positions in it: two that
         grow compare alike in every period, and so do two that stay. Where one that stays is less
         than all that grow, it always is, as these become more. So the next period finds the same,
-        and leaves behind a state that differs in the same way.
+        and leaves behind a state that differs in the same way. (An event that steps of all periods
+        follow is known to their engine from the period before.)
         """
         now = self.completions[self.at - reach : self.at]
         then = self.completions[self.at - period - reach : self.at - period]
@@ -223,43 +234,33 @@ class _Walk:
     def signals(self) -> Signals:
         """All that has been found."""
         found = np.array(self._signals, np.int64).reshape(-1, 3)
-        pieces = [found]
+        pieces, repetitions = [found], []
         for part in self._left_out:
-            distance = part.period * np.arange(1, part.times + 1)
-            moves = distance[:, None, None] * np.array([1, 1, 0])
+            # The last places may tell others behind the repetition.
+            open_end = -(-part.reach // part.period)
+            number = np.arange(1, part.times + 1)
+            times = 1 + part.times - open_end
+            if times > 2 * open_end + 4:
+                number = number[(number <= open_end + 2) | (number >= part.times - open_end)]
+                repetitions.append(Repetition(part.at - part.period, part.period, times))
+            moves = part.period * number[:, None, None] * np.array([1, 1, 0])
             pieces.append((found[part.signals : part.until] + moves).reshape(-1, 3))
-        return Signals(*np.concatenate(pieces).T)
+        waiting, telling, semaphore = np.concatenate(pieces).T
+        return Signals(waiting, telling, semaphore, repetitions)
 
 
 class _LeftOut(NamedTuple):
-    """`times` periods from the place `at` on that were left out: what streams grow in each, and
-    which signals are those of the period before."""
+    """`times` periods from the place `at` on that were left out, in which steps follow others at
+    distances up to `reach`: what streams grow in each, and which signals are those of the period
+    before."""
 
     at: int
     period: int
     times: int
+    reach: int
     grown: list[int]
     signals: int
     until: int
-
-
-def _in_order(
-    order: Integers, dependences: Dependences, engine: Integers
-) -> tuple[Integers, Integers]:
-    """What steps follow, by places in the order: those of place p are events from `starts[p]` to
-    `starts[p + 1]`. What an engine has followed once is left out."""
-    starts = dependences.starts
-    counts = np.diff(starts)[order]
-    place = np.repeat(np.arange(order.size), counts)
-    begins = np.cumsum(counts) - counts
-    events = dependences.events[starts[order][place] + np.arange(place.size) - begins[place]]
-    where = np.empty_like(order)
-    where[order] = np.arange(order.size)
-    events = np.where(events < 0, ~where[~events], where[events])
-    first = distinct(joined([events + order.size, engine[place]])).first
-    first.sort()
-    place, events = place[first], events[first]
-    return np.searchsorted(place, np.arange(order.size + 1)), events
 
 
 def _moved(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from isa.columns import Flags, Integers, by_first_use, distinct, joined, numbered
+from isa.spec import Instruction
 from nki.ir.nodes import Access, Tensor
 from nki.passes.steps import Step
 
@@ -93,12 +94,16 @@ class Stretch:
         return np.array([step.queue for step in self.steps], np.int64)
 
     @cached_property
+    def instructions(self) -> list[Instruction]:
+        """Those of the steps and, behind them, the markers of storage."""
+        begins = [begin for step in self.steps for begin, _ in step.begins]
+        return [*[step.instruction for step in self.steps], *begins]
+
+    @cached_property
     def kind(self) -> Integers:
-        """Numbers for steps and, behind them, markers of storage, that differ, if at all, in their
-        accesses. (Those with different numbers may yet be alike, with values that are equal but not
-        the same object.)"""
-        instructions = [step.instruction for step in self.steps]
-        instructions += [begin for step in self.steps for begin, _ in step.begins]
+        """Numbers for `instructions` that differ, if at all, in their accesses. (Those with
+        different numbers may yet be alike, with values that are equal but not the same object.)"""
+        instructions = self.instructions
         engine = np.append(self.engine, np.repeat(self.engine, self.begins))
         rows, row = numbered([instruction.row for instruction in instructions])
         _, place = numbered([_place(instruction.location) for instruction in instructions])

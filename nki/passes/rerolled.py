@@ -1,0 +1,102 @@
+"""Where the order that the scheduler gave a stretch repeats: loops that Python unrolled.
+
+What follows the scheduler looks at one period of a repetition, and at what lies between; the rest
+differs in the addresses of operands only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from isa.columns import Flags, Integers, counted, joined
+from isa.repetition import Repetition, longest_run, repetitions
+from nki.passes.dependences import Dependences
+from nki.passes.stretch import Stretch
+
+REPEATING = 2000
+"""Steps that a repetition must save for it to be looked for: a look at as many takes half as long
+as to walk through them."""
+
+
+def repeated(
+    order: Integers, stretch: Stretch, dependences: Dependences, operand: Integers
+) -> list[Repetition]:
+    """Repetitions in the order, in which places that lie a period apart have the same step, but
+    for addresses, with the same markers of storage, which follows steps at the same distances, or
+    the very same ones. `operand` numbers the operand of each of `stretch.accesses`, but for where
+    it is."""
+    if order.size < REPEATING:
+        return []
+    moves = np.diff(order, prepend=order[0])
+    found = []
+    for start, period, times in repetitions(
+        joined([moves - moves.min(), stretch.kind[order]]), REPEATING
+    ):
+        end = start + period * times
+        distance = int(order[start + period] - order[start])
+        later = order[start + period : end]
+        low = int(later.min())
+        if low < distance:
+            continue
+        alike = _alike(low, int(later.max()) + 1, distance, stretch, dependences, operand)
+        first, count = longest_run(alike[later - low])
+        times = 1 + count // period
+        if (times - 1) * period >= REPEATING:
+            found.append(Repetition(start + first, period, times))
+    return found
+
+
+def _alike(
+    low: int,
+    high: int,
+    distance: int,
+    stretch: Stretch,
+    dependences: Dependences,
+    operand: Integers,
+) -> Flags:
+    """Which of the steps from `low` to `high` are like the steps `distance` before."""
+    steps = np.arange(low, high)
+    kind = stretch.kind
+    which, behind = stretch.accesses.which, int(stretch.starts[-1])
+
+    def same_operand(one: Integers, other: Integers) -> Flags:
+        return operand[which[one]] == operand[which[other]]
+
+    def same_marker(one: Integers, other: Integers) -> Flags:
+        count = stretch.begins.size
+        same: Flags = kind[count + one] == kind[count + other]
+        return same & same_operand(behind + one, behind + other)
+
+    def same_event(one: Integers, other: Integers) -> Flags:
+        event, earlier = dependences.events[one], dependences.events[other]
+        issue = event < 0
+        moved: Flags = event == earlier + np.where(issue, -distance, distance)
+        return (event == earlier) | (moved & (issue == (earlier < 0)))
+
+    alike: Flags = kind[low:high] == kind[low - distance : high - distance]
+    marks = np.append(0, np.cumsum(stretch.begins))
+    for starts, same in (
+        (stretch.starts, same_operand),
+        (marks, same_marker),
+        (dependences.starts, same_event),
+    ):
+        alike &= _lists_alike(steps, distance, starts, same)
+    return alike
+
+
+def _lists_alike(
+    steps: Integers,
+    distance: int,
+    starts: Integers,
+    same: Callable[[Integers, Integers], Flags],
+) -> Flags:
+    """Whether the lists of steps are as long as those of the steps before, and their elements the
+    same: those of step n are from `starts[n]` on."""
+    mine, earlier = starts[steps], starts[steps - distance]
+    count = starts[steps + 1] - mine
+    alike: Flags = count == starts[steps - distance + 1] - earlier
+    step, within = counted(np.where(alike, count, 0))
+    alike[step[~same(mine[step] + within, earlier[step] + within)]] = False
+    return alike
