@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from isa.columns import Integers
+from isa.columns import Integers, numbered
 
 Item = Any
 """An int, or a `Repeat`."""
@@ -219,69 +219,94 @@ class _Folder:
         Two neighbours of one form always differ by some step. So single integers are folded from
         three on, and a repeat with its neighbour only where nothing else repeats.
         """
-        for period in self._periods():
-            if runs := self._runs(period, max(period, 2)):
+        keys = np.diff(self.bases, prepend=np.int64(0)).astype(np.uint64)
+        keys += self.forms.astype(np.uint64) << np.uint64(40)
+        for period in _periods(keys):
+            if _comes_again(keys, period) and (runs := self._runs(period)):
                 self._replace(period, runs)
                 return True
-        if self.forms.any() and (runs := self._runs(1, 1)):
+        if runs := self._neighbours():
             self._replace(1, runs)
             return True
         return False
 
-    def _runs(self, period: int, least: int) -> list[tuple[int, int]]:
-        """(start, times) of the repeats of a period, from left to right, in which at least `least`
-        elements have the form of the one before, and all the same step."""
+    def _runs(self, period: int) -> list[tuple[int, int]]:
+        """(start, times) of the repeats of a period, from left to right, in which all elements but
+        those of the first period, and at least two, have the form of the one a period before, and
+        all the same step."""
         bases, forms = self.bases, self.forms
         same = forms[period:] == forms[:-period]
-        if least == 1:
-            same &= forms[period:] != _SINGLE
-        if not same.any():
-            return []
         steps = bases[period:] - bases[:-period]
         if not self.steps:
             same &= steps == 0
-        joined = same[1:] & same[:-1] & (steps[1:] == steps[:-1])
-        ends = np.flatnonzero(np.append(~joined, True)) + 1  # of stretches with one step
-        starts = np.append(0, ends[:-1])
-        long_enough = (ends - starts >= least) & same[starts]
+        joined = np.zeros(same.size + 1, np.bool_)
+        joined[1:-1] = same[1:] & same[:-1] & (steps[1:] == steps[:-1])
+        edges = np.flatnonzero(joined[1:] != joined[:-1])  # of stretches with one step
+        least = max(period, 2)
         found = []
         free = 0
-        for first, end in zip(starts[long_enough].tolist(), ends[long_enough].tolist()):
+        for first, last in zip(edges[::2].tolist(), edges[1::2].tolist()):
             start = max(first, free)
-            times = (end - start) // period + 1
+            times = (last + 1 - start) // period + 1
             if (times - 1) * period >= least:
                 found.append((start, times))
                 free = start + period * times
         return found
 
+    def _neighbours(self) -> list[tuple[int, int]]:
+        """(start, 2) of the repeats with an equal one behind them, from left to right."""
+        bases, forms = self.bases, self.forms
+        same = (forms[1:] == forms[:-1]) & (forms[1:] != _SINGLE)
+        if not self.steps:
+            same &= bases[1:] == bases[:-1]
+        found = []
+        free = 0
+        for start in np.flatnonzero(same).tolist():
+            if start >= free:
+                found.append((start, 2))
+                free = start + 2
+        return found
+
     def _replace(self, period: int, runs: list[tuple[int, int]]) -> None:
         bases, forms = self.bases, self.forms
-        kept = np.ones(bases.size, np.bool_)
-        folded = forms.copy()
-        for start, times in runs:
-            inner = bases[start : start + period + 1] - bases[start : start + 1]
-            *offsets, step = inner.tolist()
-            parts = tuple(zip(offsets, forms[start : start + period].tolist()))
-            key = times, step, parts
+        starts, times = np.array(runs, np.int64).T
+        inside = starts[:, None] + np.arange(period + 1)
+        offsets = bases[inside] - bases[starts, None]
+        rows = np.concatenate([times[:, None], offsets, forms[inside[:, :-1]]], axis=1)
+        different, which = numbered([row.tobytes() for row in rows])
+        numbers = []
+        for row in different:
+            count, *offset, step = np.frombuffer(row, np.int64, period + 2).tolist()
+            parts = np.frombuffer(row, np.int64)[period + 2 :].tolist()
+            key = count, step, tuple(zip(offset, parts))
             number = self._numbers.get(key)
             if number is None:
                 self._repeats.append(key)
                 number = self._numbers[key] = len(self._repeats)
-            folded[start] = number
-            kept[start + 1 : start + period * times] = False
+            numbers.append(number)
+        folded = forms.copy()
+        folded[starts] = np.array(numbers, np.int64)[which]
+        follows = np.zeros(bases.size + 1, np.int64)  # whether it is in a run, but not the first
+        follows[starts + 1] = 1
+        follows[starts + period * times] = -1
+        kept = np.cumsum(follows[:-1]) == 0
         self.bases, self.forms = bases[kept], folded[kept]
 
-    def _periods(self) -> Iterator[int]:
-        """Periods that the sequence may repeat with, ascending: all short ones, and the most
-        frequent distances at which a piece of it comes again."""
-        longest = self.bases.size // 2
-        yield from range(1, min(_SHORT_PERIODS, longest) + 1)
-        if longest <= _SHORT_PERIODS:
-            return
-        keys = np.diff(self.bases, prepend=np.int64(0)).astype(np.uint64)
-        keys += self.forms.astype(np.uint64) << np.uint64(40)
-        periods = {distance for context in _CONTEXTS for distance in _distances(keys, context)}
-        yield from sorted(period for period in periods if _SHORT_PERIODS < period <= longest)
+
+def _periods(keys: np.ndarray[Any, Any]) -> Iterator[int]:
+    """Periods that a sequence may repeat with, ascending: all short ones, and the most frequent
+    distances at which a piece of it comes again."""
+    longest = keys.size // 2
+    yield from range(1, min(_SHORT_PERIODS, longest) + 1)
+    if longest <= _SHORT_PERIODS:
+        return
+    periods = {distance for context in _CONTEXTS for distance in _distances(keys, context)}
+    yield from sorted(period for period in periods if _SHORT_PERIODS < period <= longest)
+
+
+def _comes_again(keys: np.ndarray[Any, Any], period: int) -> bool:
+    """Whether there may be a repeat of a period: all its keys but the first come again, or one."""
+    return b"\1" * max(period - 1, 1) in (keys[period:] == keys[:-period]).tobytes()
 
 
 def _wrapped(value: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from random import Random
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -48,6 +49,15 @@ def test_expanding_gives_the_sequence_again(values):
     items = roll(values)
     assert expand(items).tolist() == values
     assert from_json(json.loads(json.dumps(as_json(items)))) == items
+
+
+@QUICK
+@given(st.lists(st.integers(0, 2), max_size=200) | loops(), st.booleans())
+def test_no_repeat_is_missed_by_looking_for_keys_that_come_again(values, steps):
+    values = [value for value in values if -(2**63) <= value < 2**63]
+    with patch("isa.rolled._comes_again", lambda keys, period: True):
+        expected = roll(values, steps)
+    assert roll(values, steps) == expected
 
 
 @QUICK
