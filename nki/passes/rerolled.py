@@ -23,12 +23,13 @@ as to walk through them."""
 def repeated(
     order: Integers, stretch: Stretch, dependences: Dependences, operand: Integers
 ) -> list[Repetition]:
-    """Repetitions in the order, in which places that lie a period apart have the same step, but
-    for addresses, with the same markers of storage, which follows steps at the same distances, or
-    the very same ones. `operand` numbers the operand of each of `stretch.accesses`, but for where
-    it is."""
+    """Repetitions in the order: a period apart are steps that differ in addresses at most, with the
+    same markers of storage, and follow steps that are a period apart, or the same ones. `operand`
+    numbers the operand of each of `stretch.accesses`, but for where it is."""
     if order.size < REPEATING:
         return []
+    place = np.empty_like(order)
+    place[order] = np.arange(order.size)
     moves = np.diff(order, prepend=order[0])
     found = []
     for start, period, times in repetitions(
@@ -40,7 +41,8 @@ def repeated(
         low = int(later.min())
         if low < distance:
             continue
-        alike = _alike(low, int(later.max()) + 1, distance, stretch, dependences, operand)
+        steps = np.arange(low, int(later.max()) + 1)
+        alike = _alike(steps, distance, period, place, stretch, dependences, operand)
         first, count = longest_run(alike[later - low])
         times = 1 + count // period
         if (times - 1) * period >= REPEATING:
@@ -49,15 +51,16 @@ def repeated(
 
 
 def _alike(
-    low: int,
-    high: int,
+    steps: Integers,
     distance: int,
+    period: int,
+    place: Integers,
     stretch: Stretch,
     dependences: Dependences,
     operand: Integers,
 ) -> Flags:
-    """Which of the steps from `low` to `high` are like the steps `distance` before."""
-    steps = np.arange(low, high)
+    """Which steps are like those whose number is `distance` less, and whose place in the order is
+    `period` before."""
     kind = stretch.kind
     which, behind = stretch.accesses.which, int(stretch.starts[-1])
 
@@ -72,10 +75,11 @@ def _alike(
     def same_event(one: Integers, other: Integers) -> Flags:
         event, earlier = dependences.events[one], dependences.events[other]
         issue = event < 0
-        moved: Flags = event == earlier + np.where(issue, -distance, distance)
-        return (event == earlier) | (moved & (issue == (earlier < 0)))
+        now, then = (place[np.where(one < 0, ~one, one)] for one in (event, earlier))
+        moved: Flags = (now - then == period) & (issue == (earlier < 0))
+        return moved | (event == earlier)
 
-    alike: Flags = kind[low:high] == kind[low - distance : high - distance]
+    alike: Flags = kind[steps] == kind[steps - distance]
     marks = np.append(0, np.cumsum(stretch.begins))
     for starts, same in (
         (stretch.starts, same_operand),

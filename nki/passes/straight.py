@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from isa.columns import Integers, counted
-from isa.repetition import Repetition
+from isa.repetition import Repetition, longest_run
 from nki.passes.channels import Context
 from nki.passes.dependences import Dependences
 from nki.passes.steps import ENGINES, Step
@@ -235,18 +235,25 @@ class _Walk:
         """All that has been found."""
         found = np.array(self._signals, np.int64).reshape(-1, 3)
         pieces, repetitions = [found], []
-        for part in self._left_out:
-            # The last places may tell others behind the repetition.
-            open_end = -(-part.reach // part.period)
+        for part in reversed(self._left_out):
+            own = found[part.signals : part.until]
+            # Later steps look back as far as those of the repetition, some behind it further.
+            back = -(-part.reach // part.period)
+            waiting, telling, _ = np.concatenate(pieces).T
+            told = telling[waiting >= part.at + part.period * part.times]
+            period = (told - part.at) // part.period + 1
+            told_from_behind = np.zeros(max(part.times + 1 - back, 0), np.bool_)
+            told_from_behind[period[(period >= 0) & (period < told_from_behind.size)]] = True
+            first, times = longest_run(~told_from_behind)
             number = np.arange(1, part.times + 1)
-            times = 1 + part.times - open_end
-            if times > 2 * open_end + 4:
-                number = number[(number <= open_end + 2) | (number >= part.times - open_end)]
-                repetitions.append(Repetition(part.at - part.period, part.period, times))
+            if times > 2 * back + 4:
+                number = number[(number <= first + back + 2) | (number >= first + times - back - 2)]
+                start = part.at + (first - 1) * part.period
+                repetitions.append(Repetition(start, part.period, times))
             moves = part.period * number[:, None, None] * np.array([1, 1, 0])
-            pieces.append((found[part.signals : part.until] + moves).reshape(-1, 3))
+            pieces.append((own + moves).reshape(-1, 3))
         waiting, telling, semaphore = np.concatenate(pieces).T
-        return Signals(waiting, telling, semaphore, repetitions)
+        return Signals(waiting, telling, semaphore, repetitions[::-1])
 
 
 class _LeftOut(NamedTuple):

@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 import spine_kernels as kernels
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from matmul_kernels import LADDER
 
@@ -172,10 +172,21 @@ BODY = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 5)), min_size=1, max
 LOOP = st.tuples(st.integers(1, 30), st.integers(1, 6), BODY.map(tuple))
 
 
+TILE_SIZES = st.sampled_from([512, 1000, 4096])  # a rotation has 96, 48 or 12 tiles
+
+
 @settings(max_examples=40, deadline=None)
-@given(st.lists(LOOP, min_size=1, max_size=3).map(tuple))
-def test_the_periods_that_are_left_out_are_as_those_before(plan):
-    a = nki.TensorSpec((128, 4096), nl.float32)  # a rotation has 12 tiles
+@given(TILE_SIZES, st.lists(LOOP, min_size=1, max_size=3).map(tuple))
+@example(  # the second loop waits for what the scheduler has put ahead of the first
+    1000,
+    (
+        (1, 4, ((4, 1), (4, 3), (3, 2), (3, 2), (0, 4))),
+        (90, 5, ((3, 4), (0, 1), (1, 4))),
+    ),
+)
+@example(4096, ((90, 2, ((1, 5), (3, 5))), (90, 3, ((1, 4), (3, 5), (1, 0), (0, 0), (3, 2)))))
+def test_the_periods_that_are_left_out_are_as_those_before(size, plan):
+    a = nki.TensorSpec((128, size), nl.float32)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rerolled, "REPEATING", 1 << 60)
         walked = disassemble(nki.compile(loops, a, plan, target="trn2").program)
