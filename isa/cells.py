@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from isa.columns import Flags, Integers, begins_of_runs, counted, distinct, last_before, ordered
+from isa.columns import Flags, Integers, counted, distinct, ordered
 
 CELLS = 16
 """Most cells that boxes should have on the average: where they are cut finer, comparing them one by
@@ -62,20 +62,19 @@ def _places(low: Integers, high: Integers) -> tuple[int, Integers, Integers]:
 
 
 def decisive_pairs(cell: Integers, write: Flags) -> tuple[Integers, Integers]:
-    """Pairs of entries from whose order that of all conflicting ones of one cell follows: each with
-    the last write before it, and each read with the next write. Entries of a cell stand together.
+    """Pairs of entries from whose order that of all conflicting ones of one cell follows: a write
+    with the next one, or where reads are in between each of these with both. Entries of a cell
+    stand together.
 
     >>> pairs = decisive_pairs(np.array([0, 0, 0, 1]), np.array([True, False, True, True]))
     >>> [places.tolist() for places in pairs]
-    [[0, 0, 1], [1, 2, 2]]
+    [[0, 1], [1, 2]]
     """
-    count = cell.size
-    place = np.arange(count)
-    start = begins_of_runs(cell)
-    last = last_before(write)
-    written = last >= start
-    following = np.minimum.accumulate(np.where(write, place, count)[::-1])[::-1]
-    read = np.flatnonzero(~write & (following < count))
-    read = read[start[following[read]] == start[read]]
-    earlier = np.concatenate([last[written], read])
-    return earlier, np.concatenate([place[written], following[read]])
+    writes, reads = np.flatnonzero(write), np.flatnonzero(~write)
+    at_once = np.flatnonzero(np.diff(writes) == 1)
+    before = reads - np.arange(reads.size)  # how many writes come before each read
+    first, end = np.searchsorted(before, [1, writes.size])
+    earlier = np.concatenate([writes[at_once], writes[before[first:] - 1], reads[:end]])
+    later = np.concatenate([writes[at_once + 1], reads[first:], writes[before[:end]]])
+    together = np.flatnonzero(cell[earlier] == cell[later])
+    return earlier[together], later[together]

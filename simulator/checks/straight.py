@@ -17,7 +17,7 @@ import numpy as np
 
 from isa.access import AccessPattern
 from isa.cells import Grid, decisive_pairs
-from isa.columns import Flags, Integers, joined
+from isa.columns import Integers, distinct, joined, ordered
 from isa.encoding import MALFORMED
 from isa.enums import SEQUENCERS
 from isa.machine.control import Halt, Nop, StorageBegin
@@ -69,9 +69,9 @@ def _is_plain(row: type[MachineInstruction]) -> bool:
 class Streams:
     """The instructions of a program, engine by engine of all cores, in columns.
 
-    `plain` tells whether all of them are covered. `signals` are, by engine, the instructions that
-    wait or tell others. `accesses` are, by core and operand of a template, rows of columns: the
-    offset, and the instruction's engine, number, stream and epoch.
+    `plain` tells whether all of them are covered. `signals` are, by engine, those that wait or tell
+    others. An instruction's place is that among all; those of an engine start from one of `begins`.
+    `accesses` are, by core and operand of a template, offsets and places of instructions.
     """
 
     def __init__(self, program: Program) -> None:
@@ -80,7 +80,9 @@ class Streams:
         self._channels: dict[tuple[int, int], Channel] = {}
         self.queues: dict[tuple[int, int], int] = {}
         self.transfers: list[int] = []
-        self.accesses: list[tuple[int, AccessPattern, bool, list[Integers]]] = []
+        self.accesses: list[tuple[int, AccessPattern, bool, Integers, Integers]] = []
+        self.begins = [0]
+        self._ends: list[tuple[Integers, Integers]] = []
         self._feeders: list[int] = []
         self.plain = all(
             self._stream(core, body.streams.get(engine, ()))
@@ -92,6 +94,11 @@ class Streams:
         """The walk over their signals."""
         channels = list(self._channels.values())
         return Clocks(self.signals, channels, self.engines + len(self.transfers))
+
+    def ends(self) -> tuple[Integers, Integers]:
+        """By place of an instruction, the stream and the epoch of its end."""
+        stream, epoch = zip(*self._ends)
+        return np.concatenate(stream), np.concatenate(epoch)
 
     def _stream(self, core: int, stream: Sequence[Instruction]) -> bool:
         """Enter the stream of the next engine; False if something in it is not covered."""
@@ -128,9 +135,11 @@ class Streams:
         self._signals(core, columns, places, at, epoch)
         for known, numbers, its in zip(forms, columns.numbers, places):
             if known and known.operands:
-                where = [np.full(its.size, engine), its + 1, at[its], epoch[its]]
+                where = self.begins[engine] + its
                 for pattern, column, written in known.operands:
-                    self.accesses.append((core, pattern, written, [numbers[:, column], *where]))
+                    self.accesses.append((core, pattern, written, numbers[:, column], where))
+        self._ends.append((at, epoch))
+        self.begins.append(self.begins[engine] + length)
         return True
 
     def _signals(
@@ -180,48 +189,46 @@ def _ordered(program: Program, streams: Streams, clocks: Clocks) -> bool:
     regions, found = _regions(Layout(program), streams)
     if not regions:
         return True
-    box, writes, engine, number, stream, epoch = found
-    write = writes != 0
+    box, write, instruction = found
     grid = Grid(boxes_of(regions))
     if not grid.is_coarse(box):
         return False
-    turn, row = np.zeros((2, box.size), np.int64)
-    taken_by, began, _ = clocks.began.columns()
-    learned_by, learned, rows = clocks.learned.columns()
-    for one in range(streams.engines):
-        mine = engine == one
-        turn[mine] = _current(taken_by == one, began, number[mine])
-        row[mine] = _current(learned_by == one, learned, number[mine])
-    order = np.lexsort((number, turn))
-    place, cell = grid.entries(box[order])
-    access = order[place]
-    earlier, later = decisive_pairs(cell, write[access])
-    old, new = access[earlier], access[later]
-    known = rows[row[new], stream[old]]
-    same = (engine[old] == engine[new]) & (number[old] == number[new])
-    return bool((same | (stream[old] == engine[new]) | (known >= epoch[old])).all())
+    turn = _current(streams, *clocks.began.columns()[:2])
+    order = ordered(joined([turn[instruction], instruction]))
+    entry, cell = grid.entries(box[order])
+    access = order[entry]
+    place = instruction[access]
+    old, new = (place[one] for one in decisive_pairs(cell, write[access] != 0))
+    engine = np.repeat(np.arange(streams.engines), np.diff(streams.begins))
+    stream, epoch = streams.ends()
+    apart = np.flatnonzero(stream[old] != engine[new])
+    old, new = old[apart], new[apart]
+    who, since, known = clocks.learned.columns()
+    row = _current(streams, who, since)
+    late = known[row[new], stream[old]] < epoch[old]
+    return bool((old[late] == new[late]).all())
 
 
 def _regions(layout: Layout, streams: Streams) -> tuple[list[Region], list[Integers]]:
     """The different regions that accesses touch, and by access that touches one: its number,
-    whether it writes, and its columns without the offset. What nothing writes is left out."""
-    memories = [layout.memory(core, pattern) for core, pattern, _, _ in streams.accesses]
+    whether it writes, and the place of its instruction. What nothing writes is left out."""
+    memories = [layout.memory(core, pattern) for core, pattern, *_ in streams.accesses]
     written = {memory for memory, access in zip(memories, streams.accesses) if access[2]}
     patterns: dict[tuple[int, int], int] = {}
     operands: list[tuple[int, AccessPattern]] = []
-    found: list[list[Integers]] = []
-    for memory, (core, pattern, writes, (offset, *places)) in zip(memories, streams.accesses):
+    found: list[tuple[Integers, ...]] = []
+    for memory, (core, pattern, writes, offset, place) in zip(memories, streams.accesses):
         if memory not in written:
             continue
-        number = patterns.setdefault((core, id(pattern)), len(operands))
-        if number == len(operands):
+        name = patterns.setdefault((core, id(pattern)), len(operands))
+        if name == len(operands):
             operands.append((memory, pattern))
-        found.append([np.full((2, offset.size), [[number], [writes]]), offset[None], *places])
+        same = np.full((2, offset.size), [[name], [writes]])
+        found.append((*same, offset, place))
     if not found:
         return [], []
-    (number, write), (offset,), *places = [np.concatenate(c, axis=-1) for c in zip(*found)]
-    key = joined([number, offset - offset.min()])
-    _, first, which = np.unique(key, return_index=True, return_inverse=True)
+    number, write, offset, instruction = map(np.concatenate, zip(*found))
+    _, first, which = distinct(joined([number, offset - offset.min()]))
     moved = []
     for at, distance in zip(number[first].tolist(), offset[first].tolist()):
         memory, pattern = operands[at]
@@ -234,11 +241,14 @@ def _regions(layout: Layout, streams: Streams) -> tuple[list[Region], list[Integ
     none = np.array([region is None for region in touched], np.bool_)
     box = np.where(none, -1, np.cumsum(~none) - 1)[which]
     kept = box >= 0
-    return regions, [column[kept] for column in (box, write, *places)]
+    return regions, [column[kept] for column in (box, write, instruction)]
 
 
-def _current(its: Flags, numbers: Integers, wanted: Integers) -> Integers:
-    """Of notes of one engine, with ascending numbers, the places of those that hold at the wanted
-    numbers: the last that are not above them."""
-    places = np.flatnonzero(its)
-    return places[np.searchsorted(numbers[places], wanted, side="right") - 1]
+def _current(streams: Streams, engine: Integers, number: Integers) -> Integers:
+    """By place of an instruction, which of some notes about engines from an instruction on holds:
+    the last one about its engine."""
+    noted = np.array(streams.begins)[engine] + np.maximum(number - 1, 0)
+    current, since = np.zeros((2, streams.begins[-1] + 1), np.int64)
+    current[noted] = np.arange(noted.size)  # of several notes the last stays
+    since[noted] = noted
+    return current[np.maximum.accumulate(since)]
