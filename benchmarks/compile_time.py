@@ -10,10 +10,10 @@ is the eager mode, which computes each operation as its line runs and compiles n
 Then, for each kernel of the ladder at 4096 x 8192 x 8192 (32,768 matmuls, unrolled by Python), in a
 process of its own: seconds from Python to the finished container, race check included, the peak
 memory of the process and the size of the container, against their goals. "behind" are those of the
-seconds that come behind the scheduler: semaphores, streams in columns, the check and writing.
-"doubling" is how many times as long all takes as for half of the rows, which are half of the
-operations. What comes behind re-rolling follows the source: "templates" are the instructions that
-are left then, for half of the rows and for all, and "encode" is the time that they take.
+seconds that come behind the scheduler, which re-rolling makes follow the source: semaphores,
+streams in columns, the check and writing. "x" is how many times as long that, and all, takes as for
+half of the rows, which are half of the operations. "templates" are the instructions that are left
+behind re-rolling, for half of the rows and for all, and "encode" is the time that they take.
 """
 
 from __future__ import annotations
@@ -150,8 +150,8 @@ def print_large() -> None:
     """Every kernel of the ladder with 32,768 matmuls, each in a process of its own."""
     print(f"{ROWS} x {INNER} x {COLUMNS}, Python to container:")
     print(
-        "kernel         instructions  trace  lower  check  write  behind  total s  doubling   MiB  "
-        "container KiB  templates   encode ms"
+        "kernel         instructions  trace  lower  check  write  behind     x  total s     x   MiB"
+        "  container KiB  templates   encode ms"
     )
     spawn = multiprocessing.get_context("spawn")
     for number, kernel in enumerate(LADDER):
@@ -162,11 +162,13 @@ def print_large() -> None:
         times = "".join(f"{spent:7.2f}" for spent in whole.seconds)
         total = sum(whole.seconds)
         print(
-            f"{kernel.__name__:14}{whole.instructions:13}{times}{whole.behind:8.2f}{total:9.2f}"
-            f"{total / sum(half.seconds):10.2f}{whole.peak / 1024:6.0f}{whole.size / 1024:15.1f}"
+            f"{kernel.__name__:14}{whole.instructions:13}{times}"
+            f"{whole.behind:8.2f}{whole.behind / half.behind:6.2f}"
+            f"{total:9.2f}{total / sum(half.seconds):6.2f}"
+            f"{whole.peak / 1024:6.0f}{whole.size / 1024:15.1f}"
             f"{half.templates:11}{whole.templates:4}{half.encode:7.1f}{whole.encode:5.1f}"
         )
-    print(f"goals{'':58}{SECONDS_GOAL:9.2f}{MEMORY_GOAL:16}{CONTAINER_GOAL:15}")
+    print(f"goals{'':64}{SECONDS_GOAL:9.2f}{MEMORY_GOAL:12}{CONTAINER_GOAL:15}")
 
 
 def cpu_name() -> str:
