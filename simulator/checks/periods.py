@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 _TRIES = 16
 """Moments that are compared with one before, before another one is kept."""
 
+_DEEP = 1000
+"""Events that nobody has heard of yet, from which on a moment is not kept: an engine runs ahead,
+which does not come again, and looking at so many takes its time."""
+
 LEAST = 500
 """Fewest signals that are worth skipping."""
 
@@ -131,7 +135,8 @@ class Watch:
         if self._turns == self._due:
             self._due *= 2
             self._tries = 0
-            self._kept = Moment(self._clocks)
+            deep = sum(len(channel.events) for channel in self._clocks.channels) > _DEEP
+            self._kept = None if deep else Moment(self._clocks)
 
     def _resembles(self, kept: Moment) -> bool:
         clocks = self._clocks
