@@ -89,10 +89,9 @@ class Dependences:
     """The dependences of the operations of a stretch, each a list of its steps, in the author's
     order.
 
-    `before` are, by operation, those that it must follow, `after` those that must follow it.
-    `follows` says the same of steps, numbered through: `events[starts[n] : starts[n + 1]]` must be
-    over before step n starts. The completion of step m is event m, ~m the moment at which its
-    engine issues it. What follows from others may be left out.
+    `events[starts[n] : starts[n + 1]]` must be over before step n starts. The completion of step m
+    is event m, ~m the moment at which its engine issues it. What follows from others may be left
+    out.
 
     `carried` is the engine state that passes from one operation to another, `variables` are those
     of the loops around.
@@ -118,10 +117,16 @@ class Dependences:
         if states := _states(operations, carried):
             late = np.append(late, np.array(states[0], np.int64))
             early = np.append(early, np.array(states[1], np.int64))
-        self.before, self.after = _by_unit(late, early, len(operations))
+        self._operations = late, early, len(operations)
+
+    def of_operations(self) -> tuple[list[list[int]], list[list[int]]]:
+        """By operation, those that it must follow, and those that must follow it."""
+        return _by_unit(*self._operations)
 
 
-def _by_unit(late: Integers, early: Integers, count: int) -> tuple[list[list[int]], ...]:
+def _by_unit(
+    late: Integers, early: Integers, count: int
+) -> tuple[list[list[int]], list[list[int]]]:
     """By unit, those that come before it, and those that come after it."""
     other = late != early
     names = np.sort(late[other] * count + early[other])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
+from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,13 +67,7 @@ class Addresses:
         """The operands of accesses without registers, all at once."""
         views = [DTYPES[dtype].size for dtype, _, _ in accesses.views]
         size = np.array(views, np.int64)[accesses.view]
-        rows = [
-            (-1 - _MEMORIES.index(t.memory), t.pitch * DTYPES[t.dtype].size, *self._placement[t])
-            if t.memory.on_chip
-            else (self._index[t], 0, 0, 0)
-            for t in accesses.tensors
-        ]
-        memory, pitch, start, base = np.array(rows, np.int64)[accesses.tensor].T
+        memory, pitch, start, base = self._tensors(accesses)[:, accesses.tensor]
         on_chip = memory < 0
         partition, free = _within(accesses.offset, np.maximum(pitch // size, 1), size)
         start = np.where(on_chip, start + partition, 0)
@@ -90,6 +85,21 @@ class Addresses:
             if not accesses.plain[at]:
                 byte[at] = offset or 0
         return OperandColumns(different, number, byte)
+
+    def _tensors(self, accesses: Accesses) -> Integers:
+        """By tensor of accesses: its memory, or its number in HBM, which is not negative; and on
+        chip its pitch in bytes, its partition and its byte."""
+        tensors = list(accesses.tensors)
+        _, first, kind = distinct(accesses.tensor_kind)
+        like = [tensors[at] for at in first.tolist()]
+        forms = [(-1 - _MEMORIES.index(t.memory), t.pitch * DTYPES[t.dtype].size) for t in like]
+        memory, pitch = np.array(forms, np.int64)[kind].T
+        places = chain.from_iterable(map(self._placement.get, tensors, repeat((0, 0))))
+        found = np.array([memory, pitch, *np.fromiter(places, np.int64).reshape(-1, 2).T])
+        on_chip = np.array([tensor.memory.on_chip for tensor in like], np.bool_)
+        for at in np.flatnonzero(~on_chip[kind]).tolist():
+            found[:, at] = self._index[tensors[at]], 0, 0, 0
+        return found
 
     def _build(self, access: Access, registers: dict[Register, int]) -> AccessPattern:
         tensor = access.storage

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import MutableSequence
-from typing import Any
 
 import numpy as np
 
@@ -27,14 +26,13 @@ def mention_registers(stretch: Stretch) -> bool:
     accesses = stretch.accesses
     if any(type(accesses.each[at].offset) is Affine for at in np.flatnonzero(~accesses.plain)):
         return True
-    scalars: dict[Any, set[int]] = {}
-    for row in {step.instruction.row for step in stretch.steps}:
-        if fields := set(row.register_fields).difference(at for at, _ in row.accesses):
-            scalars[row] = fields
-    return bool(scalars) and any(
-        form_registers(step.instruction.values[field])
-        for step in stretch.steps
-        for field in scalars.get(step.instruction.row, ())
+    different = [stretch.instructions[at] for at in distinct(stretch.kind).first.tolist()]
+    return any(
+        form_registers(instruction.values[field])
+        for instruction in different
+        for field in set(instruction.row.register_fields).difference(
+            at for at, _ in instruction.row.accesses
+        )
     )
 
 

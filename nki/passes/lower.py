@@ -111,8 +111,7 @@ def _core(
     streams: dict[Engine, MutableSequence[Instruction]]
     if scheduler.straight and scheduler.stretch and scheduler.dependences:
         stretch = scheduler.stretch
-        order = np.array([item.number for item in items if isinstance(item, Step)], np.int64)
-        graph = scheduler.dependences
+        order, graph = scheduler.order, scheduler.dependences
         if stretch.accesses.many and not mention_registers(stretch):
             operands = addresses.columns(stretch.accesses)
             again = repeated(order, stretch, graph, operands.number)

@@ -318,11 +318,12 @@ class _Stretch:
         stretch = Stretch([step for steps in units for step in steps])
         variables = self.level.variables
         graph = Dependences(units, stretch, context, carried, lambda tensors: ([], []), variables)
+        early, _ = graph.of_operations()
         result = []
         registers = _Registers()
         placed = -1
         for number, op in enumerate(self.operations):
-            before = {*graph.before[number], *registers.before(op, number)}
+            before = {*early[number], *registers.before(op, number)}
             # The author placed these tensors one after another.
             if any(tensor.address is not None for tensor in _mentioned([op])):
                 before |= {placed} - {-1}

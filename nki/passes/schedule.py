@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from isa.affine import bounds
-from isa.columns import distinct, joined, numbered_lists
+from isa.columns import Integers, counted, distinct, joined, numbered_lists
 from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.fields import Kind
@@ -66,7 +66,8 @@ class Scheduler:
     """Schedules the body of one core. `context` knows the tensors and their boxes.
 
     Afterwards `straight` tells whether the body is one stretch, and nothing stays where it is;
-    `stretch` is the last one and `dependences` are its.
+    `stretch` is the last one, `dependences` are its, and `order` has the numbers of its steps in
+    their new order.
     """
 
     def __init__(self, context: Context, target: Target, addresses: Addresses) -> None:
@@ -78,6 +79,7 @@ class Scheduler:
         self.straight = False
         self.stretch: Stretch | None = None
         self.dependences: Dependences | None = None
+        self.order: Integers = np.arange(0)
 
     def run(self, items: list[Step | Region]) -> list[Step | Region]:
         """The items in their new order; the bodies of regions are changed in place."""
@@ -154,18 +156,25 @@ class Scheduler:
         stretch = self.stretch = Stretch([step for steps in operations for step in steps])
         graph = Dependences(operations, stretch, self.context, self.carried, self._taken, variables)
         self.dependences = graph
+        self.order = np.arange(len(stretch.steps))
         if len(operations) == 1:
             return operations[0]
+        before, after = graph.of_operations()
         costs = iter(self.costs.of(stretch))
         units = [Unit(steps, [next(costs) for _ in steps]) for steps in operations]
-        for unit, before, after in zip(units, graph.before, graph.after):
-            unit.needs = len(before)
-            unit.followers = after
-        wanted = GAIN * _author_time(units, graph.before, self.target)
+        for unit, earlier, later in zip(units, before, after):
+            unit.needs = len(earlier)
+            unit.followers = later
+        wanted = GAIN * _author_time(units, before, self.target)
         order, time = _list_schedule(units, self.target)
-        if time < wanted:
-            return [step for number in order for step in units[number].steps]
-        return [step for steps in operations for step in steps]
+        if time >= wanted:
+            return stretch.steps
+        counts = np.array([len(steps) for steps in operations], np.int64)
+        numbers = np.array(order, np.int64)
+        moved, within = counted(counts[numbers])
+        first: Integers = np.cumsum(counts) - counts
+        self.order = first[numbers][moved] + within
+        return [stretch.steps[number] for number in self.order.tolist()]
 
 
 def by_operation(items: list[Step | Region]) -> Iterator[list[Step]]:

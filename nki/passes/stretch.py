@@ -10,7 +10,7 @@ import numpy as np
 
 from isa.columns import Flags, Integers, by_first_use, distinct, joined, numbered
 from isa.spec import Instruction
-from nki.ir.nodes import Access, Tensor
+from nki.ir.nodes import Access
 from nki.passes.steps import Step
 
 MANY = 600
@@ -40,11 +40,16 @@ class Accesses:
         offsets = [a.offset if known else 0 for a, known in zip(self.each, plain)]
         self.offset = np.array(offsets, np.int64)
 
+    @cached_property
+    def tensor_kind(self) -> Integers:
+        """Numbers for tensors that differ in memory, dtype or shape."""
+        return numbered([(t.memory, t.dtype, t.shape) for t in self.tensors])[1]
+
     def alike(self, wanted: Integers) -> tuple[list[Access], Integers]:
         """Of some accesses those that differ, but for their tensors: one of each kind, and for each
         of the wanted the number of its kind. They are alike if they are plain and lie alike within
         tensors that are alike."""
-        _, kind = numbered([_kind(tensor) for tensor in self.tensors])
+        kind = self.tensor_kind
         plain = self.plain[wanted]
         key = joined(
             [
@@ -56,10 +61,6 @@ class Accesses:
         )
         _, first, which = distinct(key)
         return [self.each[at] for at in wanted[first].tolist()], which
-
-
-def _kind(tensor: Tensor) -> tuple[object, ...]:
-    return tensor.memory, tensor.dtype, tensor.shape
 
 
 class Stretch:
