@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -107,8 +108,9 @@ class Stretch:
         instructions = self.instructions
         engine = np.append(self.engine, np.repeat(self.engine, self.begins))
         rows, row = numbered([instruction.row for instruction in instructions])
-        _, place = numbered([_place(instruction.location) for instruction in instructions])
-        form = joined([row, engine, place])
+        form = joined(
+            [row, engine, _places([instruction.location for instruction in instructions])]
+        )
         kind = np.zeros_like(form)
         known = 0
         for number in range(len(rows)):
@@ -121,15 +123,21 @@ class Stretch:
         return kind
 
 
-def _place(location: Any) -> Any:
-    """What tells a traced location from others: the hash of a code object walks its constants."""
-    return (id(location[0]), location[1]) if type(location) is tuple else location
+def _places(locations: list[Any]) -> Integers:
+    """Numbers for source locations. Traced ones are told by their code objects' identity, as the
+    hash of such an object walks its constants."""
+    if set(map(type, locations)) != {tuple}:
+        names = [(id(one[0]), one[1]) if type(one) is tuple else one for one in locations]
+        return numbered(names)[1]
+    codes, offsets = (list(map(itemgetter(part), locations)) for part in (0, 1))
+    return joined([_names(codes), np.array(offsets, np.int64)])
 
 
-def _names(column: tuple[Any, ...]) -> Integers:
+def _names(column: Sequence[Any]) -> Integers:
     """Numbers for the identity of values, one for all accesses."""
-    if all(issubclass(one, Access) for one in set(map(type, column))):
-        return np.zeros(len(column), np.int64)
+    if isinstance(column[0], Access):
+        if all(issubclass(one, Access) for one in set(map(type, column))):
+            return np.zeros(len(column), np.int64)
     names = np.fromiter(map(id, column), np.int64, len(column))
     if (names == names[0]).all():
         return np.zeros_like(names)
