@@ -55,8 +55,9 @@ def places(keys: Integers, different: int) -> list[Integers]:
     >>> [column.tolist() for column in places(np.array([0, 1, 0]), 2)]
     [[0, 2], [1]]
     """
-    ends = np.cumsum(np.bincount(keys, minlength=different))
-    return np.split(ordered(keys), ends[:-1]) if different else []
+    order = ordered(keys)
+    ends = np.cumsum(np.bincount(keys, minlength=different)).tolist()
+    return [order[start:end] for start, end in zip([0, *ends], ends)]
 
 
 class Distinct(NamedTuple):

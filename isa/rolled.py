@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from isa.columns import Integers, numbered
+from isa.columns import Integers
 
 Item = Any
 """An int, or a `Repeat`."""
@@ -198,7 +198,7 @@ class _Folder:
         self.steps = steps
         self.forms = np.zeros(bases.size, np.int64)
         self._repeats: list[tuple[int, int, tuple[tuple[int, int], ...]]] = []
-        self._numbers: dict[Any, int] = {}
+        self._numbers: dict[bytes, int] = {}
 
     def items(self) -> list[Item]:
         """The sequence as it is."""
@@ -219,8 +219,10 @@ class _Folder:
         Two neighbours of one form always differ by some step. So single integers are folded from
         three on, and a repeat with its neighbour only where nothing else repeats.
         """
-        keys = np.diff(self.bases, prepend=np.int64(0)).astype(np.uint64)
-        keys += self.forms.astype(np.uint64) << np.uint64(40)
+        if self.bases.size < 2:
+            return False
+        keys = self.forms << 40
+        keys[1:] += self.bases[1:] - self.bases[:-1]
         for period in _periods(keys):
             if _comes_again(keys, period) and (runs := self._runs(period)):
                 self._replace(period, runs)
@@ -273,27 +275,26 @@ class _Folder:
         inside = starts[:, None] + np.arange(period + 1)
         offsets = bases[inside] - bases[starts, None]
         rows = np.concatenate([times[:, None], offsets, forms[inside[:, :-1]]], axis=1)
-        different, which = numbered([row.tobytes() for row in rows])
-        numbers = []
-        for row in different:
-            count, *offset, step = np.frombuffer(row, np.int64, period + 2).tolist()
-            parts = np.frombuffer(row, np.int64)[period + 2 :].tolist()
-            key = count, step, tuple(zip(offset, parts))
-            number = self._numbers.get(key)
-            if number is None:
-                self._repeats.append(key)
-                number = self._numbers[key] = len(self._repeats)
-            numbers.append(number)
         folded = forms.copy()
-        folded[starts] = np.array(numbers, np.int64)[which]
+        folded[starts] = [self._number(row, period) for row in rows]
         follows = np.zeros(bases.size + 1, np.int64)  # whether it is in a run, but not the first
         follows[starts + 1] = 1
         follows[starts + period * times] = -1
         kept = np.cumsum(follows[:-1]) == 0
         self.bases, self.forms = bases[kept], folded[kept]
 
+    def _number(self, row: Integers, period: int) -> int:
+        """The form of a repeat, given by times, offsets with the step, and forms."""
+        key = row.tobytes()
+        number = self._numbers.get(key)
+        if number is None:
+            times, *offsets, step = row[: period + 2].tolist()
+            self._repeats.append((times, step, tuple(zip(offsets, row[period + 2 :].tolist()))))
+            number = self._numbers[key] = len(self._repeats)
+        return number
 
-def _periods(keys: np.ndarray[Any, Any]) -> Iterator[int]:
+
+def _periods(keys: Integers) -> Iterator[int]:
     """Periods that a sequence may repeat with, ascending: all short ones, and the most frequent
     distances at which a piece of it comes again."""
     longest = keys.size // 2
@@ -304,7 +305,7 @@ def _periods(keys: np.ndarray[Any, Any]) -> Iterator[int]:
     yield from sorted(period for period in periods if _SHORT_PERIODS < period <= longest)
 
 
-def _comes_again(keys: np.ndarray[Any, Any], period: int) -> bool:
+def _comes_again(keys: Integers, period: int) -> bool:
     """Whether there may be a repeat of a period: all its keys but the first come again, or one."""
     return b"\1" * max(period - 1, 1) in (keys[period:] == keys[:-period]).tobytes()
 
@@ -314,9 +315,10 @@ def _wrapped(value: int) -> int:
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
-def _distances(keys: np.ndarray[Any, Any], context: int) -> list[int]:
+def _distances(keys: Integers, context: int) -> list[int]:
     """The most frequent distances between neighbouring places of the same `context` keys."""
     places = keys.size - context + 1
+    keys = keys.view(np.uint64)
     pieces = keys[:places].copy()
     for index in range(1, context):
         pieces *= np.uint64(0x9E3779B97F4A7C15)

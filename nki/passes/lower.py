@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from isa.access import AccessPattern, byte_hull
-from isa.columns import distinct, numbered
 from isa.dtypes import DTYPES
 from isa.enums import SEQUENCERS, Engine, Memory
 from isa.errors import NeuronError
@@ -204,38 +203,38 @@ def storage_records(
     body: list[Node], locations: LocationTable, placement: dict[Tensor, tuple[int, int]]
 ) -> Storages:
     """The on-chip allocations of a body, in the order in which they begin."""
-    begun: list[Op] = []
-    kinds: list[Any] = []
-    copies: list[int] = []
-    offsets: list[int] = []
+    known: dict[Any, int] = {}
+    forms: list[StorageForm] = []
+    labelled: list[int] = []
+    which, numbers, offsets = [], [], []
     for op in operations(body):
         if op.row is StorageBegin and (place := placement.get(t := op.values[0].storage)):
-            begun.append(op)
-            location = id(t.location or op.location)  # its hash would walk a code object
-            kinds.append((t.label, t.copy > 0, t.memory, t.dtype, t.shape, place[0], location))
-            copies.append(t.copy)
+            location = t.location or op.location  # whose hash would walk a code object
+            key = t.label, t.copy > 0, t.memory, t.dtype, t.shape, place[0], id(location)
+            kind = known.get(key)
+            if kind is None:
+                kind = known[key] = len(forms)
+                stem, number = (f"{t.label}.", 0) if t.copy else numbered_name(t.label)
+                labelled.append(number)
+                forms.append(_form(stem, t, place[0], locations.index(location)))
+            which.append(kind)
+            numbers.append(labelled[kind] + t.copy)
             offsets.append(place[1])
-    which = numbered(kinds)[1]
-    forms, numbers = [], []
-    for at in distinct(which).first.tolist():
-        tensor = begun[at].values[0].storage
-        stem, number = (f"{tensor.label}.", 0) if tensor.copy else numbered_name(tensor.label)
-        numbers.append(number)
-        forms.append(
-            StorageForm(
-                stem,
-                tensor.memory.value,
-                tensor.dtype,
-                tuple(tensor.shape),
-                placement[tensor][0],
-                tensor.shape[0],
-                tensor.pitch * DTYPES[tensor.dtype].size,
-                locations.index(tensor.location or begun[at].location),
-            )
-        )
-    rows = np.array([copies, offsets], np.int64).T
-    rows[:, 0] += np.array(numbers, np.int64)[which]
-    return Storages(of_forms(forms, which, rows))
+    rows = np.array([numbers, offsets], np.int64).T
+    return Storages(of_forms(forms, np.array(which, np.int64), rows))
+
+
+def _form(stem: str, tensor: Tensor, start: int, location: int) -> StorageForm:
+    return StorageForm(
+        stem,
+        tensor.memory.value,
+        tensor.dtype,
+        tuple(tensor.shape),
+        start,
+        tensor.shape[0],
+        tensor.pitch * DTYPES[tensor.dtype].size,
+        location,
+    )
 
 
 def _declaration(tensor: Tensor, locations: LocationTable) -> TensorDeclaration:
