@@ -105,19 +105,17 @@ class _Writer:
         its = np.flatnonzero(self.engine == number)
         steps = self.order[self.kept[its]]
         before = self.stretch.begins[steps]
-        step, place = counted(before + 1)
-        is_mark = place < before[step]
-        source = np.where(is_mark, self.first_mark[steps][step] + place, steps[step])
-        waits = np.where(place == 0, self.waits[its][step], 0)
-        updates = np.where(is_mark, 0, self.updates[its][step])
+        at, within = counted(before + 1)
+        waits = np.where(within == 0, self.waits[its][at], 0)
+        updates = np.where(within < before[at], 0, self.updates[its][at])
         both, _, pair = by_first_use(np.append(waits, 0) * len(self.pairs) + np.append(updates, 0))
         semaphores = [
             (self.pairs[waiting], self.pairs[telling])
             for waiting, telling in zip(*[c.tolist() for c in np.divmod(both, len(self.pairs))])
         ]
-        templates, template = self._templates(engine, source)
-        # Rows of what repeats come again, of steps that are a constant number of steps later.
-        row, source = self._repeated(self.kept[its][step], source)
+        templates, template = self._templates(engine, self._source(steps[at], within))
+        row, step = self._repeated(self.kept[its][at], steps[at])
+        source = self._source(step, within[row])
         row = np.append(row, template.size - 1)
         order = template[row]
         uses = np.split(ordered(order), np.cumsum(np.bincount(order))[:-1])
@@ -131,23 +129,25 @@ class _Writer:
             numbers.append(np.stack(columns, axis=1))
         return Columns(templates, semaphores, order, numbers)
 
-    def _repeated(self, places: Integers, sources: Integers) -> tuple[Integers, Integers]:
-        """Rows of kept places with their sources, those that repeat as often as they do: (row,
-        source) of each."""
+    def _source(self, step: Integers, within: Integers) -> Integers:
+        """The sources that are in these places among a step's markers and, behind them, itself."""
+        is_mark = within < self.stretch.begins[step]
+        return np.where(is_mark, self.first_mark[step] + within, step)
+
+    def _repeated(self, places: Integers, steps: Integers) -> tuple[Integers, Integers]:
+        """Rows of kept places with their steps, those that repeat as often as they do, of steps
+        that are a constant number of steps later: (row, step) of each."""
         rows = np.arange(places.size)
-        pieces = [(rows, sources)]
+        pieces = [(rows, steps)]
         at = 0
         for start, period, times in self.repetitions:
             first, end = np.searchsorted(places, [start, start + period]).tolist()
-            step = self.order[start + period] - self.order[start]
-            mark = self.first_mark[self.order[start + period]] - self.first_mark[self.order[start]]
-            mine = sources[first:end]
-            moves = np.arange(times)[:, None] * np.where(mine < self.order.size, step, mark)
-            again = np.tile(rows[first:end], times), (mine + moves).ravel()
-            pieces[-1:] = [(rows[at:first], sources[at:first]), again, (rows[end:], sources[end:])]
+            moves = np.arange(times)[:, None] * (self.order[start + period] - self.order[start])
+            again = np.tile(rows[first:end], times), (steps[first:end] + moves).ravel()
+            pieces[-1:] = [(rows[at:first], steps[at:first]), again, (rows[end:], steps[end:])]
             at = end
-        row, source = (np.concatenate(columns) for columns in zip(*pieces))
-        return row, source
+        row, step = (np.concatenate(columns) for columns in zip(*pieces))
+        return row, step
 
     def _templates(self, engine: Engine, source: Integers) -> tuple[list[Instruction], Integers]:
         """The templates of a stream of sources and a halt, in the order of first use, and the

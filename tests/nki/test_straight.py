@@ -16,7 +16,7 @@ import nki.language as nl
 from isa.enums import Memory
 from isa.text import disassemble
 from nki.ir.nodes import Tensor
-from nki.passes import dependences, rerolled, straight
+from nki.passes import dependences, rerolled, straight, stretch
 from nki.passes.access_state import taken_over
 from nki.passes.synchronise import Level
 
@@ -213,6 +213,48 @@ def test_most_of_what_repeats_is_left_out(name, monkeypatch):
     )
     assert disassemble(nki.compile(kernel, *arguments, target="trn2").program) == whole
     assert sum(end - start for start, end in walked) < 2 / 3 * walked[-1][1]
+
+
+@nki.jit
+def tiles_of_others_begin_in_between(a):
+    """The scheduler leaves the first two lines of the loop, in which tiles repeat, for the end;
+    between them begin, now and then, those of the last line, which are written before."""
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    whole = tile = small = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
+    nisa.memset(dst=whole, value=1.0, engine=nisa.engine.vector)
+    for number in range(64):
+        old, tile = tile, nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
+        nisa.tensor_copy(dst=tile, src=old, engine=nisa.engine.gpsimd)
+        nisa.activation(dst=_tile_like(tile[:, :8]), op=nl.exp, data=tile[:, :8])
+        if number**2 % 7 < 2:
+            small = _tile_like(tile[:, :8])
+        nisa.memset(dst=small[:, :8], value=1.0, engine=nisa.engine.vector)
+    for _ in range(20):
+        nisa.activation(dst=_tile_like(whole), op=nl.exp, data=whole)
+    nisa.dma_copy(dst=out, src=tile)
+    nisa.dma_copy(dst=out[:, :8], src=small)
+    return out
+
+
+def _tile_like(data):
+    return nl.ndarray(data.shape, dtype=data.dtype, buffer=nl.sbuf)
+
+
+def test_tiles_that_begin_between_the_steps_of_a_repetition(monkeypatch):
+    monkeypatch.setattr(stretch, "MANY", 0)
+    signals = straight._Walk.signals
+    found = []
+    monkeypatch.setattr(
+        straight._Walk, "signals", lambda self: found.append(signals(self)) or found[-1]
+    )
+    a = nki.TensorSpec((128, 512), nl.float32)
+    programs = []
+    for least in (1 << 60, 8):
+        monkeypatch.setattr(rerolled, "REPEATING", least)
+        compiled = nki.compile(tiles_of_others_begin_in_between, a, target="trn2")
+        programs.append(disassemble(compiled.program))
+    assert [bool(each.repetitions) for each in found] == [False, True]
+    assert programs[0] == programs[1]
 
 
 def test_a_transfer_tells_others_once_it_is_complete(monkeypatch):
