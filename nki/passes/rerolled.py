@@ -24,8 +24,9 @@ def repeated(
     order: Integers, stretch: Stretch, dependences: Dependences, operand: Integers
 ) -> list[Repetition]:
     """Repetitions in the order: a period apart are steps that differ in addresses at most, with the
-    same markers of storage, and follow steps that are a period apart, or the same ones. `operand`
-    numbers the operand of each of `stretch.accesses`, but for where it is."""
+    same markers of storage, and follow steps that are a period apart in all periods, or the same
+    ones in all. `operand` numbers the operand of each of `stretch.accesses`, but for where it is.
+    """
     if order.size < REPEATING:
         return []
     place = np.empty_like(order)
@@ -39,13 +40,14 @@ def repeated(
         distance = int(order[start + period] - order[start])
         later = order[start + period : end]
         low = int(later.min())
-        if low < distance:
-            continue
         steps = np.arange(low, int(later.max()) + 1)
-        alike = _alike(steps, distance, period, place, stretch, dependences, operand)
-        first, count = longest_run(alike[later - low])
-        times = 1 + count // period
-        if (times - 1) * period >= REPEATING:
+        alike, steady = (
+            flags[later - low]
+            for flags in _alike(steps, distance, period, place, stretch, dependences, operand)
+        )
+        first, count = longest_run(alike[:-period] & alike[period:] & steady[period:])
+        times = 2 + count // period
+        if times > 2 and (times - 1) * period >= REPEATING:
             found.append(Repetition(start + first, period, times))
     return found
 
@@ -58,11 +60,13 @@ def _alike(
     stretch: Stretch,
     dependences: Dependences,
     operand: Integers,
-) -> Flags:
+) -> tuple[Flags, Flags]:
     """Which steps are like those whose number is `distance` less, and whose place in the order is
-    `period` before."""
+    `period` before; and which of them, if those are alike too, follow the same as those and what is
+    a period behind it at the same places of their lists."""
     kind = stretch.kind
     which, behind = stretch.accesses.which, int(stretch.starts[-1])
+    comes_again = np.zeros(dependences.events.size, np.bool_)
 
     def same_operand(one: Integers, other: Integers) -> Flags:
         return operand[which[one]] == operand[which[other]]
@@ -76,8 +80,13 @@ def _alike(
         event, earlier = dependences.events[one], dependences.events[other]
         issue = event < 0
         now, then = (place[np.where(one < 0, ~one, one)] for one in (event, earlier))
-        moved: Flags = (now - then == period) & (issue == (earlier < 0))
-        return moved | (event == earlier)
+        comes_again[one] = (now - then == period) & (issue == (earlier < 0))
+        same: Flags = comes_again[one] | (event == earlier)
+        return same
+
+    def as_before(one: Integers, other: Integers) -> Flags:
+        same: Flags = comes_again[one] == comes_again[other]
+        return same
 
     alike: Flags = kind[steps] == kind[steps - distance]
     marks = np.append(0, np.cumsum(stretch.begins))
@@ -87,7 +96,7 @@ def _alike(
         (dependences.starts, same_event),
     ):
         alike &= _lists_alike(steps, distance, starts, same)
-    return alike
+    return alike, _lists_alike(steps, distance, dependences.starts, as_before)
 
 
 def _lists_alike(

@@ -257,6 +257,29 @@ def test_tiles_that_begin_between_the_steps_of_a_repetition(monkeypatch):
     assert programs[0] == programs[1]
 
 
+@nki.jit
+def first_tile_for_long(a):
+    """Tiles are stored some iterations after they were made; the first ones store the first."""
+    out = nl.ndarray((40, *a.shape), dtype=a.dtype, buffer=nl.shared_hbm)
+    tiles = [_tile_like(a)]
+    nisa.memset(dst=tiles[0], value=1.0)
+    for number in range(40):
+        nisa.dma_copy(dst=out[number], src=tiles[max(number - 3, 0)])
+        tiles.append(_tile_like(a))
+        nisa.activation(dst=tiles[-1], op=nl.exp, data=tiles[0])
+    return out
+
+
+def test_steps_that_follow_the_same_one_for_some_periods(monkeypatch):
+    monkeypatch.setattr(stretch, "MANY", 0)
+    a = nki.TensorSpec((128, 512), nl.float32)
+    programs = []
+    for least in (1 << 60, 4):
+        monkeypatch.setattr(rerolled, "REPEATING", least)
+        programs.append(disassemble(nki.compile(first_tile_for_long, a, target="trn2").program))
+    assert programs[0] == programs[1]
+
+
 def test_a_transfer_tells_others_once_it_is_complete(monkeypatch):
     """Whoever comes after its issue takes no semaphore of its engine: that computes meanwhile."""
     monkeypatch.setattr(dependences, "_MANY", 1)
