@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush
-from itertools import islice, product
+from itertools import product
+from operator import attrgetter
 
 from isa.dtypes import DTYPES
 from isa.enums import Memory
@@ -26,7 +26,9 @@ from nki.passes.packing import (
     solver_is_installed,
 )
 from nki.passes.pressure import relieved
+from nki.passes.rounds import repeat
 from nki.passes.spill import spilled
+from nki.passes.sweep import Sweep
 from nki.trace.locations import resolve
 
 
@@ -41,7 +43,9 @@ class Allocate:
     A tensor lives from its first to its last access; one that is allocated outside a loop and used
     inside lives for the whole loop. `storage_begin` moves down to the first access. Space is taken
     round robin, so that a new tensor gets the space that has been free for longest and waits for
-    nobody. Tensors with an address of the author's keep it.
+    nobody. Where live ranges repeat, as those of a loop do that Python unrolls, their places do so
+    too: if they do not by themselves, the round robin begins anew every few times round the loop
+    (`nki.passes.rounds`). Tensors with an address of the author's keep it.
 
     Before:
 
@@ -60,7 +64,7 @@ class Allocate:
     def run(self, kernel: Kernel) -> Kernel:
         target = TARGETS[kernel.target]
         bodies = []
-        placed: dict[Tensor, tuple[int, int]] = {}
+        placed: Places = {}
         numbering = Numbering(kernel.tensors, [])
         for body in kernel.bodies:
             nodes, places = allocate(body, target, numbering)
@@ -139,8 +143,11 @@ def _lacking(error: NeuronError) -> Memory:
     return memory
 
 
-Allocation = tuple[list[Node], dict[Tensor, tuple[int, int]]]
-"""The nodes of a body, and (start partition, byte offset) of its tensors."""
+Places = dict[Tensor, tuple[int, int]]
+"""(start partition, byte offset) of tensors."""
+
+Allocation = tuple[list[Node], Places]
+"""The nodes of a body, and the places of its tensors."""
 
 _OVERFLOWS = {"sbuf-overflow": Memory.sbuf, "psum-overflow": Memory.psum}
 
@@ -153,11 +160,7 @@ def _in_order(body: list[Node], target: Target, search: bool = True) -> Allocati
     ranges = LiveRanges()
     nodes = ranges.scan(body)
     movable = partial(quadrants.movable, body, target)
-    placed: dict[Tensor, tuple[int, int]] = {}
-    for memory in (Memory.sbuf, Memory.psum):
-        lives = [life for life in ranges.lives() if life.tensor.memory is memory]
-        placed.update(place(lives, memory, target, movable, search))
-    return nodes, placed
+    return nodes, place_all(ranges.lives(), target, movable, search)
 
 
 class Life:
@@ -191,8 +194,12 @@ class LiveRanges:
         self._lives: dict[Tensor, Life] = {}
         self._begins: dict[Tensor, Op] = {}
 
-    def lives(self) -> list[Life]:
-        return list(self._lives.values())
+    def lives(self) -> dict[Memory, list[Life]]:
+        """By memory."""
+        found: dict[Memory, list[Life]] = {Memory.sbuf: [], Memory.psum: []}
+        for tensor, life in self._lives.items():
+            found[tensor.memory].append(life)
+        return found
 
     def scan(self, nodes: list[Node]) -> list[Node]:
         """The nodes with each storage_begin moved to just before the first use."""
@@ -210,7 +217,7 @@ class LiveRanges:
             else:
                 first = self._position + 1
                 body = self.scan(node.body)
-                used = _tensors_in(node.body)
+                used = [tensor for tensor in _tensors_in(node.body) if tensor in begun]
                 self._use(used, begun, first, self._position, result)
                 result.append(with_body(node, body))
         return result
@@ -224,23 +231,23 @@ class LiveRanges:
         result: list[Node],
     ) -> None:
         for tensor in used:
-            begin = begun.get(tensor)
-            if begin is None:
-                continue
             life = self._lives.get(tensor)
-            if life is None:
+            if life is not None:
+                life.last = last
+                continue
+            begin = begun.get(tensor)
+            if begin is not None:
                 self._lives[tensor] = Life(tensor, first, last)
                 result.append(begin)
-            else:
-                life.last = last
 
 
 def _tensors(op: Op) -> list[Tensor]:
     found = []
     for value in op.values:
         if isinstance(value, Access):
-            if value.storage.pitch:
-                found.append(value.storage)
+            storage = value.storage
+            if storage.pitch:
+                found.append(storage)
             if value.vector_offset is not None:
                 found += [tensor for tensor in storages([value.vector_offset]) if tensor.pitch]
     return found
@@ -257,13 +264,51 @@ def _tensors_in(nodes: list[Node]) -> list[Tensor]:
     return list(found)
 
 
+_MANY = 256
+"""Tensors from which on looking for repetitions takes less than 2 % of the time of compiling
+(measured with the matmul kernels of the tutorials)."""
+
+
+def place_all(
+    lives: dict[Memory, list[Life]],
+    target: Target,
+    movable: Callable[[], Collection[Tensor]] = tuple,
+    search: bool = True,
+) -> Places:
+    """The places of the tensors of all memories: what `place` finds for each, or, where live ranges
+    repeat and those places do not, others that do."""
+    placed: Places = {}
+    for memory, own in lives.items():
+        placed.update(place(own, memory, target, movable, search))
+    if len(placed) >= _MANY:
+        placed.update(_repeating(lives, placed, target))
+    return placed
+
+
+def _repeating(lives: dict[Memory, list[Life]], placed: Places, target: Target) -> Places:
+    """Places that repeat (`nki.passes.rounds`), of the tensors that have no address; none where
+    those that are `placed` stay."""
+    sweeps = [
+        Sweep(_moving(own), _fixed(own), *_geometry(memory, target), rotate=True)
+        for memory, own in lives.items()
+    ]
+    offsets = [[placed[life.tensor][1] for life in sweep.moving] for sweep in sweeps]
+    if not repeat(sweeps, offsets):
+        return {}
+    return {
+        life.tensor: (0, offset)
+        for sweep in sweeps
+        for life, offset in zip(sweep.moving, sweep.offsets)
+    }
+
+
 def place(
     lives: list[Life],
     memory: Memory,
     target: Target,
     movable: Callable[[], Collection[Tensor]] = tuple,
     search: bool = True,
-) -> dict[Tensor, tuple[int, int]]:
+) -> Places:
     """(start partition, byte offset) of the tensors of one memory.
 
     Round robin in the author's order where that fits. Else whatever fits: lowest gap first, then
@@ -272,17 +317,18 @@ def place(
     that may start at any partition that engines can address; the others start at 0.
     """
     capacity, bank = _geometry(memory, target)
-    fixed = [life for life in lives if life.tensor.address is not None]
+    fixed = _fixed(lives)
     _check_fixed(fixed, memory, capacity)
-    moving = [life for life in lives if life.tensor.address is None]
-    moving.sort(key=lambda life: life.first)
-    placed = _place(moving, fixed, capacity, bank, rotate=True)
-    if isinstance(placed, Life):
-        placed = _place(moving, fixed, capacity, bank, rotate=False)
-    if not isinstance(placed, Life):
-        result = {life.tensor: (0, offset) for life, offset in placed.items()}
+    moving = _moving(lives)
+    sweep = Sweep(moving, fixed, capacity, bank, rotate=True)
+    failed = sweep.run()
+    if failed is not None:
+        sweep = Sweep(moving, fixed, capacity, bank, rotate=False)
+        failed = sweep.run()
+    if failed is None:
+        result = {life.tensor: (0, offset) for life, offset in zip(moving, sweep.offsets)}
     else:
-        result = _packed(placed, lives, memory, target, movable, search)
+        result = _packed(failed, lives, memory, target, movable, search)
     result.update({life.tensor: life.address for life in fixed})
     return result
 
@@ -294,12 +340,11 @@ def _packed(
     target: Target,
     movable: Callable[[], Collection[Tensor]],
     search: bool,
-) -> dict[Tensor, tuple[int, int]]:
+) -> Places:
     """Places with all live ranges in view, where a sweep found none for `culprit`."""
     capacity, bank = _geometry(memory, target)
-    fixed = [life for life in lives if life.tensor.address is not None]
-    moving = [life for life in lives if life.tensor.address is None]
-    moving.sort(key=lambda life: life.first)
+    fixed = _fixed(lives)
+    moving = _moving(lives)
     crowded = _overfull(lives, capacity)
     found = None
     if crowded is None:
@@ -315,99 +360,21 @@ def _packed(
     return {life.tensor: (0, offset) for life, offset in found.items()}
 
 
+def _fixed(lives: list[Life]) -> list[Life]:
+    """Those that have an address of the author's."""
+    return [life for life in lives if life.tensor.address is not None]
+
+
+def _moving(lives: list[Life]) -> list[Life]:
+    """Those that have none, by their first position."""
+    found = [life for life in lives if life.tensor.address is None]
+    return sorted(found, key=attrgetter("first"))
+
+
 def _geometry(memory: Memory, target: Target) -> tuple[int, int]:
     if memory is Memory.sbuf:
         return target.sbuf_bytes_per_partition.value, 0
     return target.psum_bytes_per_partition.value, target.psum_bank_bytes.value
-
-
-def _place(
-    moving: list[Life], fixed: list[Life], capacity: int, bank: int, rotate: bool
-) -> dict[Life, int] | Life:
-    """Offsets by one sweep over the positions, or the first tensor that does not fit."""
-    placed: dict[Life, int] = {}
-    live: list[tuple[int, int, int]] = []  # (offset, end, last position), by offset
-    expiry: list[tuple[int, int, int]] = []  # (last position, offset, end)
-    cursor = 0
-    for life in moving:
-        while expiry and expiry[0][0] < life.first:
-            last, offset, end = expiry.pop(0)
-            del live[bisect_left(live, (offset, end, last))]
-        taken = live
-        if fixed:
-            blocked = [
-                (other.address[1], other.address[1] + other.size, other.last)
-                for other in fixed
-                if other.first <= life.last and life.first <= other.last
-            ]
-            taken = _disjoint(sorted(live + blocked)) if blocked else live
-        found = _gap(taken, life.size, cursor if rotate else 0, capacity, bank, rotate)
-        if found is None:
-            return life
-        offset = found
-        placed[life] = offset
-        cursor = offset + max(life.size, 1)
-        insort(live, (offset, offset + life.size, life.last))
-        insort(expiry, (life.last, offset, offset + life.size))
-    return placed
-
-
-def _disjoint(taken: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """Places, by offset, those that overlap as one: authors may give several tensors the same."""
-    merged: list[tuple[int, int, int]] = []
-    for start, end, last in taken:
-        if merged and start < merged[-1][1]:
-            low, high, until = merged.pop()
-            merged.append((low, max(high, end), max(until, last)))
-        else:
-            merged.append((start, end, last))
-    return merged
-
-
-def _gap(
-    taken: list[tuple[int, int, int]],
-    size: int,
-    cursor: int,
-    capacity: int,
-    bank: int,
-    rotate: bool,
-) -> int | None:
-    """The first free offset at or after `cursor`, wrapping round; None if there is none. `taken`
-    are disjoint, by offset.
-
-    PSUM tensors start a bank of their own while there is one, and never cross a bank's end
-    unless they are larger than a bank.
-    """
-    starts = [(cursor, capacity), (0, capacity)] if cursor else [(0, capacity)]
-    alignments = [bank, ALIGNMENT] if bank and rotate else [ALIGNMENT]
-    for alignment in alignments:
-        for low, high in starts:
-            offset = _fit(taken, size, low, high, alignment, bank)
-            if offset is not None:
-                return offset
-    return None
-
-
-def _fit(
-    taken: list[tuple[int, int, int]], size: int, low: int, high: int, alignment: int, bank: int
-) -> int | None:
-    offset = -(-low // alignment) * alignment
-    candidate: int
-    for start, end, _ in islice(taken, max(bisect_left(taken, (offset,)) - 1, 0), None):
-        if end <= offset:
-            continue
-        candidate = _within_bank(offset, size, alignment, bank)
-        if candidate + size <= start and candidate + size <= high:
-            return candidate
-        offset = max(offset, -(-end // alignment) * alignment)
-    candidate = _within_bank(offset, size, alignment, bank)
-    return candidate if candidate + size <= high else None
-
-
-def _within_bank(offset: int, size: int, alignment: int, bank: int) -> int:
-    if bank and offset % bank and (offset % bank + size > bank):
-        return -(-offset // bank) * bank
-    return offset
 
 
 def _check_fixed(fixed: list[Life], memory: Memory, capacity: int) -> None:
