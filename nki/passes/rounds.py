@@ -57,7 +57,8 @@ def repeat(sweeps: list[Sweep], placed: list[list[int]]) -> bool:
         return False
 
     def places_repeat(offsets: list[list[int]]) -> bool:
-        steps = [np.diff(at, prepend=0) % sweep.capacity for sweep, at in zip(sweeps, offsets)]
+        columns = [np.array(at, np.int64) for at in offsets]
+        steps = [np.diff(at, prepend=0) % sweep.capacity for sweep, at in zip(sweeps, columns)]
         again = repetition(joined([keys, np.concatenate(steps)[order]]))
         return again is not None and _rows(again) >= _ALIKE * _rows(found)
 
