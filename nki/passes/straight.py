@@ -146,13 +146,14 @@ class _Walk:
         self.at = max(self.at, end)
 
     def leave_out(self, found: Repetition) -> None:
-        """Walk into a repetition until the state comes again, and leave out the periods behind."""
+        """Walk into a repetition until the state comes again, and leave out the periods behind. In
+        the first period engines learn of what all periods follow, so that is no one to compare."""
         start, period, _ = found
         starts, now = self._follows(start + period, start + 2 * period)
         _, then = self._follows(start, start + period)
         place = np.repeat(np.arange(start + period, start + 2 * period), np.diff(starts))
         reach = int((place - np.where(now < 0, ~now, now))[now != then].max(initial=period))
-        self.to(max(start, reach))
+        self.to(max(start + period, reach))
         for _ in range(_TRIES):
             if self.at + 2 * period > found.end:
                 return
@@ -189,9 +190,10 @@ class _Walk:
         What is known of a stream grows by what the stream has grown (`grown`), or not at all, if
         it is from before. A walk compares what is known of a stream, and positions in it: two that
         grow compare alike in every period, and so do two that stay. Where one that stays is less
-        than all that grow, it always is, as these become more. So the next period finds the same,
+        than all that grow, it always is, as these become more. (And what has grown by chance, to
+        what another has that stays, was less than that one.) So the next period finds the same,
         and leaves behind a state that differs in the same way. (An event that steps of all periods
-        follow is known to their engine from the period before.)
+        follow is known to their engine from the first.)
         """
         now = self.completions[self.at - reach : self.at]
         then = self.completions[self.at - period - reach : self.at - period]

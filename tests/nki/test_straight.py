@@ -270,13 +270,32 @@ def first_tile_for_long(a):
     return out
 
 
-def test_steps_that_follow_the_same_one_for_some_periods(monkeypatch):
+@nki.jit
+def loaded_before_the_loop(a):
+    """Every iteration loads a tile, and VectorE reads the second tile of all: it is known to wait
+    for the first one, and one transfer later is where what it knows would be if it took turns."""
+    tiles = [_tile_like(a) for _ in range(34)]
+    for tile in tiles[:2]:
+        nisa.dma_copy(dst=tile, src=a)
+    nisa.tensor_copy(dst=_tile_like(a), src=tiles[0], engine=nisa.engine.vector)
+    nisa.dma_copy(dst=tiles[2], src=a)
+    nisa.memset(dst=_tile_like(a), value=1.0, engine=nisa.engine.vector)
+    for tile in tiles[3:]:
+        nisa.dma_copy(dst=tile, src=a)
+        nisa.tensor_copy(dst=_tile_like(a), src=tiles[1], engine=nisa.engine.vector)
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=tiles[1])
+    return out
+
+
+@pytest.mark.parametrize("kernel", [first_tile_for_long, loaded_before_the_loop])
+def test_steps_that_follow_the_same_one_in_several_periods(kernel, monkeypatch):
     monkeypatch.setattr(stretch, "MANY", 0)
     a = nki.TensorSpec((128, 512), nl.float32)
     programs = []
     for least in (1 << 60, 4):
         monkeypatch.setattr(rerolled, "REPEATING", least)
-        programs.append(disassemble(nki.compile(first_tile_for_long, a, target="trn2").program))
+        programs.append(disassemble(nki.compile(kernel, a, target="trn2").program))
     assert programs[0] == programs[1]
 
 
