@@ -61,9 +61,9 @@ def _alike(
     dependences: Dependences,
     operand: Integers,
 ) -> tuple[Flags, Flags]:
-    """Which steps are like those whose number is `distance` less, and whose place in the order is
-    `period` before; and which of them, if those are alike too, follow the same as those and what is
-    a period behind it at the same places of their lists."""
+    """Which steps are like those of their kind whose number is `distance` less, and whose place in
+    the order is `period` before; and which steps follow what comes again at the same places of
+    their lists as those do."""
     kind = stretch.kind
     which, behind = stretch.accesses.which, int(stretch.starts[-1])
     comes_again = np.zeros(dependences.events.size, np.bool_)
@@ -88,7 +88,7 @@ def _alike(
         same: Flags = comes_again[one] == comes_again[other]
         return same
 
-    alike: Flags = kind[steps] == kind[steps - distance]
+    alike: Flags = np.ones(steps.size, np.bool_)
     marks = np.append(0, np.cumsum(stretch.begins))
     for starts, same in (
         (stretch.starts, same_operand),
