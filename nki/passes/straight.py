@@ -143,7 +143,7 @@ class _Walk:
             else:
                 counts[queue] = position = counts[queue] + 1
                 completions.append((queue, position, engine, issued, known, place))
-        self.at = max(self.at, end)
+        self.at = end
 
     def leave_out(self, found: Repetition) -> None:
         """Walk into a repetition until the state comes again, and leave out the periods behind. In
@@ -153,7 +153,7 @@ class _Walk:
         _, then = self._follows(start, start + period)
         place = np.repeat(np.arange(start + period, start + 2 * period), np.diff(starts))
         reach = int((place - np.where(now < 0, ~now, now))[now != then].max(initial=period))
-        self.to(max(start + period, reach))
+        self.to(start + period)
         for _ in range(_TRIES):
             if self.at + 2 * period > found.end:
                 return
