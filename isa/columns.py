@@ -106,6 +106,27 @@ def counted(counts: Integers) -> tuple[Integers, Integers]:
     return number, np.arange(number.size) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
+def starts_of(counts: Integers) -> Integers:
+    """Where lists of these lengths start that come one after the other, and where the last ends.
+
+    >>> starts_of(np.array([2, 0, 3])).tolist()
+    [0, 2, 2, 5]
+    """
+    return np.append(0, np.cumsum(counts))
+
+
+def elements(starts: Integers, lists: Integers) -> tuple[Integers, Integers]:
+    """The elements of some lists, of which list n has those from `starts[n]` to `starts[n + 1]`:
+    the place in `lists`, and which element it is.
+
+    >>> [column.tolist() for column in elements(np.array([0, 2, 2, 5]), np.array([2, 0]))]
+    [[0, 0, 0, 1, 1], [2, 3, 4, 0, 1]]
+    """
+    first = starts[lists]
+    place, within = counted(starts[lists + 1] - first)
+    return place, first[place] + within
+
+
 def numbered_lists(starts: Integers, values: Integers) -> Integers:
     """Numbers for lists of integers, equal for equal lists; list n is
     `values[starts[n] : starts[n + 1]]`.

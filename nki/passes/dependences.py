@@ -23,6 +23,7 @@ from isa.columns import (
     by_first_use,
     counted,
     distinct,
+    elements,
     last_before,
     numbered,
     ordered,
@@ -336,8 +337,8 @@ class _Groups:
 
 def _ranges(starts: Integers, keys: Integers, values: Integers) -> tuple[Integers, Integers]:
     """(place, value) for the values of each key in a column: those of key k from `starts[k]` on."""
-    place, within = counted(starts[keys + 1] - starts[keys])
-    return place, values[starts[keys][place] + within]
+    place, at = elements(starts, keys)
+    return place, values[at]
 
 
 def _meeting(boxes: list[Box]) -> list[tuple[int, int]]:

@@ -8,7 +8,17 @@ import numpy as np
 
 from isa.access import AccessPattern
 from isa.affine import Affine
-from isa.columns import Integers, by_first_use, counted, distinct, joined, numbered_lists, ordered
+from isa.columns import (
+    Integers,
+    by_first_use,
+    counted,
+    distinct,
+    elements,
+    joined,
+    numbered_lists,
+    ordered,
+    starts_of,
+)
 from isa.enums import SEQUENCERS, Engine
 from isa.machine.control import Halt
 from isa.spec import Instruction
@@ -91,7 +101,7 @@ class _Writer:
         mine, places = semaphores[by_place], places[by_place]
         starts, ends = np.searchsorted(places, self.kept), np.searchsorted(places, self.kept + 1)
         place, within = counted(ends - starts)
-        lists = numbered_lists(np.append(0, np.cumsum(ends - starts)), mine[starts[place] + within])
+        lists = numbered_lists(starts_of(ends - starts), mine[starts[place] + within])
         values, first, which = distinct(lists)
         names = np.zeros_like(values)
         for at, one in enumerate(first.tolist()):
@@ -154,10 +164,8 @@ class _Writer:
         number of each row's."""
         which = self.stretch.accesses.which
         starts = np.append(self.access, which.size)
-        counts = starts[source + 1] - starts[source]
-        row, within = counted(counts)
-        operand = self.operands.number[which[starts[source][row] + within]]
-        operands = numbered_lists(np.append(0, np.cumsum(counts)), operand)
+        operand = self.operands.number[which[elements(starts, source)[1]]]
+        operands = numbered_lists(starts_of(starts[source + 1] - starts[source]), operand)
         kind = joined([self.stretch.kind[source], operands])
         _, first, which = by_first_use(np.append(kind, -1))
         templates = Templates()

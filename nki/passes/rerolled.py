@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from isa.columns import Flags, Integers, counted, joined
+from isa.columns import Flags, Integers, counted, joined, starts_of
 from isa.repetition import Repetition, longest_run, repetitions
 from nki.passes.dependences import Dependences
 from nki.passes.stretch import Stretch
@@ -89,7 +89,7 @@ def _alike(
         return same
 
     alike: Flags = np.ones(steps.size, np.bool_)
-    marks = np.append(0, np.cumsum(stretch.begins))
+    marks = starts_of(stretch.begins)
     for starts, same in (
         (stretch.starts, same_operand),
         (marks, same_marker),

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from isa.columns import Integers, counted
+from isa.columns import Integers, elements, starts_of
 from isa.repetition import Repetition, longest_run
 from nki.passes.channels import Context
 from nki.passes.dependences import Dependences
@@ -97,11 +97,9 @@ class _Walk:
         n-th step from the n-th start on."""
         steps = self._order[start:end]
         starts = self._dependences.starts
-        counts = starts[steps + 1] - starts[steps]
-        step, within = counted(counts)
-        events = self._dependences.events[starts[steps][step] + within]
+        events = self._dependences.events[elements(starts, steps)[1]]
         where = self._place[np.where(events < 0, ~events, events)]
-        return np.append(0, np.cumsum(counts)), np.where(events < 0, ~where, where)
+        return starts_of(starts[steps + 1] - starts[steps]), np.where(events < 0, ~where, where)
 
     def to(self, end: int) -> None:
         """Walk on to a place."""
@@ -159,7 +157,7 @@ class _Walk:
                 return
             before, knowledge, signals = self.counts[:], self.knowledge[:], len(self._signals)
             self.to(self.at + period)
-            grown = [now - then for now, then in zip(self.counts, before)]
+            grown = [count - earlier for count, earlier in zip(self.counts, before)]
             if self._recurs(period, reach, knowledge, before, grown):
                 break
             self.to(min(self.at + reach // period * period, found.end))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from isa.columns import Flags, Integers, by_first_use, distinct, joined, numbered
+from isa.columns import Flags, Integers, by_first_use, distinct, joined, numbered, starts_of
 from isa.spec import Instruction
 from nki.ir.nodes import Access
 from nki.passes.steps import Step
@@ -76,7 +76,7 @@ class Stretch:
             step.number = number
         self.steps = steps
         counts = np.array([len(step.accesses) for step in steps], np.int64)
-        self.starts: Integers = np.append(0, np.cumsum(counts))
+        self.starts = starts_of(counts)
         self.begins = np.array([len(step.begins) for step in steps], np.int64)
         self.accesses = Accesses(
             [
