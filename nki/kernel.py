@@ -325,10 +325,9 @@ def _container(results: Any) -> type | None:
 
 
 @user_frames
-def simulate(
-    kernel: Any, *, mode: str | None = None, backend: str | None = None
-) -> Callable[..., Any]:
-    """A callable that runs the kernel on this machine.
+def simulate(kernel: Any, *, mode: str | None = None, backend: str | None = None) -> Simulation:
+    """A callable that runs the kernel on this machine, and launches on cores as a kernel does:
+    `nki.simulate(kernel)[2](...)` is `nki.simulate(kernel[2])(...)`.
 
     `mode`: "device" compiles and runs the program, "reference" runs the tile IR, "eager" runs
     every operation as its line of Python executes (for `breakpoint()` and `print`). All three
@@ -359,13 +358,35 @@ def simulate(
     """
     if mode is not None:
         settings.mode_wanted(mode, mode)
-    runner = functools.partial(_simulate, mode, as_kernel(kernel))
-    return runner if backend is None else functools.partial(_on_backend, backend, runner)
+    return Simulation(as_kernel(kernel), mode, backend)
 
 
-@user_frames
-@outside_graphs
-def _simulate(mode: str | None, kernel: Kernel, /, *args: Any, **kwargs: Any) -> Any:
+class Simulation:
+    """What `nki.simulate` returns: call it, or launch it on cores with `[lnc]` first."""
+
+    def __init__(self, kernel: Kernel, mode: str | None, backend: str | None) -> None:
+        functools.update_wrapper(self, kernel, updated=())
+        self.kernel, self.mode, self.backend = kernel, mode, backend
+
+    @user_frames
+    def __getitem__(self, cores: int | tuple[int]) -> Simulation:
+        return Simulation(self.kernel[cores], self.mode, self.backend)
+
+    @user_frames
+    @outside_graphs
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.backend is None:
+            return _simulate(self.mode, self.kernel, args, kwargs)
+        token = settings.BACKEND.set(self.backend)
+        try:
+            return _simulate(self.mode, self.kernel, args, kwargs)
+        finally:
+            settings.BACKEND.reset(token)
+
+
+def _simulate(
+    mode: str | None, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     own = "eager" if stops_in_debugger(kernel.function) else "device"
     runner = _RUNNERS[settings.mode_wanted(mode, own)]
     arguments = bind_arguments(kernel.function, args, kwargs)
@@ -393,15 +414,6 @@ def _explain(error: NeuronError, retrace: Callable[[], TracedKernel]) -> None:
 
     name_overlaps(error, retrace)
     name_callers(error, retrace)
-
-
-@user_frames
-def _on_backend(backend: str, runner: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    token = settings.BACKEND.set(backend)
-    try:
-        return runner(*args, **kwargs)
-    finally:
-        settings.BACKEND.reset(token)
 
 
 @user_frames
@@ -491,6 +503,7 @@ def tensor_arguments(
 __all__ = [
     "CompiledKernel",
     "Kernel",
+    "Simulation",
     "TensorSpec",
     "compile",
     "jit",

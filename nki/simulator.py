@@ -7,23 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nki.errors import user_frames
-from nki.kernel import Kernel, as_kernel, simulate
+from nki.kernel import Simulation, simulate
 from nki.superseded import hint
-
-
-class Simulation:
-    """`nki.cpu_simulate(kernel)`: call it, or launch it on cores with `[lnc]` first."""
-
-    def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
-
-    @user_frames
-    def __getitem__(self, lnc: int) -> Simulation:
-        return Simulation(self.kernel[lnc])
-
-    @user_frames
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return simulate(self.kernel)(*args, **kwargs)
 
 
 @user_frames
@@ -42,7 +27,7 @@ def cpu_simulate(kernel: Any) -> Simulation:
     array([[1., 1., 1.]], dtype=float32)
     """
     hint("nki.cpu_simulate")
-    return Simulation(as_kernel(kernel))
+    return simulate(kernel)
 
 
 @user_frames
@@ -68,7 +53,7 @@ def simulate_kernel(
     >>> simulate_kernel(copy, (), {"a": np.ones((1, 3), np.float32)}, lnc=2)
     array([[1., 1., 1.]], dtype=float32)
     """
-    launched = Simulation(as_kernel(kernel))[lnc if _lnc is None else _lnc]
+    launched = simulate(kernel)[lnc if _lnc is None else _lnc]
     return launched(*args, **(kwargs or {}))
 
 

@@ -31,6 +31,19 @@ def test_arguments_by_place_and_by_name_on_cores(kernel):
     assert nki.simulator.simulate_kernel is simulate_kernel
 
 
+@pytest.mark.parametrize("mode", ["device", "reference", "eager"])
+@pytest.mark.parametrize("backend", [None, "numpy"])
+def test_a_simulation_launches_on_cores_as_kernels_do(mode, backend):
+    a = np.arange(24, dtype=np.float32).reshape(8, 3)
+    simulation = nki.simulate(halves, mode=mode, backend=backend)
+    np.testing.assert_array_equal(simulation[2](a), 2 * a)
+    np.testing.assert_array_equal(simulation[(2,)](a=a, factor=3.0), 3 * a)
+    np.testing.assert_array_equal(simulation(a), 2 * a)
+    with pytest.raises(nki.NeuronError) as caught:
+        simulation[3]
+    assert "3" in caught.value.what
+
+
 def test_cores_are_one_or_two():
     with pytest.raises(nki.NeuronError) as caught:
         simulate_kernel(halves, (np.zeros((6, 2), np.float32),), lnc=3)
