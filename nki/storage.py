@@ -52,7 +52,12 @@ class Storage:
 
     def copy(self) -> np.ndarray[Any, Any]:
         """The contents as an array of the dtype's ordinary NumPy type."""
-        return DTYPES[self.tensor.dtype].array(self.array())
+        return self.described_by(self.tensor)
+
+    def described_by(self, tensor: Tensor) -> np.ndarray[Any, Any]:
+        """A copy as `copy` makes, in the shape and dtype of another description of the bytes."""
+        array = np.ndarray(tensor.shape, view_dtype(tensor.dtype), self.buffer)
+        return DTYPES[tensor.dtype].array(array)
 
     def check_output(self, shadow: Shadow) -> None:
         """Raise uninitialised-output or output-not-written unless all of it holds data."""

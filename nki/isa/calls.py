@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from isa.affine import Affine, Polynomial, Predicate
-from isa.alu import Activation, AluOperator
+from isa.alu import ALU, Activation, AluOperator
 from isa.enums import SEQUENCERS, Memory
 from isa.errors import NeuronError
 from isa.fields import ENUM_KINDS, REQUIRED, Attribute, Field, Kind, Operand
@@ -28,6 +28,7 @@ from isa.spec import Operation
 from nki.errors import USER_FRAMES
 from nki.ir.nodes import Access, Register
 from nki.isa.earlier import modern
+from nki.language import reductions
 from nki.language.operators import Operator
 from nki.language.removed import KEYWORDS, OPERANDS
 from nki.language.tensor import NkiTensor
@@ -185,11 +186,22 @@ def _as_value(name: str, value: Any) -> Any:
     return value if isinstance(value, (Register, Polynomial, Affine)) else _as_integer(name, value)
 
 
+_REDUCTIONS = (
+    (reductions.max, ALU["maximum"]),
+    (reductions.min, ALU["minimum"]),
+)
+"""Functions that stand for the operator with which they reduce, as SDK nki/api/nki/isa/__init__.py
+(tensor_scalar_reduce) names them."""
+
+
 def _as_alu(name: str, value: Any) -> Any:
     if isinstance(value, Operator) and value.alu is not None:
         return value.alu
     if isinstance(value, AluOperator):
         return value
+    for function, operator in _REDUCTIONS:
+        if value is function:
+            return operator
     raise _no_operator(name, value, "alu", "operator of the vector engine")
 
 

@@ -366,7 +366,7 @@ class _Launch:
             tensor.contents.copy() if tensor.written else array
             for tensor, array in zip(self.parameters, self.arrays)
         ]
-        outputs = (_contents(t).copy().reshape(t.shape) for t in results)
+        outputs = (_contents(t).described_by(t) for t in results)
         return Results(outputs, results.container), after
 
     def tensor(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from isa.affine import identical
+from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.errors import NeuronError
 from nki.ir.nodes import Tensor
@@ -97,13 +98,12 @@ class SharedTensors:
                 )
 
     def agreed(self, results: list[Results]) -> Results:
-        """The tensors behind the results, which all cores return alike, in the shapes returned."""
+        """The tensors behind the results, which all cores return alike, as they are returned."""
         self.check()
         first = results[0]
         for core, other in enumerate(results[1:], 1):
             same = len(first) == len(other) and all(
-                a.storage is b.storage and _same_shape(a.shape, b.shape)
-                for a, b in zip(first, other)
+                a.storage is b.storage and _alike(a, b) for a, b in zip(first, other)
             )
             own = [v.storage for v in (*first, *other) if v.storage.memory is Memory.private_hbm]
             if not same and own:
@@ -126,12 +126,12 @@ class SharedTensors:
                     "name (name=...) on all cores.",
                     location=resolve(made[0]) if made else None,
                 )
-        shapes: dict[Tensor, tuple[Any, ...]] = {}
+        returned: dict[Tensor, NkiTensor] = {}
         for view in first:
-            if not _same_shape(shapes.setdefault(view.storage, view.shape), view.shape):
-                raise _no_result(view, "It is returned in another shape as well.")
-        for storage, shape in shapes.items():
-            storage.shape = shape
+            if not _alike(returned.setdefault(view.storage, view), view):
+                raise _no_result(view, "It is returned in another shape or dtype as well.")
+        for storage, view in returned.items():
+            storage.shape, storage.dtype = view.shape, view.dtype
         return Results((view.storage for view in first), first.container)
 
 
@@ -183,16 +183,15 @@ def _result(item: Any) -> NkiTensor:
             what=f"the kernel returns {storage.name!r}, which is in {storage.memory.value}",
         )
     whole = (
-        item.dtype == storage.dtype
-        and identical(_elements(item.shape), _elements(storage.shape))
+        identical(_bytes(item), _bytes(storage))
         and identical(item.offset, 0)
         and not item.is_indirect()
         and item.is_contiguous()
     )
     if not whole:
-        raise _no_result(item, "A result is all of a tensor in HBM, in any shape.")
-    if storage.role in ("input", "inout") and not _same_shape(item.shape, storage.shape):
-        raise _no_result(item, "An input is returned in the shape in which it came.")
+        raise _no_result(item, "A result is all of a tensor in HBM, in any shape and dtype.")
+    if storage.role in ("input", "inout") and not _alike(item, storage):
+        raise _no_result(item, "An input is returned in the shape and dtype in which it came.")
     return item
 
 
@@ -200,18 +199,22 @@ def _no_result(view: NkiTensor, why: str) -> NeuronError:
     storage = view.storage
     return NeuronError(
         "output-not-hbm",
-        what=f"the kernel returns a view of {storage.name!r}: shape {list(view.shape)} of "
-        f"{list(storage.shape)}",
+        what=f"the kernel returns a view of {storage.name!r}: {view.dtype}{list(view.shape)} of "
+        f"{storage.dtype}{list(storage.shape)}",
         why=why,
         hint="Allocate the result in the shape to return, and write views of it.",
     )
 
 
-def _elements(shape: tuple[Any, ...]) -> Any:
-    product: Any = 1
-    for size in shape:
+def _bytes(tensor: NkiTensor | Tensor) -> Any:
+    product: Any = DTYPES[tensor.dtype].size
+    for size in tensor.shape:
         product = product * size
     return product
+
+
+def _alike(left: NkiTensor | Tensor, right: NkiTensor | Tensor) -> bool:
+    return left.dtype == right.dtype and _same_shape(left.shape, right.shape)
 
 
 def _same_shape(left: tuple[Any, ...], right: tuple[Any, ...]) -> bool:

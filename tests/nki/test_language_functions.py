@@ -9,6 +9,7 @@ import pytest
 from language_references import NUMPY, assert_close, run, unit
 
 import nki
+import nki.isa as nisa
 import nki.language as nl
 from isa.errors import NeuronError
 from nki.language.operators import OPERATORS
@@ -478,3 +479,33 @@ def test_earlier_generations_give_the_same(target):
         expected = run(body, *inputs)
         actual = run(body, *inputs, target=target)
         np.testing.assert_array_equal(actual.view(np.uint8), expected.view(np.uint8))
+
+
+@pytest.mark.parametrize("mode", ["device", "eager"])
+@pytest.mark.parametrize("reduce_op, reference", [(nl.max, np.max), (nl.min, np.min)])
+def test_a_reduction_names_its_operator(mode, reduce_op, reference):
+    """SDK nki/api/nki/isa/__init__.py (tensor_scalar_reduce) names nl.max and nl.min; nki-library's
+    experimental/foreach gives nl.max to the other operations too."""
+
+    @nki.jit
+    def kernel(a, b):
+        first, second = nl.load(a), nl.load(b)
+        rows = nl.ndarray((a.shape[0], 3), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_reduce(dst=rows[:, 0:1], op=reduce_op, data=first, axis=1)
+        nisa.tensor_scalar_reduce(
+            dst=second,
+            data=second,
+            op0=nl.multiply,
+            operand0=2.0,
+            reduce_op=reduce_op,
+            reduce_res=rows[:, 1:2],
+        )
+        nisa.tensor_tensor(dst=rows[:, 2:3], data1=rows[:, 0:1], data2=rows[:, 1:2], op=reduce_op)
+        out = nl.ndarray(rows.shape, dtype=nl.float32, buffer=nl.shared_hbm)
+        nl.store(out, rows)
+        return out
+
+    a, b = np.random.default_rng(4).standard_normal((2, 9, 7), dtype=np.float32)
+    both = reference(a, axis=1), reference(2 * b, axis=1)
+    expected = np.stack([*both, reference(both, axis=0)], axis=1)
+    np.testing.assert_array_equal(nki.simulate(kernel, mode=mode)(a, b), expected)

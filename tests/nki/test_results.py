@@ -29,14 +29,36 @@ def test_a_result_may_be_returned_in_another_shape(mode, cores):
 
 
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("dtype", [nl.int32, nl.uint16, nl.uint8])
+def test_a_result_may_be_returned_as_another_dtype(mode, cores, dtype):
+    """As the generator states of nki-library's experimental/rng are."""
+
+    def kernel(a):
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        half = a.shape[0] // nl.num_programs()
+        rows = nl.ds(nl.program_id(0) * half, half)
+        nisa.dma_copy(dst=out[rows], src=a[rows])
+        return out.view(dtype), out.view(dtype)
+
+    a = np.arange(12, dtype=np.float32).reshape(2, 6)
+    for result in nki.simulate(nki.jit(kernel)[cores], mode=mode)(a):
+        assert result.dtype == np.dtype(str(dtype))
+        np.testing.assert_array_equal(result, a.view(result.dtype))
+
+
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     "result",
     [
         lambda a, out: out[0:1],
         lambda a, out: (out, out.reshape((3, 4, 1))),
         lambda a, out: a.reshape((3, 4, 1)),
+        lambda a, out: (out, out.view(nl.int32)),
+        lambda a, out: a.view(nl.int32),
+        lambda a, out: out.view(nl.int32)[:, 0:3],
     ],
-    ids=["part", "two shapes", "input"],
+    ids=["part", "two shapes", "input", "two dtypes", "input as dtype", "part as dtype"],
 )
 def test_a_result_is_all_of_one_tensor(mode, result):
     def kernel(a):
