@@ -27,6 +27,13 @@ def numbered(values: Sequence[Key]) -> tuple[dict[Key, int], Integers]:
     return dict(names), column
 
 
+class Lists(NamedTuple):
+    """Lists of integers: list n is `values[starts[n] : starts[n + 1]]`."""
+
+    starts: Integers
+    values: Integers
+
+
 def ordered(keys: Integers) -> Integers:
     """The places of a column in ascending order of its integers, equal ones as they come: a stable
     `numpy.argsort`, digit by digit of 16 bits, for which NumPy counts instead of comparing.

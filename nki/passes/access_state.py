@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from itertools import chain
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
 from isa.cells import Grid
+from isa.columns import distinct, numbered
 from isa.dtypes import DTYPES
 from isa.enums import Memory
 from nki.ir.nodes import Tensor
@@ -162,24 +164,26 @@ def taken_over(
 ) -> tuple[list[int], list[Tensor]] | None:
     """For tensors in the order in which they begin, pairs of the place of one among them and an
     earlier one that had some of its bytes last. None where their places are cut too fine."""
-    rows = []
-    places = []
-    for place, tensor in enumerate(begun):
-        if tensor.memory.on_chip:
-            partition, low = placement[tensor]
-            size = tensor.pitch * DTYPES[tensor.dtype].size
-            end = partition + tensor.shape[0]
-            rows.append((tensor.memory is Memory.psum, partition, end, low, low + size))
-            places.append(place)
-    grid = Grid(np.array(rows, np.int64).reshape(-1, 5))
-    order = np.arange(len(rows))
+    forms, form = numbered([(t.memory, t.shape[0], t.pitch, t.dtype) for t in begun])
+    on_chip = np.array([memory.on_chip for memory, *_ in forms], np.bool_)
+    where = np.flatnonzero(on_chip[form])
+    sizes = [
+        (memory is Memory.psum, rows, pitch * DTYPES[dtype].size)
+        for memory, rows, pitch, dtype in forms
+        if memory.on_chip
+    ]
+    number = np.cumsum(on_chip) - 1
+    psum, rows, size = np.array(sizes, np.int64).reshape(-1, 3)[number[form[where]]].T
+    places = chain.from_iterable([placement[begun[at]] for at in where.tolist()])
+    partition, low = np.fromiter(places, np.int64, 2 * where.size).reshape(-1, 2).T
+    grid = Grid(np.array([psum, partition, partition + rows, low, low + size]).T)
+    order = np.arange(where.size)
     if not grid.is_coarse(order):
         return None
     box, cell = grid.entries(order)
     again = np.flatnonzero(cell[1:] == cell[:-1])
-    pairs = np.unique(box[again + 1] * len(rows) + box[again])
-    late, early = np.divmod(pairs, max(len(rows), 1))
-    where = np.array(places, np.int64)
+    pairs = distinct(box[again + 1] * where.size + box[again]).values
+    late, early = np.divmod(pairs, max(where.size, 1))
     return where[late].tolist(), [begun[place] for place in where[early].tolist()]
 
 

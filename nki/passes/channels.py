@@ -74,7 +74,7 @@ class Context:
             tracked = self.tracked
             boxes = step.boxes = [
                 self.box(access, variables) if access.storage in tracked else None
-                for access, _ in step.accesses
+                for access in step.accesses
             ]
         return boxes
 

@@ -19,6 +19,7 @@ import numpy as np
 from isa.columns import (
     Flags,
     Integers,
+    Lists,
     begins_of_runs,
     by_first_use,
     counted,
@@ -87,8 +88,7 @@ bytes that one takes over."""
 
 
 class Dependences:
-    """The dependences of the operations of a stretch, each a list of its steps, in the author's
-    order.
+    """The dependences between the steps of a stretch, and between its operations.
 
     `events[starts[n] : starts[n + 1]]` must be over before step n starts. The completion of step m
     is event m, ~m the moment at which its engine issues it. What follows from others may be left
@@ -100,7 +100,6 @@ class Dependences:
 
     def __init__(
         self,
-        operations: Sequence[Sequence[Step]],
         stretch: Stretch,
         context: Context,
         carried: set[tuple[int, str]],
@@ -113,35 +112,31 @@ class Dependences:
             following, events = _merged((following, events), others)
         self.starts: Integers = np.searchsorted(following, np.arange(len(stretch.steps) + 1))
         self.events = events
-        units = np.repeat(np.arange(len(operations)), [len(unit) for unit in operations])
-        late, early = units[following], units[np.where(events < 0, ~events, events)]
-        if states := _states(operations, carried):
+        unit, _ = counted(np.diff(stretch.operations))
+        late, early = unit[following], unit[np.where(events < 0, ~events, events)]
+        if states := _states(stretch, carried):
             late = np.append(late, np.array(states[0], np.int64))
             early = np.append(early, np.array(states[1], np.int64))
-        self._operations = late, early, len(operations)
+        self._operations = late, early, stretch.operations.size - 1
 
-    def of_operations(self) -> tuple[list[list[int]], list[list[int]]]:
+    def of_operations(self) -> tuple[Lists, Lists]:
         """By operation, those that it must follow, and those that must follow it."""
-        return _by_unit(*self._operations)
+        return neighbours(*self._operations)
 
 
-def _by_unit(
-    late: Integers, early: Integers, count: int
-) -> tuple[list[list[int]], list[list[int]]]:
-    """By unit, those that come before it, and those that come after it."""
+def neighbours(late: Integers, early: Integers, count: int) -> tuple[Lists, Lists]:
+    """By operation, those before and those after it, where some are later than others."""
     other = late != early
     names = np.sort(late[other] * count + early[other])
     names = names[np.append(True, names[1:] != names[:-1])[: names.size]]
     late, early = np.divmod(names, count)
     order = ordered(early)
-    return _split(late, early, count), _split(early[order], late[order], count)
+    return _lists(late, early, count), _lists(early[order], late[order], count)
 
 
-def _split(keys: Integers, values: Integers, count: int) -> list[list[int]]:
+def _lists(keys: Integers, values: Integers, count: int) -> Lists:
     """The values of every key from 0 on; keys ascend."""
-    ends = np.searchsorted(keys, np.arange(count + 1)).tolist()
-    flat = values.tolist()
-    return [flat[start:end] for start, end in pairwise(ends)]
+    return Lists(np.searchsorted(keys, np.arange(count + 1)), values)
 
 
 def _named(steps: list[Step]) -> tuple[list[int], list[int]] | None:
@@ -162,17 +157,15 @@ def _named(steps: list[Step]) -> tuple[list[int], list[int]] | None:
     return late, early
 
 
-def _states(
-    operations: Sequence[Sequence[Step]], carried: set[tuple[int, str]]
-) -> tuple[list[int], list[int]] | None:
-    """Units that use engine state that is carried on, and those that did before them."""
+def _states(stretch: Stretch, carried: set[tuple[int, str]]) -> tuple[list[int], list[int]] | None:
+    """Operations that use engine state that is carried on, and those that did before them."""
     if not carried:
         return None
     late: list[int] = []
     early: list[int] = []
     last: dict[tuple[int, str], int] = {}
-    for number, steps in enumerate(operations):
-        for step in steps:
+    for number, (start, end) in enumerate(pairwise(stretch.operations.tolist())):
+        for step in stretch.steps[start:end]:
             for name, _ in engine_states(step.instruction):
                 key = step.engine, name
                 if key in carried:
@@ -194,26 +187,24 @@ def _pairs(
     Moments are numbered so that what a step begins comes before its accesses, and the markers of
     storage behind them.
     """
-    steps, accesses = stretch.steps, stretch.accesses
+    accesses = stretch.accesses
     first, ends = stretch.starts[:-1], stretch.starts[1:]
     step, _ = counted(ends - first)
     access = accesses.which[: step.size]
-    writes = np.array([flag for one in steps for _, flag in one.accesses], np.bool_)
     known = np.array([tensor in context.tracked for tensor in accesses.tensors], np.bool_)
     kept = np.flatnonzero(known[accesses.tensor[access]])
-    step, access, writes = step[kept], access[kept], writes[kept]
+    step, access, writes = step[kept], access[kept], stretch.writes[kept]
     boxes, box, fills = _boxes(accesses, access, context, variables)
     tensor = accesses.tensor[access]
     # What is begun, and where no write of its step fills it.
     names = accesses.tensors
-    begun = [(one.number, one.queue >= 0, lost) for one in steps for _, lost in one.begins]
-    rows = [(number, queue, names[tensor]) for number, queue, tensor in begun]
-    starts = np.array(rows, np.int64).reshape(-1, 3)
-    at, queued, new = starts.T
+    tensors = list(names)
+    beginner, _ = counted(stretch.begins)
+    new = accesses.tensor[accesses.which[stretch.starts[-1] :]]
     filled = (step * len(names) + tensor)[writes & fills]
-    marked = np.flatnonzero(~np.isin(at * len(names) + new, filled))
-    at, queued = at[marked], queued[marked]
-    event = np.append(step, np.where(queued != 0, ~at, at))
+    marked = np.flatnonzero(~np.isin(beginner * len(names) + new, filled))
+    at = beginner[marked]
+    event = np.append(step, np.where(stretch.queue[at] >= 0, ~at, at))
     if not event.size:
         return event, event
     moment = np.append(4 * kept + 2, 4 * ends[at] - 1)
@@ -221,13 +212,13 @@ def _pairs(
     tensor = np.append(tensor, new[marked])
     boxes, box = [*boxes, WHOLE], np.append(box, np.full(at.size, len(boxes)))
     found, _, group = distinct(tensor * len(boxes) + box)
-    groups = _Groups(*np.divmod(found, len(boxes)), list(names), boxes)
+    groups = _Groups(*np.divmod(found, len(boxes)), tensors, boxes)
     # An access looks into its own group and those that meet it, a step that takes the bytes of a
     # tensor into all of its groups.
     place, met = groups.meeting(group)
-    takers, lost = replaced([one for _, _, one in begun])
+    takers, lost = replaced([tensors[one] for one in new.tolist()])
     old = np.array([names.get(one, -1) for one in lost], np.int64)
-    taker = starts[:, 0][np.array(takers, np.int64)[old >= 0]]
+    taker = beginner[np.array(takers, np.int64)[old >= 0]]
     old = old[old >= 0]
     begins = 4 * first
     later, head = _joined(old, begins[taker], tensor, moment, len(names))

@@ -10,7 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from itertools import pairwise
 
+import numpy as np
+
+from isa.columns import starts_of
 from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.fields import Kind
@@ -310,15 +314,17 @@ class _Stretch:
             access.storage
             for steps in units
             for step in steps
-            for access, writes in step.accesses
+            for access, writes in zip(step.accesses, step.writes)
             if writes
         }
         carried = set().union(*map(carries, units))
         context = Context([], written, {}, Channels(0))
-        stretch = Stretch([step for steps in units for step in steps])
+        counts = np.array([len(steps) for steps in units], np.int64)
+        stretch = Stretch([step for steps in units for step in steps], starts_of(counts))
         variables = self.level.variables
-        graph = Dependences(units, stretch, context, carried, lambda tensors: ([], []), variables)
-        early, _ = graph.of_operations()
+        graph = Dependences(stretch, context, carried, lambda tensors: ([], []), variables)
+        starts, numbers = graph.of_operations()[0]
+        early = [numbers[start:end].tolist() for start, end in pairwise(starts.tolist())]
         result = []
         registers = _Registers()
         placed = -1

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
+from itertools import pairwise
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
 from isa.affine import bounds
-from isa.columns import Integers, counted, distinct, joined, numbered_lists
+from isa.columns import Integers, Lists, distinct, elements, joined, numbered_lists
 from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.fields import Kind
@@ -31,7 +33,7 @@ from nki.passes.channels import Context
 from nki.passes.dependences import Dependences, carries
 from nki.passes.emit import Addresses
 from nki.passes.steps import ENGINES, Region, Step
-from nki.passes.stretch import Stretch
+from nki.passes.stretch import Stretch, operation_starts
 
 WINDOW = 128
 """Operations that may be overtaken at once."""
@@ -42,24 +44,9 @@ GAIN = 0.98
 PSUM = Memory.psum
 
 
-class Unit:
-    """The steps of one operation, and when they can run.
-
-    `followers` are the units that must come after it, by number: `needs` says how many of those
-    before it are missing, `ready` when those that are scheduled will be done. `timing` has (engine,
-    interval, completion, transfer, table) of each step, in ns; the transfer is (dispatch, work,
-    tail) or None, the table the activation table that it needs, or None.
-    """
-
-    __slots__ = ("done", "followers", "needs", "ready", "steps", "timing")
-
-    def __init__(self, steps: list[Step], timing: list[Any]) -> None:
-        self.steps = steps
-        self.timing = timing
-        self.followers: list[int] = []
-        self.needs = 0
-        self.ready = 0.0
-        self.done = 0.0
+Timing = Sequence[tuple[int, float, float, tuple[float, float, float] | None, str | None]]
+"""Of each step of an operation (engine, interval, completion, transfer, table), in ns: the transfer
+is (dispatch, work, tail) or None, the table the activation table that it needs, or None."""
 
 
 class Scheduler:
@@ -83,26 +70,29 @@ class Scheduler:
 
     def run(self, items: list[Step | Region]) -> list[Step | Region]:
         """The items in their new order; the bodies of regions are changed in place."""
-        operations = list(by_operation(items))
-        forms = {(step.instruction.row, step.op.row) for unit in operations for step in unit}
-        if any(row.state for row, _ in forms):
-            for unit in operations:
-                self.carried |= carries(unit)
-        looping = any(isinstance(item, Region) for item in items)
+        steps = list(all_steps(items))
+        forms = set(map(_FORM, steps))
+        looping = any(issubclass(kind, Region) for kind in set(map(type, items)))
         self.straight = not looping and not any(_fixed(*form) for form in forms)
         if self.straight and items:
-            return list(self._stretch(operations, frozenset()))
+            stretch = Stretch(steps)
+            if any(row.state for row, _ in forms):
+                for number in distinct(stretch.operation_kind).first.tolist():
+                    self.carried |= carries(stretch.operation(number))
+            return list(self._stretch(stretch, frozenset()))
+        for start, end in pairwise(operation_starts(steps).tolist()):
+            self.carried |= carries(steps[start:end])
         return self._level(items, frozenset())
 
     def _level(
         self, items: list[Step | Region], variables: frozenset[Register]
     ) -> list[Step | Region]:
         result: list[Step | Region] = []
-        stretch: list[list[Step]] = []
+        stretch: list[Step] = []
 
         def close() -> None:
             if stretch:
-                result.extend(self._stretch(stretch, variables))
+                result.extend(self._stretch(Stretch(stretch.copy()), variables))
                 stretch.clear()
 
         for item in items:
@@ -116,10 +106,8 @@ class Scheduler:
                 close()
                 self._begin_all(item)
                 result.append(item)
-            elif stretch and stretch[-1][-1].op is item.op:
-                stretch[-1].append(item)
             else:
-                stretch.append([item])
+                stretch.append(item)
         close()
         return result
 
@@ -127,7 +115,7 @@ class Scheduler:
         """Note the tensors that begin at a step which stays where it is."""
         begun = [tensor for _, tensor in step.begins]
         if step.instruction.row is StorageBegin:
-            begun.append(step.accesses[0][0].storage)
+            begun.append(step.accesses[0].storage)
         for tensor in begun:
             self._replaced(tensor)
 
@@ -150,47 +138,34 @@ class Scheduler:
         pairs = [(at, one) for at, tensor in enumerate(begun) for one in self._replaced(tensor)]
         return [at for at, _ in pairs], [one for _, one in pairs]
 
-    def _stretch(
-        self, operations: list[list[Step]], variables: frozenset[Register]
-    ) -> Iterable[Step]:
-        stretch = self.stretch = Stretch([step for steps in operations for step in steps])
-        graph = Dependences(operations, stretch, self.context, self.carried, self._taken, variables)
+    def _stretch(self, stretch: Stretch, variables: frozenset[Register]) -> Iterable[Step]:
+        self.stretch = stretch
+        steps = stretch.steps
+        graph = Dependences(stretch, self.context, self.carried, self._taken, variables)
         self.dependences = graph
-        self.order = np.arange(len(stretch.steps))
-        if len(operations) == 1:
-            return operations[0]
+        self.order = np.arange(len(steps))
+        if stretch.operations.size == 2:
+            return steps
         before, after = graph.of_operations()
-        costs = iter(self.costs.of(stretch))
-        units = [Unit(steps, [next(costs) for _ in steps]) for steps in operations]
-        for unit, earlier, later in zip(units, before, after):
-            unit.needs = len(earlier)
-            unit.followers = later
-        wanted = GAIN * _author_time(units, before, self.target)
-        order, time = _list_schedule(units, self.target)
+        timings = self.costs.of(stretch)
+        wanted = GAIN * _author_time(timings, before, self.target)
+        order, time = _list_schedule(timings, before, after, self.target)
         if time >= wanted:
-            return stretch.steps
-        counts = np.array([len(steps) for steps in operations], np.int64)
-        numbers = np.array(order, np.int64)
-        moved, within = counted(counts[numbers])
-        first: Integers = np.cumsum(counts) - counts
-        self.order = first[numbers][moved] + within
-        return [stretch.steps[number] for number in self.order.tolist()]
+            return steps
+        self.order = elements(stretch.operations, np.array(order, np.int64))[1]
+        return [steps[number] for number in self.order.tolist()]
 
 
-def by_operation(items: list[Step | Region]) -> Iterator[list[Step]]:
-    """The steps of every operation, loops included."""
-    unit: list[Step] = []
+_FORM = attrgetter("instruction.row", "op.row")
+
+
+def all_steps(items: Iterable[Step | Region]) -> Iterator[Step]:
+    """The steps of a body, loops included."""
     for item in items:
         if isinstance(item, Region):
-            yield from by_operation(item.body)
-        elif unit and unit[-1].op is item.op:
-            unit.append(item)
+            yield from all_steps(item.body)
         else:
-            if unit:
-                yield unit
-            unit = [item]
-    if unit:
-        yield unit
+            yield item
 
 
 def _fixed(row: type[MachineInstruction], operation: type[Operation]) -> bool:
@@ -209,23 +184,24 @@ class Costs:
         self.addresses = addresses
         self._known: dict[Any, Any] = {}
 
-    def of(self, stretch: Stretch) -> list[Any]:
-        """By step (engine, interval, completion, transfer, table): see `Unit`."""
+    def of(self, stretch: Stretch) -> list[Timing]:
+        """By operation."""
         steps, accesses = stretch.steps, stretch.accesses
         if not accesses.many:
-            return [self._cost(step) for step in steps]
+            costs = [self._cost(step) for step in steps]
+            return [costs[start:end] for start, end in pairwise(stretch.operations.tolist())]
         psum = np.array([tensor.memory is PSUM for tensor in accesses.tensors], np.bool_)
         view = (2 * accesses.view + psum[accesses.tensor])[accesses.which]
-        views = numbered_lists(stretch.starts, view)
-        key = joined([stretch.kind[: len(steps)], views])
-        _, first, which = distinct(key)
-        costs = [self._cost(steps[at]) for at in first.tolist()]
-        return [costs[cost] for cost in which.tolist()]
+        views = numbered_lists(stretch.starts[stretch.operations], view)
+        _, first, which = distinct(joined([stretch.operation_kind, views]))
+        timings = [[self._cost(step) for step in stretch.operation(at)] for at in first.tolist()]
+        return [timings[number] for number in which.tolist()]
 
     def _cost(self, step: Step) -> Any:
+        """What a step costs, as in `Timing`."""
         instruction = step.instruction
         signature: list[Any] = [instruction.row, step.engine]
-        for access, _ in step.accesses:
+        for access in step.accesses:
             in_psum = access.storage.memory is PSUM
             signature.append((in_psum, access.dtype, access.shape, access.strides))
         for index in self._decisive(instruction.row):
@@ -297,7 +273,7 @@ def _most(form: Any) -> int:
 
 
 class _Clock:
-    """The resources while units are put on them one by one."""
+    """The resources while operations are put on them one by one."""
 
     __slots__ = ("dma", "free", "loading", "signal", "table", "total")
 
@@ -309,11 +285,11 @@ class _Clock:
         self.table: str | None = None
         self.loading = target.activation_table_load_ns.value
 
-    def run(self, unit: Unit, ready: float) -> float:
-        """Put a unit on its engines, no earlier than `ready`; when its results are there."""
+    def run(self, timing: Timing, ready: float) -> float:
+        """Put an operation on its engines, no earlier than `ready`; when its results are there."""
         free = self.free
         done = ready
-        for engine, interval, completion, transfer, table in unit.timing:
+        for engine, interval, completion, transfer, table in timing:
             start = free[engine]
             if table is not None and table != self.table:
                 self.table = table
@@ -335,65 +311,70 @@ class _Clock:
         return done + self.signal
 
 
-def _author_time(units: list[Unit], before: Sequence[Iterable[int]], target: Target) -> float:
-    """How long the units take in the author's order."""
+def _author_time(timings: Sequence[Timing], before: Lists, target: Target) -> float:
+    """How long operations take in the author's order."""
     clock = _Clock(target)
-    for unit, earlier in zip(units, before):
+    starts, earlier = before.starts.tolist(), before.values.tolist()
+    done: list[float] = []
+    for timing, (start, end) in zip(timings, pairwise(starts)):
         ready = 0.0
-        for number in earlier:
-            if units[number].done > ready:
-                ready = units[number].done
-        unit.done = clock.run(unit, ready)
+        for number in earlier[start:end]:
+            if done[number] > ready:
+                ready = done[number]
+        done.append(clock.run(timing, ready))
     return clock.total
 
 
-def _list_schedule(units: list[Unit], target: Target) -> tuple[list[int], float]:
-    """An order in which every engine takes, of the units that can start first, the author's first;
-    and how long it takes."""
+def _list_schedule(
+    timings: Sequence[Timing], before: Lists, after: Lists, target: Target
+) -> tuple[list[int], float]:
+    """An order in which every engine takes, of the operations that can start first, the author's
+    first; and how long it takes."""
     clock = _Clock(target)
+    count = len(timings)
+    needs = np.diff(before.starts).tolist()  # how many of those before it are missing
+    ready = [0.0] * count  # when those that are scheduled will be done
+    starts, followers = after.starts.tolist(), after.values.tolist()
     waiting: list[list[tuple[float, int]]] = [[] for _ in range(ENGINES)]
     able: list[list[int]] = [[] for _ in range(ENGINES)]
     held: list[int] = []
-    scheduled = bytearray(len(units))
+    scheduled = bytearray(count)
     first, limit = 0, WINDOW
     order: list[int] = []
 
     def offer(number: int) -> None:
-        unit = units[number]
         if number >= limit:
             heappush(held, number)
         else:
-            heappush(waiting[unit.timing[0][0]], (unit.ready, number))
+            heappush(waiting[timings[number][0][0]], (ready[number], number))
 
-    for number, unit in enumerate(units):
-        if not unit.needs:
-            offer(number)
-    while len(order) < len(units):
+    for number in np.flatnonzero(np.diff(before.starts) == 0).tolist():
+        offer(number)
+    while len(order) < count:
         best, when = -1, 0.0
         for engine in range(ENGINES):
-            free, late, ready = clock.free[engine], waiting[engine], able[engine]
+            free, late, now = clock.free[engine], waiting[engine], able[engine]
             while late and late[0][0] <= free:
-                heappush(ready, heappop(late)[1])
-            if not ready and not late:
+                heappush(now, heappop(late)[1])
+            if not now and not late:
                 continue
-            start = free if ready else late[0][0]
+            start = free if now else late[0][0]
             if best < 0 or start < when:
                 best, when = engine, start
         number = heappop(able[best]) if able[best] else heappop(waiting[best])[1]
-        unit = units[number]
-        done = clock.run(unit, unit.ready)
+        done = clock.run(timings[number], ready[number])
         scheduled[number] = 1
         order.append(number)
-        for follower in unit.followers:
-            other = units[follower]
-            other.ready = max(other.ready, done)
-            other.needs -= 1
-            if not other.needs:
+        for follower in followers[starts[number] : starts[number + 1]]:
+            if done > ready[follower]:
+                ready[follower] = done
+            needs[follower] -= 1
+            if not needs[follower]:
                 offer(follower)
-        while first < len(units) and scheduled[first]:
+        while first < count and scheduled[first]:
             first += 1
         limit = first + WINDOW
         while held and held[0] < limit:
             number = heappop(held)
-            heappush(waiting[units[number].timing[0][0]], (units[number].ready, number))
+            heappush(waiting[timings[number][0][0]], (ready[number], number))
     return order, clock.total

@@ -7,6 +7,8 @@ that needs the register, a region runs on every engine that has a step inside.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 from isa.enums import SEQUENCERS, Engine
@@ -30,12 +32,11 @@ REPLICATED = frozenset({RegisterMove, RegisterAlu, RegisterLoad})
 class Step:
     """One machine instruction on engine `engine` (an index into SEQUENCERS).
 
-    `queue` is the DMA queue's stream number, or -1. `accesses` are (access, writes) pairs, `boxes`
-    what they touch, when it has been found (`Context.boxes_of`).
+    `queue` is the DMA queue's stream number, or -1. `accesses` are those of its operands, each
+    with the indices of its rows behind it; `writes` tells of each whether it is written, `boxes`
+    what it touches, when that has been found (`Context.boxes_of`).
     `begins` are the storage markers that come just before it: (instruction, tensor) pairs.
     `waits` and `updates` are (semaphore, amount) pairs, filled in by synchronisation.
-
-    `number` counts the steps of a stretch without control flow (`nki.passes.dependences`).
     """
 
     __slots__ = (
@@ -45,11 +46,11 @@ class Step:
         "boxes",
         "engine",
         "instruction",
-        "number",
         "op",
         "queue",
         "updates",
         "waits",
+        "writes",
     )
 
     def __init__(self, instruction: Instruction, engine: int, op: Op) -> None:
@@ -57,21 +58,33 @@ class Step:
         self.engine = engine
         self.op = op
         self.queue = -1
-        self.number = -1
         self.begins: tuple[tuple[Instruction, Tensor], ...] = ()
         self.boxes: list[Box | None] | None = None
         self.after = op.after
         self.waits: Pairs = ()
         self.updates: Pairs = ()
-        values = instruction.values
-        accesses = []
-        for index, writes in instruction.row.accesses:
-            value = values[index]
-            if isinstance(value, Access):
-                accesses.append((value, writes))
-                if value.vector_offset is not None:
-                    accesses.append((value.vector_offset, False))
-        self.accesses = accesses
+        values, row = instruction.values, instruction.row
+        self.accesses: list[Access] = [values[index] for index, _ in row.accesses]
+        self.writes: Sequence[bool] = row.written
+        for access in self.accesses:
+            if not isinstance(access, Access) or access.vector_offset is not None:
+                self.accesses, self.writes = _accesses(self.accesses, row.written)
+                break
+
+
+def _accesses(operands: Sequence[Any], written: Sequence[bool]) -> tuple[list[Access], list[bool]]:
+    """The accesses among operands, each with the indices of its rows behind it, and whether they
+    are written."""
+    accesses: list[Access] = []
+    writes: list[bool] = []
+    for value, writes_it in zip(operands, written):
+        if isinstance(value, Access):
+            accesses.append(value)
+            writes.append(writes_it)
+            if value.vector_offset is not None:
+                accesses.append(value.vector_offset)
+                writes.append(False)
+    return accesses, writes
 
 
 class Region:
@@ -232,18 +245,22 @@ def _place(tree: list[Any]) -> list[Step | Region]:
     """Steps for every replica; storage markers go to the step that first touches the tensor, or,
     where that is inside a region, become steps of their own on its engine."""
     result: list[Step | Region] = []
-    begun: dict[Tensor, _Begin] = {}
+    begun: dict[Tensor, tuple[int, Instruction]] = {}
     for index, item in enumerate(tree):
         if isinstance(item, Step):
             if begun:
-                mine = {a.storage for a, _ in item.accesses if a.storage in begun}
+                mine = [
+                    (*begun.pop(access.storage), access.storage)
+                    for access in item.accesses
+                    if access.storage in begun
+                ]
                 if mine:
-                    ordered = mine if len(mine) == 1 else [t for t in begun if t in mine]
-                    item.begins = tuple([(begun.pop(t).instruction, t) for t in ordered])
+                    mine.sort(key=itemgetter(0))
+                    item.begins = tuple([(marker, tensor) for _, marker, tensor in mine])
             result.append(item)
         elif isinstance(item, _Begin):
             if _starts_in_step(tree, index + 1, item.tensor):
-                begun[item.tensor] = item
+                begun[item.tensor] = index, item.instruction
                 continue
             engine = _first_engine(tree, index + 1, item.tensor)
             if engine is not None:
@@ -263,7 +280,7 @@ def _starts_in_step(tree: list[Any], start: int, tensor: Tensor) -> bool:
     for index in range(start, len(tree)):
         item = tree[index]
         if isinstance(item, Step):
-            for access, _ in item.accesses:
+            for access in item.accesses:
                 if access.storage is tensor:
                     return True
         elif isinstance(item, (Region, _Replicated)):

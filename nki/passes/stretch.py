@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from operator import itemgetter
+from itertools import chain
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import numpy as np
 
-from isa.columns import Flags, Integers, by_first_use, distinct, joined, numbered, starts_of
+from isa.columns import (
+    Flags,
+    Integers,
+    by_first_use,
+    distinct,
+    joined,
+    numbered,
+    numbered_lists,
+    starts_of,
+)
 from isa.spec import Instruction
 from nki.ir.nodes import Access
 from nki.passes.steps import Step
@@ -64,42 +74,49 @@ class Accesses:
         return [self.each[at] for at in wanted[first].tolist()], which
 
 
+_ACCESSES, _BEGINS = attrgetter("accesses"), attrgetter("begins")
+
+
 class Stretch:
-    """The steps of a stretch in columns, in the author's order; `number` counts them.
+    """The steps of a stretch in columns, numbered in the author's order. Operation n has those from
+    `operations[n]` to `operations[n + 1]`.
 
     `accesses` are those of all steps, then the storage that these begin: step n has the accesses
     `accesses.which[starts[n] : starts[n + 1]]`, and `begins[n]` markers come just before it.
     """
 
-    def __init__(self, steps: list[Step]) -> None:
-        for number, step in enumerate(steps):
-            step.number = number
+    def __init__(self, steps: list[Step], operations: Integers | None = None) -> None:
         self.steps = steps
-        counts = np.array([len(step.accesses) for step in steps], np.int64)
-        self.starts = starts_of(counts)
-        self.begins = np.array([len(step.begins) for step in steps], np.int64)
+        self.operations = operation_starts(steps) if operations is None else operations
+        accesses = list(map(_ACCESSES, steps))
+        begins = list(map(_BEGINS, steps))
+        self.starts = starts_of(np.fromiter(map(len, accesses), np.int64, len(steps)))
+        self.begins = np.fromiter(map(len, begins), np.int64, len(steps))
+        self._markers = [marker for marker, _ in chain.from_iterable(begins)]
         self.accesses = Accesses(
-            [
-                *[access for step in steps for access, _ in step.accesses],
-                *[begin.values[0] for step in steps for begin, _ in step.begins],
-            ]
+            [*chain.from_iterable(accesses), *[marker.values[0] for marker in self._markers]]
         )
+
+    @cached_property
+    def writes(self) -> Flags:
+        """Of the accesses of all steps, whether they write."""
+        flags = chain.from_iterable(map(attrgetter("writes"), self.steps))
+        return np.fromiter(flags, np.bool_, int(self.starts[-1]))
 
     @cached_property
     def engine(self) -> Integers:
         """The engine of each step."""
-        return np.array([step.engine for step in self.steps], np.int64)
+        return np.fromiter(map(attrgetter("engine"), self.steps), np.int64, len(self.steps))
 
     @cached_property
     def queue(self) -> Integers:
         """The queue of each step, -1 where there is none."""
-        return np.array([step.queue for step in self.steps], np.int64)
+        return np.fromiter(map(attrgetter("queue"), self.steps), np.int64, len(self.steps))
 
     @cached_property
     def instructions(self) -> list[Instruction]:
         """Those of the steps and, behind them, the markers of storage."""
-        begins = [begin for step in self.steps for begin, _ in step.begins]
-        return [*[step.instruction for step in self.steps], *begins]
+        return [*map(attrgetter("instruction"), self.steps), *self._markers]
 
     @cached_property
     def kind(self) -> Integers:
@@ -121,6 +138,25 @@ class Stretch:
             kind[mine] = known + its
             known += int(its.max()) + 1
         return kind
+
+    @cached_property
+    def operation_kind(self) -> Integers:
+        """Numbers for operations that differ, if at all, in their accesses, as in `kind`. Where
+        there are few, each has its own."""
+        if not self.accesses.many:
+            return np.arange(self.operations.size - 1)
+        return numbered_lists(self.operations, self.kind[: len(self.steps)])
+
+    def operation(self, number: int) -> list[Step]:
+        """The steps of an operation."""
+        start, end = self.operations[number : number + 2].tolist()
+        return self.steps[start:end]
+
+
+def operation_starts(steps: list[Step]) -> Integers:
+    """Where the steps of each operation begin, and where the last one's end."""
+    names = np.fromiter(map(id, map(attrgetter("op"), steps)), np.int64, len(steps))
+    return np.append(np.flatnonzero(np.append(True, names[1:] != names[:-1])), names.size)
 
 
 def _places(locations: list[Any]) -> Integers:

@@ -138,7 +138,7 @@ class Level:
         for _, tensor in step.begins:
             self._begin(tensor, knowledge, needs)
         if row is StorageBegin:
-            tensor = step.accesses[0][0].storage
+            tensor = step.accesses[0].storage
             self._begin(tensor, knowledge, needs)
             touched.append((self._state(tensor), WHOLE, True))
         elif row is CoreBarrier:
@@ -148,7 +148,7 @@ class Level:
                 touched.append((state, WHOLE, True))
         else:
             boxes = step.boxes or self.context.boxes_of(step, self.variables)
-            for (access, writes), box in zip(step.accesses, boxes):
+            for access, writes, box in zip(step.accesses, step.writes, boxes):
                 if box is None:
                     continue
                 tensor = access.storage
@@ -548,13 +548,13 @@ class Level:
         for _, tensor in item.begins:
             yield tensor, WHOLE, True, item.engine, True, True
         if row is StorageBegin:
-            yield item.accesses[0][0].storage, WHOLE, True, stream, True, True
+            yield item.accesses[0].storage, WHOLE, True, stream, True, True
         elif row is CoreBarrier:
             for tensor in self.context.shared:
                 yield tensor, WHOLE, True, stream, False, True
         else:
             boxes = self.context.boxes_of(item, self.variables)
-            for (access, writes), box in zip(item.accesses, boxes):
+            for access, writes, box in zip(item.accesses, item.writes, boxes):
                 if box is not None:
                     yield access.storage, box, writes, stream, False, True
 

@@ -11,7 +11,6 @@ import nki.language as nl
 from isa.enums import Engine
 from isa.target import TARGETS
 from nki.passes import dependences, schedule
-from nki.passes.schedule import Unit
 from simulator.timing import simulate
 
 TRN2 = TARGETS["trn2"]
@@ -146,19 +145,20 @@ graphs = st.lists(
 @settings(max_examples=200, deadline=None)
 @given(graphs, st.integers(1, 8))
 def test_orders_respect_dependences_and_the_window(rows, window):
-    units, before = [], []
-    for number, (engine, interval, more, distances) in enumerate(rows):
-        unit = Unit([], [(engine, interval, interval + more, None, None)])
-        earlier = {number - 1 - back for back in distances if back < number}
-        for other in earlier:
-            units[other].followers.append(number)
-        unit.needs = len(earlier)
-        units.append(unit)
-        before.append(earlier)
-    author = schedule._author_time(units, before, TRN2)
+    timings = [
+        [(engine, interval, interval + more, None, None)] for engine, interval, more, _ in rows
+    ]
+    before = [
+        {number - 1 - back for back in distances if back < number}
+        for number, (*_, distances) in enumerate(rows)
+    ]
+    pairs = [(late, early) for late, earlier in enumerate(before) for early in earlier]
+    late, early = np.array(pairs, np.int64).reshape(-1, 2).T
+    relation = dependences.neighbours(late, early, len(rows))
+    author = schedule._author_time(timings, relation[0], TRN2)
     original, schedule.WINDOW = schedule.WINDOW, window
     try:
-        order, time = schedule._list_schedule(units, TRN2)
+        order, time = schedule._list_schedule(timings, *relation, TRN2)
     finally:
         schedule.WINDOW = original
     place = {number: at for at, number in enumerate(order)}
