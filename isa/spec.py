@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from isa.enums import Engine
-from isa.fields import REQUIRED, Attribute, EngineState, Field, Kind, Operand
+from isa.fields import HBM, REQUIRED, Attribute, EngineState, Field, Kind, Operand
 
 if TYPE_CHECKING:
     from isa.cost import Cost
@@ -33,6 +33,8 @@ class Row:
     attributes: ClassVar[tuple[tuple[int, str, Attribute], ...]] = ()
     reads: ClassVar[tuple[int, ...]] = ()
     writes: ClassVar[tuple[int, ...]] = ()
+    hbm_writes: ClassVar[tuple[int, ...]] = ()
+    """Indices of the operands that may be written in HBM."""
     accesses: ClassVar[tuple[tuple[int, bool], ...]] = ()
     """(index, whether it is written) of every operand."""
     written: ClassVar[tuple[bool, ...]] = ()
@@ -69,6 +71,7 @@ class Row:
         cls.attributes = tuple((i, n, f) for i, (n, f) in numbered if isinstance(f, Attribute))
         cls.reads = tuple(i for i, _, f in cls.operands if f.role.reads)
         cls.writes = tuple(i for i, _, f in cls.operands if f.role.writes)
+        cls.hbm_writes = tuple(i for i, _, f in cls.operands if f.role.writes and f.memories & HBM)
         cls.accesses = tuple((i, f.role.writes) for i, _, f in cls.operands)
         cls.written = tuple(f.role.writes for _, _, f in cls.operands)
         cls.banked = tuple(i for i, _, f in cls.operands if f.one_bank)

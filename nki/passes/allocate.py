@@ -243,7 +243,8 @@ class LiveRanges:
 
 def _tensors(op: Op) -> list[Tensor]:
     found = []
-    for value in op.values:
+    for index, _ in op.row.accesses:
+        value = op.values[index]
         if isinstance(value, Access):
             storage = value.storage
             if storage.pitch:

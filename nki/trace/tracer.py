@@ -11,7 +11,6 @@ from isa.affine import DECIDE, affine, ceil_division, prove
 from isa.collection import collection_paused
 from isa.enums import Memory
 from isa.errors import NeuronError
-from isa.fields import HBM
 from isa.operations.control import RegisterMove, StorageBegin
 from isa.spec import Operation
 from isa.target import Target
@@ -375,25 +374,14 @@ class Tracer(Context):
             self._previous = None
 
 
-def _hbm_writes(row: type[Operation]) -> tuple[int, ...]:
-    """Positions of the operands that a row may write in HBM."""
-    return tuple(
-        i for i, _, operand in row.operands if operand.role.writes and operand.memories & HBM
-    )
-
-
 def _mark_written(nodes: list[Node]) -> None:
     """Inputs that operations write to become "inout". Raises value-not-allowed for constants that
     they write to."""
-    positions: dict[type[Operation], tuple[int, ...]] = {}
     for node in nodes:
         if not isinstance(node, Op):
             _mark_written(node.body)
             continue
-        writes = positions.get(node.row)
-        if writes is None:
-            writes = positions[node.row] = _hbm_writes(node.row)
-        for index in writes:
+        for index in node.row.hbm_writes:
             storage = node.values[index].storage
             if storage.role == "input":
                 storage.role = "inout"
@@ -418,7 +406,9 @@ def _collect(nodes: list[Node], used: set[Tensor]) -> None:
     add = used.add
     for node in nodes:
         if isinstance(node, Op):
-            for value in node.values:
+            values = node.values
+            for index, _ in node.row.accesses:
+                value = values[index]
                 if isinstance(value, Access):
                     add(value.storage)
         else:
