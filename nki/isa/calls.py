@@ -96,7 +96,7 @@ def check(
             raise NeuronError(
                 "missing-argument",
                 what=f"nisa.{row.name}() needs {field_name}",
-                hint=OPERANDS.get(field_name, ""),
+                hint=OPERANDS.get(field_name) or _written(row),
                 location=resolve(location),
             )
     if context.cores < row.minimum_cores:
@@ -582,8 +582,7 @@ def _frozen(value: Any) -> Any:
 def _unknown_argument(
     row: type[Operation], extra: tuple[Any, ...], unknown: dict[str, Any], location: Location
 ) -> NeuronError:
-    names = [*row.parameters(), *(["name"] if has_name(row) else [])]
-    listed = f"nisa.{row.name}({', '.join(names)})"
+    names = _parameters(row)
     if unknown:
         first = next(iter(unknown))
         close = [n for n in names if n in difflib.get_close_matches(first, names)]
@@ -594,9 +593,19 @@ def _unknown_argument(
     else:
         what = f"nisa.{row.name}() takes {len(names)} arguments, {len(names) + len(extra)} given"
         hint = ""
-    return NeuronError(
-        "unknown-argument", what=what, hint=f"{hint}It is {listed}.", location=resolve(location)
-    )
+    hint += _written(row)
+    return NeuronError("unknown-argument", what=what, hint=hint, location=resolve(location))
+
+
+def _parameters(row: type[Operation]) -> list[str]:
+    return [*row.parameters(), *(["name"] if has_name(row) else [])]
+
+
+def _written(row: type[Operation]) -> str:
+    """How an operation is called: where results were returned once, a call by place lacks one."""
+    names = _parameters(row)
+    returned = " The result goes to dst, a tile of your own." if names[:1] == ["dst"] else ""
+    return f"It is nisa.{row.name}({', '.join(names)}).{returned}"
 
 
 # Documentation

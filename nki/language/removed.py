@@ -18,6 +18,7 @@ REMOVED: dict[str, str] = {
     "par_dim": "write n for nl.par_dim(n): dimension 0 of a tensor on chip is the partition "
     "dimension; make a list of tiles for dimensions before it",
     "static_cast": _CAST,
+    "cast": _CAST,
     "fp32": "write float(numpy.finfo(numpy.float32).min)",
     "loop_reduce": "add up in a tile of your own with nisa.tensor_tensor",
     "nc": _GRID,

@@ -234,3 +234,20 @@ def test_an_operation_that_returned_its_result_says_where_it_goes():
     with pytest.raises(nki.NeuronError, match="needs dst") as caught:
         nki.simulate(nki.jit(kernel))(A)
     assert "nl.ndarray" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda t: nisa.nc_matmul(t, t),
+        lambda t: nisa.activation(nl.exp, t),
+        lambda t: nisa.tensor_tensor(t, t, nl.add),
+        lambda t: nisa.tensor_scalar(t, nl.multiply, 2.0),
+        lambda t: nisa.tensor_copy(t),
+    ],
+    ids=["nc_matmul", "activation", "tensor_tensor", "tensor_scalar", "tensor_copy"],
+)
+def test_an_operation_that_returned_its_result_names_dst_where_operands_are_by_place(call):
+    with pytest.raises(nki.NeuronError, match="needs") as caught:
+        nki.simulate(lambda a: call(nl.load(a)))(A)
+    assert "(dst, " in caught.value.hint and "tile of your own" in caught.value.hint
