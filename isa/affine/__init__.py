@@ -24,7 +24,7 @@ from isa.affine.polynomial import (
     minimum,
     polynomial,
 )
-from isa.affine.predicate import DECIDE, Predicate, compare, prove
+from isa.affine.predicate import DECIDE, Predicate, compare, prove, questions
 from isa.affine.solve import from_sympy, solve_shape
 from isa.affine.text import in_words, parse_form, parse_predicate, variable_ranges
 from isa.affine.values import bind, evaluate, identical, substitute, symbols_of
@@ -53,6 +53,7 @@ __all__ = [
     "parse_predicate",
     "polynomial",
     "prove",
+    "questions",
     "prove_nonnegative",
     "solve_shape",
     "substitute",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from math import gcd
 from typing import Any
@@ -35,6 +36,27 @@ _GUARDS: dict[str, Callable[[Any], Any]] = {
 DECIDE: ContextVar[Callable[[Predicate], bool] | None] = ContextVar("DECIDE", default=None)
 """Decides predicates on launch symbols that bounds leave open; set while a kernel is traced. It may
 record a guard that makes its answer true for every admitted size."""
+
+
+@contextmanager
+def questions() -> Iterator[list[Predicate]]:
+    """The predicates that are put to `DECIDE` meanwhile: what follows from the answers holds for
+    one trace only."""
+    asked: list[Predicate] = []
+    handler = DECIDE.get()
+    if handler is None:
+        yield asked
+        return
+
+    def decide(predicate: Predicate) -> bool:
+        asked.append(predicate)
+        return handler(predicate)
+
+    token = DECIDE.set(decide)
+    try:
+        yield asked
+    finally:
+        DECIDE.reset(token)
 
 
 class Predicate:

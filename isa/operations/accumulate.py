@@ -235,7 +235,7 @@ class RangeSelect(Operation):
     reduce_res = Write(column=True, optional=True, default=None)
     reduce_op = Attribute(kind=Kind.alu, default=ALU["maximum"])
     range_start = Attribute(kind=Kind.integer, default=0)
-    on_false_value = Attribute(kind=Kind.float32, default=accumulate.FP32_LOWEST)
+    on_false_value = Attribute(kind=Kind.number, default=accumulate.FP32_LOWEST)
     rules = (
         rules.same_elements("dst", "on_true_tile"),
         rules.column_operand("on_true_tile", "bound0"),
@@ -294,7 +294,12 @@ class Exponential(Operation):
     dst = Write(dtypes=_EXPONENTIAL_DTYPES | {"tfloat32"}, columns=True)
     src = Read(dtypes=_EXPONENTIAL_DTYPES | {"uint32"}, columns=True)
     max_value = Read(immediate=True, column=True, default=0.0)
-    reduce_res = Write(column=True, optional=True, default=None, dtypes=_FLOATS - {"float8_e4m3fn"})
+    reduce_res = Write(
+        column=True,
+        optional=True,
+        default=None,
+        dtypes=_FLOATS - {"float8_e4m3fn", "float8_e8m0fnu"},
+    )
     reduce_cmd = Attribute(
         kind=Kind.reduce_command,
         choices=(ReduceCommand.idle, *_STARTING),

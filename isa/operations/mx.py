@@ -56,6 +56,11 @@ class QuantizeMx(Operation):
     rules = (rules.QUANTIZE_SHAPE, rules.scales_of("dst", "dst_scale"))
 
     @classmethod
+    def signature_decides(cls, values: tuple[Any, ...]) -> bool:
+        """Scales lie in a quadrant of elements or not by both their addresses."""
+        return not rules.has_address(*values)
+
+    @classmethod
     def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
         return (Instruction(mx.QuantizeMx, Engine.vector, values),)
 
@@ -124,8 +129,10 @@ class NcMatmulMx(Operation):
 
     @classmethod
     def signature_decides(cls, values: tuple[Any, ...]) -> bool:
-        """A tile of the array fits or not by where the operands' tensors may start."""
-        return not values[cls.field_names.index("tile_position")]
+        """A tile of the array fits or not by where the operands' tensors may start, and so do
+        scales."""
+        position = values[cls.field_names.index("tile_position")]
+        return not position and not rules.has_address(*values[:5])
 
     @classmethod
     def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:

@@ -93,6 +93,11 @@ class Rand2(Operation):
     )
 
     @classmethod
+    def signature_decides(cls, values: tuple[Any, ...]) -> bool:
+        """Two numbers are a range or not."""
+        return any(rules.is_tensor(limit) for limit in values[1:])
+
+    @classmethod
     def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
         return (Instruction(random.RandomUniform, Engine.vector, values),)
 
@@ -130,6 +135,11 @@ class Dropout(Operation):
         rules.column_operand("data", "prob"),
         rules.DROPOUT_PROBABILITY,
     )
+
+    @classmethod
+    def signature_decides(cls, values: tuple[Any, ...]) -> bool:
+        """A number is a probability or not."""
+        return rules.is_tensor(values[2])
 
     @classmethod
     def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from isa import rules
+from isa.dtypes import DTYPES
 from isa.enums import Engine, Memory
 from isa.fields import Attribute, Kind, Read, Update, Write
 from isa.machine import elementwise, vector
@@ -188,6 +189,7 @@ class ScalarTensorTensor(Operation):
         rules.column_operand("data", "operand0"),
         rules.not_both_psum("data", "operand1"),
         rules.arithmetic_operator("op0"),
+        rules.operand_given("op0", "operand0"),
         rules.arithmetic_operator("op1"),
         rules.binary_operator("op1"),
     )
@@ -282,11 +284,18 @@ class TensorCopyPredicated(Operation):
     rules = (
         rules.same_elements("dst", "src", "predicate"),
         rules.same_dtype("dst", "src"),
+        rules.COPIED_NUMBER,
         rules.not_both_psum("src", "predicate"),
         rules.indirection(
             "nki/api/nki.isa.rst#nki.isa.tensor_copy_predicated", "predicate", (Engine.vector,)
         ),
     )
+
+    @classmethod
+    def signature_decides(cls, values: tuple[Any, ...]) -> bool:
+        """A dtype of integers holds a number or not."""
+        dst, src, *_ = values
+        return rules.is_tensor(src) or DTYPES[dst.dtype].is_float
 
     @classmethod
     def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:

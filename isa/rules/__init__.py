@@ -25,9 +25,9 @@ from isa.rules.array import (
     TILE_PARTITIONS,
 )
 from isa.rules.dma_sum import SUM_ELEMENTS, SUM_INDICES, SUM_SCALES, has_rows, is_in_hbm
-from isa.rules.form import Call, Rule, Violation
+from isa.rules.form import Call, Rule, Violation, is_tensor
 from isa.rules.gather import GATHER_COUNT, GATHER_GROUPS, SHUFFLE_MASK, gather_positions
-from isa.rules.generic import check_call, first_partition, lanes_behind
+from isa.rules.generic import check_call, first_partition, has_address, lanes_behind
 from isa.rules.indirection import MATMUL_INDICES, MX_INDICES, indirection
 from isa.rules.matmul import (
     MATMUL_CONTRACTION,
@@ -58,6 +58,7 @@ from isa.rules.mx import QUANTIZE_SHAPE, scales_of
 from isa.rules.operands import (
     ACTIVATION_BIAS,
     ACTIVATION_REDUCE_OPERATOR,
+    COPIED_NUMBER,
     GPSIMD_NO_PSUM,
     MEMSET_VALUE,
     REDUCE_AXES,
@@ -106,6 +107,7 @@ __all__ = [
     "ACTIVATION_BIAS",
     "ACTIVATION_REDUCE_OPERATOR",
     "BARRIER_CORES",
+    "COPIED_NUMBER",
     "DMA_ELEMENTS",
     "DMA_ENGINE",
     "DMA_HWDGE",
@@ -165,9 +167,11 @@ __all__ = [
     "first_partition",
     "float32_columns",
     "gather_positions",
+    "has_address",
     "has_rows",
     "indirection",
     "is_in_hbm",
+    "is_tensor",
     "lanes_behind",
     "loaded_value",
     "not_both_psum",

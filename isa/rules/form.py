@@ -83,6 +83,11 @@ def is_number(value: Any) -> bool:
     )
 
 
+def fits_word(value: Any) -> bool:
+    """Whether a number is no integer of more than 64 bits, which instructions cannot hold."""
+    return not isinstance(value, int) or -(1 << 63) <= value < 1 << 63
+
+
 def partitions(access: Any) -> Any:
     """Partition count of an on-chip access."""
     return access.shape[0] if access.shape else 1

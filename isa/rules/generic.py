@@ -16,6 +16,7 @@ from isa.rules.form import (
     Call,
     Violation,
     at_most,
+    fits_word,
     free_elements,
     is_number,
     is_tensor,
@@ -81,7 +82,7 @@ def _check_operand(name: str, operand: Operand, value: Any, target: Target) -> V
         return None if operand.optional else Violation("missing-argument", f"{name} is missing")
     if not is_tensor(value):
         if operand.immediate and is_number(value):
-            return None
+            return None if fits_word(value) else _too_wide(name, value)
         expected = "a tensor or a number" if operand.immediate else "a tensor"
         return Violation(
             "not-a-tensor", f"{name} is {shown(value)}, expected {expected}", operand=name
@@ -98,6 +99,15 @@ def _check_operand(name: str, operand: Operand, value: Any, target: Target) -> V
         _check_dtype(name, operand, value, target)
         or _check_indirection(name, operand, value, target)
         or (_check_tile(name, operand, value, target) if memory.on_chip else None)
+    )
+
+
+def _too_wide(name: str, value: int) -> Violation:
+    return Violation(
+        "value-not-allowed",
+        f"{name} is an integer of {value.bit_length()} bits, an instruction holds 64",
+        hint="Pass a float.",
+        operand=name,
     )
 
 
@@ -266,6 +276,11 @@ def lanes_behind(result: Any, dst: Any) -> int:
     return first_partition(dst) - first_partition(result)
 
 
+def has_address(*accesses: Any) -> bool:
+    """Whether the author placed the tensor of one of these."""
+    return any(getattr(access.storage, "address", None) is not None for access in accesses)
+
+
 def base_partitions(access: Any) -> tuple[int, ...]:
     """The partitions at which the tensor of an on-chip access may start: the author's address, or
     what the compiler can choose from."""
@@ -341,7 +356,7 @@ _KINDS: dict[Kind, tuple[str, Callable[[Any], bool]]] = {
         lambda v: _is_form(v) or isinstance(v, Affine) or hasattr(v, "number"),
     ),
     Kind.accumulate: ("None, True or False", lambda v: isinstance(v, (bool, Predicate))),
-    Kind.number: ("a number", is_number),
+    Kind.number: ("a number of 64 bits", lambda v: is_number(v) and fits_word(v)),
     Kind.priority: ("None or an integer from 0 to 3", lambda v: _is_form(v) and 0 <= v <= 3),
 }
 

@@ -6,8 +6,9 @@ from numbers import Integral
 from typing import Any
 
 from isa.alu import ALU
-from isa.dtypes import DTYPES, DTypeKind
+from isa.dtypes import DTYPES, DType, DTypeKind
 from isa.enums import Engine, ReduceCommand
+from isa.fields import REGISTER
 from isa.rules.form import (
     ISA,
     Call,
@@ -26,6 +27,7 @@ from isa.rules.form import (
 )
 from isa.rules.generic import generation_violation
 
+_LEAST, _MOST = REGISTER
 _ALU_TABLE = "nki/api/nki.api.shared.rst#supported-math-operators-for-nki-isa"
 _ENGINES = "nki/guides/architecture/trainium_inferentia2_arch.rst#neuroncore-v2-compute-engines"
 
@@ -293,6 +295,13 @@ def float32_columns(op: str | None, *names: str) -> Rule:
         arithmetic = operator is None or operator.arithmetic
         for name in names:
             value = call.field(name)
+            if not arithmetic and isinstance(value, int) and not _LEAST <= value <= _MOST:
+                return Violation(
+                    "value-not-allowed",
+                    f"{name} is {value}, expected an integer of 32 bits",
+                    why="Bit-vector operators work on patterns of at most 32 bits.",
+                    operand=name,
+                )
             if is_tensor(value):
                 dtype = value.dtype
                 accepted = dtype == "float32" if arithmetic else DTYPES[dtype].is_integer
@@ -554,6 +563,33 @@ ACTIVATION_REDUCE_OPERATOR = Rule(
 )
 
 
+def _holds_integer(dtype: DType, value: Any) -> bool:
+    """Whether an integer type holds a number exactly."""
+    whole = value == value and abs(value) < 1 << 64 and int(value) == value
+    return bool(whole and dtype.lowest <= value <= dtype.largest)
+
+
+def _copied_number(call: Call) -> Violation | None:
+    value, dtype = call.src, DTYPES[call.dst.dtype]
+    if is_tensor(value) or not dtype.is_integer or _holds_integer(dtype, value):
+        return None
+    return Violation(
+        "value-not-allowed",
+        f"src is {value!r}, dst is {dtype.name}",
+        why="src and dst have one data type; this one does not hold the number.",
+        hint=f"Pass an integer from {int(dtype.lowest)} to {int(dtype.largest)}.",
+        operand="src",
+    )
+
+
+COPIED_NUMBER = Rule(
+    "copied_number",
+    ISA + "tensor_copy_predicated",
+    _copied_number,
+    "A number in place of src is one that dst's integer dtype holds.",
+)
+
+
 def _memset_value(call: Call) -> Violation | None:
     value, dtype = call.value, DTYPES[call.dst.dtype]
     if dtype.is_float:
@@ -563,8 +599,7 @@ def _memset_value(call: Call) -> Violation | None:
     elif dtype.kind is DTypeKind.boolean:
         accepted, expected = value in (0, 1), "True or False"
     else:
-        accepted = value == value and abs(value) < 1 << 64 and int(value) == value
-        accepted = accepted and dtype.lowest <= value <= dtype.largest
+        accepted = _holds_integer(dtype, value)
         expected = f"an integer from {int(dtype.lowest)} to {int(dtype.largest)}"
     if accepted:
         return None

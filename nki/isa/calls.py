@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from isa.affine import Affine, Polynomial, Predicate
+from isa.affine import Affine, Polynomial, Predicate, questions
 from isa.alu import ALU, Activation, AluOperator
 from isa.enums import SEQUENCERS, Memory
 from isa.errors import NeuronError
-from isa.fields import ENUM_KINDS, REQUIRED, Attribute, Field, Kind, Operand
+from isa.fields import ENUM_KINDS, REGISTER, REQUIRED, Attribute, Field, Kind, Operand
 from isa.rules import Call, Violation, check_call
 from isa.spec import Operation
 from nki.errors import USER_FRAMES
@@ -112,19 +112,24 @@ def check(
         _normalise(field_name, field, value)
         for (field_name, field), value in zip(row.fields.items(), values)
     )
-    violation = check_call(row, normal, context.target)
-    if violation is None:
-        resolved = row.resolve(normal, context.target)
-        if resolved is not normal:
-            violation = _broken_rule(Call(row.field_names, resolved, context.target), row)
-        normal = resolved
+    with questions() as asked:
+        violation = check_call(row, normal, context.target)
+        if violation is None:
+            resolved = row.resolve(normal, context.target)
+            if resolved is not normal:
+                violation = _broken_rule(Call(row.field_names, resolved, context.target), row)
+            normal = resolved
     if violation is not None:
         error = violation.error(resolve(location))
         raise error
-    plain = row.minimum_cores == 1 and all(
-        new is old
-        for old, new, field in zip(values, normal, row.fields.values())
-        if _passes_through(field)
+    plain = (
+        row.minimum_cores == 1
+        and not asked
+        and all(
+            new is old
+            for old, new, field in zip(values, normal, row.fields.values())
+            if _passes_through(field)
+        )
     )
     return normal, plain
 
@@ -337,6 +342,10 @@ _BY_VALUE = frozenset({Kind.number, Kind.integer})
 """Kinds whose check depends on class and value; the value goes into the operation unchanged, so
 that 0.0 and -0.0, which are equal keys, stay what they are."""
 
+_NUMBERS = frozenset({int, float, bool})
+"""Classes of numbers in place of a tensor, of which the signature has whether they are zero: rules
+look at that (what a rule looks at besides, `Operation.signature_decides` knows)."""
+
 _SEQUENCES = frozenset({Kind.pattern, Kind.integers, Kind.numbers})
 """Kinds whose values authors may write as lists."""
 
@@ -400,6 +409,7 @@ def _generate(row: type[Operation], placed: bool) -> Callable[..., Any]:
         "_user_frames": USER_FRAMES,
         "_missing": MISSING,
         "_frozen": _frozen,
+        "_numbers": _NUMBERS,
         "_spread": _spread,
     }
     source = _source(row, namespace, placed)
@@ -427,7 +437,12 @@ def _source(row: type[Operation], namespace: dict[str, Any], placed: bool) -> st
                 f"{name}.storage.memory, {name}.dtype, {name}.shape, {name}.first, "
                 f"{name}.offset.__class__, {name}.vector_offset"
             )
-            if field.optional or field.immediate:
+            if field.immediate:
+                is_zero = f"{name}.__class__ in _numbers and not {name}"
+                number = f"({name}.__class__, {is_zero})"
+                tensor = f"({tensor}) if {name}.__class__ is _Tensor else {number}"
+                limited.append(_outside(name, *REGISTER))
+            elif field.optional:
                 tensor = f"({tensor}) if {name}.__class__ is _Tensor else {name}.__class__"
             key.append(tensor)
             if field.role.writes and Memory.psum in field.memories:
@@ -440,8 +455,7 @@ def _source(row: type[Operation], namespace: dict[str, Any], placed: bool) -> st
         elif field.kind in _BY_CLASS:
             key.append(f"{name}.__class__")
             if field.limits is not None:
-                least, most = field.limits
-                limited.append(f"{name}.__class__ is int and not {least} <= {name} <= {most}")
+                limited.append(_outside(name, *field.limits))
         elif field.kind in _BY_VALUE:
             key.append(f"{name}.__class__, {name}")
         else:
@@ -476,6 +490,11 @@ def _source(row: type[Operation], namespace: dict[str, Any], placed: bool) -> st
             lines.append(f"        _context.overwritten({operand})")
     lines.append(f"    return _context.record(_row, ({', '.join(values)},), _location, {name})")
     return "\n".join(lines) + "\n"
+
+
+def _outside(name: str, least: int, most: int) -> str:
+    """Source that tells whether an argument is an integer outside of limits."""
+    return f"{name}.__class__ is int and not {least} <= {name} <= {most}"
 
 
 def _public_head(row: type[Operation], given: dict[str, str]) -> list[str]:
@@ -547,7 +566,9 @@ def _key(row: type[Operation], context: Context, values: tuple[Any, ...]) -> tup
     for field, value in zip(row.fields.values(), values):
         if isinstance(field, Operand):
             if value.__class__ is not NkiTensor:
-                key.append(value.__class__)
+                kind = value.__class__
+                is_zero = kind in _NUMBERS and not value
+                key.append((kind, is_zero) if field.immediate else kind)
                 continue
             parts = (
                 value.storage.memory,
