@@ -10,6 +10,8 @@ from isa.fields import Kind
 from isa.spec import Row
 from nki.ir.nodes import Loop, Node, Op, Register, walk
 from nki.ir.rewrite import form_registers
+from nki.trace.locations import resolve
+from simulator.checks.unset import unset_register
 
 
 def maybe_unset(body: list[Node]) -> set[Register]:
@@ -20,6 +22,21 @@ def maybe_unset(body: list[Node]) -> set[Register]:
     found: set[Register] = set()
     _follow(body, set(), found)
     return found
+
+
+def refuse_never_written(body: list[Node], made: list[Register]) -> None:
+    """Raise value-not-allowed for the first read of a register, of those that were made, that
+    nothing writes."""
+    written = {node.variable for node in walk(body) if isinstance(node, Loop)}
+    for node in walk(body):
+        if isinstance(node, Op):
+            written.update(node.values[position] for position in _destinations(node.row))
+    never = set(made) - written
+    for node in walk(body) if never else ():
+        if not never.isdisjoint(_read(node)):
+            error = unset_register()
+            error.location = resolve(node.location)
+            raise error
 
 
 def _follow(nodes: list[Node], held: set[Register], found: set[Register]) -> None:
@@ -61,4 +78,4 @@ def _destinations(row: type[Row]) -> list[int]:
     return [position for position, _, field in row.attributes if field.kind is Kind.register]
 
 
-__all__ = ["maybe_unset"]
+__all__ = ["maybe_unset", "refuse_never_written"]

@@ -93,6 +93,7 @@ class TensorScalarReduce(Operation):
         rules.column_operand("data", "operand0"),
         rules.column_operand("data", "reduce_res"),
         rules.column_operand("data", "reduce_init"),
+        rules.elementwise_operator("op0"),
         rules.arithmetic_operator("op0"),
         rules.operand_given("op0", "operand0"),
         rules.float32_columns("op0", "operand0"),

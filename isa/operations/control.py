@@ -85,7 +85,7 @@ class RegisterLoad(Operation):
     engines = SEQUENCERS
     dst = Attribute(kind=Kind.register)
     src = Read(SBUF_OR_HBM)
-    rules = (rules.one_element("src"),)
+    rules = (rules.register_element("src"),)
 
     @classmethod
     def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
@@ -118,7 +118,7 @@ class RegisterStore(Operation):
     engines = SEQUENCERS
     dst = Write(SBUF_OR_HBM)
     src = Attribute(kind=Kind.value)
-    rules = (rules.one_element("dst"),)
+    rules = (rules.register_element("dst"),)
 
     @classmethod
     def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
@@ -230,7 +230,7 @@ class Sendrecv(Operation):
     dma_engine = Attribute(kind=Kind.dma_engine, default=DmaEngine.dma)
     rules = (
         rules.same_dtype("dst", "src"),
-        rules.same_elements("dst", "src"),
+        rules.same_shape("dst", "src", _API + "sendrecv"),
         rules.EXCHANGE_RANKS,
         rules.EXCHANGE_BYTES,
     )

@@ -46,6 +46,7 @@ class NcStreamShuffle(Operation):
     rules = (
         rules.same_dtype("dst", "src"),
         rules.same_row_elements("dst", "src", document=_SHUFFLE),
+        rules.SHUFFLE_STARTS,
         rules.SHUFFLE_MASK,
     )
 

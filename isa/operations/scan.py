@@ -66,6 +66,7 @@ class TensorTensorScan(Operation):
         rules.same_elements("dst", "data0", "data1"),
         rules.column_operand("data0", "initial"),
         rules.not_both_psum("data0", "data1"),
+        rules.elementwise_operator("op0", "op1"),
         rules.arithmetic_operator("op0"),
         rules.arithmetic_operator("op1"),
         rules.binary_operator("op0"),
@@ -121,6 +122,7 @@ class TensorScalarCumulative(Operation):
         rules.same_elements("dst", "src"),
         rules.column_operand("src", "imm0"),
         rules.column_operand("src", "imm1"),
+        rules.elementwise_operator("op0"),
         rules.arithmetic_operator("op0"),
         rules.operand_given("op0", "imm0"),
         rules.operator_among(

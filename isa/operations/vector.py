@@ -52,6 +52,7 @@ class TensorTensor(Operation):
     rules = (
         rules.same_elements("dst", "data1", "data2"),
         rules.not_both_psum("data1", "data2"),
+        rules.elementwise_operator("op"),
         rules.binary_operator("op"),
         rules.bitvec_dtypes("op", "dst", "data1", "data2"),
         rules.GPSIMD_NO_PSUM,
@@ -121,6 +122,7 @@ class TensorScalar(Operation):
         rules.same_elements("dst", "data"),
         rules.column_operand("data", "operand0"),
         rules.column_operand("data", "operand1"),
+        rules.elementwise_operator("op0", "op1"),
         rules.operators_of_one_type("op0", "op1"),
         rules.operand_given("op0", "operand0"),
         rules.operand_given("op1", "operand1"),
@@ -188,6 +190,7 @@ class ScalarTensorTensor(Operation):
         rules.same_elements("dst", "data", "operand1"),
         rules.column_operand("data", "operand0"),
         rules.not_both_psum("data", "operand1"),
+        rules.elementwise_operator("op0", "op1"),
         rules.arithmetic_operator("op0"),
         rules.operand_given("op0", "operand0"),
         rules.arithmetic_operator("op1"),

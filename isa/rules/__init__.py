@@ -26,8 +26,14 @@ from isa.rules.array import (
 )
 from isa.rules.dma_sum import SUM_ELEMENTS, SUM_INDICES, SUM_SCALES, has_rows, is_in_hbm
 from isa.rules.form import Call, Rule, Violation, is_tensor
-from isa.rules.gather import GATHER_COUNT, GATHER_GROUPS, SHUFFLE_MASK, gather_positions
-from isa.rules.generic import check_call, first_partition, has_address, lanes_behind
+from isa.rules.gather import (
+    GATHER_COUNT,
+    GATHER_GROUPS,
+    SHUFFLE_MASK,
+    SHUFFLE_STARTS,
+    gather_positions,
+)
+from isa.rules.generic import check_call
 from isa.rules.indirection import MATMUL_INDICES, MX_INDICES, indirection
 from isa.rules.matmul import (
     MATMUL_CONTRACTION,
@@ -70,6 +76,7 @@ from isa.rules.operands import (
     bitvec_dtypes,
     column_operand,
     comparison_operator,
+    elementwise_operator,
     float32_columns,
     not_both_psum,
     one_element,
@@ -77,8 +84,10 @@ from isa.rules.operands import (
     operators_of_one_type,
     pattern_covers,
     reduction_operator,
+    register_element,
     same_dtype,
     same_elements,
+    same_shape,
 )
 from isa.rules.random import (
     DROPOUT_PROBABILITY,
@@ -99,6 +108,7 @@ from isa.rules.sizes import (
     same_partitions,
     same_row_elements,
 )
+from isa.rules.starts import first_partition, has_address, lanes_behind
 
 __all__ = [
     "ACTIVATE2_IMMEDIATES",
@@ -140,6 +150,7 @@ __all__ = [
     "SCALAR_COPY_GENERATION",
     "SEED_BITS",
     "SHUFFLE_MASK",
+    "SHUFFLE_STARTS",
     "SUM_ELEMENTS",
     "SUM_INDICES",
     "SUM_SCALES",
@@ -164,6 +175,7 @@ __all__ = [
     "comparison_operator",
     "dge_mode",
     "dimensions_at_most",
+    "elementwise_operator",
     "first_partition",
     "float32_columns",
     "gather_positions",
@@ -183,6 +195,7 @@ __all__ = [
     "pattern_covers",
     "random_engine",
     "reduction_operator",
+    "register_element",
     "result_of_reduction",
     "row_elements",
     "row_elements_between",
@@ -193,6 +206,7 @@ __all__ = [
     "same_elements",
     "same_partitions",
     "same_row_elements",
+    "same_shape",
     "state_words",
     "scales_of",
     "transpose_engine",

@@ -16,7 +16,8 @@ from isa.rules.form import (
     product,
     shape_text,
 )
-from isa.rules.generic import base_partitions, generation_violation, start_partition
+from isa.rules.generic import generation_violation
+from isa.rules.starts import starts_in_memory
 
 _MATMUL = ISA + "nc_matmul"
 _MATMUL_MX = ISA + "nc_matmul_mx"
@@ -171,12 +172,8 @@ def _tile_partitions(call: Call) -> Violation | None:
         ("moving", row, "row"),
         ("dst", column, "column"),
     ):
-        access = call.field(name)
-        first = start_partition(access)
-        if first is None:
-            continue
-        starts = [base + first for base in base_partitions(access)]
-        if start in starts:
+        starts = starts_in_memory(call.field(name))
+        if start in starts or not starts:
             continue
         return Violation(
             "value-not-allowed",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from isa.affine import bounds
 from isa.machine.gather import GPSIMD_PARTITIONS, KEEP, LANES
+from isa.memory import start_partition_allowed, start_partitions
 from isa.rules.form import (
     ISA,
     Call,
@@ -15,6 +17,7 @@ from isa.rules.form import (
     plural,
     shape_text,
 )
+from isa.rules.starts import possible_starts
 
 _MOST_POSITIONS = 4096
 
@@ -49,6 +52,32 @@ SHUFFLE_MASK = Rule(
     _shuffle_mask,
     "shuffle_mask has 32 entries from 0 to 31, or 255 to keep a partition; src has the partitions "
     "that it names.",
+)
+
+
+def _shuffle_starts(call: Call) -> Violation | None:
+    most = max(bounds(partitions(access))[1] or LANES for access in (call.dst, call.src))
+    active = -(-most // LANES) * LANES
+    for name in ("dst", "src"):
+        for start in possible_starts(call.field(name)):
+            if not start_partition_allowed(start, active):
+                allowed = " or ".join(str(s) for s in start_partitions(active))
+                return Violation(
+                    "view-not-allowed",
+                    f"{name} starts at partition {start}; where dst or src has {most} partitions, "
+                    f"both start at {allowed}",
+                    why="A shuffle works on whole quadrants, as many for dst as for src.",
+                    operand=name,
+                )
+    return None
+
+
+SHUFFLE_STARTS = Rule(
+    "shuffle_starts",
+    ISA + "nc_stream_shuffle",
+    _shuffle_starts,
+    "dst and src start where the larger of both may: at 0, 32, 64 or 96 up to 32 partitions, at 0 "
+    "or 64 up to 64, at 0 beyond.",
 )
 
 

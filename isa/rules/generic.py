@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import gcd
 from typing import TYPE_CHECKING, Any
 
 from isa.affine import Affine, Polynomial, Predicate, bounds
@@ -27,6 +26,7 @@ from isa.rules.form import (
     stored_elements,
 )
 from isa.rules.indirection import check_columns
+from isa.rules.starts import possible_starts
 from isa.spec import Operation
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def _check_tile(name: str, operand: Operand, value: Any, target: Target) -> Viol
         return _check_quadrant_start(name, operand.starts, value, limit)
     if operand.memories <= ON_CHIP:
         most = bounds(count)[1] or limit
-        for start in _start_partitions(value, limit):
+        for start in possible_starts(value, limit):
             if not start_partition_allowed(start, most):
                 allowed = ", ".join(str(s) for s in start_partitions(most))
                 return Violation(
@@ -236,7 +236,7 @@ def _too_many_dimensions(name: str, value: Any) -> Violation:
 def _check_quadrant_start(
     name: str, starts: tuple[int, ...], value: Any, limit: int
 ) -> Violation | None:
-    for start in _start_partitions(value, limit):
+    for start in possible_starts(value, limit):
         if start % QUADRANT not in starts:
             return Violation(
                 "view-not-allowed",
@@ -245,72 +245,6 @@ def _check_quadrant_start(
                 operand=name,
             )
     return None
-
-
-def start_partition(access: Any) -> int | None:
-    """The partition of its tensor at which an on-chip access starts; None where it varies."""
-    if not isinstance(access.offset, int):
-        return None
-    storage = access.storage
-    pitch = storage.pitch * DTYPES[storage.dtype].size
-    return access.offset * DTYPES[access.dtype].size // pitch
-
-
-def first_partition(access: Any) -> int:
-    """The partition at which an on-chip access starts, where its tensor is placed as the author
-    has it: at its address, else from partition 0 on."""
-    storage, offset = access.storage, access.offset
-    address = getattr(storage, "address", None)
-    first = 0 if address is None else int(address[0])
-    if not isinstance(offset, int):
-        offset = offset.constant
-    pitch = storage.pitch * DTYPES[storage.dtype].size // DTYPES[access.dtype].size
-    return first + (offset // pitch if offset and pitch else 0)
-
-
-def lanes_behind(result: Any, dst: Any) -> int:
-    """How many partitions behind those of `result` the accumulate registers are that belong to the
-    partitions of `dst`; 0 for operands that are no accesses."""
-    if not (hasattr(result, "storage") and hasattr(dst, "storage")):
-        return 0
-    return first_partition(dst) - first_partition(result)
-
-
-def has_address(*accesses: Any) -> bool:
-    """Whether the author placed the tensor of one of these."""
-    return any(getattr(access.storage, "address", None) is not None for access in accesses)
-
-
-def base_partitions(access: Any) -> tuple[int, ...]:
-    """The partitions at which the tensor of an on-chip access may start: the author's address, or
-    what the compiler can choose from."""
-    storage = access.storage
-    address = getattr(storage, "address", None)
-    return (int(address[0]),) if address is not None else start_partitions(storage.shape[0])
-
-
-def _start_partitions(value: Any, limit: int) -> tuple[int, ...] | range:
-    """The partitions at which an access may start; empty where they cannot be known."""
-    storage = value.storage
-    pitch = storage.pitch * DTYPES[storage.dtype].size
-    size = DTYPES[value.dtype].size
-    address = getattr(storage, "address", None)
-    first = address[0] if address is not None else 0
-    offset = value.offset
-    if isinstance(offset, int):
-        return (first + offset * size // pitch,)
-    low, high = bounds(offset)
-    if low is None or high is None:
-        return ()
-    start, end = first + low * size // pitch, first + high * size // pitch
-    if start == end:
-        return (start,)
-    if not isinstance(offset, Affine) or any(
-        isinstance(c, Polynomial) or c * size % pitch for _, c in offset.terms
-    ):
-        return ()
-    step = gcd(*(c * size // pitch for _, c in offset.terms))
-    return range(start, min(end, limit - 1) + 1, step)
 
 
 def _is_form(value: Any) -> bool:

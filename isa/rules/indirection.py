@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from isa.affine import bounds, identical
-from isa.dtypes import DTYPES
 from isa.enums import Engine, Memory
 from isa.rules.form import Call, Rule, Violation, in_psum, is_tensor, listed, shape_text
+from isa.rules.starts import starts_in_memory
 
 _VIEW = "nki/api/nki.language.rst#nki.language.NkiTensor.indirect"
 _QUADRANT = 32
@@ -84,7 +84,7 @@ def indirection(
     text = (
         f"With indices: {listed([e.name for e in engines], 'or')}; partitions in whole groups of "
         "16 (32 for the tensor engine), each with enough indices; no scatter into PSUM on scalar; "
-        "with addresses, indices start at a multiple of 32, the source where its indices do, the "
+        "indices start at a multiple of 32, the source where its indices do, the "
         "destination's indices where the source does."
     )
     return Rule("indirection", document, check, text)
@@ -117,24 +117,15 @@ def _check_group(name: str, value: Any, group: int) -> Violation | None:
     )
 
 
-def _first(value: Any) -> int | None:
-    """The partition at which an access to a tensor with an address starts."""
-    storage = value.storage
-    if getattr(storage, "address", None) is None or not isinstance(value.offset, int):
-        return None
-    pitch = storage.pitch * DTYPES[storage.dtype].size
-    return int(storage.address[0]) + value.offset * DTYPES[value.dtype].size // max(pitch, 1)
-
-
 def _check_partitions(call: Call, source: str, destination: str) -> Violation | None:
     src, dst = call.field(source), call.field(destination)
     for name, value in call.tensors():
         if not has_columns(value):
             continue
-        first = _first(value.vector_offset)
-        if first is not None and first % _QUADRANT:
+        starts = starts_in_memory(value.vector_offset)
+        if starts and all(start % _QUADRANT for start in starts):
             return _misplaced(
-                f"the indices of {name} start at partition {first}", "a multiple of 32", name
+                f"the indices of {name} start at partition {starts[0]}", "a multiple of 32", name
             )
     pairs = [
         (name, value, "its indices", value.vector_offset)
@@ -148,10 +139,11 @@ def _check_partitions(call: Call, source: str, destination: str) -> Violation | 
         elif has_columns(src):
             pairs.append((words, dst.vector_offset, f"the indices of {source}", src.vector_offset))
     for name, value, other_name, other in pairs:
-        first, expected = _first(value), _first(other) if is_tensor(other) else None
-        if first is not None and expected is not None and first != expected:
+        starts = starts_in_memory(value)
+        expected = starts_in_memory(other) if is_tensor(other) else ()
+        if starts and expected and not set(starts) & set(expected):
             return _misplaced(
-                f"{name} starts at partition {first}, {other_name} at {expected}",
+                f"{name} starts at partition {starts[0]}, {other_name} at {expected[0]}",
                 "the same",
                 source,
             )
@@ -163,7 +155,7 @@ def _misplaced(what: str, expected: str, operand: str) -> Violation:
         "view-not-allowed",
         f"{what}, expected {expected}",
         why="Indices and data of an operand travel through the same partitions.",
-        hint="Change address= of the tensors, or leave it out.",
+        hint="Slice both alike, and change address= of the tensors, or leave it out.",
         operand=operand,
     )
 

@@ -261,6 +261,11 @@ TRANSPOSE_AXES = Rule(
 )
 
 
+def _is_dynamic(call: Call) -> bool:
+    """Whether src is known when the kernel runs only."""
+    return call.src.vector_offset is not None or isinstance(call.src.offset, Affine)
+
+
 def _hardware_transpose(src: Any) -> str:
     """Why the hardware generator cannot transpose this source, or nothing."""
     rows, rank = src.shape[0], len(src.shape)
@@ -274,6 +279,15 @@ def _hardware_transpose(src: Any) -> str:
 
 
 def _transpose_hwdge(call: Call) -> Violation | None:
+    if call.dge_mode is DgeMode.swdge and not _is_dynamic(call):
+        return Violation(
+            "value-not-allowed",
+            "dge_mode is swdge for a transpose without run-time indices",
+            why="The GpSimd engine writes descriptors of transposes for rows that indices pick, or "
+            "that start where a register says.",
+            hint="Leave dge_mode out.",
+            operand="dge_mode",
+        )
     if call.dge_mode is not DgeMode.hwdge:
         return None
     if call.target.generation < 3:
@@ -298,13 +312,13 @@ TRANSPOSE_HWDGE = Rule(
     _TRANSPOSE,
     _transpose_hwdge,
     "dge_mode=hwdge needs gen3 or later, a 2-byte dtype, at most 128 columns, and 16 rows (with 3 "
-    "or 4 dimensions: 1, 2, 4, 8 or 16 first, times the last but one a multiple of 16).",
+    "or 4 dimensions: 1, 2, 4, 8 or 16 first, times the last but one a multiple of 16); "
+    "dge_mode=swdge needs run-time indices (" + _DGE + "#how-ap-affects-dge-mode).",
 )
 
 
 def _transpose_bounds(call: Call) -> Violation | None:
-    dynamic = call.src.vector_offset is not None or isinstance(call.src.offset, Affine)
-    if call.oob_mode is OobMode.error or dynamic:
+    if call.oob_mode is OobMode.error or _is_dynamic(call):
         return None
     return Violation(
         "value-not-allowed",
@@ -357,6 +371,8 @@ def _indexed_transpose(src: Any, index: Any) -> str:
         return f"src is {shape_text(src)}; dimension 1 or 2 must be 1"
     if rows % _HARDWARE_GROUP:
         return f"src has {rows} rows, no multiple of {_HARDWARE_GROUP}"
+    if len(index.shape) != 2:
+        return f"the indices have {plural(len(index.shape), 'dimension')}, not 2"
     if index.dtype != "uint32":
         return f"the indices are {index.dtype}, not uint32"
     if holding % _HARDWARE_GROUP:

@@ -12,7 +12,8 @@ from isa.rules.form import (
     partitions,
     shape_text,
 )
-from isa.rules.generic import QUADRANT, start_partition
+from isa.rules.generic import QUADRANT
+from isa.rules.starts import start_partition
 
 _QUANTIZE = ISA + "quantize_mx"
 _LANES = 4

@@ -8,7 +8,7 @@ from typing import Any
 from isa.alu import ALU
 from isa.dtypes import DTYPES, DType, DTypeKind
 from isa.enums import Engine, ReduceCommand
-from isa.fields import REGISTER
+from isa.fields import INT32, REGISTER
 from isa.rules.form import (
     ISA,
     Call,
@@ -28,6 +28,7 @@ from isa.rules.form import (
 from isa.rules.generic import generation_violation
 
 _LEAST, _MOST = REGISTER
+_REGISTER_BITS = 32
 _ALU_TABLE = "nki/api/nki.api.shared.rst#supported-math-operators-for-nki-isa"
 _ENGINES = "nki/guides/architecture/trainium_inferentia2_arch.rst#neuroncore-v2-compute-engines"
 
@@ -71,6 +72,28 @@ def same_elements(*names: str) -> Rule:
     return Rule("same_elements", ISA + "tensor_tensor", check, text)
 
 
+def same_shape(left: str, right: str, document: str) -> Rule:
+    """Two operands have the same dimensions."""
+
+    def check(call: Call) -> Violation | None:
+        one, other = call.field(left), call.field(right)
+        if len(one.shape) == len(other.shape) and all(
+            a == b for a, b in zip(one.shape, other.shape)
+        ):
+            return None
+        return Violation(
+            "shape-mismatch",
+            f"{left} is {shape_text(one)}, {right} is {shape_text(other)}",
+            why=f"{left} and {right} have the same shape here.",
+            hint=f"Take {right}.reshape({tuple(one.shape)})."
+            if product(one.shape) == product(other.shape)
+            else "",
+            operand=right,
+        )
+
+    return Rule("same_shape", document, check, f"{left} and {right} have the same shape.")
+
+
 def column_operand(data: str, operand: str) -> Rule:
     """A tensor operand has one element in each of data's partitions."""
 
@@ -111,6 +134,25 @@ def same_dtype(*names: str) -> Rule:
         return None
 
     return Rule("same_dtype", ISA + "nc_transpose", check, f"{listed(names)} have one dtype.")
+
+
+def register_element(name: str) -> Rule:
+    """The operand is one element that a register holds."""
+    single = one_element(name)
+
+    def check(call: Call) -> Violation | None:
+        dtype = DTYPES[call.field(name).dtype]
+        if dtype.bits <= _REGISTER_BITS:
+            return single.check(call)
+        return Violation(
+            "dtype-not-allowed",
+            f"{name} is {dtype.name}, a register has {_REGISTER_BITS} bits",
+            hint=f"View it as two integers: {name}.view(nl.int32)[..., 0:1] is the lower half.",
+            operand=name,
+        )
+
+    text = f"{name} has exactly one element, of at most {_REGISTER_BITS} bits."
+    return Rule("register_element", single.document, check, text)
 
 
 def one_element(name: str) -> Rule:
@@ -212,6 +254,27 @@ def binary_operator(name: str) -> Rule:
 
     text = f"{name} takes two inputs and runs on the engine that is asked for."
     return Rule("binary_operator", ISA + "tensor_tensor", check, text)
+
+
+def elementwise_operator(*names: str) -> Rule:
+    """The operators mean something of two elements; that of a mean divides at the end."""
+
+    def check(call: Call) -> Violation | None:
+        for name in names:
+            op = call.field(name)
+            if op is not None and op.finish is not None:
+                return Violation(
+                    "operator-not-allowed",
+                    f"{name} is {op.name}, which is a reduction only",
+                    why=f"{op.name} divides once, after the last element.",
+                    hint="nisa.tensor_partition_reduce takes it; else add, and multiply by the "
+                    "inverse of the count.",
+                    operand=name,
+                )
+        return None
+
+    text = f"{listed(names)} are operators of elements, not a mean."
+    return Rule("elementwise_operator", _ALU_TABLE, check, text)
 
 
 def operators_of_one_type(first: str, second: str) -> Rule:
@@ -336,6 +399,13 @@ def pattern_covers(pattern: str, dst: str) -> Rule:
                 f"{pattern} has {len(pairs)} [step, count] pairs, expected 1 to 4",
                 operand=pattern,
             )
+        for step, _ in pairs:
+            if not INT32[0] <= step <= INT32[1]:
+                return Violation(
+                    "value-not-allowed",
+                    f"{pattern} has the step {step}, expected an integer of 32 bits",
+                    operand=pattern,
+                )
         count = product(pair[1] for pair in pairs)
         if count == free_elements(tensor):
             return None

@@ -193,6 +193,11 @@ def check_sizes(
 
 def check_pairs(pairs: Sequence[tuple[int, int]]) -> dict[int, int]:
     """The source of every target; a rank sends once and receives once."""
+    if not all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in pairs):
+        raise NeuronError(
+            "value-not-allowed",
+            what=f"source_target_pairs is {pairs!r}, expected pairs (source, target)",
+        )
     sources = {target: source for source, target in pairs}
     if len(sources) != len(pairs) or len(set(sources.values())) != len(pairs):
         raise NeuronError(

@@ -57,11 +57,18 @@ def index_rows(view: ShapeViews, vector_offset: Any, one_column: bool = True) ->
     ):
         raise NeuronError(
             "indirect",
-            what=f"vector_offset is {vector_offset!r}",
+            what=f"vector_offset is {_described(vector_offset)}",
             why="Row indices are an SBUF tensor of shape (rows, 1) in int32 or uint32.",
             hint="Load them as such a tensor: nl.load(indices, dtype=nl.int32).",
         )
     return vector_offset.shape[0]
+
+
+def _described(index: Any) -> str:
+    """What was given as indices, without what a tensor holds in eager mode."""
+    if not isinstance(index, Access):
+        return repr(index)
+    return f"{index.dtype}{list(index.shape)} in {index.storage.memory.value}"
 
 
 def _refuse_second(view: ShapeViews) -> None:

@@ -45,6 +45,7 @@ from nki.trace.loops import (
 from nki.trace.open_loops import OpenLoop, never_written
 from nki.trace.registers import VirtualRegister
 from nki.trace.results import SharedTensors, constant_written, results_of
+from nki.unset_registers import refuse_never_written
 
 _new = object.__new__
 _dense_strides = lru_cache(1 << 12)(dense_strides)
@@ -93,6 +94,7 @@ class Tracer(Context):
         self.rolled = False
         self._tensor = first_tensor
         self._register = 0
+        self._registers: list[Register] = []
         self._labels: dict[str, int] = {}
         self._labelled: list[str] = []
         self._sites: dict[Any, Site] = {}
@@ -217,6 +219,7 @@ class Tracer(Context):
             self._register, name or variable_name(location, "register"), location
         )
         self._register += 1
+        self._registers.append(register)
         return register
 
     def _variable(self, location: Location, lower: Any, upper: Any) -> VirtualRegister:
@@ -360,6 +363,8 @@ class Tracer(Context):
         if self.rolled:
             known = {t for t in self.tensors if t.memory is Memory.shared_hbm or t.role != "local"}
             Scopes(known).check(self.nodes, StorageBegin)
+        if self._registers:
+            refuse_never_written(self.nodes, self._registers)
         _refuse_others(self.nodes, set(self.tensors))
         _mark_written(self.nodes)
 

@@ -31,6 +31,11 @@ def exchange(columns, dtype):
     )
 
 
+def exchange_shapes(source, destination):
+    other = 1 - nl.program_id(0)
+    nisa.sendrecv(tile(*source), sbuf(destination, "float32"), other, other, 0)
+
+
 def gathered(indices_rows, per_index=1):
     source, indices = tile(16, 8), tile(16, indices_rows, dtype="uint16")
     out = sbuf((16, 16 * indices_rows * per_index), "float32")
@@ -534,6 +539,10 @@ TWO_CORES = {
     "sendrecv float32": (lambda: exchange(257, "float32"), lambda: exchange(256, "float32")),
     "sendrecv bfloat16": (lambda: exchange(257, "bfloat16"), lambda: exchange(256, "bfloat16")),
     "sendrecv uint8": (lambda: exchange(257, "uint8"), lambda: exchange(256, "uint8")),
+    "sendrecv shape": (
+        lambda: exchange_shapes((4, 2, 4), (4, 8)),
+        lambda: exchange_shapes((4, 2, 4), (4, 2, 4)),
+    ),
     "core_barrier cores": (lambda: barrier(shared(), (0,)), lambda: barrier(shared())),
     "core_barrier data": (lambda: barrier(hbm(2, 4)), lambda: barrier(shared())),
 }

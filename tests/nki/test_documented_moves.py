@@ -1,7 +1,7 @@
 """Limits that the pages of `nki.isa` state on copies, products and transposes."""
 
 import pytest
-from limits import F32, empty, hbm, in_psum, matmul, picked, product, refused, tile
+from limits import F32, empty, hbm, in_psum, matmul, picked, product, refused, tile, traced
 from surface import psum
 
 import nki.isa as nisa
@@ -37,6 +37,31 @@ def gathered_turn(index=(128, 1), idt="uint32", dtype="bfloat16", pattern=128, d
     rows = src.ap([[128, pattern], [1, 128]], vector_offset=indices, indirect_dim=0)
     mode = getattr(nisa.dge_mode, dge)
     nisa.dma_transpose(dst=empty(128, pattern, dtype=dtype), src=rows, axes=(1, 0), dge_mode=mode)
+
+
+def shuffled(source, rows, start, count):
+    """A shuffle of partitions; those beyond the first quadrant of dst are left as they are."""
+    dst = tile(128, 4)[start : start + count, :]
+    mask = [255] * 32 if count > rows else [0] * 32
+    nisa.nc_stream_shuffle(dst=dst, src=tile(128, 4)[source : source + rows, :], shuffle_mask=mask)
+
+
+def test_what_the_limits_allow():
+    """The calls next to refused ones."""
+
+    def calls():
+        shuffled(0, 64, 64, 64)
+        shuffled(32, 32, 96, 32)
+        shuffled(64, 64, 0, 32)
+        turned((16, 128), (128, 16), (1, 0), dge_mode=nisa.dge_mode.none)
+        turned((16, 128), (128, 16), (1, 0), dge_mode=nisa.dge_mode.hwdge)
+        gathered_turn(pattern=16, index=(16, 1), dge="swdge")
+        nisa.tensor_copy_predicated(tile(4, 8, dtype="int8"), 127, tile(4, 8, dtype="uint8"))
+        nisa.tensor_copy_predicated(tile(4, 8), 7.5, tile(4, 8, dtype="uint8"))
+        index = tile(64, 1, dtype="uint32")[32:64, :]
+        nisa.tensor_copy(empty(32, 4), tile(64, 8)[32:64, :].indirect(index, 4))
+
+    traced(calls, "trn3")
 
 
 # fmt: off
@@ -213,6 +238,34 @@ LIMITS = {
         lambda: gathered_turn(pattern=32, index=(16, 1))),
     "dma_transpose indexed indices rows": ("trn2", "indirect",
         lambda: gathered_turn(pattern=16, index=(24, 1))),
+    "dma_transpose swdge of a whole": ("trn2", "value-not-allowed",
+        lambda: turned((16, 128), (128, 16), (1, 0), dge_mode=nisa.dge_mode.swdge)),
+    "dma_transpose indices of three dimensions": ("trn2", "indirect",
+        lambda: gathered_turn(pattern=16, index=(16, 1, 1))),
+    "tensor_copy_predicated fraction into int": ("trn2", "value-not-allowed",
+        lambda: nisa.tensor_copy_predicated(tile(4, 8, dtype="int32"), 7.5, tile(4, 8,
+            dtype="uint8"))),
+    "tensor_copy_predicated number beyond int8": ("trn2", "value-not-allowed",
+        lambda: nisa.tensor_copy_predicated(tile(4, 8, dtype="int8"), 128, tile(4, 8,
+            dtype="uint8"))),
+    "register_load of 64 bits": ("trn2", "dtype-not-allowed",
+        lambda: nisa.register_load(nisa.register_alloc(), nl.ndarray((1, 1), dtype="int64",
+            buffer=nl.private_hbm))),
+    "register_store of 64 bits": ("trn2", "dtype-not-allowed",
+        lambda: nisa.register_store(nl.ndarray((1, 1), dtype="int64", buffer=nl.private_hbm),
+            nisa.register_alloc(1))),
+    "nc_stream_shuffle dst as wide as src": ("trn2", "view-not-allowed",
+        lambda: shuffled(0, 64, 32, 32)),
+    "nc_stream_shuffle src as wide as dst": ("trn2", "view-not-allowed",
+        lambda: shuffled(32, 32, 0, 33)),
+    "nc_stream_shuffle three quadrants": ("trn2", "view-not-allowed",
+        lambda: shuffled(0, 96, 64, 64)),
+    "indirect indices in the middle of a quadrant": ("trn3", "view-not-allowed",
+        lambda: nisa.tensor_copy(empty(16, 4), tile(16, 8).indirect(tile(32, 1,
+            dtype="uint32")[16:32, :], 4))),
+    "indirect indices of another quadrant": ("trn3", "view-not-allowed",
+        lambda: nisa.tensor_copy(empty(32, 4), tile(64, 8)[0:32, :].indirect(tile(64, 1,
+            dtype="uint32")[32:64, :], 4))),
     "dma_transpose indexed two columns": ("trn2", "indirect",
         lambda: gathered_turn(pattern=32, index=(64, 2))),
 }

@@ -59,6 +59,42 @@ def test_all_modes_refuse_what_a_loop_without_iterations_left(
     assert got.tolist() == [5, 5]
 
 
+def stored(a: Any) -> Any:
+    register = nisa.register_alloc()
+    tile = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
+    nisa.register_store(tile, register)  # read
+    return tile
+
+
+def beside_another(a: Any) -> Any:
+    register, _ = nisa.register_alloc(), nisa.register_alloc(1)
+    tile = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
+    nisa.register_store(tile, register)  # read
+    return tile
+
+
+def row_of(a: Any) -> Any:
+    register = nisa.register_alloc()
+    tile = nl.ndarray((1, 1), dtype=a.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=a[nl.ds(register, 1), :])  # read
+    return tile
+
+
+@pytest.mark.parametrize("body", [stored, beside_another, row_of])
+@pytest.mark.parametrize("mode", MODES)
+def test_all_modes_refuse_a_register_that_nothing_writes(mode: str, body: Any) -> None:
+    def kernel(a: Any) -> Any:
+        tile = body(a)
+        out = nl.ndarray(tile.shape, dtype=tile.dtype, buffer=nl.shared_hbm)
+        nl.store(out, tile)
+        return out
+
+    with pytest.raises(NeuronError, match="before it holds a value") as caught:
+        nki.simulate(nki.jit(kernel), mode=mode)(np.zeros((4, 1), np.float32))
+    assert caught.value.location is not None
+    assert "# read" in caught.value.location.text
+
+
 STREAM = """
 .program "ways" target=trn2
 .core
