@@ -68,7 +68,7 @@ class NcMatmul(Operation):
     document = "nki/api/nki.isa.rst#nki.isa.nc_matmul"
     engines = (Engine.tensor,)
     variants = ("is_stationary_onezero", "is_moving_onezero", "is_transpose", "perf_mode")
-    dst = Update(PSUM, doc="[M, N] tile in PSUM", columns=True)
+    dst = Update(PSUM, doc="[M, N] tile in PSUM", columns=True, one_bank=True)
     stationary = Read(SBUF, dtypes=_FLOAT_INPUTS, doc="[K, M], K <= 128, M <= 128", columns=True)
     moving = Read(SBUF, dtypes=_FLOAT_INPUTS, doc="[K, N], N <= 512 (gen2, gen3)", columns=True)
     is_stationary_onezero = Attribute(
@@ -87,6 +87,7 @@ class NcMatmul(Operation):
         rules.MATMUL_PAIRS,
         rules.MATMUL_TILE_LIMITS,
         rules.MATMUL_OUTPUT_SHAPE,
+        rules.ONE_BANK,
         rules.MATMUL_DTYPES,
         rules.MATMUL_TRANSPOSE,
         rules.MATMUL_TILING,
@@ -150,14 +151,19 @@ class NcTranspose(Operation):
     name = "nc_transpose"
     document = "nki/api/nki.isa.rst#nki.isa.nc_transpose"
     engines = (Engine.tensor, Engine.vector)
-    dst = Write(ON_CHIP)
+    dst = Write(ON_CHIP, one_bank=True)
     data = Read(ON_CHIP)
     engine = Attribute(
         kind=Kind.engine,
         choices=(Engine.unknown, Engine.tensor, Engine.vector),
         default=Engine.unknown,
     )
-    rules = (rules.TRANSPOSE_SHAPE, rules.TRANSPOSE_ENGINE, rules.TRANSPOSE_DTYPE)
+    rules = (
+        rules.TRANSPOSE_SHAPE,
+        rules.TRANSPOSE_ENGINE,
+        rules.TRANSPOSE_DTYPE,
+        rules.ONE_BANK,
+    )
 
     @classmethod
     def resolve(cls, values: tuple[Any, ...], target: Any) -> tuple[Any, ...]:

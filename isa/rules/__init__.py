@@ -24,6 +24,7 @@ from isa.rules.array import (
     MATMUL_TRANSPOSE,
     TILE_PARTITIONS,
 )
+from isa.rules.banks import ONE_BANK, WHOLE_PSUM
 from isa.rules.dma_sum import SUM_ELEMENTS, SUM_INDICES, SUM_SCALES, has_rows, is_in_hbm
 from isa.rules.form import Call, Rule, Violation, is_tensor
 from isa.rules.gather import (
@@ -140,6 +141,7 @@ __all__ = [
     "MATMUL_TRANSPOSE",
     "MEMSET_VALUE",
     "MX_INDICES",
+    "ONE_BANK",
     "RAND_LIMITS",
     "QUANTIZE_SHAPE",
     "RANGE_FILL",
@@ -164,6 +166,7 @@ __all__ = [
     "TRANSPOSE_HWDGE",
     "TRANSPOSE_INDICES",
     "TRANSPOSE_SHAPE",
+    "WHOLE_PSUM",
     "Call",
     "Rule",
     "Violation",

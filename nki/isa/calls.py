@@ -346,6 +346,13 @@ _NUMBERS = frozenset({int, float, bool})
 """Classes of numbers in place of a tensor, of which the signature has whether they are zero: rules
 look at that (what a rule looks at besides, `Operation.signature_decides` knows)."""
 
+_PLACE = (
+    "({0}.strides[0] > 512 or {0}.storage.address is not None)"
+    " and ({0}.offset, {0}.strides, {0}.storage.address)"
+)
+"""Source of where an operand that must lie in one bank is, if it could be in two: a bank has 512
+elements of fp32."""
+
 _SEQUENCES = frozenset({Kind.pattern, Kind.integers, Kind.numbers})
 """Kinds whose values authors may write as lists."""
 
@@ -444,6 +451,8 @@ def _source(row: type[Operation], namespace: dict[str, Any], placed: bool) -> st
                 limited.append(_outside(name, *REGISTER))
             elif field.optional:
                 tensor = f"({tensor}) if {name}.__class__ is _Tensor else {name}.__class__"
+            if field.one_bank:
+                tensor = f"{tensor}, {_PLACE.format(name)}"
             key.append(tensor)
             if field.role.writes and Memory.psum in field.memories:
                 overwrites.append((name, field.optional))
@@ -474,7 +483,7 @@ def _source(row: type[Operation], namespace: dict[str, Any], placed: bool) -> st
         *head,
         "    try:",
         f"        _entry = _signatures[_context.target, {', '.join(key)}]",
-        "    except (KeyError, TypeError, AttributeError):",
+        "    except (LookupError, TypeError, AttributeError):",
         "        _entry = None",
         f"    if {wrong}:",
         "        with _user_frames:",
@@ -582,6 +591,9 @@ def _key(row: type[Operation], context: Context, values: tuple[Any, ...]) -> tup
                 key.append(parts)
             else:
                 key.extend(parts)
+            if field.one_bank:
+                placed = value.strides[0] > 512 or value.storage.address is not None
+                key.append(placed and (value.offset, value.strides, value.storage.address))
         elif field.kind is Kind.register:
             key += [value.__class__, value.frozen]
         elif field.kind in _BY_CLASS:

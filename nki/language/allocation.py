@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from math import gcd
+from math import gcd, prod
 from typing import Any
 
 from isa.affine import Affine, Polynomial, bounds
 from isa.dtypes import DTYPES, DTypeKind, normalise
 from isa.enums import Memory
 from isa.errors import NeuronError
+from isa.memory import bytes_per_partition
 from isa.operations.dma import DmaCopy
 from isa.operations.vector import Memset
+from isa.target import Target
 from nki.language.indexing import index_form
 from nki.language.tensor import NkiTensor
 from nki.trace.context import Context, Location, caller, current
@@ -92,6 +94,8 @@ def allocate(
         )
     if address is not None:
         address = _address(address, storage_shape[0], partitions)
+        size = prod(storage_shape[1:]) * DTYPES[dtype].size
+        _check_end(address, storage_shape[0], size, buffer, context.target)
     tensor = context.allocate(storage_shape, dtype, buffer, name, address, location)
     if storage_shape is sizes:
         return tensor
@@ -155,6 +159,20 @@ def _address(address: Any, partitions: int, limit: int) -> tuple[int, int]:
             what=f"{partitions} partitions from partition {start} on, of {limit}",
         )
     return start, offset
+
+
+def _check_end(
+    address: tuple[int, int], partitions: int, size: int, memory: Memory, target: Target
+) -> None:
+    """Raise address-out-of-range for a tensor that ends behind its memory's partitions."""
+    (start, offset), capacity = address, bytes_per_partition(memory, target)
+    if offset + size > capacity:
+        raise NeuronError(
+            "address-out-of-range",
+            f"address={address!r} and {size} bytes a partition need partitions {start} to "
+            f"{start + partitions} and bytes {offset} to {offset + size} of {memory.value}, whose "
+            f"partitions have {capacity} bytes",
+        )
 
 
 def zeros(

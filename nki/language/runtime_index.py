@@ -68,7 +68,8 @@ def _described(index: Any) -> str:
     """What was given as indices, without what a tensor holds in eager mode."""
     if not isinstance(index, Access):
         return repr(index)
-    return f"{index.dtype}{list(index.shape)} in {index.storage.memory.value}"
+    where = f"dtype={index.dtype}, buffer={index.storage.memory.value}"
+    return f"{index.storage.name}, shape={tuple(index.shape)}, {where}"
 
 
 def _refuse_second(view: ShapeViews) -> None:

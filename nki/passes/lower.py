@@ -21,6 +21,7 @@ from isa.program import (
     SourceLocation,
     TensorDeclaration,
 )
+from isa.rules import WHOLE_PSUM
 from isa.spec import Instruction
 from isa.storages import StorageForm, Storages, numbered_name, of_forms
 from isa.stream import Stream, at_offset, in_columns, moving
@@ -123,7 +124,7 @@ def _core(
     else:
         Level(items, context).run()
         streams = _emitted(body, items, addresses, locations, target)
-    if target.generation < _WHOLE_PSUM:
+    if target.generation < WHOLE_PSUM:
         for stream in streams.values():
             _check_banks(stream, target, locations)
     queues = [Queue(f"q{owner.name.capitalize()}IO0", owner) for owner in owners]
@@ -149,10 +150,6 @@ def _emitted(
         )
         streams[SEQUENCERS[engine]] = Stream(in_columns(emitter.run(mine)))
     return streams
-
-
-_WHOLE_PSUM = 4
-"""From this generation on, the result of one instruction may span PSUM banks."""
 
 
 def _check_banks(stream: Sequence[Instruction], target: Target, locations: LocationTable) -> None:

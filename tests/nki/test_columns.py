@@ -30,21 +30,21 @@ def operands_of_all_kinds(a):
 
 
 @nki.jit
-def place_from_an_unset_register(a):
+def place_from_a_register(a):
     out = nl.ndarray((128, 64), dtype=a.dtype, buffer=nl.shared_hbm)
     tile = nl.ndarray((1, 64), dtype=a.dtype, buffer=nl.sbuf)
     nisa.dma_copy(dst=tile, src=a[0:1, :])
-    row = nisa.register_alloc()
+    row = nisa.register_alloc(3)
     place = out.ap(pattern=[[64, 1], [1, 64]], scalar_offset=row, indirect_dim=0)
     nisa.dma_copy(dst=place, src=tile)
     return out
 
 
 @nki.jit
-def pattern_from_an_unset_register():
+def pattern_from_a_register():
     out = nl.ndarray((128, 64), dtype=nl.int32, buffer=nl.shared_hbm)
     tile = nl.ndarray((128, 64), dtype=nl.int32, buffer=nl.sbuf)
-    nisa.iota(dst=tile, pattern=[[1, 64]], offset=nisa.register_alloc(), channel_multiplier=1)
+    nisa.iota(dst=tile, pattern=[[1, 64]], offset=nisa.register_alloc(3), channel_multiplier=1)
     nisa.dma_copy(dst=out, src=tile)
     return out
 
@@ -57,8 +57,8 @@ CASES = {
     "gather_scatter": (kernels.gather_scatter, TILE, INDICES, INDICES),
     "shared_bytes": (kernels.shared_bytes, TILE, TILE),
     "kinds": (operands_of_all_kinds, TILE),
-    "place": (place_from_an_unset_register, TILE),
-    "pattern": (pattern_from_an_unset_register,),
+    "place": (place_from_a_register, TILE),
+    "pattern": (pattern_from_a_register,),
 }
 
 
