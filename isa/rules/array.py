@@ -214,7 +214,7 @@ def _mx_sizes(call: Call) -> Violation | None:
                 operand=name,
             )
     depth = partitions(call.stationary)
-    if type(depth) is int and (depth % 32 or depth > rows):
+    if depth % 32 != 0 or not at_most(depth, rows):
         return Violation(
             "tile-limit",
             f"stationary has {depth} partitions, expected a multiple of 32 up to {rows}",
@@ -223,7 +223,7 @@ def _mx_sizes(call: Call) -> Violation | None:
             operand="stationary",
         )
     width = product(call.stationary.shape[1:])
-    if type(width) is int and width % 2:
+    if width % 2 != 0:
         return Violation(
             "tile-limit",
             f"stationary has {width} free elements, expected an even number",

@@ -33,9 +33,11 @@ def _shuffle_mask(call: Call) -> Violation | None:
             operand="shuffle_mask",
         )
     written, read = partitions(call.dst), partitions(call.src)
-    for row in range(written if isinstance(written, int) else 0):
+    if type(written) is not int or type(read) is not int:
+        return _symbolic_shuffle(call, mask)
+    for row in range(written):
         source = row - row % LANES + mask[row % LANES]
-        if mask[row % LANES] != KEEP and isinstance(read, int) and source >= read:
+        if mask[row % LANES] != KEEP and source >= read:
             return Violation(
                 "value-not-allowed",
                 f"partition {row} of dst copies partition {source} of src, which has {read}",
@@ -44,6 +46,22 @@ def _shuffle_mask(call: Call) -> Violation | None:
                 operand="shuffle_mask",
             )
     return None
+
+
+def _symbolic_shuffle(call: Call, mask: tuple[int, ...]) -> Violation | None:
+    """Partitions that a mask names are there for all sizes: where it names ones behind those that
+    are filled, src has whole quadrants."""
+    written, read = partitions(call.dst), partitions(call.src)
+    behind = any(source != KEEP and source > row for row, source in enumerate(mask))
+    if written <= read and not (behind and read % LANES != 0):
+        return None
+    return Violation(
+        "value-not-allowed",
+        f"shuffle_mask names partitions that src {shape_text(call.src)} may lack",
+        why="Each quadrant of dst is filled from the same quadrant of src.",
+        hint=f"Make its partitions a multiple of {LANES}.",
+        operand="shuffle_mask",
+    )
 
 
 SHUFFLE_MASK = Rule(

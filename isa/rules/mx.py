@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from isa.affine import maximum
 from isa.machine.mx import SCALE_ROWS
 from isa.rules.form import (
     ISA,
@@ -19,9 +22,9 @@ _QUANTIZE = ISA + "quantize_mx"
 _LANES = 4
 
 
-def scale_partitions(count: int) -> int:
+def scale_partitions(count: Any) -> Any:
     """Partitions that the scales of `count` partitions cover, from their first to their last."""
-    return max(count - QUADRANT, 0) + SCALE_ROWS
+    return maximum(count - QUADRANT, 0) + SCALE_ROWS
 
 
 def scales_of(data: str, scale: str) -> Rule:
@@ -38,8 +41,6 @@ def scales_of(data: str, scale: str) -> Rule:
                 operand=scale,
             )
         count, rows = partitions(packed), partitions(scales)
-        if type(count) is not int or type(rows) is not int:
-            return None
         needed = scale_partitions(count)
         if rows < needed:
             return Violation(
@@ -83,7 +84,7 @@ def _quantize_shape(call: Call) -> Violation | None:
             operand="dst",
         )
     depth = partitions(call.src)
-    if type(depth) is int and depth % QUADRANT:
+    if depth % QUADRANT != 0:
         return Violation(
             "tile-limit",
             f"src has {depth} partitions, expected a multiple of {QUADRANT}",
