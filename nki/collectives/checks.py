@@ -20,6 +20,10 @@ _COMBINE: dict[str, Callable[[Any, Any], Any]] = {
 
 _ON_CHIP_DIMENSIONS = 2
 
+_GATHERING_RANKS = 4
+_GATHERING_CORES = 2
+"""Ranks of a group and cores of a rank between which `all_gather_v` runs."""
+
 _CHANNELS = 4
 """Most channels of a ring."""
 
@@ -153,6 +157,26 @@ def check_displacements(what: str, given: bool, target: Target) -> None:
         )
 
 
+def check_variable_gather(group: Any, displacements: bool, cores: int) -> None:
+    """What `all_gather_v` is limited to for now (its page, "Current limitations")."""
+    found = ""
+    if displacements:
+        found = "has_rdispls is True"
+    elif cores != _GATHERING_CORES:
+        found = f"the launch has {cores} core a rank, expected {_GATHERING_CORES}"
+    elif isinstance(group, ReplicaGroup) and group.size != _GATHERING_RANKS:
+        found = f"the groups have {group.size} ranks, expected {_GATHERING_RANKS}"
+    if found:
+        raise NeuronError(
+            "not-supported",
+            what=f"all_gather_v: {found}",
+            why="For now it runs among four ranks of one chip, with two cores a rank (LNC=2), and "
+            "puts chunks into slots of equal size.",
+            hint="Leave has_rdispls out, launch kernel[2], and gather other groups with "
+            "all_gather of padded tensors.",
+        )
+
+
 def check_dimension(
     what: str, tensors: Sequence[NkiTensor], dimension: Any, on_chip: tuple[int, ...]
 ) -> None:
@@ -218,5 +242,6 @@ __all__ = [
     "check_pairs",
     "check_priority",
     "check_sizes",
+    "check_variable_gather",
     "one",
 ]

@@ -27,6 +27,7 @@ from nki.collectives.checks import (
     check_pairs,
     check_priority,
     check_sizes,
+    check_variable_gather,
     one,
 )
 from nki.collectives.group import ReplicaGroup
@@ -413,34 +414,35 @@ def all_gather_v(
     """Every rank's chunk src[displacement : displacement + count] goes to all ranks of the group.
 
     `metadata_tensor` (uint32) has a column per rank: row 0 the count and row 1 the displacement
-    (first column only), row 2 gets the received counts unless `recv_counts_known`, row 3 with
-    `has_rdispls` says where in dst each chunk goes; else dst has equal slots.
+    (first column only), row 2 gets the received counts unless `recv_counts_known`; dst has equal
+    slots. For groups of four ranks with two cores each (LNC=2), without `has_rdispls`.
 
     Source: SDK nki/api/nki/collectives/__init__.py (all_gather_v).
 
-    >>> import numpy as np, nki.collectives as ncc, nki.language as nl
-    >>> def kernel(a, table, group):
+    >>> import numpy as np, nki, nki.collectives as ncc, nki.language as nl
+    >>> @nki.jit(platform_target="trn2")
+    ... def kernel(a, table, group):
     ...     src = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    ...     dst = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     dst = nl.ndarray((4, 2), dtype=a.dtype, buffer=nl.shared_hbm)
     ...     metadata = nl.ndarray(table.shape, dtype=nl.uint32, buffer=nl.shared_hbm)
     ...     for tensor, given in ((src, a), (metadata, table)):
     ...         nl.store(tensor, nl.load(given))
-    ...     nl.store(dst, nl.zeros(a.shape, dtype=a.dtype, buffer=nl.sbuf))
+    ...     nl.store(dst, nl.zeros(dst.shape, dtype=a.dtype, buffer=nl.sbuf))
     ...     ncc.all_gather_v([src], [dst], group, metadata)
     ...     return dst
-    >>> group = ncc.ReplicaGroup([[0, 1]])
-    >>> tables = [[2, 0], [1, 0]], [[1, 0], [0, 0]]  # counts, displacements
+    >>> group = ncc.ReplicaGroup([[0, 1, 2, 3]])
+    >>> counts, starts = (2, 1, 0, 2), (1, 0, 0, 2)
     >>> arguments = [
     ...     {"a": np.arange(4, dtype=np.float32).reshape(2, 2) + 10 * rank, "group": group,
-    ...      "table": np.array([*table, [0, 0]], np.uint32)}
-    ...     for rank, table in enumerate(tables)
+    ...      "table": np.array([[counts[rank]] * 4, [starts[rank]] * 4, [0] * 4], np.uint32)}
+    ...     for rank in range(4)
     ... ]
-    >>> for result in ncc.simulate_ranks(kernel, arguments):
-    ...     print(result.ravel())
-    [ 1.  2. 10.  0.]
-    [ 1.  2. 10.  0.]
+    >>> print(ncc.simulate_ranks(kernel[2], arguments)[0].ravel())
+    [ 1.  2. 10.  0.  0.  0. 32. 33.]
     """
     with USER_FRAMES:
+        cores = current("nki.collectives.all_gather_v").cores
+        check_variable_gather(replica_group, has_rdispls, cores)
         _run_v("all_gather_v", srcs, dsts, replica_group, metadata_tensor, recv_counts_known,
                has_rdispls, priority, True, caller())  # fmt: skip
 

@@ -11,7 +11,7 @@ from isa.affine import Affine, Polynomial, bounds
 from isa.dtypes import DTYPES, DTypeKind, normalise
 from isa.enums import Memory
 from isa.errors import NeuronError
-from isa.memory import bytes_per_partition
+from isa.memory import alignment, bytes_per_partition
 from isa.operations.dma import DmaCopy
 from isa.operations.vector import Memset
 from isa.target import Target
@@ -95,7 +95,7 @@ def allocate(
     if address is not None:
         address = _address(address, storage_shape[0], partitions)
         size = prod(storage_shape[1:]) * DTYPES[dtype].size
-        _check_end(address, storage_shape[0], size, buffer, context.target)
+        _check_place(address, storage_shape[0], size, buffer, context.target)
     tensor = context.allocate(storage_shape, dtype, buffer, name, address, location)
     if storage_shape is sizes:
         return tensor
@@ -161,11 +161,20 @@ def _address(address: Any, partitions: int, limit: int) -> tuple[int, int]:
     return start, offset
 
 
-def _check_end(
+def _check_place(
     address: tuple[int, int], partitions: int, size: int, memory: Memory, target: Target
 ) -> None:
-    """Raise address-out-of-range for a tensor that ends behind its memory's partitions."""
+    """Raise address-out-of-range for a tensor that ends behind its memory's partitions,
+    value-not-allowed for one that starts between the bytes where tensors may."""
     (start, offset), capacity = address, bytes_per_partition(memory, target)
+    unit = alignment(memory, target)
+    if offset % unit:
+        raise NeuronError(
+            "value-not-allowed",
+            what=f"address={address!r} in {memory.value}, whose addresses are multiples of {unit}",
+            why="A tensor in PSUM starts at a multiple of nl.tile_size.psum_min_align bytes.",
+            hint=f"Start at byte {offset - offset % unit} or {offset - offset % unit + unit}.",
+        )
     if offset + size > capacity:
         raise NeuronError(
             "address-out-of-range",

@@ -28,7 +28,7 @@ def scalar_index(view: ShapeViews, index: Any) -> Any:
         if index.storage.memory is not Memory.sbuf or not identical(size, 1):
             raise NeuronError(
                 "indirect",
-                what=f"the index is {index!r}",
+                what=f"the index is {_described(index)}",
                 why="A run-time index is one element in SBUF, or a register.",
                 hint="Copy it into an SBUF tensor of shape (1, 1) first.",
             )
@@ -62,6 +62,16 @@ def index_rows(view: ShapeViews, vector_offset: Any, one_column: bool = True) ->
             hint="Load them as such a tensor: nl.load(indices, dtype=nl.int32).",
         )
     return vector_offset.shape[0]
+
+
+def reinterpreted(dtype: str) -> NeuronError:
+    """The error of a view of what indices select as another data type."""
+    return NeuronError(
+        "indirect",
+        what=f"view({dtype}) of an indirect view",
+        why="What run-time indices select keeps its data type.",
+        hint="Take the view of the tensor before selecting from it.",
+    )
 
 
 def _described(index: Any) -> str:

@@ -28,7 +28,7 @@ from nki.language.pattern import (
     pairs_of,
 )
 from nki.language.refused import NoNumber
-from nki.language.runtime_index import index_rows, scalar_index
+from nki.language.runtime_index import index_rows, reinterpreted, scalar_index
 from nki.language.views import ShapeViews, set_view
 from nki.trace.context import CURRENT
 from nki.trace.locations import author_location, resolve
@@ -642,10 +642,10 @@ class NkiTensor(ShapeViews, NoNumber):
         ['0x3f800000', '0xc0000000']
         """
         scale = DtypeScale(self.dtype, dtype)
+        if self.is_indirect():
+            raise reinterpreted(dtype)
         if scale.old_size == scale.new_size:
             return self._as(scale.new, self.shape, self.strides, self.offset)
-        if self.is_indirect():
-            raise NeuronError("indirect", what=f"view({dtype}) of an indirect view")
         last = len(self.shape) - 1
         if not identical(self.strides[last], 1) and not identical(self.shape[last], 1):
             raise NeuronError(

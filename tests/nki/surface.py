@@ -73,7 +73,7 @@ class Case:
         kernel = nki.jit(kernel_of(body, dtype), platform_target=target)
         if self.ranks:
             arguments = [{"inputs": [x[rank] for x in inputs]} for rank in range(self.ranks)]
-            return ncc.simulate_ranks(kernel, arguments)
+            return ncc.simulate_ranks(kernel[self.cores], arguments)
         return nki.simulate(kernel[self.cores])(list(inputs))
 
     def compare(self, got: Any, wanted: Any, dtype: str) -> None:

@@ -3,7 +3,7 @@
 from functools import partial
 
 import numpy as np
-from surface import NUMBERS, TARGETS, case, values
+from surface import NUMBERS, SINCE_TRN2, TARGETS, case, values
 
 import nki.collectives as ncc
 import nki.isa as nisa
@@ -111,23 +111,24 @@ def collective_permute_implicit_reduce(dtype):
     return body, (x,), of_groups(x, lambda parts, place: 2 * parts[place - 1])
 
 
-def variable(name, counts, starts, parts_of):
-    """A case of a variable-length collective among all ranks: 6 elements each."""
+def variable(name, counts, starts, parts_of, ranks):
+    """A case of a variable-length collective among all ranks: 3 elements for each."""
+    group = ncc.ReplicaGroup([list(range(ranks))])
 
     def build(dtype):
-        x = values(dtype, (RANKS, RANKS, 3))
-        table = np.zeros((RANKS, 3, RANKS), np.uint32)
+        x = values(dtype, (ranks, ranks, 3))
+        table = np.zeros((ranks, 3, ranks), np.uint32)
         table[:, 0], table[:, 1] = counts, starts
-        expected = np.zeros((RANKS, RANKS, 3))
-        flat = x.reshape(RANKS, -1).astype(float)
-        for rank in range(RANKS):
-            for sender in range(RANKS):
+        expected = np.zeros((ranks, ranks, 3))
+        flat = x.reshape(ranks, -1).astype(float)
+        for rank in range(ranks):
+            for sender in range(ranks):
                 start, count = (m[sender, parts_of(rank)] for m in (starts, counts))
                 expected[rank, sender, :count] = flat[sender, start : start + count]
 
         def body(a, b):
-            source, metadata, dst = in_hbm(a), in_hbm(b), result((RANKS, 3), a)
-            getattr(ncc, name)([source], [dst], ALL, metadata)
+            source, metadata, dst = in_hbm(a), in_hbm(b), result((ranks, 3), a)
+            getattr(ncc, name)([source], [dst], group, metadata)
             return nl.load(dst)
 
         return body, (x, table), tuple(expected)
@@ -138,9 +139,14 @@ def variable(name, counts, starts, parts_of):
 
 _SENDER, _RECEIVER = np.indices((RANKS, RANKS))
 collective()(
-    variable("all_to_all_v", (_SENDER + 2 * _RECEIVER) % 4, (3 * _SENDER + _RECEIVER) % 7, int)
+    variable(
+        "all_to_all_v", (_SENDER + 2 * _RECEIVER) % 4, (3 * _SENDER + _RECEIVER) % 7, int, RANKS
+    )
 )
-collective()(variable("all_gather_v", _SENDER % 4, _SENDER % 7, lambda rank: 0))
+_FOUR = np.indices((4, 4))[0]
+case("nki.collectives", NUMBERS, SINCE_TRN2, cores=2, ranks=4)(
+    variable("all_gather_v", _FOUR % 4, _FOUR % 7, lambda rank: 0, 4)
+)
 
 
 @case("nki.collectives", ("int32",), TARGETS, ranks=RANKS)

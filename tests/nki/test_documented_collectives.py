@@ -30,7 +30,7 @@ def table(rows=3, columns=RANKS, dtype="uint32"):
     return made
 
 
-def run(body, target, shape=(32, 3)):
+def run(body, target, shape=(32, 3), cores=1):
     """body(src [8, 3], dst) on four ranks."""
 
     def kernel():
@@ -41,7 +41,7 @@ def run(body, target, shape=(32, 3)):
         body(src, dst)
         return dst
 
-    return ncc.simulate_ranks(nki.jit(kernel, platform_target=target), [{}] * RANKS)
+    return ncc.simulate_ranks(nki.jit(kernel, platform_target=target)[cores], [{}] * RANKS)
 
 
 # fmt: off
@@ -87,14 +87,6 @@ LIMITS = {
         lambda s, d: ncc.all_to_all_v([s], [d], GROUP, sbuf(3, 4, dtype="uint32"))),
     "all_to_all_v displacements": ("trn2", "generation",
         lambda s, d: ncc.all_to_all_v([s], [d], GROUP, table(4), has_rdispls=True)),
-    "all_gather_v of two": ("trn3", "value-not-allowed",
-        lambda s, d: ncc.all_gather_v([s, s], [d, d], GROUP, table())),
-    "all_gather_v in SBUF": ("trn3", "wrong-memory",
-        lambda s, d: ncc.all_gather_v([sbuf(8, 3)], [sbuf(32, 3)], GROUP, table())),
-    "all_gather_v metadata": ("trn3", "shape-mismatch",
-        lambda s, d: ncc.all_gather_v([s], [d], GROUP, table(2))),
-    "all_gather_v displacements": ("trn2", "generation",
-        lambda s, d: ncc.all_gather_v([s], [d], GROUP, table(4), has_rdispls=True)),
     "collective_permute of two": ("trn3", "value-not-allowed",
         lambda s, d: ncc.collective_permute([s, s], [s, s], [(0, 1)])),
     "collective_permute of triples": ("trn3", "value-not-allowed",
@@ -114,7 +106,43 @@ LIMITS = {
     "ReplicaGroup of ranks in two groups": ("trn3", "value-not-allowed",
         lambda s, d: ncc.all_reduce([s], [s], ncc.ReplicaGroup(OVERLAPPING), nl.add)),
 }
+
+GATHERING = {
+    # name: (target, code of the refusal, call)
+    "of two": ("trn3", "value-not-allowed",
+        lambda s, d: ncc.all_gather_v([s, s], [d, d], GROUP, table())),
+    "in SBUF": ("trn3", "wrong-memory",
+        lambda s, d: ncc.all_gather_v([sbuf(8, 3)], [sbuf(32, 3)], GROUP, table())),
+    "metadata": ("trn3", "shape-mismatch",
+        lambda s, d: ncc.all_gather_v([s], [d], GROUP, table(2))),
+    "displacements": ("trn3", "not-supported",
+        lambda s, d: ncc.all_gather_v([s], [d], GROUP, table(4), has_rdispls=True)),
+    "pairs": ("trn3", "not-supported",
+        lambda s, d: ncc.all_gather_v([s], [d], ncc.ReplicaGroup([[0, 1], [2, 3]]), table(3, 2))),
+}
 # fmt: on
+
+
+@pytest.mark.parametrize("name", GATHERING)
+def test_a_limit_of_all_gather_v(name):
+    """It runs with two cores a rank."""
+    target, code, call = GATHERING[name]
+    with pytest.raises(nki.NeuronError) as caught:
+        run(call, target, cores=2)
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_all_gather_v_has_two_cores_a_rank(cores):
+    def call(src, dst):
+        ncc.all_gather_v([src], [dst], GROUP, table())
+
+    if cores == 2:
+        run(call, "trn3", cores=cores)
+        return
+    with pytest.raises(nki.NeuronError, match="1 core a rank") as caught:
+        run(call, "trn3", cores=cores)
+    assert caught.value.code == "not-supported"
 
 
 @pytest.mark.parametrize("name", LIMITS)

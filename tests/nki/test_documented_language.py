@@ -114,6 +114,7 @@ LIMITS = {
     "view apart": ("trn3", "view-not-allowed", lambda: tile(4, 8)[:, 0:8:2].view("uint8")),
     "view ratio": ("trn3", "view-not-allowed", lambda: tile(4, 3, dtype="uint8").view(F32)),
     "view indexed": ("trn3", "indirect", lambda: rows().view("uint8")),
+    "view indexed of one size": ("trn3", "indirect", lambda: rows().view("int32")),
     "view after select": ("trn3", "indirect",
         lambda: hbm(2, 4, 8).select(0, index()).view("uint8")),
     "view dtype": ("trn3", "dtype-not-allowed", lambda: tile(4, 4).view("float64")),

@@ -88,3 +88,21 @@ def test_an_address_behind_the_memory(mode):
     with pytest.raises(NeuronError) as caught:
         nki.simulate(kernel, mode=mode)(A, B)
     assert caught.value.code == "address-out-of-range"
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("byte", [2, 2050])
+def test_an_address_between_words(mode, byte):
+    """Addresses are multiples of psum_min_align (SDK nki/api/nki.language.tile_size.rst)."""
+
+    def kernel():
+        tensor = nl.ndarray((4, 8), dtype=nl.bfloat16, buffer=nl.psum, address=(0, byte))  # here
+        nisa.memset(tensor, 0.0)
+        out = nl.ndarray((4, 8), dtype=nl.bfloat16, buffer=nl.shared_hbm)
+        nl.store(out, nl.copy(tensor))
+        return out
+
+    with pytest.raises(NeuronError) as caught:
+        nki.simulate(nki.jit(kernel), mode=mode)()
+    assert caught.value.code == "value-not-allowed"
+    assert "# here" in caught.value.location.text
