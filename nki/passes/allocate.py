@@ -9,6 +9,8 @@ from heapq import heappop, heappush
 from itertools import product
 from operator import attrgetter
 
+import numpy as np
+
 from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.errors import NeuronError
@@ -390,25 +392,30 @@ def _check_fixed(fixed: list[Life], memory: Memory, capacity: int) -> None:
                 f"{capacity} bytes",
                 location=resolve(life.tensor.location),
             )
-    by_offset = sorted(fixed, key=lambda life: life.first)
-    for index, one in enumerate(by_offset):
-        for other in by_offset[index + 1 :]:
-            if other.first > one.last:
-                continue
-            (p0, b0), (p1, b1) = one.address, other.address
-            apart = (
-                b0 + one.size <= b1
-                or b1 + other.size <= b0
-                or p0 + one.tensor.shape[0] <= p1
-                or p1 + other.tensor.shape[0] <= p0
-            )
-            if not apart:
-                raise NeuronError(
-                    "address-overlap",
-                    f"{one.tensor.name} at {one.address} and {other.tensor.name} at "
-                    f"{other.address} share bytes of {memory.value} while both are in use",
-                    location=resolve(other.tensor.location),
-                )
+    clash = _clash(sorted(fixed, key=attrgetter("first")))
+    if clash is not None:
+        one, other = clash
+        raise NeuronError(
+            "address-overlap",
+            f"{one.tensor.name} at {one.address} and {other.tensor.name} at "
+            f"{other.address} share bytes of {memory.value} while both are in use",
+            location=resolve(other.tensor.location),
+        )
+
+
+def _clash(lives: list[Life]) -> tuple[Life, Life] | None:
+    """The first two live ranges, which come by their first position, that share bytes."""
+    rows = [(life.first, life.last, *life.address, life.rows, life.size) for life in lives]
+    first, last, top, low, height, size = np.array(rows, np.int64).reshape(-1, 6).T
+    bottom, high = top + height, low + size
+    ends = np.searchsorted(first, last, side="right").tolist()
+    for one, end in enumerate(ends):
+        others = slice(one + 1, end)
+        shared = (low[others] < high[one]) & (low[one] < high[others])
+        shared &= (top[others] < bottom[one]) & (top[one] < bottom[others])
+        if shared.any():
+            return lives[one], lives[one + 1 + int(shared.argmax())]
+    return None
 
 
 def _overfull(lives: list[Life], capacity: int) -> Life | None:

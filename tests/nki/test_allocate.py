@@ -1,5 +1,6 @@
 """Allocation: tensors that live together never share bytes, whatever fits in order is placed."""
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -82,6 +83,28 @@ def test_two_fixed_addresses_that_overlap_in_use_are_refused():
     one, other = life(0, 0, 3, 4096, address=(0, 0)), life(1, 3, 5, 64, address=(0, 4000))
     with pytest.raises(NeuronError) as error:
         place([one, other], Memory.sbuf, TRN2)
+    assert error.value.code == "address-overlap"
+
+
+spans = st.tuples(st.integers(0, 9), st.integers(1, 6))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(spans, spans, spans), max_size=8))
+def test_fixed_addresses_are_refused_where_a_byte_is_used_twice_at_once(rows):
+    fixed = []
+    for number, ((top, height), (low, size), (first, length)) in enumerate(rows):
+        shape, place_of = (height, size), (top, low)
+        tensor = Tensor(number, f"t{number}", Memory.sbuf, "uint8", shape, address=place_of)
+        fixed.append(Life(tensor, first, first + length - 1))
+    used = np.zeros((16, 16, 16), np.int64)
+    for (top, height), (low, size), (first, length) in rows:
+        used[top : top + height, low : low + size, first : first + length] += 1
+    if used.max() <= 1:
+        assert len(place(fixed, Memory.sbuf, TRN2)) == len(fixed)
+        return
+    with pytest.raises(NeuronError) as error:
+        place(fixed, Memory.sbuf, TRN2)
     assert error.value.code == "address-overlap"
 
 
