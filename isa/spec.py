@@ -46,6 +46,8 @@ class Row:
     register_fields: ClassVar[tuple[int, ...]] = ()
     """Indices of the fields whose values can mention a register: operands (in their offsets),
     registers and values."""
+    register_writes: ClassVar[tuple[int, ...]] = ()
+    """Indices of the registers that are written."""
     document: ClassVar[str] = ""
     engines: ClassVar[tuple[Engine, ...]] = ()
     state: ClassVar[tuple[EngineState, ...]] = ()
@@ -76,6 +78,7 @@ class Row:
         cls.written = tuple(f.role.writes for _, _, f in cls.operands)
         cls.banked = tuple(i for i, _, f in cls.operands if f.one_bank)
         cls.lane_fields = tuple(i for i, _, f in cls.attributes if f.lanes)
+        cls.register_writes = tuple(i for i, _, f in cls.attributes if f.kind is Kind.register)
         cls.register_fields = tuple(
             i
             for i, (_, f) in numbered

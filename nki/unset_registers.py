@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from isa.affine import Predicate
-from isa.fields import Kind
-from isa.spec import Row
 from nki.ir.nodes import Loop, Node, Op, Register, walk
 from nki.ir.rewrite import form_registers
 from nki.trace.locations import resolve
@@ -17,7 +15,7 @@ from simulator.checks.unset import unset_register
 def maybe_unset(body: list[Node]) -> set[Register]:
     """The registers of a body that something reads where it is not certain that they were written:
     a loop around the write may have had no iteration. Loop variables always hold a value."""
-    if not any(isinstance(node, Op) and _destinations(node.row) for node in walk(body)):
+    if not any(isinstance(node, Op) and node.row.register_writes for node in walk(body)):
         return set()
     found: set[Register] = set()
     _follow(body, set(), found)
@@ -30,7 +28,7 @@ def refuse_never_written(body: list[Node], made: list[Register]) -> None:
     written = {node.variable for node in walk(body) if isinstance(node, Loop)}
     for node in walk(body):
         if isinstance(node, Op):
-            written.update(node.values[position] for position in _destinations(node.row))
+            written.update(node.values[position] for position in node.row.register_writes)
     never = set(made) - written
     for node in walk(body) if never else ():
         if not never.isdisjoint(_read(node)):
@@ -45,7 +43,7 @@ def _follow(nodes: list[Node], held: set[Register], found: set[Register]) -> Non
     for node in nodes:
         found.update(register for register in _read(node) if register not in held)
         if isinstance(node, Op):
-            held.update(node.values[position] for position in _destinations(node.row))
+            held.update(node.values[position] for position in node.row.register_writes)
             continue
         inside = set(held)
         if isinstance(node, Loop):
@@ -65,17 +63,12 @@ def _read(node: Node) -> Iterator[Register]:
     if isinstance(node, Loop):
         values: tuple[Any, ...] = (node.lower, node.upper)
     elif isinstance(node, Op):
-        written = _destinations(node.row)
+        written = node.row.register_writes
         values = tuple(value for i, value in enumerate(node.values) if i not in written)
     else:
         values = (node.register,)
     for value in values:
         yield from form_registers(value.form if isinstance(value, Predicate) else value)
-
-
-def _destinations(row: type[Row]) -> list[int]:
-    """The positions of the registers that a row writes."""
-    return [position for position, _, field in row.attributes if field.kind is Kind.register]
 
 
 __all__ = ["maybe_unset", "refuse_never_written"]

@@ -208,6 +208,8 @@ def registers(nodes: list[Node]) -> Iterable[Register]:
 
 def form_registers(value: Any) -> tuple[Register, ...]:
     """The registers of one field value: a register, an index form, or an access."""
+    if value is None or type(value) is int:
+        return ()
     if isinstance(value, Access):
         if type(value.offset) is int and value.vector_offset is None:
             return ()

@@ -344,7 +344,7 @@ def _exact(form: Any) -> bool:
 
 def _written(node: Node) -> set[Register]:
     if isinstance(node, Op):
-        return {node.values[i] for i, _, f in node.row.attributes if f.kind is Kind.register}
+        return {node.values[i] for i in node.row.register_writes}
     return set().union(*map(_written, node.body)) if node.body else set()
 
 

@@ -19,7 +19,7 @@ from isa.spec import Instruction
 from isa.stream import Operands
 from nki.ir.nodes import Access, Loop, Register, Tensor, While
 from nki.ir.rewrite import form_registers
-from nki.passes.steps import ENGINES, Region, Step, check_registers
+from nki.passes.steps import ENGINES, Region, Step, check_registers, mentioned
 from nki.passes.stretch import Accesses
 
 _RESOLVED = (Access, Register, Affine)
@@ -392,7 +392,7 @@ def _last_mentions(items: list[Step | Region], held: set[Register]) -> dict[int,
 
 def _mentions(item: Step | Region) -> set[Register]:
     if isinstance(item, Step):
-        return {r for value in item.instruction.values for r in form_registers(value)}
+        return set(mentioned(item.instruction))
     node = item.node
     found: set[Register] = set()
     if isinstance(node, While):

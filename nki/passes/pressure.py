@@ -17,7 +17,6 @@ import numpy as np
 from isa.columns import starts_of
 from isa.dtypes import DTYPES
 from isa.enums import Memory
-from isa.fields import Kind
 from isa.operations.control import StorageBegin
 from isa.target import Target
 from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, storages
@@ -365,7 +364,7 @@ class _Registers:
 
 def _written(op: Op) -> set[Register]:
     """The registers that an operation writes."""
-    return {op.values[i] for i, _, a in op.row.attributes if a.kind is Kind.register}
+    return {op.values[i] for i in op.row.register_writes}
 
 
 def _registers(op: Op) -> set[Register]:

@@ -143,8 +143,9 @@ class _Begin:
 def expand(nodes: list[Node], target: Target) -> list[Step | Region]:
     """Machine instructions of a body, with control replicated to the engines that need it."""
     tree = _expand(nodes, target, 0)
-    needs: dict[Register, set[int]] = {}
     if any(not isinstance(item, (Step, _Begin)) for item in tree):  # there are registers
+        needs: dict[Register, set[int]] = {}
+        _enter(tree, needs)
         while _spread(tree, needs):
             pass
     return _place(tree)
@@ -179,20 +180,28 @@ def _expand(nodes: list[Node], target: Target, depth: int) -> list[Any]:
     return tree
 
 
-def _spread(tree: list[Any], needs: dict[Register, set[int]]) -> bool:
-    """One round of propagating which engine needs which register; whether anything changed."""
-    changed = False
+def _enter(tree: list[Any], needs: dict[Register, set[int]]) -> None:
+    """Enter the engines of the steps that need a register."""
     for item in tree:
         if isinstance(item, Step):
-            for register in _registers(item.instruction):
-                changed |= _need(needs, register, {item.engine})
-        elif isinstance(item, _Replicated):
+            for register in mentioned(item.instruction):
+                needs.setdefault(register, set()).add(item.engine)
+        elif isinstance(item, Region):
+            _enter(item.body, needs)
+
+
+def _spread(tree: list[Any], needs: dict[Register, set[int]]) -> bool:
+    """One round of propagating which engine needs which register for what is no step yet; whether
+    anything changed."""
+    changed = False
+    for item in tree:
+        if isinstance(item, _Replicated):
             written = item.instruction.values[0]
             wanted = needs.get(written, set())
             if not wanted <= item.engines:
                 item.engines |= wanted
                 changed = True
-            for register in _registers(item.instruction):
+            for register in mentioned(item.instruction):
                 changed |= _need(needs, register, item.engines)
         elif isinstance(item, Region):
             changed |= _spread(item.body, needs)
@@ -225,7 +234,8 @@ def _engines(tree: list[Any]) -> set[int]:
     return engines
 
 
-def _registers(instruction: Instruction) -> list[Register]:
+def mentioned(instruction: Instruction) -> list[Register]:
+    """The registers that an instruction mentions, with repetitions."""
     found: list[Register] = []
     values = instruction.values
     for index in instruction.row.register_fields:

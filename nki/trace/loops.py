@@ -278,9 +278,8 @@ def registers_written(nodes: list[Node]) -> Iterator[Register]:
     """The registers that the operations of a body write, with repetitions."""
     for node in walk(nodes):
         if isinstance(node, Op):
-            for index, _, attribute in node.row.attributes:
-                if attribute.kind is Kind.register:
-                    yield node.values[index]
+            for index in node.row.register_writes:
+                yield node.values[index]
 
 
 def outlives(what: str, location: Any) -> NeuronError:
@@ -317,9 +316,8 @@ class Scopes:
                     begun.append(tensor)
                     self._tensors.add(tensor)
                     continue
-                for index, _, attribute in node.row.attributes:
-                    if attribute.kind is Kind.register:
-                        self._registers.add(node.values[index])
+                for index in node.row.register_writes:
+                    self._registers.add(node.values[index])
                 for value in node.values:
                     self._value(value, node)
             elif isinstance(node, Loop):

@@ -8,16 +8,14 @@ those are looked at when they run, with `UNSET` in the registers at the start.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
 from typing import Any
 
 from isa.access import AccessPattern
 from isa.enums import Condition
 from isa.errors import NeuronError
-from isa.fields import Kind
 from isa.machine import control
 from isa.program import RegisterReference
-from isa.spec import Instruction, Row
+from isa.spec import Instruction
 
 UNSET = 1 << 40
 """What a register has that holds no value: no 32-bit integer."""
@@ -99,21 +97,13 @@ def _ends(instruction: Instruction) -> bool:
     return always or row is control.Halt
 
 
-@cache
-def _destinations(row: type[Row]) -> frozenset[int]:
-    """The positions of the registers that a row writes."""
-    return frozenset(
-        position for position, _, field in row.attributes if field.kind is Kind.register
-    )
-
-
 def _written(instruction: Instruction) -> Iterator[int]:
-    for position in _destinations(instruction.row):  # type: ignore[arg-type]
+    for position in instruction.row.register_writes:
         yield instruction.values[position].number
 
 
 def _read(instruction: Instruction) -> Iterator[int]:
-    written = _destinations(instruction.row)  # type: ignore[arg-type]
+    written = instruction.row.register_writes
     others = (v for position, v in enumerate(instruction.values) if position not in written)
     return _named(others)
 
