@@ -55,6 +55,7 @@ class LocalGather(MachineInstruction):
     opcode = 0x53
     engines = (Engine.gpsimd,)
     cost = costs.LOCAL_GATHER
+    one_quadrant = True
     document = _API + "local_gather"
     dst = Write(SBUF)
     src = Read(SBUF)

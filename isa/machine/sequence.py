@@ -29,6 +29,7 @@ class NonzeroWithCount(MachineInstruction):
     opcode = 0x56
     engines = (Engine.gpsimd,)
     cost = costs.NONZERO_WITH_COUNT
+    one_quadrant = True
     document = _API + "nonzero_with_count"
     dst = Update(SBUF)
     src = Read(SBUF)

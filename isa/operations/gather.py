@@ -134,7 +134,14 @@ class LocalGather(Operation):
         rules.same_dtype("dst", "src_buffer"),
         rules.GATHER_GROUPS,
         rules.GATHER_COUNT,
+        rules.same_lanes("src_buffer", "index", _LOCAL),
     )
+
+    @classmethod
+    def signature_decides(cls, values: tuple[Any, ...]) -> bool:
+        """Slices that start differently may or may not come to lie in the same partitions."""
+        _, src, index, *_ = values
+        return src.first == index.first
 
     @classmethod
     def resolve(cls, values: tuple[Any, ...], target: Any) -> tuple[Any, ...]:

@@ -85,7 +85,14 @@ class NonzeroWithCount(Operation):
     rules = (
         rules.same_partitions("dst", "src", document=_NONZERO),
         rules.row_elements_of("dst", "src", lambda n: n + 1, "one more than", _NONZERO),
+        rules.same_lanes("src", "dst", _NONZERO),
     )
+
+    @classmethod
+    def signature_decides(cls, values: tuple[Any, ...]) -> bool:
+        """Slices that start differently may or may not come to lie in the same partitions."""
+        dst, src, *_ = values
+        return dst.first == src.first
 
     @classmethod
     def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:

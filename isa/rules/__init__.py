@@ -33,6 +33,7 @@ from isa.rules.gather import (
     SHUFFLE_MASK,
     SHUFFLE_STARTS,
     gather_positions,
+    same_lanes,
 )
 from isa.rules.generic import check_call
 from isa.rules.indirection import MATMUL_INDICES, MX_INDICES, indirection
@@ -207,6 +208,7 @@ __all__ = [
     "row_elements_within",
     "same_dtype",
     "same_elements",
+    "same_lanes",
     "same_partitions",
     "same_row_elements",
     "same_shape",

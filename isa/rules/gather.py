@@ -17,7 +17,7 @@ from isa.rules.form import (
     plural,
     shape_text,
 )
-from isa.rules.starts import possible_starts
+from isa.rules.starts import possible_starts, starts_in_memory
 
 _MOST_POSITIONS = 4096
 
@@ -117,6 +117,27 @@ GATHER_GROUPS = Rule(
     _gather_groups,
     "index has a multiple of 16 partitions.",
 )
+
+
+def same_lanes(first: str, second: str, document: str) -> Rule:
+    """Two operands are in the same partitions: a core of the GpSimd engine reads and writes those
+    that it is connected to."""
+
+    def check(call: Call) -> Violation | None:
+        one, other = (starts_in_memory(call.field(name)) for name in (first, second))
+        if not one or not other or set(one) & set(other):
+            return None
+        return Violation(
+            "view-not-allowed",
+            f"{first} starts at partition {one[0]}, {second} at {other[0]}",
+            why=f"Each core of the GpSimd engine works on the {GPSIMD_PARTITIONS} partitions that "
+            "it is connected to.",
+            hint=f"Slice {first} and {second} alike, or copy one to the partitions of the other.",
+            operand=second,
+        )
+
+    text = f"{first} and {second} are in the same partitions."
+    return Rule("same_lanes", document, check, text)
 
 
 def gather_positions(index: Any) -> Any:

@@ -46,6 +46,10 @@ def shuffled(source, rows, start, count):
     nisa.nc_stream_shuffle(dst=dst, src=tile(128, 4)[source : source + rows, :], shuffle_mask=mask)
 
 
+def gathered(src, index):
+    nisa.local_gather(empty(index.shape[0], 16), src, index)
+
+
 def test_what_the_limits_allow():
     """The calls next to refused ones."""
 
@@ -58,6 +62,9 @@ def test_what_the_limits_allow():
         gathered_turn(pattern=16, index=(16, 1), dge="swdge")
         nisa.tensor_copy_predicated(tile(4, 8, dtype="int8"), 127, tile(4, 8, dtype="uint8"))
         nisa.tensor_copy_predicated(tile(4, 8), 7.5, tile(4, 8, dtype="uint8"))
+        gathered(tile(128, 8)[32:64, :], tile(128, 1, dtype="uint16")[32:64, :])
+        gathered(tile(128, 8)[32:64, :], tile(32, 1, dtype="uint16"))  # which can be put there
+        nisa.nonzero_with_count(tile(64, 9, dtype="int32")[32:64, :], tile(64, 8)[32:64, :])
         index = tile(64, 1, dtype="uint32")[32:64, :]
         nisa.tensor_copy(empty(32, 4), tile(64, 8)[32:64, :].indirect(index, 4))
 
@@ -238,6 +245,11 @@ LIMITS = {
         lambda: gathered_turn(pattern=32, index=(16, 1))),
     "dma_transpose indexed indices rows": ("trn2", "indirect",
         lambda: gathered_turn(pattern=16, index=(24, 1))),
+    "local_gather indices of other partitions": ("trn2", "view-not-allowed",
+        lambda: gathered(tile(128, 8)[32:64, :], tile(128, 1, dtype="uint16")[64:96, :])),
+    "nonzero_with_count into other partitions": ("trn2", "view-not-allowed",
+        lambda: nisa.nonzero_with_count(tile(128, 9, dtype="int32")[32:64, :],
+            tile(128, 8)[0:32, :])),
     "dma_transpose swdge of a whole": ("trn2", "value-not-allowed",
         lambda: turned((16, 128), (128, 16), (1, 0), dge_mode=nisa.dge_mode.swdge)),
     "dma_transpose indices of three dimensions": ("trn2", "indirect",
