@@ -87,7 +87,8 @@ class Kernel:
             raise NeuronError(
                 "value-not-allowed",
                 f"kernel[{cores!r}]: a logical core has 1 or 2 physical cores",
-                hint="Launch with kernel(...) or kernel[2](...).",
+                hint="Launch with kernel(...) or kernel[2](...), and loop over tiles, heads and "
+                "requests in the kernel.",
             )
         return Kernel(self.function, int(cores), self.target, self._kept, self.schedule)
 

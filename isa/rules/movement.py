@@ -43,6 +43,7 @@ def _dma_elements(call: Call) -> Violation | None:
             "dtype-not-allowed",
             f"dst is {dst.dtype}, src is {src.dtype}",
             why="Packed types are moved, not converted.",
+            hint=f"View the bytes of src as the type of dst: src.view(nl.{dst.dtype}).",
             operand="src",
         )
     if elements(dst) == elements(src):

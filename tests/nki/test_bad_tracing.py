@@ -311,9 +311,33 @@ def test_an_unknown_mode():
         nki.simulate(adds, mode="hardware")
 
 
-def test_a_number_of_cores_that_there_is_not():
-    with refused("value-not-allowed", "3"):
-        adds[3](zeros(8, 4), zeros(8, 4))
+@pytest.mark.parametrize("grid", [3, (4, 8), (2, 1)])
+def test_a_number_of_cores_that_there_is_not(grid):
+    """A grid of requests and heads is a loop: a program is a core."""
+    with refused("value-not-allowed", f"kernel[{grid}]") as caught:
+        adds[grid](zeros(8, 4), zeros(8, 4))
+    assert "loop over" in caught.value.hint
+
+
+@in_every_mode
+def test_bytes_moved_into_a_packed_type(mode, monkeypatch):
+    """The bytes of four values are viewed as one element; a cast is no way."""
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn3")
+
+    @nki.jit
+    def loads(data, viewed):
+        tile = nl.ndarray((8, 16), dtype=nl.float8_e4m3fn_x4, buffer=nl.sbuf)
+        source = data.view(nl.float8_e4m3fn_x4) if viewed else data
+        nisa.dma_copy(dst=tile, src=source)  # here
+        out = nl.ndarray((8, 64), dtype=nl.uint8, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=tile.view(nl.uint8))
+        return out
+
+    data = np.arange(8 * 64, dtype=np.uint8).reshape(8, 64)
+    with refused("dtype-not-allowed", "float8_e4m3fn_x4", "uint8", kernel="loads") as caught:
+        run(loads, mode, data, False)
+    assert "src.view(nl.float8_e4m3fn_x4)" in caught.value.hint
+    np.testing.assert_array_equal(run(loads, mode, data, True), data)
 
 
 def test_an_operation_outside_a_kernel():
