@@ -157,8 +157,9 @@ def _check_indirection(name: str, operand: Operand, value: Any, target: Target) 
             "they must be int32 or uint32 in sbuf",
             operand=name,
         )
-    one_each = free_elements(index) == 1 and partitions(index) == value.shape[0]
-    if not one_each and not operand.index_columns:
+    if operand.index_columns:  # of which the operation's own rule says what they may be
+        return None
+    if free_elements(index) != 1 or partitions(index) != value.shape[0]:
         return Violation(
             "indirect",
             f"the row indices of {name} have shape {shape_text(index)}, expected "

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from isa.affine import Affine, bounds, prove
+from isa.affine.polynomial import form_key
 from isa.dtypes import DTYPES
 from isa.errors import NeuronError
 from nki.ir.nodes import Access, Tensor
@@ -77,7 +78,7 @@ class Accumulation:
                 "tracing, for regions that are known then.",
                 hint="Pass accumulate=True or accumulate=False to nc_matmul.",
             )
-        region = _Region(dst, (offset, dst.shape, dst.strides, dst.dtype), True, self._loop)
+        region = _Region(dst, _place(dst), True, self._loop)
         if regions is None:
             regions = self._tiles[dst.storage] = []
         for other in reversed(regions):
@@ -122,7 +123,13 @@ class Accumulation:
             dst = Access(dst.storage, dst.dtype, shape, dst.strides, dst.offset)
         if regions is not None:
             region = _Region(dst, None, False, self._loop)
-            if region.covers(dst.storage):
+            if _symbolic(dst.shape):
+                # What it is sure to write over: the same elements.
+                here = _place(dst)
+                regions[:] = [
+                    r for r in regions if r.loop is not self._loop or _place(r.access) != here
+                ]
+            elif region.covers(dst.storage):
                 # What the same iterations wrote before is gone. The rest is if they run.
                 regions[:] = [
                     r for r in regions if self._loop is not None and r.loop is not self._loop
@@ -222,6 +229,25 @@ class _Region:
             [_most(count) for count in self.access.shape] + [size],
             [mask.strides[0]] + [stride * size for stride in self.access.strides[1:]] + [1],
         )
+
+
+def _symbolic(shape: tuple[Any, ...]) -> bool:
+    """Whether a size depends on launch symbols: then no comparison of sizes may be put to guards,
+    which would bind them."""
+    for size in shape:  # noqa: SIM110 - a generator takes as long as all the rest
+        if size.__class__ is not int:
+            return True
+    return False
+
+
+def _place(access: Access) -> tuple[Any, ...]:
+    """Where a view is in its tensor, so that equal places are the same elements for all sizes."""
+    shape, strides = access.shape, access.strides
+    offset = access.offset
+    if _symbolic(shape):
+        shape, strides = tuple(map(form_key, shape)), tuple(map(form_key, strides))
+        offset = offset.key if isinstance(offset, Affine) else form_key(offset)
+    return offset, shape, strides, access.dtype
 
 
 def _most(count: Any) -> int:

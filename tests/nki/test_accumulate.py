@@ -483,3 +483,51 @@ def test_a_device_loop_of_no_iterations_traces_nothing():
             matmul(tile)
 
     assert flags(traced(kernel, (4, 4))) == [False, True]
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
+def test_writes_of_symbolic_sizes_assume_nothing(target):
+    """Every size that the symbol admits runs: other instructions than matmuls write PSUM too."""
+    rows = nki.symbol("rows", max=P)
+
+    @nki.jit(platform_target=target)
+    def kernel(a, b):
+        data, other = nl.load(a), nl.load(b)
+        turned = psum(data.shape[1], data.shape[0])
+        nisa.nc_transpose(dst=turned, data=data)
+        square = psum(data.shape[1], 16)
+        nisa.memset(square, value=7.0)
+        for _ in range(2):
+            nisa.nc_matmul(dst=square, stationary=data, moving=other)
+        first = nl.copy(square)
+        nisa.tensor_copy(dst=square, src=turned[:, 0:16])
+        nisa.nc_matmul(dst=square, stationary=data, moving=other)
+        total = nl.ndarray(first.shape, dtype=first.dtype, buffer=nl.sbuf)
+        nisa.tensor_tensor(dst=total, data1=first, data2=square, op=nl.add)
+        out = nl.ndarray((a.shape[1], 16), dtype=a.dtype, buffer=nl.shared_hbm)
+        nl.store(out, total)
+        return out
+
+    specs = nki.TensorSpec((32, rows), "float32"), nki.TensorSpec((32, 16), "float32")
+    assert kernel.trace(*specs).guards == []
+    compiled = nki.compile(kernel, *specs)
+    for size in (1, 20, P):
+        a = np.arange(32 * size, dtype=np.float32).reshape(32, size) % 5
+        b = np.arange(32 * 16, dtype=np.float32).reshape(32, 16) % 3
+        np.testing.assert_array_equal(compiled(a, b), 3 * (a.T @ b))
+
+
+def test_a_part_of_symbolic_size_is_another_than_one_of_fixed_size():
+    rows = nki.symbol("rows", max=P)
+
+    def kernel(a):
+        tile = psum(P, P)
+        left, right = sbuf(P, P), sbuf(P, P)
+        nisa.nc_matmul(
+            dst=tile[:, 0 : a.shape[0]], stationary=left, moving=right[:, 0 : a.shape[0]]
+        )
+        nisa.nc_matmul(dst=tile[:, 0:64], stationary=left, moving=right[:, 0:64])
+
+    with pytest.raises(NeuronError) as caught:
+        traced(kernel, (rows, 8))
+    assert caught.value.code == "psum-overlap"

@@ -56,6 +56,19 @@ def shuffled(mask):
     return body
 
 
+def gathered_turn(a, rows):
+    """A transpose of indexed rows, of which there are no more than indices."""
+    index, count = nl.load(rows), a.shape[0]
+    view = a.ap([[64, count], [1, 64]], vector_offset=index, indirect_dim=0)
+    nisa.dma_transpose(sbuf((64, count), a.dtype), view)
+
+
+def test_fewer_rows_than_indices():
+    shapes = ("M", 64, BF16), (128, 1, "uint32")
+    assert guards(gathered_turn, *shapes, M={"max": 128, "multiple_of": 16}) == set()
+    assert guards(gathered_turn, *shapes, M={"max": 128}) == {"M%16 == 0"}
+
+
 BACKWARDS = list(range(31, -1, -1))
 FIRST = [0] * 32
 BF16 = "bfloat16"
