@@ -37,6 +37,11 @@ QUADRANT = 32
 
 _MAXIMUM_DIMENSIONS = 5  # the partition dimension and four [stride, count] pairs (nki-aps.rst)
 _NAMES = {2: "trn1", 3: "trn2", 4: "trn3"}
+_EARLIER = {
+    "float8_e4m3fn": "Use float8_e4m3. Numbers up to 240 have the same bits in both: "
+    "tensor.view(nl.float8_e4m3)."
+}
+"""What to use for a data type that the target lacks."""
 
 
 def check_call(row: type[Operation], values: tuple[Any, ...], target: Target) -> Violation | None:
@@ -129,7 +134,8 @@ def _check_dtype(name: str, operand: Operand, value: Any, target: Target) -> Vio
             operand=name,
         )
     if target.generation not in dtype.generations:
-        return generation_violation(f"data type {value.dtype} ({name})", dtype.generations, target)
+        what = f"data type {value.dtype} ({name})"
+        return generation_violation(what, dtype.generations, target, _EARLIER.get(value.dtype, ""))
     return None
 
 

@@ -2,6 +2,7 @@
 
 import traceback
 
+import ml_dtypes
 import numpy as np
 import pytest
 from refusals import refused
@@ -338,6 +339,26 @@ def test_bytes_moved_into_a_packed_type(mode, monkeypatch):
         run(loads, mode, data, False)
     assert "src.view(nl.float8_e4m3fn_x4)" in caught.value.hint
     np.testing.assert_array_equal(run(loads, mode, data, True), data)
+
+
+@in_every_mode
+def test_the_fp8_of_torch_on_trn2(mode):
+    """torch has only float8_e4m3fn; up to 240 its bits are those of float8_e4m3."""
+
+    @nki.jit
+    def loads(data, viewed):
+        tile = nl.ndarray((8, 16), dtype=nl.float32, buffer=nl.sbuf)
+        source = data.view(nl.float8_e4m3) if viewed else data
+        nisa.dma_copy(dst=tile, src=source)  # here
+        out = nl.ndarray((8, 16), dtype=nl.float32, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=tile)
+        return out
+
+    data = np.linspace(-240, 240, 128).reshape(8, 16).astype(ml_dtypes.float8_e4m3fn)
+    with refused("generation", "float8_e4m3fn", "gen4", kernel="loads") as caught:
+        run(loads, mode, data, False)
+    assert "view(nl.float8_e4m3)" in caught.value.hint
+    np.testing.assert_array_equal(run(loads, mode, data, True), data.astype(F32))
 
 
 def test_an_operation_outside_a_kernel():
