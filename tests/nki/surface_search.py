@@ -209,8 +209,7 @@ def exponential__dst(dtype):
     return body, (values("bfloat16", SHAPE, low=2, high=3),), np.ones(SHAPE)
 
 
-@isa(("float32", "bfloat16", "float16", "tfloat32", "float8_e4m3", "float8_e5m2",
-      "float8_e8m0fnu"), TRN3)  # fmt: skip
+@isa(("float32", "bfloat16", "float16", "tfloat32", "float8_e4m3", "float8_e5m2"), TRN3)
 def exponential__reduce_res(dtype):
     def body(a):
         out, total = sbuf((4, 16), nl.float32), sbuf((4, 1), dtype)
