@@ -10,6 +10,7 @@ import numpy as np
 
 from isa.affine import Affine, Polynomial
 from isa.errors import NeuronError
+from isa.fields import INT32
 from isa.operations.control import RegisterMove
 from nki.ir.nodes import Register
 from nki.language.indexing import index_form
@@ -146,9 +147,17 @@ def _dynamic(start: Any, stop: Any, step: Any, location: Location) -> Iterable[A
 
 
 def _bound(value: Any) -> Any:
-    if isinstance(value, (Register, Polynomial)) or value.__class__ is int:
+    if isinstance(value, (Register, Polynomial)):
         return value
-    return index_form(value, "a loop bound")
+    bound = index_form(value, "a loop bound")
+    if bound.__class__ is int and not INT32[0] <= bound <= INT32[1]:
+        raise NeuronError(
+            "value-not-allowed",
+            what=f"a loop bound is {bound}",
+            why="A loop on the device counts in a register of 32 bits (SDK register_alloc).",
+            hint=f"Loops go up to {INT32[1]}: nest two of them.",
+        )
+    return bound
 
 
 def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any], Any], step: int = 1) -> None:

@@ -45,6 +45,7 @@ from nki.trace.loops import outlives, registers_written, trip_count
 from nki.trace.open_loops import Iteration, OpenLoop, never_written
 from nki.trace.registers import VirtualRegister
 from nki.trace.results import Results, SharedTensors, constant_written, results_of
+from nki.trace.schedule import out_of_order
 from simulator.checks.initialised import Shadow
 from simulator.checks.replicated import InStep
 from simulator.oracle import quiet
@@ -70,6 +71,30 @@ class EagerTensor(Tensor):
         self.iteration: Iteration | None = None
         self.written = False
         self.contents = Storage(description, self.shape, shadow)
+
+
+class EagerInstruction(NkiInstruction):
+    """An instruction that has been executed: number `number` of a context, in an iteration of a
+    rolled loop or outside of them."""
+
+    __slots__ = ("context", "iteration", "number")
+
+    context: EagerContext
+    iteration: Iteration | None
+    number: int
+
+    def depends_on(self, *producers: NkiInstruction) -> NkiInstruction:
+        super().depends_on(*producers)
+        for producer in producers:
+            known = isinstance(producer, EagerInstruction) and producer.context is self.context
+            if not known or not self._follows(producer):
+                raise out_of_order(self, producer, (producer,) if known else ())
+        return self
+
+    def _follows(self, other: Any) -> bool:
+        """Whether another one of this core has run before, in a loop around this one or in none."""
+        ended = other.iteration is not None and other.iteration.over
+        return not ended and other.number < self.number
 
 
 def run_eager(
@@ -100,6 +125,7 @@ class EagerContext(Context):
         self.launch = launch
         self.wait = wait
         self.begun: list[Arrival] = []
+        self.instructions = 0
         self.interpreter = Interpreter(
             launch.target,
             _contents,
@@ -129,7 +155,10 @@ class EagerContext(Context):
                     raise of_another_run(storage, location)
                 if storage.iteration is not None and storage.iteration.over:
                     raise outlives(f"tensor {storage.name!r}", location)
-        op = NkiInstruction(row, values, location, name)
+        op = EagerInstruction(row, values, location, name)
+        op.context, op.iteration = self, self.loops.iteration
+        self.instructions += 1
+        op.number = self.instructions
         if self.begun:
             self._await_exchanges(op)
         with quiet():

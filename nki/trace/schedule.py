@@ -6,7 +6,7 @@ Source: SDK nki/guides/how-to-scheduling-apis.rst, and nki/api/nki/isa/__init__.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from isa.errors import NeuronError
@@ -80,7 +80,7 @@ def _check_block(nodes: list[Node], before: set[Op], known: frozenset[Op]) -> No
         if isinstance(node, Op):
             for other in node.after:
                 if other not in before:
-                    raise _out_of_order(node, other, known)
+                    raise out_of_order(node, other, known)
             before.add(node)
             own.append(node)
         else:
@@ -88,7 +88,9 @@ def _check_block(nodes: list[Node], before: set[Op], known: frozenset[Op]) -> No
     before.difference_update(own)
 
 
-def _out_of_order(op: Op, other: Op, known: frozenset[Op]) -> NeuronError:
+def out_of_order(op: Op, other: Op, known: Collection[Op]) -> NeuronError:
+    """The error of an instruction that depends on one that has not run when it does; `known` are
+    those of its core."""
     place = resolve(other.location)
     where = f" of line {place.line}" if place is not None and place.line else ""
     if other is op:
