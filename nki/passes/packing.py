@@ -161,8 +161,9 @@ def solve(
 
     for number, life in enumerate(moving):
         start = model.new_int_var(0, max(0, (capacity - life.size) // unit), f"start{number}")
-        if bank and life.size <= bank:
-            inside = model.new_int_var(0, (bank - life.size) // unit, f"inside{number}")
+        if bank:  # one of several banks starts one
+            room = max(0, bank - life.size) // unit
+            inside = model.new_int_var(0, room, f"inside{number}")
             which = model.new_int_var(0, capacity // bank - 1, f"bank{number}")
             model.add(start == which * (bank // unit) + inside)
         starts[life] = start

@@ -186,3 +186,14 @@ def test_the_search_keeps_psum_tiles_inside_banks():
     found = solve(tiles, [], capacity, bank, 16)
     assert sorted(offset // bank for offset in found.values()) == list(range(8))
     assert all(offset % bank + 1200 <= bank for offset in found.values())
+
+
+@pytest.mark.parametrize(("count", "fits"), [(4, True), (5, False)])
+def test_the_search_starts_psum_tiles_of_several_banks_at_a_bank(count, fits):
+    """Where a result could cross a bank is known from its place in its tensor."""
+    pytest.importorskip("ortools", reason="needs opennki[solver]")
+    tiles = [life(i, 0, 1, 768, Memory.psum, dtype="float32") for i in range(count)]
+    bank, capacity = TRN2.psum_bank_bytes.value, TRN2.psum_bytes_per_partition.value
+    found = solve(tiles, [], capacity, bank, 16)
+    assert (found is not None) is fits
+    assert found is None or all(offset % bank == 0 for offset in found.values())
