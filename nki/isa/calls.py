@@ -25,6 +25,7 @@ from isa.errors import NeuronError
 from isa.fields import ENUM_KINDS, REGISTER, REQUIRED, Attribute, Field, Kind, Operand
 from isa.rules import Call, Violation, check_call
 from isa.spec import Operation
+from isa.target import TARGETS
 from nki.errors import USER_FRAMES
 from nki.ir.nodes import Access, Register
 from nki.isa.earlier import modern
@@ -346,12 +347,15 @@ _NUMBERS = frozenset({int, float, bool})
 """Classes of numbers in place of a tensor, of which the signature has whether they are zero: rules
 look at that (what a rule looks at besides, `Operation.signature_decides` knows)."""
 
+_BANK = min(target.psum_bank_bytes.value for target in TARGETS.values()) // 4
+"""Elements of a PSUM bank, of the widest data type: views of tensors that have no more, and no
+address, lie in one."""
+
 _PLACE = (
-    "({0}.strides[0] > 512 or {0}.storage.address is not None)"
+    f"({{0}}.strides[0] > {_BANK} or {{0}}.storage.address is not None)"
     " and ({0}.offset, {0}.strides, {0}.storage.address)"
 )
-"""Source of where an operand that must lie in one bank is, if it could be in two: a bank has 512
-elements of fp32."""
+"""Source of where an operand that must lie in one bank is, if it could be in two."""
 
 _SEQUENCES = frozenset({Kind.pattern, Kind.integers, Kind.numbers})
 """Kinds whose values authors may write as lists."""
@@ -592,7 +596,7 @@ def _key(row: type[Operation], context: Context, values: tuple[Any, ...]) -> tup
             else:
                 key.extend(parts)
             if field.one_bank:
-                placed = value.strides[0] > 512 or value.storage.address is not None
+                placed = value.strides[0] > _BANK or value.storage.address is not None
                 key.append(placed and (value.offset, value.strides, value.storage.address))
         elif field.kind is Kind.register:
             key += [value.__class__, value.frozen]
