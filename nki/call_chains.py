@@ -18,7 +18,7 @@ from typing import Any
 from isa.errors import NeuronError
 from isa.program import SourceLocation
 from nki.errors import annotate
-from nki.trace.locations import is_own_file, resolve
+from nki.ir.locations import is_own_file, resolve
 
 _SHOWN = 3
 """Chains of calls that an error lists."""

@@ -26,10 +26,10 @@ from isa.spec import Instruction, MachineInstruction
 from isa.target import TARGETS
 from nki import settings
 from nki.arrays import as_numpy
+from nki.ir.locations import resolve
 from nki.ir.nodes import Access, Op, operations
 from nki.kernel import Kernel
 from nki.trace.call import arrays_in, bind_arguments, call_arguments
-from nki.trace.locations import resolve
 from simulator.views import Indirect
 
 if TYPE_CHECKING:

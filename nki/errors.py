@@ -15,9 +15,9 @@ from typing import ParamSpec, TypeVar
 from isa.built_in import built_in
 from isa.errors import CATALOGUE, CatalogueEntry, NeuronError
 from isa.program import SourceLocation
+from nki.ir.locations import is_own_file, resolve
 from nki.settings import traceback_wanted
 from nki.trace.context import CURRENT
-from nki.trace.locations import is_own_file, resolve
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")

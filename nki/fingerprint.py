@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from nki import settings
+from nki.ir.locations import is_own_file
 from nki.trace.call import TensorSpec, is_array
-from nki.trace.locations import is_own_file
 
 _SCALARS = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis), CodeType)
 

@@ -22,9 +22,9 @@ from isa.machine import control
 from isa.rules import first_partition
 from isa.spec import Instruction, MachineInstruction
 from isa.target import Target
+from nki.ir import locations
 from nki.ir.nodes import Access, Op, Register, Tensor
 from nki.storage import Storage, View
-from nki.trace import locations
 from simulator.checks.initialised import Shadow
 from simulator.checks.marks import CLEAN, EMPTY, Tracked, covers
 from simulator.checks.replicated import InStep, effect_of

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 
 from isa.errors import NeuronError
 from nki.errors import annotate
+from nki.ir.locations import resolve
 from nki.ir.nodes import Kernel, Tensor, operations, storages
 from nki.passes.pressure import size_of
-from nki.trace.locations import resolve
 
 _CODE = "uninitialised-output"
 

@@ -10,8 +10,8 @@ import numpy as np
 from isa.affine import Affine
 from isa.dtypes import DTYPES
 from isa.errors import NeuronError
+from nki.ir import locations
 from nki.ir.nodes import Access, Tensor
-from nki.trace import locations
 from simulator.checks.initialised import Shadow
 from simulator.oracle import fill_sentinel
 from simulator.views import Columns, Indirect, strided, view_dtype

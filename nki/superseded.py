@@ -309,7 +309,7 @@ def _user_line() -> tuple[CodeType, str, int]:
 
 def _user_frame(frame: FrameType) -> FrameType:
     """The innermost frame that runs neither this project nor Python's import system."""
-    from nki.trace.locations import is_own_file
+    from nki.ir.locations import is_own_file
 
     while frame.f_back is not None:
         name = frame.f_code.co_filename

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from isa.affine import Predicate
+from nki.ir.locations import resolve
 from nki.ir.nodes import Loop, Node, Op, Register, walk
 from nki.ir.rewrite import form_registers
-from nki.trace.locations import resolve
 from simulator.checks.unset import unset_register
 
 

@@ -69,7 +69,7 @@ def _report_neuron_error(error: Any, presentation: Presentation) -> int:
 
 def error_data(error: Any) -> dict[str, Any]:
     """A NeuronError for programs; `location` is null where no line of a kernel is known."""
-    from nki.trace.locations import resolve
+    from nki.ir.locations import resolve
 
     place = resolve(error.location)
     location = None
@@ -140,7 +140,7 @@ def users_frames(start: TracebackType | None) -> TracebackType | None:
 
 
 def _is_own(filename: str) -> bool:
-    from nki.trace.locations import is_own_file
+    from nki.ir.locations import is_own_file
 
     return is_own_file(filename)
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from isa.affine import Affine, Polynomial, Predicate, identical
 from isa.program import Guard
+from nki.ir import locations
 from nki.ir.nodes import Access, Kernel, Loop, Op, Register, Tensor, While
-from nki.trace import locations
 
 
 def same(left: Kernel, right: Kernel) -> bool:

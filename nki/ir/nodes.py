@@ -166,7 +166,7 @@ class Access:
 
 class Op:
     """One use of an operation. `values` align with `row.field_names`; `location` is a
-    (code object, instruction offset) pair or whatever `nki.trace.locations` resolves; `after`
+    (code object, instruction offset) pair or whatever `nki.ir.locations` resolves; `after`
     are the ops that must come first by the author's word (`depends_on`, `no_reorder`)."""
 
     __slots__ = ("after", "location", "name", "row", "values")

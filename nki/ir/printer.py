@@ -11,8 +11,8 @@ from typing import Any
 from isa import affine
 from isa.fields import REQUIRED, Attribute, Field, Kind
 from isa.program import SourceLocation
+from nki.ir import locations
 from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, walk
-from nki.trace import locations
 
 
 def print_kernel(kernel: Kernel) -> str:

@@ -14,9 +14,9 @@ from isa.fields import ENUM_KINDS, Attribute, Kind, Operand
 from isa.operations.control import StorageBegin
 from isa.spec import OPERATIONS
 from isa.target import TARGETS
+from nki.ir import locations
 from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While
 from nki.ir.printer import access_text
-from nki.trace import locations
 
 ROLES = ("input", "output", "inout", "local", "constant")
 

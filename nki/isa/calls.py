@@ -27,6 +27,7 @@ from isa.rules import Call, Violation, check_call
 from isa.spec import Operation
 from isa.target import TARGETS
 from nki.errors import USER_FRAMES
+from nki.ir.locations import resolve
 from nki.ir.nodes import Access, Register
 from nki.isa.earlier import modern
 from nki.language import reductions
@@ -35,7 +36,6 @@ from nki.language.removed import KEYWORDS, OPERANDS
 from nki.language.tensor import NkiTensor
 from nki.superseded import hint_at_number
 from nki.trace.context import CURRENT, Context, Location
-from nki.trace.locations import resolve
 from nki.trace.registers import VirtualRegister
 
 _MOST_SIGNATURES = 1 << 14

@@ -8,9 +8,9 @@ from isa.errors import NeuronError
 from isa.operations.dma import DmaCopy
 from isa.operations.vector import Memset, TensorCopy
 from isa.rules.form import is_number
+from nki.ir.locations import author_location
 from nki.language.tensor import NkiTensor
 from nki.trace.context import caller, current
-from nki.trace.locations import author_location
 
 
 def assign(dst: NkiTensor, value: Any) -> None:

@@ -80,8 +80,8 @@ class NoNumber:
     __slots__ = ()
 
     def __bool__(self) -> bool:
+        from nki.ir.locations import asked_by_assert
         from nki.trace.context import CURRENT
-        from nki.trace.locations import asked_by_assert
 
         tensor: Any = self
         storage, frame = tensor.storage, sys._getframe(1)

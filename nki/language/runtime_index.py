@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, cast
 from isa.affine import affine, identical
 from isa.enums import Memory
 from isa.errors import NeuronError
+from nki.ir.locations import author_location
 from nki.ir.nodes import Access, Register
 from nki.language import layout
 from nki.language.indexing import index_form
 from nki.language.views import ShapeViews
 from nki.trace.context import current
-from nki.trace.locations import author_location
 
 if TYPE_CHECKING:
     from nki.language.tensor import NkiTensor

@@ -13,6 +13,7 @@ from isa.affine import identical
 from isa.dtypes import normalise
 from isa.enums import Memory
 from isa.errors import NeuronError
+from nki.ir.locations import author_location, resolve
 from nki.ir.nodes import Register, Tensor
 from nki.language import layout
 from nki.language.indexing import DynamicSlice, element, index_form, require, span, whole, window
@@ -31,7 +32,6 @@ from nki.language.refused import NoNumber
 from nki.language.runtime_index import index_rows, reinterpreted, scalar_index
 from nki.language.views import ShapeViews, set_view
 from nki.trace.context import CURRENT
-from nki.trace.locations import author_location, resolve
 
 _new = object.__new__
 

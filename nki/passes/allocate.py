@@ -17,6 +17,7 @@ from isa.errors import NeuronError
 from isa.memory import start_partitions
 from isa.operations.control import StorageBegin
 from isa.target import TARGETS, Target
+from nki.ir.locations import resolve
 from nki.ir.nodes import Access, Kernel, Node, Op, Tensor, storages
 from nki.ir.rewrite import Numbering, with_body
 from nki.passes import quadrants
@@ -31,7 +32,6 @@ from nki.passes.pressure import relieved
 from nki.passes.rounds import repeat
 from nki.passes.spill import spilled
 from nki.passes.sweep import Sweep
-from nki.trace.locations import resolve
 
 
 @dataclass(frozen=True)

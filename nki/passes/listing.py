@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 from isa.enums import SEQUENCERS
 from isa.spec import Instruction
+from nki.ir.locations import resolve
 from nki.ir.nodes import Loop
 from nki.ir.printer import is_default, value_text
 from nki.passes.steps import Region, Step
-from nki.trace.locations import resolve
 
 _WIDTH = max(len(engine.name) for engine in SEQUENCERS)
 

@@ -26,6 +26,7 @@ from isa.spec import Instruction
 from isa.storages import StorageForm, Storages, numbered_name, of_forms
 from isa.stream import Stream, at_offset, in_columns, moving
 from isa.target import TARGETS, Target
+from nki.ir.locations import resolve
 from nki.ir.nodes import Access, Kernel, Node, Op, Tensor, operations, walk
 from nki.passes import straight
 from nki.passes.channels import Channels, Context
@@ -40,7 +41,6 @@ from nki.passes.rerolled import repeated
 from nki.passes.schedule import Scheduler
 from nki.passes.steps import ENGINE_INDEX, Region, Step, assign_queues, expand
 from nki.passes.synchronise import Level
-from nki.trace.locations import resolve
 from nki.unset_registers import maybe_unset
 
 _ROLES = {"input": "input", "output": "output", "inout": "inout", "constant": "constant"}

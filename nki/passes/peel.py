@@ -19,9 +19,9 @@ from isa.affine import (
 from isa.enums import RegisterOperation
 from isa.errors import NeuronError
 from isa.operations.control import RegisterAlu
+from nki.ir.locations import resolve
 from nki.ir.nodes import Kernel, Loop, Node, Op, Register
 from nki.ir.rewrite import Cloner, Numbering, replace_loops
-from nki.trace.locations import resolve
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,11 @@ from isa.operations.dma import DmaCopy
 from isa.operations.vector import TensorCopy
 from isa.spec import Operation
 from isa.target import Target
+from nki.ir.locations import resolve
 from nki.ir.nodes import Access, Node, Op, Tensor, storages, walk
 from nki.ir.rewrite import Numbering, form_registers, with_body
 from nki.passes.footprint import box_of
 from nki.passes.packing import ALIGNMENT
-from nki.trace.locations import resolve
 
 
 class SpillWarning(RuntimeWarning):

@@ -18,10 +18,10 @@ from isa.operations.control import StorageBegin as BeginOperation
 from isa.spec import Instruction
 from isa.stream import Pairs
 from isa.target import Target
+from nki.ir.locations import resolve
 from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, While
 from nki.ir.rewrite import form_registers
 from nki.passes.footprint import Box
-from nki.trace.locations import resolve
 
 ENGINES = len(SEQUENCERS)
 ENGINE_INDEX = {engine: index for index, engine in enumerate(SEQUENCERS)}

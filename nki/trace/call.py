@@ -17,7 +17,7 @@ from isa.affine import symbols_of as symbols_of_form
 from isa.dtypes import normalise
 from isa.errors import NeuronError
 from nki.errors import user_frames
-from nki.trace.locations import author_location, resolve
+from nki.ir.locations import author_location, resolve
 
 
 @dataclasses.dataclass(frozen=True, slots=True, init=False)

@@ -17,9 +17,9 @@ from isa.enums import Memory
 from isa.errors import NeuronError
 from isa.operations.control import RegisterLoad, RegisterMove
 from isa.target import Target
+from nki.ir.locations import author_location, resolve
 from nki.ir.nodes import Op
 from nki.trace.accumulate import Accumulation
-from nki.trace.locations import author_location, resolve
 from nki.trace.open_loops import OpenLoops
 from nki.trace.precision import kept_wide
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Location = tuple[CodeType, int]
 """Where the author's code called: a code object and the offset of the instruction in it.
-`nki.trace.locations.resolve` turns it into a file, a line and columns."""
+`nki.ir.locations.resolve` turns it into a file, a line and columns."""
 
 
 class NkiInstruction(Op):

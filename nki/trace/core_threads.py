@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import copy_context
 
 from isa.errors import NeuronError
+from nki.ir import locations
 from nki.ir.nodes import Op
-from nki.trace import locations
 from simulator.prepare import Barriers
 
 Arrival = tuple[Op, int]

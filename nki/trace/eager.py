@@ -20,6 +20,12 @@ from isa.spec import Operation
 from isa.target import Target
 from nki.arrays import as_numpy, refuse_read_only
 from nki.interpreter import Follower, Interpreter
+from nki.ir.locations import (
+    call_path,
+    error_location,
+    resolve,
+    variable_name,
+)
 from nki.ir.nodes import Access, Op, Register, Tensor
 from nki.language.layout import dense_strides
 from nki.language.tensor import NkiTensor, strided
@@ -35,12 +41,6 @@ from nki.trace.call import (
 from nki.trace.context import CURRENT, Context, Location, NkiInstruction, of_another_run
 from nki.trace.core_threads import Arrival, CoreThread, deadlock, step_cores
 from nki.trace.exchanges import must_end
-from nki.trace.locations import (
-    call_path,
-    error_location,
-    resolve,
-    variable_name,
-)
 from nki.trace.loops import outlives, registers_written, trip_count
 from nki.trace.open_loops import Iteration, OpenLoop, never_written
 from nki.trace.registers import VirtualRegister

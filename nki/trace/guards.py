@@ -8,7 +8,7 @@ from typing import Any
 from isa.affine import Predicate, evaluate, prove, symbols_of
 from isa.errors import NeuronError
 from isa.program import Guard
-from nki.trace.locations import author_location, is_call, resolve
+from nki.ir.locations import author_location, is_call, resolve
 
 _UNLIMITED = 1 << 20
 """The size at which a symbol without maximum is decided."""

@@ -25,8 +25,8 @@ from isa.affine import (
 from isa.affine.polynomial import Derived
 from isa.errors import NeuronError
 from isa.fields import Kind
+from nki.ir.locations import resolve
 from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, While, walk
-from nki.trace.locations import resolve
 
 
 def whole_trips(trips: Any) -> Any:

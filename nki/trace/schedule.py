@@ -10,8 +10,8 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from isa.errors import NeuronError
+from nki.ir.locations import resolve
 from nki.ir.nodes import Node, Op, operations, walk
-from nki.trace.locations import resolve
 
 Schedule = tuple[tuple[str, tuple[str, ...]], ...]
 """Names of instructions, each with those of the instructions that it comes after."""

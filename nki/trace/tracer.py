@@ -14,6 +14,13 @@ from isa.errors import NeuronError
 from isa.operations.control import RegisterMove, StorageBegin
 from isa.spec import Operation
 from isa.target import Target
+from nki.ir.locations import (
+    call_path,
+    error_location,
+    is_call,
+    resolve,
+    variable_name,
+)
 from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, operations
 from nki.language.layout import dense_strides
 from nki.language.tensor import NkiTensor, strided
@@ -27,13 +34,6 @@ from nki.trace.call import (
 )
 from nki.trace.context import CURRENT, Context, Location, NkiInstruction, of_another_run
 from nki.trace.guards import Guards
-from nki.trace.locations import (
-    call_path,
-    error_location,
-    is_call,
-    resolve,
-    variable_name,
-)
 from nki.trace.loops import (
     Body,
     Comparison,

@@ -8,7 +8,7 @@ import pytest
 
 from nki import NeuronError
 from nki.errors import CATALOGUE, explain
-from nki.trace.locations import is_own_file, resolve
+from nki.ir.locations import is_own_file, resolve
 
 HERE = "# here"
 """Marks the line of a kernel that an error must point at."""

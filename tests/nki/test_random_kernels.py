@@ -25,8 +25,8 @@ from isa.fields import REQUIRED, Kind, Operand
 from isa.operations import OPERATIONS
 from isa.rules import check_call
 from isa.target import TARGETS
+from nki.ir.locations import resolve
 from nki.ir.nodes import Access, Tensor
-from nki.trace.locations import resolve
 from simulator.checks.happens_before import check
 
 TARGET = TARGETS["trn2"]

@@ -16,9 +16,9 @@ from isa.enums import Engine, Memory
 from isa.operations import OPERATIONS
 from isa.spec import defaults
 from isa.target import resolve
+from nki.ir.locations import resolve as line_of
 from nki.ir.nodes import Op
 from nki.trace.call import arrays_in, bind_arguments
-from nki.trace.locations import resolve as line_of
 from nki.trace.tracer import trace
 
 here = inspect.currentframe
