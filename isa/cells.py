@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from isa.columns import Flags, Integers, counted, distinct, ordered
+from isa.columns import Flags, Integers, begins_of_runs, counted, distinct, joined, ordered
 
 CELLS = 16
 """Most cells that boxes should have on the average: where they are cut finer, comparing them one by
@@ -24,17 +24,13 @@ class Grid:
 
     def __init__(self, boxes: Integers) -> None:
         memories, row0, row1, column0, column1 = boxes.T
-        self._first, self._pitch, tall, self._wide = np.zeros((4, memories.size), np.int64)
-        base = 0
-        for memory in np.unique(memories):
-            mine = memories == memory
-            rows, top, bottom = _places(row0[mine], row1[mine])
-            pitch, left, right = _places(column0[mine], column1[mine])
-            self._first[mine] = base + top * pitch + left
-            self._pitch[mine] = pitch
-            tall[mine] = bottom - top
-            self._wide[mine] = right - left
-            base += rows * pitch
+        rows, top, bottom = _places(memories, row0, row1)
+        self._pitch, left, right = _places(memories, column0, column1)
+        tall = bottom - top
+        self._wide = right - left
+        _, first, memory = distinct(memories)
+        sizes = (rows * self._pitch)[first]
+        self._first = (np.cumsum(sizes) - sizes)[memory] + top * self._pitch + left
         self._cells = tall * self._wide
 
     def is_coarse(self, boxes: Integers) -> bool:
@@ -55,10 +51,16 @@ class Grid:
         return place[order], covered[order]
 
 
-def _places(low: Integers, high: Integers) -> tuple[int, Integers, Integers]:
-    """How many different edges there are, and which of them, ascending, bound each interval."""
-    edges = np.unique(np.concatenate([low, high]))
-    return edges.size, np.searchsorted(edges, low), np.searchsorted(edges, high)
+def _places(memory: Integers, low: Integers, high: Integers) -> tuple[Integers, ...]:
+    """How many different edges there are in the memory of each interval, and which of them,
+    ascending, bound it."""
+    edges = np.append(low, high)
+    both = np.append(memory, memory)
+    _, first, which = distinct(joined([both - both.min(initial=0), edges - edges.min(initial=0)]))
+    begins = begins_of_runs(both[first])
+    rank = (np.arange(first.size) - begins)[which]
+    number = np.bincount(begins, minlength=first.size)[begins][which[: memory.size]]
+    return number, rank[: memory.size], rank[memory.size :]
 
 
 def decisive_pairs(cell: Integers, write: Flags) -> tuple[Integers, Integers]:

@@ -9,7 +9,7 @@ one; the program of mode device runs on NumPy here, that of mode native in the n
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -34,7 +34,7 @@ from simulator.views import Indirect
 
 if TYPE_CHECKING:
     from nki.ir.nodes import Kernel as TracedKernel
-    from nki.passes.steps import Region, Step
+    from nki.passes.lower import Core
 
 Array = np.ndarray[Any, Any]
 
@@ -385,18 +385,18 @@ def _compiled(subject: _Subject, watch: Watch) -> tuple[Program, InStreams, list
     from nki.compiled import CompiledKernel
     from nki.pipeline import compile_kernel
 
-    scheduled: list[list[Step | Region]] = []
+    scheduled: list[Core] = []
 
     def observe(stage: str, form: Any) -> None:
         if stage == "schedule":
-            scheduled.append(form)
+            scheduled.extend(form.cores)
 
     compiled = CompiledKernel(compile_kernel(subject.traced, observe))
     inputs = subject.inputs(subject.arguments)
     program = compiled.program_for(inputs)
     places: dict[tuple[int, Engine], list[Place | None]] = {}
-    for core, items in enumerate(scheduled):
-        computing = _computing_places(core, operations(subject.traced.bodies[core]), items)
+    for core, steps in enumerate(scheduled):
+        computing = _computing_places(core, operations(subject.traced.bodies[core]), steps)
         for engine, stream in program.cores[core].streams.items():
             remaining = iter(computing[SEQUENCERS.index(engine)])
             places[core, engine] = [
@@ -405,30 +405,19 @@ def _compiled(subject: _Subject, watch: Watch) -> tuple[Program, InStreams, list
     return program, InStreams(watch, places), inputs
 
 
-def _computing_places(
-    core: int, ops: Iterable[Op], items: list[Step | Region]
-) -> list[list[Place | None]]:
+def _computing_places(core: int, ops: Iterable[Op], steps: Core) -> list[list[Place | None]]:
     """By engine, in the order of its stream: the place of every step that is no control."""
     numbers = {op: number for number, op in enumerate(ops)}
     parts: dict[Op, int] = {}
     places: list[list[Place | None]] = [[] for _ in SEQUENCERS]
-    for step in _steps(items):
+    for at in steps.order.tolist():
+        step = steps.body.steps[at]
         if step.instruction.row.control:
             continue
         number = numbers.get(step.op)
         part = parts[step.op] = parts.get(step.op, -1) + 1
         places[step.engine].append(None if number is None else (core, number, part, 0))
     return places
-
-
-def _steps(items: list[Step | Region]) -> Iterator[Step]:
-    from nki.passes.steps import Step
-
-    for item in items:
-        if isinstance(item, Step):
-            yield item
-        else:
-            yield from _steps(item.body)
 
 
 _RUNS: dict[str, Callable[[_Subject, Watch], list[Array]]] = {

@@ -25,8 +25,9 @@ from isa.spec import Instruction
 from isa.target import TARGETS, Target
 from nki.interpreter import located
 from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, operations
-from nki.passes.emit import Addresses, LocationTable
-from nki.passes.lower import hbm_tensors, program_of, storage_records
+from nki.passes.addresses import Addresses
+from nki.passes.declarations import hbm_tensors, program_of, storage_records
+from nki.passes.location_table import LocationTable
 from simulator.machine import Capacity
 
 _ALIGNMENT = 64

@@ -10,7 +10,7 @@ from isa.errors import NeuronError
 from isa.program import Program
 from nki.ir.nodes import Kernel
 from nki.passes.allocate import Allocate
-from nki.passes.lower import lower
+from nki.passes.lower import LOWERING, Steps, lower
 from nki.passes.peel import PeelAccumulation
 from nki.passes.rotate import RotateBuffers
 
@@ -25,9 +25,9 @@ class Pass(Protocol):
 
 
 PASSES: tuple[Pass, ...] = (PeelAccumulation(), RotateBuffers(), Allocate())
-STAGES = ("trace", *(p.name for p in PASSES), "schedule", "program")
-"""What `nki ir --after` takes: the traced IR, each pass, the scheduled instructions, and the
-finished program."""
+STAGES = ("trace", *(p.name for p in (*PASSES, *LOWERING)))
+"""What `nki ir --after` takes: the traced IR, each pass, and the instructions of each stage behind
+them, the last of which is the finished program."""
 
 
 def optimise(kernel: Kernel, observe: Callable[[str, Any], None] = lambda *_: None) -> Kernel:
@@ -44,9 +44,7 @@ def compile_kernel(
 ) -> Program:
     """A traced kernel as a program."""
     with collection_paused():
-        program = lower(optimise(kernel, observe), lambda steps: observe("schedule", steps))
-    observe("program", program)
-    return program
+        return lower(optimise(kernel, observe), observe)
 
 
 def stage_text(kernel: Kernel, stage: str) -> str:
@@ -77,10 +75,8 @@ def stage_text(kernel: Kernel, stage: str) -> str:
             from isa.text import disassemble
 
             found[name] = disassemble(form)
-        elif name == "schedule":
-            from nki.passes.listing import listing
-
-            found[name] = found.get(name, "") + listing(form)
+        elif isinstance(form, Steps):
+            found[name] = str(form)
         else:
             from nki.ir.text import print_kernel
 

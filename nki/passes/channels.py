@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from isa.enums import Memory
 from isa.errors import NeuronError
 from nki.ir.nodes import Access, Register, Tensor
 from nki.passes.footprint import Box, box_of
-from nki.passes.steps import ENGINES, Region, Step
+from nki.passes.steps import ENGINES
 
 
 class Channels:
@@ -33,13 +32,18 @@ class Channels:
 
 
 class Context:
-    """Facts that hold for all levels of one core's body."""
+    """Facts that hold for all of one core's body.
+
+    `owner` maps queues, as streams, to the engines that feed them; `tracked` are the tensors that
+    something writes, `shared` those among them that other cores see. `placement` is None as long
+    as tensors have no places.
+    """
 
     def __init__(
         self,
         queue_owners: list[int],
         tracked: set[Tensor],
-        placement: dict[Tensor, tuple[int, int]],
+        placement: dict[Tensor, tuple[int, int]] | None,
         channels: Channels,
     ) -> None:
         self.placement = placement
@@ -48,53 +52,27 @@ class Context:
         self.tracked = tracked
         self.channels = channels
         self.shared = [t for t in tracked if t.memory is Memory.shared_hbm]
-        self.interned: dict[Any, Box] = {}
-        self.views: dict[Any, Box] = {}
-        self._known: dict[int, tuple[Access, Box]] = {}
-        self.transferred: dict[int, tuple[Region, int]] = {}
+        self._interned: dict[Any, Box] = {}
+        self._views: dict[Any, Box] = {}
 
-    def settle(self, semaphores: Iterable[int]) -> None:
-        """Have the last loop whose transfers give tokens of each semaphore drain its queue.
-
-        A prime is given by the engine, at once; tokens of transfers that it has issued before may
-        still be on their way, and the consumer could take the prime for one of them.
-        """
-        for semaphore in semaphores:
-            if semaphore in self.transferred:
-                region, queue = self.transferred[semaphore]
-                drains = region.drains.setdefault(self.owner[queue], [])
-                if queue not in drains:
-                    drains.append(queue)
-
-    def boxes_of(self, step: Step, variables: frozenset[Register]) -> list[Box | None]:
-        """The boxes of a step's accesses, found once; None for tensors that nothing writes.
-        `variables` are those of the loops around."""
-        boxes = step.boxes
-        if boxes is None:
-            tracked = self.tracked
-            boxes = step.boxes = [
-                self.box(access, variables) if access.storage in tracked else None
-                for access in step.accesses
-            ]
-        return boxes
+    def issuer(self, stream: int) -> int:
+        """The engine whose stream it is, or that feeds the queue."""
+        return self.owner.get(stream, stream)
 
     def box(self, access: Access, variables: frozenset[Register]) -> Box:
-        """The box of an access; equal ones are one object, whatever tensors they are of."""
-        found = self._known.get(id(access))
-        if found is not None:
-            return found[1]
+        """The box of an access; equal ones that stay in place are one object, whatever tensors they
+        are of. `variables` are those of the loops around."""
         tensor = access.storage
         view: Any = None
         if type(access.offset) is int and access.vector_offset is None and tensor.pitch:
             view = access.geometry
-            known = self.views.get(view)
+            known = self._views.get(view)
             if known is not None:
-                self._known[id(access)] = access, known
                 return known
         box = box_of(access, variables)
         if box.static:
             shape = None if box.dense else (access.shape, access.strides, access.dtype)
-            box = self.interned.setdefault((tensor.memory, box.spans, shape), box)
+            box = self._interned.setdefault((tensor.memory, box.spans, shape), box)
             if view is not None:
-                self.views[view] = box
+                self._views[view] = box
         return box

@@ -1,18 +1,20 @@
-"""Which steps of a stretch without control flow must come before which.
+"""Which steps of a body must come before which, in every level of its loops.
 
-All accesses of the stretch are columns, in the author's order. Those of one tensor with one box are
-a group; an access looks into its own group and into those of other boxes that meet its own, at the
-last write before it there and, if it writes, at the reads since. A tensor that takes over the bytes
-of others looks into the groups of these.
+All touches of tensors (`nki.passes.touches`) are columns, in the author's order. Those in one level
+of one tensor with one box are a group; who touches looks into its own group and into those of other
+boxes that meet its own, at the last write before it there and, if it writes, at the reads since.
+Who takes over the bytes of other tensors looks into the groups of these. A loop is one item of the
+level in which it stands; in a level with iterations, what one does comes behind the same things of
+the iteration before.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import combinations, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,23 +23,26 @@ from isa.columns import (
     Integers,
     Lists,
     begins_of_runs,
-    by_first_use,
     counted,
     distinct,
     elements,
+    joined,
     last_before,
     numbered,
     ordered,
 )
-from isa.enums import ReduceCommand
+from isa.dtypes import DTYPES
+from isa.enums import Memory, ReduceCommand
 from isa.fields import Kind
 from isa.machine.scalar import TABLE
 from isa.spec import Instruction
-from nki.ir.nodes import Op, Register, Tensor
+from nki.ir.nodes import Loop, Op, Tensor
+from nki.passes.body import Body
 from nki.passes.channels import Context
-from nki.passes.footprint import WHOLE, Box, may_overlap
+from nki.passes.footprint import Box, may_overlap
+from nki.passes.occupants import last_holders
 from nki.passes.steps import Step
-from nki.passes.stretch import Accesses, Stretch
+from nki.passes.touches import Touched, Touches
 
 _RESETS = frozenset({ReduceCommand.reset, ReduceCommand.reset_reduce, ReduceCommand.load_reduce})
 
@@ -82,45 +87,53 @@ def carries(unit: Sequence[Step]) -> set[tuple[int, str]]:
     return found
 
 
-Replaced = Callable[[list[Tensor]], tuple[Sequence[int], list[Tensor]]]
-"""From tensors in the order in which they begin to pairs of a place among them and a tensor whose
-bytes that one takes over."""
-
-
 class Dependences:
-    """The dependences between the steps of a stretch, and between its operations.
+    """What the steps of a body, and its loops, must follow.
 
-    `events[starts[n] : starts[n + 1]]` must be over before step n starts. The completion of step m
-    is event m, ~m the moment at which its engine issues it. What follows from others may be left
-    out.
+    Events are numbered. That step m is over is event m, that its engine issues it event N + m, of N
+    steps; that stream s is done with loop k is event 2N + kS + s, of S streams; and `ready` + r is
+    all that row r of `touched.loops`, where a tensor may begin, had to wait for. What happened d
+    iterations ago is such a number + d * `space`.
 
-    `carried` is the engine state that passes from one operation to another, `variables` are those
-    of the loops around.
+    Events `steps.values[steps.starts[n] : steps.starts[n + 1]]` come before step n starts; those of
+    other levels than its own do not occur. What follows from others may be left out. `loops` has,
+    by layer, what must come before things that the loop does: (row of `touched.loops`, event).
+
+    `carried` is the engine state that passes from one operation to another.
     """
 
-    def __init__(
-        self,
-        stretch: Stretch,
-        context: Context,
-        carried: set[tuple[int, str]],
-        replaced: Replaced,
-        variables: frozenset[Register],
-    ) -> None:
-        following, events = _pairs(stretch, context, variables, replaced)
-        if named := _named(stretch.steps):
-            others = np.array(named[0], np.int64), np.array(named[1], np.int64)
-            following, events = _merged((following, events), others)
-        self.starts: Integers = np.searchsorted(following, np.arange(len(stretch.steps) + 1))
-        self.events = events
-        unit, _ = counted(np.diff(stretch.operations))
-        late, early = unit[following], unit[np.where(events < 0, ~events, events)]
-        if states := _states(stretch, carried):
-            late = np.append(late, np.array(states[0], np.int64))
-            early = np.append(early, np.array(states[1], np.int64))
-        self._operations = late, early, stretch.operations.size - 1
+    def __init__(self, body: Body, context: Context, carried: set[tuple[int, str]]) -> None:
+        touched = Touched(body, context)
+        self.touched = touched
+        count = len(body.steps)
+        self.ready = 2 * count + len(body.layers) * context.streams
+        self.space = self.ready + touched.loops.item.size
+        self.reach = 1
+        late, event = _Rows(touched, self.ready, self.space).pairs()
+        if named := _named(body):
+            late, event = np.append(late, named[0]), np.append(event, named[1])
+        of_loops = np.flatnonzero(late >= count)
+        self.loops: dict[int, list[tuple[int, int]]] = {}
+        row = late[of_loops] - count
+        layers = ~touched.loops.item[row]
+        for layer, *need in zip(layers.tolist(), row.tolist(), event[of_loops].tolist()):
+            self.loops.setdefault(layer, []).append((need[0], need[1]))
+        late, event = np.delete(late, of_loops), np.delete(event, of_loops)
+        order = ordered(late)
+        late, event = late[order], event[order]
+        self.steps = _lists(late, event, count)
+        unit, _ = counted(np.diff(body.operations))
+        near = np.flatnonzero(event < 2 * count)
+        late, early = unit[late[near]], unit[event[near] % max(count, 1)]
+        if states := _states(body, carried):
+            late, early = np.append(late, states[0]), np.append(early, states[1])
+        # The order of stretches stays.
+        stretch = np.searchsorted(body.stretches, body.operations[:-1], "right")
+        near = np.flatnonzero(stretch[late] == stretch[early])
+        self._operations = late[near], early[near], body.operations.size - 1
 
     def of_operations(self) -> tuple[Lists, Lists]:
-        """By operation, those that it must follow, and those that must follow it."""
+        """By operation, those of its stretch that it must follow, and that must follow it."""
         return neighbours(*self._operations)
 
 
@@ -139,33 +152,35 @@ def _lists(keys: Integers, values: Integers, count: int) -> Lists:
     return Lists(np.searchsorted(keys, np.arange(count + 1)), values)
 
 
-def _named(steps: list[Step]) -> tuple[list[int], list[int]] | None:
-    """Steps that follow others by the author's word, and these."""
-    wanted = {op for step in steps for op in step.after}
+def _named(body: Body) -> tuple[Integers, Integers] | None:
+    """Steps that follow others of their level by the author's word, and these."""
+    wanted = {op for step in body.steps for op in step.after}
     if not wanted:
         return None
     by_op: dict[Op, list[int]] = {}
     late: list[int] = []
     early: list[int] = []
-    for number, step in enumerate(steps):
+    for number, step in enumerate(body.steps):
         for op in step.after:
             earlier = by_op.get(op, ())
             early += earlier
             late += [number] * len(earlier)
         if step.op in wanted:
             by_op.setdefault(step.op, []).append(number)
-    return late, early
+    pairs = np.array([late, early], np.int64)
+    one, other = pairs[:, body.layer[pairs[0]] == body.layer[pairs[1]]]
+    return one, other
 
 
-def _states(stretch: Stretch, carried: set[tuple[int, str]]) -> tuple[list[int], list[int]] | None:
+def _states(body: Body, carried: set[tuple[int, str]]) -> tuple[Integers, Integers] | None:
     """Operations that use engine state that is carried on, and those that did before them."""
     if not carried:
         return None
     late: list[int] = []
     early: list[int] = []
     last: dict[tuple[int, str], int] = {}
-    for number, (start, end) in enumerate(pairwise(stretch.operations.tolist())):
-        for step in stretch.steps[start:end]:
+    for number, (start, end) in enumerate(pairwise(body.operations.tolist())):
+        for step in body.steps[start:end]:
             for name, _ in engine_states(step.instruction):
                 key = step.engine, name
                 if key in carried:
@@ -173,110 +188,205 @@ def _states(stretch: Stretch, carried: set[tuple[int, str]]) -> tuple[list[int],
                         late.append(number)
                         early.append(last[key])
                     last[key] = number
-    return late, early
+    return np.array(late, np.int64), np.array(early, np.int64)
 
 
-def _pairs(
-    stretch: Stretch,
-    context: Context,
-    variables: frozenset[Register],
-    replaced: Replaced,
-) -> tuple[Integers, Integers]:
-    """(step, event that it must follow), in ascending order of steps.
+class _Rows:
+    """All touches, and who looks at them.
 
-    Moments are numbered so that what a step begins comes before its accesses, and the markers of
-    storage behind them.
+    In a level with iterations what the one before did comes first: at moments that are negative,
+    in boxes as they were then. `name` numbers (level, tensor).
     """
-    accesses = stretch.accesses
-    first, ends = stretch.starts[:-1], stretch.starts[1:]
-    step, _ = counted(ends - first)
-    access = accesses.which[: step.size]
-    known = np.array([tensor in context.tracked for tensor in accesses.tensors], np.bool_)
-    kept = np.flatnonzero(known[accesses.tensor[access]])
-    step, access, writes = step[kept], access[kept], stretch.writes[kept]
-    boxes, box, fills = _boxes(accesses, access, context, variables)
-    tensor = accesses.tensor[access]
-    # What is begun, and where no write of its step fills it.
-    names = accesses.tensors
-    tensors = list(names)
-    beginner, _ = counted(stretch.begins)
-    new = accesses.tensor[accesses.which[stretch.starts[-1] :]]
-    filled = (step * len(names) + tensor)[writes & fills]
-    marked = np.flatnonzero(~np.isin(beginner * len(names) + new, filled))
-    at = beginner[marked]
-    event = np.append(step, np.where(stretch.queue[at] >= 0, ~at, at))
-    if not event.size:
-        return event, event
-    moment = np.append(4 * kept + 2, 4 * ends[at] - 1)
-    write = np.append(writes, np.ones(at.size, np.bool_))
-    tensor = np.append(tensor, new[marked])
-    boxes, box = [*boxes, WHOLE], np.append(box, np.full(at.size, len(boxes)))
-    found, _, group = distinct(tensor * len(boxes) + box)
-    groups = _Groups(*np.divmod(found, len(boxes)), tensors, boxes)
-    # An access looks into its own group and those that meet it, a step that takes the bytes of a
-    # tensor into all of its groups.
-    place, met = groups.meeting(group)
-    takers, lost = replaced([tensors[one] for one in new.tolist()])
-    old = np.array([names.get(one, -1) for one in lost], np.int64)
-    taker = beginner[np.array(takers, np.int64)[old >= 0]]
-    old = old[old >= 0]
-    begins = 4 * first
-    later, head = _joined(old, begins[taker], tensor, moment, len(names))
-    joined = taker[later], ~taker[head]
-    taker, old = np.delete(taker, later), np.delete(old, later)
-    row, taken = groups.of_tensors(old)
-    at = taker[row]
-    looks = _Looks(
-        np.concatenate([group, met, taken]),
-        np.concatenate([moment, moment[place], begins[at]]),
-        np.concatenate([write, write[place], np.ones(row.size, np.bool_)]),
-        np.concatenate([event, event[place], at]),
-        event.size,
-        event.size + place.size,
-    )
-    return _merged(looks.pairs(groups), joined)
+
+    def __init__(self, touched: Touched, ready: int, space: int) -> None:
+        self.ready = ready
+        self.space = space
+        body, loops = touched.body, touched.loops
+        self.touched = touched
+        self.count = len(body.steps)
+        self.now = now = touched.steps.and_(loops)
+        self.consumer = np.append(touched.steps.item, self.count + np.arange(loops.item.size))
+        self.back = 4 * int(body.starts[-1]) + 8
+        before = now.of(touched.iterates[now.layer])
+        self.all = now.and_(
+            before._replace(
+                box=self._earlier(before.box, before.layer),
+                event=before.event + space,
+                moment=before.moment - self.back,
+                begun=before.begun - self.back,
+            )
+        )
+        key = self.all.layer * len(touched.tensors) + self.all.tensor
+        self.keys, first, self.name = distinct(key)
+        self.tensors = [touched.tensors[at] for at in self.all.tensor[first].tolist()]
+
+    def _earlier(self, box: Integers, layer: Integers) -> Integers:
+        """The boxes of the iteration before, by level."""
+        layers, boxes = self.touched.body.layers, self.touched.boxes
+        pairs = list(zip(box.tolist(), layer.tolist()))
+        known: dict[tuple[int, int], int] = {}
+        for pair in pairs:
+            if pair not in known:
+                mine, node = boxes[pair[0]], layers[pair[1]].level.node
+                known[pair] = pair[0]
+                if not mine.static and isinstance(node, Loop):
+                    moved = mine.later(node.variable, -node.step)
+                    if moved is not mine:
+                        known[pair] = self.touched.number(moved)
+        return np.fromiter(map(known.__getitem__, pairs), np.int64, len(pairs))
+
+    def pairs(self) -> tuple[Integers, Integers]:
+        """(consumer, event that it must follow): consumers are steps, and rows of loops behind."""
+        rows, now, boxes = self.all, self.now, self.touched.boxes
+        if not now.item.size:
+            return now.item, now.item
+        found, _, group = distinct(self.name * len(boxes) + rows.box)
+        groups = _Groups(*np.divmod(found, len(boxes)), self.tensors, boxes)
+        # An access looks into its own group and those that meet it, what takes the bytes of a
+        # tensor into all of its groups. Loops look before they touch.
+        of_loop = now.item < 0
+        key = joined([np.where(of_loop, ~now.item, 0), now.tensor])
+        own = of_loop & np.isin(key, key[of_loop & now.begin])  # what a loop begins is its own
+        looking = np.flatnonzero(~now.begin & ~own)
+        place, met = groups.meeting(group[looking])
+        place = looking[place]
+        behind = looking[of_loop[looking]]
+        takers = self._takers()
+        row, taken = groups.of_tensors(takers.old)
+        late = now.moment - of_loop
+        mine = np.full(rows.item.size, -1)
+        mine[: now.item.size] = np.where(of_loop | now.begin, -1, self.consumer)
+        looks = _Looks(
+            np.concatenate([group, met, group[behind], taken]),
+            np.concatenate([rows.moment, late[place], late[behind], takers.moment[row]]),
+            np.concatenate([rows.write, now.write[place], now.write[behind], row > -1]),
+            np.concatenate(
+                [mine, self.consumer[place], self.consumer[behind], takers.consumer[row]]
+            ),
+            rows,
+            mine.size + place.size + behind.size,
+        )
+        consumer, moment, entry = looks.pairs()
+        kept = self._remembered(moment, entry, groups.covering[group])
+        kept &= self._item(consumer) != np.where(entry < now.item.size, rows.item[entry], _NONE)
+        consumer, event = consumer[kept], rows.event[entry[kept]]
+        return np.append(consumer, takers.late), np.append(event, takers.event)
+
+    def _item(self, consumer: Integers) -> Integers:
+        """The items of consumers, as in touches."""
+        items = np.append(np.arange(self.count), self.touched.loops.item)
+        return items[consumer]
+
+    def _remembered(self, moment: Integers, entry: Integers, covering: Flags) -> Flags:
+        """Whether a look at a moment counts: a write of all of a tensor, or its beginning, comes
+        after all that was before it."""
+        rows = self.all
+        whole = rows.sure & rows.write & (rows.begin | covering)
+        if not whole.any():
+            return np.ones(entry.size, np.bool_)
+        since = np.where(rows.begin, rows.begun, rows.moment) + self.back
+        bits = 1 + int(rows.moment.max() + self.back).bit_length()
+        found = np.sort((self.name[whole] << bits) + since[whole])
+        wanted = (self.name[entry] << bits) + moment + self.back
+        at = found[np.maximum(np.searchsorted(found, wanted) - 1, 0)]
+        same = (at >> bits == wanted >> bits) & (at < wanted)
+        forgotten = np.where(same, at & ((1 << bits) - 1), -1)
+        kept: Flags = rows.moment[entry] + self.back >= forgotten
+        return kept
+
+    def _takers(self) -> _Takers:
+        """Who takes over the bytes of which tensors, its own of the iteration before included."""
+        touched = self.touched
+        loops = touched.loops
+        of_loops = np.flatnonzero(loops.begin)
+        begins = touched.begins.and_(loops.of(of_loops))
+        layer, tensor, moment = begins.layer, begins.tensor, begins.begun
+        consumer = np.append(touched.begins.item, self.count + of_loops)
+        order = ordered(moment)
+        layer, tensor, moment, consumer = (c[order] for c in (layer, tensor, moment, consumer))
+        again = touched.iterates[layer]
+        place = np.append(np.flatnonzero(again), np.arange(order.size))
+        begun = [touched.tensors[at] for at in tensor.tolist()]
+        late, early = place[:0], place[:0]
+        if touched.context.placement is not None:
+            late, early = taken_over(layer, begun, place, touched.context.placement)
+        now = late >= place.size - order.size
+        late, early = late[now], early[now]
+        own = np.flatnonzero(again)
+        # Whose loop may not run may not have waited for who had the bytes before: so this one does.
+        row = consumer[place[early]] - self.count
+        unsure = np.flatnonzero((row >= 0) & ~np.append(loops.sure, True)[np.maximum(row, -1)])
+        event = self.ready + row[unsure]
+        event += np.where(early[unsure] < place.size - order.size, self.space, 0)
+        waiting = consumer[place[late[unsure]]]
+        late, early = np.append(place[late], own), np.append(place[early], own)
+        key = layer[late] * len(touched.tensors) + tensor[early]
+        old = np.searchsorted(self.keys, key)
+        known = np.append(self.keys, -1)[old] == key
+        late, old = late[known], old[known]
+        order = ordered(late)
+        late, old = late[order], old[order]
+        moment, consumer = moment[late], consumer[late]
+        later, head = self._joined(old, moment, consumer)
+        return _Takers(
+            np.delete(consumer, later),
+            np.delete(old, later),
+            np.delete(moment, later),
+            np.append(consumer[later], waiting),
+            np.append(self.count + consumer[head], event),
+        )
+
+    def _joined(
+        self, old: Integers, moment: Integers, consumer: Integers
+    ) -> tuple[Integers, Integers]:
+        """Of those who take bytes of tensors `old` at some moments, those for which it is enough to
+        follow another one's issue, which comes after all accesses, and that one."""
+        tensors = self.keys.size
+        pairs = np.bincount(self.name, minlength=tensors) * np.bincount(old, minlength=tensors)
+        last = np.full(tensors, -self.back)
+        np.maximum.at(last, self.name, self.all.moment)
+        order = np.lexsort((moment, old))
+        head = order[begins_of_runs(old[order])]
+        apart = (pairs[old[order]] >= _MANY) & (last[old[order]] < moment[head])
+        apart &= (moment[order] > moment[head]) & (consumer[head] < self.count)
+        later = np.flatnonzero(apart)
+        return order[later], head[later]
 
 
-def _merged(
-    pairs: tuple[Integers, Integers], others: tuple[Integers, Integers]
+class _Takers(NamedTuple):
+    """Consumers that take over the bytes of tensors `old` at some moments; and consumers `late`
+    that need only follow an event."""
+
+    consumer: Integers
+    old: Integers
+    moment: Integers
+    late: Integers
+    event: Integers
+
+
+def taken_over(
+    layer: Integers, begun: list[Tensor], place: Integers, placement: dict[Tensor, tuple[int, int]]
 ) -> tuple[Integers, Integers]:
-    """Pairs of a step and an event, in ascending order of steps, and others in any order."""
-    if not others[0].size:
-        return pairs
-    step, event = np.append(pairs[0], others[0]), np.append(pairs[1], others[1])
-    order = ordered(step)
-    return step[order], event[order]
-
-
-def _joined(
-    old: Integers, moments: Integers, tensor: Integers, moment: Integers, tensors: int
-) -> tuple[Integers, Integers]:
-    """Of those who take bytes of tensors `old` at some moments, those for which it is enough to
-    follow another one's issue, which comes after all accesses, and that one. `tensor` and `moment`
-    are those of all accesses."""
-    pairs = np.bincount(tensor, minlength=tensors) * np.bincount(old, minlength=tensors)
-    last = np.full(tensors, -1)
-    np.maximum.at(last, tensor, moment)
-    order = np.lexsort((moments, old))
-    head = order[begins_of_runs(old[order])]
-    apart = (pairs[old[order]] >= _MANY) & (last[old[order]] < moments[head])
-    later = np.flatnonzero(apart & (moments[order] > moments[head]))
-    return order[later], head[later]
-
-
-def _boxes(
-    accesses: Accesses, wanted: Integers, context: Context, variables: frozenset[Register]
-) -> tuple[list[Box], Integers, Flags]:
-    """The different boxes of wanted accesses, the number of each one's box, and whether that is
-    all of its tensor."""
-    used, _, use = distinct(wanted)
-    like, kind = accesses.alike(used)
-    boxes = [context.box(access, variables) for access in like]
-    fills = [box.covers(access.storage) for access, box in zip(like, boxes)]
-    kind = kind[use]
-    kinds, _, used = by_first_use(kind)
-    names, number = numbered([boxes[name] for name in kinds.tolist()])
-    return list(names), number[used], np.array(fills, np.bool_)[kind]
+    """Pairs of begins, by their places among `place`: one of a tensor that takes some bytes, and
+    the one of the tensor that had them last in its level. `place` are begins in the order in which
+    they come; `layer` and `begun` are by begin."""
+    forms, form = numbered([(t.memory, t.shape[0], t.pitch, t.dtype) for t in begun])
+    on_chip = np.array([memory.on_chip for memory, *_ in forms], np.bool_)
+    where = np.flatnonzero(on_chip[form[place]])
+    number = np.cumsum(on_chip) - 1
+    sizes = [
+        (memory is Memory.psum, rows, pitch * DTYPES[dtype].size)
+        for memory, rows, pitch, dtype in forms
+        if memory.on_chip
+    ]
+    placed = np.array([placement.get(tensor, (0, 0)) for tensor in begun], np.int64).reshape(-1, 2)
+    which = place[where]
+    psum, rows, size = np.array(sizes, np.int64).reshape(-1, 3)[number[form[which]]].T
+    partition, low = placed[which].T
+    memory = 2 * layer[which] + psum
+    boxes = np.array([memory, partition, partition + rows, low, low + size]).T
+    late, early = last_holders(boxes)
+    return where[late], where[early]
 
 
 class _Groups:
@@ -375,59 +485,77 @@ _FEW = 4
 _ALL = 1 << 62
 
 
+_NONE = -1 << 62
+"""The number of no item."""
+
+
 class _Looks:
-    """Who looks into which group, at which moment, and whether as a writer: first all accesses, in
-    their own groups, then others, and from `taking` on those who take bytes. `event` is the access
-    that looks, or its step."""
+    """Who looks into which group, at which moment, and whether as a writer: first all rows of
+    touches, in their own groups, then others, and from `taking` on those who take bytes. A
+    `consumer` of -1 does not look."""
 
     def __init__(
         self,
         group: Integers,
         moment: Integers,
         write: Flags,
-        event: Integers,
-        accesses: int,
+        consumer: Integers,
+        rows: Touches,
         taking: int,
     ) -> None:
-        order = ordered(moment)
+        size = rows.item.size
+        resets = np.zeros(group.size, np.bool_)
+        resets[:size] = rows.write & rows.sure
+        order = ordered(2 * moment + ~resets)
         order = order[ordered(group[order])]
         self.group = group[order]
         self.moment = moment[order]
         self.write = write[order]
-        self.event = event[order]
-        self.access = order < accesses
+        self.consumer = consumer[order]
+        self.row = np.where(order < size, order, -1)
         self.taking = order >= taking
+        # Of what one loop writes nothing hides the other: it comes in turns.
+        again = np.zeros(order.size, np.bool_)
+        again[1:] = (self.group[1:] == self.group[:-1]) & (self.moment[1:] == self.moment[:-1])
+        self.resets = resets[order] & ~again
+        self.stream = np.full(order.size, -1)  # of what loops do
+        of_loop = np.flatnonzero((self.row >= 0) & (rows.item[self.row] < 0))
+        self.stream[of_loop] = rows.stream[self.row[of_loop]]
 
-    def pairs(self, groups: _Groups) -> tuple[Integers, Integers]:
-        """(step, event that it must follow), in ascending order of steps."""
-        forgotten = self._forgotten(groups)
+    def pairs(self) -> tuple[Integers, Integers, Integers]:
+        """(consumer, moment of its look, row that it finds), in order of moments: the last write
+        that hides what was before it, and what came since, of which readers see writes only."""
         begin = begins_of_runs(self.group)
-        last = last_before(self.access & self.write)
-        reads = self.access & ~self.write
-        reads_before: Integers = np.cumsum(reads) - reads
-        since: Integers = reads_before[np.maximum(last, begin)]
-        count = np.where(self.write, reads_before - since, 0)
-        reader, within = counted(count)
-        read = np.flatnonzero(reads)[since[reader] + within]
+        last = last_before(self.resets)
+        start = np.maximum(last, begin)
+        since = (self.row >= 0) & ~self.resets
+        looking = self.consumer >= 0
+        late, early = [], []
+        count = np.zeros(self.group.size, np.int64)
+        in_loops = np.flatnonzero(since & (self.stream >= 0))
+        streams = np.unique(self.stream[in_loops]).tolist()
+        for some, wanted in (
+            (since, looking & self.write),
+            (since & self.write, looking & ~self.write),
+        ):
+            # Loops keep their order, so that the last one of each stream stands for all.
+            for stream in streams:
+                latest = last_before(some & (self.stream == stream))
+                looker = np.flatnonzero(wanted & (latest >= start))
+                late.append(looker)
+                early.append(latest[looker])
+                count[looker] += 1
+            single = some & (self.stream < 0)
+            before: Integers = np.cumsum(single) - single
+            found = np.where(wanted, before - before[start], 0)
+            looker, within = counted(found)
+            late.append(looker)
+            early.append(np.flatnonzero(single)[before[start][looker] + within])
+            count += found
         # Who takes bytes comes after the reads, and these after the write.
-        writer = np.flatnonzero((last >= begin) & ~(self.taking & (count > 0)))
-        late = np.concatenate([writer, reader])
-        early = np.concatenate([last[writer], read])
-        step = np.where(self.event < 0, ~self.event, self.event)
-        kept = (self.moment[early] >= forgotten[late]) & (step[late] != step[early])
-        late, early = late[kept], early[kept]
-        order = ordered(self.moment[late])
-        return step[late[order]], self.event[early[order]]
-
-    def _forgotten(self, groups: _Groups) -> Integers:
-        """The moment before which nothing counts: a write of all of a tensor comes after all that
-        was before it."""
-        covering = self.access & self.write & groups.covering[self.group]
-        if not covering.any():
-            return np.full(self.moment.size, -1)
-        bits = int(self.moment.max()).bit_length()
-        names = (groups.tensor[self.group] << bits) + self.moment
-        found = np.sort(names[covering])
-        at = found[np.maximum(np.searchsorted(found, names) - 1, 0)]
-        same = (at >> bits == names >> bits) & (at < names)
-        return np.where(same, at & ((1 << bits) - 1), -1)
+        hidden = self.taking & (count > 0)
+        writer = np.flatnonzero(looking & (last >= begin) & ~hidden)
+        looker, found = np.concatenate([writer, *late]), np.concatenate([last[writer], *early])
+        order = ordered(self.moment[looker])
+        looker, found = looker[order], found[order]
+        return self.consumer[looker], self.moment[looker], self.row[found]

@@ -1,407 +1,364 @@
-"""Steps with their semaphores become the streams of a program: addresses, registers, branches."""
+"""Steps with their semaphores become the streams of a program: addresses, registers, branches.
+
+Streams are written in columns: no instruction is made but one of each kind.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
-from itertools import chain, repeat
+from collections.abc import Iterable, Iterator, MutableSequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from isa.access import AccessPattern
 from isa.affine import Affine
-from isa.columns import Integers, distinct, joined
-from isa.dtypes import DTYPES
-from isa.enums import SEQUENCERS, Condition, Engine, Memory
+from isa.columns import (
+    Flags,
+    Integers,
+    by_first_use,
+    counted,
+    distinct,
+    elements,
+    joined,
+    numbered_lists,
+    ordered,
+    starts_of,
+)
+from isa.enums import SEQUENCERS, Condition, Engine
 from isa.machine.control import Branch, DrainQueue, Halt, LoopBegin, LoopEnd, Nop
-from isa.program import RegisterReference, SourceLocation
+from isa.program import RegisterReference
 from isa.spec import Instruction
-from isa.stream import Operands
-from nki.ir.nodes import Access, Loop, Register, Tensor, While
-from nki.ir.rewrite import form_registers
-from nki.passes.steps import ENGINES, Region, Step, check_registers, mentioned
-from nki.passes.stretch import Accesses
-
-_RESOLVED = (Access, Register, Affine)
-"""Types of field values that the emitter replaces; all others go into the program as they are."""
-
-
-class OperandColumns(NamedTuple):
-    """The operands of accesses: the `different` ones at offset 0, and for each access the number of
-    its, and the offset (0 for a symbolic one)."""
-
-    different: list[AccessPattern]
-    number: Integers
-    offset: Integers
+from isa.stream import Columns, Moved, Pairs, Stream, Templates, moving
+from nki.ir.nodes import Access, Loop, Register
+from nki.passes.addresses import Addresses, OperandColumns
+from nki.passes.body import Body, Layer
+from nki.passes.location_table import LocationTable
+from nki.passes.registers import Assignment, Mentions
+from nki.passes.steps import ENGINES
+from nki.passes.synchronise import LoopSignals, Signals
 
 
-class Addresses:
-    """Turns IR accesses into access patterns of one core; remembers them by identity."""
+class Operands:
+    """The operands of a body's accesses: use u, of `body.accesses.which`, is `different[number[u]]`
+    moved by `offset[u]`. Those that registers move have their number once these are known."""
 
-    def __init__(
-        self, tensor_index: dict[Tensor, int], placement: dict[Tensor, tuple[int, int]]
-    ) -> None:
-        self._index = tensor_index
-        self._placement = placement
-        self._patterns: dict[Any, AccessPattern] = {}
-        self._known: dict[int, tuple[Access, AccessPattern]] = {}
-        self.operands = Operands()
+    def __init__(self, body: Body, addresses: Addresses, columns: OperandColumns) -> None:
+        which = body.accesses.which
+        self.addresses = addresses
+        self.different = list(columns.different)
+        self.number = columns.number[which]
+        self.offset = columns.offset[which]
+        self.moved: Flags = self.number < 0
+        self._known = {id(pattern): at for at, pattern in enumerate(self.different)}
 
-    def pattern(self, access: Access, registers: dict[Register, int]) -> AccessPattern:
-        """The physical access pattern; `registers` maps to the engine's register numbers. On chip,
-        plain accesses to the same place are one object."""
-        known = self._known.get(id(access))
-        if known is not None:
-            return known[1]
-        tensor = access.storage
-        if tensor.pitch and type(access.offset) is int and access.vector_offset is None:
-            key = access.geometry, self._placement[tensor]
-            found = self._patterns.get(key)
-            if found is None:
-                found = self._patterns[key] = self._build(access, registers)
-            self._known[id(access)] = access, found
-            return found
-        return self._build(access, registers)
-
-    def columns(self, accesses: Accesses) -> OperandColumns:
-        """The operands of accesses without registers, all at once."""
-        views = [DTYPES[dtype].size for dtype, _, _ in accesses.views]
-        size = np.array(views, np.int64)[accesses.view]
-        memory, pitch, start, base = self._tensors(accesses)[:, accesses.tensor]
-        on_chip = memory < 0
-        partition, free = _within(accesses.offset, np.maximum(pitch // size, 1), size)
-        start = np.where(on_chip, start + partition, 0)
-        byte = np.where(on_chip, base + free, accesses.offset * size)
-        columns = [accesses.view, start, memory - memory.min()]
-        rest = np.flatnonzero(~accesses.plain)
-        columns.append(np.zeros_like(start))
-        columns[-1][rest] = 1 + np.arange(rest.size)
-        _, first, number = distinct(joined(columns))
-        split = self.operands.split
-        different = []
-        for at in first.tolist():
-            pattern, offset = split(self.pattern(accesses.each[at], _NO_REGISTERS))
-            different.append(pattern)
-            if not accesses.plain[at]:
-                byte[at] = offset or 0
-        return OperandColumns(different, number, byte)
-
-    def _tensors(self, accesses: Accesses) -> Integers:
-        """By tensor of accesses: its memory, or its number in HBM, which is not negative; and on
-        chip its pitch in bytes, its partition and its byte."""
-        tensors = list(accesses.tensors)
-        _, first, kind = distinct(accesses.tensor_kind)
-        like = [tensors[at] for at in first.tolist()]
-        forms = [(-1 - _MEMORIES.index(t.memory), t.pitch * DTYPES[t.dtype].size) for t in like]
-        memory, pitch = np.array(forms, np.int64)[kind].T
-        places = chain.from_iterable(map(self._placement.get, tensors, repeat((0, 0))))
-        found = np.array([memory, pitch, *np.fromiter(places, np.int64).reshape(-1, 2).T])
-        on_chip = np.array([tensor.memory.on_chip for tensor in like], np.bool_)
-        for at in np.flatnonzero(~on_chip[kind]).tolist():
-            found[:, at] = self._index[tensors[at]], 0, 0, 0
-        return found
-
-    def _build(self, access: Access, registers: dict[Register, int]) -> AccessPattern:
-        tensor = access.storage
-        offset = access.offset
-        vector = access.vector_offset
-        on_chip = tensor.memory is Memory.sbuf or tensor.memory is Memory.psum
-        size = DTYPES[access.dtype].size
-        terms: tuple[tuple[int, Any], ...] = ()
-        if isinstance(offset, Affine):
-            terms = tuple((registers[r], coefficient * size) for r, coefficient in offset.terms)
-            offset = offset.constant
-        if on_chip:
-            start, base = self._placement[tensor]
-            pitch = tensor.pitch * DTYPES[tensor.dtype].size // size
-            partition, free = _within(offset, pitch or 1, size)
-            return AccessPattern(
-                tensor.memory,
-                access.dtype,
-                base + free,
-                tuple(zip(access.strides[1:], access.shape[1:])),
-                start + partition,
-                access.shape[0],
-                -1,
-                terms,
-                None if vector is None else self.pattern(vector, registers),
-                access.vector_stride,
-                access.vector_bound,
-            )
-        return AccessPattern(
-            tensor.memory,
-            access.dtype,
-            offset * size,
-            tuple(zip(access.strides, access.shape)),
-            tensor=self._index[tensor],
-            registers=terms,
-            vector_offset=None if vector is None else self.pattern(vector, registers),
-            vector_stride=access.vector_stride,
-            vector_bound=access.vector_bound,
-        )
+    def resolve(self, use: int, access: Access, registers: dict[Register, int]) -> None:
+        """Give a use its operand, with these register numbers."""
+        pattern, offset = self.addresses.operands.split(self.addresses.pattern(access, registers))
+        number = self._known.setdefault(id(pattern), len(self.different))
+        if number == len(self.different):
+            self.different.append(pattern)
+        self.number[use] = number
+        self.offset[use] = offset or 0
 
 
-def _within(offset: Any, pitch: Any, size: Any) -> tuple[Any, Any]:
-    """The partition in which an offset on chip is, and the byte there; also of columns."""
-    partition, free = divmod(offset, pitch)
-    return partition, free * size
+class _Control(NamedTuple):
+    """An instruction around a loop: ahead of the step at `place`, if that runs on the engine. A
+    `target` is the number of another such instruction, and how far behind it."""
+
+    place: int
+    row: Any
+    values: tuple[Any, ...]
+    waits: Pairs = ()
+    updates: Pairs = ()
+    location: Any = None
+    target: tuple[int, int] | None = None
 
 
-_NO_REGISTERS: dict[Register, int] = {}
-_MEMORIES = tuple(Memory)
+def emit(
+    body: Body,
+    order: Integers,
+    signals: Signals,
+    operands: Operands,
+    mentions: Mentions,
+    assignments: list[Assignment],
+    locations: LocationTable,
+) -> dict[Engine, MutableSequence[Instruction]]:
+    """The streams of steps that engines take in the order of `order`, their numbers."""
+    writer = _Writer(body, order, signals, operands, mentions, assignments, locations)
+    moved: Moved = {}
+    return {
+        engine: Stream(writer.columns(engine, number), moved)
+        for number, engine in enumerate(SEQUENCERS)
+    }
 
 
-class LocationTable:
-    """The source map of a program: a number for every traced location; 0 is "no line"."""
-
-    def __init__(self) -> None:
-        self.locations: list[Any] = [None]
-        self._places: dict[int, dict[int, int]] = {}
-        self._latest: Any = None
-        self._latest_number = 0
-
-    def index(self, location: Any) -> int:
-        if location is not self._latest:  # most come several times in a row
-            self._latest_number = self._number(location)
-            self._latest = location
-        return self._latest_number
-
-    def _number(self, location: Any) -> int:
-        if location is None:
-            return 0
-        if isinstance(location, SourceLocation):
-            known, key = self._places.setdefault(-1, {}), hash(location)
-        else:
-            # The hash of a code object walks its constants; its identity is as good here.
-            code, key = location[0], location[1]
-            known = self._places.get(id(code)) or self._places.setdefault(id(code), {})
-        number = known.get(key)
-        if number is None:
-            number = known[key] = len(self.locations)
-            self.locations.append(location)
-        return number
-
-
-class RegisterFile:
-    """Register numbers of one engine: a register is taken at its first mention and given back
-    after its last, or after the loop around it when it outlives an iteration. Those that are
-    `unset` when they are read, as far as one knows, share their number with no other, so that it is
-    seen when they are."""
-
-    def __init__(self, engine: Engine, limit: int, unset: Set[Register]) -> None:
-        self.engine = engine
-        self.limit = limit
-        self.unset = unset
-        self.numbers: dict[Register, int] = {}
-        self._free: list[int] = []
-        self._used = 0
-
-    def take(self, register: Register, location: Any) -> int:
-        number = self.numbers.get(register)
-        if number is None:
-            if self._free and register not in self.unset:
-                number = self._free.pop()
-            else:
-                number = self._used
-                self._used += 1
-                check_registers(self._used, self.limit, self.engine, location)
-            self.numbers[register] = number
-        return number
-
-    def release(self, registers: list[Register]) -> None:
-        for register in registers:
-            if register in self.unset:
-                continue
-            number = self.numbers.pop(register, None)
-            if number is not None:
-                self._free.append(number)
-
-
-class Emitter:
-    """Writes the stream of one engine of one core."""
+class _Writer:
+    """Writes columns. Sources of instructions are the steps and, behind them, the markers of
+    storage: `access` is where a source's accesses begin. `kept` are the places in the order at
+    which something new may come; of what repeats, one period. By kept place, `waits` and `updates`
+    number `pairs`. By source, `values` are the register numbers of plain operands, numbered."""
 
     def __init__(
         self,
-        engine: int,
-        addresses: Addresses,
-        limit: int,
+        body: Body,
+        order: Integers,
+        signals: Signals,
+        operands: Operands,
+        mentions: Mentions,
+        assignments: list[Assignment],
         locations: LocationTable,
-        has_registers: bool,
-        unset: Set[Register] = frozenset(),
     ) -> None:
-        self.has_registers = has_registers
-        self.engine = engine
-        self.name = SEQUENCERS[engine]
-        self.addresses = addresses
-        self.registers = RegisterFile(self.name, limit, unset)
+        self.order = order
+        self.body = body
+        self.signals = signals
+        self.operands = operands
+        self.assignments = assignments
         self.locations = locations
-        self.stream: list[Instruction] = []
+        kept = np.ones(order.size, np.bool_)
+        for start, period, times in signals.repetitions:
+            kept[start + period : start + period * times] = False
+        self.kept = np.flatnonzero(kept)
+        self.engine = body.engine[order[self.kept]]
+        self.first_mark = order.size + np.cumsum(body.begins) - body.begins
+        marks = np.arange(int(body.begins.sum()))
+        self.access = np.concatenate([body.starts[:-1], body.starts[-1] + marks])
+        self.pairs: list[Pairs] = [()]
+        self.waits = self._named(signals.waiting, signals.semaphore)
+        self.updates = self._named(signals.telling, signals.semaphore)
+        self.registers: dict[int, dict[Register, int]] = {}
+        self.values = np.zeros(self.access.size, np.int64)
+        self._resolve(mentions)
 
-    def run(self, mine: list[Step | Region]) -> list[Instruction]:
-        """The stream for the items that run on this engine."""
-        self._items(mine)
-        self._append(Halt, (), (), (), None)
-        return self.stream
+    def _resolve(self, mentions: Mentions) -> None:
+        """Give what mentions registers their numbers."""
+        known: dict[tuple[int, ...], int] = {(): 0}
+        for place in mentions.by_place:
+            number = int(self.order[place])
+            step = self.body.steps[number]
+            registers = self.assignments[step.engine].steps[place]
+            self.registers[number] = registers
+            self.values[number] = known.setdefault(tuple(registers.values()), len(known))
+            first = int(self.body.starts[number])
+            for use, access in enumerate(step.accesses, first):
+                if self.operands.moved[use]:
+                    self.operands.resolve(use, access, registers)
 
-    def _items(self, mine: list[Step | Region]) -> None:
-        held = set(self.registers.numbers)
-        last = _last_mentions(mine, held) if self.has_registers else {}
-        for index, item in enumerate(mine):
-            if isinstance(item, Step):
-                self._step(item)
-            else:
-                self._region(item)
-            if index in last:
-                self.registers.release(last[index])
+    def _named(self, places: Integers, semaphores: Integers) -> Integers:
+        """For each kept place the number, in `pairs`, of its semaphores."""
+        by_place = ordered(places * (1 + semaphores.max(initial=0)) + semaphores)
+        mine, places = semaphores[by_place], places[by_place]
+        starts, ends = np.searchsorted(places, self.kept), np.searchsorted(places, self.kept + 1)
+        place, within = counted(ends - starts)
+        lists = numbered_lists(starts_of(ends - starts), mine[starts[place] + within])
+        values, first, which = distinct(lists)
+        names = np.zeros_like(values)
+        for at, one in enumerate(first.tolist()):
+            if found := mine[starts[one] : ends[one]].tolist():
+                names[at] = len(self.pairs)
+                self.pairs.append(merged([(semaphore, 1) for semaphore in found]))
+        return names[which]
 
-    def _append(
-        self, row: Any, values: tuple[Any, ...], waits: Any, updates: Any, location: Any
-    ) -> int:
-        self.stream.append(
-            Instruction(
-                row,
-                self.name,
-                values,
-                merged(waits) if waits else (),
-                merged(updates) if updates else (),
-                self.locations.index(location),
+    def columns(self, engine: Engine, number: int) -> Columns:
+        """The stream of an engine: its steps, each behind its markers, what is around loops, and a
+        halt."""
+        its = np.flatnonzero(self.engine == number)
+        steps = self.order[self.kept[its]]
+        before = self.body.begins[steps]
+        at, within = counted(before + 1)
+        waits = np.where(within == 0, self.waits[its][at], 0)
+        updates = np.where(within < before[at], 0, self.updates[its][at])
+        kind = self._kinds(self._source(steps[at], within))
+        row, step, place = self._repeated(self.kept[its][at], steps[at])
+        source = self._source(step, within[row])
+        # What is around loops comes in between.
+        controls = [*self._around(self.body.layers[0], number), _Control(self.order.size, Halt, ())]
+        ahead = np.searchsorted(place, [control.place for control in controls])
+        where = ahead + np.arange(ahead.size)
+        made = [self._control(engine, control, where) for control in controls]
+        mine = -1 - np.arange(len(controls))
+        key = np.insert(kind[row], ahead, mine)
+        source = np.insert(source, ahead, mine)
+        pairs = [
+            np.insert(column[row], ahead, [self._pair(getattr(c, name)) for c in controls])
+            for name, column in (("waits", waits), ("updates", updates))
+        ]
+        both, _, pair = by_first_use(pairs[0] * len(self.pairs) + pairs[1])
+        semaphores = [
+            (self.pairs[waiting], self.pairs[telling])
+            for waiting, telling in zip(*[c.tolist() for c in np.divmod(both, len(self.pairs))])
+        ]
+        templates = Templates()
+        _, first, which = by_first_use(key)
+        names = [
+            templates.number(self._template(engine, one) if one >= 0 else made[~one])
+            for one in source[first].tolist()
+        ]
+        order = np.array(names, np.int64)[which]
+        uses = np.split(ordered(order), np.cumsum(np.bincount(order))[:-1])
+        numbers = []
+        for one, its in zip(templates.found, uses):
+            columns = [pair[its]]
+            where_accesses = _access_numbers(one)
+            for position in moving(one):
+                access = self.access[source[its]] + where_accesses[position]
+                columns.append(self.operands.offset[access])
+            numbers.append(np.stack(columns, axis=1))
+        return Columns(templates.found, semaphores, order, numbers)
+
+    def _source(self, step: Integers, within: Integers) -> Integers:
+        """The sources that are in these places among a step's markers and, behind them, itself."""
+        is_mark = within < self.body.begins[step]
+        return np.where(is_mark, self.first_mark[step] + within, step)
+
+    def _repeated(self, places: Integers, steps: Integers) -> tuple[Integers, Integers, Integers]:
+        """Rows of kept places with their steps, those that repeat as often as they do, of steps
+        that are a constant number of steps later: (row, step, place) of each."""
+        rows = np.arange(places.size)
+        pieces = [(rows, steps, places)]
+        at = 0
+        for start, period, times in self.signals.repetitions:
+            first, end = np.searchsorted(places, [start, start + period]).tolist()
+            time = np.arange(times)[:, None]
+            moves = time * (self.order[start + period] - self.order[start])
+            again = (
+                np.tile(rows[first:end], times),
+                (steps[first:end] + moves).ravel(),
+                (places[first:end] + time * period).ravel(),
             )
-        )
-        return len(self.stream) - 1
+            pieces[-1:] = [
+                (rows[at:first], steps[at:first], places[at:first]),
+                again,
+                (rows[end:], steps[end:], places[end:]),
+            ]
+            at = end
+        row, step, place = (np.concatenate(columns) for columns in zip(*pieces))
+        return row, step, place
 
-    def _step(self, step: Step) -> None:
-        instruction = step.instruction
-        row, location = instruction.row, instruction.location
-        pattern, registers = self.addresses.pattern, self.registers.numbers
-        waits: Sequence[tuple[int, int]] = step.waits
-        for begin, _ in step.begins:
-            values = (pattern(begin.values[0], registers),)
-            self._append(begin.row, values, waits, (), begin.location)
-            waits = ()
-        resolved = list(instruction.values)
-        for index in row.register_fields:
-            value = resolved[index]
-            if isinstance(value, Access) and type(value.offset) is not Affine:
-                resolved[index] = pattern(value, registers)
-            elif isinstance(value, _RESOLVED):
-                resolved[index] = self._value(value, location)
-        if step.queue >= 0:
-            resolved[row.field_names.index("queue")] = step.queue - ENGINES
-        self._append(row, tuple(resolved), waits, step.updates, location)
+    def _kinds(self, source: Integers) -> Integers:
+        """Numbers for sources that have one template, if their values are the same objects."""
+        starts = np.append(self.access, self.operands.number.size)
+        operand = self.operands.number[elements(starts, source)[1]]
+        operands = numbered_lists(starts_of(starts[source + 1] - starts[source]), operand)
+        return joined([self.body.kind[source], self.values[source], operands])
 
-    def _value(self, value: Any, location: Any) -> Any:
-        if isinstance(value, Access):
-            if isinstance(value.offset, Affine):
-                for register, _ in value.offset.terms:
-                    self.registers.take(register, location)
-            return self.addresses.pattern(value, self.registers.numbers)
-        if isinstance(value, Register):
-            return RegisterReference(self.registers.take(value, location))
-        if isinstance(value, Affine):
-            return self._scalar(value, location)
-        return value
+    def _template(self, engine: Engine, source: int) -> Instruction:
+        """What a source becomes on an engine."""
+        like = self.body.instructions[source]
+        registers = self.registers.get(source, {})
+        values = [_resolved(value, registers) for value in like.values]
+        for position, at in _access_numbers(like).items():
+            values[position] = self.operands.different[
+                self.operands.number[self.access[source] + at]
+            ]
+        if like.row.asynchronous:
+            queue = int(self.body.queue[source])
+            values[like.row.field_names.index("queue")] = queue - ENGINES
+        location = self.locations.index(like.location)
+        return Instruction(like.row, engine, tuple(values), location=location)
 
-    def _scalar(self, value: Affine, location: Any) -> Any:
-        """A register for an index form used as a plain value; only `register + 0` occurs."""
+    # -- loops ------------------------------------------------------------------------------------
+
+    def _around(self, layer: Layer, engine: int, first: int = 0) -> Iterator[_Control]:
+        """The instructions around the loops that stand in a level, in order; `first` is the number
+        of the first one."""
+        for number in layer.inner:
+            inner = self.body.layers[number]
+            if engine not in inner.level.engines:
+                continue
+            signals = self.signals.loops[number]
+            node = inner.level.node
+            assert node is not None
+            registers = self.assignments[engine].loops[number]
+            head = list(_ahead(inner, engine, signals))
+            begin = first + len(head)
+            yield from head
+            body = list(self._around(inner, engine, begin + 1))
+            end = begin + 1 + len(body)
+            start, over = inner.first, inner.end
+            if isinstance(node, Loop):
+                bounds = [_resolved(bound, registers) for bound in (node.lower, node.upper)]
+                values = RegisterReference(registers[node.variable]), *bounds, node.step
+                back = _Control(over, LoopEnd, (), location=node.location, target=(begin, 0))
+                yield _Control(start, LoopBegin, values, location=node.location, target=(end, 1))
+            else:
+                condition = RegisterReference(registers[node.register])
+                values = Condition.eq, condition, 0
+                always = Condition.always, 0, 0
+                back = _Control(over, Branch, always, location=node.location, target=(begin, 0))
+                yield _Control(start, Branch, values, location=node.location, target=(end, 1))
+            yield from body
+            yield back
+            behind = list(_behind(inner, engine, signals))
+            yield from behind
+            first = end + 1 + len(behind)
+
+    def _control(self, engine: Engine, control: _Control, where: Integers) -> Instruction:
+        """An instruction around a loop; `where` are the places of all such in the stream."""
+        values = control.values
+        if control.target is not None:
+            other, behind = control.target
+            values = *values, int(where[other]) + behind
+        location = self.locations.index(control.location)
+        return Instruction(control.row, engine, values, location=location)
+
+    def _pair(self, pairs: Pairs) -> int:
+        """The number of semaphores in `pairs`."""
+        if not pairs:
+            return 0
+        self.pairs.append(merged(pairs))
+        return len(self.pairs) - 1
+
+
+def _ahead(inner: Layer, engine: int, signals: LoopSignals) -> Iterator[_Control]:
+    """What an engine does on the way into a loop."""
+    waits, primes = signals.enter_waits.get(engine, ()), signals.primes.get(engine, ())
+    if waits or primes:
+        location = inner.level.node.location if inner.level.node else None
+        yield _Control(inner.first, Nop, (), tuple(waits), tuple(primes), location)
+
+
+def _behind(inner: Layer, engine: int, signals: LoopSignals) -> Iterator[_Control]:
+    """Take the tokens that are left, drain queues, then tell the others."""
+    waits: Pairs = tuple(signals.exit_waits.get(engine, ()))
+    updates: Pairs = tuple(signals.exit_updates.get(engine, ()))
+    location = inner.level.node.location if inner.level.node else None
+    drains = signals.drains.get(engine, [])
+    for index, queue in enumerate(drains):
+        last = index == len(drains) - 1
+        values = (queue - ENGINES,)
+        yield _Control(inner.end, DrainQueue, values, waits, updates if last else (), location)
+        waits = ()
+    if not drains and (waits or updates):
+        yield _Control(inner.end, Nop, (), waits, updates, location)
+
+
+def _resolved(value: Any, registers: dict[Register, int]) -> Any:
+    """A field's value with the number of its register, where it has one. Of index forms only
+    `register + 0` occurs."""
+    if isinstance(value, Register):
+        return RegisterReference(registers[value])
+    if isinstance(value, Affine) and value.terms:
         (register, coefficient), *rest = value.terms
         assert coefficient == 1 and not rest and value.constant == 0
-        return RegisterReference(self.registers.take(register, location))
-
-    def _region(self, region: Region) -> None:
-        node, engine = region.node, self.engine
-        enter, primes = region.enter_waits.get(engine, ()), region.primes.get(engine, ())
-        if enter or primes:
-            self._append(Nop, (), enter, primes, node.location)
-        if isinstance(node, Loop):
-            variable = self.registers.take(node.variable, node.location)
-            lower = self._value(node.lower, node.location)
-            upper = self._value(node.upper, node.location)
-            begin = self._append(
-                LoopBegin,
-                (RegisterReference(variable), lower, upper, node.step, 0),
-                (),
-                (),
-                node.location,
-            )
-            self._items(divided(region.body)[engine])
-            self._append(LoopEnd, (begin,), (), (), node.location)
-            values = self.stream[begin].values
-            self.stream[begin].values = (*values[:-1], len(self.stream))
-            self.registers.release([node.variable])
-        else:
-            self._while(node, region)
-        self._leave(region, node.location)
-
-    def _while(self, node: While, region: Region) -> None:
-        condition = RegisterReference(self.registers.take(node.register, node.location))
-        head = self._append(Branch, (Condition.eq, condition, 0, 0), (), (), node.location)
-        self._items(divided(region.body)[self.engine])
-        self._append(Branch, (Condition.always, 0, 0, head), (), (), node.location)
-        values = self.stream[head].values
-        self.stream[head].values = (*values[:-1], len(self.stream))
-
-    def _leave(self, region: Region, location: Any) -> None:
-        """Take the tokens that are left, drain queues, then tell the others."""
-        waits = region.exit_waits.get(self.engine, ())
-        drains = region.drains.get(self.engine, [])
-        updates = region.exit_updates.get(self.engine, ())
-        for index, queue in enumerate(drains):
-            final = index == len(drains) - 1
-            self._append(DrainQueue, (queue - ENGINES,), waits, updates if final else (), location)
-            waits = ()
-        if not drains and (waits or updates):
-            self._append(Nop, (), waits, updates, location)
+        return RegisterReference(registers[register])
+    return value
 
 
-def divided(items: list[Step | Region]) -> list[list[Step | Region]]:
-    """The items of every engine."""
-    parts: list[list[Step | Region]] = [[] for _ in range(ENGINES)]
-    for item in items:
-        if isinstance(item, Step):
-            parts[item.engine].append(item)
-        else:
-            for engine in item.engines:
-                parts[engine].append(item)
-    return parts
+def _access_numbers(instruction: Instruction) -> dict[int, int]:
+    """By position of an operand how many accesses come before its own in `Step.accesses`."""
+    found: dict[int, int] = {}
+    count = 0
+    for position, _ in instruction.row.accesses:
+        value = instruction.values[position]
+        if isinstance(value, (Access, AccessPattern)):
+            found[position] = count
+            count += 1 if value.vector_offset is None else 2
+    return found
 
 
-def merged(pairs: Any) -> tuple[tuple[int, int], ...]:
+def merged(pairs: Iterable[tuple[int, int]]) -> Pairs:
     """(semaphore, amount) pairs with the amounts of one semaphore added up."""
-    if len(pairs) == 1:
-        return (pairs[0],)
     total: dict[int, int] = {}
     for semaphore, amount in pairs:
         total[semaphore] = total.get(semaphore, 0) + amount
     return tuple(sorted(total.items()))
-
-
-def _last_mentions(items: list[Step | Region], held: set[Register]) -> dict[int, list[Register]]:
-    """Registers by the index of the last item of this list that mentions them; those in `held`,
-    which an enclosing list defines, stay taken."""
-    last: dict[Register, int] = {}
-    for index, item in enumerate(items):
-        for register in _mentions(item):
-            last[register] = index
-    result: dict[int, list[Register]] = {}
-    for register, index in last.items():
-        if register in held:
-            continue
-        result.setdefault(index, []).append(register)
-    return result
-
-
-def _mentions(item: Step | Region) -> set[Register]:
-    if isinstance(item, Step):
-        return set(mentioned(item.instruction))
-    node = item.node
-    found: set[Register] = set()
-    if isinstance(node, While):
-        found.add(node.register)
-    else:
-        found.update(form_registers(node.lower))
-        found.update(form_registers(node.upper))
-    for inner in item.body:
-        found |= _mentions(inner)
-    if isinstance(node, Loop):
-        found.discard(node.variable)
-    return found

@@ -48,8 +48,21 @@ class Box:
             return self
         return Box(tuple(_widen(span, variable, node) for span in self.spans))
 
+    def later(self, register: Register, distance: int) -> Box:
+        """The box where a register is larger; itself where that does not move it."""
+        spans = tuple(_later(span, register, distance) for span in self.spans)
+        moved = any(span is not mine for span, mine in zip(spans, self.spans))
+        return Box(spans) if moved else self
+
 
 WHOLE = Box(())
+
+
+def _later(span: Span, register: Register, distance: int) -> Span:
+    if span is None or not isinstance(span[0], Affine):
+        return span
+    coefficient = dict(span[0].terms).get(register)
+    return span if coefficient is None else (span[0] + coefficient * distance, span[1])
 
 
 def _widen(span: Span, variable: Register | None, node: Any) -> Span:
@@ -218,8 +231,8 @@ def _split(form: Any, unit: Any) -> tuple[Any, Any]:
     return quotient, rest
 
 
-def may_overlap(one: Box, other: Box, shift: dict[Register, int] | None = None) -> bool:
-    """Whether two boxes may share an element; `other` is `shift` loop steps further on."""
+def may_overlap(one: Box, other: Box) -> bool:
+    """Whether two boxes may share an element."""
     if not one.spans or not other.spans:
         return True
     if one.static and other.static:
@@ -234,11 +247,6 @@ def may_overlap(one: Box, other: Box, shift: dict[Register, int] | None = None) 
             continue
         start0, extent0 = left
         start1, extent1 = right
-        if shift and isinstance(start1, Affine):
-            for register, coefficient in start1.terms:
-                step = shift.get(register)
-                if step:
-                    start1 = start1 + coefficient * step
         if type(start0) is int and type(start1) is int:
             if type(extent0) is int and start0 + extent0 <= start1:
                 return False

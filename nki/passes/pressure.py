@@ -21,10 +21,10 @@ from isa.operations.control import StorageBegin
 from isa.target import Target
 from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, storages
 from nki.ir.rewrite import form_registers, with_body
+from nki.passes.body import Body
 from nki.passes.channels import Channels, Context
 from nki.passes.dependences import Dependences, carries
-from nki.passes.steps import ENGINE_INDEX, Step
-from nki.passes.stretch import Stretch
+from nki.passes.steps import ENGINE_INDEX, Level, Step
 
 _REACH = 4096
 """The most operations that move ahead at once."""
@@ -317,12 +317,11 @@ class _Stretch:
             if writes
         }
         carried = set().union(*map(carries, units))
-        context = Context([], written, {}, Channels(0))
+        context = Context([], written, None, Channels(0))
         counts = np.array([len(steps) for steps in units], np.int64)
-        stretch = Stretch([step for steps in units for step in steps], starts_of(counts))
-        variables = self.level.variables
-        graph = Dependences(stretch, context, carried, lambda tensors: ([], []), variables)
-        starts, numbers = graph.of_operations()[0]
+        level = Level([step for steps in units for step in steps])
+        body = Body(level, starts_of(counts), self.level.variables)
+        starts, numbers = Dependences(body, context, carried).of_operations()[0]
         early = [numbers[start:end].tolist() for start, end in pairwise(starts.tolist())]
         result = []
         registers = _Registers()

@@ -12,8 +12,8 @@ import numpy as np
 
 from isa.columns import Flags, Integers, counted, joined, starts_of
 from isa.repetition import Repetition, longest_run, repetitions
+from nki.passes.body import Body
 from nki.passes.dependences import Dependences
-from nki.passes.stretch import Stretch
 
 REPEATING = 2000
 """Steps that a repetition must save for it to be looked for: a look at as many takes half as long
@@ -21,21 +21,23 @@ as to walk through them."""
 
 
 def repeated(
-    order: Integers, stretch: Stretch, dependences: Dependences, operand: Integers
+    order: Integers, body: Body, dependences: Dependences, operand: Integers, alone: Flags
 ) -> list[Repetition]:
     """Repetitions in the order: a period apart are steps that differ in addresses at most, with the
     same markers of storage, and follow steps that are a period apart in all periods, or the same
-    ones in all. `operand` numbers the operand of each of `stretch.accesses`, but for where it is.
+    ones in all. `operand` numbers the operand of each of `body.accesses`, but for where it is.
+    Steps that are `alone`, those of loops, and those that nothing moves across are like no others.
     """
     if order.size < REPEATING:
         return []
     place = np.empty_like(order)
     place[order] = np.arange(order.size)
     moves = np.diff(order, prepend=order[0])
+    alone = (alone | body.fixed | (body.layer > 0))[order]
+    unlike = np.where(alone, 1 + np.arange(order.size), 0)
+    keys = joined([moves - moves.min(), body.kind[order], unlike])
     found = []
-    for start, period, times in repetitions(
-        joined([moves - moves.min(), stretch.kind[order]]), REPEATING
-    ):
+    for start, period, times in repetitions(keys, REPEATING):
         end = start + period * times
         distance = int(order[start + period] - order[start])
         later = order[start + period : end]
@@ -43,7 +45,7 @@ def repeated(
         steps = np.arange(low, int(later.max()) + 1)
         alike, steady = (
             flags[later - low]
-            for flags in _alike(steps, distance, period, place, stretch, dependences, operand)
+            for flags in _alike(steps, distance, period, place, body, dependences, operand)
         )
         first, count = longest_run(alike[:-period] & alike[period:] & steady[period:])
         times = 2 + count // period
@@ -57,30 +59,31 @@ def _alike(
     distance: int,
     period: int,
     place: Integers,
-    stretch: Stretch,
+    body: Body,
     dependences: Dependences,
     operand: Integers,
 ) -> tuple[Flags, Flags]:
     """Which steps are like those of their kind whose number is `distance` less, and whose place in
     the order is `period` before; and which steps follow what comes again at the same places of
     their lists as those do."""
-    kind = stretch.kind
-    which, behind = stretch.accesses.which, int(stretch.starts[-1])
-    comes_again = np.zeros(dependences.events.size, np.bool_)
+    kind = body.kind
+    which, behind = body.accesses.which, int(body.starts[-1])
+    starts, events = dependences.steps
+    count = len(body.steps)
+    comes_again = np.zeros(events.size, np.bool_)
 
     def same_operand(one: Integers, other: Integers) -> Flags:
         return operand[which[one]] == operand[which[other]]
 
     def same_marker(one: Integers, other: Integers) -> Flags:
-        count = stretch.begins.size
         same: Flags = kind[count + one] == kind[count + other]
         return same & same_operand(behind + one, behind + other)
 
     def same_event(one: Integers, other: Integers) -> Flags:
-        event, earlier = dependences.events[one], dependences.events[other]
-        issue = event < 0
-        now, then = (place[np.where(one < 0, ~one, one)] for one in (event, earlier))
-        comes_again[one] = (now - then == period) & (issue == (earlier < 0))
+        event, earlier = events[one], events[other]
+        steps = (event < 2 * count) & (event // count == earlier // count)
+        now, then = (place[code % count] for code in (event, earlier))
+        comes_again[one] = steps & (now - then == period)
         same: Flags = comes_again[one] | (event == earlier)
         return same
 
@@ -89,14 +92,14 @@ def _alike(
         return same
 
     alike: Flags = np.ones(steps.size, np.bool_)
-    marks = starts_of(stretch.begins)
-    for starts, same in (
-        (stretch.starts, same_operand),
+    marks = starts_of(body.begins)
+    for lists, same in (
+        (body.starts, same_operand),
         (marks, same_marker),
-        (dependences.starts, same_event),
+        (starts, same_event),
     ):
-        alike &= _lists_alike(steps, distance, starts, same)
-    return alike, _lists_alike(steps, distance, dependences.starts, as_before)
+        alike &= _lists_alike(steps, distance, lists, same)
+    return alike, _lists_alike(steps, distance, starts, as_before)
 
 
 def _lists_alike(

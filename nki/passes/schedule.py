@@ -11,29 +11,24 @@ not crossed; nor is an operation moved ahead of more than `WINDOW` others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from heapq import heappop, heappush
-from itertools import pairwise
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
 from isa.affine import bounds
-from isa.columns import Integers, Lists, distinct, elements, joined, numbered_lists
-from isa.dtypes import DTYPES
+from isa.columns import Integers, distinct, elements, joined, numbered_lists, starts_of
 from isa.enums import Memory
 from isa.fields import Kind
-from isa.machine.control import StorageBegin
-from isa.spec import Instruction, MachineInstruction, Operation
+from isa.spec import Instruction, MachineInstruction
 from isa.target import Target
-from nki.ir.nodes import Access, Loop, Register, Tensor
-from nki.passes.access_state import Occupants, taken_over
-from nki.passes.channels import Context
+from isa.walks import walk
+from nki.ir.nodes import Access, Register
+from nki.passes.addresses import Addresses
+from nki.passes.body import Body
 from nki.passes.dependences import Dependences, carries
-from nki.passes.emit import Addresses
-from nki.passes.steps import ENGINES, Region, Step
-from nki.passes.stretch import Stretch, operation_starts
+from nki.passes.steps import Step
 
 WINDOW = 128
 """Operations that may be overtaken at once."""
@@ -49,128 +44,41 @@ Timing = Sequence[tuple[int, float, float, tuple[float, float, float] | None, st
 is (dispatch, work, tail) or None, the table the activation table that it needs, or None."""
 
 
-class Scheduler:
-    """Schedules the body of one core. `context` knows the tensors and their boxes.
-
-    Afterwards `straight` tells whether the body is one stretch, and nothing stays where it is;
-    `stretch` is the last one, `dependences` are its, and `order` has the numbers of its steps in
-    their new order.
-    """
-
-    def __init__(self, context: Context, target: Target, addresses: Addresses) -> None:
-        self.context = context
-        self.target = target
-        self.costs = Costs(target, addresses)
-        self.occupants = {Memory.sbuf: Occupants(), Memory.psum: Occupants()}
-        self.carried: set[tuple[int, str]] = set()
-        self.straight = False
-        self.stretch: Stretch | None = None
-        self.dependences: Dependences | None = None
-        self.order: Integers = np.arange(0)
-
-    def run(self, items: list[Step | Region]) -> list[Step | Region]:
-        """The items in their new order; the bodies of regions are changed in place."""
-        steps = list(all_steps(items))
-        forms = set(map(_FORM, steps))
-        looping = any(issubclass(kind, Region) for kind in set(map(type, items)))
-        self.straight = not looping and not any(_fixed(*form) for form in forms)
-        if self.straight and items:
-            stretch = Stretch(steps)
-            if any(row.state for row, _ in forms):
-                for number in distinct(stretch.operation_kind).first.tolist():
-                    self.carried |= carries(stretch.operation(number))
-            return list(self._stretch(stretch, frozenset()))
-        for start, end in pairwise(operation_starts(steps).tolist()):
-            self.carried |= carries(steps[start:end])
-        return self._level(items, frozenset())
-
-    def _level(
-        self, items: list[Step | Region], variables: frozenset[Register]
-    ) -> list[Step | Region]:
-        result: list[Step | Region] = []
-        stretch: list[Step] = []
-
-        def close() -> None:
-            if stretch:
-                result.extend(self._stretch(Stretch(stretch.copy()), variables))
-                stretch.clear()
-
-        for item in items:
-            if isinstance(item, Region):
-                close()
-                node = item.node
-                inner = variables | {node.variable} if isinstance(node, Loop) else variables
-                item.body = self._level(item.body, inner)
-                result.append(item)
-            elif _fixed(item.instruction.row, item.op.row):
-                close()
-                self._begin_all(item)
-                result.append(item)
-            else:
-                stretch.append(item)
-        close()
-        return result
-
-    def _begin_all(self, step: Step) -> None:
-        """Note the tensors that begin at a step which stays where it is."""
-        begun = [tensor for _, tensor in step.begins]
-        if step.instruction.row is StorageBegin:
-            begun.append(step.accesses[0].storage)
-        for tensor in begun:
-            self._replaced(tensor)
-
-    def _replaced(self, tensor: Tensor) -> list[Tensor]:
-        """The tensors whose bytes a tensor takes over."""
-        if not tensor.memory.on_chip:
-            return []
-        partition, low = self.context.placement[tensor]
-        rows = partition + tensor.shape[0]
-        high = low + tensor.pitch * DTYPES[tensor.dtype].size
-        found = self.occupants[tensor.memory].replace(low, high, partition, rows, tensor)
-        return [o for p0, p1, o in found if o is not tensor and p0 < rows and partition < p1]
-
-    def _taken(self, begun: list[Tensor]) -> tuple[Sequence[int], list[Tensor]]:
-        """Pairs of the place of a tensor, of those that begin, and one whose bytes it takes."""
-        if self.straight:  # so that nothing has begun before
-            found = taken_over(begun, self.context.placement)
-            if found is not None:
-                return found
-        pairs = [(at, one) for at, tensor in enumerate(begun) for one in self._replaced(tensor)]
-        return [at for at, _ in pairs], [one for _, one in pairs]
-
-    def _stretch(self, stretch: Stretch, variables: frozenset[Register]) -> Iterable[Step]:
-        self.stretch = stretch
-        steps = stretch.steps
-        graph = Dependences(stretch, self.context, self.carried, self._taken, variables)
-        self.dependences = graph
-        self.order = np.arange(len(steps))
-        if stretch.operations.size == 2:
-            return steps
-        before, after = graph.of_operations()
-        timings = self.costs.of(stretch)
-        wanted = GAIN * _author_time(timings, before, self.target)
-        order, time = _list_schedule(timings, before, after, self.target)
-        if time >= wanted:
-            return steps
-        self.order = elements(stretch.operations, np.array(order, np.int64))[1]
-        return [steps[number] for number in self.order.tolist()]
+def schedule(
+    body: Body, dependences: Dependences, costs: Costs, window: int = WINDOW, gain: float = GAIN
+) -> Integers:
+    """The steps of a body in a new order, by their numbers: those of a stretch change places."""
+    operations = body.operations.size - 1
+    order = np.arange(operations)
+    if operations > 1:
+        timings, which = costs.of(body)
+        before, after = dependences.of_operations()
+        stretches = np.searchsorted(body.operations, body.stretches)
+        target = costs.target
+        _in_stretches(
+            operations,
+            stretches,
+            which,
+            *_columns(timings),
+            *before,
+            *after,
+            target.semaphore_ns.value,
+            target.activation_table_load_ns.value,
+            gain,
+            window,
+            order,
+        )
+    return elements(body.operations, order)[1]
 
 
-_FORM = attrgetter("instruction.row", "op.row")
-
-
-def all_steps(items: Iterable[Step | Region]) -> Iterator[Step]:
-    """The steps of a body, loops included."""
-    for item in items:
-        if isinstance(item, Region):
-            yield from all_steps(item.body)
-        else:
-            yield item
-
-
-def _fixed(row: type[MachineInstruction], operation: type[Operation]) -> bool:
-    """Whether nothing moves across a step."""
-    return row.control or row is StorageBegin or operation.minimum_cores > 1
+def carried_state(body: Body) -> set[tuple[int, str]]:
+    """The engine state that passes from one operation of a body to another."""
+    rows = {step.instruction.row for step in body.steps}
+    found: set[tuple[int, str]] = set()
+    if any(row.state for row in rows):
+        for number in distinct(body.operation_kind).first.tolist():
+            found |= carries(body.operation(number))
+    return found
 
 
 # -- times ----------------------------------------------------------------------------------------
@@ -184,18 +92,21 @@ class Costs:
         self.addresses = addresses
         self._known: dict[Any, Any] = {}
 
-    def of(self, stretch: Stretch) -> list[Timing]:
-        """By operation."""
-        steps, accesses = stretch.steps, stretch.accesses
-        if not accesses.many:
-            costs = [self._cost(step) for step in steps]
-            return [costs[start:end] for start, end in pairwise(stretch.operations.tolist())]
+    def of(self, body: Body) -> tuple[list[Timing], Integers]:
+        """Different timings, and by operation the number of its."""
+        accesses = body.accesses
         psum = np.array([tensor.memory is PSUM for tensor in accesses.tensors], np.bool_)
         view = (2 * accesses.view + psum[accesses.tensor])[accesses.which]
-        views = numbered_lists(stretch.starts[stretch.operations], view)
-        _, first, which = distinct(joined([stretch.operation_kind, views]))
-        timings = [[self._cost(step) for step in stretch.operation(at)] for at in first.tolist()]
-        return [timings[number] for number in which.tolist()]
+        views = numbered_lists(body.starts[body.operations], view)
+        fixed = np.zeros(body.operations.size - 1, np.int64)
+        stays = body.fixed[body.operations[:-1]]
+        fixed[stays] = 1
+        _, first, which = distinct(joined([body.operation_kind, views, fixed]))
+        timings: list[Timing] = [
+            [] if stays[at] else [self._cost(step) for step in body.operation(at)]
+            for at in first.tolist()
+        ]
+        return timings, which
 
     def _cost(self, step: Step) -> Any:
         """What a step costs, as in `Timing`."""
@@ -272,109 +183,154 @@ def _most(form: Any) -> int:
     return 1 << 16 if most is None else int(most)
 
 
-class _Clock:
-    """The resources while operations are put on them one by one."""
+def _columns(timings: Sequence[Timing]) -> list[Any]:
+    """Timings in columns: where each starts, then step by step the engine, the interval, the
+    completion, the activation table (-1: none), and of the transfer whether there is one, the
+    dispatch, the work and the tail."""
+    steps = [step for timing in timings for step in timing]
+    tables: dict[str | None, int] = {None: -1}
+    transfers = [transfer or (0.0, 0.0, 0.0) for *_, transfer, _ in steps]
+    dispatch, work, tail = np.array(transfers, np.float64).reshape(-1, 3).T
+    return [
+        starts_of(np.array([len(timing) for timing in timings], np.int64)),
+        np.array([engine for engine, *_ in steps], np.int64),
+        np.array([interval for _, interval, *_ in steps], np.float64),
+        np.array([completion for _, _, completion, *_ in steps], np.float64),
+        np.array([tables.setdefault(table, len(tables)) for *_, table in steps], np.int64),
+        np.array([transfer is not None for *_, transfer, _ in steps], np.bool_),
+        dispatch.copy(),
+        work.copy(),
+        tail.copy(),
+    ]
 
-    __slots__ = ("dma", "free", "loading", "signal", "table", "total")
 
-    def __init__(self, target: Target) -> None:
-        self.free = [0.0] * ENGINES
-        self.dma = 0.0
-        self.total = 0.0
-        self.signal = target.semaphore_ns.value
-        self.table: str | None = None
-        self.loading = target.activation_table_load_ns.value
+@walk("order")
+def _in_stretches(
+    stretches: Any,
+    kinds: Any,
+    starts: Any,
+    engines: Any,
+    intervals: Any,
+    completions: Any,
+    tables: Any,
+    transfers: Any,
+    dispatches: Any,
+    works: Any,
+    tails: Any,
+    before_starts: Any,
+    before: Any,
+    after_starts: Any,
+    after: Any,
+    signal: float,
+    loading: float,
+    gain: float,
+    window: int,
+    order: Any,
+) -> float:
+    """Put the operations of each stretch in an order in which every engine takes, of those that can
+    start first, the author's first; the author's order stays where that is not faster. Returns how
+    long the stretches take together.
 
-    def run(self, timing: Timing, ready: float) -> float:
-        """Put an operation on its engines, no earlier than `ready`; when its results are there."""
-        free = self.free
-        done = ready
-        for engine, interval, completion, transfer, table in timing:
-            start = free[engine]
-            if table is not None and table != self.table:
-                self.table = table
-                start += self.loading
-            if ready > start:
-                start = ready
-            free[engine] = start + interval
-            if transfer is None:
-                end = start + completion
+    Operation n follows `before[before_starts[n] : before_starts[n + 1]]`, and `after` follow it; it
+    takes the times of kind `kinds[n]`. `order[p]` becomes the operation at place p.
+    """
+    engine_count = 5
+    count = len(order)
+    needs = [0] * count
+    ready = [0.0] * count
+    scheduled = [0] * count
+    spent = 0.0
+    for at in range(len(stretches) - 1):
+        low, high = stretches[at], stretches[at + 1]
+        if high - low < 2:
+            continue
+        wanted = author = 0.0
+        for listed in (False, True):
+            free = [0.0] * engine_count
+            dma = total = 0.0
+            table = -1
+            waiting = [[(0.0, 0) for _ in range(0)] for _ in range(engine_count)]
+            able = [[0 for _ in range(0)] for _ in range(engine_count)]
+            held = [0 for _ in range(0)]
+            first, limit = low, low + window
+            if listed:
+                for number in range(low, high):
+                    ready[number] = 0.0
+                    scheduled[number] = 0
+                    needs[number] = before_starts[number + 1] - before_starts[number]
+                    if not needs[number]:
+                        if number >= limit:
+                            heappush(held, number)
+                        else:
+                            heappush(waiting[engines[starts[kinds[number]]]], (0.0, number))
+            for place in range(low, high):
+                number = place
+                begin = 0.0
+                if listed:
+                    best, when = -1, 0.0
+                    for engine in range(engine_count):
+                        late, now = waiting[engine], able[engine]
+                        while len(late) and late[0][0] <= free[engine]:
+                            heappush(now, heappop(late)[1])
+                        if not len(now) and not len(late):
+                            continue
+                        start = free[engine] if len(now) else late[0][0]
+                        if best < 0 or start < when:
+                            best, when = engine, start
+                    if len(able[best]):
+                        number = heappop(able[best])
+                    else:
+                        number = heappop(waiting[best])[1]
+                    begin = ready[number]
+                else:
+                    for one in range(before_starts[number], before_starts[number + 1]):
+                        begin = max(begin, ready[before[one]])
+                # Put the operation on its engines.
+                done = begin
+                for one in range(starts[kinds[number]], starts[kinds[number] + 1]):
+                    engine = engines[one]
+                    start = free[engine]
+                    if tables[one] >= 0 and tables[one] != table:
+                        table = tables[one]
+                        start += loading
+                    start = max(start, begin)
+                    free[engine] = start + intervals[one]
+                    end = start + completions[one]
+                    if transfers[one]:
+                        dma = max(dma, start + intervals[one] + dispatches[one]) + works[one]
+                        end = dma + tails[one]
+                    done = max(done, end)
+                total = max(total, done)
+                done += signal
+                if not listed:
+                    ready[number] = done
+                    continue
+                scheduled[number] = 1
+                order[place] = number
+                for one in range(after_starts[number], after_starts[number + 1]):
+                    follower = after[one]
+                    ready[follower] = max(ready[follower], done)
+                    needs[follower] -= 1
+                    if not needs[follower]:
+                        if follower >= limit:
+                            heappush(held, follower)
+                        else:
+                            engine = engines[starts[kinds[follower]]]
+                            heappush(waiting[engine], (ready[follower], follower))
+                while first < high and scheduled[first]:
+                    first += 1
+                limit = first + window
+                while len(held) and held[0] < limit:
+                    follower = heappop(held)
+                    engine = engines[starts[kinds[follower]]]
+                    heappush(waiting[engine], (ready[follower], follower))
+            if not listed:
+                wanted = gain * total
+                author = total
+            elif total >= wanted:
+                spent += author
+                for place in range(low, high):
+                    order[place] = place
             else:
-                dispatch, work, tail = transfer
-                begin = max(self.dma, start + interval + dispatch)
-                self.dma = begin + work
-                end = begin + work + tail
-            if end > done:
-                done = end
-        if done > self.total:
-            self.total = done
-        return done + self.signal
-
-
-def _author_time(timings: Sequence[Timing], before: Lists, target: Target) -> float:
-    """How long operations take in the author's order."""
-    clock = _Clock(target)
-    starts, earlier = before.starts.tolist(), before.values.tolist()
-    done: list[float] = []
-    for timing, (start, end) in zip(timings, pairwise(starts)):
-        ready = 0.0
-        for number in earlier[start:end]:
-            if done[number] > ready:
-                ready = done[number]
-        done.append(clock.run(timing, ready))
-    return clock.total
-
-
-def _list_schedule(
-    timings: Sequence[Timing], before: Lists, after: Lists, target: Target
-) -> tuple[list[int], float]:
-    """An order in which every engine takes, of the operations that can start first, the author's
-    first; and how long it takes."""
-    clock = _Clock(target)
-    count = len(timings)
-    needs = np.diff(before.starts).tolist()  # how many of those before it are missing
-    ready = [0.0] * count  # when those that are scheduled will be done
-    starts, followers = after.starts.tolist(), after.values.tolist()
-    waiting: list[list[tuple[float, int]]] = [[] for _ in range(ENGINES)]
-    able: list[list[int]] = [[] for _ in range(ENGINES)]
-    held: list[int] = []
-    scheduled = bytearray(count)
-    first, limit = 0, WINDOW
-    order: list[int] = []
-
-    def offer(number: int) -> None:
-        if number >= limit:
-            heappush(held, number)
-        else:
-            heappush(waiting[timings[number][0][0]], (ready[number], number))
-
-    for number in np.flatnonzero(np.diff(before.starts) == 0).tolist():
-        offer(number)
-    while len(order) < count:
-        best, when = -1, 0.0
-        for engine in range(ENGINES):
-            free, late, now = clock.free[engine], waiting[engine], able[engine]
-            while late and late[0][0] <= free:
-                heappush(now, heappop(late)[1])
-            if not now and not late:
-                continue
-            start = free if now else late[0][0]
-            if best < 0 or start < when:
-                best, when = engine, start
-        number = heappop(able[best]) if able[best] else heappop(waiting[best])[1]
-        done = clock.run(timings[number], ready[number])
-        scheduled[number] = 1
-        order.append(number)
-        for follower in followers[starts[number] : starts[number + 1]]:
-            if done > ready[follower]:
-                ready[follower] = done
-            needs[follower] -= 1
-            if not needs[follower]:
-                offer(follower)
-        while first < count and scheduled[first]:
-            first += 1
-        limit = first + WINDOW
-        while held and held[0] < limit:
-            number = heappop(held)
-            heappush(waiting[timings[number][0][0]], (ready[number], number))
-    return order, clock.total
+                spent += total
+    return spent

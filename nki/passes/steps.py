@@ -1,27 +1,38 @@
-"""The lowered form between tile IR and program: machine instructions in the author's order.
+"""Machine instructions in the author's order: what tile IR is expanded to.
 
-A body becomes a list of `Step`s (one machine instruction on one engine) and `Region`s (a loop,
-with its steps). Control flow is replicated: a register operation becomes a step on every engine
-that needs the register, a region runs on every engine that has a step inside.
+A body becomes a tree of `Step`s (one machine instruction on one engine) and `Level`s (a loop, with
+its steps). Control flow is replicated: a register operation becomes a step on every engine that
+needs the register, a loop runs on every engine that has a step inside.
+
+Before:
+
+    dma_copy dst=%tile src=%a engine=sync
+    loop %r1 = 0 to 4 step 1:
+      nc_matmul dst=%acc stationary=%tile moving=%tile
+
+After, one line a step:
+
+    sync    DmaCopy dst=%tile src=%a
+    for %r1 in 0 to 4 step 1 on tensor
+      tensor  LoadStationary stationary=%tile
+      tensor  MultiplyMoving dst=%acc moving=%tile
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from isa.enums import SEQUENCERS, Engine
 from isa.errors import NeuronError
 from isa.machine.control import RegisterAlu, RegisterLoad, RegisterMove, StorageBegin
 from isa.operations.control import StorageBegin as BeginOperation
 from isa.spec import Instruction
-from isa.stream import Pairs
 from isa.target import Target
 from nki.ir.locations import resolve
 from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, While
 from nki.ir.rewrite import form_registers
-from nki.passes.footprint import Box
 
 ENGINES = len(SEQUENCERS)
 ENGINE_INDEX = {engine: index for index, engine in enumerate(SEQUENCERS)}
@@ -33,36 +44,26 @@ class Step:
     """One machine instruction on engine `engine` (an index into SEQUENCERS).
 
     `queue` is the DMA queue's stream number, or -1. `accesses` are those of its operands, each
-    with the indices of its rows behind it; `writes` tells of each whether it is written, `boxes`
-    what it touches, when that has been found (`Context.boxes_of`).
-    `begins` are the storage markers that come just before it: (instruction, tensor) pairs.
-    `waits` and `updates` are (semaphore, amount) pairs, filled in by synchronisation.
+    with the indices of its rows behind it; `writes` tells of each whether it is written. `begins`
+    are the storage markers that come just before it: (instruction, tensor) pairs.
     """
 
-    __slots__ = (
-        "accesses",
-        "after",
-        "begins",
-        "boxes",
-        "engine",
-        "instruction",
-        "op",
-        "queue",
-        "updates",
-        "waits",
-        "writes",
-    )
+    __slots__ = ("accesses", "after", "begins", "engine", "instruction", "op", "queue", "writes")
 
-    def __init__(self, instruction: Instruction, engine: int, op: Op) -> None:
+    def __init__(
+        self,
+        instruction: Instruction,
+        engine: int,
+        op: Op,
+        queue: int = -1,
+        begins: tuple[tuple[Instruction, Tensor], ...] = (),
+    ) -> None:
         self.instruction = instruction
         self.engine = engine
         self.op = op
-        self.queue = -1
-        self.begins: tuple[tuple[Instruction, Tensor], ...] = ()
-        self.boxes: list[Box | None] | None = None
+        self.queue = queue
+        self.begins = begins
         self.after = op.after
-        self.waits: Pairs = ()
-        self.updates: Pairs = ()
         values, row = instruction.values, instruction.row
         self.accesses: list[Access] = [values[index] for index, _ in row.accesses]
         self.writes: Sequence[bool] = row.written
@@ -87,35 +88,29 @@ def _accesses(operands: Sequence[Any], written: Sequence[bool]) -> tuple[list[Ac
     return accesses, writes
 
 
-class Region:
-    """A loop: its node, its body, and what each engine does on the way in and out.
+class Level:
+    """A list of steps and levels inside: a body (`node` None), or that of a loop, which runs on
+    `engines`."""
 
-    `enter_waits`, `primes`, `exit_waits`, `exit_updates` map an engine to (semaphore, amount)
-    lists, `drains` to queues whose transfers it waits for at the exit.
-    """
+    __slots__ = ("engines", "items", "node")
 
-    __slots__ = (
-        "body",
-        "drains",
-        "engines",
-        "enter_waits",
-        "exit_updates",
-        "exit_waits",
-        "node",
-        "primes",
-        "summary",
-    )
-
-    def __init__(self, node: Loop | While, body: list[Step | Region]) -> None:
+    def __init__(
+        self,
+        items: list[Step | Level],
+        node: Loop | While | None = None,
+        engines: Sequence[int] = (),
+    ) -> None:
+        self.items = items
         self.node = node
-        self.body = body
-        self.engines: list[int] = []
-        self.enter_waits: dict[int, list[tuple[int, int]]] = {}
-        self.primes: dict[int, list[tuple[int, int]]] = {}
-        self.exit_waits: dict[int, list[tuple[int, int]]] = {}
-        self.exit_updates: dict[int, list[tuple[int, int]]] = {}
-        self.drains: dict[int, list[int]] = {}
-        self.summary: Any = None
+        self.engines = engines
+
+    def steps(self) -> Iterator[Step]:
+        """All steps, those of loops included."""
+        for item in self.items:
+            if isinstance(item, Step):
+                yield item
+            else:
+                yield from item.steps()
 
 
 class _Replicated:
@@ -126,6 +121,17 @@ class _Replicated:
     def __init__(self, instruction: Instruction, op: Op) -> None:
         self.instruction = instruction
         self.op = op
+        self.engines: set[int] = set()
+
+
+class _Loop:
+    """A loop before its engines are known."""
+
+    __slots__ = ("body", "engines", "node")
+
+    def __init__(self, node: Loop | While, body: list[Any]) -> None:
+        self.node = node
+        self.body = body
         self.engines: set[int] = set()
 
 
@@ -140,22 +146,31 @@ class _Begin:
         self.tensor: Tensor = instruction.values[0].storage
 
 
-def expand(nodes: list[Node], target: Target) -> list[Step | Region]:
-    """Machine instructions of a body, with control replicated to the engines that need it."""
-    tree = _expand(nodes, target, 0)
+class Expanded(NamedTuple):
+    """The machine instructions of one core's body, and who owns its DMA queues."""
+
+    level: Level
+    owners: tuple[Engine, ...]
+
+
+def expand(nodes: list[Node], target: Target) -> Expanded:
+    """Machine instructions of a body, with control replicated to the engines that need it, and
+    every transfer on the queue of its engine."""
+    owners: list[Engine] = []
+    tree = _expand(nodes, target, 0, owners)
     if any(not isinstance(item, (Step, _Begin)) for item in tree):  # there are registers
         needs: dict[Register, set[int]] = {}
         _enter(tree, needs)
         while _spread(tree, needs):
             pass
-    return _place(tree)
+    return Expanded(Level(_place(tree)), tuple(owners))
 
 
-def _expand(nodes: list[Node], target: Target, depth: int) -> list[Any]:
+def _expand(nodes: list[Node], target: Target, depth: int, owners: list[Engine]) -> list[Any]:
     tree: list[Any] = []
     for node in nodes:
         if not isinstance(node, Op):
-            tree.append(Region(node, _expand(node.body, target, depth + 1)))
+            tree.append(_Loop(node, _expand(node.body, target, depth + 1, owners)))
             continue
         if depth == 0 and node.row is BeginOperation:
             # HBM tensors hold nothing when the program starts: no marker is needed outside loops.
@@ -176,8 +191,16 @@ def _expand(nodes: list[Node], target: Target, depth: int) -> list[Any]:
                         f"{node.row.name} leaves its engine open; traced operations are resolved",
                         location=resolve(node.location),
                     )
-                tree.append(Step(instruction, engine, node))
+                queue = _queue(instruction.engine, owners) if row.asynchronous else -1
+                tree.append(Step(instruction, engine, node, queue))
     return tree
+
+
+def _queue(owner: Engine, owners: list[Engine]) -> int:
+    """The stream of an engine's DMA queue; `owners` collects the owners in order."""
+    if owner not in owners:
+        owners.append(owner)
+    return ENGINES + owners.index(owner)
 
 
 def _enter(tree: list[Any], needs: dict[Register, set[int]]) -> None:
@@ -186,7 +209,7 @@ def _enter(tree: list[Any], needs: dict[Register, set[int]]) -> None:
         if isinstance(item, Step):
             for register in mentioned(item.instruction):
                 needs.setdefault(register, set()).add(item.engine)
-        elif isinstance(item, Region):
+        elif isinstance(item, _Loop):
             _enter(item.body, needs)
 
 
@@ -203,11 +226,11 @@ def _spread(tree: list[Any], needs: dict[Register, set[int]]) -> bool:
                 changed = True
             for register in mentioned(item.instruction):
                 changed |= _need(needs, register, item.engines)
-        elif isinstance(item, Region):
+        elif isinstance(item, _Loop):
             changed |= _spread(item.body, needs)
             engines = _engines(item.body)
-            if set(item.engines) != engines:
-                item.engines = sorted(engines)
+            if item.engines != engines:
+                item.engines = engines
                 changed = True
             for register in _control_registers(item.node):
                 changed |= _need(needs, register, engines)
@@ -227,10 +250,8 @@ def _engines(tree: list[Any]) -> set[int]:
     for item in tree:
         if isinstance(item, Step):
             engines.add(item.engine)
-        elif isinstance(item, _Replicated):
+        elif isinstance(item, (_Replicated, _Loop)):
             engines |= item.engines
-        elif isinstance(item, Region):
-            engines |= set(item.engines)
     return engines
 
 
@@ -251,10 +272,10 @@ def _control_registers(node: Loop | While) -> list[Register]:
     return [*form_registers(node.lower), *form_registers(node.upper)]
 
 
-def _place(tree: list[Any]) -> list[Step | Region]:
+def _place(tree: list[Any]) -> list[Step | Level]:
     """Steps for every replica; storage markers go to the step that first touches the tensor, or,
     where that is inside a region, become steps of their own on its engine."""
-    result: list[Step | Region] = []
+    result: list[Step | Level] = []
     begun: dict[Tensor, tuple[int, Instruction]] = {}
     for index, item in enumerate(tree):
         if isinstance(item, Step):
@@ -275,10 +296,9 @@ def _place(tree: list[Any]) -> list[Step | Region]:
             engine = _first_engine(tree, index + 1, item.tensor)
             if engine is not None:
                 result.append(Step(item.instruction, engine, item.op))
-        elif isinstance(item, Region):
-            item.body = _place(item.body)
+        elif isinstance(item, _Loop):
             if item.engines:
-                result.append(item)
+                result.append(Level(_place(item.body), item.node, sorted(item.engines)))
         else:
             for engine in sorted(item.engines):
                 result.append(Step(item.instruction, engine, item.op))
@@ -293,7 +313,7 @@ def _starts_in_step(tree: list[Any], start: int, tensor: Tensor) -> bool:
             for access in item.accesses:
                 if access.storage is tensor:
                     return True
-        elif isinstance(item, (Region, _Replicated)):
+        elif isinstance(item, (_Loop, _Replicated)):
             return False
     return False
 
@@ -301,7 +321,7 @@ def _starts_in_step(tree: list[Any], start: int, tensor: Tensor) -> bool:
 def _first_engine(tree: list[Any], start: int, tensor: Tensor) -> int | None:
     for index in range(start, len(tree)):
         item = tree[index]
-        if isinstance(item, Region):
+        if isinstance(item, _Loop):
             engine = _first_engine(item.body, 0, tensor)
             if engine is not None:
                 return engine
@@ -317,18 +337,6 @@ def _first_engine(tree: list[Any], start: int, tensor: Tensor) -> int | None:
                         return item.engine
                     return min(item.engines, default=None)
     return None
-
-
-def assign_queues(items: list[Step | Region], queues: list[Engine]) -> None:
-    """Give every DMA the queue of its engine; `queues` collects their owners in order."""
-    for item in items:
-        if isinstance(item, Region):
-            assign_queues(item.body, queues)
-        elif item.instruction.row.asynchronous:
-            owner = SEQUENCERS[item.engine]
-            if owner not in queues:
-                queues.append(owner)
-            item.queue = len(SEQUENCERS) + queues.index(owner)
 
 
 def check_registers(count: int, limit: int, engine: Engine, location: Any) -> None:

@@ -8,10 +8,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from nki.passes import rerolled, straight
+from isa.columns import Lists
+from nki.passes import rerolled
+from nki.passes.body import Layer
 from nki.passes.channels import Channels
 from nki.passes.rerolled import repeated
-from nki.passes.steps import ENGINES
+from nki.passes.steps import ENGINES, Level
+from nki.passes.synchronise import synchronise
 
 QUEUES = {ENGINES: 1, ENGINES + 1: 2}
 """Streams of transfers, and the engines that issue them."""
@@ -94,30 +97,50 @@ def starts_of(lists):
 
 
 def as_columns(steps):
-    """(stretch, dependences) of steps, as the passes see them."""
+    """(body, dependences) of steps, as the passes see them."""
     markers = [one for step in steps for one in step.markers]
     operands = [one for step in steps for one in step.operands]
     streams = [step.stream for step in steps]
     kinds = [2 + 10 * step.kind + step.stream for step in steps]
-    return SimpleNamespace(
+    count = len(steps)
+    level = Level([])
+    body = SimpleNamespace(
+        steps=steps,
         engine=np.array([QUEUES.get(stream, stream) for stream in streams]),
         queue=np.array([stream if stream in QUEUES else -1 for stream in streams]),
         kind=np.array([*kinds, *[kind for kind, _ in markers]]),
         begins=np.array([len(step.markers) for step in steps]),
         starts=starts_of([step.operands for step in steps]),
+        layer=np.zeros(count, np.int64),
+        layers=[Layer(0, level, 0, 0, 0, count, [])],
+        fixed=np.zeros(count, np.bool_),
         accesses=SimpleNamespace(
             which=np.array([*operands, *[operand for _, operand in markers]], np.int64)
         ),
-    ), SimpleNamespace(
-        starts=starts_of([step.follows for step in steps]),
-        events=np.array([one for step in steps for one in step.follows], np.int64),
     )
+    none = np.zeros(0, np.int64)
+    touched = SimpleNamespace(
+        loops=SimpleNamespace(item=none, stream=none),
+        inside=np.zeros((2, 0), np.int64),
+        runs=np.ones(1, np.bool_),
+        iterates=np.zeros(1, np.bool_),
+    )
+    events = [one if one >= 0 else count + ~one for step in steps for one in step.follows]
+    dependences = SimpleNamespace(
+        steps=Lists(starts_of([step.follows for step in steps]), np.array(events, np.int64)),
+        touched=touched,
+        loops={},
+        ready=2 * count,
+        space=2 * count,
+        reach=1,
+    )
+    return body, dependences
 
 
-def semaphores(order, stretch, dependences, repetitions):
+def semaphores(order, body, dependences, repetitions):
     """By place what it waits for and what it tells, and the repetitions that are left of it."""
     context = SimpleNamespace(streams=ENGINES + len(QUEUES), channels=Channels(1000))
-    found = straight.synchronise(order, stretch, dependences, context, repetitions)
+    found = synchronise(body, order, dependences, context, repetitions)
     waits, updates = defaultdict(list), defaultdict(list)
     for waiting, telling, semaphore in zip(*[column.tolist() for column in found[:3]]):
         waits[waiting].append(semaphore)
@@ -147,11 +170,11 @@ def test_what_engines_know_comes_again_late(seed, monkeypatch):
 
 
 def assert_walked(order, steps):
-    stretch, dependences = as_columns(steps)
-    found = repeated(order, stretch, dependences, np.arange(2))
+    body, dependences = as_columns(steps)
+    found = repeated(order, body, dependences, np.arange(2), body.fixed)
     assert_repeated(order.tolist(), steps, found)
-    walked, _ = semaphores(order, stretch, dependences, ())
-    left_out, kept = semaphores(order, stretch, dependences, found)
+    walked, _ = semaphores(order, body, dependences, ())
+    left_out, kept = semaphores(order, body, dependences, found)
     assert walked == left_out
     assert_repeated(order.tolist(), steps, kept)
 
@@ -183,6 +206,6 @@ def test_random_stretches_have_what_is_to_be_left_out():
         for _ in range(30):
             order, steps = random_stretch(rng)
             columns = as_columns(steps)
-            found = repeated(order, *columns, np.arange(2))
+            found = repeated(order, *columns, np.arange(2), columns[0].fixed)
             left_out += len(semaphores(order, *columns, found)[1])
     assert left_out > 5

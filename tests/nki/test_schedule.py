@@ -10,7 +10,7 @@ import nki.isa as nisa
 import nki.language as nl
 from isa.enums import Engine
 from isa.target import TARGETS
-from nki.passes import dependences, schedule
+from nki.passes import dependences, lower, schedule
 from simulator.timing import simulate
 
 TRN2 = TARGETS["trn2"]
@@ -55,7 +55,8 @@ def test_an_engine_runs_what_need_not_wait():
 
 def test_the_new_order_takes_less_time(monkeypatch):
     fast = simulate(program(two_tiles, A)).total_ns
-    monkeypatch.setattr(schedule, "GAIN", 0.0)  # nothing is that much faster
+    stages = lower.Expand(), lower.Schedule(gain=0.0), lower.Synchronise(), lower.Emit()
+    monkeypatch.setattr(lower, "LOWERING", stages)  # nothing is that much faster
     kept = program(two_tiles, A)
     assert lines(kept, Engine.vector, two_tiles) == [5, 7, 8, 10]
     assert fast < simulate(kept).total_ns
@@ -154,13 +155,25 @@ def test_orders_respect_dependences_and_the_window(rows, window):
     ]
     pairs = [(late, early) for late, earlier in enumerate(before) for early in earlier]
     late, early = np.array(pairs, np.int64).reshape(-1, 2).T
-    relation = dependences.neighbours(late, early, len(rows))
-    author = schedule._author_time(timings, relation[0], TRN2)
-    original, schedule.WINDOW = schedule.WINDOW, window
-    try:
-        order, time = schedule._list_schedule(timings, *relation, TRN2)
-    finally:
-        schedule.WINDOW = original
+    before_each, after_each = dependences.neighbours(late, early, len(rows))
+    count = len(rows)
+
+    def scheduled(gain, work):
+        order = np.arange(count)
+        columns = schedule._columns(timings)
+        relation = *before_each, *after_each
+        time = schedule._in_stretches(
+            *(work, np.array([0, count]), np.arange(count), *columns, *relation),
+            *(TRN2.semaphore_ns.value, TRN2.activation_table_load_ns.value, gain, window, order),
+        )
+        return order.tolist(), time
+
+    _, author = scheduled(0.0, count)
+    order, time = scheduled(1e9, count)
+    if count < 2:
+        return
+    if count > 55:
+        assert scheduled(1e9, schedule._in_stretches.worth) == (order, time)
     place = {number: at for at, number in enumerate(order)}
     assert sorted(order) == list(range(len(rows)))
     for number, earlier in enumerate(before):
@@ -285,14 +298,14 @@ def small_tiles_in_the_place_of_a_large_one(a):
 def test_what_takes_the_bytes_of_a_tensor_does_not_follow_every_read_of_it(monkeypatch):
     """300 tiles would come after 300 reads each: 90,000 pairs."""
     found = []
-    stretch = schedule.Scheduler._stretch
+    run = lower.Schedule.run
 
-    def spied(self, *arguments):
-        result = stretch(self, *arguments)
-        found.append(len(self.dependences.events))
+    def spied(self, steps):
+        result = run(self, steps)
+        found.extend(core.dependences.steps.values.size for core in result.cores)
         return result
 
-    monkeypatch.setattr(schedule.Scheduler, "_stretch", spied)
+    monkeypatch.setattr(lower.Schedule, "run", spied)
     a = RNG.standard_normal((128, 4800), dtype=np.float32)
     result = small_tiles_in_the_place_of_a_large_one(a)
     assert 1200 < sum(found) < 6000

@@ -5,7 +5,6 @@ from itertools import product
 
 import numpy as np
 import pytest
-import spine_kernels as kernels
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from matmul_kernels import LADDER
@@ -13,12 +12,10 @@ from matmul_kernels import LADDER
 import nki
 import nki.isa as nisa
 import nki.language as nl
-from isa.enums import Memory
 from isa.text import disassemble
-from nki.ir.nodes import Tensor
-from nki.passes import dependences, rerolled, straight, stretch
-from nki.passes.access_state import taken_over
-from nki.passes.synchronise import Level
+from nki.passes import dependences, lower, rerolled
+from nki.passes.occupants import _one_by_one, last_holders
+from nki.passes.waits import Walk
 
 MATRICES = nki.TensorSpec((1024, 512), nl.bfloat16), nki.TensorSpec((1024, 1024), nl.bfloat16)
 
@@ -92,52 +89,6 @@ def _computed(data):
     nisa.tensor_scalar(dst=total, data=power, op0=nl.add, operand0=1.0, engine=nisa.engine.vector)
 
 
-CASES = {
-    **{kernel.__name__: (kernel, MATRICES) for kernel in LADDER},
-    "softmax": (kernels.softmax, (np.zeros((300, 96), np.float32),)),
-    "begun_in_parts": (begun_in_parts, (nki.TensorSpec((4096, 4096), nl.float32),)),
-    "filled": (filled_by_a_transfer_and_a_memset, (np.zeros((256, 64), np.float32),)),
-}
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_both_analyses_give_the_same_program(name, monkeypatch):
-    kernel, arguments = CASES[name]
-    walked = []
-    synchronise = straight.synchronise
-    with monkeypatch.context() as patch:
-
-        def observed(*given):
-            walked.append(given)
-            return synchronise(*given)
-
-        patch.setattr(straight, "synchronise", observed)
-        short = disassemble(nki.compile(kernel, *arguments, target="trn2").program)
-    assert walked, "the kernel has no control flow"
-    monkeypatch.setattr(straight, "synchronise", _synchronised_as_a_level)
-    assert disassemble(nki.compile(kernel, *arguments, target="trn2").program) == short
-
-
-def _synchronised_as_a_level(order, stretch, dependences, context, repeated=()):
-    steps = [stretch.steps[number] for number in order.tolist()]
-    Level(steps, context).run()
-    waits = [(semaphore, at) for at, step in enumerate(steps) for semaphore, _ in step.waits]
-    updates = [(semaphore, at) for at, step in enumerate(steps) for semaphore, _ in step.updates]
-    for step in steps:
-        assert {amount for _, amount in [*step.waits, *step.updates]} <= {1}
-        step.waits = ()
-        step.updates = ()
-    rows = [
-        (waiting, telling, semaphore)
-        for (semaphore, waiting), (other, telling) in zip(
-            sorted(waits), sorted(updates), strict=True
-        )
-        if semaphore == other
-    ]
-    assert len(rows) == len(waits)
-    return straight.Signals(*np.array(rows, np.int64).reshape(-1, 3).T, [])
-
-
 @nki.jit
 def loops(a, plan):
     """Loops, one behind the other, of operations on the tiles of a rotation."""
@@ -206,10 +157,10 @@ def test_most_of_what_repeats_is_left_out(name, monkeypatch):
     monkeypatch.setattr(rerolled, "REPEATING", 1 << 60)
     whole = disassemble(nki.compile(kernel, *arguments, target="trn2").program)
     walked = []
-    to = straight._Walk.to
+    to = Walk.to
     monkeypatch.setattr(rerolled, "REPEATING", 50)
     monkeypatch.setattr(
-        straight._Walk, "to", lambda self, end: walked.append((self.at, end)) or to(self, end)
+        Walk, "to", lambda self, end: walked.append((self.at, end)) or to(self, end)
     )
     assert disassemble(nki.compile(kernel, *arguments, target="trn2").program) == whole
     assert sum(end - start for start, end in walked) < 2 / 3 * walked[-1][1]
@@ -241,12 +192,15 @@ def _tile_like(data):
 
 
 def test_tiles_that_begin_between_the_steps_of_a_repetition(monkeypatch):
-    monkeypatch.setattr(stretch, "MANY", 0)
-    signals = straight._Walk.signals
     found = []
-    monkeypatch.setattr(
-        straight._Walk, "signals", lambda self: found.append(signals(self)) or found[-1]
-    )
+    run = lower.Synchronise.run
+
+    def observed(self, steps):
+        result = run(self, steps)
+        found.extend(core.signals for core in result.cores)
+        return result
+
+    monkeypatch.setattr(lower.Synchronise, "run", observed)
     a = nki.TensorSpec((128, 512), nl.float32)
     programs = []
     for least in (1 << 60, 8):
@@ -290,7 +244,6 @@ def loaded_before_the_loop(a):
 
 @pytest.mark.parametrize("kernel", [first_tile_for_long, loaded_before_the_loop])
 def test_steps_that_follow_the_same_one_in_several_periods(kernel, monkeypatch):
-    monkeypatch.setattr(stretch, "MANY", 0)
     a = nki.TensorSpec((128, 512), nl.float32)
     programs = []
     for least in (1 << 60, 4):
@@ -319,15 +272,14 @@ def test_a_transfer_tells_others_once_it_is_complete(monkeypatch):
     )
 )
 def test_bytes_are_taken_from_whatever_had_them_last(places):
-    tensors, placement, last = [], {}, {}
+    boxes, last = [], {}
     expected = set()
     for number, (partition, rows, low, words) in enumerate(places):
-        tensors.append(Tensor(number, f"t{number}", Memory.sbuf, "float32", (rows, words)))
-        placement[tensors[-1]] = partition, 4 * low
+        boxes.append((0, partition, partition + rows, 4 * low, 4 * (low + words)))
         for byte in product(range(partition, partition + rows), range(4 * low, 4 * (low + words))):
             if byte in last:
                 expected.add((number, last[byte]))
             last[byte] = number
-    found = taken_over(tensors, placement)
-    assert found is not None
-    assert {(place, other.number) for place, other in zip(*found)} == expected
+    for way in (last_holders, _one_by_one):
+        one, other = way(np.array(boxes, np.int64))
+        assert set(zip(one.tolist(), other.tolist())) == expected

@@ -1,12 +1,12 @@
-"""A stretch without control flow in columns, for passes that look at all of it at once."""
+"""The body of one core in columns, for passes that look at all of its steps at once."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import chain
+from itertools import chain, groupby
 from operator import attrgetter, itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,9 +20,10 @@ from isa.columns import (
     numbered_lists,
     starts_of,
 )
+from isa.machine.control import StorageBegin
 from isa.spec import Instruction
-from nki.ir.nodes import Access
-from nki.passes.steps import Step
+from nki.ir.nodes import Access, Loop, Register
+from nki.passes.steps import Level, Step
 
 MANY = 600
 """Accesses whose steps are as quick to look at in columns as one by one (measured with `tiled` and
@@ -77,17 +78,50 @@ class Accesses:
 _ACCESSES, _BEGINS = attrgetter("accesses"), attrgetter("begins")
 
 
-class Stretch:
-    """The steps of a stretch in columns, numbered in the author's order. Operation n has those from
-    `operations[n]` to `operations[n + 1]`.
+class Layer(NamedTuple):
+    """A level of a body: the steps from `first` to `end`, loops inside included, and where it
+    stands. `number` is 0 for the body itself, then as the loops come; `inner` are the loops that
+    stand right in it."""
+
+    number: int
+    level: Level
+    parent: int
+    depth: int
+    first: int
+    end: int
+    inner: list[int]
+
+
+class Body:
+    """The steps of one core in columns, numbered in the author's order, those of loops included.
+    Operation n has those from `operations[n]` to `operations[n + 1]`.
 
     `accesses` are those of all steps, then the storage that these begin: step n has the accesses
     `accesses.which[starts[n] : starts[n + 1]]`, and `begins[n]` markers come just before it.
+    `layers` are the levels, each before those inside; step n stands right in `layer[n]`.
     """
 
-    def __init__(self, steps: list[Step], operations: Integers | None = None) -> None:
-        self.steps = steps
-        self.operations = operation_starts(steps) if operations is None else operations
+    def __init__(
+        self,
+        level: Level,
+        operations: Integers | None = None,
+        variables: frozenset[Register] = frozenset(),
+    ) -> None:
+        """`operations`, where it is given, says where they begin, and that all are one stretch;
+        `variables` are those of loops around the body."""
+        self._given = operations, variables
+        self.steps: list[Step] = []
+        self.layers: list[Layer] = []
+        runs: list[tuple[int, int]] = []
+        self._enter(level, 0, 0, runs)
+        ends = np.array([end for _, end in runs], np.int64)
+        self.layer = np.repeat(
+            np.array([layer for layer, _ in runs], np.int64), np.diff(ends, prepend=0)
+        )
+        steps = self.steps
+        if operations is None:
+            operations = np.union1d(operation_starts(steps), self.stretches)
+        self.operations = operations
         accesses = list(map(_ACCESSES, steps))
         begins = list(map(_BEGINS, steps))
         self.starts = starts_of(np.fromiter(map(len, accesses), np.int64, len(steps)))
@@ -96,6 +130,51 @@ class Stretch:
         self.accesses = Accesses(
             [*chain.from_iterable(accesses), *[marker.values[0] for marker in self._markers]]
         )
+
+    def _enter(self, level: Level, parent: int, depth: int, runs: list[tuple[int, int]]) -> int:
+        """Enter a level and those inside; `runs` are layers, with where their steps in a row end.
+        Returns the number of the layer."""
+        number, first, inner = len(self.layers), len(self.steps), list[int]()
+        self.layers.append(Layer(number, level, parent, depth, first, first, inner))
+        for _, items in groupby(level.items, type):
+            for item in items:
+                if isinstance(item, Level):
+                    inner.append(self._enter(item, number, depth + 1, runs))
+                else:
+                    self.steps.append(item)
+            runs.append((number, len(self.steps)))
+        self.layers[number] = self.layers[number]._replace(end=len(self.steps))
+        return number
+
+    @cached_property
+    def variables(self) -> frozenset[Register]:
+        """The variables of all loops."""
+        nodes = [layer.level.node for layer in self.layers]
+        return self._given[1].union(node.variable for node in nodes if isinstance(node, Loop))
+
+    @cached_property
+    def fixed(self) -> Flags:
+        """Of the steps those that nothing moves across: what steers, begins storage by itself, or
+        lets cores meet."""
+        forms = [(step.instruction.row, step.op.row) for step in self.steps]
+        names, form = numbered(forms)
+        fixed = [
+            row.control or row is StorageBegin or operation.minimum_cores > 1
+            for row, operation in names
+        ]
+        return np.array(fixed, np.bool_)[form]
+
+    @cached_property
+    def stretches(self) -> Integers:
+        """Where stretches begin whose operations may change places, and where the last one ends:
+        there is no fixed step in them, and no loop begins or ends."""
+        if not self.steps or self._given[0] is not None:
+            return np.array([0, len(self.steps)][: 1 + bool(self.steps)])
+        new = np.ones(len(self.steps) + 1, np.bool_)
+        new[1:-1] = self.fixed[1:] | self.fixed[:-1] | (self.layer[1:] != self.layer[:-1])
+        for layer in self.layers:  # a loop that is over may be followed by one like it
+            new[[layer.first, layer.end]] = True
+        return np.flatnonzero(new)
 
     @cached_property
     def writes(self) -> Flags:
@@ -112,6 +191,11 @@ class Stretch:
     def queue(self) -> Integers:
         """The queue of each step, -1 where there is none."""
         return np.fromiter(map(attrgetter("queue"), self.steps), np.int64, len(self.steps))
+
+    @cached_property
+    def stream(self) -> Integers:
+        """The stream in which the end of each step is an event: its queue, or its engine."""
+        return np.where(self.queue >= 0, self.queue, self.engine)
 
     @cached_property
     def instructions(self) -> list[Instruction]:
@@ -155,6 +239,8 @@ class Stretch:
 
 def operation_starts(steps: list[Step]) -> Integers:
     """Where the steps of each operation begin, and where the last one's end."""
+    if not steps:
+        return np.zeros(1, np.int64)
     names = np.fromiter(map(id, map(attrgetter("op"), steps)), np.int64, len(steps))
     return np.append(np.flatnonzero(np.append(True, names[1:] != names[:-1])), names.size)
 

@@ -1,0 +1,25 @@
+"""How often a loop runs, as far as one knows when compiling."""
+
+from __future__ import annotations
+
+from isa.affine import Affine, prove_nonnegative
+from nki.ir.nodes import Loop, Register, While
+
+
+def at_most_once(node: Loop | While) -> bool:
+    """Whether a loop certainly has no second iteration."""
+    if isinstance(node, While) or not _known(node):
+        return False
+    return bool(prove_nonnegative(node.lower + node.step - node.upper))
+
+
+def at_least_once(node: Loop | While) -> bool:
+    """Whether a loop certainly runs."""
+    if isinstance(node, While) or not _known(node):
+        return False
+    return bool(prove_nonnegative(node.upper - node.lower - 1))
+
+
+def _known(node: Loop) -> bool:
+    """Whether the bounds are numbers or forms in launch symbols."""
+    return not any(isinstance(bound, (Register, Affine)) for bound in (node.lower, node.upper))
