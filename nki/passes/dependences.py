@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,7 +39,7 @@ from isa.spec import Instruction
 from nki.ir.nodes import Loop, Op, Tensor
 from nki.passes.body import Body
 from nki.passes.channels import Context
-from nki.passes.footprint import Box, may_overlap
+from nki.passes.footprint import Box, first_meeting, may_overlap
 from nki.passes.occupants import last_holders
 from nki.passes.steps import Step
 from nki.passes.touches import Touched, Touches
@@ -93,7 +93,7 @@ class Dependences:
     Events are numbered. That step m is over is event m, that its engine issues it event N + m, of N
     steps; that stream s is done with loop k is event 2N + kS + s, of S streams; and `ready` + r is
     all that row r of `touched.loops`, where a tensor may begin, had to wait for. What happened d
-    iterations ago is such a number + d * `space`.
+    iterations ago is such a number + d * `space`, for d up to `reach`.
 
     Events `steps.values[steps.starts[n] : steps.starts[n + 1]]` come before step n starts; those of
     other levels than its own do not occur. What follows from others may be left out. `loops` has,
@@ -108,8 +108,12 @@ class Dependences:
         count = len(body.steps)
         self.ready = 2 * count + len(body.layers) * context.streams
         self.space = self.ready + touched.loops.item.size
-        self.reach = 1
-        late, event = _Rows(touched, self.ready, self.space).pairs()
+        rows = _Rows(touched, self.ready, self.space)
+        late, event = rows.pairs()
+        distant = np.array(list(rows.distant()), np.int64).reshape(-1, 3).T
+        self.reach = int(distant[2].max(initial=1))
+        late = np.append(late, distant[0])
+        event = np.append(event, distant[1] + distant[2] * self.space)
         if named := _named(body):
             late, event = np.append(late, named[0]), np.append(event, named[1])
         of_loops = np.flatnonzero(late >= count)
@@ -271,6 +275,29 @@ class _Rows:
         kept &= self._item(consumer) != np.where(entry < now.item.size, rows.item[entry], _NONE)
         consumer, event = consumer[kept], rows.event[entry[kept]]
         return np.append(consumer, takers.late), np.append(event, takers.event)
+
+    def distant(self) -> Iterator[tuple[int, int, int]]:
+        """(consumer, event, distance) of what iterations do that are two or more apart, where those
+        next to each other do not meet: boxes that the loop moves."""
+        rows, boxes = self.now, self.touched.boxes
+        moving: dict[tuple[int, int], dict[int, list[int]]] = {}
+        for at in np.flatnonzero(self.touched.iterates[rows.layer]).tolist():
+            layer, box = int(rows.layer[at]), int(rows.box[at])
+            node = self.touched.body.layers[layer].level.node
+            if not boxes[box].static and isinstance(node, Loop):
+                if boxes[box].later(node.variable, node.step) is not boxes[box]:
+                    of_tensor = moving.setdefault((layer, int(rows.tensor[at])), {})
+                    of_tensor.setdefault(box, []).append(at)
+        for (layer, _), groups in moving.items():
+            node = self.touched.body.layers[layer].level.node
+            if not any(rows.write[at] for group in groups.values() for at in group):
+                continue
+            for (first, earlier), (then, later) in product(groups.items(), repeat=2):
+                distance = first_meeting(boxes[first], boxes[then], node)
+                if distance is not None:
+                    for one, other in product(later, earlier):
+                        if rows.write[one] or rows.write[other]:
+                            yield int(self.consumer[one]), int(rows.event[other]), distance
 
     def _item(self, consumer: Integers) -> Integers:
         """The items of consumers, as in touches."""

@@ -231,6 +231,53 @@ def _split(form: Any, unit: Any) -> tuple[Any, Any]:
     return quotient, rest
 
 
+def first_meeting(one: Box, other: Box, node: Any) -> int | None:
+    """The least number of iterations of a loop, two or more, after which another box may meet what
+    one was before; None where they meet at once or in the next iteration, or never."""
+    if may_overlap(one, other) or may_overlap(one.later(node.variable, -node.step), other):
+        return None
+    low, high = (
+        2,
+        _UNKNOWN
+        if type(node.upper - node.lower) is not int
+        else max(-((node.lower - node.upper) // node.step) - 1, 0),
+    )
+    for left, right in zip(one.spans, other.spans):
+        if left is None or right is None:
+            continue
+        start0, extent0 = left
+        start1, extent1 = right
+        terms = dict(start0.terms) if isinstance(start0, Affine) else {}
+        step = terms.get(node.variable, 0) * node.step
+        apart = start1 - start0
+        if not all(type(number) is int for number in (step, apart, extent0, extent1)):
+            return _tried(one, other, node)
+        if step < 0:
+            step, apart = -step, -apart - extent1 + extent0
+        if step == 0:
+            if not -extent1 < apart < extent0:
+                return None
+            continue
+        # apart + d * step lies between -extent1 and extent0
+        low = max(low, (-extent1 - apart) // step + 1)
+        high = min(high, -((apart - extent0) // step) - 1)
+    return low if low <= high else None
+
+
+_UNKNOWN = 1 << 40
+"""More iterations than a loop has, where their number is known only later."""
+
+_TRIED = 8
+"""Iterations that are tried where boxes depend on launch symbols."""
+
+
+def _tried(one: Box, other: Box, node: Any) -> int | None:
+    for distance in range(2, _TRIED):
+        if may_overlap(one.later(node.variable, -distance * node.step), other):
+            return distance
+    return None
+
+
 def may_overlap(one: Box, other: Box) -> bool:
     """Whether two boxes may share an element."""
     if not one.spans or not other.spans:
