@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-WORTH = 60_000
-"""Rows from which on a walk is compiled. Python takes 2 to 5 us a row, compiled code 0.1; loading
+WORTH = 150_000
+"""Rows from which on a walk is compiled. Python takes 3 to 5 us a row, compiled code 0.1; loading
 numba and a compiled walk from disk takes 0.5 s, compiling one, once a machine, some 3 s."""
 
 

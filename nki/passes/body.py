@@ -23,6 +23,7 @@ from isa.columns import (
 from isa.machine.control import StorageBegin
 from isa.spec import Instruction
 from nki.ir.nodes import Access, Loop, Register
+from nki.ir.rewrite import form_registers
 from nki.passes.steps import Level, Step
 
 MANY = 600
@@ -76,6 +77,7 @@ class Accesses:
 
 
 _ACCESSES, _BEGINS = attrgetter("accesses"), attrgetter("begins")
+_FORM = attrgetter("instruction.row", "op.row")
 
 
 class Layer(NamedTuple):
@@ -136,12 +138,12 @@ class Body:
         Returns the number of the layer."""
         number, first, inner = len(self.layers), len(self.steps), list[int]()
         self.layers.append(Layer(number, level, parent, depth, first, first, inner))
-        for _, items in groupby(level.items, type):
-            for item in items:
-                if isinstance(item, Level):
-                    inner.append(self._enter(item, number, depth + 1, runs))
-                else:
-                    self.steps.append(item)
+        items: Any
+        for kind, items in groupby(level.items, type):
+            if issubclass(kind, Level):
+                inner += [self._enter(item, number, depth + 1, runs) for item in items]
+            else:
+                self.steps.extend(items)
             runs.append((number, len(self.steps)))
         self.layers[number] = self.layers[number]._replace(end=len(self.steps))
         return number
@@ -156,8 +158,7 @@ class Body:
     def fixed(self) -> Flags:
         """Of the steps those that nothing moves across: what steers, begins storage by itself, or
         lets cores meet."""
-        forms = [(step.instruction.row, step.op.row) for step in self.steps]
-        names, form = numbered(forms)
+        names, form = numbered(list(map(_FORM, self.steps)))
         fixed = [
             row.control or row is StorageBegin or operation.minimum_cores > 1
             for row, operation in names
@@ -224,6 +225,19 @@ class Body:
         return kind
 
     @cached_property
+    def mentioning(self) -> Integers:
+        """The steps that mention registers."""
+        accesses, count = self.accesses, len(self.steps)
+        rest = np.flatnonzero(~accesses.plain)
+        moved = [at for at in rest.tolist() if form_registers(accesses.each[at])]
+        uses = np.flatnonzero(np.isin(accesses.which[: self.starts[-1]], moved))
+        of_access = np.searchsorted(self.starts, uses, "right") - 1
+        _, first, kind = distinct(self.kind[:count])
+        plain = [self.steps[at].instruction for at in first.tolist()]
+        scalar = np.array([_has_register_scalar(instruction) for instruction in plain], np.bool_)
+        return np.union1d(of_access, np.flatnonzero(scalar[kind]))
+
+    @cached_property
     def operation_kind(self) -> Integers:
         """Numbers for operations that differ, if at all, in their accesses, as in `kind`. Where
         there are few, each has its own."""
@@ -235,6 +249,16 @@ class Body:
         """The steps of an operation."""
         start, end = self.operations[number : number + 2].tolist()
         return self.steps[start:end]
+
+
+def _has_register_scalar(instruction: Instruction) -> bool:
+    """Whether a field that is no view has a register."""
+    values = instruction.values
+    return any(
+        form_registers(values[at])
+        for at in instruction.row.register_fields
+        if not isinstance(values[at], Access)
+    )
 
 
 def operation_starts(steps: list[Step]) -> Integers:

@@ -128,7 +128,7 @@ class Synchronise:
         body, order, dependences = core.body, core.order, core.dependences
         assert dependences is not None
         operands = core.addresses.columns(body.accesses)
-        mentions = Mentions(body, order.tolist())
+        mentions = Mentions(body, order)
         alone = np.zeros(order.size, np.bool_)
         alone[order[list(mentions.by_place)]] = True
         again = repeated(order, body, dependences, operands.number, alone)

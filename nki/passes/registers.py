@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import Any
 
+import numpy as np
+
+from isa.columns import Integers
 from isa.enums import SEQUENCERS, Engine
 from nki.ir.nodes import Loop, Register, While
 from nki.ir.rewrite import form_registers
@@ -53,18 +56,18 @@ class Mentions:
     `steps` are by layer and engine the places of such steps, in order, `by_place` their registers.
     """
 
-    def __init__(self, body: Body, order: list[int]) -> None:
+    def __init__(self, body: Body, order: Integers) -> None:
         self.body = body
         self._order = order
         self.by_place: dict[int, list[Register]] = {}
         self.steps: dict[tuple[int, int], list[int]] = {}
         self._of_layers: dict[int, set[Register]] = {}
-        for place, number in enumerate(order):
+        places = np.flatnonzero(np.isin(order, body.mentioning))
+        for place, number in zip(places.tolist(), order[places].tolist()):
             step = body.steps[number]
-            if found := mentioned(step.instruction):
-                self.by_place[place] = found
-                key = int(body.layer[number]), step.engine
-                self.steps.setdefault(key, []).append(place)
+            self.by_place[place] = mentioned(step.instruction)
+            key = int(body.layer[number]), step.engine
+            self.steps.setdefault(key, []).append(place)
 
     def location(self, place: int) -> Any:
         """The source location of the step at a place."""
