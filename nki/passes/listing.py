@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from isa.columns import Integers
 from isa.enums import SEQUENCERS
 from isa.spec import Instruction
 from nki.ir.locations import resolve
-from nki.ir.nodes import Loop
+from nki.ir.nodes import Loop, Register
 from nki.ir.printer import is_default, value_text
 from nki.passes.body import Body, Layer
 from nki.passes.steps import Step
@@ -70,7 +70,8 @@ class _Lines:
         if signals is not None:
             yield from _signals(indent, "ahead", signals, ("enter_waits", "-"), ("primes", "+"))
         if isinstance(node, Loop):
-            head = f"for %r{node.variable.number} in {node.lower} to {node.upper} step {node.step}"
+            lower, upper = _bound(node.lower), _bound(node.upper)
+            head = f"for %r{node.variable.number} in {lower} to {upper} step {node.step}"
         else:
             assert node is not None
             head = f"while %r{node.register.number}"
@@ -82,6 +83,10 @@ class _Lines:
                 yield f"{indent}behind: {SEQUENCERS[engine].name} drains queue {names}"
             pairs = ("exit_waits", "-"), ("exit_updates", "+")
             yield from _signals(indent, "behind", signals, *pairs)
+
+
+def _bound(form: Any) -> str:
+    return f"%r{form.number}" if isinstance(form, Register) else str(form)
 
 
 def _signals(
