@@ -172,6 +172,11 @@ class Templates:
         self.found: list[Instruction] = []
         self._by_content: dict[bytes, int] = {}
 
+    def add(self, template: Instruction) -> int:
+        """The number of a template that is like no other."""
+        self.found.append(template)
+        return len(self.found) - 1
+
     def number(self, template: Instruction) -> int:
         number = self._by_content.setdefault(encode(template), len(self.found))
         if number == len(self.found):

@@ -189,17 +189,25 @@ class _Writer:
         ]
         templates = Templates()
         _, first, which = by_first_use(key)
-        names = [
-            templates.number(self._template(engine, one) if one >= 0 else made[~one])
-            for one in source[first].tolist()
-        ]
+        names = []
+        for one in source[first].tolist():
+            if one >= 0:
+                names.append(templates.number(self._template(engine, one)))
+            elif controls[~one].target is not None:  # which no other has
+                names.append(templates.add(made[~one]))
+            else:
+                names.append(templates.number(made[~one]))
         order = np.array(names, np.int64)[which]
         uses = np.split(ordered(order), np.cumsum(np.bincount(order))[:-1])
         numbers = []
         for one, its in zip(templates.found, uses):
+            offsets = moving(one)
+            if not offsets:
+                numbers.append(pair[its].reshape(-1, 1))
+                continue
             columns = [pair[its]]
             where_accesses = _access_numbers(one)
-            for position in moving(one):
+            for position in offsets:
                 access = self.access[source[its]] + where_accesses[position]
                 columns.append(self.operands.offset[access])
             numbers.append(np.stack(columns, axis=1))

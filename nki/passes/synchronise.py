@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from nki.passes.body import Body, Layer
 from nki.passes.channels import Context
 from nki.passes.dependences import Dependences
 from nki.passes.periods import with_left_out
-from nki.passes.waits import Walk
+from nki.passes.waits import Edge, Walk
 
 Amounts = list[tuple[int, int]]
 """Semaphores with their amounts."""
@@ -120,6 +120,7 @@ class Core:
         self.iterates = dependences.touched.iterates.tolist()
         self.loops: dict[int, LoopSignals] = {}
         self.outside: dict[int, Outside] = {}
+        self._alike: dict[Any, tuple[int, list[Edge], Outside]] = {}
         self.transferred: dict[int, tuple[int, int]] = {}
         self.signals: list[tuple[int, int, int, int]] = []
 
@@ -173,13 +174,45 @@ class Core:
             if self.iterates[number]:
                 self.settle(mine)
             self.loops[number] = LoopSignals()
-            walk = Walk(self, inner)
-            walk.run()
+            walk, self.outside[number] = self._walked(inner)
             self.signals += walk.apply()
             mine |= walk.connect()
-            self.outside[number] = walk.outside()
             primed |= mine
         return primed
+
+    def _walked(self, layer: Layer) -> tuple[Walk, Outside]:
+        """A walk through a loop. One without loops inside that is like an earlier one has its
+        edges, at other places."""
+        walk = Walk(self, layer)
+        key = None if layer.inner else self._form(layer)
+        known = self._alike.get(key)
+        if known is not None:
+            base, edges, outside = known
+            move = layer.first - base
+            walk.edges = [(n + move, e, s, p + move, d) for n, e, s, p, d in edges]
+            primed = {pair: place + move for pair, place in outside.primed.items()}
+            return walk, outside._replace(primed=primed)
+        walk.run()
+        outside = walk.outside()
+        if key is not None:
+            self._alike[key] = layer.first, walk.edges, outside
+        return walk, outside
+
+    def _form(self, layer: Layer) -> Any:
+        """Equal for loops without loops inside whose walks are alike."""
+        first, end = layer.first, layer.end
+        starts, events = self.columns
+        events = events[starts[first] : starts[end]]
+        distance, event = np.divmod(events, self.space)
+        issued, place = np.divmod(event, max(self.steps, 1))
+        columns = distance, issued, place - first, starts[first : end + 1] - starts[first]
+        return (
+            *(column.tobytes() for column in columns),
+            tuple(self.engine[first:end]),
+            tuple(self.queue[first:end]),
+            tuple(self.touching.get(layer.number, ())),
+            self.iterates[layer.number],
+        )
 
     def settle(self, semaphores: Iterable[int]) -> None:
         """Have the last loop whose transfers give tokens of each semaphore drain its queue.
