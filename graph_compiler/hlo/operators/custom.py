@@ -17,7 +17,7 @@ from graph_compiler.hlo.operators.numerics import precise
 from graph_compiler.hlo.operators.row import Array, Context, Operator, require_shape, subject
 from graph_compiler.hlo.operators.sorting import stable_order
 from graph_compiler.hlo.operators.transcendental import Erf, Logistic
-from isa.errors import NeuronError
+from graph_compiler.hlo.operators.unknown_targets import unknown_target
 
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Instruction
@@ -80,11 +80,8 @@ class CustomCall(Operator):
         target = instruction.attribute("custom_call_target")
         function = context.custom_calls.get(target) or CUSTOM_CALLS.get(target)
         if function is None:
-            raise NeuronError(
-                "hlo-not-supported",
-                f"{subject(instruction)}: no meaning is known of the target {target!r}.",
-                why="A custom call means what its target is registered to mean.",
-                hint="Pass a function for it: evaluate(..., custom_calls={target: function}).",
+            raise unknown_target(
+                subject(instruction), target, [*CUSTOM_CALLS, *context.custom_calls]
             )
         return function(instruction, operands, context)
 
