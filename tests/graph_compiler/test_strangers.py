@@ -369,3 +369,71 @@ def test_unknown_targets_say_what_is_supported(run: Any, target: str, words: str
     error = caught.value
     assert error.code == "hlo-not-supported" and repr(target) in error.what
     assert words in error.why + error.hint and "AwsNeuronSilu" in error.notes[0]
+
+
+PAIR = "pair {{ a = s32[] parameter(0)\n  b = s32[] parameter(1)\n  ROOT r = {} }}".format
+
+
+@pytest.mark.parametrize(
+    ("lines", "head", "code"),
+    [
+        (
+            ("x = s32[4] parameter(0)", "ROOT r = s32[4] sort(x), dimensions={0}, to_apply=pair"),
+            PAIR("s32[] add(a, b)"),
+            "hlo-type-mismatch",
+        ),
+        (
+            (
+                "x = s32[4] parameter(0)",
+                "z = s32[] constant(0)",
+                "ROOT r = s32[4] select-and-scatter(x, x, z), window={size=1}, select=pair, "
+                "scatter=pair",
+            ),
+            PAIR("s32[] add(a, b)"),
+            "hlo-type-mismatch",
+        ),
+        (
+            ("x = s32[4] parameter(0)", "ROOT r = s32[] get-dimension-size(x)"),
+            "",
+            "hlo-shape-mismatch",
+        ),
+    ],
+)
+def test_what_only_a_run_would_notice_is_refused(
+    lines: tuple[str, ...], head: str, code: str
+) -> None:
+    with pytest.raises(NeuronError) as caught:
+        graph(*lines, head=head)
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    "root",
+    [
+        "(s32[4], s32[4]) all-to-all(x, x), replica_groups={}",
+        "s32[8] all-gather(x), replica_groups={}, dimensions={0}",
+        "s32[2] reduce-scatter(x), replica_groups={}, dimensions={0}, to_apply=pair",
+    ],
+)
+@BOTH
+def test_a_collective_for_more_ranks_than_there_are_is_refused(run: Any, root: str) -> None:
+    module = graph("x = s32[4] parameter(0)", f"ROOT r = {root}", head=PAIR("s32[] add(a, b)"))
+    with pytest.raises(NeuronError) as caught:
+        run(module, np.arange(4, dtype=np.int32))
+    assert caught.value.code == "hlo-invalid" and "1 ranks" in caught.value.what
+    if run is evaluate:
+        shapes = [part.dimensions for part in module.result_shape.tuple_shapes]
+        outputs = run(module, np.arange(4, dtype=np.int32), ranks=2)
+        assert [output.shape for output in outputs] == (shapes or [module.result_shape.dimensions])
+
+
+@pytest.mark.parametrize("root", ["pred[] compare(a, b), direction=NE", "pred[] constant(true)"])
+@BOTH
+def test_a_comparator_that_is_no_order_gives_each_element_once(run: Any, root: str) -> None:
+    module = graph(
+        "x = s32[64] parameter(0)",
+        "ROOT r = s32[64] sort(x), dimensions={0}, to_apply=pair",
+        head=PAIR(root),
+    )
+    x = np.random.default_rng(0).permutation(64).astype(np.int32)
+    assert sorted(run(module, x)[0].tolist()) == list(range(64))
