@@ -42,8 +42,9 @@ MOST_ITERATIONS, MOST_SEED = (1 << 62) - 1, (1 << 64) - 1
 """Numbers of 64 bits, of which iterations are signed."""
 
 LOOP_LIMIT = 1 << 22
-"""Iterations of all loops of a run together after which it counts as endless. A loop that counts
-and adds two vectors of 64 gets there after 90 seconds here, and after 0.1 where it is compiled."""
+"""Iterations of all loops of a run together after which it counts as endless, here and where it is
+compiled. A loop that counts and adds two vectors of 64 gets there after 70 to 90 seconds here, and
+after 0.1 where it is compiled."""
 
 
 @dataclass(frozen=True, slots=True)
