@@ -371,6 +371,19 @@ def test_unknown_targets_say_what_is_supported(run: Any, target: str, words: str
     assert words in error.why + error.hint and "AwsNeuronSilu" in error.notes[0]
 
 
+@pytest.mark.parametrize(
+    "given", [np.zeros(3), np.zeros(2, np.float32), np.complex64([1, 2, 3]), (np.zeros(3),), None]
+)
+@BOTH
+def test_a_custom_call_gives_what_the_graph_states(run: Any, given: Any) -> None:
+    module = graph('ROOT r = f32[3] custom-call(), custom_call_target="mine"')
+    good = np.float32([1, 2, 3])
+    np.testing.assert_array_equal(run(module, custom_calls={"mine": lambda *_: good})[0], good)
+    with pytest.raises(NeuronError) as caught:
+        run(module, custom_calls={"mine": lambda *_: given})
+    assert caught.value.code == "hlo-shape-mismatch" and "f32[3]" in caught.value.what
+
+
 PAIR = "pair {{ a = s32[] parameter(0)\n  b = s32[] parameter(1)\n  ROOT r = {} }}".format
 
 

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from graph_compiler.hlo.operators.numerics import precise
-from graph_compiler.hlo.operators.row import Array, Context, Operator, require_shape, subject
+from graph_compiler.hlo.operators.row import (
+    Array,
+    Context,
+    Operator,
+    require_shape,
+    shape_error,
+    subject,
+)
 from graph_compiler.hlo.operators.sorting import stable_order
 from graph_compiler.hlo.operators.transcendental import Erf, Logistic
 from graph_compiler.hlo.operators.unknown_targets import unknown_target
@@ -83,7 +90,35 @@ class CustomCall(Operator):
             raise unknown_target(
                 subject(instruction), target, [*CUSTOM_CALLS, *context.custom_calls]
             )
-        return function(instruction, operands, context)
+        value = function(instruction, operands, context)
+        if not _is_of(instruction.shape, value):
+            raise shape_error(
+                instruction,
+                f"what {target!r} stands for gives {_described(value)}; the graph states "
+                f"{instruction.shape.plain()}.",
+                "A custom call gives arrays of the dimensions and types that the graph states.",
+            )
+        return value
+
+
+def _is_of(shape: Shape, value: Any) -> bool:
+    """Whether a value has the dimensions and element types of a shape; tokens may be anything."""
+    if shape.is_tuple:
+        parts = shape.tuple_shapes
+        return (
+            isinstance(value, tuple) and len(value) == len(parts) and all(map(_is_of, parts, value))
+        )
+    if not shape.is_array:
+        return True
+    array = np.asarray(value)
+    return array.shape == shape.dimensions and array.dtype == shape.numpy_dtype()
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_described, value))})"
+    array = np.asarray(value)
+    return f"{array.dtype}{list(array.shape)}"
 
 
 @meaning(*IDENTITIES)
