@@ -384,6 +384,23 @@ def test_a_custom_call_gives_what_the_graph_states(run: Any, given: Any) -> None
     assert caught.value.code == "hlo-shape-mismatch" and "f32[3]" in caught.value.what
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        'f32[3] custom-call(), custom_call_target="AwsNeuronSilu"',
+        'f32[3] custom-call(t), custom_call_target="AwsNeuronErf"',
+        'f32[2] custom-call(x), custom_call_target="AwsNeuronTopK"',
+        '(f32[], s32[]) custom-call(x), custom_call_target="AwsNeuronTopK"',
+    ],
+)
+@BOTH
+def test_targets_that_are_called_wrongly_are_refused(run: Any, call: str) -> None:
+    module = graph("x = f32[3] parameter(0)", "t = (f32[3]) tuple(x)", f"ROOT r = {call}")
+    with pytest.raises(NeuronError) as caught:
+        run(module, np.ones(3, np.float32))
+    assert caught.value.code in ("hlo-invalid", "hlo-shape-mismatch")
+
+
 PAIR = "pair {{ a = s32[] parameter(0)\n  b = s32[] parameter(1)\n  ROOT r = {} }}".format
 
 

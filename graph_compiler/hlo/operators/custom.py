@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -25,6 +26,8 @@ from graph_compiler.hlo.operators.row import (
 from graph_compiler.hlo.operators.sorting import stable_order
 from graph_compiler.hlo.operators.transcendental import Erf, Logistic
 from graph_compiler.hlo.operators.unknown_targets import unknown_target
+from graph_compiler.hlo.proto import MALFORMED
+from isa.errors import NeuronError
 
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Instruction
@@ -85,7 +88,8 @@ class CustomCall(Operator):
     @classmethod
     def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
         target = instruction.attribute("custom_call_target")
-        function = context.custom_calls.get(target) or CUSTOM_CALLS.get(target)
+        given, known = context.custom_calls.get(target), CUSTOM_CALLS.get(target)
+        function = given or (known and partial(_own, known))
         if function is None:
             raise unknown_target(
                 subject(instruction), target, [*CUSTOM_CALLS, *context.custom_calls]
@@ -99,6 +103,21 @@ class CustomCall(Operator):
                 "A custom call gives arrays of the dimensions and types that the graph states.",
             )
         return value
+
+
+def _own(known: Meaning, instruction: Instruction, operands: list[Any], context: Context) -> Any:
+    """What a target of `CUSTOM_CALLS` gives; graphs may call one with any operands."""
+    try:
+        return known(instruction, operands, context)
+    except NeuronError:
+        raise
+    except MALFORMED as error:
+        shapes = ", ".join(str(operand.shape.plain()) for operand in instruction.operands)
+        raise NeuronError(
+            "hlo-invalid",
+            f"{subject(instruction)}: the target takes no ({shapes}) for "
+            f"{instruction.shape.plain()} ({error}).",
+        ) from error
 
 
 def _is_of(shape: Shape, value: Any) -> bool:
