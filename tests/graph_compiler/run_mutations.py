@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 1.0
 """CPU time that each stage may take: reading, writing, evaluating and executing one mutant."""
 
-SILENCE = 60
+SILENCE = 300
 """Seconds without an answer after which a process counts as one that hangs: its CPUs are shared."""
 
 MEMORY = 4 << 30
