@@ -293,6 +293,12 @@ def _write_all(stream: Any, data: bytes) -> None:
     help="How many of the ranks are partitions of one replica. Default: as the graph says.",
 )
 @click.option(
+    "--loop-limit",
+    type=click.IntRange(0),
+    metavar="NUMBER",
+    help="Iterations of all loops together after which a run counts as endless. Default: 4194304.",
+)
+@click.option(
     "--save-outputs", "folder", metavar="DIR", help="Write every output as DIR/output<n>.npy."
 )
 @_ALL
@@ -308,6 +314,7 @@ def run_command(
     tolerance: float | None,
     ranks: int,
     partitions: int | None,
+    loop_limit: int | None,
     folder: str | None,
     everything: bool,
 ) -> int:
@@ -318,6 +325,8 @@ def run_command(
     \b
       nki hlo run model.hlo.pb --input 'tokens=@tokens.npy' --compare reference
     """
+    from dataclasses import replace
+
     from graph_compiler.runs import Run, chosen_executor, default_executor
     from nki.cli.output_files import check_folder_writable, save_arrays
 
@@ -326,6 +335,8 @@ def run_command(
     first = chosen_executor(executor, ranks)
     second = None if compare is None else chosen_executor(compare, ranks)
     run = Run.prepared(file, inputs, seed, ranks, partitions)
+    if loop_limit is not None:
+        run = replace(run, loop_limit=loop_limit)
     outputs = run.execute(first)
     comparisons = None
     if second is not None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from graph_compiler.hlo.cost import work_of
+from graph_compiler.partitions import undivided
 
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Module
@@ -135,9 +136,7 @@ _FEW = 3
 
 
 def _divided(module: Module) -> Iterator[str]:
-    shardings = (item.attributes.get("sharding") for item in module.instructions())
-    count = sum(sharding is not None and sharding.type == "OTHER" for sharding in shardings)
-    if count:
+    if count := sum(1 for _ in undivided(module)):
         yield (
             f"{count} values are to be divided over ranks, and there is no partitioner: the graph "
             "runs on one rank."

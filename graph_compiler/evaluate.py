@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graph_compiler.hlo.arguments import count_argument, module_argument, sequence_argument
 from graph_compiler.hlo.operators import operator
 from graph_compiler.hlo.operators.row import Array, Operator, Value, subject
+from graph_compiler.inputs import checked_inputs
+from graph_compiler.partitions import partitions_of, refuse_undivided
 from graph_compiler.ranks import Alone, Meeting, run_ranks
 from isa.errors import NeuronError
 
@@ -25,14 +28,23 @@ if TYPE_CHECKING:
 DEPTH_LIMIT = 64
 """Computations that may be under way inside each other."""
 
-_CALLS_IN_ITERATION = 4
-"""Calls for each iteration that the limit of loops allows: of its body, and within."""
+_CALLS_IN_ITERATION, _LEAST_CALLS = 4, 1 << 10
+"""Calls for each iteration that the limit of loops allows, in one iteration and outside loops: more
+are calls that double."""
 
 CALLS = frozenset({"call", "fusion"})
 """Opcodes that run their computation once."""
 
-LOOP_LIMIT = 1 << 24
-"""Iterations of one `while`, and calls in all, after which a run counts as endless."""
+MOST_RANKS = 1 << 12
+"""Ranks are threads."""
+
+MOST_ITERATIONS, MOST_SEED = (1 << 62) - 1, (1 << 64) - 1
+"""Numbers of 64 bits, of which iterations are signed."""
+
+LOOP_LIMIT = 1 << 22
+"""Iterations of all loops of a run together after which it counts as endless, here and where it is
+compiled. A loop that counts and adds two vectors of 64 gets there after 70 to 90 seconds here, and
+after 0.1 where it is compiled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +132,7 @@ class Evaluator:
         loop_limit: int = LOOP_LIMIT,
         observe: Callable[[Instruction, Value], None] | None = None,
     ) -> None:
+        seed = count_argument(seed, "seed", 0, MOST_SEED)
         self.module = module
         self.rank = rank
         self.ranks = ranks
@@ -127,7 +140,8 @@ class Evaluator:
         self.random = np.random.Generator(np.random.Philox(key=[seed, rank]))
         self.custom_calls = custom_calls or {}
         self._meeting = meeting if meeting is not None else Alone()
-        self._loop_limit = loop_limit
+        self.loop_limit = count_argument(loop_limit, "loop_limit", 0, MOST_ITERATIONS)
+        self.iterations = 0
         self._refuse_doubling(module.entry, {})
         self._observe = observe
         self._plans: dict[Computation, Plan] = {}
@@ -153,11 +167,12 @@ class Evaluator:
         return total
 
     def _check_calls(self, calls: int, computation: Computation) -> None:
-        if calls > self._loop_limit * _CALLS_IN_ITERATION:
+        if calls > _CALLS_IN_ITERATION * max(self.loop_limit, _LEAST_CALLS):
             raise NeuronError(
                 "loop-limit",
-                f"`{computation.name}` and others are called {calls - 1} times or more.",
+                f"`{computation.name}` and others are called {calls - 1:,} times or more.",
                 why="Calls that call twice what they call run for ever, as endless loops do.",
+                hint="Call each computation once, or state the repetition as a `while`.",
             )
 
     def _plan(self, computation: Computation) -> Plan:
@@ -256,16 +271,27 @@ class Evaluator:
 
     def iterate(self, instruction: Instruction, step: Callable[[], bool]) -> None:
         """Calls `step` until it is False. Raises NeuronError loop-limit."""
-        for _ in range(self._loop_limit + 1):
-            if not step():
-                return
-        raise NeuronError(
-            "loop-limit", f"{subject(instruction)} ran more than {self._loop_limit} iterations."
-        )
+        calls = self._calls
+        while step():
+            self.iterations += 1
+            if self.iterations > self.loop_limit:
+                raise endless(self.loop_limit, f", {subject(instruction)} among them")
+            self._calls = calls  # what an iteration calls counts as the iteration
+        self._calls = calls
 
     def exchange(self, instruction: Instruction, group: tuple[int, ...], value: Value) -> list[Any]:
         """The values that all ranks of a group pass at this instruction, in the group's order."""
         return self._meeting.exchange(instruction, self.rank, group, value)
+
+
+def endless(limit: int, among: str = "") -> NeuronError:
+    """The error of loops that run too long."""
+    return NeuronError(
+        "loop-limit",
+        f"The loops of the graph{among} ran more than {limit:,} iterations.",
+        why="A run whose loops have more iterations together counts as endless.",
+        hint="Let the condition become false, or pass a larger loop_limit.",
+    )
 
 
 def _check_depth(computation: Computation, depth: int) -> None:
@@ -293,16 +319,18 @@ def evaluate(
     element types of the parameters (tuples for parameters that are tuples). With `ranks` above 1
     all ranks get the same inputs and the outputs are rank 0's; `partitions` as in
     `evaluate_ranks`. `seed`: of `rng` instructions. `custom_calls`: functions of (instruction,
-    operands, context) by target. `observe` sees every value, for comparisons.
-    Raises NeuronError input-mismatch, hlo-unknown-opcode, loop-limit, hlo-too-large and
-    what operators raise.
+    operands, context) by target. `loop_limit`: iterations of all loops together. `observe` sees
+    every value, for comparisons.
+    Raises NeuronError input-mismatch, argument-kind, value-not-allowed, hlo-unknown-opcode,
+    loop-limit, hlo-too-large and what operators raise.
 
     >>> from graph_compiler import parse_text
     >>> text = "HloModule m\\nENTRY e {\\n x = s32[2] parameter(0)\\n ROOT r = s32[2] negate(x)\\n}"
     >>> evaluate(parse_text(text), np.array([1, 2], np.int32))
     [array([-1, -2], dtype=int32)]
     """
-    if ranks > 1:
+    module_argument(module, "evaluate")
+    if count_argument(ranks, "ranks", 1, MOST_RANKS) > 1:
         results = evaluate_ranks(
             module,
             [inputs] * ranks,
@@ -321,7 +349,7 @@ def evaluate(
         observe=observe,
     )
     with np.errstate(all="ignore"):
-        return outputs_of(evaluator.call(module.entry, arguments))
+        return outputs_of(module, evaluator.call(module.entry, arguments))
 
 
 def evaluate_ranks(
@@ -345,11 +373,14 @@ def evaluate_ranks(
     >>> [int(outputs[0]) for outputs in evaluate_ranks(parse_text(text), [[], [], []])]
     [0, 1, 2]
     """
-    ranks = len(inputs)
+    module_argument(module, "evaluate_ranks")
+    ranks = len(sequence_argument(inputs, "evaluate_ranks"))
     if ranks > 1:
-        _refuse_tiled(module)
-    count = partitions if partitions is not None else _partitions(module, ranks)
-    if count < 1 or ranks % count:
+        refuse_undivided(module)
+    count = partitions_of(module, ranks)
+    if partitions is not None:
+        count = count_argument(partitions, "partitions", 1, MOST_RANKS)
+    if ranks % count:
         raise NeuronError(
             "input-mismatch",
             f"{ranks} ranks are no whole number of replicas with {count} partitions each.",
@@ -361,75 +392,30 @@ def evaluate_ranks(
     def run(rank: int) -> list[Array]:
         evaluator = Evaluator(module, rank, ranks, count, meeting, seed, custom_calls, loop_limit)
         with np.errstate(all="ignore"):
-            return outputs_of(evaluator.call(module.entry, arguments[rank]))
+            return outputs_of(module, evaluator.call(module.entry, arguments[rank]))
 
     return run_ranks(meeting, run)
 
 
-def _refuse_tiled(module: Module) -> None:
-    """Raises NeuronError hlo-not-supported where a partitioner has yet to divide the graph."""
-    for item in module.instructions():
-        sharding = item.attributes.get("sharding")
-        if sharding is not None and sharding.type == "OTHER":
-            raise NeuronError(
-                "hlo-not-supported",
-                f"{subject(item)} is to be divided over ranks, and there is no partitioner.",
-                why="Shardings of whole arrays say what a partitioner has to do; ranks execute "
-                "graphs that are divided already (shard_map).",
-                hint="Evaluate the graph with one rank, or divide it with jax.shard_map.",
-            )
+def outputs_of(module: Module, value: Value) -> list[Array]:
+    """The arrays of a value, components one after another, each with memory of its own.
 
-
-def _partitions(module: Module, ranks: int) -> int:
-    """How many of the ranks are partitions of one replica, as far as the module says."""
-    stated = str(module.config.get("num_partitions", ""))
-    if stated.isdecimal() and int(stated) > 1:
-        return int(stated)
-    partitioned = any(
-        item.opcode == "partition-id" or (item.attributes.get("channel_id") or 0) > 0
-        for item in module.instructions()
-    )
-    return ranks if partitioned else 1
-
-
-def outputs_of(value: Value) -> list[Array]:
-    """The arrays of a value, components one after another, each with memory of its own."""
+    Raises NeuronError hlo-too-large.
+    """
     if isinstance(value, tuple):
-        return [array for part in value for array in outputs_of(part)]
-    return [] if value is None else [np.array(value, order="C")]
+        return [array for part in value for array in outputs_of(module, part)]
+    if value is None:
+        return []
+    output = memory(module, value.shape, value.dtype)
+    output[...] = value
+    return [output]
 
 
-def checked_inputs(module: Module, inputs: Sequence[Value]) -> list[Value]:
-    """Inputs that fit the entry's parameters. Raises NeuronError input-mismatch."""
-    parameters = module.parameters
-    if len(inputs) != len(parameters):
+def memory(module: Module, dims: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """An array for a result. Raises NeuronError hlo-too-large."""
+    try:
+        return np.empty(dims, dtype)
+    except (MemoryError, ValueError) as error:
         raise NeuronError(
-            "input-mismatch",
-            f"module `{module.name}` has {len(parameters)} parameters, {len(inputs)} inputs given.",
-        )
-    return [
-        _checked_input(parameter, parameter.shape, value)
-        for parameter, value in zip(parameters, inputs)
-    ]
-
-
-def _checked_input(parameter: Instruction, shape: Shape, value: Value) -> Value:
-    if shape.is_tuple:
-        parts = tuple(value) if isinstance(value, (tuple, list)) else ()
-        if len(parts) == len(shape.tuple_shapes):
-            return tuple(
-                _checked_input(parameter, part, item)
-                for part, item in zip(shape.tuple_shapes, parts)
-            )
-        given = f"{type(value).__name__} of {len(parts)}"
-    elif not shape.is_array:
-        return None
-    else:
-        array = np.asarray(value)
-        if array.shape == shape.dimensions and array.dtype == shape.numpy_dtype():
-            return array
-        given = f"{array.dtype}{list(array.shape)}"
-    raise NeuronError(
-        "input-mismatch",
-        f"parameter {parameter.parameter_number} `{parameter.name}` is {shape}, the input {given}.",
-    )
+            "hlo-too-large", f"Module `{module.name}`: no memory for {dtype}{list(dims)}."
+        ) from error

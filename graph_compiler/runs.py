@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graph_compiler.description import leaves
-from graph_compiler.evaluate import evaluate
+from graph_compiler.evaluate import LOOP_LIMIT, evaluate
 from graph_compiler.execute import execute
 from graph_compiler.frontends import xla
 from graph_compiler.hlo.operators.row import Array, Value
@@ -42,6 +42,7 @@ class Run:
     seed: int
     ranks: int = 1
     partitions: int | None = None
+    loop_limit: int = LOOP_LIMIT
 
     @staticmethod
     def prepared(
@@ -130,12 +131,17 @@ class Run:
 
 
 def _host(run: Run) -> list[Array]:
-    return execute(run.module, *run.values, seed=run.seed)
+    return execute(run.module, *run.values, seed=run.seed, loop_limit=run.loop_limit)
 
 
 def _reference(run: Run) -> list[Array]:
     return evaluate(
-        run.module, *run.values, ranks=run.ranks, partitions=run.partitions, seed=run.seed
+        run.module,
+        *run.values,
+        ranks=run.ranks,
+        partitions=run.partitions,
+        seed=run.seed,
+        loop_limit=run.loop_limit,
     )
 
 

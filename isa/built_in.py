@@ -22,6 +22,7 @@ _OF_CALLS: BuiltIn = (TypeError,)
 """As Python has it for the arguments of any function."""
 
 _BY_CODE = {
+    "argument-kind": _OF_CALLS,
     "dtype-not-allowed": _OF_DATA_TYPES,
     "missing-argument": _OF_CALLS,
     "register-arithmetic": _OF_REGISTERS,

@@ -625,6 +625,12 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         "Use the alternative that the message names.",
         _HLO_SEMANTICS,
     ),
+    "argument-kind": _entry(
+        711,
+        "Argument of another kind",
+        "Functions of graphs take modules, texts, bytes and paths as their descriptions say.",
+        "Pass an argument of the kind that the message names.",
+    ),
 }
 
 

@@ -20,8 +20,8 @@ from isa.errors import NeuronError
 from isa.program import Program
 from simulator.checks.marks import CLEAN, INITIALISED, MIXED
 from simulator.execute import ControlTrace, LoadedProgram, RunResult
+from simulator.native.other_processes import busy
 from simulator.native.program import StoppedError
-from simulator.native.team import busy
 from simulator.slices import halves
 from simulator.streams import DEFAULT_LOOP_LIMIT
 

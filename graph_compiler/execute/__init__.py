@@ -25,11 +25,14 @@ partial sums, then a tree), products as in `gemm`.
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from graph_compiler.evaluate import checked_inputs, evaluate
+from graph_compiler.evaluate import LOOP_LIMIT, MOST_ITERATIONS, MOST_SEED, evaluate
+from graph_compiler.hlo.arguments import count_argument, module_argument
+from graph_compiler.inputs import checked_inputs
 from nki.settings import native_wanted, threads_wanted
 
 if TYPE_CHECKING:
@@ -42,25 +45,31 @@ __all__ = ["execute", "prepare"]
 
 _KEPT = 8
 _recent: OrderedDict[tuple[int, int], tuple[Module, Executable]] = OrderedDict()
+_recent_order = threading.Lock()
 
 
 def prepare(module: Module) -> Executable:
     """The executable of a module that `verify` accepts; of the last few modules it is kept.
 
-    A module must not change after this. Raises NeuronError hlo-unknown-opcode, hlo-cycle.
+    A module must not change after this. Threads that need a module at the same time may each make
+    its executable; all get one of them. Raises NeuronError hlo-unknown-opcode, hlo-cycle.
     """
     from graph_compiler.execute.executable import Executable
 
     threads = threads_wanted()
     key = id(module), threads
-    found = _recent.get(key)
-    if found is None:
-        found = module, Executable(module, threads=threads)
-        _recent[key] = found
+    with _recent_order:
+        found = _recent.get(key)
+        if found is not None:
+            _recent.move_to_end(key)
+            return found[1]
+    made = Executable(module, threads=threads)
+    with _recent_order:
+        _, executable = _recent.setdefault(key, (module, made))
+        _recent.move_to_end(key)
         while len(_recent) > _KEPT:
             _recent.popitem(last=False)
-    _recent.move_to_end(key)
-    return found[1]
+    return executable
 
 
 def execute(
@@ -68,13 +77,13 @@ def execute(
     *inputs: Any,
     seed: int = 0,
     custom_calls: dict[str, Callable[..., Any]] | None = None,
+    loop_limit: int = LOOP_LIMIT,
 ) -> list[np.ndarray[Any, Any]]:
     """The outputs of the entry computation on this host, a tuple's components one after another.
 
     Arguments and results are those of `graph_compiler.evaluate` for one rank, which computes them
     where native code is not available or not wanted (NKI_BACKEND=numpy). The first call compiles.
-    Raises NeuronError input-mismatch, hlo-unknown-opcode, loop-limit, hlo-too-large and what
-    operators raise.
+    Threads may execute at the same time, also the same module. Raises NeuronError as `evaluate`.
 
     >>> import numpy as np
     >>> from graph_compiler import execute, parse_text
@@ -84,9 +93,14 @@ def execute(
     """
     from simulator.native.library import library
 
+    module_argument(module, "execute")
     if not native_wanted() or library() is None:
-        return evaluate(module, *inputs, seed=seed, custom_calls=custom_calls)
+        return evaluate(
+            module, *inputs, seed=seed, custom_calls=custom_calls, loop_limit=loop_limit
+        )
     from graph_compiler.execute.simplify import leaves
 
+    count_argument(seed, "seed", 0, MOST_SEED)
+    count_argument(loop_limit, "loop_limit", 0, MOST_ITERATIONS)
     values = leaves(tuple(checked_inputs(module, inputs)))
-    return prepare(module)(values, seed, custom_calls)
+    return prepare(module)(values, seed, custom_calls, loop_limit)

@@ -3,8 +3,8 @@
 A record is three 64-bit words: what to do, an operand, a second operand. A number from 0 on is
 the kernel to call with the argument words at byte offset `operand`, or, where `second` is more
 than 1, with those of so many parts, whose addresses are there: threads of a team share them. The
-driver's state is `STATE`. It runs until the program ends, a record wants the host, or no jump is
-left, and leaves the number of the record behind the last one.
+driver's state is `STATE`. It runs until the program ends, a record wants the host, or no
+iteration is left, and leaves the number of the record behind the last one.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from simulator.native.workers import run_parts
 Kernel = Loop | Gemm | DynamicCopy | Fold | Sort | Scatter
 
 END, HOST, JUMP, BRANCH = -1, -2, -3, -4
-"""END: nothing is left. HOST: return. JUMP: go to record `operand`. BRANCH: go to record
+"""END: nothing is left. HOST: return. JUMP: go to record `operand`, by which `second`
+iterations end. BRANCH: go to record
 `second` where the byte at the pointer in the argument word at `operand` is 0, else on."""
 
-STATE = Structure("next", "records", "words", "jumps", "team")
-"""The number of the record to run next, pointers to records and argument words, how many jumps it
-may take, and the `TEAM` that runs parts: 0 for this thread alone."""
+STATE = Structure("next", "records", "words", "iterations", "team")
+"""The number of the record to run next, pointers to records and argument words, how many
+iterations loops may have, and the `TEAM` that runs parts: 0 for this thread alone."""
 
 _PARTS = Structure("function", "parts", "parts_count", "team")
 
@@ -83,7 +84,7 @@ done:
   br label %head
 jump:
   %left = load i64, ptr %p3
-  %fewer = sub i64 %left, 1
+  %fewer = sub i64 %left, %second
   store i64 %fewer, ptr %p3
   %out = icmp slt i64 %fewer, 0
   br i1 %out, label %leave, label %head

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graph_compiler.evaluate import Evaluator
+from graph_compiler.evaluate import LOOP_LIMIT, Evaluator, endless, memory
 from graph_compiler.execute.division import worth_sharing
 from graph_compiler.execute.driver import BRANCH, END, HOST, JUMP, STATE, ProgramCode
 from graph_compiler.execute.fusion import is_whole, store
@@ -34,13 +34,10 @@ from simulator.native.object_cache import Cache
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Instruction, Module
 
-ITERATIONS = 1 << 28
-"""Jumps of one run after which its loops count as endless."""
-
 LARGE = 1 << 16
 """Bytes from which a literal stays where it is, in the graph."""
 
-_NEXT, _JUMPS, _TEAM = (STATE.indices[name] for name in ("next", "jumps", "team"))
+_NEXT, _LEFT, _TEAM = (STATE.indices[name] for name in ("next", "iterations", "team"))
 
 Array = np.ndarray[Any, Any]
 Plan = dict[str, Any]
@@ -175,7 +172,7 @@ class _Assembler:
                 )
                 records.append((HOST, 0, 0))
             elif isinstance(step, Jump):
-                records.append((JUMP, numbers[step.label], 0))
+                records.append((JUMP, numbers[step.label], step.label.loop))
             else:
                 assert isinstance(step, Branch)
                 records.append((BRANCH, self._arguments([step.flag]), numbers[step.label]))
@@ -276,7 +273,7 @@ class Executable:
         ]
         self._hosts = plan["hosts"]
         self.arena_bytes = plan["arena"]
-        self._arena = _memory((plan["arena"] + 64,), np.dtype(np.uint8), self._module)
+        self._arena = memory(self._module, (plan["arena"] + 64,), np.dtype(np.uint8))
         rows = np.frombuffer(plan["relocations"], np.int64).reshape(-1, 3)
         moving = rows[:, 1] < inputs + outputs
         self._moving = [np.ascontiguousarray(column) for column in rows[moving].T]
@@ -298,39 +295,44 @@ class Executable:
         inputs: Sequence[Array],
         seed: int = 0,
         custom_calls: dict[str, Callable[..., Any]] | None = None,
+        loop_limit: int = LOOP_LIMIT,
     ) -> list[Array]:
         """The outputs for arrays of the parameters' types and dimensions, tuples taken apart."""
+        evaluator = None
+        if self._hosts:
+            evaluator = Evaluator(
+                self._module, seed=seed, custom_calls=custom_calls, loop_limit=loop_limit
+            )
         arrays = [array if array.flags.c_contiguous else array.copy() for array in inputs]
-        outputs = [_memory(dims, dtype, self._module) for dtype, dims in self._outputs]
+        outputs = [memory(self._module, dims, dtype) for dtype, dims in self._outputs]
         arrays += outputs
         with self._lock:
             bases = np.array([_address(array) for array in arrays], np.int64)
             word, slot, offset = self._moving
             if len(word):
                 self._words[word] = bases[slot] + offset
-            self._state[_NEXT], self._state[_JUMPS] = 0, ITERATIONS
+            self._state[_NEXT], self._state[_LEFT] = 0, loop_limit
             if not self._shared:
-                self._go(arrays, seed, custom_calls)
+                self._go(arrays, evaluator, loop_limit)
                 return outputs
             with taken(self._threads) as team:
                 self._state[_TEAM] = team
-                self._go(arrays, seed, custom_calls)
+                self._go(arrays, evaluator, loop_limit)
             return outputs
 
-    def _go(
-        self, arrays: list[Array], seed: int, custom_calls: dict[str, Callable[..., Any]] | None
-    ) -> None:
-        """From the first record to the last."""
+    def _go(self, arrays: list[Array], evaluator: Evaluator | None, loop_limit: int) -> None:
+        """From the first record to the last. `evaluator` does what the host has to do."""
         self._run(self._state)
-        self._check()
-        if not self._hosts:
+        self._check(loop_limit)
+        if evaluator is None:
             return
-        evaluator = Evaluator(self._module, seed=seed, custom_calls=custom_calls)
         with np.errstate(all="ignore"):
             while (host := self._hosts.get(self._state[_NEXT] - 1)) is not None:
+                evaluator.iterations = loop_limit - self._state[_LEFT]
                 self._on_host(host, arrays, evaluator)
+                self._state[_LEFT] = loop_limit - evaluator.iterations
                 self._run(self._state)
-                self._check()
+                self._check(loop_limit)
 
     @property
     def host_instructions(self) -> list[str]:
@@ -341,11 +343,9 @@ class Executable:
         computation, position = place
         return self._module.computations[computation].instructions[position]
 
-    def _check(self) -> None:
-        if self._state[_JUMPS] < 0:
-            raise NeuronError(
-                "loop-limit", f"The loops of the graph ran more than {ITERATIONS} iterations."
-            )
+    def _check(self, loop_limit: int) -> None:
+        if self._state[_LEFT] < 0:
+            raise endless(loop_limit)
 
     def _on_host(self, host: Any, arrays: list[Array], evaluator: Evaluator) -> None:
         place, operand_views, result_views = host
@@ -384,15 +384,6 @@ class Executable:
         if fixed:
             self._views[view] = array
         return array
-
-
-def _memory(dims: tuple[int, ...], dtype: np.dtype[Any], module: Module) -> Array:
-    try:
-        return np.empty(dims, dtype)
-    except (MemoryError, ValueError) as error:
-        raise NeuronError(
-            "hlo-too-large", f"Module `{module.name}`: no memory for {dtype}{list(dims)}."
-        ) from error
 
 
 def _address(array: Array) -> int:

@@ -6,7 +6,7 @@ first and the first is not needed any more: updates in place, and the values tha
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Sequence
 
 from graph_compiler.execute.steps import Branch, Call, Host, Label, Step
@@ -33,7 +33,7 @@ class Layout:
         self.loops = _loops(steps)
         self._inside = self._innermost()
         self._owner: dict[Buffer, Buffer] = {}
-        self._at: dict[Buffer, list[int]] = defaultdict(list)
+        self._at: dict[Buffer, deque[int]] = defaultdict(deque)
         for position, step in enumerate(steps):
             for buffer in dict.fromkeys(accesses(step)):
                 self._at[buffer].append(position)
@@ -51,9 +51,15 @@ class Layout:
         self.offsets, self.size = self._placed()
 
     def memory_of(self, buffer: Buffer) -> Buffer:
+        memory = buffer
+        while memory in self._owner:
+            memory = self._owner[memory]
+        # The next question goes there at once: chains of updates are as long as programs.
         while buffer in self._owner:
-            buffer = self._owner[buffer]
-        return buffer
+            following = self._owner[buffer]
+            self._owner[buffer] = memory
+            buffer = following
+        return memory
 
     def _innermost(self) -> list[int]:
         """For each position the number of the innermost loop around it, -1 outside."""
@@ -77,7 +83,7 @@ class Layout:
         if after[0] != position and not (step.moves and self._is_back(before[0], position, new)):
             return
         self._owner[old] = new
-        self._at[new] = sorted({*before, *after})
+        self._at[new] = _merged(before, after)
 
     def _is_back(self, first: int, position: int, state: Buffer) -> bool:
         """Whether a copy hands on what a loop carries: nothing reads the state from the first
@@ -106,9 +112,7 @@ class Layout:
         for buffer, positions in self._at.items():
             if buffer in self._owner or buffer.kind != "arena":
                 continue
-            used = [p for p in positions if p not in self.dropped]
-            if not used:
-                used = positions
+            used = [p for p in positions if p not in self.dropped] or list(positions)
             first, last = used[0], used[-1]
             for start, end in self.loops:
                 if first < start and any(start <= p <= end for p in used):
@@ -134,6 +138,19 @@ class Layout:
             live.sort()
             total = max(total, place + size)
         return offsets, total
+
+
+def _merged(before: deque[int], after: deque[int]) -> deque[int]:
+    """Two ascending sequences as one, numbers once; what follows the other is only added to it."""
+    if before[-1] != after[0]:
+        return deque(sorted({*before, *after}))
+    if len(before) < len(after):
+        before.pop()
+        after.extendleft(reversed(before))
+        return after
+    before.pop()
+    before.extend(after)
+    return before
 
 
 def _loops(steps: Sequence[Step]) -> list[Loop]:

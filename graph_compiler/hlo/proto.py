@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from graph_compiler.hlo.arguments import bytes_argument, module_argument
 from graph_compiler.hlo.graph import CONVENTIONS, Computation, Instruction, Module
 from graph_compiler.hlo.literal import fill_literal, literal_array
 from graph_compiler.hlo.order import operands_first
@@ -19,6 +20,9 @@ from isa.errors import NeuronError
 
 MAX_BYTES = 1 << 31
 """Bytes that a proto may have at most, by the format's own rule."""
+
+MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What attributes cause that are incomplete, of other types, or out of range."""
 
 _HOST_SHAPE = "host_program_shape"
 """The field with the shapes of the entry computation, which XLA takes no module without."""
@@ -101,13 +105,14 @@ def find_module(data: bytes) -> tuple[Any, tuple[bytes, ...]] | None:
 def from_proto(data: bytes) -> Module:
     """The module in the bytes of a HloModuleProto, HloProto or HloSnapshot.
 
-    Raises NeuronError hlo-truncated, hlo-invalid, hlo-cycle or hlo-too-large.
+    Raises NeuronError hlo-truncated, hlo-invalid, hlo-cycle, hlo-too-large or argument-kind.
 
     >>> from graph_compiler import parse_text
     >>> data = to_proto(parse_text("HloModule m\\nENTRY e { ROOT x = f32[2] parameter(0) }"))
     >>> from_proto(data).entry.root
     <x = f32[2]{0} parameter()>
     """
+    data = bytes_argument(data, "from_proto")
     if len(data) >= MAX_BYTES:
         raise NeuronError("hlo-too-large", f"The file has {len(data)} bytes.")
     found = find_module(data)
@@ -344,9 +349,15 @@ def to_proto(module: Module) -> bytes:
     >>> to_proto(parse_text("HloModule m\\nENTRY e { ROOT x = f32[2] parameter(0) }"))[:5]
     b'\\n\\x01m\\x12\\x01'
     """
+    module_argument(module, "to_proto")
     if not module.entry.root.id:
         module.renumber()
-    data = to_message(module).SerializeToString()
+    try:
+        data = to_message(module).SerializeToString()
+    except MALFORMED as error:
+        raise NeuronError(
+            "hlo-invalid", f"The module {module.name!r} cannot be written: {error}"
+        ) from None
     for rest in reversed(module.wrappers):
         outer = message_class("Wrapper")(inner=data)
         data = outer.SerializeToString() + rest
@@ -375,7 +386,12 @@ def _write_computation(
         message.id = computation.id
     message.root_id = computation.root.id
     for instruction in computation.instructions:
-        _write_instruction(instruction, message.instructions.add(), values, conventions)
+        try:
+            _write_instruction(instruction, message.instructions.add(), values, conventions)
+        except MALFORMED as error:
+            raise NeuronError(
+                "hlo-invalid", f"{instruction!r:.80} cannot be written: {error}"
+            ) from None
     _write_rest("HloComputationProto", computation.attributes, message, values)
     if "program_shape" not in computation.attributes:
         values.record(computation.program_shape(), message.program_shape)

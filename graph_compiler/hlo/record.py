@@ -20,6 +20,28 @@ def default_of(kind: str, name: str) -> Any:
     return fields_of(kind)[name].default
 
 
+_LIMITS = {"int32": (-(1 << 31), (1 << 31) - 1), "uint32": (0, (1 << 32) - 1)}
+"""Least and most of the integers that are shorter than those of Python's readers, 64 bits."""
+
+
+def check_numbers(kind: str, values: dict[str, Any]) -> None:
+    """Raises ValueError where a number is too long for its field.
+
+    >>> check_numbers("OpMetadata", {"source_line": 1 << 31})
+    Traceback (most recent call last):
+    ...
+    ValueError: source_line is 2147483648, which has more than 32 bits
+    """
+    fields = fields_of(kind)
+    for name, value in values.items():
+        limits = _LIMITS.get(fields[name].type) if name in fields else None
+        for item in value if isinstance(value, tuple) else (value,):
+            if isinstance(item, Record):
+                check_numbers(item.message, item.values)
+            elif limits is not None and not limits[0] <= item <= limits[1]:
+                raise ValueError(f"{name} is {item}, which has more than 32 bits")
+
+
 class Record:
     """A message: `record.NAME` is a field's value, or its default where it is not stated.
 

@@ -12,7 +12,9 @@ from graph_compiler.hlo.text import parse_text
 from graph_compiler.hlo.verify import verify
 from isa.errors import NeuronError
 
-_HLO_TEXT = re.compile(rb"(?:\s|//[^\n]*\n|/\*.*?\*/)*HloModule\b", re.DOTALL)
+_HLO_TEXT = re.compile(rb"(?:\s++|//[^\n]*+\n|(?>/\*.*?\*/))*+HloModule\b", re.DOTALL)
+"""The first word behind comments. Nothing that matched is tried another way: time is linear."""
+
 _HEAD = 65536
 """Bytes in which the first word of a text is looked for, behind comments."""
 
@@ -57,7 +59,14 @@ _READERS: dict[str, Callable[[bytes], Module]] = {
 
 
 def _read(path: str | os.PathLike[str]) -> bytes:
-    name = os.fspath(path)
+    try:
+        name = os.fspath(path)
+    except TypeError:
+        raise NeuronError(
+            "argument-kind",
+            f"load takes a path or the bytes of a file, not {type(path).__name__}.",
+            hint="Pass the path, or what its file's read() gives.",
+        ) from None
     try:
         size = os.path.getsize(name)
         if size >= MAX_BYTES:
@@ -74,8 +83,8 @@ def load(source: str | os.PathLike[str] | bytes, check: bool = True) -> Module:
 
     Reads HloModuleProto (also within HloProto and HloSnapshot), HLO text and, with the optional
     `jax` extra, StableHLO text and bytecode; the content says which. With `check`, the graph is
-    verified (`graph_compiler.verify`). Raises NeuronError: file-not-found, format-unknown, the
-    errors of the formats, and those of `verify`.
+    verified (`graph_compiler.verify`). Raises NeuronError: file-not-found, format-unknown,
+    argument-kind, the errors of the formats, and those of `verify`.
 
     >>> load(b"HloModule twice\\nENTRY e { x = s8[2] parameter(0) ROOT y = s8[2] add(x, x) }")
     <module twice: 1 computations>
@@ -87,7 +96,7 @@ def load_with_format(
     source: str | os.PathLike[str] | bytes, check: bool = True
 ) -> tuple[Module, str]:
     """What `load` gives, and the format that it was read from, as `sniff` names it."""
-    data = source if isinstance(source, bytes) else _read(source)
+    data = bytes(source) if isinstance(source, (bytes, bytearray, memoryview)) else _read(source)
     form = sniff(data)
     reader = _READERS.get(form)
     if reader is None:

@@ -20,8 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from graph_compiler.hlo.arguments import module_argument, text_argument
 from graph_compiler.hlo.graph import CONVENTIONS, Computation, Instruction, Module
-from graph_compiler.hlo.proto import encode_fields
+from graph_compiler.hlo.proto import MALFORMED, encode_fields
 from graph_compiler.hlo.record import Record
 from graph_compiler.hlo.text_attributes import ATTRIBUTES, TextAttribute, defaults
 from graph_compiler.hlo.text_calls import (
@@ -58,7 +59,7 @@ def parse_text(text: str) -> Module:
     """The module of an HLO text.
 
     Raises NeuronError hlo-syntax, hlo-truncated, hlo-invalid, hlo-cycle or hlo-too-large, with the
-    line and the instruction.
+    line and the instruction, and argument-kind.
 
     >>> module = parse_text('''
     ... HloModule twice
@@ -69,7 +70,7 @@ def parse_text(text: str) -> Module:
     >>> module.entry.root
     <y = f32[2] add(x, x)>
     """
-    return parse_module(text)
+    return parse_module(text_argument(text, "parse_text"))
 
 
 def print_text(module: Module, exact: bool = True) -> str:
@@ -86,18 +87,17 @@ def print_text(module: Module, exact: bool = True) -> str:
       ROOT %x = f32[2] parameter(0)
     }
     """
+    module_argument(module, "print_text")
     if not module.entry.root.id:
         module.renumber()
-    plain = _Printer({}, {}, "").module(module)
-    if not exact:
-        return plain
     try:
-        found = parse_module(plain)
-    except NeuronError as error:
+        plain = _Printer({}, {}, "").module(module)
+        return _differing(module, parse_module(plain)).module(module) if exact else plain
+    except (NeuronError, *MALFORMED) as error:
+        reason = error.what if isinstance(error, NeuronError) else error
         raise NeuronError(
-            "hlo-invalid", f"The module {module.name!r} has no text form: {error.what}"
+            "hlo-invalid", f"The module {module.name!r} has no text form: {reason}"
         ) from None
-    return _differing(module, found).module(module)
 
 
 def _differing(module: Module, found: Module) -> _Printer:

@@ -139,8 +139,10 @@ def read_buffer_donor(text: str) -> Record:
     return Record("HloBufferDonorProto", **({"entries": tuple(entries)} if entries else {}))
 
 
-def show_entry_layout(record: Record) -> str:
-    """`{(f32[2]{0})->f32[]}`."""
+def show_entry_layout(record: Record) -> str | None:
+    """`{(f32[2]{0})->f32[]}`; None of a program shape that does not state its result."""
+    if record.result is None:
+        return None
     parameters = show_shape(Shape.tuple_of(record.parameters))
     return "{" + parameters + "->" + show_shape(record.result) + "}"
 

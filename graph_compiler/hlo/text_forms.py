@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from graph_compiler.hlo.record import Record, fields_of
+from graph_compiler.hlo.record import Record, check_numbers, fields_of
 from graph_compiler.hlo.text_scan import (
     boolean,
     inside,
@@ -285,6 +285,7 @@ def read_metadata(text: str) -> Record:
         if field is None or field.repeated:
             continue  # Profiles and annotations of a back end that say nothing of the graph.
         record.values[name] = string(value) if field.type == "string" else integer(value)
+    check_numbers("OpMetadata", record.values)
     return record
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from graph_compiler.hlo.graph import CONVENTIONS, Computation, Instruction, Module
 from graph_compiler.hlo.order import operands_first
 from graph_compiler.hlo.proto import decode_fields
-from graph_compiler.hlo.record import Record, fields_of
+from graph_compiler.hlo.record import Record, check_numbers, fields_of
 from graph_compiler.hlo.text_attributes import BY_NAME, defaults
 from graph_compiler.hlo.text_calls import (
     CALL_ATTRIBUTES,
@@ -290,6 +290,7 @@ class ModuleParser:
             self._guard(start, self._read_attribute, instruction, key, value, called, before)
         if called:
             self.calls.append((instruction, called, position))
+        self._guard(position, check_numbers, "HloInstructionProto", instruction.attributes)
         position = scanner.position
         extra = self._guard(position, Extra, scanner.extra())
         if extra.values:
@@ -415,6 +416,7 @@ def _table_row(table: str, text: str) -> Any:
         value = integer(number) - (name == "parent_frame_id")
         if value:
             record.values[name] = value
+    check_numbers(kind, record.values)
     return record
 
 

@@ -6,16 +6,15 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from graph_compiler.hlo.arguments import module_argument
 from graph_compiler.hlo.graph import Computation, Instruction, Module
 from graph_compiler.hlo.order import callees_first, operands_first
+from graph_compiler.hlo.proto import MALFORMED
 from graph_compiler.hlo.types import MAX_VALUE_BYTES, Shape
 from isa.errors import NeuronError
 
 MAX_RANK = 32
 """Dimensions that a value may have; NumPy's own limit is 64, and windows double the dimensions."""
-
-_MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What the rules of the table meet in attributes that are incomplete or out of range."""
 
 
 def verify(module: Module) -> None:
@@ -43,6 +42,7 @@ def findings(module: Module) -> Iterator[NeuronError]:
     First names, ids, uses, calls and aliases; only where these are in order, the meaning of every
     instruction.
     """
+    module_argument(module, "verify")
     broken = False
     for check, argument in (
         (_check_computations, module),
@@ -236,7 +236,7 @@ def _check_meaning(instruction: Instruction) -> None:
     _check_literal(instruction, owner)
     try:
         inferred = row.infer(instruction)
-    except _MALFORMED as error:
+    except MALFORMED as error:
         raise NeuronError(
             "hlo-invalid", f"The attributes of {owner} are incomplete or out of range: {error}"
         ) from None

@@ -10,6 +10,7 @@ import os
 import platform
 import shutil
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,8 @@ class Problem:
 def doctor_command(context: click.Context) -> int:
     """Check the installation and the environment.
 
-    Shows which packages are imported and from where. Ends with exit code 1 when another package
+    Shows which packages are imported and from where, and whether threads share large jobs just now,
+    which depends on how many CPUs other processes use. Ends with exit code 1 when another package
     hides one of ours.
     """
     places = {name: _location(name) for name in PACKAGES}
@@ -58,6 +60,7 @@ def doctor_command(context: click.Context) -> int:
         "libraries": {name: _distribution_version(name) for name in LIBRARIES},
         "cpu": {"model": _cpu()[0], "cores": os.cpu_count(), "features": _cpu()[1]},
         "target": None if problems else _target(),
+        "threads": None if problems else _threads(),
         "notes": _vendor_notes(),
         "problems": [{"what": p.what, "hint": p.hint} for p in problems],
     }
@@ -192,6 +195,30 @@ def _target() -> dict[str, Any]:
         return {"name": None, "source": error.what}
 
 
+def _threads() -> dict[str, Any]:
+    """How many threads share large jobs, and whether other processes leave CPUs for them."""
+    from isa.errors import NeuronError
+    from nki import settings
+    from simulator.native import other_processes
+
+    try:
+        wanted = settings.threads_wanted()
+    except NeuronError as error:
+        return {"wanted": None, "others_use": None, "share": False, "why": error.what}
+    other_processes.others_use()
+    time.sleep(2 * other_processes.SHORTEST)
+    used = other_processes.others_use()
+    share = wanted > 1 and not other_processes.busy(wanted)
+    return {"wanted": wanted, "others_use": round(used, 2), "share": share, "why": ""}
+
+
+def _threads_shown(threads: dict[str, Any]) -> str:
+    if threads["wanted"] is None:
+        return f"none ({threads['why']})"
+    use = f"{threads['wanted']} wanted, other processes use {threads['others_use']:.1f} CPUs"
+    return f"{use}: {'threads share large jobs' if threads['share'] else 'one thread works alone'}"
+
+
 def _sections(data: dict[str, Any], problems: list[Problem]) -> list[Section]:
     rows = [(name, path or "missing") for name, path in data["packages"].items()]
     target = data["target"]
@@ -203,6 +230,7 @@ def _sections(data: dict[str, Any], problems: list[Problem]) -> list[Section]:
         libraries=", ".join(f"{n} {v or 'missing'}" for n, v in data["libraries"].items()),
         cpu=f"{data['cpu']['model']}, {data['cpu']['cores']} threads",
         cpu_features=" ".join(data["cpu"]["features"]) or "unknown",
+        threads=data["threads"] and _threads_shown(data["threads"]),
         default_target=target and f"{target['name'] or 'none'} ({target['source']})",
     )
     verdict = "\n".join([*(f"note: {note}" for note in data["notes"]), "no problems found"])

@@ -27,12 +27,13 @@ from simulator.native.loop import (
     Loop,
 )
 from simulator.native.meetings import Meetings
+from simulator.native.other_processes import busy
 from simulator.native.products import PRODUCTS, FlushProducts, Products, Settle, new_products
 from simulator.native.records import Packing, mark
 from simulator.native.shared import Shared
 from simulator.native.strips import QUEUE, Flush, Strips, new_queue
 from simulator.native.structure import Memory
-from simulator.native.team import Team, busy
+from simulator.native.team import Team
 from simulator.native.written import WRITTEN, new_written
 from simulator.streams import Stream, runaway
 

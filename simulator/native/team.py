@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from pathlib import Path
 from typing import Any
 
 from simulator.memory import LINE
@@ -43,17 +42,6 @@ def parts(job: Job, threads: int) -> list[Any]:
             found.append(words)
         return found
     return [job.words]
-
-
-def busy(threads: int) -> bool:
-    """Whether other programs leave too few CPUs for this many threads just now, as far as the
-    system tells (Linux: how many threads are running, this one among them)."""
-    try:
-        running = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0])
-        cpus = len(os.sched_getaffinity(0))
-    except (AttributeError, OSError, ValueError, IndexError):
-        return False
-    return running - 1 > cpus - threads
 
 
 class Team:

@@ -290,3 +290,36 @@ def test_shard_maps_of_jax_give_what_they_give_on_devices(tmp_path: Path) -> Non
         module = load(tmp_path / f"{name}.pb")
         for (output,) in evaluate_ranks(module, [[x]] * 4):
             np.testing.assert_allclose(output, expected, rtol=1e-6, err_msg=name)
+
+
+PARTITIONED = """
+import os, sys
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import NamedSharding, PartitionSpec as P
+mesh = jax.make_mesh((2,), ("a",), axis_types=(jax.sharding.AxisType.Auto,))
+rows, whole = NamedSharding(mesh, P("a", None)), NamedSharding(mesh, P())
+x, w = (np.random.default_rng(0).standard_normal(s, np.float32) for s in ((4, 6), (6, 3)))
+function = jax.jit(
+    lambda x, w: jnp.tanh(x @ w).sum(0), in_shardings=(rows, whole), out_shardings=whole
+)
+compiled = function.lower(x, w).compile()
+module = compiled.runtime_executable().hlo_modules()[0]
+with open(f"{sys.argv[1]}/partitioned.pb", "wb") as file:
+    file.write(module.as_serialized_hlo_module_proto())
+with open(f"{sys.argv[1]}/partitioned.txt", "w") as file:
+    file.write(compiled.as_text())
+np.savez(f"{sys.argv[1]}/outputs.npz", x=x, w=w, output=np.asarray(compiled(x, w)))
+"""
+
+
+def test_what_jax_has_partitioned_gives_what_it_gives_on_devices(tmp_path: Path) -> None:
+    """Parameters state the sharding that they had, in the shapes of one rank."""
+    pytest.importorskip("jax", reason="jax is not installed (pip install 'opennki[jax]')")
+    subprocess.run([sys.executable, "-c", PARTITIONED, str(tmp_path)], check=True)
+    with np.load(tmp_path / "outputs.npz") as stored:
+        x, w, expected = (stored[name] for name in ("x", "w", "output"))
+    for suffix in ("pb", "txt"):
+        module = load(tmp_path / f"partitioned.{suffix}")
+        for (output,) in evaluate_ranks(module, [[x[:2], w], [x[2:], w]]):
+            np.testing.assert_allclose(output, expected, rtol=1e-5)

@@ -296,6 +296,21 @@ def test_a_busy_machine_is_left_to_others(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert results(module, inputs, 4, tmp_path) == expected
 
 
+def test_the_decision_changes_no_result(
+    always: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A run with threads, one without, and so on: the same bits."""
+    decisions = [False, True, True, False, True, False]
+    monkeypatch.setattr(teams, "busy", lambda threads: decisions.pop())
+    for name in ("columns", "loop"):
+        module = parse_text(CASES[name])
+        inputs = values_of(module)
+        executable = Executable(module, Cache("plans", tmp_path), threads=3)
+        found = [[output.tobytes() for output in executable(inputs)] for _ in range(3)]
+        assert found[0] == found[1] == found[2]
+    assert not decisions
+
+
 @pytest.mark.usefixtures("always")
 def test_runs_at_once_share_one_team(tmp_path: Path) -> None:
     """One of them has it, the other computes by itself."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from graph_compiler.frontends import converter, stablehlo
 from graph_compiler.frontends import jax as from_jax
-from graph_compiler.frontends import stablehlo
 from isa.errors import NeuronError
 
 ADD = """
@@ -126,7 +128,41 @@ def test_a_missing_library_is_named_with_the_command_that_installs_it(
 
 
 def test_a_missing_converter_is_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stablehlo, "_converter", lambda conversion: "import sys; sys.exit(3)")
+    monkeypatch.setattr(converter, "_PROGRAM", "import sys; sys.exit(3)")
     with pytest.raises(NeuronError) as caught:
         stablehlo.load(ADD)
     assert caught.value.code == "missing-extra"
+
+
+@pytest.mark.parametrize("path", ["", "."])
+@pytest.mark.parametrize(
+    "start", [("-c", "import graph_compiler as g; g.load('a.mlir')"), ("-m", "nki.cli", "hlo")]
+)
+def test_nothing_beside_a_program_runs_when_it_is_loaded(
+    start: tuple[str, ...], path: str, tmp_path: Path
+) -> None:
+    """Whoever unpacks a stranger's folder and loads the model in it does not run its jaxlib."""
+    (tmp_path / "jaxlib.py").write_text("open('it_ran', 'w').close()\n")
+    (tmp_path / "a.mlir").write_text(ADD)
+    root = str(Path(__file__).resolve().parents[2])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, path]))}
+    command = [sys.executable, *start, *(("info", "a.mlir") if start[0] == "-m" else ())]
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert not (tmp_path / "it_ran").exists(), result.stderr
+    assert "jaxlib" in result.stderr or result.returncode == 0, result.stderr
+
+
+@needs_jax
+def test_a_conversion_has_a_limit_on_its_memory() -> None:
+    with pytest.raises(NeuronError) as caught:
+        converter.convert("\n    result = bytes(1 << 36)\n", b"", "reading StableHLO")
+    assert caught.value.code == "hlo-too-large"
+    assert "4096 MiB" in caught.value.what
+
+
+@needs_jax
+def test_a_conversion_has_a_limit_on_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(converter, "LEAST_SECONDS", 1)
+    with pytest.raises(NeuronError) as caught:
+        converter.convert("\n    while True: pass\n", b"", "reading StableHLO")
+    assert caught.value.code == "front-end"

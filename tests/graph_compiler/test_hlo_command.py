@@ -46,6 +46,26 @@ ENTRY main {
 """
 
 
+ENDLESS = """HloModule endless
+body { s = s32[] parameter(0)
+  ROOT t = s32[] negate(s) }
+always { s = s32[] parameter(0)
+  ROOT c = pred[] constant(true) }
+ENTRY main { s = s32[] parameter(0)
+  ROOT w = s32[] while(s), condition=always, body=body }
+"""
+
+
+@pytest.mark.parametrize("executor", ["host", "reference"])
+def test_the_limit_of_loops_is_an_option(
+    executor: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "endless.txt"
+    path.write_text(ENDLESS)
+    code, _, err = run(capsys, "run", path, "--loop-limit", 7, "--executor", executor)
+    assert code != 0 and "more than 7 iterations" in err and "loop-limit" in err
+
+
 @pytest.fixture
 def graph(tmp_path: Path) -> Path:
     path = tmp_path / "step.txt"

@@ -6,17 +6,18 @@ All run in one process with a limit on its memory and on the CPU time of each gr
 from __future__ import annotations
 
 import json
-import random
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pytest
+import run_mutations
 from conformance_cases import DATA, cases, protos
+from graph_mutations import Mutator
 
-from graph_compiler import verify
-from graph_compiler.hlo import Module, Record, Shape
+import graph_compiler
+from graph_compiler import parse_text, verify
 from graph_compiler.hlo.proto import from_proto, to_proto
 from isa.errors import CATALOGUE, NeuronError
 
@@ -170,83 +171,6 @@ def test_a_hostile_graph_ends_in_an_error_of_the_catalogue(
     assert "`r`" in what or "`c" in what or "'r'" in what, what
 
 
-NUMBERS = (-1, 0, 1, 2, 3, 7, 1 << 20, 1 << 31, (1 << 40) + 1, (1 << 62) + 1, -(1 << 40))
-
-
-class Mutator:
-    """Changes a graph in ways that a damaged or hostile file can."""
-
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
-
-    def value(self, value: Any) -> Any:
-        """Another value in the place of one of an attribute's."""
-        choose = self.random.choice
-        if isinstance(value, bool):
-            return not value
-        if isinstance(value, int):
-            return choose((*NUMBERS, value + 1, value - 1))
-        if isinstance(value, float):
-            return choose((0.0, -1.0, float("nan"), 1e300))
-        if isinstance(value, str):
-            return choose(("", "BOGUS", value + "X"))
-        if isinstance(value, tuple) and value:
-            place = self.random.randrange(len(value))
-            changed = (*value[:place], self.value(value[place]), *value[place + 1 :])
-            return choose((value[:-1], (*value, value[-1]), changed, changed, changed))
-        if isinstance(value, Record) and value.values:
-            name = choose(sorted(value.values))
-            if self.random.random() < 0.15:
-                rest = {key: inner for key, inner in value.values.items() if key != name}
-                return Record(value.message, value.unknown, **rest)
-            return value.replace(**{name: self.value(value.values[name])})
-        return self.shape(value) if isinstance(value, Shape) else value
-
-    def shape(self, shape: Shape) -> Shape:
-        kinds = ("f32", "s32", "pred", "u8", "bf16", "c64", "token", "s4", "f64", "f8e4m3fn")
-        if shape.tuple_shapes:
-            parts = list(shape.tuple_shapes)
-            place = self.random.randrange(len(parts))
-            parts[place] = self.shape(parts[place])
-            return Shape.tuple_of(parts)
-        sizes = list(shape.dimensions)
-        if sizes:
-            place = self.random.randrange(len(sizes))
-            sizes[place] = self.value(sizes[place])
-        return self.random.choice(
-            (
-                Shape(shape.element_type, tuple(sizes)),
-                Shape(shape.element_type, (*shape.dimensions, self.random.choice(NUMBERS))),
-                Shape(self.random.choice(kinds), shape.dimensions),
-                Shape.tuple_of([shape, shape]),
-            )
-        )
-
-    def graph(self, module: Module) -> None:
-        """One to two changes: of an attribute, a shape, an operand, a called computation."""
-        items = list(module.instructions())
-        for _ in range(self.random.choice((1, 1, 2))):
-            item = self.random.choice(items)
-            names = [name for name in item.attributes if not name.startswith("literal")]
-            kind = self.random.random()
-            if kind < 0.6 and names:
-                name = self.random.choice(names)
-                item.attributes[name] = self.value(item.attributes[name])
-                if self.random.random() < 0.1:
-                    del item.attributes[name]
-            elif kind < 0.75:
-                item.shape = self.shape(item.shape)
-            elif item.operands and kind < 0.85:
-                place = self.random.randrange(len(item.operands))
-                item.operands[place] = self.random.choice(items)
-            elif item.operands and kind < 0.9:
-                item.operands.pop()
-            elif item.called:
-                item.called.append(item.called[0])
-            elif item.operands:
-                item.operands[0].shape = self.shape(item.operands[0].shape)
-
-
 @pytest.mark.skipif(not DATA.exists(), reason=f"no conformance data in {DATA}")
 def test_damaged_graphs_of_every_operator_are_refused_by_the_catalogue() -> None:
     """Written, read and verified without any other exception; most are refused."""
@@ -267,3 +191,26 @@ def test_damaged_graphs_of_every_operator_are_refused_by_the_catalogue() -> None
     assert sum(found.values()) == 1500
     assert found[""] < 750 and min(found[c] for c in ("hlo-invalid", "hlo-too-large")) > 20
     assert found["hlo-shape-mismatch"] > 200 and found["hlo-type-mismatch"] > 20
+
+
+def test_mutants_are_refused_or_computed_alike() -> None:
+    """The first of those that `run_mutations.py` goes through: read, written, run by both."""
+    reports: list[str] = []
+    tally = run_mutations.run_all(0, 150, 1, reports.append)
+    assert not tally.failures, reports
+    assert sum(tally.outcomes.values()) == 150
+    assert tally.outcomes["ran"] > 10 and tally.outcomes["refused: hlo-invalid"] > 10
+
+
+def test_what_a_mutant_must_not_do_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    for action in (lambda: 1 // 0, lambda: [].pop(), lambda: bytes(1 << 62)):
+        with pytest.raises(run_mutations.Failure):
+            run_mutations._within("loading", action)
+    module = parse_text("HloModule m\nENTRY e { ROOT x = f32[2] parameter(0) }")
+    assert run_mutations._run(module) == "ran"
+    monkeypatch.setattr(graph_compiler, "execute", lambda *_, **__: [np.float32([1, 2])])
+    with pytest.raises(run_mutations.Failure, match="result 0"):
+        run_mutations._run(module)
+    monkeypatch.setattr(run_mutations, "SECONDS", -1)
+    with pytest.raises(run_mutations.Failure, match="loading"):
+        run_mutations._within("loading", lambda: None)

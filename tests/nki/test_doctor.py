@@ -22,6 +22,16 @@ def process(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
     return subprocess.run(command, capture_output=True, text=True, env=variables, cwd="/")
 
 
+def test_doctor_shows_whether_threads_share_the_work() -> None:
+    for wanted in ("1", "two"):
+        result = process("doctor", "--json", NKI_NUM_THREADS=wanted)
+        assert json.loads(result.stdout)["threads"]["share"] is False
+        assert result.returncode == 0
+    threads = json.loads(process("doctor", "--json").stdout)["threads"]
+    assert 1 <= threads["wanted"] <= 4 and 0 <= threads["others_use"] <= (os.cpu_count() or 1) + 1
+    assert "other processes use" in process("doctor").stdout
+
+
 def test_doctor_finds_nothing_wrong_here() -> None:
     result = process("doctor", "--json")
     data = json.loads(result.stdout)

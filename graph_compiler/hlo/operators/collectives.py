@@ -59,7 +59,25 @@ class Collective(Operator):
     ) -> list[Array]:
         group = group_of(instruction, context, cls.across_partitions)
         gathered = context.exchange(instruction, group, operands)
-        return cls.joined(instruction, gathered, group.index(context.rank), context)
+        try:
+            found = cls.joined(instruction, gathered, group.index(context.rank), context)
+        except ValueError:  # operands that so many ranks do not divide
+            found = []
+        declared = cls.declared(instruction)
+        shapes = declared.tuple_shapes or (declared,)
+        if [array.shape for array in found] != [shape.dimensions for shape in shapes]:
+            raise NeuronError(
+                "hlo-invalid",
+                f"{subject(instruction)} does not give {declared} among {len(group)} ranks.",
+                why="Where no groups are stated, the shapes say how many ranks take part.",
+                hint="Evaluate with the number of ranks that the graph was made for.",
+            )
+        return found
+
+    @classmethod
+    def declared(cls, instruction: Instruction) -> Shape:
+        """The shape of the results, as the instruction states it."""
+        return instruction.shape
 
     @classmethod
     def joined(
@@ -430,6 +448,10 @@ class Started(Operator):
     builders: ClassVar[tuple[str, ...]] = ()
     stablehlo = ""
     results: ClassVar[Any]
+
+    @classmethod
+    def declared(cls, instruction: Instruction) -> Shape:
+        return instruction.shape.tuple_shapes[1]
 
     @classmethod
     def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:

@@ -164,7 +164,7 @@ class ReducePrecision(Unary):
     """Rounds to a format of fewer exponent and mantissa bits, nearest even, and back.
 
     Beyond the largest finite value of the format is infinity, below its smallest normal value a
-    zero of the same sign; NaN stays.
+    zero of the same sign. NaN stays; a format without mantissa bits has none, and gives +infinity.
     """
 
     opcode = "reduce-precision"
@@ -217,4 +217,5 @@ def _reduce_precision(x: Array, own: tuple[int, int], wanted: tuple[int, int]) -
         below = magnitude >> word(own_mantissa) <= word(bias - wanted_bias)
         magnitude = np.where(above, infinity, np.where(below, word(0), magnitude))
     result = np.asarray(sign | np.minimum(magnitude, infinity)).astype(bits.dtype).view(x.dtype)
-    return np.where(np.isnan(x), x, result)
+    nan = x if mantissa else np.asarray(np.inf).astype(x.dtype)
+    return np.where(np.isnan(x), nan, result)

@@ -9,14 +9,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from graph_compiler.hlo.operators.numerics import precise
-from graph_compiler.hlo.operators.row import Array, Context, Operator, require_shape, subject
+from graph_compiler.hlo.operators.row import (
+    Array,
+    Context,
+    Operator,
+    require_shape,
+    shape_error,
+    subject,
+)
 from graph_compiler.hlo.operators.sorting import stable_order
 from graph_compiler.hlo.operators.transcendental import Erf, Logistic
+from graph_compiler.hlo.operators.unknown_targets import unknown_target
+from graph_compiler.hlo.proto import MALFORMED
 from isa.errors import NeuronError
 
 if TYPE_CHECKING:
@@ -78,15 +88,56 @@ class CustomCall(Operator):
     @classmethod
     def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
         target = instruction.attribute("custom_call_target")
-        function = context.custom_calls.get(target) or CUSTOM_CALLS.get(target)
+        given, known = context.custom_calls.get(target), CUSTOM_CALLS.get(target)
+        function = given or (known and partial(_own, known))
         if function is None:
-            raise NeuronError(
-                "hlo-not-supported",
-                f"{subject(instruction)}: no meaning is known of the target {target!r}.",
-                why="A custom call means what its target is registered to mean.",
-                hint="Pass a function for it: evaluate(..., custom_calls={target: function}).",
+            raise unknown_target(
+                subject(instruction), target, [*CUSTOM_CALLS, *context.custom_calls]
             )
-        return function(instruction, operands, context)
+        value = function(instruction, operands, context)
+        if not _is_of(instruction.shape, value):
+            raise shape_error(
+                instruction,
+                f"what {target!r} stands for gives {_described(value)}; the graph states "
+                f"{instruction.shape.plain()}.",
+                "A custom call gives arrays of the dimensions and types that the graph states.",
+            )
+        return value
+
+
+def _own(known: Meaning, instruction: Instruction, operands: list[Any], context: Context) -> Any:
+    """What a target of `CUSTOM_CALLS` gives; graphs may call one with any operands."""
+    try:
+        return known(instruction, operands, context)
+    except NeuronError:
+        raise
+    except MALFORMED as error:
+        shapes = ", ".join(str(operand.shape.plain()) for operand in instruction.operands)
+        raise NeuronError(
+            "hlo-invalid",
+            f"{subject(instruction)}: the target takes no ({shapes}) for "
+            f"{instruction.shape.plain()} ({error}).",
+        ) from error
+
+
+def _is_of(shape: Shape, value: Any) -> bool:
+    """Whether a value has the dimensions and element types of a shape; tokens may be anything."""
+    if shape.is_tuple:
+        parts = shape.tuple_shapes
+        return (
+            isinstance(value, tuple) and len(value) == len(parts) and all(map(_is_of, parts, value))
+        )
+    if not shape.is_array:
+        return True
+    array = np.asarray(value)
+    return array.shape == shape.dimensions and array.dtype == shape.numpy_dtype()
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_described, value))})"
+    array = np.asarray(value)
+    return f"{array.dtype}{list(array.shape)}"
 
 
 @meaning(*IDENTITIES)

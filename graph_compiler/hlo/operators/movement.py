@@ -299,8 +299,13 @@ class GetDimensionSize(Operator):
     def infer(cls, instruction: Instruction) -> Shape:
         from graph_compiler.hlo.types import Shape
 
-        shape = operand_array(instruction, 0)
-        check_axes(instruction, instruction.attribute("dimensions"), shape.rank, "`dimensions`")
+        shape, axes = operand_array(instruction, 0), instruction.attribute("dimensions")
+        require_shape(
+            len(axes) == 1 and 0 <= axes[0] < shape.rank,
+            instruction,
+            f"it asks for {tuple(axes)} of {shape}.",
+            "It gives the size of one dimension.",
+        )
         return Shape("s32")
 
     @classmethod

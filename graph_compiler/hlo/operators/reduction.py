@@ -246,8 +246,9 @@ class SelectAndScatter(Operator):
             "The source has an element for every position, and the initial value is a scalar.",
         )
         types = [shape.element_type] * 2
-        for computation in instruction.called:
-            check_scalar_computation(instruction, computation, types, 1)
+        select, combine = instruction.called
+        check_scalar_computation(instruction, select, types, 1, decides=True)
+        check_scalar_computation(instruction, combine, types, 1)
         return shape
 
     @classmethod

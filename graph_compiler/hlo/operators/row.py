@@ -232,9 +232,14 @@ def tuple_or_one(shapes: Sequence[Shape]) -> Shape:
 
 
 def check_scalar_computation(
-    instruction: Instruction, computation: Computation, parameters: Sequence[str], results: int
+    instruction: Instruction,
+    computation: Computation,
+    parameters: Sequence[str],
+    results: int,
+    decides: bool = False,
 ) -> None:
-    """A called computation must take scalars of these element types and give `results` of them."""
+    """A called computation must take scalars of these element types and give `results` of them, or
+    one pred where it `decides`."""
     found = [parameter.shape for parameter in computation.parameters]
     root = computation.root.shape
     roots = root.tuple_shapes if root.is_tuple else (root,)
@@ -246,4 +251,10 @@ def check_scalar_computation(
         instruction,
         f"computation `{computation.name}` maps ({', '.join(map(str, found))}) to {root}.",
         f"It must take {len(parameters)} scalars and give {results}.",
+    )
+    require_type(
+        not decides or roots[0].element_type == "pred",
+        instruction,
+        f"computation `{computation.name}` gives {root}.",
+        "A computation that decides gives a pred.",
     )

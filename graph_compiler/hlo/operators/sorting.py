@@ -57,7 +57,7 @@ class Sort(Operator):
                 "All operands have the same dimensions.",
             )
         types = [shape.element_type for shape in shapes for _ in range(2)]
-        check_scalar_computation(instruction, instruction.called[0], types, 1)
+        check_scalar_computation(instruction, instruction.called[0], types, 1, decides=True)
         return tuple_or_one(shapes)
 
     @classmethod
@@ -161,9 +161,9 @@ def _merge_order(computation: Computation, arrays: list[Array], context: Context
             high = np.where(open_places & ~passes, probe, high)
         # Places in the merged run: those of the own run before it and those of the other.
         target = start + (place - np.where(in_left, start, middle)) + (low - base)
-        merged = np.empty_like(order)
-        np.put_along_axis(merged, target, order, axis=-1)
-        order = merged
+        # Each place once, also where a comparator is no order and sends two elements to one.
+        places = np.argsort(target, axis=-1, kind="stable")
+        order = np.take_along_axis(order, places, axis=-1)
         width *= 2
     return order
 
