@@ -8,22 +8,27 @@ which the whole program runs them, so that it leaves the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, MutableSequence, Sequence
+from dataclasses import replace
 from math import gcd
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from isa.access import AccessPattern, Footprint, elements, footprint
+from isa.columns import Flags, Integers, counted, ordered, starts_of
 from isa.enums import Engine
 from isa.machine.control import DrainQueue, Halt, Nop, StorageBegin
 from isa.machine.scalar import ACCUMULATORS, TABLE
 from isa.machine.tensor import STATIONARY
 from isa.program import CoreProgram, Program, RegisterReference
 from isa.spec import Instruction
+from isa.stream import Stream
+from isa.walks import walk
 from simulator.checks.engine_marks import EFFECTS, TILES, Effect
-from simulator.compact import OnChip, walked
+from simulator.compact import Walk, walks_of
+from simulator.turns import turns_of
+from simulator.uses import Part, assembled
 
 LEAST_COST = 2e6
 """Nanoseconds that a program takes, roughly, from which on it is worth two slices."""
@@ -50,23 +55,22 @@ class _NotSlicedError(Exception):
     """Something that orders instructions is beyond this analysis."""
 
 
-class _State:
-    """What a tile in the PE array or some accumulate registers hold from one reset to the next."""
+class _Steps(NamedTuple):
+    """The instructions of a core in their order, without those that only wait: by step the number
+    of its template, counted through all streams, which use of that it is, and whether it begins an
+    allocation or writes to HBM. Step n uses `used[starts[n] : starts[n + 1]]`, which are numbers of
+    allocations and, behind them, of `states` of engines: what a tile in the PE array or some
+    accumulate registers hold from one reset to the next. `written` says which of them it changes.
+    """
 
-    __slots__ = ()
-
-
-@dataclass(slots=True, eq=False)
-class _Step:
-    """An instruction, and the allocations and engine states that it reads and changes; `store`: it
-    writes to HBM. It is needed by stores `first` to `last` in their order."""
-
-    instruction: Instruction
-    reads: list[Any]
-    writes: list[Any]
-    store: bool = False
-    first: int = _NONE
-    last: int = -1
+    template: Integers
+    use: Integers
+    begins: Flags
+    stores: Flags
+    starts: Integers
+    used: Integers
+    written: Flags
+    resources: int
 
 
 def _cost(instruction: Instruction) -> float:
@@ -91,51 +95,81 @@ def halves(program: Program) -> tuple[Program, Program] | None:
     """
     if len(program.cores) != 1:
         return None
-    instructions = [i for stream in program.cores[0].streams.values() for i in stream]
-    rows = {instruction.row for instruction in instructions}
-    if not any(effect.name == STATIONARY for row in rows for effect in row.state):
+    turns = turns_of(program)
+    if turns is None or not turns.balanced:
         return None
-    if sum(map(_cost, instructions)) < LEAST_COST:
+    templates = [one for stream in turns.streams for one in stream.uses.templates]
+    if not any(effect.name == STATIONARY for one in templates for effect in one.row.state):
         return None
-    walks = walked(program)
-    if not walks or any(walks[0].semaphores.values()):
+    costs = np.array([_cost(template) for template in templates])
+    counts = [places.size for stream in turns.streams for places in stream.uses.places]
+    if costs @ counts < LEAST_COST:
+        return None
+    walks = walks_of(program, turns)
+    if walks is None:
         return None
     try:
-        steps = _steps(program, walks[0].in_order())
+        steps = _steps(program, walks[0], templates)
     except _NotSlicedError:
         return None
-    computing = [step for step in steps if step.instruction.row is not StorageBegin]
-    _need(computing)
-    middle = _middle(computing)
-    lanes = None if middle is None else _lanes(steps, middle)
-    if lanes is None or not _apart(program, steps, lanes):
+    first, last = _need(steps)
+    middle = _middle(steps, costs[steps.template], first, last)
+    lanes = None if middle is None else _lanes(steps, middle, first, last)
+    if lanes is None or not _apart(walks[0], templates, steps, lanes):
         return None
-    first, second = (_slice(program, steps, lanes, lane) for lane in (1, 2))
-    return first, second
+    one, other = (_slice(program, walks[0], steps, (lanes & lane) != 0) for lane in (1, 2))
+    return one, other
 
 
-def _steps(program: Program, order: Sequence[tuple[Instruction, list[OnChip]]]) -> list[_Step]:
+def _steps(program: Program, walk: Walk, templates: Sequence[Instruction]) -> _Steps:
     """What each instruction uses. Raises _NotSlicedError."""
-    states = _States([instruction for instruction, _ in order])
-    steps: list[_Step] = []
+    _refuse(program, templates)
+    operands, accesses = walk.accesses.operands, walk.accesses
+    kept = np.array([template.row not in _WAITING for template in templates], np.bool_)
+    turns = [stream.turn[places] for stream in walk.streams for places in stream.uses.places]
+    template, use = counted(np.array([one.size for one in turns]))
+    turn = np.concatenate(turns)
+    order = ordered(turn)
+    order = order[kept[template[order]]]
+    template, use, turn = template[order], use[order], turn[order]
+    stores = [
+        any(not one.values[at].memory.on_chip for at in one.row.writes)
+        and one.row is not StorageBegin
+        for one in templates
+    ]
+    step_of = np.full(int(turn.max(initial=0)) + 1, -1)
+    step_of[turn] = np.arange(turn.size)
+    on_chip = accesses.life >= 0
+    state_of, state, changed = _states(templates, template)
+    lives = walk.lives.begin.size
+    step = np.concatenate([step_of[accesses.turn[on_chip]], state_of])
+    used = np.concatenate([accesses.life[on_chip], lives + state])
+    writes = accesses.of([one.writes for one in operands])[on_chip] > 0
+    written = np.concatenate([writes, changed])
+    by_step = ordered(step)
+    return _Steps(
+        template,
+        use,
+        np.array([one.row is StorageBegin for one in templates], np.bool_)[template],
+        np.array(stores, np.bool_)[template],
+        starts_of(np.bincount(step, minlength=turn.size)),
+        used[by_step],
+        written[by_step],
+        lives + int(state.max(initial=-1)) + 1,
+    )
+
+
+def _refuse(program: Program, templates: Sequence[Instruction]) -> None:
+    """Raise _NotSlicedError where something orders instructions besides tiles and engine state."""
     read, written = set[int](), set[int]()
-    for instruction, operands in order:
-        row, values = instruction.row, instruction.values
+    for template in templates:
+        row, values = template.row, template.values
         if row in _WAITING:
             continue
         if (row.control and row is not StorageBegin) or row.meets:
             raise _NotSlicedError
         if any(isinstance(value, RegisterReference) for value in values):
             raise _NotSlicedError
-        reads: list[Any] = [life for position, life, _ in operands if position in row.reads]
-        writes: list[Any] = [life for position, life, _ in operands if position in row.writes]
-        step = _Step(instruction, reads, writes)
-        steps.append(step)
-        if row is StorageBegin:
-            step.writes = [life for _, life, _ in operands]
-            if not operands:
-                raise _NotSlicedError
-            continue
         for position, _, _ in row.operands:
             pattern = values[position]
             if not isinstance(pattern, AccessPattern):
@@ -144,79 +178,97 @@ def _steps(program: Program, order: Sequence[tuple[Instruction, list[OnChip]]]) 
                 raise _NotSlicedError
             if pattern.memory.on_chip:
                 continue
+            if row is StorageBegin:
+                raise _NotSlicedError
             if position in row.reads:
                 read.add(pattern.tensor)
             if position in row.writes:
                 written.add(pattern.tensor)
-                step.store = True
-        states.use(step)
     if written & (read | {*program.parameters}):
         raise _NotSlicedError
-    return steps
+
+
+def _states(templates: Sequence[Instruction], order: Integers) -> tuple[Integers, Integers, Flags]:
+    """The engine state that instructions use: the step, the number of the state, and whether it is
+    changed, for each of them. `order` has the template of each step. Raises _NotSlicedError."""
+    names = [{effect.name for effect in one.row.state} - {TABLE} for one in templates]
+    if any(name and name not in ({STATIONARY}, {ACCUMULATORS}) for name in names):
+        raise _NotSlicedError
+    states = _States(templates)
+    uses = [states.use_of(one) if name else None for one, name in zip(templates, names)]
+    stateful = np.array([bool(name) for name in names], np.bool_)[order]
+    found: list[tuple[int, int, bool]] = []
+    for step in np.flatnonzero(stateful).tolist():
+        one = uses[order[step]]
+        if one is not None:
+            found += [(step, *each) for each in states.follow(one)]
+    rows = np.array(found, np.int64).reshape(-1, 3)
+    return rows[:, 0], rows[:, 1], rows[:, 2] > 0
+
+
+class _StateUse(NamedTuple):
+    """What an instruction does to the tile at a corner of the PE array, or to the accumulate
+    registers of an engine in partitions `low` to `high`."""
+
+    where: Any
+    low: int
+    high: int
+    effect: Effect
+    changes: bool
 
 
 class _States:
     """The engine state that instructions use, as they come."""
 
-    def __init__(self, instructions: Sequence[Instruction]) -> None:
-        self._tiles: dict[tuple[int, int], _State] = {}
-        self._registers: dict[Engine, list[tuple[int, int, _State]]] = {}
+    def __init__(self, templates: Sequence[Instruction]) -> None:
+        self._count = 0
+        self._held: dict[Any, list[tuple[int, int, int]]] = {}
         self._read = {
-            instruction.engine
-            for instruction in instructions
-            if any(each.name == ACCUMULATORS for each in instruction.row.state)
-            and (effect := _effect(instruction)) is not None
+            template.engine
+            for template in templates
+            if any(each.name == ACCUMULATORS for each in template.row.state)
+            and (effect := _effect(template)) is not None
             and effect.reads
         }
 
-    def use(self, step: _Step) -> None:
-        """Add the state that an instruction uses to what it reads and changes. Raises
+    def use_of(self, template: Instruction) -> _StateUse | None:
+        """What uses of a template do; None where they do nothing that matters. Raises
         _NotSlicedError."""
-        names = {effect.name for effect in step.instruction.row.state} - {TABLE}
-        if names == {STATIONARY}:
-            self._use_tile(step)
-        elif names == {ACCUMULATORS}:
-            self._use_registers(step)
-        elif names:
-            raise _NotSlicedError
-
-    def _use_tile(self, step: _Step) -> None:
-        instruction = step.instruction
-        corner, effect = TILES[instruction.row.name](instruction.values), _effect(instruction)
-        if effect is not None and effect.writes:
-            self._tiles[corner] = _State()
-            step.writes.append(self._tiles[corner])
-        elif effect is not None and corner in self._tiles:
-            step.reads.append(self._tiles[corner])
-        else:
-            raise _NotSlicedError
-
-    def _use_registers(self, step: _Step) -> None:
-        row, values, engine = step.instruction.row, step.instruction.values, step.instruction.engine
-        effect = _effect(step.instruction)
-        if effect is None:
-            # It leaves registers undefined.
-            if engine in self._read:
+        row, values, engine = template.row, template.values, template.engine
+        effect = _effect(template)
+        if any(each.name == STATIONARY for each in row.state):
+            if effect is None:
                 raise _NotSlicedError
-            return
-        if effect == Effect():
-            return
+            return _StateUse(TILES[row.name](values), 0, 0, effect, False)
+        if effect is None and engine in self._read:
+            raise _NotSlicedError
+        if effect is None or effect == Effect():
+            return None
         pattern = values[(*row.writes, *row.reads)[0]]
         low = pattern.start_partition + sum(values[position] for position in row.lane_fields)
-        high = low + pattern.partitions
-        known = self._registers.setdefault(engine, [])
-        if effect.writes:
-            known[:] = [one for one in known if one[1] <= low or high <= one[0]]
-            known.append((low, high, _State()))
-            step.writes.append(known[-1][2])
+        changes = any(each.name == ACCUMULATORS and each.writes for each in row.state)
+        return _StateUse(engine, low, low + pattern.partitions, effect, changes)
+
+    def follow(self, use: _StateUse) -> Iterator[tuple[int, bool]]:
+        """The states that the next instruction uses, and whether it changes them. Raises
+        _NotSlicedError."""
+        held = self._held.setdefault(use.where, [])
+        place = use.low, use.high
+        if use.effect.writes:
+            # A tile is its corner.
+            held[:] = [
+                one
+                for one in held
+                if one[:2] != place and (one[1] <= place[0] or place[1] <= one[0])
+            ]
+            held.append((*place, self._count))
+            self._count += 1
+            yield self._count - 1, True
             return
-        for first, last, state in known:
-            if (first, last) == (low, high):
-                step.reads.append(state)
-                if any(each.name == ACCUMULATORS and each.writes for each in row.state):
-                    step.writes.append(state)
-                return
-        raise _NotSlicedError
+        found = next((state for low, high, state in held if (low, high) == place), None)
+        if found is None:
+            raise _NotSlicedError
+        yield found, use.changes
 
 
 def _effect(instruction: Instruction) -> Effect | None:
@@ -224,38 +276,72 @@ def _effect(instruction: Instruction) -> Effect | None:
     return EFFECTS[instruction.row.name](instruction.values)
 
 
-def _need(steps: Sequence[_Step]) -> None:
-    """Find out which stores need each step."""
-    number = sum(step.store for step in steps)
-    first: dict[Any, int] = {}
-    last: dict[Any, int] = {}
-    for step in reversed(steps):
-        low = min((first.get(use, _NONE) for use in step.writes), default=_NONE)
-        high = max((last.get(use, -1) for use in step.writes), default=-1)
-        if step.store:
+def _need(steps: _Steps) -> tuple[Integers, Integers]:
+    """The first and the last of the stores, as numbers in their order, that need each step; those
+    that begin allocations are not looked at."""
+    count = steps.template.size
+    first, last = np.full((2, count), [[_NONE], [-1]])
+    needed_first, needed_last = np.full((2, steps.resources), [[_NONE], [-1]])
+    find_needs(
+        *(count, steps.begins.astype(np.int64), steps.stores.astype(np.int64), steps.starts),
+        *(steps.used, steps.written.astype(np.int64), needed_first, needed_last, first, last),
+    )
+    return first, last
+
+
+@walk("first", "last", worth=1_000_000)
+def find_needs(
+    begins: Any,
+    stores: Any,
+    starts: Any,
+    used: Any,
+    written: Any,
+    needed_first: Any,
+    needed_last: Any,
+    first: Any,
+    last: Any,
+) -> None:
+    """Fill in the first and last store that needs each step."""
+    number = 0
+    for step in range(len(stores)):
+        number += stores[step]
+    for step in range(len(stores) - 1, -1, -1):
+        if begins[step]:
+            continue
+        start = starts[step]
+        stop = starts[step + 1]
+        low = first[step]
+        high = last[step]
+        if stores[step]:
             number -= 1
-            low, high = min(low, number), max(high, number)
-        step.first, step.last = low, high
+            low = number
+            high = number
+        for at in range(start, stop):
+            if written[at]:
+                low = min(low, needed_first[used[at]])
+                high = max(high, needed_last[used[at]])
+        first[step] = low
+        last[step] = high
         if high >= 0:
             # What is written in part needs what was written before.
-            for use in (*step.reads, *step.writes):
-                first[use] = min(first.get(use, _NONE), low)
-                last[use] = max(last.get(use, -1), high)
+            for at in range(start, stop):
+                needed_first[used[at]] = min(needed_first[used[at]], low)
+                needed_last[used[at]] = max(needed_last[used[at]], high)
 
 
-def _middle(steps: Sequence[_Step]) -> int | None:
+def _middle(steps: _Steps, costs: Any, first: Integers, last: Integers) -> int | None:
     """The store that the second half begins with; None where there are no two halves."""
-    stores = sum(step.store for step in steps)
-    needed = [step for step in steps if step.last >= 0]
-    costs = np.array([_cost(step.instruction) for step in needed])
+    stores = int(steps.stores.sum())
+    needed = (last >= 0) & ~steps.begins
+    costs = costs[needed]
     total = costs.sum()
     if stores < 2:
         return None
-    first = np.bincount([step.first for step in needed], costs, stores)
-    last = np.bincount([step.last for step in needed], costs, stores)
+    at_first = np.bincount(first[needed], costs, stores)
+    at_last = np.bincount(last[needed], costs, stores)
     # By the store that the second half begins with, from 1 on.
-    before = np.cumsum(first)[:-1]
-    behind = total - np.cumsum(last)[:-1]
+    before = np.cumsum(at_first)[:-1]
+    behind = total - np.cumsum(at_last)[:-1]
     larger = np.maximum(before, behind)
     best = int(larger.argmin())
     both = before[best] + behind[best]
@@ -264,45 +350,69 @@ def _middle(steps: Sequence[_Step]) -> int | None:
     return best + 1
 
 
-def _lanes(steps: Sequence[_Step], middle: int) -> list[int] | None:
+def _lanes(steps: _Steps, middle: int, first: Integers, last: Integers) -> Integers | None:
     """For each step, the slices that have it: 1 the first one, 2 the second one, 3 both; 0 for
     allocations that nobody uses. None where something that no store needs finds what it reads in
     neither."""
-    lanes = []
-    made: dict[Any, int] = {}
-    users: dict[Any, int] = {}
-    for step in steps:
-        if step.instruction.row is StorageBegin:
-            lanes.append(0)
-            continue
-        lane = (step.first < middle) | (step.last >= middle) << 1
-        if step.last < 0:
-            found = 3
-            for use in (*step.reads, *step.writes):
-                found &= made.get(use, 3)
-            lane = found & -found
-        if not lane or (step.store and lane == 3):
-            return None
-        lanes.append(lane)
-        for use in step.writes:
-            made[use] = made.get(use, 3) & lane
-        for use in (*step.reads, *step.writes):
-            users[use] = users.get(use, 0) | lane
-    for index, step in enumerate(steps):
-        if step.instruction.row is StorageBegin:
-            lanes[index] = users.get(step.writes[0], 0)
+    lanes = np.where(last < 0, 0, (first < middle) | (last >= middle) << 1)
+    users, made = np.full((2, steps.resources), [[0], [3]])
+    fine = divide_steps(
+        *(lanes.size, steps.begins.astype(np.int64), steps.stores.astype(np.int64), steps.starts),
+        *(steps.used, steps.written.astype(np.int64), users, made, lanes),
+    )
+    if not fine:
+        return None
+    lanes[steps.begins] = users[steps.used[steps.starts[:-1][steps.begins]]]
     return lanes
 
 
-def _apart(program: Program, steps: Sequence[_Step], lanes: Sequence[int]) -> bool:
+@walk("users", "lanes", worth=1_000_000)
+def divide_steps(
+    begins: Any,
+    stores: Any,
+    starts: Any,
+    used: Any,
+    written: Any,
+    users: Any,
+    made: Any,
+    lanes: Any,
+) -> Any:
+    """Complete `lanes`, which is 0 for steps that no store needs, and find those of the `users` of
+    each resource; `made` are the slices that have all of what writes it. Whether there is a slice
+    for every step."""
+    for step in range(len(lanes)):
+        if begins[step]:
+            continue
+        lane = lanes[step]
+        if lane == 0:
+            lane = 3
+            for at in range(starts[step], starts[step + 1]):
+                lane &= made[used[at]]
+            lane &= -lane
+        if lane == 0 or (stores[step] and lane == 3):
+            return False
+        lanes[step] = lane
+        for at in range(starts[step], starts[step + 1]):
+            users[used[at]] |= lane
+            if written[at]:
+                made[used[at]] &= lane
+    return True
+
+
+def _apart(walk: Walk, templates: Sequence[Instruction], steps: _Steps, lanes: Integers) -> bool:
     """Whether the slices write to no byte of HBM both."""
+    uses = [
+        (stream.uses, key) for stream in walk.streams for key in range(len(stream.uses.templates))
+    ]
     stores: dict[int, tuple[list[Footprint], list[Footprint]]] = {}
-    for step, lane in zip(steps, lanes):
-        row, values = step.instruction.row, step.instruction.values
-        for position in row.writes if step.store else ():
-            pattern = values[position]
+    for step in np.flatnonzero(steps.stores).tolist():
+        of, key = uses[steps.template[step]]
+        instruction = of.instruction(key, int(steps.use[step]))
+        for position in instruction.row.writes:
+            pattern = instruction.values[position]
             if not pattern.memory.on_chip:
-                stores.setdefault(pattern.tensor, ([], []))[lane - 1].append(footprint(pattern))
+                found = stores.setdefault(pattern.tensor, ([], []))
+                found[lanes[step] - 1].append(footprint(pattern))
     return all(_disjoint(*footprints) for footprints in stores.values())
 
 
@@ -326,12 +436,20 @@ def _disjoint(left: Sequence[Footprint], right: Sequence[Footprint]) -> bool:
     return not any(units(touched).any() for touched in right if touched.width)
 
 
-def _slice(program: Program, steps: Sequence[_Step], lanes: Sequence[int], lane: int) -> Program:
-    """The steps of one slice as a program."""
+def _slice(program: Program, walk: Walk, steps: _Steps, mine: Flags) -> Program:
+    """Some of the steps as a program."""
     (core,) = program.cores
-    old = [step.instruction for step, found in zip(steps, lanes) if found & lane]
-    stream = [Instruction(i.row, i.engine, i.values, location=i.location) for i in old]
-    stream.append(Instruction(Halt, Engine.unknown, ()))
-    return replace(
-        program, cores=[CoreProgram({Engine.unknown: stream}, core.queues, core.storages)]
-    )
+    template, use = steps.template[mine], steps.use[mine]
+    parts, number = [], 0
+    for stream in walk.streams:
+        for key, old in enumerate(stream.uses.templates):
+            places = np.flatnonzero(template == number)
+            offsets = stream.uses.offsets(key)[use[places]]
+            numbers = np.concatenate([np.zeros((places.size, 1), np.int64), offsets], axis=1)
+            parts.append(Part(old, places, numbers))
+            number += 1
+    halt = Instruction(Halt, Engine.unknown, ())
+    parts.append(Part(halt, np.array([template.size]), np.zeros((1, 1), np.int64)))
+    columns = assembled([part for part in parts if part.places.size], [((), ())])
+    streams: dict[Engine, MutableSequence[Instruction]] = {Engine.unknown: Stream(columns)}
+    return replace(program, cores=[CoreProgram(streams, core.queues, core.storages)])
