@@ -22,7 +22,7 @@ from isa.program import CoreProgram, Program
 from isa.spec import Instruction
 from isa.stream import Moved, Stream, at_offset
 from isa.target import Target, resolve
-from simulator.first_fit import FirstFit
+from simulator.first_fit import first_fit
 from simulator.foresight import CoreForesight, Foresight, Kind, Rows, Seen, foreseen, rows_of
 from simulator.lives import MEMORIES, Accesses, Lives, Operand, followed
 from simulator.memory import LINE
@@ -111,14 +111,12 @@ def _placed(walk: Walk, seen: Seen, target: Target) -> Integers | None:
     size = -(-(lives.high - lives.low) // LINE) * LINE
     low = lives.low.copy()
     for number, memory in enumerate(MEMORIES):
-        room = FirstFit(capacities[memory])
         mine = np.flatnonzero(needed & (lives.memory == number))
-        columns = (column[mine].tolist() for column in (size, lives.begin, lives.end))
-        for number, life in zip(mine.tolist(), zip(*columns)):
-            start = room.take(*life)
-            if start is None:
-                return None
-            low[number] = start
+        begin, end = lives.begin[mine], lives.end[mine]
+        count = accesses.operand.size
+        low[mine] = first_fit(capacities[memory], size[mine], begin, end, count)
+        if (low[mine] < 0).any():
+            return None
     return low
 
 

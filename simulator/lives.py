@@ -195,7 +195,7 @@ def _holders(boxes: Integers, which: Integers, begins: Any) -> Integers:
     return life
 
 
-@walk("life", worth=1_000_000)
+@walk("life", worth=100_000)
 def follow_lives(
     which: Any,
     begins: Any,

@@ -289,7 +289,7 @@ def _need(steps: _Steps) -> tuple[Integers, Integers]:
     return first, last
 
 
-@walk("first", "last", worth=1_000_000)
+@walk("first", "last", worth=100_000)
 def find_needs(
     begins: Any,
     stores: Any,
@@ -366,7 +366,7 @@ def _lanes(steps: _Steps, middle: int, first: Integers, last: Integers) -> Integ
     return lanes
 
 
-@walk("users", "lanes", worth=1_000_000)
+@walk("users", "lanes", worth=100_000)
 def divide_steps(
     begins: Any,
     stores: Any,

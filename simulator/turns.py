@@ -63,7 +63,7 @@ def turns_of(program: Program) -> Turns | None:
     semaphores = np.zeros(len(kinds.semaphores) + 1, np.int64)
     order, passed = np.zeros((2, int(begins[-1])), np.int64)
     count = take_turns_in_columns(
-        *(order.size, begins[:-1], begins[1:], np.concatenate(steps)),
+        *(order.size, begins[:-1].copy(), begins[1:], np.concatenate(steps)),
         *(np.array(kinds.fetching), *kinds.waits.columns(), *kinds.updates.columns()),
         *(np.array(kinds.meeting), *kinds.meetings.columns(), semaphores),
         *np.zeros((3, len(streams)), np.int64),
@@ -169,7 +169,7 @@ class _Kinds:
         return self._met[meeting, core]
 
 
-@walk("semaphores", "order", "passed", worth=400_000)
+@walk("semaphores", "order", "passed", worth=100_000)
 def take_turns_in_columns(
     positions: Any,
     ends: Any,
