@@ -23,7 +23,7 @@ from isa.program import Program
 from isa.target import resolve
 from simulator.checks.initialised import Finding, Shadow
 from simulator.checks.replicated import Replicated
-from simulator.compact import prepare
+from simulator.host import Prepared, prepare
 from simulator.machine import Capacity, Device
 from simulator.native.library import library
 from simulator.oracle import quiet
@@ -110,8 +110,9 @@ class LoadedProgram:
     core, engine, index, row and values of every instruction that has computed or moved data; each
     runs from Python then, or, `in_loop`, one by one in the native loop. `capacity`: what the cores
     have room for, if that is not what those of the target have. `program` is a slice with serial
-    streams if it is `sliced`; it has the tensors of the slice `beside` it, if there is one. Raises
-    NeuronError for operands outside their memory.
+    streams if it is `sliced`; it has the tensors of the slice `beside` it, if there is one.
+    `prepared` is what the host has made of the program, if it has. Raises NeuronError for operands
+    outside their memory.
     """
 
     def __init__(
@@ -125,6 +126,7 @@ class LoadedProgram:
         in_loop: bool = False,
         sliced: bool = False,
         beside: LoadedProgram | None = None,
+        prepared: Prepared | None = None,
     ) -> None:
         if program.symbols:
             names = ", ".join(symbol.name for symbol in program.symbols)
@@ -159,10 +161,13 @@ class LoadedProgram:
         # Streams that hold all instructions are placed already, and nothing but their turns orders
         # the cores.
         ordered = any(Engine.unknown in core.streams for core in program.cores)
-        self._prepared = prepare(program, self._native and (sliced or not ordered))
+        if prepared is None:
+            prepared = prepare(program)
+        moves = self._native and (sliced or not ordered)
+        self._placed = prepared.placed() if moves else prepared.as_it_is()
         # What cores make in step, or must not, takes several.
         several = len(program.cores) > 1 and (check or ordered)
-        self.replicated = Replicated(self._prepared.program) if several else None
+        self.replicated = Replicated(self._placed.program) if several else None
         self._windows = [Windows(core) for core in self.device.cores]
         with collection_paused():
             loaded = [self._load_core(number) for number in range(len(program.cores))]
@@ -189,7 +194,7 @@ class LoadedProgram:
             self._compiled.stopped = stop
 
     def _load_core(self, number: int) -> list[Preparation]:
-        core, state = self._prepared.program.cores[number], self.device.cores[number]
+        core, state = self._placed.program.cores[number], self.device.cores[number]
         state.allocations = core.storages
         semaphores = (ctypes.c_int64 * int(self.device.target.semaphores.value))()
         preparations = []
@@ -225,7 +230,7 @@ class LoadedProgram:
         preparations = [preparation for core in loaded for preparation in core]
         try:
             if self.shadow is not None and self._native:
-                given = self.shadow, self._threads, self._prepared.cores, self._watch
+                given = self.shadow, self._threads, self._placed.cores, self._watch
                 return NativeProgram(loaded, *given)
             for preparation in preparations:
                 preparation.run()

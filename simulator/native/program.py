@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from isa.columns import Flags
 from simulator.checks.engine_marks import EngineMarks
-from simulator.foresight import CoreForesight
+from simulator.host.foresight import CoreForesight
 from simulator.native.library import library
 from simulator.native.loop import (
     AGAIN,

@@ -27,7 +27,7 @@ from isa.spec import Instruction
 from isa.stream import Pairs
 from simulator import native
 from simulator.checks.marks import States
-from simulator.foresight import Foresight, Kind
+from simulator.host.foresight import Foresight, Kind
 from simulator.native.block import Block, found_region, known_region, living, whole_of
 from simulator.native.draft import ANYWHERE, Drafting, Members
 from simulator.native.loop import BEGIN, CONDITIONS, KINDS, OPERATIONS, RECORD

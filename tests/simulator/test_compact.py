@@ -15,8 +15,8 @@ from isa.enums import Engine
 from isa.machine.control import StorageBegin
 from isa.program import Program
 from isa.spec import Instruction
-from simulator.compact import prepare
 from simulator.execute import LoadedProgram
+from simulator.host import prepare
 from simulator.streams import take_turns
 
 P = 128
@@ -95,7 +95,7 @@ def program_of(kernel: Any, inputs: list[Any]) -> Program:
 
 
 def compacted(program: Program) -> Program:
-    return prepare(program, ahead=False).program
+    return prepare(program).placed(ahead=False).program
 
 
 def instructions(program: Program) -> list[Instruction]:

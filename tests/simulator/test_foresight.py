@@ -17,9 +17,9 @@ from isa.enums import Engine
 from isa.machine import elementwise
 from isa.machine.dma import DmaCopy
 from isa.program import Program
-from simulator.compact import prepare
 from simulator.execute import LoadedProgram
-from simulator.foresight import LEAST_ROW, MOST_READS
+from simulator.host import prepare
+from simulator.host.foresight import LEAST_ROW, MOST_READS
 from simulator.native import draft
 from simulator.native.library import library
 from simulator.uses import Uses
@@ -200,7 +200,7 @@ def program_of(kernel: Any, *inputs: Array) -> Program:
 
 def idle(program: Program) -> list[int]:
     """How many loads and how many stores move nothing."""
-    prepared = prepare(program)
+    prepared = prepare(program).placed()
     found = []
     for core, known in zip(prepared.program.cores, prepared.cores, strict=True):
         for engine, stream in core.streams.items():

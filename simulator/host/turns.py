@@ -38,9 +38,10 @@ class StraightStream(NamedTuple):
 
 
 class Turns(NamedTuple):
-    """The streams of a program without control flow, in the order in which they take turns, and
-    whether their semaphores are 0 in the end."""
+    """How many cores a program without control flow has, their streams, and whether semaphores are
+    0 in the end."""
 
+    cores: int
     streams: list[StraightStream]
     balanced: bool
 
@@ -71,7 +72,9 @@ def turns_of(program: Program) -> Turns | None:
     )
     if count != order.size or kinds.halts_early:
         return None
-    return Turns(list(_numbered(streams, begins, order, passed)), not semaphores.any())
+    return Turns(
+        len(program.cores), list(_numbered(streams, begins, order, passed)), not semaphores.any()
+    )
 
 
 def _numbered(

@@ -22,32 +22,24 @@ from isa.program import CoreProgram, Program
 from isa.spec import Instruction
 from isa.stream import Moved, Stream, at_offset
 from isa.target import Target, resolve
-from simulator.first_fit import first_fit
-from simulator.foresight import CoreForesight, Foresight, Kind, Rows, Seen, foreseen, rows_of
-from simulator.lives import MEMORIES, Accesses, Lives, Operand, followed
+from simulator.host.first_fit import first_fit
+from simulator.host.foresight import CoreForesight, Foresight, Kind, Rows, Seen, foreseen, rows_of
+from simulator.host.lives import MEMORIES, Operand, Walk
+from simulator.host.turns import StraightStream
 from simulator.memory import LINE
-from simulator.turns import StraightStream, Turns, turns_of
 from simulator.uses import Part, assembled
 
 
-class Prepared(NamedTuple):
+class Placed(NamedTuple):
     """A program as the host runs it, and what is known of each of its cores."""
 
     program: Program
     cores: list[CoreForesight]
 
 
-class Walk(NamedTuple):
-    """What a core does with its allocations."""
-
-    streams: list[StraightStream]
-    accesses: Accesses
-    lives: Lives
-
-
-def prepare(program: Program, moves: bool = True, ahead: bool = True) -> Prepared:
-    """A bound program with its allocations in other places; itself unless it `moves`, or where it
-    has loops, branches or accesses that lie in no allocation or are moved by registers.
+def placed(program: Program, walks: Sequence[Walk], ahead: bool = True) -> Placed:
+    """A bound program with its allocations in other places, or itself; `walks` are those of its
+    cores.
 
     With `ahead`, tiles that are copies of rows in HBM are read there; the program suits native code
     alone then, which leaves out what is idle.
@@ -56,11 +48,6 @@ def prepare(program: Program, moves: bool = True, ahead: bool = True) -> Prepare
     `simulator.execute` runs them is safe: semaphores do not keep allocations apart that have got a
     place in common.
     """
-    unmoved = Prepared(program, [CoreForesight() for _ in program.cores])
-    turns = turns_of(program) if moves else None
-    walks = None if turns is None else walks_of(program, turns)
-    if walks is None:
-        return unmoved
     written = {
         one.pattern.tensor
         for walk in walks
@@ -69,36 +56,28 @@ def prepare(program: Program, moves: bool = True, ahead: bool = True) -> Prepare
     }
     constants = {i for i, tensor in enumerate(program.tensors) if tensor.data is not None}
     unchanged = {*program.parameters, *constants} - written
+    target, alone = resolve(program.target), len(walks) == 1
     cores, known = [], []
     for core, walk in zip(program.cores, walks):
         seen = Seen.nothing(walk.accesses)
         if ahead:
-            seen = foreseen(walk.accesses, walk.lives, unchanged, len(walks) == 1)
-        low = _placed(walk, seen, resolve(program.target))
+            seen = foreseen(walk.accesses, walk.lives, unchanged, alone)
+        low = _lowest(walk, seen, target)
         if low is None:
-            return unmoved
-        moved = _Moving(walk, seen, low)
-        streams, foresight = moved.streams()
+            return unplaced(program)
+        streams, foresight = _Moving(walk, seen, low).streams()
         others = {engine: stream for engine, stream in core.streams.items() if not stream}
         cores.append(CoreProgram({**streams, **others}, core.queues, core.storages))
         known.append(foresight)
-    return Prepared(replace(program, cores=cores), known)
+    return Placed(replace(program, cores=cores), known)
 
 
-def walks_of(program: Program, turns: Turns) -> list[Walk] | None:
-    """What the cores of a program do; None where an access lies in no allocation or is moved by
-    registers."""
-    walks = []
-    for number in range(len(program.cores)):
-        streams = [stream for stream in turns.streams if stream.core == number]
-        found = followed(streams)
-        if found is None:
-            return None
-        walks.append(Walk(streams, *found))
-    return walks
+def unplaced(program: Program) -> Placed:
+    """A program as it is, of which nothing is known."""
+    return Placed(program, [CoreForesight() for _ in program.cores])
 
 
-def _placed(walk: Walk, seen: Seen, target: Target) -> Integers | None:
+def _lowest(walk: Walk, seen: Seen, target: Target) -> Integers | None:
     """The lowest bytes that are free while it lives for every allocation that needs a place, others
     stay; None if they are not enough."""
     capacities = {

@@ -8,26 +8,24 @@ which the whole program runs them, so that it leaves the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableSequence, Sequence
+from collections.abc import MutableSequence, Sequence
 from dataclasses import replace
 from math import gcd
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from isa import walks
 from isa.access import AccessPattern, Footprint, elements, footprint
 from isa.columns import Flags, Integers, counted, ordered, starts_of
 from isa.enums import Engine
 from isa.machine.control import DrainQueue, Halt, Nop, StorageBegin
-from isa.machine.scalar import ACCUMULATORS, TABLE
 from isa.machine.tensor import STATIONARY
 from isa.program import CoreProgram, Program, RegisterReference
 from isa.spec import Instruction
 from isa.stream import Stream
-from isa.walks import walk
-from simulator.checks.engine_marks import EFFECTS, TILES, Effect
-from simulator.compact import Walk, walks_of
-from simulator.turns import turns_of
+from simulator.host.engine_states import UnknownStateError, states_of
+from simulator.host.lives import Walk
 from simulator.uses import Part, assembled
 
 LEAST_COST = 2e6
@@ -86,38 +84,30 @@ def _cost(instruction: Instruction) -> float:
     return cost
 
 
-def halves(program: Program) -> tuple[Program, Program] | None:
-    """The two slices of a bound program, each a program of one serial stream; None where it has no
-    halves of the same cost that share little, does not multiply matrices, or orders its
-    instructions by more than the tiles and the engine state that they use.
+def halves(program: Program, walk: Walk) -> tuple[Program, Program] | None:
+    """The two slices of a bound program of one core, which does `walk`, each a program of one
+    serial stream; None where it has no halves of the same cost that share little, does not multiply
+    matrices, or orders its instructions by more than the tiles and the engine state that they use.
 
     Programs that go by rows alone are as fast with their partitions divided.
     """
-    if len(program.cores) != 1:
-        return None
-    turns = turns_of(program)
-    if turns is None or not turns.balanced:
-        return None
-    templates = [one for stream in turns.streams for one in stream.uses.templates]
+    templates = [one for stream in walk.streams for one in stream.uses.templates]
     if not any(effect.name == STATIONARY for one in templates for effect in one.row.state):
         return None
     costs = np.array([_cost(template) for template in templates])
-    counts = [places.size for stream in turns.streams for places in stream.uses.places]
+    counts = [places.size for stream in walk.streams for places in stream.uses.places]
     if costs @ counts < LEAST_COST:
         return None
-    walks = walks_of(program, turns)
-    if walks is None:
-        return None
     try:
-        steps = _steps(program, walks[0], templates)
+        steps = _steps(program, walk, templates)
     except _NotSlicedError:
         return None
     first, last = _need(steps)
     middle = _middle(steps, costs[steps.template], first, last)
     lanes = None if middle is None else _lanes(steps, middle, first, last)
-    if lanes is None or not _apart(walks[0], templates, steps, lanes):
+    if lanes is None or not _apart(walk, steps, lanes):
         return None
-    one, other = (_slice(program, walks[0], steps, (lanes & lane) != 0) for lane in (1, 2))
+    one, other = (_slice(program, walk, steps, (lanes & lane) != 0) for lane in (1, 2))
     return one, other
 
 
@@ -140,12 +130,15 @@ def _steps(program: Program, walk: Walk, templates: Sequence[Instruction]) -> _S
     step_of = np.full(int(turn.max(initial=0)) + 1, -1)
     step_of[turn] = np.arange(turn.size)
     on_chip = accesses.life >= 0
-    state_of, state, changed = _states(templates, template)
+    try:
+        states = states_of(templates, template)
+    except UnknownStateError:
+        raise _NotSlicedError from None
     lives = walk.lives.begin.size
-    step = np.concatenate([step_of[accesses.turn[on_chip]], state_of])
-    used = np.concatenate([accesses.life[on_chip], lives + state])
+    step = np.concatenate([step_of[accesses.turn[on_chip]], states.step])
+    used = np.concatenate([accesses.life[on_chip], lives + states.state])
     writes = accesses.of([one.writes for one in operands])[on_chip] > 0
-    written = np.concatenate([writes, changed])
+    written = np.concatenate([writes, states.changed])
     by_step = ordered(step)
     return _Steps(
         template,
@@ -155,7 +148,7 @@ def _steps(program: Program, walk: Walk, templates: Sequence[Instruction]) -> _S
         starts_of(np.bincount(step, minlength=turn.size)),
         used[by_step],
         written[by_step],
-        lives + int(state.max(initial=-1)) + 1,
+        lives + int(states.state.max(initial=-1)) + 1,
     )
 
 
@@ -188,94 +181,6 @@ def _refuse(program: Program, templates: Sequence[Instruction]) -> None:
         raise _NotSlicedError
 
 
-def _states(templates: Sequence[Instruction], order: Integers) -> tuple[Integers, Integers, Flags]:
-    """The engine state that instructions use: the step, the number of the state, and whether it is
-    changed, for each of them. `order` has the template of each step. Raises _NotSlicedError."""
-    names = [{effect.name for effect in one.row.state} - {TABLE} for one in templates]
-    if any(name and name not in ({STATIONARY}, {ACCUMULATORS}) for name in names):
-        raise _NotSlicedError
-    states = _States(templates)
-    uses = [states.use_of(one) if name else None for one, name in zip(templates, names)]
-    stateful = np.array([bool(name) for name in names], np.bool_)[order]
-    found: list[tuple[int, int, bool]] = []
-    for step in np.flatnonzero(stateful).tolist():
-        one = uses[order[step]]
-        if one is not None:
-            found += [(step, *each) for each in states.follow(one)]
-    rows = np.array(found, np.int64).reshape(-1, 3)
-    return rows[:, 0], rows[:, 1], rows[:, 2] > 0
-
-
-class _StateUse(NamedTuple):
-    """What an instruction does to the tile at a corner of the PE array, or to the accumulate
-    registers of an engine in partitions `low` to `high`."""
-
-    where: Any
-    low: int
-    high: int
-    effect: Effect
-    changes: bool
-
-
-class _States:
-    """The engine state that instructions use, as they come."""
-
-    def __init__(self, templates: Sequence[Instruction]) -> None:
-        self._count = 0
-        self._held: dict[Any, list[tuple[int, int, int]]] = {}
-        self._read = {
-            template.engine
-            for template in templates
-            if any(each.name == ACCUMULATORS for each in template.row.state)
-            and (effect := _effect(template)) is not None
-            and effect.reads
-        }
-
-    def use_of(self, template: Instruction) -> _StateUse | None:
-        """What uses of a template do; None where they do nothing that matters. Raises
-        _NotSlicedError."""
-        row, values, engine = template.row, template.values, template.engine
-        effect = _effect(template)
-        if any(each.name == STATIONARY for each in row.state):
-            if effect is None:
-                raise _NotSlicedError
-            return _StateUse(TILES[row.name](values), 0, 0, effect, False)
-        if effect is None and engine in self._read:
-            raise _NotSlicedError
-        if effect is None or effect == Effect():
-            return None
-        pattern = values[(*row.writes, *row.reads)[0]]
-        low = pattern.start_partition + sum(values[position] for position in row.lane_fields)
-        changes = any(each.name == ACCUMULATORS and each.writes for each in row.state)
-        return _StateUse(engine, low, low + pattern.partitions, effect, changes)
-
-    def follow(self, use: _StateUse) -> Iterator[tuple[int, bool]]:
-        """The states that the next instruction uses, and whether it changes them. Raises
-        _NotSlicedError."""
-        held = self._held.setdefault(use.where, [])
-        place = use.low, use.high
-        if use.effect.writes:
-            # A tile is its corner.
-            held[:] = [
-                one
-                for one in held
-                if one[:2] != place and (one[1] <= place[0] or place[1] <= one[0])
-            ]
-            held.append((*place, self._count))
-            self._count += 1
-            yield self._count - 1, True
-            return
-        found = next((state for low, high, state in held if (low, high) == place), None)
-        if found is None:
-            raise _NotSlicedError
-        yield found, use.changes
-
-
-def _effect(instruction: Instruction) -> Effect | None:
-    """What an instruction does to engine state; None where it leaves that undefined."""
-    return EFFECTS[instruction.row.name](instruction.values)
-
-
 def _need(steps: _Steps) -> tuple[Integers, Integers]:
     """The first and the last of the stores, as numbers in their order, that need each step; those
     that begin allocations are not looked at."""
@@ -289,7 +194,7 @@ def _need(steps: _Steps) -> tuple[Integers, Integers]:
     return first, last
 
 
-@walk("first", "last", worth=100_000)
+@walks.walk("first", "last", worth=100_000)
 def find_needs(
     begins: Any,
     stores: Any,
@@ -366,7 +271,7 @@ def _lanes(steps: _Steps, middle: int, first: Integers, last: Integers) -> Integ
     return lanes
 
 
-@walk("users", "lanes", worth=100_000)
+@walks.walk("users", "lanes", worth=100_000)
 def divide_steps(
     begins: Any,
     stores: Any,
@@ -399,7 +304,7 @@ def divide_steps(
     return True
 
 
-def _apart(walk: Walk, templates: Sequence[Instruction], steps: _Steps, lanes: Integers) -> bool:
+def _apart(walk: Walk, steps: _Steps, lanes: Integers) -> bool:
     """Whether the slices write to no byte of HBM both."""
     uses = [
         (stream.uses, key) for stream in walk.streams for key in range(len(stream.uses.templates))

@@ -21,7 +21,7 @@ from isa.enums import Engine
 from isa.machine import dma
 from simulator.checks.engine_marks import EFFECTS, Effect
 from simulator.checks.marks import Box
-from simulator.lives import Accesses, Lives, Operand
+from simulator.host.lives import Accesses, Lives, Operand
 from simulator.uses import Uses
 
 LEAST_ROW = 1024

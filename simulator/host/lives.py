@@ -18,7 +18,7 @@ from isa.enums import Memory
 from isa.machine.control import StorageBegin
 from isa.spec import Instruction
 from isa.walks import walk
-from simulator.turns import StraightStream
+from simulator.host.turns import StraightStream, Turns
 
 
 class Operand(NamedTuple):
@@ -74,6 +74,14 @@ class Lives(NamedTuple):
     end: Integers
 
 
+class Walk(NamedTuple):
+    """What a core does with its allocations."""
+
+    streams: list[StraightStream]
+    accesses: Accesses
+    lives: Lives
+
+
 MEMORIES = [memory for memory in Memory if memory.on_chip]
 """The memories on chip, by number."""
 
@@ -115,9 +123,18 @@ def extent(pattern: AccessPattern) -> tuple[int, int]:
     return low, high
 
 
-def followed(streams: Sequence[StraightStream]) -> tuple[Accesses, Lives] | None:
-    """What the streams of a core access, and its allocations; None where an access on chip lies in
-    no allocation, or registers move it."""
+def walks_of(turns: Turns) -> list[Walk] | None:
+    """What the cores of a program do; None where an access on chip lies in no allocation, or
+    registers move it."""
+    walks = [
+        _walk([stream for stream in turns.streams if stream.core == core])
+        for core in range(turns.cores)
+    ]
+    found = [walk for walk in walks if walk is not None]
+    return found if len(found) == len(walks) else None
+
+
+def _walk(streams: list[StraightStream]) -> Walk | None:
     operands = operands_of(streams)
     if any(one.pattern.memory.on_chip and one.pattern.registers for one in operands):
         return None
@@ -146,7 +163,8 @@ def followed(streams: Sequence[StraightStream]) -> tuple[Accesses, Lives] | None
     end = np.zeros(np.count_nonzero(begins), np.int64)
     np.maximum.at(end, life, ended[on_chip])
     memory, first, last, low, high = boxes[which[begins[on_chip]]].T
-    return accesses, Lives(memory, first, last, low, high, turn[begins], end)
+    lives = Lives(memory, first, last, low, high, turn[begins], end)
+    return Walk(streams, accesses, lives)
 
 
 def _begins(operand: Operand) -> bool:

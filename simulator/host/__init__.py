@@ -1,0 +1,64 @@
+"""What makes bound programs fast on the host: where they have no control flow, the order in which
+their instructions run is known before they do.
+
+`prepare` is all that the rest of the simulator calls. `turns` finds the order, `lives` which
+allocation holds each access, `foresight` which transfers have nothing to move, `places` puts
+allocations close together, and `slices` cuts a program in two that run at the same time. What is
+known of an instruction stands by its stream and its place there, in columns.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from isa.collection import collection_paused
+from isa.program import Program
+from simulator.host.foresight import CoreForesight, Foresight, Kind
+from simulator.host.lives import Walk, walks_of
+from simulator.host.places import Placed, placed, unplaced
+from simulator.host.slices import halves
+from simulator.host.turns import Turns, turns_of
+
+
+class Prepared:
+    """A bound program, and what is found out about it when somebody asks."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    @cached_property
+    def _turns(self) -> Turns | None:
+        return turns_of(self.program)
+
+    @cached_property
+    def _walks(self) -> list[Walk] | None:
+        return None if self._turns is None else walks_of(self._turns)
+
+    def placed(self, ahead: bool = True) -> Placed:
+        """The program with its allocations close together, and what is known of it; as it is, where
+        it has loops, branches or accesses that lie in no allocation or are moved by registers.
+        Unless it looks `ahead`, all instructions do what they say."""
+        with collection_paused():
+            if self._walks is None:
+                return unplaced(self.program)
+            return placed(self.program, self._walks, ahead)
+
+    def as_it_is(self) -> Placed:
+        """The program itself, of which nothing is known."""
+        return unplaced(self.program)
+
+    def halves(self) -> tuple[Prepared, Prepared] | None:
+        """Two slices that can run at the same time, if the program has them."""
+        with collection_paused():
+            if len(self.program.cores) != 1 or self._walks is None or self._turns is None:
+                return None
+            found = halves(self.program, self._walks[0]) if self._turns.balanced else None
+        return None if found is None else (Prepared(found[0]), Prepared(found[1]))
+
+
+def prepare(program: Program) -> Prepared:
+    """What the host makes of a bound program."""
+    return Prepared(program)
+
+
+__all__ = ["CoreForesight", "Foresight", "Kind", "Placed", "Prepared", "prepare"]
