@@ -27,7 +27,7 @@ def first_fit(
     return places[: size.size]
 
 
-@walk("places", worth=100_000)
+@walk("places")
 def find_places(
     capacity: Any,
     size: Any,

@@ -213,7 +213,7 @@ def _holders(boxes: Integers, which: Integers, begins: Any) -> Integers:
     return life
 
 
-@walk("life", worth=100_000)
+@walk("life")
 def follow_lives(
     which: Any,
     begins: Any,

@@ -194,7 +194,7 @@ def _need(steps: _Steps) -> tuple[Integers, Integers]:
     return first, last
 
 
-@walks.walk("first", "last", worth=100_000)
+@walks.walk("first", "last")
 def find_needs(
     begins: Any,
     stores: Any,
@@ -271,7 +271,7 @@ def _lanes(steps: _Steps, middle: int, first: Integers, last: Integers) -> Integ
     return lanes
 
 
-@walks.walk("users", "lanes", worth=100_000)
+@walks.walk("users", "lanes")
 def divide_steps(
     begins: Any,
     stores: Any,

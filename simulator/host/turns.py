@@ -172,7 +172,7 @@ class _Kinds:
         return self._met[meeting, core]
 
 
-@walk("semaphores", "order", "passed", worth=100_000)
+@walk("semaphores", "order", "passed")
 def take_turns_in_columns(
     positions: Any,
     ends: Any,
