@@ -23,7 +23,7 @@ from isa.program import Program
 from isa.target import resolve
 from simulator.checks.initialised import Finding, Shadow
 from simulator.checks.replicated import Replicated
-from simulator.host import Prepared, prepare
+from simulator.host import Prepared, prepare, shared_accesses
 from simulator.machine import Capacity, Device
 from simulator.native.library import library
 from simulator.oracle import quiet
@@ -167,7 +167,7 @@ class LoadedProgram:
         self._placed = prepared.placed() if moves else prepared.as_it_is()
         # What cores make in step, or must not, takes several.
         several = len(program.cores) > 1 and (check or ordered)
-        self.replicated = Replicated(self._placed.program) if several else None
+        self.replicated = Replicated(shared_accesses(self._placed)) if several else None
         self._windows = [Windows(core) for core in self.device.cores]
         with collection_paused():
             loaded = [self._load_core(number) for number in range(len(program.cores))]
@@ -207,6 +207,7 @@ class LoadedProgram:
             preparations.append(
                 Preparation(
                     stream,
+                    self._placed.cores[number].stream(engine, instructions),
                     self.barriers,
                     windows,
                     self.shadow,
@@ -230,7 +231,8 @@ class LoadedProgram:
         preparations = [preparation for core in loaded for preparation in core]
         try:
             if self.shadow is not None and self._native:
-                given = self.shadow, self._threads, self._placed.cores, self._watch
+                boxes = [core.boxes for core in self._placed.cores]
+                given = self.shadow, self._threads, boxes, self._watch
                 return NativeProgram(loaded, *given)
             for preparation in preparations:
                 preparation.run()

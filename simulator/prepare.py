@@ -28,9 +28,9 @@ from simulator.checks.unset import UNSET, maybe_unset, unset_register
 from simulator.columns import Stage, TrackedColumns, through
 from simulator.control import CONTROL
 from simulator.exchange import Attendance, Exchange, Parcel
+from simulator.host import Foresight
 from simulator.kernels import fixed, moving
 from simulator.streams import HALTED, Action, Stream
-from simulator.uses import Uses
 from simulator.views import Indirect, Window, Windows
 
 if TYPE_CHECKING:
@@ -202,7 +202,8 @@ class Preparation:
 
     `begun` holds the regions in which allocations began, `tracked` the shadow side of operands, by
     the index of the instruction, for those that were executed from here. `unset` says which
-    registers an instruction needs that may hold no value. `uses` are the instructions by template.
+    registers an instruction needs that may hold no value. `uses` are the instructions by template,
+    `foresight` is what is known of them.
 
     `windows` are those of the core, shared by its streams; `replicated` are
     the writes to compare with those of other cores. `watch` is told what was executed.
@@ -211,6 +212,7 @@ class Preparation:
     def __init__(
         self,
         stream: Stream,
+        foresight: Foresight,
         barriers: Barriers,
         windows: Windows,
         shadow: Shadow | None,
@@ -219,7 +221,8 @@ class Preparation:
         watch: Watch | None = None,
     ) -> None:
         self.stream = stream
-        self.uses = Uses(stream.instructions)
+        self.foresight = foresight
+        self.uses = foresight.uses
         self.watch = watch
         self.state = stream.state
         self.registers = stream.registers

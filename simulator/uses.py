@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,15 +11,15 @@ from isa.columns import Integers
 from isa.encoding import MALFORMED
 from isa.errors import NeuronError
 from isa.spec import Instruction
-from isa.stream import Columns, Pairs, at_offset, in_columns, moving
+from isa.stream import Columns, Pairs, Stream, at_offset, in_columns, moving
 
 
 class Uses:
     """A stream in columns: `places[k]` are the places of the uses of template k in the stream, and
     `moving[k]` the positions of its operands whose offsets `offsets(k)` has, a row for each use."""
 
-    def __init__(self, instructions: Sequence[Instruction]) -> None:
-        self.columns = columns_of(instructions)
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
         self.templates = self.columns.templates
         self.places = self.columns.places()
         self.moving = [
@@ -69,7 +69,24 @@ def assembled(parts: Sequence[Part], semaphores: list[tuple[Pairs, Pairs]]) -> C
     return Columns(templates, semaphores, order, numbers)
 
 
-def columns_of(instructions: Sequence[Instruction]) -> Columns:
+def chosen(uses: Uses, wanted: Callable[[Instruction], bool]) -> Stream:
+    """The instructions of a stream whose templates are wanted, in their order."""
+    kept = [key for key, template in enumerate(uses.templates) if wanted(template)]
+    among = np.isin(uses.columns.order, kept)
+    place = np.cumsum(among) - 1
+    parts = [
+        Part(uses.templates[key], place[uses.places[key]], uses.columns.numbers[key])
+        for key in kept
+    ]
+    return Stream(assembled(parts, uses.columns.semaphores))
+
+
+def uses_of(instructions: Sequence[Instruction]) -> Uses:
+    """The instructions of a stream by template."""
+    return Uses(_columns(instructions))
+
+
+def _columns(instructions: Sequence[Instruction]) -> Columns:
     """A stream in columns; where something in it has no encoding, as programs that are not compiled
     may have, instructions of the same values are one template."""
     try:

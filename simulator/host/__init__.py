@@ -9,15 +9,21 @@ known of an instruction stands by its stream and its place there, in columns.
 
 from __future__ import annotations
 
+from collections.abc import MutableSequence
+from dataclasses import replace
 from functools import cached_property
 
+from isa.access import AccessPattern
 from isa.collection import collection_paused
+from isa.enums import Engine, Memory
 from isa.program import Program
+from isa.spec import Instruction
 from simulator.host.foresight import CoreForesight, Foresight, Kind
 from simulator.host.lives import Walk, walks_of
 from simulator.host.places import Placed, placed, unplaced
 from simulator.host.slices import halves
 from simulator.host.turns import Turns, turns_of
+from simulator.uses import chosen
 
 
 class Prepared:
@@ -61,4 +67,21 @@ def prepare(program: Program) -> Prepared:
     return Prepared(program)
 
 
-__all__ = ["CoreForesight", "Foresight", "Kind", "Placed", "Prepared", "prepare"]
+def shared_accesses(placed: Placed) -> Program:
+    """The instructions of a program that access shared HBM, in streams of their own."""
+    cores = []
+    for core, known in zip(placed.program.cores, placed.cores):
+        streams: dict[Engine, MutableSequence[Instruction]] = {
+            engine: chosen(known.stream(engine, stream).uses, _accesses_shared)
+            for engine, stream in core.streams.items()
+        }
+        cores.append(replace(core, streams=streams))
+    return replace(placed.program, cores=cores)
+
+
+def _accesses_shared(template: Instruction) -> bool:
+    patterns = [template.values[position] for position, _, _ in template.row.operands]
+    return any(type(p) is AccessPattern and p.memory is Memory.shared_hbm for p in patterns)
+
+
+__all__ = ["CoreForesight", "Foresight", "Kind", "Placed", "Prepared", "prepare", "shared_accesses"]

@@ -8,7 +8,7 @@ third of the time of softmax or RMSNorm.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,10 +19,11 @@ from isa.columns import Flags, Integers, ordered, starts_of
 from isa.dtypes import DTYPES
 from isa.enums import Engine
 from isa.machine import dma
+from isa.spec import Instruction
 from simulator.checks.engine_marks import EFFECTS, Effect
 from simulator.checks.marks import Box
 from simulator.host.lives import Accesses, Lives, Operand
-from simulator.uses import Uses
+from simulator.uses import Uses, uses_of
 
 LEAST_ROW = 1024
 """Bytes of a row from which on it is read in HBM: shorter ones lie close together in a copy."""
@@ -42,9 +43,11 @@ class Kind(NamedTuple):
 
 
 class Foresight(NamedTuple):
-    """What is known of a stream: the kind of each template, and by use of it and operand that moves
-    the number of the allocation in which the operand lies, -1 where that is not known."""
+    """What is known of a stream of instructions: the kind of each template, and by use of it and
+    operand that moves the number of the allocation in which the operand lies, -1 where that is not
+    known."""
 
+    uses: Uses
     kinds: list[Kind]
     holders: list[Integers]
 
@@ -56,12 +59,14 @@ class CoreForesight:
     boxes: list[Box] = field(default_factory=list)
     streams: dict[Engine, Foresight] = field(default_factory=dict)
 
-    def stream(self, engine: Engine, uses: Uses) -> Foresight:
-        """What is known of a stream with these instructions."""
+    def stream(self, engine: Engine, instructions: Sequence[Instruction]) -> Foresight:
+        """What is known of a stream of these instructions."""
         found = self.streams.get(engine)
         if found is None:
+            uses = uses_of(instructions)
             nowhere = [np.full_like(uses.offsets(key), -1) for key in range(len(uses.templates))]
-            found = Foresight([Kind()] * len(uses.templates), nowhere)
+            found = Foresight(uses, [Kind()] * len(uses.templates), nowhere)
+            self.streams[engine] = found
         return found
 
 

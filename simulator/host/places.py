@@ -27,7 +27,7 @@ from simulator.host.foresight import CoreForesight, Foresight, Kind, Rows, Seen,
 from simulator.host.lives import MEMORIES, Operand, Walk
 from simulator.host.turns import StraightStream
 from simulator.memory import LINE
-from simulator.uses import Part, assembled
+from simulator.uses import Part, Uses, assembled
 
 
 class Placed(NamedTuple):
@@ -156,7 +156,7 @@ class _Moving:
             columns = assembled(parts, stream.uses.columns.semaphores)
             streams[stream.engine] = Stream(columns, moved)
             kinds, holders = [kind for _, kind, _ in found], [rows for _, _, rows in found]
-            known[stream.engine] = Foresight(kinds, holders)
+            known[stream.engine] = Foresight(Uses(columns), kinds, holders)
         return streams, CoreForesight(self._boxes, known)
 
     def _parts(

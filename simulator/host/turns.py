@@ -19,7 +19,7 @@ from isa.program import Program
 from isa.spec import Meeting
 from isa.walks import walk
 from simulator.streams import fetches
-from simulator.uses import Uses
+from simulator.uses import Uses, uses_of
 
 _STRAIGHT = frozenset({Nop, DrainQueue, Halt, StorageBegin, CoreBarrier, SendReceive})
 """Control instructions that are executed once each, where they stand."""
@@ -50,7 +50,7 @@ def turns_of(program: Program) -> Turns | None:
     """How the streams of a bound program take turns; None where it has loops or branches, or ends
     before its last instruction, by a deadlock perhaps."""
     streams = [
-        (number, engine, Uses(core.streams[engine]))
+        (number, engine, uses_of(core.streams[engine]))
         for number, core in enumerate(program.cores)
         for engine in STREAMS
         if core.streams.get(engine)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from isa.columns import Flags
 from simulator.checks.engine_marks import EngineMarks
-from simulator.host.foresight import CoreForesight
+from simulator.checks.marks import Box
 from simulator.native.library import library
 from simulator.native.loop import (
     AGAIN,
@@ -58,7 +58,8 @@ class StoppedError(Exception):
 class NativeProgram:
     """The streams of all cores as records, in the order in which they take turns.
 
-    `threads` share large jobs, unless the machine is busy. `ahead`: what is known of each core.
+    `threads` share large jobs, unless the machine is busy. `boxes`: as of
+    `Shared`, by core.
     `watch` is told of what the loop has executed, one instruction at a time; preparations tell it
     of the others. A run ends with StoppedError soon after somebody sets `stopped`.
     """
@@ -68,7 +69,7 @@ class NativeProgram:
         cores: Sequence[Sequence[Preparation]],
         shadow: Shadow,
         threads: int = 1,
-        ahead: Sequence[CoreForesight] = (),
+        boxes: Sequence[Sequence[Box]] = (),
         watch: Watch | None = None,
     ) -> None:
         self._watch = watch
@@ -87,13 +88,13 @@ class NativeProgram:
         tensors: dict[int, int] = {}
         meetings = Meetings(self._memory)
         self._error: BaseException | None = None
-        for core, known in zip(cores, ahead):
+        for core, held in zip(cores, boxes):
             if not core:
                 continue
             core[0].state.threads = threads
             templates = chain.from_iterable(one.uses.templates for one in core)
             marks = EngineMarks(shadow, core[0].state, templates)
-            shared = Shared(self._memory, known.boxes)
+            shared = Shared(self._memory, held)
             self._shared.append(shared)
             for preparation in core:
                 self._marks.append(marks)
@@ -104,7 +105,6 @@ class NativeProgram:
                     self._states,
                     marks,
                     shared,
-                    known.stream(preparation.stream.engine, preparation.uses),
                     tensors,
                     threads,
                     meetings,

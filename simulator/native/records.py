@@ -27,7 +27,7 @@ from isa.spec import Instruction
 from isa.stream import Pairs
 from simulator import native
 from simulator.checks.marks import States
-from simulator.host.foresight import Foresight, Kind
+from simulator.host import Kind
 from simulator.native.block import Block, found_region, known_region, living, whole_of
 from simulator.native.draft import ANYWHERE, Drafting, Members
 from simulator.native.loop import BEGIN, CONDITIONS, KINDS, OPERATIONS, RECORD
@@ -52,11 +52,11 @@ _SEMAPHORES = slice(RECORD.indices["waits"], RECORD.indices["updates_count"] + 1
 
 
 class Packing:
-    """The records of one stream. `marks` are those of its core's engines, `foresight` what is known
-    of the stream. `threads` may share jobs; whether there are any to share is in `shares`, and the
-    work of those that are queued in `queued_work`. `tensors` are the `TENSOR`s of all streams by
-    their buffer, `meetings` those of all cores. `native` says of each instruction whether native
-    code does all that it computes or moves.
+    """The records of one stream. `marks` are those of its core's engines. `threads` may share jobs;
+    whether there are any to share is in `shares`, and the work of those that are queued in
+    `queued_work`. `tensors` are the `TENSOR`s of all streams by their buffer, `meetings` those of
+    all cores. `native` says of each instruction whether native code does all that it computes or
+    moves.
 
     `locate(index)` looks for the regions in which the operands of an instruction lie now, before
     Python executes it; `learn(index)` takes over behind it what began there.
@@ -69,7 +69,6 @@ class Packing:
         states: States,
         marks: EngineMarks,
         shared: Shared,
-        foresight: Foresight,
         tensors: dict[int, int],
         threads: int,
         meetings: Meetings,
@@ -82,7 +81,7 @@ class Packing:
         self._states = states
         self._marks = marks
         self._common = shared
-        self._foresight = foresight
+        self._foresight = preparation.foresight
         self._tensors = tensors
         self._threads = threads
         self.shares = False
@@ -594,6 +593,8 @@ def _picked(rows: Integers, columns: Sequence[int], others: Sequence[int]) -> In
 
 def _rows(rows: Integers) -> Distinct:
     """As `isa.columns.by_first_use`, of rows."""
+    if len(rows) == 1:
+        return Distinct(*np.zeros((3, 1), np.int64))
     starts = np.arange(len(rows) + 1) * rows.shape[1]
     return by_first_use(numbered_lists(starts, rows.reshape(-1)))
 

@@ -22,7 +22,6 @@ from simulator.host import prepare
 from simulator.host.foresight import LEAST_ROW, MOST_READS
 from simulator.native import draft
 from simulator.native.library import library
-from simulator.uses import Uses
 
 pytestmark = pytest.mark.skipif(library() is None, reason="there is no native code here")
 
@@ -204,8 +203,7 @@ def idle(program: Program) -> list[int]:
     found = []
     for core, known in zip(prepared.program.cores, prepared.cores, strict=True):
         for engine, stream in core.streams.items():
-            uses = Uses(stream)
-            kinds = known.stream(engine, uses).kinds
+            uses, kinds, _ = known.stream(engine, stream)
             for kind, template, places in zip(kinds, uses.templates, uses.places, strict=True):
                 found += [template] * (places.size if kind.idle or kind.spared else 0)
     on_chip = [i.values[0].memory.on_chip for i in found if i.row is DmaCopy]
