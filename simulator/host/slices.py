@@ -188,7 +188,12 @@ def _need(steps: _Steps) -> tuple[Integers, Integers]:
     first, last = np.full((2, count), [[_NONE], [-1]])
     needed_first, needed_last = np.full((2, steps.resources), [[_NONE], [-1]])
     find_needs(
-        *(count, steps.begins.astype(np.int64), steps.stores.astype(np.int64), steps.starts),
+        *(
+            steps.used.size,
+            steps.begins.astype(np.int64),
+            steps.stores.astype(np.int64),
+            steps.starts,
+        ),
         *(steps.used, steps.written.astype(np.int64), needed_first, needed_last, first, last),
     )
     return first, last
@@ -262,7 +267,12 @@ def _lanes(steps: _Steps, middle: int, first: Integers, last: Integers) -> Integ
     lanes = np.where(last < 0, 0, (first < middle) | (last >= middle) << 1)
     users, made = np.full((2, steps.resources), [[0], [3]])
     fine = divide_steps(
-        *(lanes.size, steps.begins.astype(np.int64), steps.stores.astype(np.int64), steps.starts),
+        *(
+            steps.used.size,
+            steps.begins.astype(np.int64),
+            steps.stores.astype(np.int64),
+            steps.starts,
+        ),
         *(steps.used, steps.written.astype(np.int64), users, made, lanes),
     )
     if not fine:
