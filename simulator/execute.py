@@ -23,14 +23,14 @@ from isa.program import Program
 from isa.target import resolve
 from simulator.checks.initialised import Finding, Shadow
 from simulator.checks.replicated import Replicated
-from simulator.compact import compacted
-from simulator.foresight import Foresight
+from simulator.host import Prepared, prepare, shared_accesses
 from simulator.machine import Capacity, Device
 from simulator.native.library import library
 from simulator.oracle import quiet
-from simulator.prepare import Barriers, Preparation, Watch, WindowCache
+from simulator.prepare import Barriers, Preparation, Watch
 from simulator.streams import DEFAULT_LOOP_LIMIT, Stream, take_turns
 from simulator.tensors import Tensors
+from simulator.views import Windows
 
 if TYPE_CHECKING:
     from simulator.native.program import NativeProgram
@@ -110,8 +110,9 @@ class LoadedProgram:
     core, engine, index, row and values of every instruction that has computed or moved data; each
     runs from Python then, or, `in_loop`, one by one in the native loop. `capacity`: what the cores
     have room for, if that is not what those of the target have. `program` is a slice with serial
-    streams if it is `sliced`; it has the tensors of the slice `beside` it, if there is one. Raises
-    NeuronError for operands outside their memory.
+    streams if it is `sliced`; it has the tensors of the slice `beside` it, if there is one.
+    `prepared` is what the host has made of the program, if it has. Raises NeuronError for operands
+    outside their memory.
     """
 
     def __init__(
@@ -125,6 +126,7 @@ class LoadedProgram:
         in_loop: bool = False,
         sliced: bool = False,
         beside: LoadedProgram | None = None,
+        prepared: Prepared | None = None,
     ) -> None:
         if program.symbols:
             names = ", ".join(symbol.name for symbol in program.symbols)
@@ -159,11 +161,14 @@ class LoadedProgram:
         # Streams that hold all instructions are placed already, and nothing but their turns orders
         # the cores.
         ordered = any(Engine.unknown in core.streams for core in program.cores)
-        self._foresight = Foresight()
+        if prepared is None:
+            prepared = prepare(program)
         moves = self._native and (sliced or not ordered)
-        self._placed = compacted(program, self._foresight) if moves else program
-        self.replicated = Replicated(self._placed) if check or ordered else None
-        self._windows: list[WindowCache] = [{} for _ in program.cores]
+        self._placed = prepared.placed() if moves else prepared.as_it_is()
+        # What cores make in step, or must not, takes several.
+        several = len(program.cores) > 1 and (check or ordered)
+        self.replicated = Replicated(shared_accesses(self._placed)) if several else None
+        self._windows = [Windows(core) for core in self.device.cores]
         with collection_paused():
             loaded = [self._load_core(number) for number in range(len(program.cores))]
             self.cores = [[preparation.stream for preparation in core] for core in loaded]
@@ -178,10 +183,9 @@ class LoadedProgram:
         """Whether native code does all that its instructions compute and move."""
         native = self._compiled
         return native is not None and all(
-            native.computes(preparation, index)
+            template.row.control or native.computes(preparation)[places].all()
             for preparation in self._preparations
-            for index, instruction in enumerate(preparation.stream.instructions)
-            if not instruction.row.control
+            for template, places in zip(preparation.uses.templates, preparation.uses.places)
         )
 
     def stop(self, stop: bool = True) -> None:
@@ -190,7 +194,7 @@ class LoadedProgram:
             self._compiled.stopped = stop
 
     def _load_core(self, number: int) -> list[Preparation]:
-        core, state = self._placed.cores[number], self.device.cores[number]
+        core, state = self._placed.program.cores[number], self.device.cores[number]
         state.allocations = core.storages
         semaphores = (ctypes.c_int64 * int(self.device.target.semaphores.value))()
         preparations = []
@@ -198,11 +202,12 @@ class LoadedProgram:
             instructions = core.streams.get(engine)
             if not instructions:
                 continue
-            stream = Stream(engine, list(instructions), state, semaphores)
+            stream = Stream(engine, instructions, state, semaphores)
             windows = self._windows[number]
             preparations.append(
                 Preparation(
                     stream,
+                    self._placed.cores[number].stream(engine, instructions),
                     self.barriers,
                     windows,
                     self.shadow,
@@ -226,7 +231,8 @@ class LoadedProgram:
         preparations = [preparation for core in loaded for preparation in core]
         try:
             if self.shadow is not None and self._native:
-                given = self.shadow, self._threads, self._foresight, self._watch
+                boxes = [core.boxes for core in self._placed.cores]
+                given = self.shadow, self._threads, boxes, self._watch
                 return NativeProgram(loaded, *given)
             for preparation in preparations:
                 preparation.run()

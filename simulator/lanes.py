@@ -2,8 +2,8 @@
 
 Threads that divide the partitions of every instruction pass tiles from core to core wherever
 partitions meet, as in products, and each of them streams all that is multiplied. Slices
-(`simulator.slices`) have no more in common than arguments that nobody writes, and the memory of
-results, to which each writes bytes of its own.
+(`simulator.host.slices`) have no more in common than arguments that nobody writes, and the memory
+of results, to which each writes bytes of its own.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from isa.errors import NeuronError
 from isa.program import Program
 from simulator.checks.marks import CLEAN, INITIALISED, MIXED
 from simulator.execute import ControlTrace, LoadedProgram, RunResult
+from simulator.host import Prepared, prepare
 from simulator.native.other_processes import busy
 from simulator.native.program import StoppedError
-from simulator.slices import halves
 from simulator.streams import DEFAULT_LOOP_LIMIT
 
 if TYPE_CHECKING:
@@ -41,22 +41,23 @@ def load(
 ) -> LoadedProgram | Lanes:
     """A bound program ready to run any number of times, in the way in which `threads` of them are
     fastest. Raises NeuronError as `LoadedProgram` does."""
+    prepared = prepare(program)
     if check and native and threads > 1 and capacity is None and not program.symbols:
-        lanes = _in_lanes(program, threads)
+        lanes = _in_lanes(prepared, threads)
         if lanes is not None:
             return lanes
-    return LoadedProgram(program, check, native, threads, capacity=capacity)
+    return LoadedProgram(program, check, native, threads, capacity=capacity, prepared=prepared)
 
 
-def _in_lanes(program: Program, threads: int) -> Lanes | None:
+def _in_lanes(prepared: Prepared, threads: int) -> Lanes | None:
     """The slices of a program, loaded; None where it has none, or something in them would run from
     Python, where only one can at a time."""
     with collection_paused():
-        slices = halves(program)
+        slices = prepared.halves()
         if slices is None:
             return None
         try:
-            lanes = Lanes(program, slices, threads)
+            lanes = Lanes(prepared.program, slices, threads)
         except NeuronError:
             return None  # The whole program says where.
     return lanes if lanes.are_native else None
@@ -70,14 +71,17 @@ class Lanes:
     behind it: what is said of a program does not depend on threads.
     """
 
-    def __init__(self, program: Program, slices: tuple[Program, Program], threads: int) -> None:
+    def __init__(self, program: Program, slices: tuple[Prepared, Prepared], threads: int) -> None:
         self.program = program
         self._threads = threads
         each = threads // 2
-        first = LoadedProgram(slices[0], threads=each, sliced=True)
-        second = LoadedProgram(slices[1], threads=each, sliced=True, beside=first)
-        first.tensors.stay_with(second.tensors)
-        self._lanes = first, second
+        first, second = slices
+        left = LoadedProgram(first.program, threads=each, sliced=True, prepared=first)
+        right = LoadedProgram(
+            second.program, threads=each, sliced=True, beside=left, prepared=second
+        )
+        left.tensors.stay_with(right.tensors)
+        self._lanes = left, right
         self._whole: LoadedProgram | None = None
 
     @property

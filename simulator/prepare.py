@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isa.access import AccessPattern
+from isa.columns import Flags
 from isa.enums import Engine, OobMode
 from isa.errors import NeuronError
 from isa.fields import Kind, Role
@@ -27,16 +28,16 @@ from simulator.checks.unset import UNSET, maybe_unset, unset_register
 from simulator.columns import Stage, TrackedColumns, through
 from simulator.control import CONTROL
 from simulator.exchange import Attendance, Exchange, Parcel
+from simulator.host import Foresight
 from simulator.kernels import fixed, moving
 from simulator.streams import HALTED, Action, Stream
-from simulator.views import Indirect, Window
+from simulator.views import Indirect, Window, Windows
 
 if TYPE_CHECKING:
     from simulator.checks.initialised import Shadow
     from simulator.machine import CoreState
 
 Call = Callable[[], Any]
-WindowCache = dict[tuple[Any, ...], Window]
 
 _BY_PARTITION = frozenset({ACCUMULATORS, RANDOM})
 """Engine state of which every partition has its own."""
@@ -79,23 +80,6 @@ class Barriers:
         return min(self.attendance(meeting).counts) >= number
 
 
-def _identity(pattern: AccessPattern, skip: bool) -> tuple[Any, ...]:
-    """Equal for patterns that look at the same elements."""
-    if pattern.vector_offset is not None:
-        return id(pattern), skip
-    return (
-        pattern.memory.value,
-        pattern.tensor,
-        pattern.dtype,
-        pattern.start_partition,
-        pattern.partitions,
-        pattern.offset,
-        pattern.dims,
-        pattern.registers,
-        skip,
-    )
-
-
 class Operands:
     """Values of one instruction as its kernel takes them; `refresh` keeps the list current."""
 
@@ -114,9 +98,8 @@ class Operands:
     def __init__(
         self,
         instruction: Instruction,
-        state: CoreState,
         registers: list[int],
-        windows: WindowCache,
+        windows: Windows,
     ) -> None:
         row = instruction.row
         self.registers = registers
@@ -138,20 +121,10 @@ class Operands:
         for position, _, operand in row.operands:
             pattern = self.values[position]
             if isinstance(pattern, AccessPattern):
-                self._place(position, pattern, operand.role, state, windows)
+                self._place(position, pattern, operand.role, windows)
 
-    def _place(
-        self,
-        position: int,
-        pattern: AccessPattern,
-        role: Role,
-        state: CoreState,
-        windows: WindowCache,
-    ) -> None:
-        key = _identity(pattern, self.skips)
-        window = windows.get(key)
-        if window is None:
-            window = windows[key] = Window(state, pattern, self.skips)
+    def _place(self, position: int, pattern: AccessPattern, role: Role, windows: Windows) -> None:
+        window = windows.window(pattern, self.skips)
         self.windows.append((position, window))
         if window.on_chip and window.index is not None:
             tile = np.empty((pattern.partitions, window.count), window.dtype)
@@ -229,23 +202,27 @@ class Preparation:
 
     `begun` holds the regions in which allocations began, `tracked` the shadow side of operands, by
     the index of the instruction, for those that were executed from here. `unset` says which
-    registers an instruction needs that may hold no value.
+    registers an instruction needs that may hold no value. `uses` are the instructions by template,
+    `foresight` is what is known of them.
 
-    `windows` are those of the core by what they look at, shared by its streams; `replicated` are
+    `windows` are those of the core, shared by its streams; `replicated` are
     the writes to compare with those of other cores. `watch` is told what was executed.
     """
 
     def __init__(
         self,
         stream: Stream,
+        foresight: Foresight,
         barriers: Barriers,
-        windows: WindowCache,
+        windows: Windows,
         shadow: Shadow | None,
         native: bool,
         replicated: Replicated | None = None,
         watch: Watch | None = None,
     ) -> None:
         self.stream = stream
+        self.foresight = foresight
+        self.uses = foresight.uses
         self.watch = watch
         self.state = stream.state
         self.registers = stream.registers
@@ -258,7 +235,8 @@ class Preparation:
         self._actions: dict[int, Action] = {}
         self._windows = windows
         self._bounds: dict[int, Any] = {}
-        self.unset = maybe_unset(stream.instructions)
+        writes = any(template.row.register_writes for template in self.uses.templates)
+        self.unset = maybe_unset(stream.instructions) if writes else {}
 
     def run(self) -> None:
         """Fill `stream.steps`. Raises NeuronError for an operand outside its memory; the stream's
@@ -318,10 +296,11 @@ class Preparation:
 
         return checked
 
-    def forget(self, index: int) -> None:
-        """An operand of the instruction at `index` is elsewhere: its action is made again."""
-        self._actions.pop(index, None)
-        self.tracked.pop(index, None)
+    def forget(self, among: Flags) -> None:
+        """Operands of some of these instructions are elsewhere: their actions are made again."""
+        for index in [index for index in self._actions if among[index]]:
+            del self._actions[index]
+            self.tracked.pop(index, None)
 
     def loop_bound(self, begin: int) -> Any:
         """Cell in which the LoopBegin at `begin` leaves its upper bound for its LoopEnd: an array
@@ -334,13 +313,9 @@ class Preparation:
         """The window of one of the instruction's access patterns. Raises NeuronError out-of-bounds
         unless registers move it."""
         skips = any(value is OobMode.skip for value in instruction.values)
-        key = _identity(pattern, skips)
-        found = self._windows.get(key)
-        if found is None:
-            found = Window(self.state, pattern, skips)
-            if not found.dynamic:
-                found.check()
-            self._windows[key] = found
+        found = self._windows.window(pattern, skips)
+        if not found.dynamic:
+            found.check()
         return found
 
     def first_partition(self, instruction: Instruction) -> int:
@@ -356,7 +331,7 @@ class Preparation:
 
     def operands(self, instruction: Instruction) -> Operands:
         """The instruction's values, its access patterns resolved."""
-        return Operands(instruction, self.state, self.registers, self._windows)
+        return Operands(instruction, self.registers, self._windows)
 
     def _computing(self, index: int, instruction: Instruction) -> Action:
         """Action of a row that has a kernel."""

@@ -11,7 +11,7 @@ come as far as they can: so tiles are used soon after they came, while a cache s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableSequence, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from isa.enums import Engine
@@ -90,7 +90,7 @@ class Stream:
     def __init__(
         self,
         engine: Engine,
-        instructions: list[Instruction],
+        instructions: MutableSequence[Instruction],
         state: CoreState,
         semaphores: Any,
     ) -> None:

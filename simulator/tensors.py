@@ -17,15 +17,16 @@ from isa.access import AccessPattern
 from isa.dtypes import DTYPES
 from isa.errors import NeuronError
 from isa.program import Program, TensorDeclaration
+from isa.spec import Instruction
 from simulator.memory import bytes_at_line
 from simulator.oracle import fill_sentinel
-from simulator.views import Window, strided
+from simulator.views import Windows, strided
 
 if TYPE_CHECKING:
     from simulator.checks.initialised import Shadow
     from simulator.machine import Device
     from simulator.native.program import NativeProgram
-    from simulator.prepare import Preparation, WindowCache
+    from simulator.prepare import Preparation
 
 Array = np.ndarray[Any, Any]
 
@@ -57,7 +58,7 @@ class Tensors:
             for buffer in device.tensors:
                 shadow.add(buffer)
         self._native: NativeProgram | None = None
-        self._windows: dict[int, list[Window]] = {}
+        self._windows: Sequence[Windows] = ()
         self._written: set[int] = set()
         self._moving: set[int] = set()
         self._given_away: dict[int, weakref.ref[Array]] = {}
@@ -66,44 +67,55 @@ class Tensors:
     def prepare(
         self,
         preparations: Sequence[Preparation],
-        windows: Sequence[WindowCache],
+        windows: Sequence[Windows],
         native: NativeProgram | None,
     ) -> None:
         """All instructions are prepared: find out how they use the tensors. The marks of each get
         the coarsest unit that suits all accesses."""
         self._native = native
-        by_buffer = {id(buffer): index for index, buffer in enumerate(self._device.tensors)}
-        for cache in windows:
-            for window in cache.values():
-                for each in (window, window.index):
-                    if each is not None and not each.on_chip:
-                        self._windows.setdefault(by_buffer[id(each.buffer)], []).append(each)
+        self._windows = windows
         fixed = set()
         for preparation in preparations:
-            for index, instruction in enumerate(preparation.stream.instructions):
-                for position, _, _ in instruction.row.operands:
-                    pattern = instruction.values[position]
-                    used = _tensors_of(pattern) if isinstance(pattern, AccessPattern) else ()
-                    if not used:
-                        continue
-                    if native is None or not native.computes(preparation, index):
-                        fixed |= used
-                    if position in instruction.row.writes:
-                        self._written |= used
+            computes = None if native is None else native.computes(preparation)
+            uses = preparation.uses
+            for key, template in enumerate(uses.templates):
+                used = _tensors_of(template)
+                if used and (computes is None or not computes[uses.places[key]].all()):
+                    fixed |= used
+                self._written |= _tensors_of(template, template.row.writes)
+                if used and self._shadow is not None:
+                    self._coarsen(preparation, key)
         self._moving = {
             index
             for index, buffer in enumerate(self._device.tensors)
             if index not in fixed and buffer.size >= LARGE
         }
-        if self._shadow is None:
-            return
-        for index, buffer in enumerate(self._device.tensors):
-            space = self._shadow.spaces[id(buffer)]
-            for window in self._windows.get(index, ()):
-                scales = [scale for _, scale in window.registers]
-                size = window.dtype.itemsize
-                space.coarsen(window.offset, size, window.shape, window.strides, scales)
-            space.adopt()
+        if self._shadow is not None:
+            for buffer in self._device.tensors:
+                self._shadow.spaces[id(buffer)].adopt()
+
+    def _coarsen(self, preparation: Preparation, key: int) -> None:
+        """The marks of tensors get a unit that suits the uses of a template too."""
+        assert self._shadow is not None
+        uses = preparation.uses
+        instruction = uses.instruction(key, 0)
+        for position, value in enumerate(instruction.values):
+            if not isinstance(value, AccessPattern):
+                continue
+            window = preparation.window(instruction, value)
+            offset: int = window.offset
+            if position in uses.moving[key]:
+                column = uses.moving[key].index(position)
+                offset = int(np.gcd.reduce(uses.offsets(key)[:, column]))
+            at = [(window, offset)]
+            if window.index is not None:
+                at.append((window.index, window.index.offset))
+            for each, where in at:
+                if each.on_chip:
+                    continue
+                scales = [scale for _, scale in each.registers]
+                space = self._shadow.spaces[id(each.buffer)]
+                space.coarsen(where, each.dtype.itemsize, each.shape, each.strides, scales)
 
     # Runs
 
@@ -172,8 +184,8 @@ class Tensors:
         """The tensor is in other memory from now on."""
         old = self._device.tensors[index]
         self._device.tensors[index] = buffer
-        for window in self._windows.get(index, ()):
-            window.move(buffer)
+        for windows in self._windows:
+            windows.move(index, buffer)
         if self._shadow is not None:
             self._shadow.move(old, buffer)
         if self._native is not None:
@@ -215,10 +227,16 @@ class Tensors:
         return strided(buffer, tensor.dtype, 0, tensor.shape, tuple(reversed(strides)))
 
 
-def _tensors_of(pattern: AccessPattern) -> set[int]:
-    """The tensors that an operand looks at, itself or for its indices."""
-    found = set() if pattern.memory.on_chip else {pattern.tensor}
-    return found if pattern.vector_offset is None else found | _tensors_of(pattern.vector_offset)
+def _tensors_of(template: Instruction, positions: Sequence[int] | None = None) -> set[int]:
+    """The tensors that operands look at, themselves or for their indices: all, or some of them."""
+    row, found = template.row, set()
+    for position in [p for p, _, _ in row.operands] if positions is None else positions:
+        pattern = template.values[position]
+        while isinstance(pattern, AccessPattern):
+            if not pattern.memory.on_chip:
+                found.add(pattern.tensor)
+            pattern = pattern.vector_offset
+    return found
 
 
 def _buffer(tensor: TensorDeclaration) -> Array:

@@ -374,3 +374,45 @@ class Window:
             return " or ".join(dict.fromkeys(found))
         names, number = self.state.device.names, self.pattern.tensor
         return names[number] if number < len(names) else ""
+
+
+class Windows:
+    """The windows of a core, one for all patterns that look at the same elements."""
+
+    def __init__(self, state: CoreState) -> None:
+        self._state = state
+        self._found: dict[tuple[Any, ...], Window] = {}
+        self._by_tensor: dict[int, list[Window]] = {}
+
+    def window(self, pattern: AccessPattern, skip: bool = False) -> Window:
+        """The window of a pattern; where `skip`, it looks at nothing when it would be outside."""
+        key = _identity(pattern, skip)
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = Window(self._state, pattern, skip)
+            for each in (found, found.index):
+                if each is not None and not each.on_chip:
+                    self._by_tensor.setdefault(each.pattern.tensor, []).append(each)
+        return found
+
+    def move(self, tensor: int, buffer: np.ndarray[Any, Any]) -> None:
+        """The memory of a tensor is this buffer from now on."""
+        for window in self._by_tensor.get(tensor, ()):
+            window.move(buffer)
+
+
+def _identity(pattern: AccessPattern, skip: bool) -> tuple[Any, ...]:
+    """Equal for patterns that look at the same elements."""
+    if pattern.vector_offset is not None:
+        return id(pattern), skip
+    return (
+        pattern.memory.value,
+        pattern.tensor,
+        pattern.dtype,
+        pattern.start_partition,
+        pattern.partitions,
+        pattern.offset,
+        pattern.dims,
+        pattern.registers,
+        skip,
+    )

@@ -29,8 +29,8 @@ def last_holders(boxes: Integers) -> tuple[Integers, Integers]:
 
 
 def _one_by_one(boxes: Integers) -> tuple[Integers, Integers]:
-    """As `last_holders`, for boxes that cut each other into many cells. A box that others have taken
-    in parts counts on until one takes all of it."""
+    """As `last_holders`, for boxes that cut each other into many cells. A box of which others have
+    taken parts counts on until one takes all of it."""
     memories: dict[int, Occupants] = {}
     pairs: list[tuple[int, int]] = []
     for box, (memory, first, rows, low, high) in enumerate(boxes.tolist()):

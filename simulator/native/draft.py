@@ -73,7 +73,7 @@ class Drafting:
         record: list[Word] = [0] * len(RECORD.names)
         for name, value in members.items():
             record[RECORD.indices[name]] = value
-        positions = [(position, place.base) for position, place in self.operands.items()]
+        positions = [(position, place.base // WORD) for position, place in self.operands.items()]
         noted = [(number, tuple(indices)) for number, indices in self._noted.items()]
         return Template(self._draft, record, positions, noted, self._work)
 

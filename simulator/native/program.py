@@ -10,8 +10,9 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from isa.columns import Flags
 from simulator.checks.engine_marks import EngineMarks
-from simulator.foresight import Foresight
+from simulator.checks.marks import Box
 from simulator.native.library import library
 from simulator.native.loop import (
     AGAIN,
@@ -29,7 +30,7 @@ from simulator.native.loop import (
 from simulator.native.meetings import Meetings
 from simulator.native.other_processes import busy
 from simulator.native.products import PRODUCTS, FlushProducts, Products, Settle, new_products
-from simulator.native.records import Packing, mark
+from simulator.native.records import Packing
 from simulator.native.shared import Shared
 from simulator.native.strips import QUEUE, Flush, Strips, new_queue
 from simulator.native.structure import Memory
@@ -58,7 +59,8 @@ class StoppedError(Exception):
 class NativeProgram:
     """The streams of all cores as records, in the order in which they take turns.
 
-    `threads` share large jobs, unless the machine is busy. `foresight`: what is known of them.
+    `threads` share large jobs, unless the machine is busy. `boxes`: as of
+    `Shared`, by core.
     `watch` is told of what the loop has executed, one instruction at a time; preparations tell it
     of the others. A run ends with StoppedError soon after somebody sets `stopped`.
     """
@@ -68,7 +70,7 @@ class NativeProgram:
         cores: Sequence[Sequence[Preparation]],
         shadow: Shadow,
         threads: int = 1,
-        foresight: Foresight | None = None,
+        boxes: Sequence[Sequence[Box]] = (),
         watch: Watch | None = None,
     ) -> None:
         self._watch = watch
@@ -87,13 +89,13 @@ class NativeProgram:
         tensors: dict[int, int] = {}
         meetings = Meetings(self._memory)
         self._error: BaseException | None = None
-        for core in cores:
+        for core, held in zip(cores, boxes):
             if not core:
                 continue
             core[0].state.threads = threads
-            instructions = chain.from_iterable(one.stream.instructions for one in core)
-            marks = EngineMarks(shadow, core[0].state, instructions)
-            shared = Shared(self._memory, foresight or Foresight())
+            templates = chain.from_iterable(one.uses.templates for one in core)
+            marks = EngineMarks(shadow, core[0].state, templates)
+            shared = Shared(self._memory, held)
             self._shared.append(shared)
             for preparation in core:
                 self._marks.append(marks)
@@ -152,12 +154,12 @@ class NativeProgram:
             packing.expect_begins(self._shadow)
         for shared in self._shared:
             shared.name_all_rivals()
-        for shared in self._shared:
-            mark(shared.computations.values(), self._shadow)
+        for packing in self._packings:
+            packing.mark(self._shadow)
 
-    def computes(self, preparation: Preparation, index: int) -> bool:
-        """Whether native code does all that the instruction of a stream at `index` does."""
-        return self._packings[self._preparations.index(preparation)].computes(index)
+    def computes(self, preparation: Preparation) -> Flags:
+        """Of which instructions of a stream native code does all that they compute or move."""
+        return self._packings[self._preparations.index(preparation)].native
 
     def move(self, old: Any, new: Any) -> None:
         """A tensor is in another buffer from now on."""
@@ -174,7 +176,7 @@ class NativeProgram:
         events = self._memory.words([0] * EVENTS)
         return STREAM.words(
             number=number,
-            records=ctypes.addressof(self._packings[number].words),
+            records=self._packings[number].words.ctypes.data,
             registers=ctypes.addressof(stream.registers),
             semaphores=ctypes.addressof(stream.semaphores),
             events=ctypes.addressof(events),

@@ -1,7 +1,8 @@
 """Packs the streams of a program into the records that the native loop walks.
 
-Instructions with equal rows, attributes and operands share everything but their waits, updates and
-locations. What native code does not do (yet) for an instruction is left to `Preparation.action`.
+The uses of a template, which differ in offsets and in waits and updates alone, are rows of one
+block; equal ones share a row. What native code does not do for an instruction is left to
+`Preparation.action`.
 """
 
 from __future__ import annotations
@@ -9,19 +10,25 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from isa.access import AccessPattern
 from isa.alu import Activation, AluOperator
+from isa.columns import Distinct, Flags, Integers, by_first_use, numbered_lists
+from isa.columns import places as grouped
 from isa.enums import Condition, RegisterOperation
 from isa.errors import NeuronError
 from isa.machine import control
 from isa.program import RegisterReference
 from isa.spec import Instruction
+from isa.stream import Pairs
 from simulator import native
-from simulator.checks.marks import Box, Region, States, covers
+from simulator.checks.marks import States
+from simulator.host import Kind
+from simulator.native.block import Block, found_region, known_region, living, whole_of
 from simulator.native.draft import ANYWHERE, Drafting, Members
 from simulator.native.loop import BEGIN, CONDITIONS, KINDS, OPERATIONS, RECORD
 from simulator.native.meetings import Meetings, exchanged
@@ -30,7 +37,7 @@ from simulator.native.plan import Bound
 from simulator.native.shared import Shared
 from simulator.native.structure import Memory
 from simulator.native.table import PLANNERS, Touch, touch
-from simulator.native.template import Computation, Placed, Template
+from simulator.native.template import Template
 from simulator.native.text import WORD
 from simulator.views import Indirect, Window
 
@@ -39,22 +46,17 @@ if TYPE_CHECKING:
     from simulator.checks.initialised import Shadow
     from simulator.prepare import Preparation
 
-_OFFSET, _REGION, _LOWEST, _HIGHEST, _FULL, _SPACE, _UNIT, _BOX = (
-    OPERAND.indices[name]
-    for name in (
-        *("offset", "region", "region_lowest", "region_highest", "full", "space", "unit", "box"),
-    )
-)
-_STORAGE_BEGIN = KINDS.index("storage_begin")
 _FETCHES = RECORD.indices["fetches"]
-_WAITS, _UPDATES = (slice(RECORD.indices[n], RECORD.indices[n] + 2) for n in ("waits", "updates"))
+_SEMAPHORES = slice(RECORD.indices["waits"], RECORD.indices["updates_count"] + 1)
+"""Where a record has waits and updates, each with its count."""
 
 
 class Packing:
-    """The records of one stream. `marks` are those of its core's engines.
-    `threads` may share jobs; whether there are any to share is in `shares`, and the work of those
-    that are queued in `queued_work`. `tensors` are the `TENSOR`s of all streams by their buffer,
-    `meetings` those of all cores.
+    """The records of one stream. `marks` are those of its core's engines. `threads` may share jobs;
+    whether there are any to share is in `shares`, and the work of those that are queued in
+    `queued_work`. `tensors` are the `TENSOR`s of all streams by their buffer, `meetings` those of
+    all cores. `native` says of each instruction whether native code does all that it computes or
+    moves.
 
     `locate(index)` looks for the regions in which the operands of an instruction lie now, before
     Python executes it; `learn(index)` takes over behind it what began there.
@@ -74,164 +76,228 @@ class Packing:
         self._preparation = preparation
         self._meetings = meetings
         self._stream = preparation.stream
+        self._uses = preparation.uses
         self._memory = memory
         self._states = states
         self._marks = marks
         self._common = shared
+        self._foresight = preparation.foresight
         self._tensors = tensors
         self._threads = threads
         self.shares = False
         self.queued_work = 0
-        self._shared: list[Computation | None] = []
-        # Windows and their layouts by the pattern.
-        self._placed: dict[tuple[int, bool], tuple[tuple[Window, ...], list[Box | None], int]] = {}
-        self._lists: dict[Any, tuple[int, int]] = {(): (0, 0)}
-        # What instructions with these very values do.
-        self._known: dict[tuple[Any, ...], Computation | None] = {}
-        self._starts: dict[int, tuple[Window, int]] = {}
-        # Instructions with operands of their own.
+        self._blocks: list[Block] = []
+        # By instruction, where its computation is: the number of a block, and which use of it.
+        self._block, self._use = np.full((2, len(self._uses)), -1)
+        self.native = np.zeros(len(self._uses), np.bool_)
+        # Instructions with words of their own.
         self._separated: set[int] = set()
-        self._begun: dict[int, tuple[Any, Window]] = {}
-        # Where addresses are, and which instructions know one, by the buffer.
-        self._addresses: dict[int, list[tuple[Any, int]]] = {}
-        self._users: dict[int, list[int]] = {}
-        self.words = self._pack()
+        self._begins: list[tuple[Any, Window]] = []
+        self._begin = np.full(len(self._uses), -1)
+        # Where addresses are, by the buffer.
+        self._addresses: dict[int, list[tuple[Integers, list[int]]]] = {}
+        # The first instruction of each group of them that is refused, and why.
+        self._refused: list[tuple[int, NeuronError]] = []
+        self.words = np.zeros((len(self._uses) + 1, len(RECORD.names)), np.int64)
+        memory.keep(self.words)
+        self._pack()
 
     # Records
 
-    def _pack(self) -> Any:
-        words: list[int] = []
-        instructions = self._stream.instructions
-        for index, instruction in enumerate(instructions):
-            try:
-                words += self._record(index, instruction)
-            except NeuronError:
-                self._stream.pc, self._stream.failed = index, True
-                raise
+    def _pack(self) -> None:
+        for key in range(len(self._uses.templates)):
+            self._pack_template(key)
+        if self._refused:
+            self._stream.pc, error = min(self._refused, key=itemgetter(0))
+            self._stream.failed = True
+            raise error
+        amounts = np.array(
+            [[*self._amounts(w), *self._amounts(u)] for w, u in self._uses.columns.semaphores]
+        ).reshape(-1, 4)
+        self.words[:-1, _SEMAPHORES] = amounts[self._uses.semaphores()]
+        fetches = np.array([self._stream.fetches(one) for one in self._uses.templates], np.int64)
+        self.words[:-1, _FETCHES] = fetches[self._uses.columns.order]
         # A stream that ends without Halt halts there.
-        words += RECORD.words(kind=KINDS.index("halt"))
-        return self._memory.words(words)
+        self.words[-1] = RECORD.words(kind=KINDS.index("halt"))
 
-    def _record(self, index: int, instruction: Instruction) -> list[int]:
-        row = instruction.row
-        computation = None
-        replicated = self._preparation.replicated
-        pack = Packing._nothing if self._idle(instruction) else _CONTROL.get(row.name)
-        members: dict[str, int] = {}
-        if index in self._preparation.unset:
-            pass  # Python sees to it that the registers hold values.
-        elif pack is not None:
-            members = pack(self, index, instruction)
-        elif (not row.control or row.meets or row.name in PLANNERS) and (
-            replicated is None or not replicated.takes(instruction)
-        ):
-            computation = self._computation(instruction)
-        if not members and computation is None:
-            # What it looks at is checked now, as for the others.
-            self._preparation.action(index)
-        self._shared.append(computation)
-        if computation is None:
-            return self._in_order(instruction, RECORD.words(**members))
-        for buffer in computation.buffers:
-            self._users.setdefault(buffer, []).append(index)
-        return self._in_order(instruction, computation.record)
-
-    def _idle(self, instruction: Instruction) -> bool:
-        return id(instruction) in self._common.foresight.idle
-
-    def _in_order(self, instruction: Instruction, words: list[int]) -> list[int]:
-        """The words of a record with the instruction's waits and updates."""
-        words = words.copy()
-        words[_WAITS] = self._amounts(instruction.waits)
-        words[_UPDATES] = self._amounts(instruction.updates)
-        words[_FETCHES] = self._stream.fetches(instruction)
-        return words
-
-    def _amounts(self, amounts: tuple[tuple[int, int], ...]) -> tuple[int, int]:
+    def _amounts(self, amounts: Pairs) -> tuple[int, int]:
         """Where a table of amounts is, and how many there are."""
-        found = self._lists.get(amounts)
-        if found is None:
-            place = self._memory.table([word for pair in amounts for word in pair])
-            found = self._lists[amounts] = place, len(amounts)
-        return found
+        return self._memory.table([word for pair in amounts for word in pair]), len(amounts)
+
+    def _pack_template(self, key: int) -> None:
+        """The records of the uses of a template."""
+        template, places = self._uses.templates[key], self._uses.places[key]
+        row = template.row
+        unset = self._preparation.unset
+        if unset:
+            # Python sees to it that the registers hold values.
+            held = np.isin(places, [*unset])
+            self._leave_to_python(places[held])
+            uses = np.flatnonzero(~held)
+        else:
+            uses = np.arange(places.size)
+        if not uses.size:
+            return
+        if self._foresight.kinds[key].idle:
+            self.words[places] = RECORD.words(kind=KINDS.index("nothing"))
+            self.native[places] = True
+        elif row.name in _CONTROL:
+            self._pack_control(key, uses)
+        elif not row.control or row.meets or row.name in PLANNERS:
+            self._pack_computations(key, uses)
+        else:
+            self._leave_to_python(places[uses])
+
+    def _leave_to_python(self, places: Integers) -> None:
+        """Python executes these instructions: what it looks at is checked now, as for others."""
+        for index in places.tolist():
+            try:
+                self._preparation.action(index)
+            except NeuronError as error:
+                self._refused.append((index, error))
+                return
+
+    def _pack_control(self, key: int, uses: Integers) -> None:
+        places, row = self._uses.places[key], self._uses.templates[key].row
+        pack = _CONTROL[row.name]
+        if row is control.LoopBegin or row is control.LoopEnd:
+            groups = [[use] for use in uses.tolist()]  # each is told from the others
+        else:
+            which = _rows(self._uses.offsets(key)[uses]).which
+            groups = [uses[alike].tolist() for alike in grouped(which, int(which.max()) + 1)]
+        for alike in groups:
+            index = int(places[alike[0]])
+            try:
+                members = pack(self, index, self._uses.instruction(key, alike[0]))
+            except NeuronError as error:
+                self._refused.append((index, error))
+                continue
+            if not members:
+                self._leave_to_python(places[alike])
+                continue
+            self.words[places[alike]] = RECORD.words(**members)
+            if row is control.StorageBegin:
+                self._begin[places[alike]] = len(self._begins) - 1
 
     # Computing instructions
 
-    def _computation(self, instruction: Instruction) -> Computation | None:
-        # Programs share values between instructions, and keep them alive.
-        foresight = self._common.foresight
-        values = (
-            *(instruction.row, instruction.engine, *foresight.about(instruction)),
-            *map(id, instruction.values),
-        )
-        if values not in self._known:
-            self._known[values] = self._equal_computation(instruction)
-        return self._known[values]
+    def _pack_computations(self, key: int, uses: Integers) -> None:
+        """The records of the uses of a template that computes or moves data."""
+        places, offsets = self._uses.places[key], self._uses.offsets(key)
+        holders = self._foresight.holders[key]
+        found = _rows(np.concatenate([offsets[uses], holders[uses]], axis=1))
+        # One use for each of those that are equal, and all of them.
+        first = uses[found.first]
+        equal = [places[uses[alike]] for alike in grouped(found.which, first.size)]
+        try:
+            layout = self._layout(self._uses.instruction(key, int(first[0])))
+        except NeuronError as error:
+            self._refused.append((int(places[first[0]]), error))
+            return
+        inside = self._inside(key, first, layout)
+        taken = self._taken(key, first)
+        for use in np.flatnonzero(taken).tolist():
+            self._leave_to_python(equal[use])
+        rest = np.flatnonzero(inside & ~taken)
+        if not rest.size:
+            return
+        columns = self._columns(key, layout)
+        where = _picked(offsets[first], columns, [window.offset for window in layout.windows])
+        held = _picked(holders[first], columns, [-1] * len(columns))
+        if any(window.dynamic for window in layout.windows):
+            groups = [rest[at : at + 1] for at in range(rest.size)]
+        else:
+            alike = _rows(_arrangement(layout.windows, where[rest]))
+            groups = [rest[one] for one in grouped(alike.which, alike.first.size)]
+        for group in groups:
+            index, use = int(equal[group[0]][0]), int(first[group[0]])
+            try:
+                block = self._new_block(key, use, where[group], held[group])
+            except NeuronError as error:
+                self._refused.append((index, error))
+                continue
+            members = [equal[number] for number in group.tolist()]
+            its = np.concatenate(members)
+            if block is None:
+                self._leave_to_python(its)
+                continue
+            use_of = np.repeat(np.arange(group.size), [one.size for one in members])
+            self._block[its], self._use[its] = len(self._blocks), use_of
+            self._blocks.append(block)
+            self.words[its] = block.records[use_of]
+            self.native[its] = True
 
-    def _equal_computation(self, instruction: Instruction) -> Computation | None:
-        """The computation of the instructions that are equal to this one."""
-        key, windows, holders = self._identity(instruction)
-        offsets = [window.offset for window in windows]
-        identity = key, tuple(offsets), tuple(holders)
-        computations = self._common.computations
-        if identity not in computations:
-            computations[identity] = self._new_computation(instruction, key, windows, holders)
-        return computations[identity]
-
-    def _identity(
-        self, instruction: Instruction
-    ) -> tuple[tuple[Any, ...], list[Window], list[Box | None]]:
-        """What an instruction does but for the offsets of its operands, their windows, and the
-        allocations that they lie in."""
-        about = self._common.foresight.about(instruction)
-        key: list[Any] = [instruction.row, instruction.engine, *about]
-        windows: list[Window] = []
-        holders: list[Box | None] = []
-        part = touch(instruction)
-        partly = None if part is None else part.position
+    def _layout(self, instruction: Instruction) -> _Layout:
+        """What an instruction does but for the offsets of its operands, and their windows. Raises
+        NeuronError for one outside its memory."""
+        whole: list[tuple[int, Window]] = []
+        key: list[Any] = [instruction.row, instruction.engine]
         for position, value in enumerate(instruction.values):
             if type(value) is AccessPattern:
-                use = id(value), position == partly
-                placed = self._placed.get(use)
-                if placed is None:
-                    window = self._preparation.window(instruction, value)
-                    apart = tuple([each for _, each in _touched(part, [(position, window)])])
-                    holder = self._common.foresight.holders.get(id(value))
-                    layout = self._common.layout(window)
-                    placed = self._placed[use] = apart, [holder] * len(apart), layout
-                windows += placed[0]
-                holders += placed[1]
-                key.append((AccessPattern, placed[2]))
+                window = self._preparation.window(instruction, value)
+                whole.append((position, window))
+                key.append((AccessPattern, self._common.layout(window)))
             elif isinstance(value, (AluOperator, Activation)):
                 key.append(value.name)
             else:
                 key += (type(value), value)
-        return tuple(key), windows, holders
+        positions, windows = [], []
+        for position, window in _touched(touch(instruction), whole):
+            positions.append(position)
+            windows.append(window)
+        return _Layout(tuple(key), whole, positions, windows)
 
-    def _new_computation(
-        self,
-        instruction: Instruction,
-        key: tuple[Any, ...],
-        windows: Sequence[Window],
-        holders: Sequence[Box | None],
-    ) -> Computation | None:
-        """Words of their own for the operands of an instruction; None where Python executes it."""
-        identity = key, _arrangement(windows)
+    def _inside(self, key: int, uses: Integers, layout: _Layout) -> Flags:
+        """Which uses have all operands inside their memories; of others the first is refused."""
+        inside = np.ones(uses.size, np.bool_)
+        moving, offsets = self._uses.moving[key], self._uses.offsets(key)[uses]
+        for position, window in layout.whole:
+            if position in moving and not window.dynamic and 0 not in window.shape:
+                offset = offsets[:, moving.index(position)]
+                inside &= offset + window.low >= window.floor
+                inside &= offset + window.high <= window.limit
+        if not inside.all():
+            first = uses[~inside].min()
+            try:
+                self._layout(self._uses.instruction(key, int(first)))
+            except NeuronError as error:
+                self._refused.append((int(self._uses.places[key][first]), error))
+        return inside
+
+    def _taken(self, key: int, uses: Integers) -> Flags:
+        """Which uses are compared with those of other cores, by Python."""
+        replicated = self._preparation.replicated
+        if replicated is None or not (replicated.keys or replicated.claims.tensors):
+            return np.zeros(uses.size, np.bool_)
+        takes = (replicated.takes(self._uses.instruction(key, use)) for use in uses.tolist())
+        return np.fromiter(takes, np.bool_, uses.size)
+
+    def _columns(self, key: int, layout: _Layout) -> list[int]:
+        """By operand that is touched, its place among those that move, -1 for others."""
+        moving = self._uses.moving[key]
+        return [moving.index(p) if p in moving else -1 for p in layout.positions]
+
+    def _new_block(self, key: int, use: int, offsets: Integers, holders: Integers) -> Block | None:
+        """The block of uses that are arranged as one of them; None where Python executes them."""
+        instruction, kind = self._uses.instruction(key, use), self._foresight.kinds[key]
+        layout = self._layout(instruction)
+        identity = layout.key, kind, *_arrangement(layout.windows, offsets[:1])[0].tolist()
         templates = self._common.templates
         if identity not in templates:
-            templates[identity] = self._template(instruction)
+            templates[identity] = self._template(instruction, kind)
         template = templates[identity]
         if template is None:
             return None
-        computation = template.place(windows, holders)
-        self._memory.keep(computation.words)
-        self.queued_work += template.work
-        for operand, indices in template.noted:
-            noted = self._addresses.setdefault(id(windows[operand].buffer), [])
-            noted += [(computation.words, index) for index in indices]
-        return computation
+        block = Block(template, layout.windows, offsets, holders, self._memory)
+        self.queued_work += template.work * len(offsets)
+        for window, indices in block.noted():
+            noted = self._addresses.setdefault(id(window.buffer), [])
+            noted.append((block.words, indices))
+        return block
 
-    def _template(self, instruction: Instruction) -> Template | None:
+    def _template(self, instruction: Instruction, kind: Kind) -> Template | None:
+        """What instructions of a kind have in common that are laid out as this one; None where
+        Python executes them."""
         row, preparation = instruction.row, self._preparation
         operands = preparation.operands(instruction)
         # Where registers are, and not what they hold, is for good.
@@ -262,9 +328,9 @@ class Packing:
             }
         self._memory.keep(bound)
         placed = list(_touched(touch(instruction), operands.windows))
-        spared, unread = self._common.foresight.about(instruction)
-        drafting = Drafting(self._memory, state, self._threads, self._tensors, placed, unread)
-        if not spared:
+        given = self._memory, state, self._threads, self._tensors, placed, kind.unread
+        drafting = Drafting(*given)
+        if not kind.spared:
             members |= drafting.jobs(bound)
         self.shares |= drafting.shares
         checks = self._checks(instruction, values, drafting)
@@ -273,29 +339,17 @@ class Packing:
         members |= checks
         return drafting.template(members)
 
-    def computes(self, index: int) -> bool:
-        """Whether native code does all that the instruction at `index` does."""
-        return self._shared[index] is not None or self._idle(self._stream.instructions[index])
-
     def move(self, old: Any, new: Any) -> None:
         """A tensor is in another buffer from now on."""
-        self._common.forget(old)
-        self._placed.clear()
         noted = self._addresses.pop(id(old), None)
-        users = self._users.pop(id(old), None)
         if noted:
             distance = new.ctypes.data - old.ctypes.data
-            for words, index in noted:
-                words[index] += distance
+            for words, indices in noted:
+                words[:, indices] += distance
             self._addresses[id(new)] = noted
-        if users:
-            for index in users:
-                self._preparation.forget(index)
-                computation = self._shared[index]
-                for operand in () if computation is None else computation.operands:
-                    if operand.window.buffer is old:  # of rows that indices pick from
-                        operand.window.move(new)
-            self._users[id(new)] = users
+        for block in self._blocks:
+            block.move(old, new)
+        self._preparation.forget(self._block >= 0)
 
     def _checks(
         self, instruction: Instruction, values: Sequence[Any], drafting: Drafting
@@ -339,52 +393,60 @@ class Packing:
             **drafting.table("writes", [*writes, *drafting.references(written)], REFERENCE),
         }
 
+    def mark(self, shadow: Shadow) -> None:
+        """Tell all operands where their marks are."""
+        for block in self._blocks:
+            block.mark(self._common.boxes, shadow)
+
     def locate(self, index: int) -> bool:
         """Look for the living regions of what the instruction at `index` computes with, as of
         allocations that take turns in a place one knows only now which it is. Whether they are
         others than was known, so that native code can go on."""
-        computation, shadow = self._shared[index], self._preparation.shadow
-        if computation is None or shadow is None:
+        number, shadow = self._block[index], self._preparation.shadow
+        if number < 0 or shadow is None:
             return False
-        found = [_living(operand, shadow) for operand in computation.operands]
-        known = [operand.words[_REGION] for operand in computation.operands]
+        block, use = self._blocks[number], int(self._use[index])
+        places = block.operands(use)
+        found = [living(place, shadow) for place in places]
+        known = [known_region(place) for place in places]
         numbers = [0 if region is None else region.number for region in found]
         if 0 in numbers or numbers == known:
             return False
-        if index not in self._separated and any(
-            before not in (0, now) for before, now in zip(known, numbers)
-        ):
-            computation = self._separate(index, computation)
-        picked = {~operand.position for operand in computation.operands}
-        for operand, region in zip(computation.operands, found):
+        if any(before not in (0, now) for before, now in zip(known, numbers)):
+            # Others with equal operands find them in other regions, as allocations take turns in
+            # the same memory.
+            if index not in self._separated:
+                block = self._separate(index, block, use)
+                places = block.operands()
+        picked = {~place.position for place in places}
+        for place, region in zip(places, found):
             assert region is not None
-            _, words, window, _ = operand
-            full = operand.position not in picked and covers(
-                window.dtype.itemsize, window.shape, window.strides, region
-            )
-            _lies_in(words, window, region, words[_UNIT] or 1, full)
+            full = place.position not in picked and whole_of(place.window, region)
+            found_region(place, region, full)
         return True
 
     def learn(self, index: int) -> None:
         """An allocation has begun at `index` where Python saw to it."""
         begun = self._preparation.begun.get(index)
-        if begun is not None:
-            self._learn_begin(index, begun)
+        if begun is None:
+            return
+        if self._begin[index] >= 0:
+            self._common.begins(self._begins[self._begin[index]][0], begun)
+        # A region that is new is a rival of those that it meets.
+        for other in (begun, *begun.rivals):
+            self._common.name_rivals(other)
 
-    def _separate(self, index: int, shared: Computation) -> Computation:
-        """Operands of its own for an instruction: others with equal ones find them in other
-        regions, as allocations take turns in the same memory."""
+    def _separate(self, index: int, block: Block, use: int) -> Block:
+        """Words of its own for an instruction."""
         self._separated.add(index)
-        instruction = self._stream.instructions[index]
-        own = self._new_computation(instruction, *self._identity(instruction))
-        shadow = self._preparation.shadow
-        if own is None or shadow is None:
-            return shared
-        mark([own], shadow)
-        self._shared[index] = own
-        size = len(RECORD.names)
-        words = self._in_order(instruction, own.record)
-        self.words[index * size : (index + 1) * size] = (ctypes.c_int64 * size)(*words)
+        own = block.apart(use, self._memory)
+        for window, indices in own.noted():
+            self._addresses.setdefault(id(window.buffer), []).append((own.words, indices))
+        kept = self.words[index, _SEMAPHORES].copy(), self.words[index, _FETCHES]
+        self.words[index] = own.records[0]
+        self.words[index, _SEMAPHORES], self.words[index, _FETCHES] = kept
+        self._block[index], self._use[index] = len(self._blocks), 0
+        self._blocks.append(own)
         return own
 
     # Control instructions
@@ -464,27 +526,16 @@ class Packing:
 
     def _storage_begin(self, index: int, instruction: Instruction) -> dict[str, int]:
         (pattern,) = instruction.values
-        found = self._starts.get(id(pattern))
-        if found is None:
-            window = self._preparation.window(instruction, pattern)
-            if window.dynamic:
-                return {}
-            found = self._starts[id(pattern)] = window, self._states.view(window.view(()))
-        window, number = found
-        words = self._memory.words(BEGIN.words(fill=number))
-        self._begun[index] = words, window
-        return {"kind": _STORAGE_BEGIN, "target": ctypes.addressof(words)}
-
-    def _learn_begin(self, index: int, region: Region) -> None:
-        if index in self._begun:
-            self._common.begins(self._begun[index][0], region)
-        # A region that is new is a rival of those that it meets.
-        for other in (region, *region.rivals):
-            self._common.name_rivals(other)
+        window = self._preparation.window(instruction, pattern)
+        if window.dynamic:
+            return {}
+        words = self._memory.words(BEGIN.words(fill=self._states.view(window.view(()))))
+        self._begins.append((words, window))
+        return {"kind": KINDS.index("storage_begin"), "target": ctypes.addressof(words)}
 
     def expect_begins(self, shadow: Shadow) -> None:
         """Make the regions of all allocations of the stream, before any of them begins."""
-        for words, window in self._begun.values():
+        for words, window in self._begins:
             region = shadow.spaces[id(window.buffer)].expect(
                 window.origin + window.offset, window.dtype.itemsize, window.shape, window.strides
             )
@@ -504,82 +555,48 @@ def _touched(
             yield ~position, window.index
 
 
-def _living(operand: Placed, shadow: Shadow) -> Region | None:
-    """The living region that an operand lies in where it was last."""
-    window = operand.window
-    offset = window.origin + (operand.words[_OFFSET] if window.dynamic else window.offset)
-    space = shadow.spaces[id(window.buffer)]
-    return space.living(offset, window.dtype.itemsize, window.shape, window.strides)
+class _Layout(NamedTuple):
+    """What an instruction does, `key`, but for the offsets of its operands; `whole` are these, by
+    position, and `windows` what it touches of them, by `positions` as of `plan.view_at`."""
+
+    key: tuple[Any, ...]
+    whole: list[tuple[int, Window]]
+    positions: list[int]
+    windows: list[Window]
 
 
-def _lies_in(words: Any, window: Window, region: Region, unit: int, full: bool) -> None:
-    """An operand lies in a region, and may be all of it; a mark stands for `unit` bytes."""
-    first, last, low, high = region.box
-    words[_REGION], words[_FULL] = region.number, int(full)
-    words[_BOX : _BOX + 4] = (
-        region.start // unit,
-        last - first,
-        region.space.pitch // unit,
-        (high - low) // unit,
-    )
-    if window.dynamic:
-        words[_LOWEST], words[_HIGHEST] = low - window.low, high - window.high
+_APART = 1 << 50
 
 
-def mark(computations: Iterable[Computation | None], shadow: Shadow) -> None:
-    """Tell the operands of computations where their marks are, and those that stay where they are
-    in which region they lie. If another one that holds them should live, Python finds it."""
-    known: dict[tuple[int, Box | None], list[int]] = {}
-    for computation in computations:
-        for _, words, window, holder in () if computation is None else computation.operands:
-            key = id(window), holder
-            found = known.get(key)
-            if found is None:
-                found = known[key] = _marks(window, holder, shadow)
-            words[_REGION:] = found
-
-
-def _marks(window: Window, holder: Box | None, shadow: Shadow) -> list[int]:
-    """The members of an operand from `region` on."""
-    space = shadow.spaces[id(window.buffer)]
-    size, shape, strides = window.dtype.itemsize, window.shape, window.strides
-    words: list[int] = OPERAND.words(
-        region_lowest=-ANYWHERE, region_highest=ANYWHERE, low=window.low, high=window.high
-    )
-    if not window.dynamic:
-        region = None if holder is None else space.region_at(holder)
-        if region is None:
-            region = space.holding(window.origin + window.offset, size, shape, strides)
-        if region is not None:
-            _lies_in(words, window, region, space.unit, covers(size, shape, strides, region))
-    counts, steps = space.units(size, shape, strides)
-    if len(counts) <= 3 and all(counts):
-        counts, steps = [1] * (3 - len(counts)) + counts, [0] * (3 - len(steps)) + steps
-        words[_SPACE : _SPACE + 8] = (
-            ctypes.addressof(space.cells),
-            space.unit,
-            window.origin,
-            *counts,
-            *steps[:2],
-        )
-    return words[_REGION:]
-
-
-def _arrangement(windows: Sequence[Window]) -> Any:
-    """Equal where operands of the same layouts share bytes in the same way: for two of one memory
-    None if no partition has bytes of both, else how far apart they are."""
+def _arrangement(windows: Sequence[Window], offsets: Integers) -> Integers:
+    """Rows that are equal where operands of the same layouts, at rows of offsets, share bytes in
+    the same way: for two of one memory how far they are apart, or that no partition has bytes of
+    both."""
     if any(window.dynamic for window in windows):
-        return tuple([window.offset for window in windows])
-    return tuple(
-        [
-            None
-            if one.buffer is not other.buffer
-            or one.offset + one.high <= other.offset + other.low
-            or other.offset + other.high <= one.offset + one.low
-            else other.offset - one.offset
-            for one, other in combinations(windows, 2)
-        ]
-    )
+        return offsets
+    found = []
+    for (left, one), (right, other) in combinations(enumerate(windows), 2):
+        distance = offsets[:, right] - offsets[:, left]
+        apart = (one.high <= distance + other.low) | (distance + other.high <= one.low)
+        found.append(np.where(apart | (one.buffer is not other.buffer), _APART, distance))
+    return np.array(found, np.int64).reshape(-1, len(offsets)).T
+
+
+def _picked(rows: Integers, columns: Sequence[int], others: Sequence[int]) -> Integers:
+    """Some columns of rows; for column -1 the number that stands for it in `others`."""
+    picked = [
+        rows[:, column] if column >= 0 else np.full(len(rows), other)
+        for column, other in zip(columns, others)
+    ]
+    return np.array(picked, np.int64).reshape(-1, len(rows)).T
+
+
+def _rows(rows: Integers) -> Distinct:
+    """As `isa.columns.by_first_use`, of rows."""
+    if len(rows) == 1:
+        return Distinct(*np.zeros((3, 1), np.int64))
+    starts = np.arange(len(rows) + 1) * rows.shape[1]
+    return by_first_use(numbered_lists(starts, rows.reshape(-1)))
 
 
 def _stand_in(window: Window) -> Any:
@@ -614,4 +631,4 @@ _CONTROL: dict[str, Callable[[Packing, int, Instruction], dict[str, int]]] = {
 CONTROL_RECORDS = frozenset(_CONTROL) | {control.SendReceive.name}
 """The rows that control a stream and that the loop executes; exchanges have operands, too."""
 
-__all__ = ["CONTROL_RECORDS", "Computation", "Packing", "mark"]
+__all__ = ["CONTROL_RECORDS", "Packing"]

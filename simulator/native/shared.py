@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
-from simulator.checks.marks import Region
-from simulator.foresight import Foresight
+from simulator.checks.marks import Box, Region
 from simulator.native.loop import BEGIN
 from simulator.native.structure import Memory
-from simulator.native.template import Computation, Template
+from simulator.native.template import Template
 from simulator.views import Window
 
 
 class Shared:
-    """Computations and templates by what they do, layouts of windows, and where regions begin.
-    `foresight` is as of `simulator.native.program`."""
+    """Templates by what they do, layouts of windows, and where regions begin. `boxes` are where the
+    allocations lie that accesses are known to be in, by number."""
 
-    def __init__(self, memory: Memory, foresight: Foresight) -> None:
-        self.foresight = foresight
-        self.computations: dict[Any, Computation | None] = {}
+    def __init__(self, memory: Memory, boxes: Sequence[Box]) -> None:
+        self.boxes = boxes
         self.templates: dict[Any, Template | None] = {}
         self._memory = memory
         self._layouts: dict[tuple[Any, ...], int] = {}
-        self._count = 0
         self._begins: dict[int, tuple[Region, list[Any]]] = {}
 
     def layout(self, window: Window) -> int:
@@ -36,16 +34,7 @@ class Shared:
                 *(id(window.buffer), window.origin, window.shape, window.strides),
                 *(window.name, window.skip),
             )
-        number = self._layouts.get(key)
-        if number is None:
-            self._count += 1
-            number = self._layouts[key] = self._count
-        return number
-
-    def forget(self, buffer: Any) -> None:
-        """A buffer is used no more: another one at its place has layouts of its own."""
-        for key in [key for key in self._layouts if key[0] == id(buffer)]:
-            del self._layouts[key]
+        return self._layouts.setdefault(key, len(self._layouts))
 
     def begins(self, words: Any, region: Region) -> None:
         """The `BEGIN` of an allocation is told its region."""

@@ -1,25 +1,22 @@
 """Words of instructions that differ in nothing but where their operands lie.
 
 A program repeats few instructions, on tiles all over its memories. What their records need is made
-once, as words that are laid out together, with a note which of them are addresses; each of the
-instructions then gets a copy, with its own addresses.
+once, as words that are laid out together, with a note which of them are addresses; all of the
+instructions then get copies, with addresses of their own, as rows of one array.
 """
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from simulator.checks.marks import Box
-from simulator.native.operands import OPERAND
+import numpy as np
+
+from isa.columns import Integers
 from simulator.native.plan import words_type
 from simulator.native.text import WORD
-from simulator.views import Window
 
 _OWN = -1
-
-_OPERAND_TYPE = words_type(len(OPERAND.names))
 
 
 class Address(NamedTuple):
@@ -71,72 +68,54 @@ class Draft:
             self.extents.append((lowest, highest, tuple(spans)))
 
 
-class Placed(NamedTuple):
-    """An operand of shared records: its position among the values (as `plan.view_at` takes it), its
-    words, its window, and the allocation that it lies in, if that is known."""
-
-    position: int
-    words: Any
-    window: Window
-    holder: Box | None
-
-
-class Computation(NamedTuple):
-    """What the records of equal instructions have in common: the words of a record, and operands.
-    `words` are all words that these have to themselves; `buffers` the ids of the tensors' memories
-    whose addresses are among them."""
-
-    record: list[int]
-    operands: list[Placed]
-    words: Any
-    buffers: frozenset[int]
-
-
 class Template:
     """What instructions with operands of the same layouts have in common.
 
-    `record` are the words of their record. `positions` are those of the operands, each with where
-    its `OPERAND` is; `noted` the indices of the words that hold addresses in the memory of an
-    operand, for those whose memory may move. `work` is the work of queued jobs.
+    `operands` are the (position as `plan.view_at` takes it, index of the first word of its
+    `OPERAND`) of each; `noted` the indices of the words that hold addresses in the memory of an
+    operand, for those whose memory may move. `own` are the words that hold addresses among the
+    words themselves, and `record_own` those of the record. `work` is the work of queued jobs.
     """
 
     def __init__(
         self,
         draft: Draft,
         record: Sequence[Word],
-        positions: Sequence[tuple[int, int]],
+        operands: Sequence[tuple[int, int]],
         noted: Sequence[tuple[int, tuple[int, ...]]],
         work: int,
     ) -> None:
-        self._type = words_type(max(len(draft.words), 1))
-        self._words = bytes(self._type(*draft.words))
-        self._own = tuple(draft.own)
-        self._moved = tuple(draft.moved)
+        self._words = _integers(draft.words)
+        self.own = _integers(draft.own)
+        self._moved = _integers([index for index, _ in draft.moved])
+        self._by = _integers([operand for _, operand in draft.moved])
         self._extents = tuple(draft.extents)
-        self._record = [word.base if isinstance(word, Address) else word for word in record]
-        self._record_own = tuple(i for i, word in enumerate(record) if isinstance(word, Address))
-        self._positions = tuple(positions)
+        self._record = _integers([w.base if isinstance(w, Address) else w for w in record])
+        self.record_own = _integers([i for i, w in enumerate(record) if isinstance(w, Address)])
+        self.operands = tuple(operands)
         self.noted = tuple(noted)
         self.work = work
 
-    def place(self, windows: Sequence[Window], holders: Sequence[Box | None]) -> Computation:
-        """The words for operands in these windows, which lie in these allocations."""
-        words = self._type.from_buffer_copy(self._words)
-        place = ctypes.addressof(words)
-        for index in self._own:
-            words[index] += place
-        offsets = [window.offset for window in windows]
-        for index, operand in self._moved:
-            words[index] += offsets[operand]
+    def place(self, offsets: Integers) -> tuple[Integers, Integers]:
+        """The words, and the record, for each row of offsets of the operands."""
+        words = np.repeat(self._words[None], len(offsets), axis=0)
+        records = np.repeat(self._record[None], len(offsets), axis=0)
+        begins = addresses(words)[:, None]
+        words[:, self.own] += begins
+        records[:, self.record_own] += begins
+        words[:, self._moved] += offsets[:, self._by]
         for lowest, highest, spans in self._extents:
-            words[lowest] = min([offsets[operand] + low for operand, low, _ in spans])
-            words[highest] = max([offsets[operand] + high for operand, _, high in spans])
-        record = self._record.copy()
-        for index in self._record_own:
-            record[index] += place
-        operands = [
-            Placed(position, _OPERAND_TYPE.from_buffer(words, at), window, holder)
-            for (position, at), window, holder in zip(self._positions, windows, holders)
-        ]
-        buffers = frozenset([id(window.buffer) for window in windows if not window.on_chip])
-        return Computation(record, operands, words, buffers)
+            numbers = [operand for operand, _, _ in spans]
+            low, high = (_integers([span[at] for span in spans]) for at in (1, 2))
+            words[:, lowest] = (offsets[:, numbers] + low).min(axis=1)
+            words[:, highest] = (offsets[:, numbers] + high).max(axis=1)
+        return words, records
+
+
+def addresses(rows: Integers) -> Integers:
+    """Where each row of an array of words is."""
+    return rows.ctypes.data + np.arange(len(rows)) * rows.strides[0]
+
+
+def _integers(values: Sequence[Any]) -> Integers:
+    return np.frombuffer(words_type(len(values))(*values), np.int64)

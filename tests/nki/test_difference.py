@@ -170,10 +170,10 @@ def test_a_defect_of_the_native_loop(monkeypatch):
     """One that the operations called one by one do not have: an address of its records."""
     template = Packing._template
 
-    def wrong(self, instruction):
-        made = template(self, instruction)
+    def wrong(self, instruction, kind):
+        made = template(self, instruction, kind)
         if instruction.row.name == "TensorScalar" and 0.5 in instruction.values:
-            return template(self, copied(instruction))
+            return template(self, copied(instruction), kind)
         return made
 
     def copied(old):

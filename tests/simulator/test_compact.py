@@ -15,8 +15,8 @@ from isa.enums import Engine
 from isa.machine.control import StorageBegin
 from isa.program import Program
 from isa.spec import Instruction
-from simulator.compact import compacted
 from simulator.execute import LoadedProgram
+from simulator.host import prepare
 from simulator.streams import take_turns
 
 P = 128
@@ -92,6 +92,10 @@ CASES = {
 
 def program_of(kernel: Any, inputs: list[Any]) -> Program:
     return nki.compile(kernel, *inputs, target="trn2").program_for(inputs)
+
+
+def compacted(program: Program) -> Program:
+    return prepare(program).placed(ahead=False).program
 
 
 def instructions(program: Program) -> list[Instruction]:

@@ -17,9 +17,9 @@ from isa.enums import Engine
 from isa.machine import elementwise
 from isa.machine.dma import DmaCopy
 from isa.program import Program
-from simulator.compact import compacted
 from simulator.execute import LoadedProgram
-from simulator.foresight import LEAST_ROW, MOST_READS, Foresight
+from simulator.host import prepare
+from simulator.host.foresight import LEAST_ROW, MOST_READS
 from simulator.native import draft
 from simulator.native.library import library
 
@@ -199,11 +199,13 @@ def program_of(kernel: Any, *inputs: Array) -> Program:
 
 def idle(program: Program) -> list[int]:
     """How many loads and how many stores move nothing."""
-    foresight = Foresight()
-    places = compacted(program, foresight)
-    streams = [stream for core in places.cores for stream in core.streams.values()]
-    nothing = foresight.idle | foresight.spared
-    found = [i for stream in streams for i in stream if id(i) in nothing]
+    prepared = prepare(program).placed()
+    found = []
+    for core, known in zip(prepared.program.cores, prepared.cores, strict=True):
+        for engine, stream in core.streams.items():
+            uses, kinds, _ = known.stream(engine, stream)
+            for kind, template, places in zip(kinds, uses.templates, uses.places, strict=True):
+                found += [template] * (places.size if kind.idle or kind.spared else 0)
     on_chip = [i.values[0].memory.on_chip for i in found if i.row is DmaCopy]
     return [on_chip.count(True), on_chip.count(False)]
 

@@ -15,8 +15,9 @@ import nki.isa as nisa
 import nki.language as nl
 from isa.errors import NeuronError
 from isa.program import Program
-from simulator import lanes, slices
+from simulator import lanes
 from simulator.execute import LoadedProgram
+from simulator.host import prepare, slices
 from simulator.lanes import Lanes
 from simulator.native.library import library
 
@@ -176,9 +177,9 @@ def test_a_busy_machine_runs_one_behind_the_other(monkeypatch: pytest.MonkeyPatc
 
 def test_each_slice_has_what_its_stores_need() -> None:
     inputs = inputs_of()
-    found = slices.halves(program_of(attention, inputs))
+    found = prepare(program_of(attention, inputs)).halves()
     assert found is not None
-    for half in found:
+    for half in (each.program for each in found):
         ((stream,),) = [list(core.streams.values()) for core in half.cores]
         names = [instruction.row.name for instruction in stream]
         assert names.count("MultiplyMoving") == TILES // 2 == names.count("Reciprocal")
@@ -294,8 +295,8 @@ def picks_rows(a, b):
 )
 def test_what_has_no_halves_stays_whole(kernel: Any) -> None:
     inputs = inputs_of()
-    assert slices.halves(program_of(attention, inputs)) is not None
-    assert slices.halves(program_of(kernel, inputs)) is None
+    assert prepare(program_of(attention, inputs)).halves() is not None
+    assert prepare(program_of(kernel, inputs)).halves() is None
 
 
 def test_costs_decide(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,9 +305,9 @@ def test_costs_decide(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("LEAST_COST", 1e9), ("MOST_IN_BOTH", 0.01), ("MOST_ABOVE_HALF", -0.1)):
         with monkeypatch.context() as patch:
             patch.setattr(slices, name, value)
-            assert slices.halves(program) is None
+            assert prepare(program).halves() is None
     # Of three tiles one half has two.
-    assert slices.halves(program_of(attention, inputs_of(tiles=3))) is None
+    assert prepare(program_of(attention, inputs_of(tiles=3))).halves() is None
 
 
 def test_what_a_call_wants_decides() -> None:

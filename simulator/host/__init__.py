@@ -1,0 +1,87 @@
+"""What makes bound programs fast on the host: where they have no control flow, the order in which
+their instructions run is known before they do.
+
+`prepare` is all that the rest of the simulator calls. `turns` finds the order, `lives` which
+allocation holds each access, `foresight` which transfers have nothing to move, `places` puts
+allocations close together, and `slices` cuts a program in two that run at the same time. What is
+known of an instruction stands by its stream and its place there, in columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableSequence
+from dataclasses import replace
+from functools import cached_property
+
+from isa.access import AccessPattern
+from isa.collection import collection_paused
+from isa.enums import Engine, Memory
+from isa.program import Program
+from isa.spec import Instruction
+from simulator.host.foresight import CoreForesight, Foresight, Kind
+from simulator.host.lives import Walk, walks_of
+from simulator.host.places import Placed, placed, unplaced
+from simulator.host.slices import halves
+from simulator.host.turns import Turns, turns_of
+from simulator.uses import chosen
+
+
+class Prepared:
+    """A bound program, and what is found out about it when somebody asks."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    @cached_property
+    def _turns(self) -> Turns | None:
+        return turns_of(self.program)
+
+    @cached_property
+    def _walks(self) -> list[Walk] | None:
+        return None if self._turns is None else walks_of(self._turns)
+
+    def placed(self, ahead: bool = True) -> Placed:
+        """The program with its allocations close together, and what is known of it; as it is, where
+        it has loops, branches or accesses that lie in no allocation or are moved by registers.
+        Unless it looks `ahead`, all instructions do what they say."""
+        with collection_paused():
+            if self._walks is None:
+                return unplaced(self.program)
+            return placed(self.program, self._walks, ahead)
+
+    def as_it_is(self) -> Placed:
+        """The program itself, of which nothing is known."""
+        return unplaced(self.program)
+
+    def halves(self) -> tuple[Prepared, Prepared] | None:
+        """Two slices that can run at the same time, if the program has them."""
+        with collection_paused():
+            if len(self.program.cores) != 1 or self._walks is None or self._turns is None:
+                return None
+            found = halves(self.program, self._walks[0]) if self._turns.balanced else None
+        return None if found is None else (Prepared(found[0]), Prepared(found[1]))
+
+
+def prepare(program: Program) -> Prepared:
+    """What the host makes of a bound program."""
+    return Prepared(program)
+
+
+def shared_accesses(placed: Placed) -> Program:
+    """The instructions of a program that access shared HBM, in streams of their own."""
+    cores = []
+    for core, known in zip(placed.program.cores, placed.cores):
+        streams: dict[Engine, MutableSequence[Instruction]] = {
+            engine: chosen(known.stream(engine, stream).uses, _accesses_shared)
+            for engine, stream in core.streams.items()
+        }
+        cores.append(replace(core, streams=streams))
+    return replace(placed.program, cores=cores)
+
+
+def _accesses_shared(template: Instruction) -> bool:
+    patterns = [template.values[position] for position, _, _ in template.row.operands]
+    return any(type(p) is AccessPattern and p.memory is Memory.shared_hbm for p in patterns)
+
+
+__all__ = ["CoreForesight", "Foresight", "Kind", "Placed", "Prepared", "prepare", "shared_accesses"]
