@@ -41,7 +41,9 @@ def _resolve(file: str, code: CodeType, offset: int) -> SourceLocation:
     line, end_line, column, end_column = _position(code, offset)
     text = linecache.getline(file, line).rstrip("\n")
     start = len(text.encode()[:column].decode(errors="replace"))
-    if end_line != line:
+    if offset < 0:
+        start, end = len(text) - len(text.lstrip()), len(text)
+    elif end_line != line:
         end = len(text)
     else:
         end = len(text.encode()[:end_column].decode(errors="replace"))
@@ -137,6 +139,12 @@ def _assigned_names(code: CodeType) -> dict[int, str]:
     return names
 
 
+def definition(function: Any) -> tuple[CodeType, int] | None:
+    """Where a function begins; None for what is written in no file."""
+    code = getattr(innermost(function), "__code__", None)
+    return (code, -1) if isinstance(code, CodeType) else None
+
+
 def return_location(function: Any) -> tuple[CodeType, int] | None:
     """The only statement that returns a function's value; of several, the function's first line."""
     code = getattr(innermost(function), "__code__", None)
@@ -156,6 +164,15 @@ def return_location(function: Any) -> tuple[CodeType, int] | None:
 def is_while_condition(location: tuple[CodeType, int]) -> bool:
     """Whether the truth value taken at a location is the whole condition of a `while`."""
     return _is_while_condition(*location)
+
+
+def is_comparison(frame: FrameType) -> bool:
+    """Whether the author's own `==`, `!=` or `<` is what runs in a frame; `in`, and what libraries
+    compare, is not."""
+    code = frame.f_code
+    return dis.opname[code.co_code[frame.f_lasti]] == "COMPARE_OP" and not is_own_file(
+        code.co_filename
+    )
 
 
 def asked_by_assert(name: str, made: tuple[CodeType, int] | None, frame: FrameType) -> bool | None:

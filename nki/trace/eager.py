@@ -20,12 +20,7 @@ from isa.spec import Operation
 from isa.target import Target
 from nki.arrays import as_numpy, refuse_read_only
 from nki.interpreter import Follower, Interpreter
-from nki.ir.locations import (
-    call_path,
-    error_location,
-    resolve,
-    variable_name,
-)
+from nki.ir.locations import call_path, variable_name
 from nki.ir.nodes import Access, Op, Register, Tensor
 from nki.language.layout import dense_strides
 from nki.language.tensor import NkiTensor, strided
@@ -35,6 +30,7 @@ from nki.trace.call import (
     arrays_in,
     call_arguments,
     function_of,
+    kernel_error,
     map_tensors,
     spec_of,
 )
@@ -457,11 +453,14 @@ class _Launch:
             returned = self.function(*args, **kwargs)
             context.finish()
             self.results[core] = results_of(returned, self.function)
-        except NeuronError as error:
-            context.explain_shapes(error)
-            if error.location is None:
-                error.location = resolve(error_location(error))
-            raise
+        except Exception as error:
+            found = kernel_error(error)
+            if found is None:
+                raise
+            context.explain_shapes(found)
+            if found is error:
+                raise
+            raise found.with_traceback(error.__traceback__) from None
         finally:
             CURRENT.reset(token)
 

@@ -18,7 +18,6 @@ from nki.ir.locations import (
     call_path,
     error_location,
     is_call,
-    resolve,
     variable_name,
 )
 from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, operations
@@ -27,6 +26,7 @@ from nki.language.tensor import NkiTensor, strided
 from nki.trace.call import (
     call_arguments,
     function_of,
+    kernel_error,
     map_tensors,
     spec_of,
     symbols_in,
@@ -480,14 +480,17 @@ def _run(
         returned = function(*args, **kwargs)
         tracer.finish()
         return returned
-    except NeuronError as error:
-        tracer.explain_shapes(error)
-        if error.location is None:
-            location = error_location(error)
-            error.location = resolve(location)
-            if error.code == "symbol-index" and location is not None and is_call(location, "range"):
-                raise _range_error(error) from None
-        raise
+    except Exception as error:
+        found = kernel_error(error)
+        if found is None:
+            raise
+        tracer.explain_shapes(found)
+        location = error_location(error)
+        if found.code == "symbol-index" and location is not None and is_call(location, "range"):
+            raise _range_error(found) from None
+        if found is error:
+            raise
+        raise found.with_traceback(error.__traceback__) from None
     finally:
         CURRENT.reset(context)
         DECIDE.reset(decide)
