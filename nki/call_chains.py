@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -87,7 +88,8 @@ def _chains(place: SourceLocation, retrace: Callable[[], Any]) -> list[Chain]:
             found[_callers(frame)] = None
         return step
 
-    with contextlib.suppress(Exception), contextlib.redirect_stdout(io.StringIO()):
+    quiet = warnings.catch_warnings(action="ignore")
+    with quiet, contextlib.suppress(Exception), contextlib.redirect_stdout(io.StringIO()):
         sys.settrace(enter)
         try:
             retrace()

@@ -15,6 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 from isa.built_in import built_in
 from isa.errors import CATALOGUE, CatalogueEntry, NeuronError
 from isa.program import SourceLocation
+from isa.warned import WARNINGS
 from nki.ir.locations import author_location, is_own_file, resolve
 from nki.settings import traceback_wanted
 from nki.trace.context import CURRENT
@@ -224,10 +225,11 @@ def catalogue_page() -> str:
         "# Errors",
         "",
         "Every error carries a number and a code; both are stable. The message shows the values,",
-        "the kernel's line, the rule and a way out.",
+        "the kernel's line, the rule and a way out. Numbers from 801 on are warnings",
+        "(`isa.warned.NeuronWarning`).",
         "",
     ]
-    for code, entry in sorted(CATALOGUE.items(), key=lambda item: item[1].number):
+    for code, entry in sorted((CATALOGUE | WARNINGS).items(), key=lambda item: item[1].number):
         lines += [f"## NKI{entry.number:04d} {code}", "", f"**{entry.title}**", "", entry.rule, ""]
         if entry.hint:
             lines += [f"*Try:* {entry.hint}", ""]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from types import FrameType
 from typing import Any, NoReturn
 
 from isa.errors import NeuronError
+from isa.warned import warn
 
 _FUNCTIONS = {
     "add": ("+", "nl.add(a, b)"),
@@ -139,7 +139,7 @@ def _is_element(tensor: Any) -> bool:
 
 def _compared(tensor: Any, other: Any, symbol: str, frame: FrameType) -> None:
     """A comparison that is never of values: refused where values are meant, else a warning."""
-    from nki.ir.locations import is_comparison
+    from nki.ir.locations import is_comparison, resolve
 
     number = isinstance(other, (bool, int, float))
     if not (number or isinstance(other, NoNumber)) or not is_comparison(frame):
@@ -151,19 +151,8 @@ def _compared(tensor: Any, other: Any, symbol: str, frame: FrameType) -> None:
         function = "nl.equal(a, b)" if symbol == "==" else "nl.not_equal(a, b)"
         _refuse(f"the Python operator {symbol} on tensor {tensor.name!r}", function + _BRANCH)
     if number:
-        warnings.warn_explicit(
-            f"tensor {tensor.name!r} {symbol} {other!r} is {symbol == '!='} whatever the tensor "
-            "holds: Python compares objects while the kernel is traced. Ask isinstance(x, "
-            "nl.NkiTensor) first where an argument may be a number or a tensor; nl.equal(a, b) "
-            "compares elements.",
-            ComparisonWarning,
-            frame.f_code.co_filename,
-            frame.f_lineno,
-        )
-
-
-class ComparisonWarning(RuntimeWarning):
-    """A tensor is compared with a number, which says nothing about what the tensor holds."""
+        what = f"tensor {tensor.name!r} {symbol} {other!r} is {symbol == '!='} whatever it holds"
+        warn("number-comparison", what, resolve((frame.f_code, frame.f_lasti)))
 
 
 def _refuse_numpy(tensor: Any, name: str) -> NoReturn:

@@ -40,7 +40,13 @@ from nki.trace.exchanges import must_end
 from nki.trace.loops import outlives, registers_written, trip_count
 from nki.trace.open_loops import Iteration, OpenLoop, never_written
 from nki.trace.registers import VirtualRegister
-from nki.trace.results import Results, SharedTensors, constant_written, results_of
+from nki.trace.results import (
+    Results,
+    SharedTensors,
+    constant_written,
+    results_of,
+    warn_of_lost_results,
+)
 from nki.trace.schedule import out_of_order
 from simulator.checks.initialised import Shadow
 from simulator.checks.replicated import InStep
@@ -154,6 +160,7 @@ class EagerContext(Context):
         op = EagerInstruction(row, values, location, name)
         op.context, op.iteration = self, self.loops.iteration
         self.instructions += 1
+        self.launch.rows.add(row.name)
         op.number = self.instructions
         if self.begun:
             self._await_exchanges(op)
@@ -368,6 +375,8 @@ class _Launch:
         self.number = object()
         """Stands for this run in the tensors that it makes."""
         self.tensors = 0
+        self.rows: set[str] = set()
+        """The names of the rows of all operations that ran."""
         self.arrays: list[Array] = []
         self.parameters: list[EagerTensor] = []
         self.results = [Results(()) for _ in range(cores)]
@@ -381,6 +390,7 @@ class _Launch:
             self._run_threads()
         results = self.shared.agreed(self.results)
         changed = [t for t in self.parameters if t.written and t not in results]
+        warn_of_lost_results(self.function, results, bool(changed), self.rows)
         for tensor, given in zip(self.parameters, arrays_in(self.arguments)):
             if tensor in changed:
                 refuse_read_only(given, tensor.name)

@@ -44,7 +44,7 @@ from nki.trace.loops import (
 )
 from nki.trace.open_loops import OpenLoop, never_written
 from nki.trace.registers import VirtualRegister
-from nki.trace.results import SharedTensors, constant_written, results_of
+from nki.trace.results import SharedTensors, constant_written, results_of, warn_of_lost_results
 from nki.unset_registers import refuse_never_written
 
 _new = object.__new__
@@ -452,6 +452,9 @@ def trace(
             results.append(results_of(returned, function))
             bodies.append(tracer.nodes)
     kernel_results = shared.agreed(results)
+    written = any(tensor.role == "inout" for tensor in parameters)
+    rows = (op.row.name for body in bodies for op in operations(body))
+    warn_of_lost_results(function, kernel_results, written, rows)
     for tensor in kernel_results:
         if tensor.role == "local":
             tensor.role = "output"

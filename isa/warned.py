@@ -1,0 +1,76 @@
+"""The warnings of the catalogue: what runs here and may be a mistake, or be undefined on devices.
+
+They have codes and numbers as errors have (`isa.errors`), from 801 on.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from isa.errors import CatalogueEntry
+
+_GUIDE = "nki/get-started/nki-language-guide.rst"
+_API = "nki/api/nki.isa.rst"
+
+WARNINGS: dict[str, CatalogueEntry] = {
+    "number-comparison": CatalogueEntry(
+        801,
+        "Tensor compared with a number",
+        "Python compares objects while the kernel is traced: `==` with a number is false whatever "
+        "the tensor holds.",
+        "Ask isinstance(x, nl.NkiTensor) first where an argument may be a number or a tensor; "
+        "nl.equal(a, b) compares elements.",
+        _GUIDE,
+    ),
+    "transposed-transfer": CatalogueEntry(
+        802,
+        "Transfer between a shape and its transpose",
+        "A transfer takes the elements of both sides in row-major order, as a reshape does; it "
+        "does not transpose.",
+        "Transpose with nisa.dma_transpose or nl.load_transpose2d. Where the order of elements is "
+        "meant, reshape one side to the shape of the other.",
+        _API,
+    ),
+    "nothing-returned": CatalogueEntry(
+        803,
+        "Kernel without a result",
+        "What a kernel computes is seen where it returns a tensor, or writes to an argument.",
+        "Return the tensors in HBM that hold the results.",
+        _GUIDE,
+    ),
+    "private-result": CatalogueEntry(
+        804,
+        "Result in private HBM",
+        "Tensors that a kernel returns are allocated in nl.shared_hbm; the vendor's compiler "
+        "refuses others.",
+        "Allocate the result with buffer=nl.shared_hbm.",
+        "nki/migration/index.rst, Output tensors must use nl.shared_hbm",
+    ),
+}
+
+
+class NeuronWarning(RuntimeWarning):
+    """A warning of the catalogue, at the kernel's line.
+
+    >>> warning = NeuronWarning("nothing-returned", "the kernel `add` returns nothing")
+    >>> print(str(warning).partition(":")[0])
+    [NKI0803 nothing-returned] the kernel `add` returns nothing
+    """
+
+    def __init__(self, code: str, what: str, hint: str = "") -> None:
+        entry = WARNINGS[code]
+        self.code = code
+        self.number = entry.number
+        self.what = what
+        self.hint = hint or entry.hint
+        super().__init__(f"[NKI{entry.number:04d} {code}] {what}: {entry.rule} {self.hint}")
+
+
+def warn(code: str, what: str, place: Any = None, hint: str = "") -> None:
+    """Warn at a place in a kernel (`isa.program.SourceLocation`, or None)."""
+    file, line = (place.file, place.line) if place else ("<kernel>", 0)
+    warnings.warn_explicit(NeuronWarning(code, what, hint), NeuronWarning, file, line)
+
+
+__all__ = ["WARNINGS", "NeuronWarning", "warn"]
