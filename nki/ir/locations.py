@@ -12,6 +12,7 @@ import linecache
 import os
 import sys
 from functools import cache
+from itertools import pairwise
 from types import CodeType, FrameType
 from typing import Any
 
@@ -110,6 +111,46 @@ def variable_name(location: tuple[CodeType, int], default: str) -> str:
     """The Python variable that the call at a location is assigned to (or iterated into)."""
     code, offset = location
     return _assigned_names(code).get(offset, default)
+
+
+def tensor_name(location: tuple[CodeType, int]) -> str | None:
+    """As `variable_name` of a tensor that is made at a location, but None where a function makes
+    it for its caller: then `name_for_caller` knows."""
+    return None if _is_returned(*location) else variable_name(location, "tensor")
+
+
+def name_for_caller(location: tuple[CodeType, int]) -> str:
+    """The variable that gets a tensor which a function makes, at a location that is running now,
+    and returns: the one of the caller that does not return it in turn."""
+    name = variable_name(location, "tensor")
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and (frame.f_code, frame.f_lasti) != location:
+        frame = frame.f_back
+    while frame is not None and _is_returned(frame.f_code, frame.f_lasti):
+        frame = frame.f_back
+        if frame is None or is_own_file(frame.f_code.co_filename):
+            break
+        name = _assigned_names(frame.f_code).get(frame.f_lasti, name)
+    return name
+
+
+@cache
+def _is_returned(code: CodeType, offset: int) -> bool:
+    """Whether what the call at an offset gives is what its function returns."""
+    name = _assigned_names(code).get(offset)
+    return name is not None and name in _returned_names(code)
+
+
+@cache
+def _returned_names(code: CodeType) -> frozenset[str]:
+    """The local variables that a function returns, one at a time; its own name stands for the
+    results of calls that it returns at once."""
+    instructions = [i for i in dis.get_instructions(code) if i.opname != "CACHE"]
+    found = {code.co_name}
+    for value, then in pairwise(instructions):
+        if then.opname == "RETURN_VALUE" and value.opname.startswith("LOAD_FAST"):
+            found.add(value.argval)
+    return frozenset(found)
 
 
 @cache

@@ -20,7 +20,7 @@ from isa.spec import Operation
 from isa.target import Target
 from nki.arrays import as_numpy, refuse_read_only
 from nki.interpreter import Follower, Interpreter
-from nki.ir.locations import call_path, variable_name
+from nki.ir.locations import call_path, name_for_caller, variable_name
 from nki.ir.nodes import Access, Op, Register, Tensor
 from nki.language.layout import dense_strides
 from nki.language.tensor import NkiTensor, strided
@@ -418,7 +418,7 @@ class _Launch:
     ) -> EagerTensor:
         """A new tensor; it holds `data`, or nothing."""
         if location is not None:
-            name = name or variable_name(location, "tensor")
+            name = name or name_for_caller(location)
         tensor = EagerTensor(
             Tensor(self.tensors, name, memory, dtype, shape, role, address, core, location, data),
             self.shadow,

@@ -18,6 +18,8 @@ from nki.ir.locations import (
     call_path,
     error_location,
     is_call,
+    name_for_caller,
+    tensor_name,
     variable_name,
 )
 from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, operations
@@ -50,8 +52,9 @@ from nki.unset_registers import refuse_never_written
 _new = object.__new__
 _dense_strides = lru_cache(1 << 12)(dense_strides)
 
-Site = tuple[str, Location, tuple[Any, ...]]
-"""The variable that new tensors go to, and objects that they share: their location and shape."""
+Site = tuple[str | None, Location, tuple[Any, ...]]
+"""The variable that new tensors go to (None: that of the caller), and objects that they share:
+their location and shape."""
 
 
 class TracedLoop(OpenLoop):
@@ -141,7 +144,7 @@ class Tracer(Context):
             storage = self._shared(shape, dtype, name, location, data)
         else:
             variable, location, shape = self._site(location, shape)
-            label = name or variable
+            label = name or variable or name_for_caller(location)
             storage = Tensor(
                 self._tensor,
                 label,
@@ -178,7 +181,7 @@ class Tracer(Context):
         paired = self.shared.pair(self.core, name, path, shape, dtype, location, data)
         if paired is not None:
             return paired
-        label = name or variable_name(location, "tensor")
+        label = name or name_for_caller(location)
         role = "local" if data is None else "constant"
         storage = Tensor(
             self._tensor,
@@ -202,7 +205,7 @@ class Tracer(Context):
         key = (id(location[0]), location[1], shape)
         site = self._sites.get(key)
         if site is None:
-            site = self._sites[key] = variable_name(location, "tensor"), location, shape
+            site = self._sites[key] = tensor_name(location), location, shape
         return site
 
     def _copy(self, label: str) -> int:
