@@ -130,7 +130,9 @@ def name_for_caller(location: tuple[CodeType, int]) -> str:
         frame = frame.f_back
         if frame is None or is_own_file(frame.f_code.co_filename):
             break
-        name = _assigned_names(frame.f_code).get(frame.f_lasti, name)
+        given = _assigned_names(frame.f_code).get(frame.f_lasti)
+        if given is not None and given != frame.f_code.co_name:
+            name = given
     return name
 
 

@@ -95,8 +95,8 @@ def _attribute(error: AttributeError) -> NeuronError | None:
         what = f"registers have no attribute {name!r}"
         return NeuronError("unknown-name", what, hint=hint)
     if message.startswith("module 'nki") and "has no attribute" in message:
-        what, _, hint = message.partition(": ")
-        return NeuronError("unknown-name", what=message if hint else what)
+        _, _, meant = message.partition("Did you mean: ")
+        return NeuronError("unknown-name", message, hint=f"Did you mean {meant}" if meant else "")
     if re.match(r"nl\.\w+ is not part of this API", message):
         return NeuronError("unknown-name", what=message)
     return None
