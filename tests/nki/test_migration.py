@@ -444,6 +444,25 @@ def test_the_first_generation_names_its_replacement(before, statement):
     assert "neuronxcc.nki" in last and "import nki" in last and "nki migrate" in last
 
 
+@pytest.mark.parametrize("before", ["", "import nki; "])
+def test_the_types_of_the_first_generation_are_todays(before):
+    """Public kernels of today's API import them by that name (nki-library 2.29, router_topk)."""
+    code = before + (
+        "import neuronxcc.nki.typing as nt\n"
+        "from neuronxcc.nki.typing import tensor, mutable_tensor\n"
+        "import nki.typing\n"
+        "print(nt is nki.typing, tensor is nki.typing.tensor)\n"
+        "for line in ('import neuronxcc.nki.language', 'from neuronxcc.nki.isa import add'):\n"
+        "    try:\n"
+        "        exec(line)\n"
+        "    except ModuleNotFoundError as error:\n"
+        "        print('nki migrate' in str(error))\n"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout == "True True\nTrue\nTrue\n", done.stderr
+
+
 @pytest.mark.parametrize("together", [False, True])
 def test_a_package_of_that_name_is_imported(tmp_path, together):
     """Later on the path, and in one folder with our module, as installed packages are."""
