@@ -47,6 +47,15 @@ WARNINGS: dict[str, CatalogueEntry] = {
         "Allocate the result with buffer=nl.shared_hbm.",
         "nki/migration/index.rst, Output tensors must use nl.shared_hbm",
     ),
+    "unwritten-result": CatalogueEntry(
+        805,
+        "Result with elements that were never written",
+        "NKI_UNWRITTEN=allowed lets results pass that hold or depend on data that was never "
+        "written: NaN in floats and 4 in integers, as the vendor's simulator has them; on a device "
+        "it is anything.",
+        "Read no such element, or write all of the tensor and leave NKI_UNWRITTEN out.",
+        "nki/guides/nki_simulator.rst, Uninitialized Memory Detection",
+    ),
 }
 
 

@@ -18,7 +18,7 @@ from nki.arrays import as_numpy, like
 from nki.artifacts import keep
 from nki.call_chains import explained
 from nki.callables import is_method, stops_in_debugger, with_name
-from nki.compiled import CompiledKernel, packed, printing, update
+from nki.compiled import CompiledKernel, packed, run_settings, update
 from nki.compiled_functions import outside_graphs
 from nki.errors import user_frames
 from nki.jax_transforms import called_back, is_traced
@@ -515,7 +515,7 @@ def _run_eager(kernel: Kernel, arguments: dict[str, Any]) -> Any:
     if kernel.schedule:
         kernel.traced(arguments)  # operations run in their order; edges must be right
     checked, native = settings.checks_wanted(), settings.native_wanted()
-    with printing():
+    with run_settings():
         outputs, after = run_eager(
             kernel.function, arguments, target, kernel.cores, checked, native
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 from isa.enums import Engine
 from isa.errors import NeuronError
 from isa.spec import MachineInstruction
+from isa.warned import warn
 from simulator.checks import (  # noqa: F401 (each registers its rows)
     debug_rows,
     gather_rows,
@@ -33,6 +35,10 @@ Array = np.ndarray[Any, Any]
 
 FINDINGS_KEPT = 32
 """How many distinct reads of uninitialised data a run reports."""
+
+
+UNWRITTEN_ALLOWED: ContextVar[bool] = ContextVar("unwritten_allowed", default=False)
+"""Whether results may hold what was never written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,19 +204,37 @@ class Shadow:
 
         uninitialised-output: some were written with uninitialised data; output-not-written: some
         were never written. `locate` gives the place in the kernel of a finding's location: the
-        error's is that of the first finding, or that of `made`, where the tensor was made.
+        error's is that of the first finding, or that of `made`, where the tensor was made. Where
+        UNWRITTEN_ALLOWED says so, they are warnings, and what was never written has its sentinel.
 
         Warns UninitialisedZeroWarning, once a run, of what was multiplied by zero.
         """
         self._warn(locate)
+        error = self._missing(buffer, name, itemsize, locate, made)
+        if error is None:
+            return
+        if not UNWRITTEN_ALLOWED.get():
+            raise error
+        self.complete(buffer)
+        warn("unwritten-result", error.what, error.location)
+
+    def _missing(
+        self,
+        buffer: Array,
+        name: str,
+        itemsize: int,
+        locate: Callable[[Any], Any],
+        made: Any,
+    ) -> NeuronError | None:
+        """What is wrong with an output tensor, as `check_output` says."""
         region = self.spaces[id(buffer)].whole
         assert region is not None, "outputs are tensors, not arenas"
         region.settle()
         if region.state == CLEAN or region.nbytes == 0:
-            return
+            return None
         total = region.nbytes // itemsize
         if region.state == EMPTY:
-            raise NeuronError(
+            return NeuronError(
                 "output-not-written",
                 f"Output {name}: none of its {total} elements was written.",
                 location=locate(made),
@@ -219,17 +243,17 @@ class Shadow:
         tainted = (marks == TAINTED).any(axis=1)
         if not tainted.any():
             missing = (marks == UNWRITTEN).any(axis=1)
-            raise NeuronError(
+            return NeuronError(
                 "output-not-written",
                 f"Output {name}: {int(np.count_nonzero(missing))} of its {total} elements were "
                 f"never written, the first of them element {int(np.argmax(missing))} in row-major "
                 "order.",
                 hint="Copy something into these too (nisa.dma_copy of a tile that nisa.memset "
-                "filled), or make the result as large as what is written. NKI_CHECKS=0 returns "
-                "them as they are.",
+                "filled), or make the result as large as what is written. NKI_UNWRITTEN=allowed "
+                "returns them as they are.",
                 location=locate(made),
             )
-        raise NeuronError(
+        return NeuronError(
             "uninitialised-output",
             f"Output {name}: {int(np.count_nonzero(tainted))} of its {total} elements depend on "
             f"uninitialised data, the first of them element {int(np.argmax(tainted))} in "
