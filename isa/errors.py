@@ -432,6 +432,15 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         "oob_mode.skip.",
         _API,
     ),
+    "uninitialised-control": _entry(
+        408,
+        "Data that was never written decides what runs",
+        "Indices of rows, and what registers load for trip counts, branches and offsets, must have "
+        "been written before.",
+        "Write the whole tile first, with nisa.dma_copy, nisa.iota or nisa.memset, or use the part "
+        "of it that is written.",
+        _GUIDE,
+    ),
     "container-truncated": _entry(
         501,
         "Container is incomplete",
