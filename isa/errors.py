@@ -30,11 +30,7 @@ _LOOPS = "nki/deep-dives/nki-dynamic-loops.rst"
 _PATTERNS = "nki/deep-dives/nki-aps.rst"
 _HLO_SEMANTICS = "https://openxla.org/xla/operation_semantics"
 _HLO_TEXT = "https://openxla.org/xla/hlo_dumps"
-
-
-def _entry(number: int, title: str, rule: str, hint: str, document: str = "") -> CatalogueEntry:
-    return CatalogueEntry(number, title, rule, hint, document)
-
+_entry = CatalogueEntry
 
 # 1xx: one operation and its operands. 2xx: tracing a kernel. 3xx: lowering. 4xx: running.
 # 5xx: containers, assembler, launch. 6xx: command line, files, intermediate representation.

@@ -56,6 +56,55 @@ WARNINGS: dict[str, CatalogueEntry] = {
         "Read no such element, or write all of the tensor and leave NKI_UNWRITTEN out.",
         "nki/guides/nki_simulator.rst, Uninitialized Memory Detection",
     ),
+    "shifted-overlap": CatalogueEntry(
+        806,
+        "Source and destination of one instruction meet elsewhere",
+        "An instruction reads its operands while it writes its result. No document says which "
+        "comes first where they meet in another order: on a device the result is undefined.",
+        "Write to another tile, or to the same elements in the same order.",
+        _API,
+    ),
+    "repeated-destination": CatalogueEntry(
+        807,
+        "Elements that are all written to one place",
+        "A destination of stride 0 has one place for several elements. Which of them stays is "
+        "undefined.",
+        "Where only a sum beside them is wanted, do not read that place; else give each element "
+        "its own.",
+        _API,
+    ),
+    "accumulation-after-read": CatalogueEntry(
+        808,
+        "Sum in PSUM that is read and then added to",
+        "A matmul without accumulate=False adds to what earlier ones left in its region, also when "
+        "their sum has been copied out.",
+        "Allocate the tile in the loop that makes one sum, or pass accumulate=False to the first "
+        "matmul of each sum.",
+        _API,
+    ),
+    "sum-never-read": CatalogueEntry(
+        809,
+        "Sum in PSUM that is overwritten unread",
+        "A matmul with accumulate=False, and every other instruction that writes to PSUM, replaces "
+        "what was there.",
+        "Leave accumulate out to add to the sum, or copy it out first.",
+        _API,
+    ),
+    "partial-accumulation": CatalogueEntry(
+        810,
+        "A part of a sum in PSUM goes on",
+        "A sum is started for a whole region. A matmul into a part of it adds to that part alone.",
+        "Use the same slice for all matmuls of one sum, or pass accumulate=False to start another.",
+        _API,
+    ),
+    "repeated-index": CatalogueEntry(
+        811,
+        "Scatter with an index that comes twice",
+        "A transfer moves rows in no order that a document states: of rows that go to one place, "
+        "any may stay.",
+        "Make the indices differ, or drop rows with an index outside the tensor and oob_mode.skip.",
+        _API,
+    ),
 }
 
 

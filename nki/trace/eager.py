@@ -37,6 +37,7 @@ from nki.trace.call import (
 from nki.trace.context import CURRENT, Context, Location, NkiInstruction, of_another_run
 from nki.trace.core_threads import Arrival, CoreThread, deadlock, step_cores
 from nki.trace.exchanges import must_end
+from nki.trace.hazards import Hazards
 from nki.trace.loops import outlives, registers_written, trip_count
 from nki.trace.open_loops import Iteration, OpenLoop, never_written
 from nki.trace.registers import VirtualRegister
@@ -128,6 +129,7 @@ class EagerContext(Context):
         self.wait = wait
         self.begun: list[Arrival] = []
         self.instructions = 0
+        self.hazards = Hazards(self)
         self.interpreter = Interpreter(
             launch.target,
             _contents,
@@ -161,6 +163,7 @@ class EagerContext(Context):
         op.context, op.iteration = self, self.loops.iteration
         self.instructions += 1
         self.launch.rows.add(row.name)
+        self.hazards.observe(op)
         op.number = self.instructions
         if self.begun:
             self._await_exchanges(op)

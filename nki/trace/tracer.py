@@ -36,6 +36,7 @@ from nki.trace.call import (
 )
 from nki.trace.context import CURRENT, Context, Location, NkiInstruction, of_another_run
 from nki.trace.guards import Guards
+from nki.trace.hazards import Hazards
 from nki.trace.loops import (
     Body,
     Comparison,
@@ -370,6 +371,7 @@ class Tracer(Context):
             refuse_never_written(self.nodes, self._registers)
         _refuse_others(self.nodes, set(self.tensors))
         _mark_written(self.nodes)
+        Hazards(self).follow(self.nodes)
 
     # Order
 
