@@ -76,6 +76,7 @@ class Shadow:
         self.spaces: dict[int, Space] = {}
         self.findings: list[Finding] = []
         self.times_zero: Finding | None = None
+        self.repeated: dict[Any, str] = {}
         self.stationary: dict[tuple[int, int, int], Array] = {}
         self.accumulators: dict[tuple[int, Engine], Array] = {}
         self.generators: dict[tuple[int, Engine], Array] = {}
@@ -85,6 +86,7 @@ class Shadow:
         """Forget findings and engine state; spaces are reset by whoever owns their buffers."""
         self.findings = []
         self.times_zero = None
+        self.repeated = {}
         self.stationary.clear()
         self.accumulators.clear()
         self.generators.clear()
@@ -182,6 +184,11 @@ class Shadow:
         if self.times_zero is None:
             self.times_zero = Finding(use.location, use.row.name, operand, elements)
 
+    def found_repeated(self, use: Use, row: int, times: int) -> None:
+        """Record that a scatter writes a row several times."""
+        what = f"{use.row.name} writes row {row} of the tensor {times} times"
+        self.repeated.setdefault(use.location, what)
+
     def accumulator_marks(self, state: Any, count: int) -> Array:
         """Which of the accumulate registers are initialised that an instruction on `count`
         partitions uses: those of the state's engine, from the state's start partition."""
@@ -207,7 +214,8 @@ class Shadow:
         error's is that of the first finding, or that of `made`, where the tensor was made. Where
         UNWRITTEN_ALLOWED says so, they are warnings, and what was never written has its sentinel.
 
-        Warns UninitialisedZeroWarning, once a run, of what was multiplied by zero.
+        Warns UninitialisedZeroWarning, once a run, of what was multiplied by zero, and of scatters
+        that write a row several times.
         """
         self._warn(locate)
         error = self._missing(buffer, name, itemsize, locate, made)
@@ -263,6 +271,9 @@ class Shadow:
         )
 
     def _warn(self, locate: Callable[[Any], Any]) -> None:
+        repeated, self.repeated = self.repeated, {}
+        for location, what in repeated.items():
+            warn("repeated-index", what, locate(location))
         found, self.times_zero = self.times_zero, None
         if found is None:
             return

@@ -317,7 +317,7 @@ def _moved(use: Use, sources: Sequence[int]) -> None:
         mask = both(mask, None if part is None else part.reshape(shape))
         moved = both(moved, rows)
     if isinstance(dst_value, Indirect):
-        _scatter(dst, dst_value, mask, moved)
+        _scatter(use, dst_value, mask, moved)
         return
     if moved is not None:
         # Rows that were skipped keep their marks.
@@ -349,12 +349,17 @@ def gathered(use: Use, src: Tracked, value: Any) -> tuple[Mask, Mask]:
     return rows, inside
 
 
-def _scatter(dst: Tracked, value: Indirect, mask: Mask, moved: Mask) -> None:
+def _scatter(use: Use, value: Indirect, mask: Mask, moved: Mask) -> None:
+    dst = use.operand(0)
     index, inside = value.rows()
     moved = both(moved, inside)
     rows = None if mask is None else mask.reshape(index.size, *value.base.shape[1:])
     if moved is not None:
         index, rows = index[moved], None if rows is None else rows[moved]
+    found, counts = np.unique(index, return_counts=True)
+    if (counts > 1).any():
+        position = int(np.argmax(counts > 1))
+        use.shadow.found_repeated(use, int(found[position]), int(counts[position]))
     dst.write_rows(index, rows)
 
 

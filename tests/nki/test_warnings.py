@@ -254,3 +254,21 @@ def test_sums_in_psum(kernel, code, place, mode):
     found = warned(kernel, WIDE, mode=mode)[1]
     first = kernel.__code__.co_firstlineno
     assert found == ([] if code is None else [(code, place - first)])
+
+
+# Scatters
+
+
+def scattered(a, rows):
+    out = stored(nl.load(a))
+    nisa.dma_copy(dst=out.vector_select(0, nl.load(rows)), src=nl.load(a[0:4, :]))
+    return out
+
+
+@pytest.mark.parametrize("backend", ["native", "numpy"])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("rows", [[3, 1, 7, 1], [3, 1, 7, 2]])
+def test_a_scatter_with_an_index_that_comes_twice(rows, mode, backend, monkeypatch):
+    monkeypatch.setenv("NKI_BACKEND", backend)
+    found = warned(scattered, WIDE, np.array(rows, np.int32)[:, None], mode=mode)[1]
+    assert found == ([("repeated-index", 2)] if len(set(rows)) < 4 else [])
