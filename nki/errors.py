@@ -152,6 +152,8 @@ class _UserFrames:
             if _is_authors(error) and not traceback_wanted():
                 without_own_frames(error)
             return
+        if error.location is None:  # the launch, or the call of what is no kernel, is to blame
+            error.location = resolve(author_location())
         annotate(error)
         if traceback_wanted():
             return

@@ -241,7 +241,11 @@ def current(operation: str = "this operation") -> Context:
     """The running kernel's context; raises no-tracer outside kernels."""
     context = CURRENT.get()
     if context is None:
-        raise NeuronError("no-tracer", what=f"{operation} was called outside a kernel")
+        raise NeuronError(
+            "no-tracer",
+            what=f"{operation} was called outside a kernel",
+            location=resolve(author_location()),
+        )
     return context
 
 
