@@ -7,7 +7,7 @@ import dataclasses
 import difflib
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,9 @@ from isa.affine import symbols_of as symbols_of_form
 from isa.dtypes import normalise
 from isa.errors import NeuronError
 from nki.errors import user_frames
-from nki.ir.locations import author_location, resolve
+from nki.ir.locations import author_location, error_location, resolve
+from nki.language.python_mistakes import translated
+from nki.language.refused import NoNumber
 
 
 @dataclasses.dataclass(frozen=True, slots=True, init=False)
@@ -81,6 +83,22 @@ def symbol(
         raise
 
 
+def refuse_unknown(function: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise unknown-argument for a keyword of a public function that is none of `known`."""
+    known = list(known)
+    for name in given:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, 1)
+            meant = f"Did you mean {close[0]}=? " if close else ""
+            raise NeuronError(
+                "unknown-argument",
+                what=f"{function}() has no argument {name!r}",
+                why="Options that are not known are not ignored: a misspelt one would do nothing.",
+                hint=f"{meant}It takes {', '.join(known)}.",
+                location=resolve(author_location()),
+            )
+
+
 def bind_arguments(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> dict[str, Any]:
@@ -108,6 +126,15 @@ def bind_arguments(
     }
 
 
+def kernel_error(error: Exception) -> NeuronError | None:
+    """What ends a kernel's function, as an error of the catalogue with the innermost line of the
+    author's; None for an exception of the kernel's own."""
+    found = error if isinstance(error, NeuronError) else translated(error)
+    if found is not None and found.location is None:
+        found.location = resolve(error_location(error))
+    return found
+
+
 def function_of(kernel: Callable[..., Any]) -> Callable[..., Any]:
     """The function of a kernel, or the function itself."""
     from nki.kernel import Kernel
@@ -123,7 +150,7 @@ def is_array(value: Any) -> bool:
         hasattr(type(value), "__array__")  # not of the value: some answer to every name
         and hasattr(value, "shape")
         and hasattr(value, "dtype")
-        and not isinstance(value, (np.generic, type))
+        and not isinstance(value, (np.generic, type, NoNumber))
     )
 
 

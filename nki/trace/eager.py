@@ -20,12 +20,7 @@ from isa.spec import Operation
 from isa.target import Target
 from nki.arrays import as_numpy, refuse_read_only
 from nki.interpreter import Follower, Interpreter
-from nki.ir.locations import (
-    call_path,
-    error_location,
-    resolve,
-    variable_name,
-)
+from nki.ir.locations import call_path, name_for_caller, variable_name
 from nki.ir.nodes import Access, Op, Register, Tensor
 from nki.language.layout import dense_strides
 from nki.language.tensor import NkiTensor, strided
@@ -35,16 +30,24 @@ from nki.trace.call import (
     arrays_in,
     call_arguments,
     function_of,
+    kernel_error,
     map_tensors,
     spec_of,
 )
 from nki.trace.context import CURRENT, Context, Location, NkiInstruction, of_another_run
 from nki.trace.core_threads import Arrival, CoreThread, deadlock, step_cores
 from nki.trace.exchanges import must_end
+from nki.trace.hazards import Hazards
 from nki.trace.loops import outlives, registers_written, trip_count
 from nki.trace.open_loops import Iteration, OpenLoop, never_written
 from nki.trace.registers import VirtualRegister
-from nki.trace.results import Results, SharedTensors, constant_written, results_of
+from nki.trace.results import (
+    Results,
+    SharedTensors,
+    constant_written,
+    results_of,
+    warn_of_lost_results,
+)
 from nki.trace.schedule import out_of_order
 from simulator.checks.initialised import Shadow
 from simulator.checks.replicated import InStep
@@ -126,6 +129,7 @@ class EagerContext(Context):
         self.wait = wait
         self.begun: list[Arrival] = []
         self.instructions = 0
+        self.hazards = Hazards(self)
         self.interpreter = Interpreter(
             launch.target,
             _contents,
@@ -158,6 +162,8 @@ class EagerContext(Context):
         op = EagerInstruction(row, values, location, name)
         op.context, op.iteration = self, self.loops.iteration
         self.instructions += 1
+        self.launch.rows.add(row.name)
+        self.hazards.observe(op)
         op.number = self.instructions
         if self.begun:
             self._await_exchanges(op)
@@ -372,6 +378,8 @@ class _Launch:
         self.number = object()
         """Stands for this run in the tensors that it makes."""
         self.tensors = 0
+        self.rows: set[str] = set()
+        """The names of the rows of all operations that ran."""
         self.arrays: list[Array] = []
         self.parameters: list[EagerTensor] = []
         self.results = [Results(()) for _ in range(cores)]
@@ -385,6 +393,7 @@ class _Launch:
             self._run_threads()
         results = self.shared.agreed(self.results)
         changed = [t for t in self.parameters if t.written and t not in results]
+        warn_of_lost_results(self.function, results, bool(changed), self.rows)
         for tensor, given in zip(self.parameters, arrays_in(self.arguments)):
             if tensor in changed:
                 refuse_read_only(given, tensor.name)
@@ -412,7 +421,7 @@ class _Launch:
     ) -> EagerTensor:
         """A new tensor; it holds `data`, or nothing."""
         if location is not None:
-            name = name or variable_name(location, "tensor")
+            name = name or name_for_caller(location)
         tensor = EagerTensor(
             Tensor(self.tensors, name, memory, dtype, shape, role, address, core, location, data),
             self.shadow,
@@ -457,11 +466,14 @@ class _Launch:
             returned = self.function(*args, **kwargs)
             context.finish()
             self.results[core] = results_of(returned, self.function)
-        except NeuronError as error:
-            context.explain_shapes(error)
-            if error.location is None:
-                error.location = resolve(error_location(error))
-            raise
+        except Exception as error:
+            found = kernel_error(error)
+            if found is None:
+                raise
+            context.explain_shapes(found)
+            if found is error:
+                raise
+            raise found.with_traceback(error.__traceback__) from None
         finally:
             CURRENT.reset(token)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from textwrap import shorten
 from types import GeneratorType
 from typing import Any
 
@@ -12,7 +13,10 @@ from isa.affine import identical
 from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.errors import NeuronError
-from nki.ir.locations import CallPath, resolve, return_location
+from isa.operations.control import CoreBarrier, StorageBegin
+from isa.operations.debug import DevicePrint
+from isa.warned import warn
+from nki.ir.locations import CallPath, definition, resolve, return_location
 from nki.ir.nodes import Tensor
 from nki.language.tensor import NkiTensor
 from nki.trace.context import Location
@@ -147,6 +151,22 @@ def constant_written(tensor: Tensor, location: Location) -> NeuronError:
     )
 
 
+def warn_of_lost_results(
+    function: Any, results: Results, written: bool, rows: Iterable[str]
+) -> None:
+    """Warn of a kernel that runs operations (the names of their `rows`) and shows nothing of it,
+    as it returns no tensor and has not `written` to an argument; and of results in private HBM."""
+    name = getattr(function, "__name__", "the kernel")
+    quiet = {StorageBegin.name, CoreBarrier.name}
+    if not results and not written and (ran := set(rows) - quiet) and DevicePrint.name not in ran:
+        what = f"{name} returns nothing and writes to none of its arguments"
+        warn("nothing-returned", what, resolve(definition(function)))
+    for tensor in results:
+        if tensor.memory is Memory.private_hbm and tensor.role not in ("input", "inout"):
+            what = f"{name} returns {tensor.name!r}, which is in private_hbm"
+            warn("private-result", what, resolve(tensor.location))
+
+
 def results_of(returned: Any, function: Any) -> Results:
     """The tensors that a kernel function returned, in order. Raises output-not-hbm."""
     if returned is None:
@@ -172,7 +192,7 @@ def _result(item: Any) -> NkiTensor:
     if not isinstance(item, NkiTensor):
         raise NeuronError(
             "output-not-hbm",
-            what=f"the kernel returns {item!r}",
+            what=f"the kernel returns {shorten(repr(item), 80, placeholder=' ...')}",
             why="A kernel returns tensors in HBM: one, or a tuple or list of them.",
             hint=next(hint for kind, hint in _HINTS if isinstance(item, kind)),
         )

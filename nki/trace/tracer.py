@@ -18,7 +18,8 @@ from nki.ir.locations import (
     call_path,
     error_location,
     is_call,
-    resolve,
+    name_for_caller,
+    tensor_name,
     variable_name,
 )
 from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, operations
@@ -27,6 +28,7 @@ from nki.language.tensor import NkiTensor, strided
 from nki.trace.call import (
     call_arguments,
     function_of,
+    kernel_error,
     map_tensors,
     spec_of,
     symbols_in,
@@ -34,6 +36,7 @@ from nki.trace.call import (
 )
 from nki.trace.context import CURRENT, Context, Location, NkiInstruction, of_another_run
 from nki.trace.guards import Guards
+from nki.trace.hazards import Hazards
 from nki.trace.loops import (
     Body,
     Comparison,
@@ -44,14 +47,15 @@ from nki.trace.loops import (
 )
 from nki.trace.open_loops import OpenLoop, never_written
 from nki.trace.registers import VirtualRegister
-from nki.trace.results import SharedTensors, constant_written, results_of
+from nki.trace.results import SharedTensors, constant_written, results_of, warn_of_lost_results
 from nki.unset_registers import refuse_never_written
 
 _new = object.__new__
 _dense_strides = lru_cache(1 << 12)(dense_strides)
 
-Site = tuple[str, Location, tuple[Any, ...]]
-"""The variable that new tensors go to, and objects that they share: their location and shape."""
+Site = tuple[str | None, Location, tuple[Any, ...]]
+"""The variable that new tensors go to (None: that of the caller), and objects that they share:
+their location and shape."""
 
 
 class TracedLoop(OpenLoop):
@@ -141,7 +145,7 @@ class Tracer(Context):
             storage = self._shared(shape, dtype, name, location, data)
         else:
             variable, location, shape = self._site(location, shape)
-            label = name or variable
+            label = name or variable or name_for_caller(location)
             storage = Tensor(
                 self._tensor,
                 label,
@@ -178,7 +182,7 @@ class Tracer(Context):
         paired = self.shared.pair(self.core, name, path, shape, dtype, location, data)
         if paired is not None:
             return paired
-        label = name or variable_name(location, "tensor")
+        label = name or name_for_caller(location)
         role = "local" if data is None else "constant"
         storage = Tensor(
             self._tensor,
@@ -202,7 +206,7 @@ class Tracer(Context):
         key = (id(location[0]), location[1], shape)
         site = self._sites.get(key)
         if site is None:
-            site = self._sites[key] = variable_name(location, "tensor"), location, shape
+            site = self._sites[key] = tensor_name(location), location, shape
         return site
 
     def _copy(self, label: str) -> int:
@@ -367,6 +371,7 @@ class Tracer(Context):
             refuse_never_written(self.nodes, self._registers)
         _refuse_others(self.nodes, set(self.tensors))
         _mark_written(self.nodes)
+        Hazards(self).follow(self.nodes)
 
     # Order
 
@@ -452,6 +457,9 @@ def trace(
             results.append(results_of(returned, function))
             bodies.append(tracer.nodes)
     kernel_results = shared.agreed(results)
+    written = any(tensor.role == "inout" for tensor in parameters)
+    rows = (op.row.name for body in bodies for op in operations(body))
+    warn_of_lost_results(function, kernel_results, written, rows)
     for tensor in kernel_results:
         if tensor.role == "local":
             tensor.role = "output"
@@ -480,14 +488,17 @@ def _run(
         returned = function(*args, **kwargs)
         tracer.finish()
         return returned
-    except NeuronError as error:
-        tracer.explain_shapes(error)
-        if error.location is None:
-            location = error_location(error)
-            error.location = resolve(location)
-            if error.code == "symbol-index" and location is not None and is_call(location, "range"):
-                raise _range_error(error) from None
-        raise
+    except Exception as error:
+        found = kernel_error(error)
+        if found is None:
+            raise
+        tracer.explain_shapes(found)
+        location = error_location(error)
+        if found.code == "symbol-index" and location is not None and is_call(location, "range"):
+            raise _range_error(found) from None
+        if found is error:
+            raise
+        raise found.with_traceback(error.__traceback__) from None
     finally:
         CURRENT.reset(context)
         DECIDE.reset(decide)
