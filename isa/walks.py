@@ -21,6 +21,10 @@ WORTH = 150_000
 numba and a compiled walk from disk takes 0.5 s, compiling one, once a machine, some 3 s."""
 
 
+FEW = 500
+"""Rows from which on a walk that has been compiled is quicker so."""
+
+
 class Walk:
     """A function over columns that runs as Python or compiled; see `walk`."""
 
@@ -34,7 +38,7 @@ class Walk:
 
     def __call__(self, work: int, *columns: Any) -> Any:
         """Run on `columns`, arrays and numbers. `work` says how many rows there are to walk."""
-        if work >= self.worth:
+        if work >= (self.worth if self._compiled is None else FEW):
             return self.compiled(*columns)
         plain = [
             column.tolist() if isinstance(column, np.ndarray) else column for column in columns
