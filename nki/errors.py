@@ -15,9 +15,9 @@ from typing import ParamSpec, TypeVar
 from isa.built_in import built_in
 from isa.errors import CATALOGUE, CatalogueEntry, NeuronError
 from isa.program import SourceLocation
+from nki.ir.context import CURRENT
 from nki.ir.locations import is_own_file, resolve
 from nki.settings import traceback_wanted
-from nki.trace.context import CURRENT
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
@@ -156,7 +156,7 @@ def _advise(error: BaseException) -> None:
 
         advice = keyword_advice(error)
     elif isinstance(error, AttributeError):
-        from nki.language.refused import attribute_advice
+        from nki.ir.views.refused import attribute_advice
 
         advice = attribute_advice(error)
     if advice is not None:

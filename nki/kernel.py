@@ -20,11 +20,11 @@ from nki.callables import is_method, stops_in_debugger, with_name
 from nki.compiled import CompiledKernel, packed, printing, update
 from nki.compiled_functions import outside_graphs
 from nki.errors import user_frames
+from nki.ir.context import CURRENT
+from nki.ir.edges import Schedule, add_edges, check_edges, schedule_of
 from nki.jax_transforms import called_back, is_traced
 from nki.superseded import hint_at_call
 from nki.trace.call import TensorSpec, arrays_in, bind_arguments
-from nki.trace.context import CURRENT
-from nki.trace.schedule import Schedule, add_edges, check_edges, schedule_of
 
 if TYPE_CHECKING:
     from nki.ir.nodes import Kernel as TracedKernel
@@ -321,7 +321,7 @@ def order_traced(traced: TracedKernel) -> CompiledKernel:
 
 
 def _container(results: Any) -> type | None:
-    """What a kernel returns its results in (`nki.trace.results.Results`)."""
+    """What a kernel returns its results in (`nki.ir.results.Results`)."""
     return getattr(results, "container", None)
 
 
@@ -400,7 +400,7 @@ def _simulate(
             raise
 
     if not settings.precise_wanted():
-        from nki.trace.precision import in_fp32
+        from nki.trace.in_fp32 import in_fp32
 
         run = functools.partial(in_fp32, run)
     if is_traced(arguments):

@@ -35,7 +35,7 @@ SETTINGS = "nki/settings.py"
 TABLES = ("isa/operations/", "isa/machine/")
 """Where the names of rows may be spelled out."""
 
-ABSTRACT = {"isa/spec.py": {"Operation"}, "nki/trace/context.py": {"Context"}}
+ABSTRACT = {"isa/spec.py": {"Operation"}, "nki/ir/context.py": {"Context"}}
 """Abstract bases, the only classes whose methods may raise NotImplementedError."""
 
 

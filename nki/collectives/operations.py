@@ -33,10 +33,10 @@ from nki.collectives.checks import (
 from nki.collectives.group import ReplicaGroup
 from nki.collectives.ranks import place
 from nki.errors import USER_FRAMES
-from nki.isa.calls import emit
-from nki.language.tensor import NkiTensor
-from nki.trace.context import Location, caller, current
-from nki.trace.registers import VirtualRegister
+from nki.ir.context import Location, caller, current
+from nki.ir.emission import emit
+from nki.ir.registers import VirtualRegister
+from nki.ir.views.tensor import NkiTensor
 
 Array = np.ndarray[Any, Any]
 Parcels = dict[int, list[Array]]

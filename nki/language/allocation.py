@@ -15,9 +15,10 @@ from isa.memory import alignment, bytes_per_partition
 from isa.operations.dma import DmaCopy
 from isa.operations.vector import Memset
 from isa.target import Target
-from nki.language.indexing import index_form
-from nki.language.tensor import NkiTensor
-from nki.trace.context import Context, Location, caller, current
+from nki.ir.context import Context, Location, caller, current
+from nki.ir.emission import emit
+from nki.ir.views.indexing import index_form
+from nki.ir.views.tensor import NkiTensor
 
 _MEMORIES = frozenset(Memory)
 
@@ -242,8 +243,6 @@ def full(
 def _filled(
     shape: Any, value: Any, dtype: Any, buffer: Any, name: str, location: Location
 ) -> NkiTensor:
-    from nki.isa.calls import emit
-
     context = current("a nki.language allocation")
     dtype = normalise(dtype)
     if DTYPES[dtype].kind is DTypeKind.float:
@@ -276,8 +275,6 @@ def fill_in_parts(
 
     With `same` all elements are the same, so that one column serves for all.
     """
-    from nki.isa.calls import emit
-
     tensor = allocate(context, shape, dtype, buffer, name, None, location)
     if tensor.on_chip:
         fill(tensor)
@@ -351,8 +348,6 @@ def load(src: NkiTensor, dtype: Any = None) -> NkiTensor:
     >>> print(as_integers(np.array([[1, -2, 3]], np.float32)))
     [[ 1 -2  3]]
     """
-    from nki.isa.calls import emit
-
     context = current("nl.load")
     location = caller()
     _need_tensor("src", src)
@@ -375,8 +370,6 @@ def store(dst: NkiTensor, value: NkiTensor) -> None:
     [[0. 2.]
      [0. 4.]]
     """
-    from nki.isa.calls import emit
-
     _need_tensor("dst", dst)
     _need_tensor("value", value)
     _need_memory("dst of nl.store", dst, False)

@@ -12,10 +12,10 @@ from isa.affine import Affine, Polynomial
 from isa.errors import NeuronError
 from isa.fields import INT32
 from isa.operations.control import RegisterMove
+from nki.ir.context import Location, NkiInstruction, caller, current
 from nki.ir.nodes import Register
-from nki.language.indexing import index_form
+from nki.ir.views.indexing import index_form
 from nki.superseded import hint
-from nki.trace.context import Location, NkiInstruction, caller, current
 
 
 def affine_range(start: Any, stop: Any = None, step: int = 1) -> Iterable[Any]:

@@ -18,6 +18,8 @@ from isa.dtypes import normalise
 from isa.errors import NeuronError
 from nki.errors import user_frames
 from nki.ir.locations import author_location, resolve
+from nki.ir.views.objects import NKIObject
+from nki.precision import stored
 
 
 @dataclasses.dataclass(frozen=True, slots=True, init=False)
@@ -191,8 +193,6 @@ def map_leaves(
 
 def _fields(value: Any) -> dict[str, Any]:
     """The attributes of a configuration object; none for anything else."""
-    from nki.language import NKIObject
-
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
     return dict(vars(value)) if isinstance(value, NKIObject) and hasattr(value, "__dict__") else {}
@@ -218,8 +218,6 @@ def tensors_in(arguments: dict[str, Any]) -> list[tuple[Any, str]]:
 
 def spec_of(value: Any, name: str) -> TensorSpec:
     """The specification of an array, or the given one."""
-    from nki.trace.precision import stored
-
     if isinstance(value, TensorSpec):
         return dataclasses.replace(value, name=name, dtype=stored(value.dtype))
     return TensorSpec(tuple(value.shape), stored(_dtype_of(value, name)), name)

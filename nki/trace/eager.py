@@ -20,6 +20,8 @@ from isa.spec import Operation
 from isa.target import Target
 from nki.arrays import as_numpy, refuse_read_only
 from nki.interpreter import Follower, Interpreter
+from nki.ir.context import CURRENT, Context, Location, NkiInstruction, of_another_run
+from nki.ir.edges import out_of_order
 from nki.ir.locations import (
     call_path,
     error_location,
@@ -27,8 +29,11 @@ from nki.ir.locations import (
     variable_name,
 )
 from nki.ir.nodes import Access, Op, Register, Tensor
-from nki.language.layout import dense_strides
-from nki.language.tensor import NkiTensor, strided
+from nki.ir.open_loops import Iteration, OpenLoop, never_written
+from nki.ir.registers import VirtualRegister
+from nki.ir.results import Results, SharedTensors, constant_written, results_of
+from nki.ir.views.layout import dense_strides
+from nki.ir.views.tensor import NkiTensor, strided
 from nki.storage import Storage, View
 from nki.trace.call import (
     TensorSpec,
@@ -38,14 +43,9 @@ from nki.trace.call import (
     map_tensors,
     spec_of,
 )
-from nki.trace.context import CURRENT, Context, Location, NkiInstruction, of_another_run
 from nki.trace.core_threads import Arrival, CoreThread, deadlock, step_cores
 from nki.trace.exchanges import must_end
 from nki.trace.loops import outlives, registers_written, trip_count
-from nki.trace.open_loops import Iteration, OpenLoop, never_written
-from nki.trace.registers import VirtualRegister
-from nki.trace.results import Results, SharedTensors, constant_written, results_of
-from nki.trace.schedule import out_of_order
 from simulator.checks.initialised import Shadow
 from simulator.checks.replicated import InStep
 from simulator.oracle import quiet

@@ -14,6 +14,8 @@ from isa.errors import NeuronError
 from isa.operations.control import RegisterMove, StorageBegin
 from isa.spec import Operation
 from isa.target import Target
+from nki.ir.context import CURRENT, Context, Location, NkiInstruction, of_another_run
+from nki.ir.guards import Guards
 from nki.ir.locations import (
     call_path,
     error_location,
@@ -22,8 +24,12 @@ from nki.ir.locations import (
     variable_name,
 )
 from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, operations
-from nki.language.layout import dense_strides
-from nki.language.tensor import NkiTensor, strided
+from nki.ir.open_loops import OpenLoop, never_written
+from nki.ir.registers import VirtualRegister
+from nki.ir.results import SharedTensors, constant_written, results_of
+from nki.ir.unset_registers import refuse_never_written
+from nki.ir.views.layout import dense_strides
+from nki.ir.views.tensor import NkiTensor, strided
 from nki.trace.call import (
     call_arguments,
     function_of,
@@ -32,8 +38,6 @@ from nki.trace.call import (
     symbols_in,
     tensors_in,
 )
-from nki.trace.context import CURRENT, Context, Location, NkiInstruction, of_another_run
-from nki.trace.guards import Guards
 from nki.trace.loops import (
     Body,
     Comparison,
@@ -42,10 +46,6 @@ from nki.trace.loops import (
     trip_count,
     whole_trips,
 )
-from nki.trace.open_loops import OpenLoop, never_written
-from nki.trace.registers import VirtualRegister
-from nki.trace.results import SharedTensors, constant_written, results_of
-from nki.unset_registers import refuse_never_written
 
 _new = object.__new__
 _dense_strides = lru_cache(1 << 12)(dense_strides)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from isa.enums import Memory
 from isa.errors import NeuronError
 from nki.ir.nodes import Access, Tensor
-from nki.language.tensor import NkiTensor
+from nki.ir.views.tensor import NkiTensor
 
 
 class Signature(NkiTensor):

@@ -11,7 +11,7 @@ from typing import Any
 
 from isa.errors import NeuronError
 from nki.ir.nodes import Tensor
-from nki.language.tensor import NkiTensor
+from nki.ir.views.tensor import NkiTensor
 
 
 class OutsideView(NkiTensor):

@@ -17,16 +17,16 @@ from isa.enums import Memory
 from isa.errors import NeuronError
 from isa.operations.control import RegisterLoad, RegisterMove
 from isa.target import Target
+from nki.ir.accumulate import Accumulation
 from nki.ir.locations import author_location, resolve
 from nki.ir.nodes import Op
-from nki.trace.accumulate import Accumulation
-from nki.trace.open_loops import OpenLoops
-from nki.trace.precision import kept_wide
+from nki.ir.open_loops import OpenLoops
+from nki.precision import kept_wide
 
 if TYPE_CHECKING:
     from isa.spec import Operation
-    from nki.language.tensor import NkiTensor
-    from nki.trace.registers import VirtualRegister
+    from nki.ir.registers import VirtualRegister
+    from nki.ir.views.tensor import NkiTensor
 
 Location = tuple[CodeType, int]
 """Where the author's code called: a code object and the offset of the instruction in it.

@@ -6,10 +6,10 @@ import sys
 from typing import Any, NoReturn
 
 from isa.errors import NeuronError
+from nki.ir.context import CURRENT, current
 from nki.ir.locations import is_while_condition
 from nki.ir.nodes import Register
 from nki.superseded import hint_at_call
-from nki.trace.context import CURRENT, current
 
 
 class VirtualRegister(Register):

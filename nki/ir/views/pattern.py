@@ -10,8 +10,8 @@ from isa.affine.polynomial import exact_quotient
 from isa.dtypes import DTYPES, normalise
 from isa.errors import NeuronError
 from nki.ir.nodes import Access
-from nki.language import layout
-from nki.language.indexing import index_form, require
+from nki.ir.views import layout
+from nki.ir.views.indexing import index_form, require
 
 
 class DtypeScale:

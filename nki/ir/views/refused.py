@@ -80,8 +80,8 @@ class NoNumber:
     __slots__ = ()
 
     def __bool__(self) -> bool:
+        from nki.ir.context import CURRENT
         from nki.ir.locations import asked_by_assert
-        from nki.trace.context import CURRENT
 
         tensor: Any = self
         storage, frame = tensor.storage, sys._getframe(1)

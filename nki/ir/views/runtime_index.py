@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, cast
 from isa.affine import affine, identical
 from isa.enums import Memory
 from isa.errors import NeuronError
+from nki.ir.context import current
 from nki.ir.locations import author_location
 from nki.ir.nodes import Access, Register
-from nki.language import layout
-from nki.language.indexing import index_form
-from nki.language.views import ShapeViews
-from nki.trace.context import current
+from nki.ir.views import layout
+from nki.ir.views.indexing import index_form
+from nki.ir.views.shape_views import ShapeViews
 
 if TYPE_CHECKING:
-    from nki.language.tensor import NkiTensor
+    from nki.ir.views.tensor import NkiTensor
 
 
 def scalar_index(view: ShapeViews, index: Any) -> Any:

@@ -13,12 +13,13 @@ from isa.affine import identical
 from isa.dtypes import normalise
 from isa.enums import Memory
 from isa.errors import NeuronError
+from nki.ir.context import CURRENT
 from nki.ir.locations import author_location, resolve
 from nki.ir.nodes import Register, Tensor
-from nki.language import layout
-from nki.language.indexing import DynamicSlice, element, index_form, require, span, whole, window
-from nki.language.objects import NKIObject
-from nki.language.pattern import (
+from nki.ir.views import layout
+from nki.ir.views.indexing import DynamicSlice, element, index_form, require, span, whole, window
+from nki.ir.views.objects import NKIObject
+from nki.ir.views.pattern import (
     DtypeScale,
     by_partition,
     check_pattern,
@@ -28,10 +29,9 @@ from nki.language.pattern import (
     known_partition,
     pairs_of,
 )
-from nki.language.refused import NoNumber
-from nki.language.runtime_index import index_rows, reinterpreted, scalar_index
-from nki.language.views import ShapeViews, set_view
-from nki.trace.context import CURRENT
+from nki.ir.views.refused import NoNumber
+from nki.ir.views.runtime_index import index_rows, reinterpreted, scalar_index
+from nki.ir.views.shape_views import ShapeViews, set_view
 
 _new = object.__new__
 
@@ -87,7 +87,7 @@ class NkiTensor(ShapeViews, NoNumber):
         sizes = tuple(index_form(size, "a size") for size in shape)
         dtype = normalise(dtype)
         if storage is None:
-            from nki.language.signature import Signature
+            from nki.ir.views.signature import Signature
 
             placeholder = Tensor(-1, name or "signature", buffer, dtype, sizes)
             set_view(self, placeholder, dtype, sizes, layout.dense_strides(sizes))
@@ -289,7 +289,7 @@ class NkiTensor(ShapeViews, NoNumber):
     def _nothing(self, parts: Sequence[Any]) -> NkiTensor:
         """The view of no elements that an `nl.ds` of size 0 selects; kernels form it for a core
         that has nothing to do."""
-        from nki.language.outside import OutsideView
+        from nki.ir.views.outside import OutsideView
 
         sizes = tuple(
             0 if isinstance(part, DynamicSlice) and part.empty else size
@@ -378,7 +378,7 @@ class NkiTensor(ShapeViews, NoNumber):
         return [whole(p, n, d) if type(p) is range else p for p, (d, n) in zip(full, sizes)]
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Elements take the values of a tensor, or on chip a number (`nki.language.assignment`).
+        """Elements take the values of a tensor, or on chip a number (`nki.ir.views.assignment`).
 
         >>> import numpy as np, nki, nki.language as nl
         >>> @nki.jit
@@ -391,7 +391,7 @@ class NkiTensor(ShapeViews, NoNumber):
         >>> print(a)
         [[0. 0. 4. 4.]]
         """
-        from nki.language.assignment import assign
+        from nki.ir.views.assignment import assign
 
         assign(self[key], value)
 
@@ -585,7 +585,7 @@ class NkiTensor(ShapeViews, NoNumber):
         except NeuronError as problem:
             if not plain:
                 raise
-            from nki.language.outside import OutsideView
+            from nki.ir.views.outside import OutsideView
 
             problem.location = problem.location or resolve(author_location())
             return OutsideView(problem, scale.new, shape, strides, start)

@@ -12,7 +12,7 @@ from typing import Any
 from isa.affine import Polynomial, identical
 from isa.affine.polynomial import exact_quotient
 from isa.errors import NeuronError
-from nki.language.indexing import index_form
+from nki.ir.views.indexing import index_form
 
 
 def product(sizes: Sequence[Any]) -> Any:

@@ -8,9 +8,9 @@ from isa.errors import NeuronError
 from isa.operations.dma import DmaCopy
 from isa.operations.vector import Memset, TensorCopy
 from isa.rules.form import is_number
+from nki.ir.context import caller, current
 from nki.ir.locations import author_location
-from nki.language.tensor import NkiTensor
-from nki.trace.context import caller, current
+from nki.ir.views.tensor import NkiTensor
 
 
 def assign(dst: NkiTensor, value: Any) -> None:
@@ -19,7 +19,7 @@ def assign(dst: NkiTensor, value: Any) -> None:
 
     Raises not-supported for other values.
     """
-    from nki.isa.calls import emit
+    from nki.ir.emission import emit
 
     context = current("an assignment to elements of a tensor")
     location = author_location() or caller()

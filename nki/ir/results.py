@@ -12,10 +12,10 @@ from isa.affine import identical
 from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.errors import NeuronError
+from nki.ir.context import Location
 from nki.ir.locations import CallPath, resolve, return_location
 from nki.ir.nodes import Tensor
-from nki.language.tensor import NkiTensor
-from nki.trace.context import Location
+from nki.ir.views.tensor import NkiTensor
 
 _Key = str | CallPath
 

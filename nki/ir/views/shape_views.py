@@ -11,8 +11,8 @@ from typing import Any, Self, TypeVar
 from isa.affine import identical
 from isa.errors import NeuronError
 from nki.ir.nodes import Access, Tensor
-from nki.language import layout
-from nki.language.indexing import index_form, require
+from nki.ir.views import layout
+from nki.ir.views.indexing import index_form, require
 
 View = TypeVar("View", bound="ShapeViews")
 

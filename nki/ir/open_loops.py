@@ -6,9 +6,9 @@ from types import FrameType
 from typing import Any
 
 from isa.errors import NeuronError
+from nki.ir.accumulate import Accumulation
 from nki.ir.locations import resolve, same_statement, while_exit
 from nki.ir.nodes import Register
-from nki.trace.accumulate import Accumulation
 
 
 class Iteration:

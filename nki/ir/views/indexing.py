@@ -24,8 +24,8 @@ from isa.affine import (
     variable_ranges,
 )
 from isa.errors import NeuronError
+from nki.ir.context import CURRENT
 from nki.ir.nodes import Access, Register
-from nki.trace.context import CURRENT
 
 
 class DynamicSlice:
