@@ -42,6 +42,10 @@ class Accumulation:
         self._loop.open = False
         self._loop = self._loop.outer
 
+    def begin(self, tensor: Tensor) -> None:
+        """A tensor begins: what an earlier iteration wrote to it is no part of it."""
+        self._tiles.pop(tensor, None)
+
     def matmul(self, dst: Access, accumulate: Any) -> Any:
         """The flag of a matmul into `dst`: `accumulate` itself where it is given (bool or
         predicate), else whether matmuls have written all of the region before.

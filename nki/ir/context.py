@@ -10,7 +10,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextvars import ContextVar
-from types import CodeType, FrameType
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from isa.enums import Memory
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from nki.ir.registers import VirtualRegister
     from nki.ir.views.tensor import NkiTensor
 
-Location = tuple[CodeType, int]
-"""Where the author's code called: a code object and the offset of the instruction in it.
-`nki.ir.locations.resolve` turns it into a file, a line and columns."""
+Location = Any
+"""Where an operation comes from: a code object and the offset of the instruction in it, where an
+author's code called, which `nki.ir.locations.resolve` turns into a file, a line and columns; or
+such a `SourceLocation`, or None."""
 
 
 class NkiInstruction(Op):
@@ -60,6 +61,14 @@ def of_another_run(tensor: Any, location: Any) -> NeuronError:
         "global name, hands it to the next run.",
         hint="Make it in the kernel that uses it, or keep its data and take nl.shared_constant.",
         location=resolve(location),
+    )
+
+
+def branch_on(register: Any) -> NeuronError:
+    """The error of a branch of Python on what a register holds."""
+    name = f"register {register.name!r}" if register.name else "a register"
+    return NeuronError(
+        "register-branch", what=f"a branch on {name}, whose value only the device has"
     )
 
 
@@ -201,8 +210,13 @@ class Context:
     def while_condition(
         self, register: VirtualRegister, location: Location, frame: FrameType
     ) -> bool:
-        """One evaluation of the condition of `while register:` at `location`, by `frame`."""
+        """One evaluation of the condition of a `while` at `location`, by `frame`: whether the body
+        is to be run (again)."""
         raise NotImplementedError
+
+    def truth(self, register: VirtualRegister, frame: FrameType) -> bool:
+        """What Python gets that asks for the truth of a register in `frame`."""
+        raise branch_on(register)
 
     # Order
 

@@ -104,8 +104,11 @@ def is_call(location: tuple[CodeType, int], name: str) -> bool:
     return place is not None and place.text[place.column :].startswith(f"{name}(")
 
 
-def variable_name(location: tuple[CodeType, int], default: str) -> str:
-    """The Python variable that the call at a location is assigned to (or iterated into)."""
+def variable_name(location: Any, default: str) -> str:
+    """The Python variable that the call at a location is assigned to (or iterated into); `default`
+    for locations that are no calls."""
+    if location.__class__ is not tuple:
+        return default
     code, offset = location
     return _assigned_names(code).get(offset, default)
 

@@ -6,10 +6,8 @@ import sys
 from typing import Any, NoReturn
 
 from isa.errors import NeuronError
-from nki.ir.context import CURRENT, current
-from nki.ir.locations import is_while_condition
+from nki.ir.context import CURRENT, branch_on
 from nki.ir.nodes import Register
-from nki.superseded import hint_at_call
 
 
 class VirtualRegister(Register):
@@ -43,15 +41,10 @@ class VirtualRegister(Register):
         return f"VirtualRegister({self.name!r}{held})"
 
     def __bool__(self) -> bool:
-        frame = sys._getframe(1)
-        location = (frame.f_code, frame.f_lasti)
-        if not is_while_condition(location):
-            raise NeuronError(
-                "register-branch",
-                what=f"a branch on {_text(self)}, whose value only the device has",
-            )
-        hint_at_call("while register:")
-        return current("while").while_condition(self, location, frame)
+        context = CURRENT.get()
+        if context is None:
+            raise branch_on(self)
+        return context.truth(self, sys._getframe(1))
 
     def _arithmetic(self, *_: Any) -> NoReturn:
         raise NeuronError(

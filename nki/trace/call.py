@@ -7,13 +7,12 @@ import dataclasses
 import difflib
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from isa.affine import Polynomial, Symbol, polynomial
-from isa.affine import symbols_of as symbols_of_form
 from isa.dtypes import normalise
 from isa.errors import NeuronError
 from nki.errors import user_frames
@@ -108,13 +107,6 @@ def bind_arguments(
     return {
         name: map_leaves(given, name, is_jax_dtype, _named) for name, given in arguments.items()
     }
-
-
-def function_of(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """The function of a kernel, or the function itself."""
-    from nki.kernel import Kernel
-
-    return kernel.function if isinstance(kernel, Kernel) else kernel
 
 
 def is_array(value: Any) -> bool:
@@ -233,27 +225,6 @@ def _dtype_of(array: Any, name: str) -> str:
             why=error.why,
             hint=f"Convert {name} before the call: to float32 in place of float64.",
         ) from None
-
-
-def symbols_in(specs: list[TensorSpec]) -> list[Symbol]:
-    """Launch symbols of the shapes, by name. Raises value-not-allowed for two of one name."""
-    found: dict[str, Symbol] = {}
-    for item in _symbols(specs):
-        if found.setdefault(item.name, item) != item:
-            raise NeuronError(
-                "value-not-allowed",
-                what=f"two launch symbols are called {item.name}: {found[item.name].condition}; "
-                f"and {item.condition}",
-                why="A symbol is its name.",
-                hint="Make the symbol once and use it in every shape, or rename one.",
-            )
-    return [found[name] for name in sorted(found)]
-
-
-def _symbols(specs: list[TensorSpec]) -> Iterator[Symbol]:
-    for spec in specs:
-        for size in spec.shape:
-            yield from sorted(symbols_of_form(size), key=lambda s: s.key)
 
 
 def call_arguments(

@@ -12,8 +12,8 @@ import nki.isa as nisa
 import nki.language as nl
 from isa.affine import bounds, ceil_division, evaluate
 from nki.ir.locations import resolve as line_of
+from nki.ir.loops import whole_trips
 from nki.ir.nodes import Loop, While
-from nki.trace.loops import whole_trips
 
 M = nki.symbol("M", multiple_of=128, max=8192)
 R = nki.symbol("R", max=8192)
