@@ -13,6 +13,7 @@ from isa.target import Target
 from nki.ir.guards import Guards
 from nki.ir.nodes import Kernel, Node, Tensor
 from nki.ir.results import Results
+from nki.ir.views.tensor import NkiTensor
 
 
 class Declarations:
@@ -25,6 +26,7 @@ class Declarations:
         "parameter_names",
         "parameters",
         "results",
+        "returned",
         "symbols",
         "target",
         "tensors",
@@ -40,6 +42,7 @@ class Declarations:
         self.guards = Guards()
         self.symbols: list[Symbol] = []
         self.results = Results(())
+        self.returned: list[NkiTensor] = []
 
     def parameter(
         self, shape: tuple[Any, ...], dtype: str, name: str, location: Any = None

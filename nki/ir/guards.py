@@ -22,12 +22,14 @@ class Guards:
 
     def __init__(self) -> None:
         self.conditions: list[Guard] = []
+        self.location: Any = None
+        """Where the branches are that are decided now; None: where the author's code stands."""
         self._seen: set[Any] = set()
 
     def decide(self, predicate: Predicate) -> bool:
         """The truth value at the largest sizes; a guard makes it hold for every launch."""
         form = predicate.form
-        author = author_location()
+        author = self.location or author_location()
         if _picks_either(predicate, author):
             return True
         largest = {s.name: _largest(s) for s in symbols_of(form)}
@@ -49,7 +51,7 @@ def _picks_either(predicate: Predicate, author: Any) -> bool:
     order = {"<": "<=", ">": ">="}.get(predicate.op)
     if order is None or prove(predicate.form, order) is not True:
         return False
-    return author is not None and any(is_call(author, name) for name in ("min", "max"))
+    return author.__class__ is tuple and any(is_call(author, name) for name in ("min", "max"))
 
 
 def _largest(symbol: Any) -> int:

@@ -26,6 +26,20 @@ class Results(list[Any]):
         self.container = container
 
 
+def returned(views: Iterable[NkiTensor]) -> list[Tensor]:
+    """The tensors behind results, which have the shape and data type in which they are returned.
+    Raises output-not-hbm for one that is returned in two."""
+    found: dict[Tensor, NkiTensor] = {}
+    storages = []
+    for view in views:
+        if not alike(found.setdefault(view.storage, view), view):
+            raise no_result(view, "It is returned in another shape or dtype as well.")
+        storages.append(view.storage)
+    for storage, view in found.items():
+        storage.shape, storage.dtype = view.shape, view.dtype
+    return storages
+
+
 def constant_written(tensor: Tensor, location: Location) -> NeuronError:
     """The error of an operation that writes to a constant."""
     return NeuronError(
@@ -104,4 +118,12 @@ def same_shape(left: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
     return len(left) == len(right) and all(identical(a, b) for a, b in zip(left, right))
 
 
-__all__ = ["Results", "alike", "constant_written", "no_result", "result_of", "same_shape"]
+__all__ = [
+    "Results",
+    "alike",
+    "constant_written",
+    "no_result",
+    "result_of",
+    "returned",
+    "same_shape",
+]

@@ -11,7 +11,7 @@ from isa.errors import NeuronError
 from nki.ir.context import Location
 from nki.ir.locations import CallPath, resolve, return_location
 from nki.ir.nodes import Tensor
-from nki.ir.results import Results, alike, no_result, result_of, same_shape
+from nki.ir.results import Results, alike, result_of, returned, same_shape
 from nki.ir.views.tensor import NkiTensor
 
 _Key = str | CallPath
@@ -112,13 +112,7 @@ class SharedTensors:
                     "name (name=...) on all cores.",
                     location=resolve(made[0]) if made else None,
                 )
-        returned: dict[Tensor, NkiTensor] = {}
-        for view in first:
-            if not alike(returned.setdefault(view.storage, view), view):
-                raise no_result(view, "It is returned in another shape or dtype as well.")
-        for storage, view in returned.items():
-            storage.shape, storage.dtype = view.shape, view.dtype
-        return Results((view.storage for view in first), first.container)
+        return Results(returned(first), first.container)
 
 
 def results_of(returned: Any, function: Any) -> Results:
