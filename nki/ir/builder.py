@@ -27,7 +27,7 @@ from nki.ir.edges import check_edges
 from nki.ir.emission import emit
 from nki.ir.groups import Block, Matmul
 from nki.ir.loops import RolledLoop, check_step, loop_bound, trip_count
-from nki.ir.nodes import Kernel, Node, Register, While
+from nki.ir.nodes import Kernel, Node, Register, Tensor, While
 from nki.ir.registers import VirtualRegister
 from nki.ir.results import Results, result_of, returned
 from nki.ir.views.layout import dense_strides
@@ -294,7 +294,20 @@ class Builder(CoreBuilder):
         with self.at(location):
             self.loops.expect(loop)
             emit(self, RegisterMove, {"dst": held, "src": 0}, self.location)
-            self.nodes.append(While(held, self._leave(loop, None), loop.location))
+            body = self._leave(loop, None)
+            self.nodes.append(While(held, body, loop.location))
+
+    # Copies of what other kernels have
+
+    def copied_tensor(self, tensor: Tensor, label: str) -> Tensor:
+        """A tensor of this kernel, and where it is not shared of this core, like another one."""
+        core = None if tensor.memory is Memory.shared_hbm else self.core
+        kind = tensor.memory, tensor.dtype, tensor.shape, tensor.address
+        return self._tensor(label, *kind, core, tensor.location, tensor.data)
+
+    def copied_register(self, register: Register) -> Register:
+        """A register of this core like another one."""
+        return self._variable(register.location, register.lower, register.upper, register.name)
 
     # Accumulation groups
 

@@ -173,9 +173,11 @@ class CoreBuilder(Context):
         self._registers.append(register)
         return register
 
-    def _variable(self, location: Location, lower: Any, upper: Any) -> VirtualRegister:
+    def _variable(
+        self, location: Location, lower: Any, upper: Any, name: str = ""
+    ) -> VirtualRegister:
         """The variable of a loop, with its inclusive bounds (None: known at run time only)."""
-        name = variable_name(location, "i")
+        name = name or variable_name(location, "i")
         variable = VirtualRegister(self._register, name, location, lower, upper, True)
         self._register += 1
         return variable

@@ -22,6 +22,7 @@ class Declarations:
     __slots__ = (
         "cores",
         "guards",
+        "inlined",
         "name",
         "parameter_names",
         "parameters",
@@ -42,6 +43,7 @@ class Declarations:
         self.guards = Guards()
         self.symbols: list[Symbol] = []
         self.results = Results(())
+        self.inlined: dict[str, int] = {}
         self.returned: list[NkiTensor] = []
 
     def parameter(

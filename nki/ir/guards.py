@@ -26,6 +26,12 @@ class Guards:
         """Where the branches are that are decided now; None: where the author's code stands."""
         self._seen: set[Any] = set()
 
+    def add(self, guard: Guard) -> None:
+        """Another condition that launches must fulfil."""
+        if guard.form not in self._seen:
+            self._seen.add(guard.form)
+            self.conditions.append(guard)
+
     def decide(self, predicate: Predicate) -> bool:
         """The truth value at the largest sizes; a guard makes it hold for every launch."""
         form = predicate.form
@@ -39,9 +45,7 @@ class Guards:
         location = resolve(author)
         place = "" if location is None else f" ({os.path.basename(location.file)}:{location.line})"
         for condition in _nonnegative(kept, value):
-            if condition not in self._seen:
-                self._seen.add(condition)
-                self.conditions.append(Guard(condition, f"{kept}{place}", author))
+            self.add(Guard(condition, f"{kept}{place}", author))
         return holds
 
 

@@ -10,10 +10,12 @@ import pytest
 import nki
 import nki.isa as nisa
 import nki.language as nl
-from isa.alu import ALU
+from isa.alu import ACTIVATIONS, ALU
 from isa.enums import Memory
+from isa.errors import NeuronError
 from isa.program import SourceLocation
 from nki.ir.builder import Builder
+from nki.ir.nodes import walk
 from nki.ir.text import parse_kernel, print_kernel
 from nki.ir.verify import verify
 from nki.ir.views.indexing import ds
@@ -144,3 +146,268 @@ def test_a_body_that_is_built_once_gets_the_flags_of_one_that_is_traced_twice():
         found = outputs(built, a, w, np.array([[stop]], np.int32))
         iterations = len(range(2, stop, 3))
         np.testing.assert_allclose(found, (4 + 5 * iterations) * product, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("value", [0, 1, -5])
+def test_a_condition_runs_its_block_once_or_not_at_all(value):
+    b = Builder("trn2")
+    a, flag = b.parameter((4, 8), "float32", "a"), b.parameter((1, 1), "int32", "flag")
+    out = hbm(b, "out", 4, 8)
+    tile, held = b.tensor((4, 8), "float32"), b.tensor((1, 1), "int32")
+    b.emit("dma_copy", dst=tile, src=a)
+    b.emit("dma_copy", dst=held, src=flag)
+    register = b.register(held)
+    with b.when(register):
+        b.emit("activation", dst=tile, data=tile, op=ACTIVATIONS["square"])
+    with b.when(register):
+        b.emit("tensor_scalar", dst=tile, data=tile, op0=ALU["add"], operand0=1.0)
+    b.emit("dma_copy", dst=out, src=tile)
+    b.result(out)
+    data = normal(4, 8)
+    expected = data**2 + 1 if value else data
+    found = outputs(b.kernel(), data, np.array([[value]], np.int32))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_a_while_runs_as_long_as_its_register_is_not_zero():
+    b = Builder("trn2")
+    a, times = b.parameter((4, 8), "float32", "a"), b.parameter((1, 1), "int32", "times")
+    tile, left = b.tensor((4, 8), "float32"), b.tensor((1, 1), "int32")
+    b.emit("dma_copy", dst=tile, src=a)
+    b.emit("dma_copy", dst=left, src=times)
+    register = b.register(left, "left")
+    with b.while_(register):
+        b.emit("tensor_tensor", dst=tile, data1=tile, data2=tile, op=ALU["add"])
+        b.emit("tensor_scalar", dst=left, data=left, op0=ALU["subtract"], operand0=1)
+        b.emit("register_load", dst=register, src=left)
+    b.emit("dma_copy", dst=a, src=tile)
+    kernel = b.kernel()
+    assert [tensor.role for tensor in kernel.parameters] == ["inout", "input"]
+    data = normal(4, 8)
+    given = data.copy()
+    compile_traced(kernel)(given, np.array([[3]], np.int32))
+    np.testing.assert_array_equal(given, data * 8)
+
+
+def test_tiles_of_a_size_over_a_launch_symbol():
+    rows = nki.symbol("M", max=512)
+    b = Builder("trn2")
+    a = b.parameter((rows, 16), "float32", "a")
+    out = b.tensor((rows, 16), "float32", Memory.shared_hbm, "out")
+    general = 0
+    for first in b.tiles(0, rows, 128, PLACE):
+        general += 1
+        with b.at(PLACE):
+            part = slice(first, first + 128)
+            tile = nl.load(a[part, :])
+            nl.store(out[part, :], nl.multiply(tile, tile))
+    b.result(out)
+    assert general == 2  # and one that is left over
+    kernel = b.kernel()
+    assert all(op.location == PLACE for op in walk(kernel.bodies[0]))
+    compiled = compile_traced(kernel)
+    for size in (1, 128, 300):
+        data = normal(size, 16)
+        np.testing.assert_array_equal(compiled(data), data * data)
+
+
+def test_cores_of_one_kernel():
+    b = Builder("trn2", cores=2)
+    a = b.parameter((8, 16), "float32", "a")
+    out = hbm(b, "out", 8, 16)
+    for core in range(2):
+        own = b.on(core)
+        rows = slice(core * 4, core * 4 + 4)
+        tile = own.tensor((4, 16), "float32")
+        own.emit("dma_copy", dst=tile, src=a[rows, :])
+        own.emit("tensor_scalar", dst=tile, data=tile, op0=ALU["add"], operand0=core + 1)
+        own.emit("dma_copy", dst=out[rows, :], src=tile)
+    b.result(out)
+    data = normal(8, 16)
+    np.testing.assert_array_equal(
+        outputs(b.kernel(), data), data + np.repeat([[1], [2]], 4, axis=0).astype(np.float32)
+    )
+
+
+def test_constants_and_order():
+    table = np.arange(32, dtype=np.float32).reshape(4, 8)
+    b = Builder("trn2")
+    out = hbm(b, "out", 4, 8)
+    tile = b.tensor((4, 8), "float32")
+    with b.in_order():
+        first = b.emit("dma_copy", dst=tile, src=b.constant(table))
+        second = b.emit("tensor_scalar", dst=tile, data=tile, op0=ALU["add"], operand0=1.0)
+    assert second.after == (first,)
+    b.emit("dma_copy", dst=out, src=tile)
+    b.result(out)
+    np.testing.assert_array_equal(outputs(b.kernel()), table + 1)
+
+
+# Bad calls: each raises what the same mistake raises in a kernel, at the location it was given.
+
+
+def sbuf(b, *shape, dtype="float32"):
+    return b.tensor(shape, dtype)
+
+
+def wrong_memory(b):
+    tile = sbuf(b, 128, 64)
+    b.emit("nc_matmul", dst=tile, stationary=tile, moving=tile, location=PLACE)
+
+
+def shapes_that_differ(b):
+    one, other = sbuf(b, 4, 8), sbuf(b, 4, 9)
+    b.emit("tensor_tensor", dst=one, data1=one, data2=other, op=ALU["add"], location=PLACE)
+
+
+def no_operator(b):
+    one = sbuf(b, 4, 8)
+    b.emit("tensor_tensor", dst=one, data1=one, data2=one, op="add", location=PLACE)
+
+
+def a_field_is_missing(b):
+    b.emit("tensor_copy", dst=sbuf(b, 4, 8), location=PLACE)
+
+
+def a_field_that_the_row_has_not(b):
+    one = sbuf(b, 4, 8)
+    b.emit("tensor_copy", dst=one, source=one, location=PLACE)
+
+
+def no_such_operation(b):
+    b.emit("tensor_cpoy", dst=sbuf(b, 4, 8), location=PLACE)
+
+
+def too_many_partitions(b):
+    b.tensor((129, 8), "float32", location=PLACE)
+
+
+def outside(b):
+    with b.at(PLACE):
+        sbuf(b, 4, 8).slice(1, 4, 9)
+
+
+def a_loop_without_iterations(b):
+    with b.loop(4, 4, location=PLACE):
+        pass
+
+
+def a_step_of_zero(b):
+    with b.loop(0, 4, 0, location=PLACE):
+        pass
+
+
+def a_while_that_never_ends(b):
+    register = b.register(1)
+    with b.while_(register, PLACE):
+        pass
+
+
+def a_sum_that_goes_on_in_a_while(b):
+    left, right = sbuf(b, 128, 64), sbuf(b, 128, 32)
+    total = b.tensor((64, 32), "float32", Memory.psum)
+    register = b.register(1)
+    with b.while_(register):
+        b.emit("nc_matmul", dst=total, stationary=left, moving=right, location=PLACE)
+        b.emit("register_move", dst=register, src=0)
+
+
+def a_sum_that_covers_a_part_in_the_next_iteration(b):
+    left, right = sbuf(b, 128, 64), sbuf(b, 128, 32)
+    total = b.tensor((64, 32), "float32", Memory.psum)
+    with b.loop(0, 4):
+        b.emit("nc_matmul", dst=total, stationary=left, moving=right, location=PLACE)
+        b.emit("memset", dst=total[:, 0:16], value=0.0)
+
+
+def a_tensor_of_a_loop_behind_it(b):
+    with b.loop(0, 4):
+        tile = sbuf(b, 4, 8)
+        b.emit("memset", dst=tile, value=0.0)
+    b.emit("memset", dst=tile, value=1.0, location=PLACE)
+    b.kernel()
+
+
+def a_register_without_value(b):
+    tile = sbuf(b, 1, 1, dtype="int32")
+    b.emit("register_store", dst=tile, src=b.register(name="empty"), location=PLACE)
+    b.kernel()
+
+
+def a_tensor_of_another_kernel(b):
+    other = sbuf(Builder("trn2"), 4, 8)
+    b.emit("memset", dst=other, value=1.0, location=PLACE)
+    b.kernel()
+
+
+def a_constant_is_written(b):
+    with b.at(PLACE):
+        tile = sbuf(b, 4, 8)
+        b.emit("memset", dst=tile, value=1.0)
+        b.emit("dma_copy", dst=b.constant(np.zeros((4, 8), np.float32)), src=tile)
+    b.kernel()
+
+
+def a_tile_is_returned(b):
+    b.result(sbuf(b, 4, 8), location=PLACE)
+
+
+def an_order_of_loops(b):
+    with b.in_order(), b.loop(0, 4, location=PLACE):
+        pass
+
+
+def an_edge_to_a_later_one(b):
+    tile = sbuf(b, 4, 8)
+    first = b.emit("memset", dst=tile, value=0.0, location=PLACE)
+    first.depends_on(b.emit("memset", dst=tile, value=1.0))
+    b.kernel()
+
+
+def a_kernel_inside_a_loop(b):
+    with b.loop(0, 4, location=PLACE):
+        b.kernel()
+
+
+@pytest.mark.parametrize(
+    ("code", "mistake"),
+    [
+        ("wrong-memory", wrong_memory),
+        ("shape-mismatch", shapes_that_differ),
+        ("operator-not-allowed", no_operator),
+        ("missing-argument", a_field_is_missing),
+        ("unknown-argument", a_field_that_the_row_has_not),
+        ("value-not-allowed", no_such_operation),
+        ("partition-limit", too_many_partitions),
+        ("out-of-bounds", outside),
+        ("value-not-allowed", a_loop_without_iterations),
+        ("value-not-allowed", a_step_of_zero),
+        ("value-not-allowed", a_while_that_never_ends),
+        ("loop-carried-state", a_sum_that_goes_on_in_a_while),
+        ("psum-overlap", a_sum_that_covers_a_part_in_the_next_iteration),
+        ("loop-carried-state", a_tensor_of_a_loop_behind_it),
+        ("value-not-allowed", a_register_without_value),
+        ("value-not-allowed", a_tensor_of_another_kernel),
+        ("value-not-allowed", a_constant_is_written),
+        ("output-not-hbm", a_tile_is_returned),
+        ("not-supported", an_order_of_loops),
+        ("value-not-allowed", an_edge_to_a_later_one),
+        ("loop-break", a_kernel_inside_a_loop),
+    ],
+)
+def test_a_bad_call_raises_what_a_kernel_raises(code, mistake):
+    with pytest.raises(NeuronError) as caught:
+        mistake(Builder("trn2"))
+    assert caught.value.code == code, caught.value
+    assert caught.value.location == PLACE
+
+
+def test_a_target_has_so_many_cores():
+    with pytest.raises(NeuronError, match="core-mismatch"):
+        Builder("trn1", cores=2)
+
+
+def test_a_result_of_one_of_several_cores():
+    b = Builder("trn2", cores=2)
+    with pytest.raises(NeuronError, match="core-mismatch"):
+        b.result(b.tensor((4, 8), "float32", Memory.private_hbm))
