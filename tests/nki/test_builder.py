@@ -6,6 +6,8 @@ import re
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import nki
 import nki.isa as nisa
@@ -15,7 +17,7 @@ from isa.enums import Memory
 from isa.errors import NeuronError
 from isa.program import SourceLocation
 from nki.ir.builder import Builder
-from nki.ir.nodes import walk
+from nki.ir.nodes import operations, walk
 from nki.ir.text import parse_kernel, print_kernel
 from nki.ir.verify import verify
 from nki.ir.views.indexing import ds
@@ -411,3 +413,79 @@ def test_a_result_of_one_of_several_cores():
     b = Builder("trn2", cores=2)
     with pytest.raises(NeuronError, match="core-mismatch"):
         b.result(b.tensor((4, 8), "float32", Memory.private_hbm))
+
+
+PIECES = st.one_of(
+    st.tuples(st.just("sum"), st.integers(0, 2)),
+    st.tuples(st.just("clear"), st.integers(0, 2)),
+    st.tuples(st.just("tile"), st.just(0)),
+)
+PROGRAMS = st.recursive(
+    st.lists(PIECES, min_size=1, max_size=4),
+    lambda inner: st.lists(
+        st.one_of(PIECES, st.tuples(st.just("loop"), inner)), min_size=1, max_size=4
+    ),
+    max_leaves=8,
+)
+
+
+def play(pieces, tiles, parts, loop):
+    """Walk a program of matmuls into tiles, other writes, new tiles and loops. `parts` is how to
+    make a tile, sum into one and clear one; `tiles` are those that there are."""
+    tiles = list(tiles)
+    make, add, clear = parts
+    for kind, argument in pieces:
+        if kind == "tile":
+            tiles.append(make())
+        elif kind == "sum":
+            add(tiles[argument % len(tiles)])
+        elif kind == "clear":
+            clear(tiles[argument % len(tiles)])
+        else:
+            for _ in loop():
+                play(argument, tiles, parts, loop)
+
+
+def flags_or_code(make):
+    """The flags of a kernel's matmuls, or the code of the error that making it ends with."""
+    try:
+        kernel = make()
+    except NeuronError as error:
+        return error.code
+    verify(kernel)
+    ops = [op for op in operations(kernel.bodies[0]) if op.row.name == "nc_matmul"]
+    position = ops[0].row.field_names.index("accumulate") if ops else 0
+    return [str(op.values[position]) for op in ops]
+
+
+@settings(max_examples=60, deadline=None)
+@given(program=PROGRAMS)
+def test_flags_are_those_of_bodies_that_are_traced_twice(program):
+    @nki.jit
+    def kernel():
+        left = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
+        right = nl.ndarray((128, 32), dtype=nl.float32, buffer=nl.sbuf)
+        parts = (
+            lambda: nl.ndarray((64, 32), dtype=nl.float32, buffer=nl.psum),
+            lambda tile: nisa.nc_matmul(dst=tile, stationary=left, moving=right),
+            lambda tile: nisa.memset(dst=tile, value=0.0),
+        )
+        play(program, [parts[0]()], parts, lambda: nl.dynamic_range(3))
+
+    def built():
+        b = Builder("trn2")
+        left, right = b.tensor((128, 64), "float32"), b.tensor((128, 32), "float32")
+        parts = (
+            lambda: b.tensor((64, 32), "float32", Memory.psum),
+            lambda tile: b.emit("nc_matmul", dst=tile, stationary=left, moving=right),
+            lambda tile: b.emit("memset", dst=tile, value=0.0),
+        )
+
+        def loop():
+            with b.loop(0, 3):
+                yield
+
+        play(program, [parts[0]()], parts, loop)
+        return b.kernel()
+
+    assert flags_or_code(built) == flags_or_code(lambda: kernel.trace(target="trn2"))
