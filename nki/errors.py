@@ -156,7 +156,7 @@ def _advise(error: BaseException) -> None:
 
         advice = keyword_advice(error)
     elif isinstance(error, AttributeError):
-        from nki.ir.views.refused import attribute_advice
+        from nki.language.removed import attribute_advice
 
         advice = attribute_advice(error)
     if advice is not None:

@@ -450,16 +450,16 @@ def _profile(kernel: Kernel, /, *args: Any, **kwargs: Any) -> tuple[Any, Profile
 
 def _run_device(kernel: Kernel, arguments: dict[str, Any]) -> Any:
     if _has_replica_group(arguments):
-        from nki.collectives.ranks import same_on_all_ranks
+        from nki.ranks.world import same_on_all_ranks
 
-        return same_on_all_ranks(kernel, arguments)
+        return same_on_all_ranks(simulate(kernel, mode="eager"), arguments)
     with collection_paused():
         return kernel.compiled(arguments)(*arrays_in(arguments))
 
 
 def _has_replica_group(arguments: dict[str, Any]) -> bool:
     """Whether a kernel is for several ranks, all of which get these arguments."""
-    module = sys.modules.get("nki.collectives.group")
+    module = sys.modules.get("nki.ranks.group")
     return module is not None and any(
         isinstance(value, module.ReplicaGroup) for value in arguments.values()
     )

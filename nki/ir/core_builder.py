@@ -102,9 +102,8 @@ class CoreBuilder(Context):
             storage = self._shared(shape, dtype, name, location, data)
         else:
             variable, location, shape = self._site(location, shape)
-            storage = self._tensor(
-                name or variable, memory, dtype, shape, address, self.core, location
-            )
+            label = name or variable
+            storage = self._tensor(label, memory, dtype, shape, address, self.core, location, data)
         first = 0 if address is None else address[0]
         view = strided(storage, dtype, shape, _dense_strides(shape), 0, first)
         if memory is not Memory.shared_hbm:

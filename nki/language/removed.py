@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from nki.ir.views.refused import NoNumber
+
 _INDEX = "index with slices and nl.ds(start, size), or take a view with NkiTensor.ap"
 _CAST = "give dtype= to nl.copy or to the function that makes the tile"
 _GRID = "launch on cores with kernel[2](...) and ask nl.program_id(0)"
@@ -73,3 +75,26 @@ def keyword_advice(error: TypeError) -> str | None:
     if not any(hasattr(module, found[1]) for module in (nki.language, operators)):
         return None
     return f"{found[2]}= is not part of this API: {KEYWORDS[found[2]]}"
+
+
+_METHODS = {
+    "T": "nl.transpose(tile), or permute(...) of a view in HBM",
+    "astype": "nl.copy(tile, dtype=...)",
+    "to": "nl.copy(tile, dtype=...)",
+    "item": "nisa.register_load for loop bounds and offsets; Python has no value of a tile",
+    "tolist": "nl.device_print; Python has no values of a tile",
+    "numpy": "nl.device_print; Python has no values of a tile",
+}
+"""Attributes of arrays, and what to write for them; others are functions of nki.language."""
+
+
+def attribute_advice(error: AttributeError) -> str | None:
+    """What to write for an attribute of arrays that a tensor lacks; None for other errors. (A
+    `__getattr__` of tensors would make each access to any of their attributes slower.)"""
+    import nki.language as nl
+
+    name = error.name or ""
+    if not isinstance(error.obj, NoNumber):
+        return None
+    instead = _METHODS.get(name, f"nl.{name}(tile, ...)" if name in nl.__all__ else "")
+    return f"try: Write {instead}." if instead else None

@@ -5,7 +5,10 @@ from __future__ import annotations
 import sys
 from typing import Any, NoReturn
 
+from isa.alu import ACTIVATIONS, ALU
 from isa.errors import NeuronError
+from nki.ir.context import CURRENT
+from nki.ir.locations import asked_by_assert
 
 _FUNCTIONS = {
     "add": ("+", "nl.add(a, b)"),
@@ -40,15 +43,17 @@ _COMPARISONS = {
 _NUMPY = {"true_divide": "divide", "amax": "max", "amin": "min", "absolute": "abs"}
 """Functions of nki.language whose names NumPy's do not have."""
 
-_METHODS = {
-    "T": "nl.transpose(tile), or permute(...) of a view in HBM",
-    "astype": "nl.copy(tile, dtype=...)",
-    "to": "nl.copy(tile, dtype=...)",
-    "item": "nisa.register_load for loop bounds and offsets; Python has no value of a tile",
-    "tolist": "nl.device_print; Python has no values of a tile",
-    "numpy": "nl.device_print; Python has no values of a tile",
-}
-"""Attributes of arrays, and what to write for them; others are functions of nki.language."""
+_SHARED = frozenset(
+    {
+        *("all", "broadcast_to", "ceil", "cos", "divide", "empty_like", "expand_dims", "floor"),
+        *("fmod", "full", "load", "logical_not", "matmul", "max", "mean", "min", "mod"),
+        *("negative", "ones", "prod", "sum", "tan", "transpose", "trunc", "var", "where"),
+        *("zeros", "zeros_like"),
+    }
+    | ALU.keys()
+    | ACTIVATIONS.keys()
+)
+"""Functions of nki.language that NumPy may have by the same name."""
 
 _BRANCH = (
     "; nl.where chooses by the result, and nl.fori_loop or nl.while_loop decide on the device what "
@@ -80,9 +85,6 @@ class NoNumber:
     __slots__ = ()
 
     def __bool__(self) -> bool:
-        from nki.ir.context import CURRENT
-        from nki.ir.locations import asked_by_assert
-
         tensor: Any = self
         storage, frame = tensor.storage, sys._getframe(1)
         by_assert = asked_by_assert(tensor.name, storage.location, frame)
@@ -112,27 +114,13 @@ class NoNumber:
         _refuse_numpy(self, function.__name__)
 
 
-def attribute_advice(error: AttributeError) -> str | None:
-    """What to write for an attribute of arrays that a tensor lacks; None for other errors. (A
-    `__getattr__` of tensors would make each access to any of their attributes slower.)"""
-    import nki.language as nl
-
-    name = error.name or ""
-    if not isinstance(error.obj, NoNumber):
-        return None
-    instead = _METHODS.get(name, f"nl.{name}(tile, ...)" if name in nl.__all__ else "")
-    return f"try: Write {instead}." if instead else None
-
-
 def _is_one(size: Any) -> bool:
     return size.__class__ is int and size == 1
 
 
 def _refuse_numpy(tensor: Any, name: str) -> NoReturn:
-    import nki.language as nl
-
     same = _NUMPY.get(name, name)
-    known = f"nl.{same}" if same in nl.__all__ else "a function of nki.language"
+    known = f"nl.{same}" if same in _SHARED else "a function of nki.language"
     _refuse(f"np.{name} on tensor {tensor.name!r}", known)
 
 

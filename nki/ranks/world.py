@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from isa.errors import NeuronError
-from nki.collectives.group import ReplicaGroup
-from nki.errors import user_frames
+from nki.ranks.group import ReplicaGroup
+from nki.trace.call import is_array, map_tensors
 
 
 class World:
@@ -105,31 +105,9 @@ def place() -> Place:
     return _PLACE.get() or Place(0, World(1))
 
 
-@user_frames
-def simulate_ranks(kernel: Any, arguments: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """Run a kernel on several ranks in this process; the results of each, as a call returns them.
-
-    `arguments`: for each rank its arguments by parameter name. The ranks run eagerly, operation by
-    operation, each in a thread; collectives exchange data between them, and reduce in the order of
-    the ranks in their group. Raises the error of the first rank that failed; deadlock when a rank
-    ends while others wait for it.
-
-    >>> import numpy as np, nki, nki.collectives as ncc, nki.isa as nisa, nki.language as nl
-    >>> @nki.jit(platform_target="trn2")
-    ... def total(a, group):
-    ...     src = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    ...     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    ...     nisa.dma_copy(dst=src, src=a)
-    ...     ncc.all_reduce(srcs=[src], dsts=[out], replica_group=group, op=nl.add)
-    ...     return out
-    >>> group = ncc.ReplicaGroup([[0, 1]])
-    >>> ones = np.ones((1, 2), np.float32)
-    >>> ncc.simulate_ranks(total, [{"a": ones, "group": group}, {"a": 2 * ones, "group": group}])
-    [array([[3., 3.]], dtype=float32), array([[3., 3.]], dtype=float32)]
-    """
-    from nki.kernel import as_kernel, simulate
-
-    run = simulate(as_kernel(kernel), mode="eager")
+def run_ranks(run: Callable[..., Any], arguments: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """The results of `run`, which executes eagerly, for the arguments of each rank by parameter
+    name. Raises the error of the first rank that failed."""
     world = World(len(arguments))
     results: list[Any] = [None] * world.size
     errors: dict[int, BaseException] = {}
@@ -170,10 +148,9 @@ def ranks_of(arguments: Mapping[str, Any]) -> int:
     return max((group.ranks for group in groups), default=1)
 
 
-def same_on_all_ranks(kernel: Any, arguments: Mapping[str, Any]) -> Any:
+def same_on_all_ranks(run: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
     """The result of rank 0 when every rank of the arguments' replica groups gets the same
     arguments; rank 0's arrays are the given ones, and change in place."""
-    from nki.trace.call import is_array, map_tensors
 
     def copied(value: Any, name: str) -> Any:
         return np.array(value) if is_array(value) else value
@@ -182,7 +159,7 @@ def same_on_all_ranks(kernel: Any, arguments: Mapping[str, Any]) -> Any:
         {name: map_tensors(value, name, copied) for name, value in arguments.items()}
         for _ in range(1, ranks_of(arguments))
     ]
-    return simulate_ranks(kernel, [arguments, *others])[0]
+    return run_ranks(run, [arguments, *others])[0]
 
 
-__all__ = ["Place", "World", "place", "ranks_of", "same_on_all_ranks", "simulate_ranks"]
+__all__ = ["Place", "World", "place", "ranks_of", "run_ranks", "same_on_all_ranks"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from isa.errors import NeuronError
 from nki.errors import user_frames
-from nki.language import NKIObject
+from nki.ir.views.objects import NKIObject
 
 
 @dataclass(frozen=True, init=False)

@@ -12,7 +12,7 @@ from isa.fields import ENUM_KINDS, Field, Kind, Operand
 from isa.operations import OPERATIONS
 from isa.spec import Instruction, Operation
 from isa.target import TARGETS
-from nki.pages.markdown import (
+from nki.row_pages.markdown import (
     code,
     description,
     document_name,
