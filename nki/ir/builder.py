@@ -129,6 +129,19 @@ class Builder(CoreBuilder):
         with self.at(location):
             return allocate(self, shape, dtype, memory, name, address, self.location)
 
+    def allocate(
+        self,
+        shape: tuple[Any, ...],
+        dtype: str,
+        memory: Memory,
+        name: str,
+        address: tuple[int, int] | None,
+        location: Location,
+        data: Any = None,
+    ) -> NkiTensor:
+        place = self.location or location
+        return super().allocate(shape, dtype, memory, name, address, place, data)
+
     def constant(self, array: Any, name: str = "", location: Location = None) -> NkiTensor:
         """A tensor in shared HBM that holds an array, as `nl.shared_constant` makes it."""
         with self.at(location):
@@ -151,8 +164,9 @@ class Builder(CoreBuilder):
                 self.declarations.returned.append(tensor)
 
     def kernel(self) -> Kernel:
-        """The kernel as it is built now. Raises loop-break for a block that is open, and what a
-        kernel raises whose function returned (`CoreBuilder.finish`, `check_edges`)."""
+        """The kernel as it is built now, with exchanges of cores in the order of the calls
+        (`nki.trace.exchanges` puts them into one that all cores have). Raises loop-break for a
+        block that is open, and what a kernel raises whose function returned."""
         declarations = self.declarations
         for builder in self._cores:
             builder.finish()
@@ -324,7 +338,7 @@ class Builder(CoreBuilder):
             self._blocks[-1].events.append(dst)
 
     def _begin_storage(self, view: NkiTensor, location: Location) -> None:
-        super()._begin_storage(view, self.location or location)
+        super()._begin_storage(view, location)
         if self._blocks and view.storage.memory is Memory.psum:
             self._blocks[-1].events.append(view.storage)
 

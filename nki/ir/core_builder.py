@@ -8,7 +8,6 @@ tensors and registers from here too, and executes operations instead of keeping 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
 from types import FrameType
 from typing import Any
 
@@ -33,13 +32,14 @@ from nki.ir.registers import VirtualRegister
 from nki.ir.results import constant_written
 from nki.ir.unset_registers import refuse_never_written
 from nki.ir.views.layout import dense_strides
-from nki.ir.views.tensor import NkiTensor, strided
+from nki.ir.views.shape_views import set_view
+from nki.ir.views.tensor import NkiTensor
 
 _new = object.__new__
-_dense_strides = lru_cache(1 << 12)(dense_strides)
 
-Site = tuple[str, Location, tuple[Any, ...]]
-"""The variable that new tensors go to, and objects that they share: their location and shape."""
+Site = tuple[str, Location, tuple[Any, ...], tuple[Any, ...]]
+"""The variable that new tensors go to, and objects that they share: their location, shape and
+strides."""
 
 
 class CoreBuilder(Context):
@@ -98,14 +98,14 @@ class CoreBuilder(Context):
     ) -> NkiTensor:
         if dtype in self.kept_wide:
             dtype = "float32"
+        variable, location, shape, strides = self._site(location, shape)
         if memory is Memory.shared_hbm:
             storage = self._shared(shape, dtype, name, location, data)
         else:
-            variable, location, shape = self._site(location, shape)
             label = name or variable
             storage = self._tensor(label, memory, dtype, shape, address, self.core, location, data)
         first = 0 if address is None else address[0]
-        view = strided(storage, dtype, shape, _dense_strides(shape), 0, first)
+        view: NkiTensor = set_view(_new(NkiTensor), storage, dtype, shape, strides, 0, first)
         if memory is not Memory.shared_hbm:
             self._begin_storage(view, location)
         return view
@@ -159,7 +159,8 @@ class CoreBuilder(Context):
             key = (id(location[0]), location[1], shape)
         site = self._sites.get(key)
         if site is None:
-            site = self._sites[key] = variable_name(location, "tensor"), location, shape
+            name, strides = variable_name(location, "tensor"), dense_strides(shape)
+            site = self._sites[key] = name, location, shape, strides
         return site
 
     # Registers

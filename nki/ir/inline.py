@@ -188,7 +188,6 @@ class _Copy(Cloner):
         self.owner = names.owner
         self.bound = bound
         self.tensors.update(made)
-        self.moved: list[Access] = []  # which live as long as their ids count
 
     def begins(self, tensor: Tensor) -> bool:
         return tensor not in self.bound and tensor not in self.tensors
@@ -200,10 +199,8 @@ class _Copy(Cloner):
         binding = self.bound.get(access.storage)
         if binding is None or id(access) in self.accesses:
             return super().access(access)
-        moved = binding.access(access)
-        self.moved.append(moved)
-        copy = super().access(moved)
-        self.accesses[id(access)] = copy
+        # Registers of the kernel first: the view may have registers of the caller.
+        copy = self.accesses[id(access)] = binding.access(super().access(access))
         return copy
 
 

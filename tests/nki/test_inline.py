@@ -18,6 +18,7 @@ from nki.ir.inline import inline
 from nki.ir.nodes import operations
 from nki.ir.text import parse_kernel, print_kernel
 from nki.ir.verify import verify
+from nki.ir.views.indexing import ds
 from nki.kernel import compile_traced, order_traced
 
 RNG = np.random.default_rng(11)
@@ -290,3 +291,45 @@ def test_an_overflow_says_whose_tensors_take_the_room():
     assert caught.value.code == "sbuf-overflow"
     assert caught.value.what.startswith("wide/")
     assert f"{3 * 4 * shape[1]} B  of these are tensors of wide" in "\n".join(caught.value.notes)
+
+
+@pytest.mark.parametrize("columns", [slice(0, 6), slice(3, 9)])
+def test_a_kernel_with_a_loop_in_a_loop_of_its_caller(columns):
+    b = Builder("trn2")
+    x, out = b.parameter((32, 6), "float32", "x"), b.parameter((32, 9), "float32", "out")
+    kernel = traced(pieces, (8, 6))
+    with b.loop(0, 32, 8) as row:
+        inline(kernel, {"x": x[ds(row, 8), :], "out": out[ds(row, 8), columns]}, b)
+    data, target = normal(32, 6), normal(32, 9)
+    expected = target.copy()
+    expected[:, columns] = data**2
+    built = b.kernel()
+    verify(built)
+    compile_traced(built)(data, target)
+    np.testing.assert_array_equal(target, expected)
+
+
+@nki.jit
+def product(a, w):
+    """a.T @ w, summed in PSUM over a loop on the device."""
+    out = nl.ndarray((a.shape[1], w.shape[1]), dtype=a.dtype, buffer=nl.shared_hbm)
+    total = nl.ndarray(out.shape, dtype=nl.float32, buffer=nl.psum)
+    for row in nl.dynamic_range(0, a.shape[0], 128):
+        left, right = nl.load(a[nl.ds(row, 128), :]), nl.load(w[nl.ds(row, 128), :])
+        nisa.nc_matmul(dst=total, stationary=left, moving=right)
+    nl.store(out, nl.copy(total))
+    return out
+
+
+def test_a_sum_over_a_loop_begins_anew_in_each_copy():
+    kernel = traced(product, (384, 64), (384, 32))
+    b = Builder("trn2")
+    a, w = b.parameter((384, 64), "float32", "a"), b.parameter((384, 32), "float32", "w")
+    out = b.tensor((64, 32), "float32", Memory.shared_hbm, "out")
+    with b.loop(0, 2):
+        inline(kernel, {"a": a, "w": w, "out": out}, b)
+    (other,) = inline(kernel, {"a": a, "w": w}, b)
+    b.result(out, other)
+    left, right = normal(384, 64), normal(384, 32)
+    for found in run(b.kernel(), left, right):
+        np.testing.assert_allclose(found, left.T @ right, rtol=1e-4, atol=1e-4)
