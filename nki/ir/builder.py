@@ -74,35 +74,42 @@ class Builder(CoreBuilder):
 
     def _join(self, declarations: Declarations, core: int, cores: list[Builder]) -> None:
         CoreBuilder.__init__(self, declarations, core)
-        self.location: Location = None
         self._cores = cores
         self._blocks: list[Block] = []
         cores.append(self)
 
     def on(self, core: int) -> Builder:
         """The builder of one core of this kernel."""
+        if core not in range(self.cores):
+            raise NeuronError("core-mismatch", what=f"core {core} of {self.cores}")
         return self._cores[core]
+
+    @property
+    def location(self) -> Location:
+        """Where what is built now comes from."""
+        return self.declarations.guards.location
 
     @contextmanager
     def at(self, location: Location) -> Iterator[None]:
-        """What is built inside comes from a location, functions of `nki.language` included; None
-        keeps the one that holds already. Branches on launch symbols inside become guards."""
-        before, guards = self.location, self.declarations.guards
+        """What is built inside, on any core, comes from a location, functions of `nki.language`
+        included; None keeps the one that holds already. Branches on launch symbols inside become
+        guards."""
+        guards = self.declarations.guards
+        before = guards.location
         if location is not None:
-            self.location = location
-        guards.location = self.location
+            guards.location = location
         context, decide = CURRENT.set(self), DECIDE.set(guards.decide)
         try:
             yield
         except NeuronError as error:
-            if error.location is None:
+            if not error.notes:
                 self.explain_shapes(error)
-                error.location = locations.resolve(self.location)
+            error.location = error.location or locations.resolve(self.location)
             raise
         finally:
             CURRENT.reset(context)
             DECIDE.reset(decide)
-            self.location = guards.location = before
+            guards.location = before
 
     # Declarations
 

@@ -489,3 +489,14 @@ def test_flags_are_those_of_bodies_that_are_traced_twice(program):
         return b.kernel()
 
     assert flags_or_code(built) == flags_or_code(lambda: kernel.trace(target="trn2"))
+
+
+def test_a_location_holds_for_all_cores():
+    b = Builder("trn2", cores=2)
+    with b.at(PLACE):
+        tile = b.on(1).tensor((4, 8), "float32")
+        clear = b.on(1).emit("memset", dst=tile, value=0.0)
+    assert tile.storage.location == clear.location == PLACE
+    assert b.on(1).emit("memset", dst=tile, value=1.0).location is None
+    with pytest.raises(NeuronError, match="core-mismatch"):
+        b.on(2)
