@@ -21,6 +21,9 @@ Python needs a number, is a TypeError."""
 _OF_CALLS: BuiltIn = (TypeError,)
 """As Python has it for the arguments of any function."""
 
+_OF_NAMES: BuiltIn = (AttributeError,)
+"""As Python has it for an attribute of a module or an object."""
+
 _BY_CODE = {
     "argument-kind": _OF_CALLS,
     "dtype-not-allowed": _OF_DATA_TYPES,
@@ -28,6 +31,7 @@ _BY_CODE = {
     "register-arithmetic": _OF_REGISTERS,
     "register-branch": _OF_REGISTERS,
     "unknown-argument": _OF_CALLS,
+    "unknown-name": _OF_NAMES,
 }
 
 

@@ -30,11 +30,7 @@ _LOOPS = "nki/deep-dives/nki-dynamic-loops.rst"
 _PATTERNS = "nki/deep-dives/nki-aps.rst"
 _HLO_SEMANTICS = "https://openxla.org/xla/operation_semantics"
 _HLO_TEXT = "https://openxla.org/xla/hlo_dumps"
-
-
-def _entry(number: int, title: str, rule: str, hint: str, document: str = "") -> CatalogueEntry:
-    return CatalogueEntry(number, title, rule, hint, document)
-
+_entry = CatalogueEntry
 
 # 1xx: one operation and its operands. 2xx: tracing a kernel. 3xx: lowering. 4xx: running.
 # 5xx: containers, assembler, launch. 6xx: command line, files, intermediate representation.
@@ -297,6 +293,14 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         "Allocate the result with buffer=nl.shared_hbm and copy into it before returning.",
         _GUIDE,
     ),
+    "unknown-name": _entry(
+        212,
+        "Name that this API does not have",
+        "Kernels name functions of nki.language and nki.isa, and attributes of tensors, by the "
+        "names of their pages.",
+        "Compare the name with the pages of nki.language and nki.isa.",
+        _API,
+    ),
     "sbuf-overflow": _entry(
         301,
         "SBUF is full",
@@ -423,6 +427,15 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         "Make the indices of a scatter differ, or drop rows with an index outside the tensor and "
         "oob_mode.skip.",
         _API,
+    ),
+    "uninitialised-control": _entry(
+        408,
+        "Data that was never written decides what runs",
+        "Indices of rows, and what registers load for trip counts, branches and offsets, must have "
+        "been written before.",
+        "Write the whole tile first, with nisa.dma_copy, nisa.iota or nisa.memset, or use the part "
+        "of it that is written.",
+        _GUIDE,
     ),
     "container-truncated": _entry(
         501,
@@ -639,7 +652,8 @@ class NeuronError(Exception):
 
     `what` states the fact with its values, `why` the rule (default: the catalogue's), `hint` the
     way out, `location` the kernel's line (`isa.program.SourceLocation`, or None), `notes` further
-    lines such as a live set. It is also an instance of the exceptions that `isa.built_in` names.
+    lines such as a live set, `callers` who called the function of the line. Its text has what and
+    where. It is also an instance of the exceptions that `isa.built_in` names.
 
     >>> error = NeuronError("value-not-allowed", "cores is 3", why="A device has 2.", hint="Use 2.")
     >>> print(error.code, "|", error.what, "|", error.why, "|", error.hint)
@@ -670,11 +684,22 @@ class NeuronError(Exception):
         self.hint = hint or entry.hint
         self.location = location
         self.notes = notes
+        self.callers: tuple[str, ...] = ()
         super().__init__(f"[NKI{entry.number:04d} {code}] {what}")
+
+    def __str__(self) -> str:
+        head = f"[NKI{self.number:04d} {self.code}] {self.what}"
+        place = self.location
+        if not is_dataclass(place) or not getattr(place, "line", 0):
+            return head
+        where: Any = place
+        return "\n  ".join(
+            (head, f"at {where.file}:{where.line} in {where.function}", *self.callers)
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Between processes; a line that is known as code only stays where that is."""
         place = self.location if is_dataclass(self.location) else None
         arguments = self.code, self.what, self.why, self.hint, place, self.notes
-        notes = getattr(self, "__notes__", None)
-        return NeuronError, arguments, {"__notes__": notes} if notes else None
+        kept = {name: getattr(self, name, None) for name in ("__notes__", "callers")}
+        return NeuronError, arguments, {name: value for name, value in kept.items() if value}

@@ -15,7 +15,7 @@ from isa.fields import HBM, REQUIRED, Attribute, EngineState, Field, Kind, Opera
 
 if TYPE_CHECKING:
     from isa.cost import Cost
-    from isa.rules import Rule
+    from isa.rules import Rule, Suspicion
     from isa.target import Target
 
 
@@ -93,6 +93,8 @@ class Operation(Row):
     """
 
     rules: ClassVar[tuple[Rule, ...]] = ()
+    suspicions: ClassVar[tuple[Suspicion, ...]] = ()
+    """What uses are warned of; those are looked at again at each call."""
     generations: ClassVar[tuple[int, ...]] = (2, 3, 4)
     public: ClassVar[bool] = True
     lists: ClassVar[dict[str, tuple[str, ...]]] = {}

@@ -11,20 +11,39 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
 from isa.errors import NeuronError
 from isa.program import SourceLocation
 from nki.errors import annotate
-from nki.ir.locations import is_own_file, resolve
+from nki.ir.locations import definition, is_own_file, resolve
 
 _SHOWN = 3
 """Chains of calls that an error lists."""
 
 Chain = tuple[str, ...]
 """The callers of a line, innermost first."""
+
+
+@contextmanager
+def explained(function: Any, retrace: Callable[[], Any] | None = None) -> Iterator[None]:
+    """Lets errors inside name a line of the kernel `function`: its own first one where nothing is
+    known that is nearer. `retrace` traces what runs, for what only tracing again can say."""
+    try:
+        yield
+    except NeuronError as error:
+        if error.location is None:
+            error.location = resolve(definition(function))
+        if retrace is not None:
+            from nki.shared_addresses import name_overlaps
+
+            name_overlaps(error, retrace)
+            name_callers(error, retrace)
+        raise
 
 
 def name_callers(error: NeuronError, retrace: Callable[[], Any]) -> None:
@@ -41,6 +60,7 @@ def name_callers(error: NeuronError, retrace: Callable[[], Any]) -> None:
     if len(chains) > _SHOWN:
         texts.append(f"called from {len(chains) - _SHOWN} more places")
     error.notes += tuple(texts)
+    error.callers = tuple(texts)
     error.add_note("\n".join(f"   note: {text}" for text in texts))
 
 
@@ -68,7 +88,8 @@ def _chains(place: SourceLocation, retrace: Callable[[], Any]) -> list[Chain]:
             found[_callers(frame)] = None
         return step
 
-    with contextlib.suppress(Exception), contextlib.redirect_stdout(io.StringIO()):
+    quiet = warnings.catch_warnings(action="ignore")
+    with quiet, contextlib.suppress(Exception), contextlib.redirect_stdout(io.StringIO()):
         sys.settrace(enter)
         try:
             retrace()
@@ -88,4 +109,4 @@ def _callers(frame: FrameType) -> Chain:
     return tuple(chain)
 
 
-__all__ = ["name_callers"]
+__all__ = ["explained", "name_callers"]

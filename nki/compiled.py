@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -163,7 +163,7 @@ class CompiledKernel:
             program = self.program_for(inputs)
             loaded = load(program, checked, native, threads, self._capacity)
             found = _Loaded(program, loaded)
-        with printing():
+        with run_settings():
             result = found.loaded.run(inputs)
         if sum(buffer.nbytes for buffer in found.loaded.device.tensors) > _LOADED_BYTES:
             return found.program, result
@@ -221,11 +221,19 @@ def load(path: Any) -> CompiledKernel:
     return CompiledKernel(load_program(path))
 
 
-def printing() -> AbstractContextManager[None]:
-    """What a run inside prints goes to files too, where the environment says so."""
+@contextmanager
+def run_settings() -> Iterator[None]:
+    """For runs inside, what the environment says: whether what they print goes to files too, and
+    whether results may hold what was never written."""
+    from simulator.checks.initialised import UNWRITTEN_ALLOWED
     from simulator.printed import printed_to
 
-    return printed_to(settings.print_folder())
+    token = UNWRITTEN_ALLOWED.set(settings.unwritten_allowed())
+    try:
+        with printed_to(settings.print_folder()):
+            yield
+    finally:
+        UNWRITTEN_ALLOWED.reset(token)
 
 
 def update(inputs: list[np.ndarray], after: list[Any]) -> None:
@@ -244,4 +252,4 @@ def packed(outputs: list[Any], container: type | None) -> Any:
     return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
-__all__ = ["CompiledKernel", "load", "packed", "printing", "update"]
+__all__ = ["CompiledKernel", "load", "packed", "run_settings", "update"]

@@ -10,13 +10,14 @@ import functools
 import sysconfig
 from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from isa.built_in import built_in
 from isa.errors import CATALOGUE, CatalogueEntry, NeuronError
 from isa.program import SourceLocation
+from isa.warned import WARNINGS
 from nki.ir.context import CURRENT
-from nki.ir.locations import is_own_file, resolve
+from nki.ir.locations import author_location, is_own_file, resolve
 from nki.settings import traceback_wanted
 
 _Parameters = ParamSpec("_Parameters")
@@ -99,17 +100,35 @@ def user_frames(function: Callable[_Parameters, _Result]) -> Callable[_Parameter
     that the last line of an uncaught error's traceback is the user's, and with the rest of the
     explanation (where, why, try) below its message. NKI_TRACEBACK=1 keeps all frames.
 
-    Other exceptions pass: the kernel's own, without the frames between its launch and its code, and
-    defects of ours, whose frames tell where. Where Python refuses a keyword that calls of
-    `nki.language` took earlier, or an attribute of arrays, a note says what to write.
+    A call with other arguments than the function has is an error of the catalogue, too. Other
+    exceptions pass: the kernel's own, without the frames between its launch and its code, and
+    defects of ours, whose frames tell where.
     """
 
     @functools.wraps(function)
     def entry(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
         with USER_FRAMES:
-            return function(*args, **kwargs)
+            try:
+                return function(*args, **kwargs)
+            except TypeError as error:
+                if (found := _wrong_call(error, function)) is None:
+                    raise
+                raise found from None
 
     return entry
+
+
+def _wrong_call(error: TypeError, function: Callable[..., Any]) -> NeuronError | None:
+    """The error of the catalogue where Python refused the call of a public function itself."""
+    traceback = error.__traceback__
+    if isinstance(error, NeuronError) or traceback is None or traceback.tb_next is not None:
+        return None
+    from nki.language.python_mistakes import wrong_call
+
+    found = wrong_call(error, function)
+    if found is not None:
+        found.location = resolve(author_location())
+    return found
 
 
 class _UserFrames:
@@ -130,10 +149,11 @@ class _UserFrames:
         if error is None or CURRENT.get() is not None:
             return  # a kernel called inside a kernel: the outer one's launch ends it
         if not isinstance(error, NeuronError):
-            _advise(error)
             if _is_authors(error) and not traceback_wanted():
                 without_own_frames(error)
             return
+        if error.location is None:  # the launch, or the call of what is no kernel, is to blame
+            error.location = resolve(author_location())
         annotate(error)
         if traceback_wanted():
             return
@@ -144,23 +164,6 @@ class _UserFrames:
 
 
 USER_FRAMES = _UserFrames()
-
-
-def _advise(error: BaseException) -> None:
-    """Let Python print what replaces a keyword or an attribute below its message (once)."""
-    if hasattr(error, "__notes__"):
-        return
-    advice = None
-    if isinstance(error, TypeError):
-        from nki.language.removed import keyword_advice
-
-        advice = keyword_advice(error)
-    elif isinstance(error, AttributeError):
-        from nki.language.removed import attribute_advice
-
-        advice = attribute_advice(error)
-    if advice is not None:
-        error.add_note(advice)
 
 
 def _is_authors(error: BaseException) -> bool:
@@ -187,8 +190,32 @@ def _is_own_chain(error: BaseException | None) -> bool:
     return start is not None and _is_own(start.tb_frame)
 
 
+def is_authors_file(name: str) -> bool:
+    """Whether code in a file is neither this project's nor Python's own. Packages that are
+    installed count: kernels come in some."""
+    of_python = name.startswith((_LIBRARIES[0], "<frozen")) and "-packages" not in name
+    return not of_python and not is_own_file(name)
+
+
+def _name_place(error: NeuronError) -> None:
+    """Let the message name the kernel's line, and who called the function that it is in."""
+    place = error.location = resolve(error.location)
+    if place is None or error.callers:
+        return
+    below: list[str] = []
+    traceback = error.__traceback__
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if is_authors_file(code.co_filename) and not _is_own(traceback.tb_frame):
+            if (code.co_filename, code.co_name) == (place.file, place.function):
+                error.callers = ("called from " + ", from ".join(below),) if below else ()
+            below.insert(0, f"{code.co_filename}:{traceback.tb_lineno} in {code.co_name}")
+        traceback = traceback.tb_next
+
+
 def annotate(error: NeuronError) -> None:
     """Let Python print where, why and try below the error's message (once)."""
+    _name_place(error)
     notes = explain(error).splitlines()[2:]
     if notes and not hasattr(error, "__notes__"):
         error.add_note("\n".join(notes))
@@ -200,10 +227,11 @@ def catalogue_page() -> str:
         "# Errors",
         "",
         "Every error carries a number and a code; both are stable. The message shows the values,",
-        "the kernel's line, the rule and a way out.",
+        "the kernel's line, the rule and a way out. Numbers from 801 on are warnings",
+        "(`isa.warned.NeuronWarning`).",
         "",
     ]
-    for code, entry in sorted(CATALOGUE.items(), key=lambda item: item[1].number):
+    for code, entry in sorted((CATALOGUE | WARNINGS).items(), key=lambda item: item[1].number):
         lines += [f"## NKI{entry.number:04d} {code}", "", f"**{entry.title}**", "", entry.rule, ""]
         if entry.hint:
             lines += [f"*Try:* {entry.hint}", ""]

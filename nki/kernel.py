@@ -16,15 +16,16 @@ from isa.target import Target
 from nki import settings
 from nki.arrays import as_numpy, like
 from nki.artifacts import keep
+from nki.call_chains import explained
 from nki.callables import is_method, stops_in_debugger, with_name
-from nki.compiled import CompiledKernel, packed, printing, update
+from nki.compiled import CompiledKernel, packed, run_settings, update
 from nki.compiled_functions import outside_graphs
 from nki.errors import user_frames
 from nki.ir.context import CURRENT
 from nki.ir.edges import Schedule, add_edges, check_edges, schedule_of
 from nki.jax_transforms import called_back, is_traced
 from nki.superseded import hint_at_call
-from nki.trace.call import TensorSpec, arrays_in, bind_arguments
+from nki.trace.call import TensorSpec, arrays_in, bind_arguments, refuse_unknown
 
 if TYPE_CHECKING:
     from nki.ir.nodes import Kernel as TracedKernel
@@ -102,6 +103,13 @@ class Kernel:
         """A kernel of another function, launched as this one is."""
         return Kernel(function, self.cores, self.target, self._kept, self.schedule)
 
+    def on(self, target: str | None) -> Kernel:
+        """The kernel compiled for `target`; itself with None. Raises unknown-target."""
+        if not target:
+            return self
+        name = settings.target(target).name
+        return Kernel(self.function, self.cores, name, self._kept, self.schedule)
+
     @property
     def func(self) -> Callable[..., Any]:
         """The function that was decorated, by the name under which public harnesses look for it:
@@ -155,15 +163,21 @@ class Kernel:
     @user_frames
     def trace(self, *args: Any, target: str | None = None, **kwargs: Any) -> TracedKernel:
         """The tile IR for arguments that are arrays, `TensorSpec`s, or compile-time values."""
-        arguments = bind_arguments(self.function, args, kwargs)
-        device = settings.target(target or self.target)
-        _check_cores(self.cores, device)
-        return self._traced(arguments, device)
+        launched = self.on(target)
+        return launched.traced(launched.bound(args, kwargs))
 
-    def _traced(self, arguments: dict[str, Any], device: Target) -> TracedKernel:
+    def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of a call by parameter name, defaults included."""
+        with explained(self.function):
+            return bind_arguments(self.function, args, kwargs)
+
+    def traced(self, arguments: dict[str, Any]) -> TracedKernel:
+        """The tile IR for these arguments by parameter name, defaults included."""
         from nki.trace.exchanges import in_one_order
         from nki.trace.tracer import trace
 
+        device = settings.target(self.target)
+        _check_cores(self.cores, device)
         traced = trace(self.function, arguments, device, self.cores)
         add_edges(traced.bodies, self.schedule)
         check_edges(traced.bodies)
@@ -192,12 +206,12 @@ class Kernel:
         _check_cores(self.cores, device)
         content = fingerprint(self.function, arguments)
         if content is None:
-            return make(self._traced(arguments, device))
+            return make(self.traced(arguments))
         options = settings.checks_wanted(), settings.precise_wanted()
         key = make, content, device.name, self.cores, self.schedule, options
         found = self._kept.get(key)
         if found is None:
-            found = make(self._traced(arguments, device))
+            found = make(self.traced(arguments))
             self._kept[key] = found
             while len(self._kept) > 1 and sum(map(_size, self._kept.values())) > _KEPT_INSTRUCTIONS:
                 del self._kept[next(iter(self._kept))]
@@ -241,17 +255,36 @@ def _callable(function: Any) -> Callable[..., Any]:
     return kernel
 
 
+_VENDOR_OPTIONS = (
+    "additional_compile_opt",
+    "debug_kernel",
+    "enable_out_of_bound_check",
+    "experimental_flags",
+    "kernel_return",
+    "mode",
+    "show_compiler_tb",
+)
+"""Options of `nki.jit` with which public kernels steer the vendor's tools."""
+
+
 @user_frames
-def jit(fn: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
-    """Make a kernel of a function: `@nki.jit`, `nki.jit(fn)`, or `@nki.jit(platform_target=...)`.
+def jit(
+    fn: Callable[..., Any] | None = None,
+    *,
+    target: str | None = None,
+    platform_target: str | None = None,
+    **kwargs: Any,
+) -> Any:
+    """Make a kernel of a function: `@nki.jit`, `nki.jit(fn)`, or `@nki.jit(target=...)`.
 
-    `platform_target` names the target to compile for. Options of the vendor's tools that have no
-    meaning here (`mode`, `debug_kernel`, `show_compiler_tb`, ...) are accepted and do nothing.
+    `target` names the target to compile for; `platform_target` is its name in earlier versions.
+    Options of the vendor's tools that have no meaning here (`mode`, `debug_kernel`,
+    `show_compiler_tb`, ...) are accepted and do nothing.
 
-    Source: SDK nki/api/nki/__init__.py.
+    Source: SDK nki/api/nki/__init__.py. Raises unknown-argument, unknown-target.
 
     >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
-    >>> @nki.jit(platform_target="trn2")
+    >>> @nki.jit(target="trn2")
     ... def scaled(a, factor=2.0):  # tensors, and values known while compiling
     ...     tile = nl.load(a)
     ...     nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=factor)
@@ -261,13 +294,25 @@ def jit(fn: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
     >>> scaled(np.ones((1, 3), np.float32), factor=5.0)
     array([[5., 5., 5.]], dtype=float32)
     """
-    if fn is None:
-        return functools.partial(jit, **kwargs)
+    refuse_unknown("nki.jit", kwargs, ("target", "platform_target", *_VENDOR_OPTIONS))
     if "mode" in kwargs:
         hint_at_call("nki.jit(mode=)")
-    if isinstance(fn, Kernel):
-        return fn
-    return Kernel(_callable(fn), target=kwargs.get("platform_target"))
+    target = _one_target(target, platform_target)
+    if fn is None:
+        return functools.partial(jit, target=target)
+    return as_kernel(fn).on(target)
+
+
+def _one_target(target: str | None, platform_target: str | None) -> str | None:
+    """The target that both names of the argument give, checked; None without."""
+    if target and platform_target and target != platform_target:
+        raise NeuronError(
+            "value-not-allowed",
+            f"target is {target!r}, platform_target is {platform_target!r}",
+            why="They are two names of one argument.",
+            hint="Give target= alone.",
+        )
+    return settings.target(target or platform_target).name if target or platform_target else None
 
 
 @user_frames
@@ -289,13 +334,10 @@ def compile(kernel: Any, /, *args: Any, target: str | None = None, **specs: Any)
     >>> compiled(np.ones((4, 8), np.float32)).shape
     (4, 8)
     """
-    retrace = functools.partial(as_kernel(kernel).trace, *args, target=target, **specs)
-    with collection_paused():
-        try:
-            return compile_traced(retrace())
-        except NeuronError as error:
-            _explain(error, retrace)
-            raise
+    launched = as_kernel(kernel).on(target)
+    retrace = functools.partial(launched.trace, *args, **specs)
+    with collection_paused(), explained(launched.function, retrace):
+        return compile_traced(retrace())
 
 
 def compile_traced(traced: TracedKernel) -> CompiledKernel:
@@ -326,7 +368,13 @@ def _container(results: Any) -> type | None:
 
 
 @user_frames
-def simulate(kernel: Any, *, mode: str | None = None, backend: str | None = None) -> Simulation:
+def simulate(
+    kernel: Any,
+    *,
+    target: str | None = None,
+    mode: str | None = None,
+    backend: str | None = None,
+) -> Simulation:
     """A callable that runs the kernel on this machine, and launches on cores as a kernel does:
     `nki.simulate(kernel)[2](...)` is `nki.simulate(kernel[2])(...)`.
 
@@ -336,11 +384,11 @@ def simulate(kernel: Any, *, mode: str | None = None, backend: str | None = None
     which runs it each time. None takes NKI_MODE, and without it "eager" for a kernel that calls
     `breakpoint()` itself, "device" for others. `backend`: "native" for compiled micro-kernels,
     "numpy" for the NumPy code that they are compared with; None takes NKI_BACKEND, and native
-    without it.
+    without it. `target` goes before that of the kernel.
 
-    Source: SDK nki/api/nki/__init__.py (simulate); the modes and backends are ours.
+    Source: SDK nki/api/nki/__init__.py (simulate); target, modes and backends are ours.
 
-    Raises unknown-mode.
+    Raises unknown-mode, unknown-target.
 
     >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
     >>> @nki.jit
@@ -359,7 +407,7 @@ def simulate(kernel: Any, *, mode: str | None = None, backend: str | None = None
     """
     if mode is not None:
         settings.mode_wanted(mode, mode)
-    return Simulation(as_kernel(kernel), mode, backend)
+    return Simulation(as_kernel(kernel).on(target), mode, backend)
 
 
 class Simulation:
@@ -390,14 +438,11 @@ def _simulate(
 ) -> Any:
     own = "eager" if stops_in_debugger(kernel.function) else "device"
     runner = _RUNNERS[settings.mode_wanted(mode, own)]
-    arguments = bind_arguments(kernel.function, args, kwargs)
+    arguments = kernel.bound(args, kwargs)
 
     def run(given: dict[str, Any]) -> Any:
-        try:
+        with explained(kernel.function, lambda: kernel.traced(given)):
             return runner(kernel, given)
-        except NeuronError as error:
-            _explain(error, lambda: kernel._traced(given, settings.target(kernel.target)))
-            raise
 
     if not settings.precise_wanted():
         from nki.trace.in_fp32 import in_fp32
@@ -408,18 +453,9 @@ def _simulate(
     return run(arguments)
 
 
-def _explain(error: NeuronError, retrace: Callable[[], TracedKernel]) -> None:
-    """Let an error tell what only tracing again can say."""
-    from nki.call_chains import name_callers
-    from nki.shared_addresses import name_overlaps
-
-    name_overlaps(error, retrace)
-    name_callers(error, retrace)
-
-
 @user_frames
-def profile(kernel: Any) -> Callable[..., Any]:
-    """A callable that runs the kernel and returns (outputs, metrics).
+def profile(kernel: Any, *, target: str | None = None) -> Callable[..., Any]:
+    """A callable that runs the kernel, compiled for `target`, and returns (outputs, metrics).
 
     The metrics are a `simulator.profile.Profile`: `text()` is a report to read, `to_dict()` the
     same as data.
@@ -439,13 +475,14 @@ def profile(kernel: Any) -> Callable[..., Any]:
     >>> 1 < metrics.total_us < 100
     True
     """
-    return functools.partial(_profile, as_kernel(kernel))
+    return functools.partial(_profile, as_kernel(kernel).on(target))
 
 
 @user_frames
 def _profile(kernel: Kernel, /, *args: Any, **kwargs: Any) -> tuple[Any, Profile]:
-    compiled = compile(kernel, *args, **kwargs)
-    return compiled.profile(*tensor_arguments(kernel, args, kwargs))
+    arguments = kernel.bound(args, kwargs)
+    with explained(kernel.function, lambda: kernel.traced(arguments)):
+        return kernel.compiled(arguments).profile(*arrays_in(arguments))
 
 
 def _run_device(kernel: Kernel, arguments: dict[str, Any]) -> Any:
@@ -476,9 +513,9 @@ def _run_eager(kernel: Kernel, arguments: dict[str, Any]) -> Any:
     target = settings.target(kernel.target)
     _check_cores(kernel.cores, target)
     if kernel.schedule:
-        kernel._traced(arguments, target)  # operations run in their order; edges must be right
+        kernel.traced(arguments)  # operations run in their order; edges must be right
     checked, native = settings.checks_wanted(), settings.native_wanted()
-    with printing():
+    with run_settings():
         outputs, after = run_eager(
             kernel.function, arguments, target, kernel.cores, checked, native
         )
@@ -492,13 +529,6 @@ _RUNNERS: dict[str, Runner] = {
     "reference": _run_reference,
     "eager": _run_eager,
 }
-
-
-def tensor_arguments(
-    kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> list[np.ndarray]:
-    """The arguments that are arrays, in parameter order, nested containers included."""
-    return [as_numpy(array) for array in arrays_in(bind_arguments(kernel.function, args, kwargs))]
 
 
 __all__ = [

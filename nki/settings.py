@@ -57,6 +57,18 @@ def checks_wanted() -> bool:
     return value == "1"
 
 
+def unwritten_allowed() -> bool:
+    """NKI_UNWRITTEN=allowed lets results hold, or depend on, elements that were never written, with
+    a warning in place of the error: NaN, 4 in integers, as the vendor's simulator does. It is for
+    kernels whose padding nobody reads. What else is wrong stays an error. The default is
+    refused."""
+    value = os.environ.get("NKI_UNWRITTEN") or "refused"
+    if value not in ("allowed", "refused"):
+        what = f"NKI_UNWRITTEN is {value!r}; it is allowed or refused"
+        raise NeuronError("value-not-allowed", what)
+    return value == "allowed"
+
+
 def logical_core_size() -> int | None:
     """NEURON_LOGICAL_NC_CONFIG: the physical cores of a logical core that a plain call of a kernel
     must be launched on; None when it is not set. NKI_SIMULATOR=1 needs no reading: calls run on the
@@ -165,4 +177,5 @@ __all__ = [
     "target_source",
     "threads_wanted",
     "traceback_wanted",
+    "unwritten_allowed",
 ]

@@ -50,6 +50,7 @@ class DmaCopy(Operation):
         choices=(Engine.unknown, Engine.sync, Engine.scalar),
         default=Engine.unknown,
     )
+    suspicions = (rules.TRANSPOSED_TRANSFER,)
     rules = (
         rules.DMA_ELEMENTS,
         rules.DMA_PRIORITY,

@@ -26,7 +26,7 @@ from isa.rules.array import (
 )
 from isa.rules.banks import ONE_BANK, WHOLE_PSUM
 from isa.rules.dma_sum import SUM_ELEMENTS, SUM_INDICES, SUM_SCALES, has_rows, is_in_hbm
-from isa.rules.form import Call, Rule, Violation, is_tensor
+from isa.rules.form import Call, Rule, Suspicion, Violation, is_tensor
 from isa.rules.gather import (
     GATHER_COUNT,
     GATHER_GROUPS,
@@ -59,6 +59,7 @@ from isa.rules.movement import (
     TRANSPOSE_BOUNDS,
     TRANSPOSE_HWDGE,
     TRANSPOSE_INDICES,
+    TRANSPOSED_TRANSFER,
     dge_mode,
     transpose_mode,
 )
@@ -160,6 +161,7 @@ __all__ = [
     "TENSOR_SCALAR_ENGINE",
     "TILE_PARTITIONS",
     "TOP_K_COUNTS",
+    "TRANSPOSED_TRANSFER",
     "TRANSPOSE_AXES",
     "TRANSPOSE_BOUNDS",
     "TRANSPOSE_DTYPE",
@@ -170,6 +172,7 @@ __all__ = [
     "WHOLE_PSUM",
     "Call",
     "Rule",
+    "Suspicion",
     "Violation",
     "arithmetic_operator",
     "binary_operator",

@@ -39,6 +39,15 @@ class Violation:
         return NeuronError(self.code, self.what, self.why, self.hint, location)
 
 
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """What is allowed and probably a mistake: a warning of the catalogue (`isa.warned`), and what
+    finds it in a call: the text, or None."""
+
+    code: str
+    check: Callable[[Call], str | None]
+
+
 class Call:
     """One use of an operation, as rules see it: `call.dst`, `call.op`, `call.target`."""
 

@@ -11,6 +11,7 @@ from isa.rules.form import (
     ISA,
     Call,
     Rule,
+    Suspicion,
     Violation,
     at_most,
     elements,
@@ -64,6 +65,23 @@ DMA_ELEMENTS = Rule(
     "dst and src have the same number of elements; at most one carries row indices; packed types "
     "are not converted.",
 )
+
+
+def _transposed(call: Call) -> str | None:
+    """Two shapes of which one is the other in another order; sizes of 1 do not count."""
+    dst, src = call.dst, call.src
+    if dst.vector_offset is not None or src.vector_offset is not None:
+        return None
+    shapes = [[n for n in tensor.shape if type(n) is not int or n != 1] for tensor in (dst, src)]
+    to, of = shapes
+    if len(to) != len(of) or not all(type(n) is int for n in (*to, *of)):
+        return None
+    if to == of or sorted(to) != sorted(of):
+        return None
+    return f"src is {shape_text(src)}, dst is {shape_text(dst)}"
+
+
+TRANSPOSED_TRANSFER = Suspicion("transposed-transfer", _transposed)
 
 
 def _dma_priority(call: Call) -> Violation | None:

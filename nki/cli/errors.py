@@ -17,13 +17,15 @@ from nki.report import Report, Table
 @options.presented
 @click.pass_context
 def errors_command(context: click.Context, code: str | None) -> int:
-    """Show the error catalogue, or one error.
+    """Show the catalogue of errors and warnings, or one of them.
 
-    CODE is the error's code or number: wrong-memory, NKI0102 or 102.
+    CODE is the code or number: wrong-memory, NKI0102 or 102.
     """
     from isa.errors import CATALOGUE
+    from isa.warned import WARNINGS
     from nki.cli.exit_codes import exit_code_of
 
+    catalogue = CATALOGUE | WARNINGS
     entries = {
         key: {
             "code": key,
@@ -34,14 +36,14 @@ def errors_command(context: click.Context, code: str | None) -> int:
             "source": entry.document,
             "exit_code": exit_code_of(key, entry.number).number,
         }
-        for key, entry in sorted(CATALOGUE.items(), key=lambda item: item[1].number)
+        for key, entry in sorted(catalogue.items(), key=lambda item: item[1].number)
     }
     if code is None:
         rows = [(f"NKI{e['number']:04d}", e["code"], e["title"]) for e in entries.values()]
         table = Table.of("", ("number", "code", "title"), rows)
         options.show(context, Report({"errors": list(entries.values())}, [table]))
         return OK.number
-    found = entries[_slug(code, {key: entry.number for key, entry in CATALOGUE.items()})]
+    found = entries[_slug(code, {key: entry.number for key, entry in catalogue.items()})]
     options.show(context, Report({"errors": [found]}, [_explained(found)]))
     return OK.number
 

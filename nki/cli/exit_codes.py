@@ -61,7 +61,7 @@ EXIT_CODES = (
 )
 """Every exit code, in order."""
 
-_BY_HUNDRED = {1: KERNEL, 2: KERNEL, 3: KERNEL, 4: RUN, 5: CONTAINER, 6: USAGE, 7: GRAPH}
+_BY_HUNDRED = {1: KERNEL, 2: KERNEL, 3: KERNEL, 4: RUN, 5: CONTAINER, 6: USAGE, 7: GRAPH, 8: OK}
 _BY_CODE = {
     "file-not-found": FILE,
     "not-writable": FILE,

@@ -216,6 +216,12 @@ def _read_values(cursor: _Cursor, name: str) -> InputSpec:
     return InputSpec(name, "values", None, dtype, values, cursor.text)
 
 
+def kind_of(dtype: str) -> str:
+    """The kind of values that suits a data type: random floats; zeros, which are indices too."""
+    row = DTYPES[dtype]
+    return "normal" if row.is_float and row.lanes == 1 else "zeros"
+
+
 def make_array(spec: InputSpec, seed: int) -> Any:
     """The NumPy array that a spec describes.
 
@@ -233,7 +239,7 @@ def make_array(spec: InputSpec, seed: int) -> Any:
         raise NeuronError(
             "bad-input-spec",
             f"--input {spec.text} has a shape and no values",
-            hint=f"Say which values: {spec.text.replace('=', '=normal', 1)}.",
+            hint=f"Say which values: {spec.text.replace('=', f'={kind_of(row.name)}', 1)}.",
         )
     random = np.random.default_rng([seed, zlib.crc32(spec.name.encode())])
     makers: dict[str, Any] = {
@@ -353,9 +359,14 @@ def _literal(text: str) -> Any:
 
 
 def match_parameters(
-    specs: Mapping[str, Any], values: Mapping[str, Any], parameters: Mapping[str, bool], what: str
+    specs: Mapping[str, Any],
+    values: Mapping[str, Any],
+    parameters: Mapping[str, bool],
+    what: str,
+    examples: Mapping[str, str] | None = None,
 ) -> None:
     """Check names of inputs and arguments against parameters (name -> whether it is required).
+    `examples` are inputs that fit, by name, where they are known.
 
     Raises unknown-input, listing the parameters of `what`.
     """
@@ -377,5 +388,8 @@ def match_parameters(
             "unknown-input",
             f"{what} needs {', '.join(missing)}; its parameters are {listed}",
             why="Every parameter without a default takes an --input (tensor) or an --arg (value).",
-            hint=" ".join(f"--input '{name}=normal(128,512):float32'" for name in missing),
+            hint=" ".join(
+                f"--input '{(examples or {}).get(name, f'{name}=normal(128,512):float32')}'"
+                for name in missing
+            ),
         )

@@ -12,6 +12,7 @@ import numpy as np
 from isa.dtypes import normalise
 from isa.errors import NeuronError
 from isa.program import Program
+from nki.cli.container_inputs import declared_inputs, example_inputs
 from nki.cli.input_specs import (
     InputSpec,
     make_array,
@@ -76,21 +77,25 @@ def prepare(
     target: str | None,
     cores: int,
 ) -> Launch:
-    """Read a kernel or container and make its inputs. Raises the errors of the command line."""
+    """Read a kernel or container and make its inputs. Those that a container declares with sizes
+    that are numbers need not be given. Raises the errors of the command line."""
     reference = read_reference(reference_text)
     specs, values = read_inputs(inputs, {}), read_arguments(arguments)
     kernel = compiled = None
+    examples: dict[str, str] = {}
     if reference.is_container:
         compiled = load(reference.file)
         _refuse_choices(compiled, reference.file, values, target, cores)
         name = compiled.program.name
         parameters = dict.fromkeys(compiled.program.parameter_names, True)
+        specs = declared_inputs(compiled.program) | specs
+        examples = example_inputs(compiled.program)
     else:
         resolve_target(target)
         kernel = load_kernel(reference, target, cores)
         name = kernel.function.__name__
         parameters = required_parameters(kernel)
-    match_parameters(specs, values, parameters, name)
+    match_parameters(specs, values, parameters, name, examples)
     ordered = [parameter for parameter in parameters if parameter in specs]
     tensors = {parameter: make_array(specs[parameter], seed) for parameter in ordered}
     return Launch(name, reference, kernel, compiled, specs, tensors, values, checks_wanted())

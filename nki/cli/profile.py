@@ -72,6 +72,7 @@ def profile_command(
     from nki.cli.launch import changed_tensors, copies, load_expected, prepare
     from nki.cli.output_files import check_writable
     from nki.cli.run import compare_outputs, comparison_table
+    from nki.compiled import run_settings
     from nki.settings import native_wanted, threads_wanted
     from simulator.lanes import load
     from simulator.profile import profile, write_perfetto, write_plot
@@ -84,7 +85,8 @@ def profile_command(
     before = copies(launch.tensors)
     program, arrays = launch.bound_program()
     loaded = load(program, launch.checked, native_wanted(), threads_wanted())
-    result = loaded.run(arrays)
+    with run_settings():
+        result = loaded.run(arrays)
     timeline = simulate(program, result.trace, keep_spans=bool(perfetto or plot))
     found = profile(program, timeline)
     for array, after in zip(arrays, result.inputs_after):

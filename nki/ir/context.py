@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 from isa.enums import Memory
 from isa.errors import NeuronError
 from isa.operations.control import RegisterLoad, RegisterMove
+from isa.rules import Call
 from isa.target import Target
+from isa.warned import warn
 from nki.ir.accumulate import Accumulation
 from nki.ir.locations import author_location, resolve
 from nki.ir.nodes import Op
@@ -96,6 +98,23 @@ class Context:
         self.loops = OpenLoops(self.accumulation)
         self.kept_wide = kept_wide()
         self._cut_slices: dict[Location, str] = {}
+        self._warned: set[tuple[str, Location]] = set()
+
+    def warn(self, code: str, what: str, location: Location, hint: str = "") -> None:
+        """A warning of the catalogue at a line of the kernel, once."""
+        if (code, location) not in self._warned:
+            self._warned.add((code, location))
+            warn(code, what, resolve(location), hint)
+
+    def suspected(self, row: type[Operation], values: tuple[Any, ...], location: Location) -> bool:
+        """Whether a use is one of those that its row warns of; warns."""
+        found = False
+        for suspicion in row.suspicions:
+            what = suspicion.check(Call(row.field_names, values, self.target))
+            if what is not None:
+                found = True
+                self.warn(suspicion.code, f"nisa.{row.name}: {what}", location)
+        return found
 
     # Slices
 
@@ -236,7 +255,11 @@ def current(operation: str = "this operation") -> Context:
     """The running kernel's context; raises no-tracer outside kernels."""
     context = CURRENT.get()
     if context is None:
-        raise NeuronError("no-tracer", what=f"{operation} was called outside a kernel")
+        raise NeuronError(
+            "no-tracer",
+            what=f"{operation} was called outside a kernel",
+            location=resolve(author_location()),
+        )
     return context
 
 

@@ -17,7 +17,8 @@ from isa.operations.control import RegisterMove, StorageBegin
 from isa.spec import Operation
 from nki.ir.context import Context, Location, NkiInstruction, of_another_run
 from nki.ir.declarations import Declarations
-from nki.ir.locations import variable_name
+from nki.ir.hazards import Hazards
+from nki.ir.locations import name_for_caller, tensor_name, variable_name
 from nki.ir.loops import (
     Body,
     RolledLoop,
@@ -37,9 +38,9 @@ from nki.ir.views.tensor import NkiTensor
 
 _new = object.__new__
 
-Site = tuple[str, Location, tuple[Any, ...], tuple[Any, ...]]
-"""The variable that new tensors go to, and objects that they share: their location, shape and
-strides."""
+Site = tuple[str | None, Location, tuple[Any, ...], tuple[Any, ...]]
+"""The variable that new tensors go to (None: that of the caller), and objects that they share:
+their location, shape and strides."""
 
 
 class CoreBuilder(Context):
@@ -102,7 +103,7 @@ class CoreBuilder(Context):
         if memory is Memory.shared_hbm:
             storage = self._shared(shape, dtype, name, location, data)
         else:
-            label = name or variable
+            label = name or variable or name_for_caller(location)
             storage = self._tensor(label, memory, dtype, shape, address, self.core, location, data)
         first = 0 if address is None else address[0]
         view: NkiTensor = set_view(_new(NkiTensor), storage, dtype, shape, strides, 0, first)
@@ -138,7 +139,7 @@ class CoreBuilder(Context):
     ) -> Tensor:
         """A tensor in shared HBM, which is of all cores."""
         self.loops.refuse_shared()
-        label = name or variable_name(location, "tensor")
+        label = name or name_for_caller(location)
         return self._tensor(label, Memory.shared_hbm, dtype, shape, None, None, location, data)
 
     def _begin_storage(self, view: NkiTensor, location: Location) -> None:
@@ -159,7 +160,7 @@ class CoreBuilder(Context):
             key = (id(location[0]), location[1], shape)
         site = self._sites.get(key)
         if site is None:
-            name, strides = variable_name(location, "tensor"), dense_strides(shape)
+            name, strides = tensor_name(location), dense_strides(shape)
             site = self._sites[key] = name, location, shape, strides
         return site
 
@@ -314,6 +315,7 @@ class CoreBuilder(Context):
             refuse_never_written(self.nodes, self._registers)
         refuse_others(self.nodes, set(tensors))
         _mark_written(self.nodes)
+        Hazards(self).follow(self.nodes)
 
     # Order
 

@@ -74,8 +74,10 @@ def check(
     if violation is not None:
         error = violation.error(resolve(location))
         raise error
+    suspects = context.suspected(row, normal, location)
     plain = (
         row.minimum_cores == 1
+        and not suspects
         and not asked
         and all(
             new is old

@@ -12,6 +12,7 @@ import linecache
 import os
 import sys
 from functools import cache
+from itertools import pairwise
 from types import CodeType, FrameType
 from typing import Any
 
@@ -41,7 +42,9 @@ def _resolve(file: str, code: CodeType, offset: int) -> SourceLocation:
     line, end_line, column, end_column = _position(code, offset)
     text = linecache.getline(file, line).rstrip("\n")
     start = len(text.encode()[:column].decode(errors="replace"))
-    if end_line != line:
+    if offset < 0:
+        start, end = len(text) - len(text.lstrip()), len(text)
+    elif end_line != line:
         end = len(text)
     else:
         end = len(text.encode()[:end_column].decode(errors="replace"))
@@ -113,6 +116,50 @@ def variable_name(location: Any, default: str) -> str:
     return _assigned_names(code).get(offset, default)
 
 
+def tensor_name(location: Any) -> str | None:
+    """As `variable_name` of a tensor that is made at a location, but None where a function makes
+    it for its caller: then `name_for_caller` knows."""
+    if location.__class__ is tuple and _is_returned(*location):
+        return None
+    return variable_name(location, "tensor")
+
+
+def name_for_caller(location: Any) -> str:
+    """The variable that gets a tensor which a function makes, at a location that is running now,
+    and returns: the one of the caller that does not return it in turn."""
+    name = variable_name(location, "tensor")
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and (frame.f_code, frame.f_lasti) != location:
+        frame = frame.f_back
+    while frame is not None and _is_returned(frame.f_code, frame.f_lasti):
+        frame = frame.f_back
+        if frame is None or is_own_file(frame.f_code.co_filename):
+            break
+        given = _assigned_names(frame.f_code).get(frame.f_lasti)
+        if given is not None and given != frame.f_code.co_name:
+            name = given
+    return name
+
+
+@cache
+def _is_returned(code: CodeType, offset: int) -> bool:
+    """Whether what the call at an offset gives is what its function returns."""
+    name = _assigned_names(code).get(offset)
+    return name is not None and name in _returned_names(code)
+
+
+@cache
+def _returned_names(code: CodeType) -> frozenset[str]:
+    """The local variables that a function returns, one at a time; its own name stands for the
+    results of calls that it returns at once."""
+    instructions = [i for i in dis.get_instructions(code) if i.opname != "CACHE"]
+    found = {code.co_name}
+    for value, then in pairwise(instructions):
+        if then.opname == "RETURN_VALUE" and value.opname.startswith("LOAD_FAST"):
+            found.add(value.argval)
+    return frozenset(found)
+
+
 @cache
 def _assigned_names(code: CodeType) -> dict[int, str]:
     """Variable name by offset of the call whose result it gets."""
@@ -140,6 +187,12 @@ def _assigned_names(code: CodeType) -> dict[int, str]:
     return names
 
 
+def definition(function: Any) -> tuple[CodeType, int] | None:
+    """Where a function begins; None for what is written in no file."""
+    code = getattr(innermost(function), "__code__", None)
+    return (code, -1) if isinstance(code, CodeType) else None
+
+
 def return_location(function: Any) -> tuple[CodeType, int] | None:
     """The only statement that returns a function's value; of several, the function's first line."""
     code = getattr(innermost(function), "__code__", None)
@@ -159,6 +212,15 @@ def return_location(function: Any) -> tuple[CodeType, int] | None:
 def is_while_condition(location: tuple[CodeType, int]) -> bool:
     """Whether the truth value taken at a location is the whole condition of a `while`."""
     return _is_while_condition(*location)
+
+
+def is_comparison(frame: FrameType) -> bool:
+    """Whether the author's own `==`, `!=` or `<` is what runs in a frame; `in`, and what libraries
+    compare, is not."""
+    code = frame.f_code
+    return dis.opname[code.co_code[frame.f_lasti]] == "COMPARE_OP" and not is_own_file(
+        code.co_filename
+    )
 
 
 def asked_by_assert(name: str, made: tuple[CodeType, int] | None, frame: FrameType) -> bool | None:

@@ -84,7 +84,7 @@ class VirtualRegister(Register):
     __rlshift__ = __rrshift__ = __rand__ = __ror__ = __rxor__ = _arithmetic
     __neg__ = __pos__ = __abs__ = __invert__ = _arithmetic
     __lt__ = __le__ = __gt__ = __ge__ = _compare
-    __index__ = __int__ = __float__ = _convert
+    __index__ = __int__ = __float__ = __array__ = _convert
 
 
 def _text(register: VirtualRegister) -> str:

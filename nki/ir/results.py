@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from textwrap import shorten
 from types import GeneratorType
 from typing import Any
 
@@ -66,7 +67,7 @@ def result_of(item: Any) -> NkiTensor:
     if not isinstance(item, NkiTensor):
         raise NeuronError(
             "output-not-hbm",
-            what=f"the kernel returns {item!r}",
+            what=f"the kernel returns {shorten(repr(item), 80, placeholder=' ...')}",
             why="A kernel returns tensors in HBM: one, or a tuple or list of them.",
             hint=next(hint for kind, hint in _HINTS if isinstance(item, kind)),
         )

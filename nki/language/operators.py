@@ -167,3 +167,6 @@ OPERATORS: dict[str, Operator] = {
     name: _operator(name) for name in sorted({*ALU, *ACTIVATIONS, *FUNCTIONS})
 }
 """Every operator and element-wise function by its name in `nki.language`."""
+
+OPERATOR_KINDS = {kind.__name__: kind.__call__ for kind in (_OfOne, _OfTwo)}
+"""What is called when a function of this kind is, by the name that Python's messages have."""

@@ -5,10 +5,6 @@ Kernels for `neuronxcc.nki` name them; SDK nki/migration/index.rst explains the 
 
 from __future__ import annotations
 
-import re
-
-from nki.ir.views.refused import NoNumber
-
 _INDEX = "index with slices and nl.ds(start, size), or take a view with NkiTensor.ap"
 _CAST = "give dtype= to nl.copy or to the function that makes the tile"
 _GRID = "launch on cores with kernel[2](...) and ask nl.program_id(0)"
@@ -42,8 +38,6 @@ OPERANDS: dict[str, str] = {
 }
 """What to write where an operand is missing that calls did not have."""
 
-_UNKNOWN = re.compile(r"(\w+)(?:\.__call__)?\(\) got an unexpected keyword argument '(\w+)'")
-
 
 def advice(name: str) -> str | None:
     """The message of the AttributeError for a name that is gone; None for other names.
@@ -56,45 +50,3 @@ def advice(name: str) -> str | None:
     if name not in REMOVED:
         return None
     return f"nl.{name} is not part of this API: {REMOVED[name]}"
-
-
-def keyword_advice(error: TypeError) -> str | None:
-    """What to do about a call of `nki.language` that Python refused for a keyword that is gone.
-
-    >>> keyword_advice(TypeError("load() got an unexpected keyword argument 'mask'"))[:24]
-    'mask= is not part of thi'
-    >>> keyword_advice(TypeError("reload() got an unexpected keyword argument 'mask'")) is None
-    True
-    """
-    import nki.language
-    from nki.language import operators
-
-    found = _UNKNOWN.match(str(error))
-    if found is None or found[2] not in KEYWORDS:
-        return None
-    if not any(hasattr(module, found[1]) for module in (nki.language, operators)):
-        return None
-    return f"{found[2]}= is not part of this API: {KEYWORDS[found[2]]}"
-
-
-_METHODS = {
-    "T": "nl.transpose(tile), or permute(...) of a view in HBM",
-    "astype": "nl.copy(tile, dtype=...)",
-    "to": "nl.copy(tile, dtype=...)",
-    "item": "nisa.register_load for loop bounds and offsets; Python has no value of a tile",
-    "tolist": "nl.device_print; Python has no values of a tile",
-    "numpy": "nl.device_print; Python has no values of a tile",
-}
-"""Attributes of arrays, and what to write for them; others are functions of nki.language."""
-
-
-def attribute_advice(error: AttributeError) -> str | None:
-    """What to write for an attribute of arrays that a tensor lacks; None for other errors. (A
-    `__getattr__` of tensors would make each access to any of their attributes slower.)"""
-    import nki.language as nl
-
-    name = error.name or ""
-    if not isinstance(error.obj, NoNumber):
-        return None
-    instead = _METHODS.get(name, f"nl.{name}(tile, ...)" if name in nl.__all__ else "")
-    return f"try: Write {instead}." if instead else None

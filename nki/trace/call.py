@@ -7,7 +7,7 @@ import dataclasses
 import difflib
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,10 @@ from isa.affine import Polynomial, Symbol, polynomial
 from isa.dtypes import normalise
 from isa.errors import NeuronError
 from nki.errors import user_frames
-from nki.ir.locations import author_location, resolve
+from nki.ir.locations import author_location, error_location, resolve
 from nki.ir.views.objects import NKIObject
+from nki.ir.views.refused import NoNumber
+from nki.language.python_mistakes import translated
 from nki.precision import stored
 
 
@@ -82,6 +84,22 @@ def symbol(
         raise
 
 
+def refuse_unknown(function: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise unknown-argument for a keyword of a public function that is none of `known`."""
+    known = list(known)
+    for name in given:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, 1)
+            meant = f"Did you mean {close[0]}=? " if close else ""
+            raise NeuronError(
+                "unknown-argument",
+                what=f"{function}() has no argument {name!r}",
+                why="Options that are not known are not ignored: a misspelt one would do nothing.",
+                hint=f"{meant}It takes {', '.join(known)}.",
+                location=resolve(author_location()),
+            )
+
+
 def bind_arguments(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> dict[str, Any]:
@@ -109,6 +127,15 @@ def bind_arguments(
     }
 
 
+def kernel_error(error: Exception) -> NeuronError | None:
+    """What ends a kernel's function, as an error of the catalogue with the innermost line of the
+    author's; None for an exception of the kernel's own."""
+    found = error if isinstance(error, NeuronError) else translated(error)
+    if found is not None and found.location is None:
+        found.location = resolve(error_location(error))
+    return found
+
+
 def is_array(value: Any) -> bool:
     """Whether an argument is an array (NumPy, or of a library that converts to it)."""
     if isinstance(value, np.ndarray):
@@ -117,7 +144,7 @@ def is_array(value: Any) -> bool:
         hasattr(type(value), "__array__")  # not of the value: some answer to every name
         and hasattr(value, "shape")
         and hasattr(value, "dtype")
-        and not isinstance(value, (np.generic, type))
+        and not isinstance(value, (np.generic, type, NoNumber))
     )
 
 

@@ -23,10 +23,7 @@ from nki.interpreter import Follower, Interpreter
 from nki.ir.context import CURRENT, Location, NkiInstruction, of_another_run
 from nki.ir.declarations import Declarations, parameter_memory
 from nki.ir.edges import out_of_order
-from nki.ir.locations import (
-    error_location,
-    resolve,
-)
+from nki.ir.hazards import Hazards
 from nki.ir.loops import outlives, registers_written, trip_count
 from nki.ir.nodes import Access, Op, Register, Tensor
 from nki.ir.open_loops import Iteration, OpenLoop, never_written
@@ -40,12 +37,13 @@ from nki.trace.call import (
     TensorSpec,
     arrays_in,
     call_arguments,
+    kernel_error,
     map_tensors,
     spec_of,
 )
 from nki.trace.core_threads import Arrival, CoreThread, deadlock, step_cores
 from nki.trace.exchanges import must_end
-from nki.trace.shared import SharedTensors, results_of
+from nki.trace.shared import SharedTensors, results_of, warn_of_lost_results
 from simulator.checks.initialised import Shadow
 from simulator.checks.replicated import InStep
 from simulator.oracle import quiet
@@ -127,6 +125,7 @@ class EagerContext(Authored):
         self.wait = wait
         self.begun: list[Arrival] = []
         self.instructions = 0
+        self.hazards = Hazards(self)
         self.interpreter = Interpreter(
             launch.target,
             _contents,
@@ -158,6 +157,8 @@ class EagerContext(Authored):
         op = EagerInstruction(row, values, location, name)
         op.context, op.iteration = self, self.loops.iteration
         self.instructions += 1
+        self.launch.rows.add(row.name)
+        self.hazards.observe(op)
         op.number = self.instructions
         if self.begun:
             self._await_exchanges(op)
@@ -350,6 +351,8 @@ class _Launch:
         self.number = object()
         """Stands for this run in the tensors that it makes."""
         self.tensors = 0
+        self.rows: set[str] = set()
+        """The names of the rows of all operations that ran."""
         self.arrays: list[Array] = []
         self.parameters: list[EagerTensor] = []
         self.results = [Results(()) for _ in range(cores)]
@@ -363,6 +366,7 @@ class _Launch:
             self._run_threads()
         results = self.shared.agreed(self.results)
         changed = [t for t in self.parameters if t.written and t not in results]
+        warn_of_lost_results(self.function, results, bool(changed), self.rows)
         for tensor, given in zip(self.parameters, arrays_in(self.arguments)):
             if tensor in changed:
                 refuse_read_only(given, tensor.name)
@@ -433,11 +437,14 @@ class _Launch:
             returned = self.function(*args, **kwargs)
             context.finish()
             self.results[core] = results_of(returned, self.function)
-        except NeuronError as error:
-            context.explain_shapes(error)
-            if error.location is None:
-                error.location = resolve(error_location(error))
-            raise
+        except Exception as error:
+            found = kernel_error(error)
+            if found is None:
+                raise
+            context.explain_shapes(found)
+            if found is error:
+                raise
+            raise found.with_traceback(error.__traceback__) from None
         finally:
             CURRENT.reset(token)
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from isa.enums import Memory
 from isa.errors import NeuronError
+from isa.operations.control import CoreBarrier, StorageBegin
+from isa.operations.debug import DevicePrint
+from isa.warned import warn
 from nki.ir.context import Location
-from nki.ir.locations import CallPath, resolve, return_location
+from nki.ir.locations import CallPath, definition, resolve, return_location
 from nki.ir.nodes import Tensor
 from nki.ir.results import Results, alike, result_of, returned, same_shape
 from nki.ir.views.tensor import NkiTensor
@@ -115,6 +119,22 @@ class SharedTensors:
         return Results(returned(first), first.container)
 
 
+def warn_of_lost_results(
+    function: Any, results: Results, written: bool, rows: Iterable[str]
+) -> None:
+    """Warn of a kernel that runs operations (the names of their `rows`) and shows nothing of it,
+    as it returns no tensor and has not `written` to an argument; and of results in private HBM."""
+    name = getattr(function, "__name__", "the kernel")
+    quiet = {StorageBegin.name, CoreBarrier.name}
+    if not results and not written and (ran := set(rows) - quiet) and DevicePrint.name not in ran:
+        what = f"{name} returns nothing and writes to none of its arguments"
+        warn("nothing-returned", what, resolve(definition(function)))
+    for tensor in results:
+        if tensor.memory is Memory.private_hbm and tensor.role not in ("input", "inout"):
+            what = f"{name} returns {tensor.name!r}, which is in private_hbm"
+            warn("private-result", what, resolve(tensor.location))
+
+
 def results_of(returned: Any, function: Any) -> Results:
     """The tensors that a kernel function returned, in order. Raises output-not-hbm."""
     if returned is None:
@@ -135,4 +155,4 @@ def _mismatch(what: str, location: Any) -> NeuronError:
     return NeuronError("core-mismatch", what=what, location=resolve(location))
 
 
-__all__ = ["SharedTensors", "results_of"]
+__all__ = ["SharedTensors", "results_of", "warn_of_lost_results"]

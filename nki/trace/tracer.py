@@ -12,16 +12,16 @@ from isa.target import Target
 from nki.ir.context import CURRENT, Location
 from nki.ir.core_builder import refuse_others
 from nki.ir.declarations import Declarations
-from nki.ir.locations import error_location, is_call, resolve
+from nki.ir.locations import error_location, is_call
 from nki.ir.loops import Body, RolledLoop
-from nki.ir.nodes import Kernel, Node, Tensor
+from nki.ir.nodes import Kernel, Node, Tensor, operations
 from nki.ir.registers import VirtualRegister
 from nki.ir.views.layout import dense_strides
 from nki.ir.views.tensor import NkiTensor, strided
 from nki.trace.authored import Authored
-from nki.trace.call import call_arguments, map_tensors, spec_of, tensors_in
+from nki.trace.call import call_arguments, kernel_error, map_tensors, spec_of, tensors_in
 from nki.trace.comparison import Comparison
-from nki.trace.shared import SharedTensors, results_of
+from nki.trace.shared import SharedTensors, results_of, warn_of_lost_results
 
 
 class Tracer(Authored):
@@ -84,7 +84,10 @@ def trace(
             returned = _run(function, arguments, tracer)
             results.append(results_of(returned, function))
             bodies.append(tracer.nodes)
-    declarations.results = shared.agreed(results)
+    agreed = declarations.results = shared.agreed(results)
+    written = any(tensor.role == "inout" for tensor in declarations.parameters)
+    rows = (op.row.name for body in bodies for op in operations(body))
+    warn_of_lost_results(function, agreed, written, rows)
     return declarations.kernel(bodies)
 
 
@@ -98,14 +101,17 @@ def _run(function: Callable[..., Any], arguments: dict[str, Any], tracer: Tracer
         returned = function(*args, **kwargs)
         tracer.finish()
         return returned
-    except NeuronError as error:
-        tracer.explain_shapes(error)
-        if error.location is None:
-            location = error_location(error)
-            error.location = resolve(location)
-            if error.code == "symbol-index" and location is not None and is_call(location, "range"):
-                raise _range_error(error) from None
-        raise
+    except Exception as error:
+        found = kernel_error(error)
+        if found is None:
+            raise
+        tracer.explain_shapes(found)
+        location = error_location(error)
+        if found.code == "symbol-index" and location is not None and is_call(location, "range"):
+            raise _range_error(found) from None
+        if found is error:
+            raise
+        raise found.with_traceback(error.__traceback__) from None
     finally:
         CURRENT.reset(context)
         DECIDE.reset(decide)

@@ -8,7 +8,7 @@ import numpy as np
 
 from isa.machine import dma, gather, gpsimd, sequence
 from simulator.checks.marks import Tracked
-from simulator.checks.propagation import Mask, Use, both, gathered, propagates
+from simulator.checks.propagation import Mask, Use, both, gathered, propagates, refuse_unwritten
 from simulator.oracle.dma import by_column, transposed
 from simulator.oracle.gather import positions_of_group, shuffled
 from simulator.views import Indirect
@@ -42,6 +42,9 @@ def _stream_shuffle(use: Use) -> None:
 def _gather_elements(use: Use) -> None:
     dst, data, indices = use.operand(0), use.operand(1), use.operand(2)
     known, held = use.read(indices), data.mask()
+    width = data.view.size // max(data.view.shape[0], 1)
+    if known is not None and (indices.view[~known].astype(np.int64) >= width).any():
+        refuse_unwritten(use, indices, f"picks elements of {data.name}")
     mask: Mask = None
     if held is not None:
         rows = held.reshape(held.shape[0], -1)
@@ -138,7 +141,6 @@ def _dma_transpose(use: Use) -> None:
         dst.write(None if mask is None else transposed(mask.reshape(src.view.shape)))
         return
     assert src.index is not None
-    use.read(src.index)
     mask, inside = gathered(use, src, by_column(src_value, dst_view.shape[-1]))
     if inside is None:
         dst.write(None if mask is None else transposed(mask))

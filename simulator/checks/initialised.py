@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 from isa.enums import Engine
 from isa.errors import NeuronError
 from isa.spec import MachineInstruction
+from isa.warned import warn
 from simulator.checks import (  # noqa: F401 (each registers its rows)
     debug_rows,
     gather_rows,
@@ -33,6 +35,10 @@ Array = np.ndarray[Any, Any]
 
 FINDINGS_KEPT = 32
 """How many distinct reads of uninitialised data a run reports."""
+
+
+UNWRITTEN_ALLOWED: ContextVar[bool] = ContextVar("unwritten_allowed", default=False)
+"""Whether results may hold what was never written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +76,7 @@ class Shadow:
         self.spaces: dict[int, Space] = {}
         self.findings: list[Finding] = []
         self.times_zero: Finding | None = None
+        self.repeated: dict[Any, str] = {}
         self.stationary: dict[tuple[int, int, int], Array] = {}
         self.accumulators: dict[tuple[int, Engine], Array] = {}
         self.generators: dict[tuple[int, Engine], Array] = {}
@@ -79,6 +86,7 @@ class Shadow:
         """Forget findings and engine state; spaces are reset by whoever owns their buffers."""
         self.findings = []
         self.times_zero = None
+        self.repeated = {}
         self.stationary.clear()
         self.accumulators.clear()
         self.generators.clear()
@@ -176,6 +184,11 @@ class Shadow:
         if self.times_zero is None:
             self.times_zero = Finding(use.location, use.row.name, operand, elements)
 
+    def found_repeated(self, use: Use, row: int, times: int) -> None:
+        """Record that a scatter writes a row several times."""
+        what = f"{use.row.name} writes row {row} of the tensor {times} times"
+        self.repeated.setdefault(use.location, what)
+
     def accumulator_marks(self, state: Any, count: int) -> Array:
         """Which of the accumulate registers are initialised that an instruction on `count`
         partitions uses: those of the state's engine, from the state's start partition."""
@@ -198,19 +211,38 @@ class Shadow:
 
         uninitialised-output: some were written with uninitialised data; output-not-written: some
         were never written. `locate` gives the place in the kernel of a finding's location: the
-        error's is that of the first finding, or that of `made`, where the tensor was made.
+        error's is that of the first finding, or that of `made`, where the tensor was made. Where
+        UNWRITTEN_ALLOWED says so, they are warnings, and what was never written has its sentinel.
 
-        Warns UninitialisedZeroWarning, once a run, of what was multiplied by zero.
+        Warns UninitialisedZeroWarning, once a run, of what was multiplied by zero, and of scatters
+        that write a row several times.
         """
         self._warn(locate)
+        error = self._missing(buffer, name, itemsize, locate, made)
+        if error is None:
+            return
+        if not UNWRITTEN_ALLOWED.get():
+            raise error
+        self.complete(buffer)
+        warn("unwritten-result", error.what, error.location)
+
+    def _missing(
+        self,
+        buffer: Array,
+        name: str,
+        itemsize: int,
+        locate: Callable[[Any], Any],
+        made: Any,
+    ) -> NeuronError | None:
+        """What is wrong with an output tensor, as `check_output` says."""
         region = self.spaces[id(buffer)].whole
         assert region is not None, "outputs are tensors, not arenas"
         region.settle()
         if region.state == CLEAN or region.nbytes == 0:
-            return
+            return None
         total = region.nbytes // itemsize
         if region.state == EMPTY:
-            raise NeuronError(
+            return NeuronError(
                 "output-not-written",
                 f"Output {name}: none of its {total} elements was written.",
                 location=locate(made),
@@ -219,17 +251,17 @@ class Shadow:
         tainted = (marks == TAINTED).any(axis=1)
         if not tainted.any():
             missing = (marks == UNWRITTEN).any(axis=1)
-            raise NeuronError(
+            return NeuronError(
                 "output-not-written",
                 f"Output {name}: {int(np.count_nonzero(missing))} of its {total} elements were "
                 f"never written, the first of them element {int(np.argmax(missing))} in row-major "
                 "order.",
                 hint="Copy something into these too (nisa.dma_copy of a tile that nisa.memset "
-                "filled), or make the result as large as what is written. NKI_CHECKS=0 returns "
-                "them as they are.",
+                "filled), or make the result as large as what is written. NKI_UNWRITTEN=allowed "
+                "returns them as they are.",
                 location=locate(made),
             )
-        raise NeuronError(
+        return NeuronError(
             "uninitialised-output",
             f"Output {name}: {int(np.count_nonzero(tainted))} of its {total} elements depend on "
             f"uninitialised data, the first of them element {int(np.argmax(tainted))} in "
@@ -239,6 +271,9 @@ class Shadow:
         )
 
     def _warn(self, locate: Callable[[Any], Any]) -> None:
+        repeated, self.repeated = self.repeated, {}
+        for location, what in repeated.items():
+            warn("repeated-index", what, locate(location))
         found, self.times_zero = self.times_zero, None
         if found is None:
             return

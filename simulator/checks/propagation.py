@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isa.enums import ReduceCommand
+from isa.errors import NeuronError
 from isa.machine import activation2, control, dma, elementwise, gpsimd, scalar, tensor, vector
 from isa.spec import MachineInstruction
 from simulator.checks.marks import Tracked
@@ -65,7 +66,22 @@ class Use:
 
 def propagate(use: Use) -> None:
     """Read the marks of the operands of an instruction and write those of its results."""
+    for operand in use.operands:
+        if operand is not None and operand.index is not None:
+            refuse_unwritten(use, operand.index, f"picks rows or columns of {operand.name}")
     PROPAGATION.get(use.row.name, element_wise)(use)
+
+
+def refuse_unwritten(use: Use, operand: Tracked, purpose: str) -> None:
+    """Raise uninitialised-control unless all of an operand was written that decides what runs."""
+    mask = operand.mask()
+    if mask is not None:
+        missing = mask.size - int(np.count_nonzero(mask))
+        raise NeuronError(
+            "uninitialised-control",
+            f"{missing} of {mask.size} elements of what {purpose} were never written, or depend on "
+            f"what was not, when {use.row.name} reads them.",
+        )
 
 
 def propagates(
@@ -293,9 +309,6 @@ def _dma_compute(use: Use) -> None:
 def _moved(use: Use, sources: Sequence[int]) -> None:
     """dst = an element-wise function of the sources, of which rows may be skipped."""
     dst, dst_value = use.operand(0), use.values[0]
-    for operand in (dst, *(use.operand(position) for position in sources)):
-        if operand.index is not None:
-            use.read(operand.index)
     shape = dst_value.shape
     mask: Mask = None
     moved: Mask = None
@@ -304,7 +317,7 @@ def _moved(use: Use, sources: Sequence[int]) -> None:
         mask = both(mask, None if part is None else part.reshape(shape))
         moved = both(moved, rows)
     if isinstance(dst_value, Indirect):
-        _scatter(dst, dst_value, mask, moved)
+        _scatter(use, dst_value, mask, moved)
         return
     if moved is not None:
         # Rows that were skipped keep their marks.
@@ -336,18 +349,23 @@ def gathered(use: Use, src: Tracked, value: Any) -> tuple[Mask, Mask]:
     return rows, inside
 
 
-def _scatter(dst: Tracked, value: Indirect, mask: Mask, moved: Mask) -> None:
+def _scatter(use: Use, value: Indirect, mask: Mask, moved: Mask) -> None:
+    dst = use.operand(0)
     index, inside = value.rows()
     moved = both(moved, inside)
     rows = None if mask is None else mask.reshape(index.size, *value.base.shape[1:])
     if moved is not None:
         index, rows = index[moved], None if rows is None else rows[moved]
+    found, counts = np.unique(index, return_counts=True)
+    if (counts > 1).any():
+        position = int(np.argmax(counts > 1))
+        use.shadow.found_repeated(use, int(found[position]), int(counts[position]))
     dst.write_rows(index, rows)
 
 
 @propagates(control.RegisterLoad)
 def _register_load(use: Use) -> None:
-    use.read(use.operand(1))
+    refuse_unwritten(use, use.operand(1), "a register loads")
 
 
 @propagates(control.RegisterStore)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -93,13 +94,14 @@ class MoveRows:
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """Whether all indices are between 0 and a bound.
+    """Whether all indices are between 0 and a bound and, if `distinct`, no two are equal.
 
     Words: 1 if not, else 0, which this writes; the indices; the bound; counts; strides.
     """
 
     index: str
     rank: int
+    distinct: bool = False
 
     def text(self, name: str) -> str:
         f = FunctionText(name)
@@ -114,7 +116,16 @@ class Inside:
             beyond = f.compare("icmp uge", wide(f, self.index, stored), bound)
             return f.binary("or", outside, f.convert("zext", beyond, "i64"))
 
+        def pair(pointers: Sequence[Value], found: Value) -> Value:
+            left, right = (f.load(place, f"i{DTYPES[self.index].bits}") for place in pointers)
+            same, apart = f.compare("icmp eq", left, right), f.compare("icmp ne", *pointers)
+            return f.binary("or", found, f.convert("zext", f.binary("and", same, apart), "i64"))
+
         outside = loops(f, counts, [strides], [pointer], one, f.integer(0))
+        if self.distinct:
+            still = [f.integer(0)] * self.rank
+            steps = [[*strides, *still], [*still, *strides]]
+            outside = loops(f, [*counts, *counts], steps, [pointer] * 2, pair, outside)
         f.store(outside, f.words)
         return f.text()
 
@@ -128,6 +139,10 @@ class Move(NamedTuple):
     pitch: int
     checked: Sequence[Dim]
     bound: int
+
+
+_MOST_DISTINCT = 1024
+"""Indices of a scatter of which each is compared with each other one in native code."""
 
 
 def by_rows(plain: Array, index: Array, base: Array, picked: int) -> Move:
@@ -235,7 +250,10 @@ def move_plan(
     rows = None if checked is None else ranked(checked)
     if found is None or rows is None:
         return None
-    inside = compiled(Inside(index, len(rows.counts)))
+    scatters = move.picked == WRITTEN
+    if scatters and prod(rows.counts) > _MOST_DISTINCT:
+        return None
+    inside = compiled(Inside(index, len(rows.counts), scatters))
     if inside is None:
         return None
     bounds = (0, 0, max(move.bound, 0), *rows.counts, *rows.strides[0])

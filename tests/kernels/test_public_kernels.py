@@ -5,6 +5,8 @@ Each test needs the checkout that its option names (CONTRIBUTING.md); without it
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import inference_cases
@@ -27,7 +29,11 @@ SUITES = {
     "--neuronx-distributed-inference": inference_cases,
     "--nkipy": nkipy_cases,
 }
-OLD_IMPORT = re.compile(r"^[ \t]*(import|from) neuronxcc(\.nki\b| import nki\b)", re.M)
+OLD_IMPORT = re.compile(r"^[ \t]*(import|from) neuronxcc(\.nki\b(?!\.typing)| import nki\b)", re.M)
+"""Imports of the first generation, but for those of types, which are there."""
+
+NOT_OURS = ("scipy", "test", "torch")
+"""What modules of nki-library import and this project does not need: the last one's tests too."""
 
 
 @pytest.fixture(scope="session")
@@ -140,6 +146,28 @@ def test_first_generation_kernels_name_what_replaces_their_api(checkouts):
                     exec(line, {})
                 assert "nki migrate" in str(caught.value)
     assert old > 20
+
+
+def test_every_module_of_nki_library_imports(checkouts, tmp_path):
+    """In a process of its own, as the import of the types puts packages into `sys.modules`."""
+    packages = checkouts("--nki-library").packages
+    code = (
+        "import importlib, pkgutil, sys\n"
+        f"sys.path.insert(0, {packages!r})\n"
+        "count = 0\n"
+        f"for module in pkgutil.walk_packages([{packages!r}], onerror=lambda name: None):\n"
+        "    try:\n"
+        "        importlib.import_module(module.name)\n"
+        "        count += 1\n"
+        "    except ModuleNotFoundError as error:\n"
+        f"        if error.name.partition('.')[0] not in {NOT_OURS!r}:\n"
+        "            raise\n"
+        "print(count, 'nkilib.core.router_topk.router_topk' in sys.modules)\n"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    count, router = done.stdout.split() or (done.stderr, "")
+    assert router == "True" and int(count) >= 130, done.stderr
 
 
 @pytest.mark.parametrize("option", [r.option for r in REPOSITORIES])

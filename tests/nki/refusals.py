@@ -19,7 +19,8 @@ def refused(code, *values, kernel=None):
     """The block must raise the error `code`, whose `what` contains all of `values`.
 
     `kernel`: the name of the function whose line with `HERE` the error must show; None where no
-    line of a kernel is to blame. Yields pytest's exception information.
+    line of a kernel is to blame: then it shows where the kernel begins, or who calls it. Yields
+    pytest's exception information.
     """
     frame = sys._getframe(2)
     with pytest.raises(NeuronError) as caught:
@@ -30,7 +31,7 @@ def refused(code, *values, kernel=None):
         assert str(value) in error.what, f"{value!r} is not in {error.what!r}"
     place = resolve(error.location)
     if kernel is None:
-        assert place is None or not place.line
+        assert place is None or HERE not in place.text
     else:
         assert place is not None, error
         assert HERE in place.text, f"line {place.line}: {place.text}"

@@ -116,3 +116,47 @@ def test_lines_of_the_kernel_itself_and_of_its_traceback_need_no_callers():
         with pytest.raises(nki.NeuronError) as caught:
             nki.jit(kernel)(TABLE)
         assert notes(caught.value) == []
+
+
+def filled(a):
+    tile = nl.ndarray(a.shape, a.dtype, nl.sbuf)
+    scratch = nl.ndarray(a.shape, a.dtype, nl.sbuf)
+    nisa.memset(dst=scratch, value=0.0)
+    nisa.dma_copy(dst=tile, src=a)
+    return tile
+
+
+def passed_on(a):
+    return filled(a)
+
+
+@pytest.mark.parametrize("mode", ["device", "reference", "eager"])
+def test_tensors_are_called_as_the_callers_variables(mode, capsys):
+    def kernel(table):
+        weights = filled(table)
+        bias = passed_on(table)
+        print(weights.name, bias.name, filled(table).name)
+        return stored(weights)
+
+    nki.simulate(kernel, mode=mode)(TABLE)
+    assert capsys.readouterr().out == "weights bias tile\n"
+
+
+@pytest.mark.parametrize("mode", ["device", "reference", "eager"])
+def test_the_text_names_the_callers_of_a_line_that_is_refused(mode):
+    def wrong(tile):
+        nisa.nc_matmul(dst=tile, stationary=tile, moving=tile)
+
+    def kernel(table):
+        weights = filled(table)
+        wrong(weights)
+        return stored(weights)
+
+    with pytest.raises(nki.NeuronError) as caught:
+        nki.simulate(kernel, mode=mode)(TABLE)
+    lines = str(caught.value).splitlines()
+    assert "`weights`" in lines[0] or "'weights'" in lines[0] or "dst" in lines[0]
+    assert lines[1:] == [
+        f"  at {place(wrong, 1)}",
+        f"  called from {place(kernel, 2)}",
+    ]

@@ -18,6 +18,7 @@ import pytest
 from isa.errors import CATALOGUE, NeuronError
 from isa.machine import MACHINE_INSTRUCTIONS
 from isa.operations import OPERATIONS
+from isa.warned import WARNINGS
 from nki.cli import main
 from nki.cli.application import COMMANDS
 from nki.cli.exit_codes import EXIT_CODES, exit_code_of
@@ -529,7 +530,7 @@ def test_every_error_can_be_looked_up(capsys) -> None:
     code, data = run_json(capsys, "errors")
     assert code == 0
     assert {e["code"]: e["number"] for e in data["errors"]} == {
-        code: entry.number for code, entry in CATALOGUE.items()
+        code: entry.number for code, entry in (CATALOGUE | WARNINGS).items()
     }
     for text in ("wrong-memory", "102", "NKI0102", "nki0102"):
         code, out, _ = run(capsys, "errors", text)

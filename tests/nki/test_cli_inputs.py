@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -10,6 +13,7 @@ from hypothesis import strategies as st
 
 from isa.dtypes import DTYPES
 from isa.errors import NeuronError
+from nki.cli import application
 from nki.cli.input_specs import KINDS, make_array, read_arguments, read_input, read_inputs
 from nki.cli.output_files import save_arrays
 
@@ -123,3 +127,65 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path) -> None:
     with pytest.raises(NeuronError) as caught:
         save_arrays(str(tmp_path / "file" / "folder"), {})
     assert caught.value.code == "not-writable"
+
+
+GATHER = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+@nki.jit
+def picked(table, rows, scale):
+    tile = nl.ndarray((rows.shape[0], table.shape[1]), table.dtype, nl.sbuf)
+    nisa.dma_copy(dst=tile, src=table.vector_select(0, nl.load(rows)))
+    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=nl.load(scale)[0:4, 0:1])
+    out = nl.ndarray(tile.shape, dtype=tile.dtype, buffer=nl.shared_hbm)
+    nl.store(out, tile)
+    return out
+"""
+
+
+@pytest.fixture
+def gather(tmp_path):
+    """Makes a container of a kernel with a float, an index and a float32 input."""
+    file = tmp_path / "gather.py"
+    file.write_text(GATHER)
+
+    def compiled(table):
+        inputs = [f"table={table}:bfloat16", "rows=(4,1):int32", "scale=(4,1):float32"]
+        command = ["compile", f"{file}:picked", "-o", str(tmp_path / "k.neff")]
+        options = [part for text in inputs for part in ("--input", text)]
+        symbols = ["--symbol", "M:max=64,multiple_of=16"] if "M" in table else []
+        assert application.run([*command, *options, *symbols]) == 0
+        return str(tmp_path / "k.neff")
+
+    return compiled
+
+
+@pytest.mark.parametrize("command", ["run", "profile"])
+def test_inputs_of_a_container_are_made_from_its_declarations(command, gather, capsys):
+    container = gather("(32,8)")
+    capsys.readouterr()
+    assert (
+        application.run([command, container, "--json", "--input", "scale=ones(4,1):float32"]) == 0
+    )
+    inputs = {i["name"]: i["source"] for i in json.loads(capsys.readouterr().out)["inputs"]}
+    assert inputs == {
+        "table": "normal(32,8):bfloat16",
+        "rows": "zeros(4,1):int32",
+        "scale": "ones(4,1):float32",
+    }
+
+
+def test_the_hint_for_an_input_of_a_container_fits(gather, capsys):
+    container = gather("(M,8)")
+    capsys.readouterr()
+    assert application.run(["run", container, "--json"]) == 2
+    hint = json.loads(capsys.readouterr().out)["error"]["hint"]
+    assert hint == "--input 'table=normal(16,8):bfloat16'"
+    assert application.run(["run", container, *shlex.split(hint)]) == 0
+    capsys.readouterr()
+    options = ["--input", "table=ones(16,8):bfloat16", "--input", "rows=(4,1):int32"]
+    assert application.run(["run", container, "--json", *options]) == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["hint"] == "Say which values: rows=zeros(4,1):int32."

@@ -185,3 +185,40 @@ def test_low_precision_kept_as_fp32(monkeypatch, mode):
     np.testing.assert_array_equal(a, [[0, 0], given[1]])
     monkeypatch.setenv("NKI_PRECISE_FP", "1")
     assert nki.simulate(halves, mode=mode)(given.copy()).dtype == bfloat16
+
+
+def padded(a):
+    """The last column of the result is padding that is never written, the one before of nothing."""
+    out = nl.ndarray((2, 5), dtype=a.dtype, buffer=nl.shared_hbm)
+    tile = nl.ndarray((2, 4), dtype=a.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile[:, 0:3], src=a)
+    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=2.0)
+    nisa.dma_copy(dst=out[:, 0:4], src=tile)
+    return out
+
+
+@pytest.mark.parametrize("mode", ["device", "reference", "eager"])
+def test_padding_may_be_declared_harmless(monkeypatch, mode):
+    """With the values that SDK nki/guides/nki_simulator.rst has, "Uninitialized Memory
+    Detection"."""
+    for value in ("", "refused"):
+        monkeypatch.setenv("NKI_UNWRITTEN", value)
+        with pytest.raises(nki.NeuronError, match="uninitialised-output"):
+            nki.simulate(padded, mode=mode)(A)
+    monkeypatch.setenv("NKI_UNWRITTEN", "allowed")
+    with pytest.warns(RuntimeWarning, match="NKI0805 unwritten-result"):
+        result = nki.simulate(padded, mode=mode)(A)
+    np.testing.assert_array_equal(result, np.pad(2 * A, ((0, 0), (0, 2)), constant_values=np.nan))
+    monkeypatch.setenv("NKI_UNWRITTEN", "yes")
+    with pytest.raises(nki.NeuronError, match="it is allowed or refused"):
+        nki.simulate(padded, mode=mode)(A)
+
+
+@pytest.mark.parametrize("mode", ["device", "reference", "eager"])
+def test_integers_that_nobody_wrote_are_four(monkeypatch, mode):
+    def empty(a):
+        return nl.ndarray((2, 5), dtype=nl.int32, buffer=nl.shared_hbm)
+
+    monkeypatch.setenv("NKI_UNWRITTEN", "allowed")
+    with pytest.warns(RuntimeWarning, match="unwritten-result"):
+        assert (nki.simulate(empty, mode=mode)(A) == 4).all()

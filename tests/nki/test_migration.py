@@ -385,7 +385,8 @@ def test_a_hint_at_a_call_comes_once_a_line():
         warnings.simplefilter("always")
         nki.jit(kernel).trace(target="trn2")
     first = kernel.__code__.co_firstlineno
-    assert [warning.lineno - first for warning in caught] == [3, 4]
+    hints = [w for w in caught if issubclass(w.category, MigrationWarning)]
+    assert [warning.lineno - first for warning in hints] == [3, 4]
 
 
 def test_equal_lines_of_two_files_both_have_a_hint(tmp_path):
@@ -414,7 +415,8 @@ def test_a_while_on_a_register_says_what_replaces_it():
 
     with pytest.warns(MigrationWarning, match="use nki.language.while_loop") as caught:
         nki.jit(kernel)(np.zeros((1, 1), np.int32))
-    assert {(w.filename, w.lineno) for w in caught} == {
+    hints = [w for w in caught if issubclass(w.category, MigrationWarning)]
+    assert {(w.filename, w.lineno) for w in hints} == {
         (__file__, kernel.__code__.co_firstlineno + 2)
     }
 
@@ -442,6 +444,25 @@ def test_the_first_generation_names_its_replacement(before, statement):
     last = done.stderr.strip().splitlines()[-1]
     assert done.returncode and last.startswith("ModuleNotFoundError: ")
     assert "neuronxcc.nki" in last and "import nki" in last and "nki migrate" in last
+
+
+@pytest.mark.parametrize("before", ["", "import nki; "])
+def test_the_types_of_the_first_generation_are_todays(before):
+    """Public kernels of today's API import them by that name (nki-library 2.29, router_topk)."""
+    code = before + (
+        "import neuronxcc.nki.typing as nt\n"
+        "from neuronxcc.nki.typing import tensor, mutable_tensor\n"
+        "import nki.typing\n"
+        "print(nt is nki.typing, tensor is nki.typing.tensor)\n"
+        "for line in ('import neuronxcc.nki.language', 'from neuronxcc.nki.isa import add'):\n"
+        "    try:\n"
+        "        exec(line)\n"
+        "    except ModuleNotFoundError as error:\n"
+        "        print('nki migrate' in str(error))\n"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout == "True True\nTrue\nTrue\n", done.stderr
 
 
 @pytest.mark.parametrize("together", [False, True])

@@ -305,13 +305,13 @@ def test_gather_and_scatter_move_the_marks_of_rows() -> None:
     assert f"{4 * F} of its {P * F} elements" in str(caught.value)
 
 
-def test_registers_loaded_from_nothing_are_findings() -> None:
+def test_registers_are_not_loaded_from_nothing() -> None:
     k = Kernel()
     cell = k.tile(1, 1, "int32")
     k.add(control.RegisterLoad, reg(0), cell)
     k.store(k.source)
-    (finding,) = k.run().findings
-    assert (finding.row, finding.operand, finding.elements) == ("RegisterLoad", "src", 1)
+    with pytest.raises(NeuronError, match="uninitialised-control"):
+        k.run()
 
 
 def test_memory_without_storage_markers_is_followed_byte_by_byte() -> None:

@@ -59,6 +59,7 @@ def infer(shape: Sequence[Any], total: Any, what: str) -> tuple[Any, ...]:
         raise NeuronError(
             "reshape",
             what=f"{what} {list(shape)} has {product(sizes)} elements, the view has {total}",
+            hint="Choose sizes with as many elements, or slice the view first.",
         )
     return tuple(sizes)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from types import FrameType
 from typing import Any, NoReturn
 
 from isa.alu import ACTIVATIONS, ALU
 from isa.errors import NeuronError
+from isa.warned import warn
 from nki.ir.context import CURRENT
-from nki.ir.locations import asked_by_assert
+from nki.ir.locations import asked_by_assert, is_comparison, resolve
 
 _FUNCTIONS = {
     "add": ("+", "nl.add(a, b)"),
@@ -74,15 +76,37 @@ def _refuse(what: str, function: str) -> NoReturn:
 class NoNumber:
     """Base of tensors: each of Python's operators says which function to call instead.
 
-    Not so `==` and `!=`, which are of identity: arguments that are a number or a tensor are
-    compared with their defaults (`if scale == 1.0`). Nor the truth of a tensor, which says that
-    there is one (`if bias:`), but for two that can only be asked for their values: one element on
-    chip, where a loop would never end, and what the same expression computes (`if nl.equal(a, b)`).
-    `assert nl.equal(a, b)` says that all elements hold, as the examples of
-    nki/api/nki/language/__init__.py do, and is checked in eager mode.
+    Not so `==` and `!=` of whole tensors, which are of identity: arguments that are a number or a
+    tensor are compared with their defaults (`if scale == 1.0`), with a warning where that is a
+    number. What can only be asked for its values is refused: an element, and a tensor that the
+    same function makes. Nor the truth of a tensor, which says that there is one (`if bias:`), but
+    for those that can only be asked for their values: an element, for which a loop would never end,
+    and what the same expression computes (`if nl.equal(a, b)`). `assert nl.equal(a, b)` says that
+    all elements hold, as the examples of nki/api/nki/language/__init__.py do, and is checked in
+    eager mode.
     """
 
     __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        if self is not other:
+            _compared(self, other, "==", sys._getframe(1))
+        return self is other
+
+    def __ne__(self, other: object) -> bool:
+        if self is not other:
+            _compared(self, other, "!=", sys._getframe(1))
+        return self is not other
+
+    __hash__ = object.__hash__
+
+    def __array__(self, *_: Any, **__: Any) -> NoReturn:
+        tensor: Any = self
+        _refuse(
+            f"tensor {tensor.name!r} used as an array",
+            "nl.device_print for its values; an array of the host becomes a tensor with "
+            "nl.shared_constant",
+        )
 
     def __bool__(self) -> bool:
         tensor: Any = self
@@ -98,7 +122,7 @@ class NoNumber:
                 "into a register, for `while register:`; `assert nl.equal(a, b)` checks all "
                 "elements in eager mode",
             )
-        if storage.memory.on_chip and all(_is_one(size) for size in tensor.shape):
+        if _is_element(tensor) or (storage.memory.on_chip and _has_one(tensor)):
             _refuse(
                 f"the truth of tensor {tensor.name!r}, which has one element",
                 "`is not None` to ask whether there is a tensor; nisa.register_load puts the "
@@ -114,8 +138,31 @@ class NoNumber:
         _refuse_numpy(self, function.__name__)
 
 
-def _is_one(size: Any) -> bool:
-    return size.__class__ is int and size == 1
+def _has_one(tensor: Any) -> bool:
+    """Whether a tensor is sure to have one element."""
+    return all(size.__class__ is int and size == 1 for size in tensor.shape)
+
+
+def _is_element(tensor: Any) -> bool:
+    """Whether a view is one element of a tensor that has more dimensions, or more elements."""
+    whole = tensor.storage.shape
+    return _has_one(tensor) and (len(whole) != len(tensor.shape) or whole != tensor.shape)
+
+
+def _compared(tensor: Any, other: Any, symbol: str, frame: FrameType) -> None:
+    """A comparison that is never of values: refused where values are meant, else a warning."""
+    number = isinstance(other, (bool, int, float))
+    if not (number or isinstance(other, NoNumber)) or not is_comparison(frame):
+        return
+    storage = tensor.storage
+    made_here = number and storage.location is not None and storage.location[0] is frame.f_code
+    element = _is_element(tensor) or (isinstance(other, NoNumber) and _is_element(other))
+    if element or made_here or (number and storage.memory.on_chip and _has_one(tensor)):
+        function = "nl.equal(a, b)" if symbol == "==" else "nl.not_equal(a, b)"
+        _refuse(f"the Python operator {symbol} on tensor {tensor.name!r}", function + _BRANCH)
+    if number:
+        what = f"tensor {tensor.name!r} {symbol} {other!r} is {symbol == '!='} whatever it holds"
+        warn("number-comparison", what, resolve((frame.f_code, frame.f_lasti)))
 
 
 def _refuse_numpy(tensor: Any, name: str) -> NoReturn:

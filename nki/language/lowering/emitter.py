@@ -223,7 +223,9 @@ class Emitter:
                 why="Operands of a language function have the same shape, or one of them is a "
                 "number or a [P, 1] column (NKI 0.4.0 release notes, Known Issues: no "
                 "broadcasting).",
-                hint="Broadcast with nl.broadcast_to(tile, shape) first.",
+                hint="Turn one of them with nl.transpose(tile)."
+                if [*map(str, x.shape)] == [*map(str, reversed(y.shape))]
+                else "Broadcast with nl.broadcast_to(tile, shape) first.",
             )
 
 

@@ -1,0 +1,274 @@
+"""Warnings of the catalogue: what runs, and is probably not what was meant."""
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+from isa.warned import NeuronWarning
+from nki.ir.hazards import _dense, _overlap
+
+MODES = ["device", "reference", "eager"]
+WIDE = np.arange(128 * 256, dtype=np.float32).reshape(128, 256)
+
+
+def warned(kernel, *inputs, mode="device"):
+    """The result, and the code and the line of the kernel of each warning."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = nki.simulate(kernel, mode=mode)(*inputs)
+    first = kernel.__code__.co_firstlineno
+    found = [w for w in caught if isinstance(w.message, NeuronWarning)]
+    assert all(w.filename == __file__ and f"[NKI0{w.message.number}" in str(w) for w in found)
+    return result, [(w.message.code, w.lineno - first) for w in found]
+
+
+def stored(tile):
+    out = nl.ndarray(tile.shape, dtype=tile.dtype, buffer=nl.shared_hbm)
+    nl.store(out, tile)
+    return out
+
+
+def turned(a):
+    tile = nl.ndarray((128, 256), a.dtype, nl.sbuf)
+    nisa.dma_copy(dst=tile, src=a)
+    for _ in range(2):
+        nisa.dma_copy(dst=tile, src=a)
+    return stored(tile)
+
+
+def alike(a):
+    tile = nl.ndarray((128, 2, 128), a.dtype, nl.sbuf)
+    nisa.dma_copy(dst=tile, src=a)
+    nisa.dma_copy(dst=tile, src=a.reshape((128, 2, 128)))
+    return stored(tile.reshape((128, 256)))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_transfer_between_a_shape_and_its_transpose(mode):
+    result, found = warned(turned, WIDE.reshape(256, 128), mode=mode)
+    assert found == [("transposed-transfer", 2), ("transposed-transfer", 4)]
+    assert np.array_equal(result, WIDE)  # in row-major order, as the documents say
+    assert warned(alike, WIDE, mode=mode)[1] == []
+
+
+def forgotten(a):
+    stored(nl.load(a))
+
+
+def written_in_place(a):
+    nl.store(a, nl.load(a))
+
+
+def printed(a):
+    nl.device_print("a", nl.load(a))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_kernel_without_a_result(mode, capsys):
+    assert warned(forgotten, WIDE, mode=mode) == (None, [("nothing-returned", 0)])
+    assert warned(written_in_place, WIDE.copy(), mode=mode)[1] == []
+    assert warned(printed, WIDE, mode=mode)[1] == []
+    assert warned(lambda a: print(a.shape), WIDE, mode=mode)[1] == []
+
+
+def in_private_hbm(a):
+    out = nl.ndarray(a.shape, a.dtype, buffer=nl.hbm)
+    nl.store(out, nl.load(a))
+    return out
+
+
+def an_argument(a):
+    nl.store(a, nl.load(a))
+    return a
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_result_in_private_hbm(mode):
+    result, found = warned(in_private_hbm, WIDE, mode=mode)
+    assert found == [("private-result", 1)] and np.array_equal(result, WIDE)
+    assert warned(an_argument, WIDE.copy(), mode=mode)[1] == []
+
+
+# Hazards inside one instruction
+
+
+def shifted(a):
+    tile = nl.load(a)
+    nisa.tensor_copy(dst=tile[:, 1:256], src=tile[:, 0:255])
+    return stored(tile)
+
+
+def shifted_in_hbm(a):
+    nisa.dma_copy(dst=a[:, 0:128], src=a[:, 64:192])
+    return a
+
+
+def turned_in_place(a):
+    tile = nl.load(a[:, 0:128])
+    nisa.dma_copy(dst=tile.reshape((128, 2, 64)), src=tile.reshape((128, 64, 2)).permute((0, 2, 1)))
+    return stored(tile)
+
+
+def in_place(a):
+    tile = nl.load(a)
+    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=1.0)
+    nisa.tensor_copy(dst=tile[:, 0:128], src=tile[:, 128:256])
+    nisa.tensor_copy(dst=tile[:, 0:256:2], src=tile[:, 1:256:2])
+    nisa.tensor_tensor(dst=tile, data1=tile.reshape((128, 2, 128)), data2=tile, op=nl.add)
+    return stored(tile)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_source_and_destination_that_meet_elsewhere(mode):
+    result, found = warned(shifted, WIDE, mode=mode)
+    assert found == [("shifted-overlap", 2)]
+    assert np.array_equal(result, np.concatenate([WIDE[:, :1], WIDE[:, :-1]], 1))
+    assert warned(shifted_in_hbm, WIDE.copy(), mode=mode)[1] == [("shifted-overlap", 1)]
+    assert warned(turned_in_place, WIDE, mode=mode)[1] == [("shifted-overlap", 2)]
+    assert warned(in_place, WIDE, mode=mode)[1] == []
+
+
+def wasted(a):
+    tile, waste = nl.load(a), nl.ndarray((128, 1), a.dtype, nl.sbuf)
+    nisa.tensor_copy(dst=waste.ap(pattern=[[1, 128], [0, 256]]), src=tile)
+    return stored(waste)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_destination_of_stride_0(mode):
+    assert warned(wasted, WIDE, mode=mode)[1] == [("repeated-destination", 2)]
+
+
+@given(st.lists(st.integers(0, 3), min_size=2, max_size=2), st.data())
+@settings(max_examples=60, deadline=None)
+def test_what_meets_is_what_a_brute_force_finds(offsets, data):
+    """Views of one storage against sets of addresses."""
+
+    def view(offset):
+        shape = tuple(data.draw(st.lists(st.integers(1, 4), min_size=2, max_size=3)))
+        strides = tuple(data.draw(st.integers(0, 5)) for _ in shape)
+        return offset, shape, strides, 4
+
+    def elements(offset, shape, strides, _):
+        places = np.zeros(shape, np.int64) + offset
+        for axis, (count, stride) in enumerate(zip(shape, strides)):
+            steps = np.arange(count) * stride
+            places += steps.reshape([-1 if i == axis else 1 for i in range(len(shape))])
+        return places.ravel().tolist()
+
+    one, other = map(view, offsets)
+    left, right = elements(*one), elements(*other)
+    assert _overlap(one, other) == bool(set(left) & set(right))
+    if _dense(one) == _dense(other):
+        assert left == right
+
+
+# Sums in PSUM
+
+
+def matmul(dst, a, accumulate):
+    nisa.nc_matmul(dst=dst, stationary=a[:, 0:64], moving=a[:, 0:64], accumulate=accumulate)
+
+
+def summed_outside(a):
+    tile, total = nl.load(a), nl.ndarray((64, 64), nl.float32, nl.psum)
+    for _ in range(2):
+        for _ in range(2):
+            matmul(total, tile, None)
+        copied = nl.copy(total)
+    return stored(copied)
+
+
+def summed_inside(a):
+    tile = nl.load(a)
+    for _ in range(2):
+        total = nl.ndarray((64, 64), nl.float32, nl.psum)
+        for step in range(2):
+            matmul(total, tile, step > 0)
+        copied = nl.copy(total)
+    return stored(copied)
+
+
+def started_again(a):
+    tile, total = nl.load(a), nl.ndarray((64, 64), nl.float32, nl.psum)
+    for _ in range(2):
+        matmul(total, tile, False)
+    return stored(nl.copy(total))
+
+
+def cleared(a):
+    tile, total = nl.load(a), nl.ndarray((64, 64), nl.float32, nl.psum)
+    matmul(total, tile, None)
+    nisa.memset(dst=total, value=0)
+    return stored(nl.copy(total))
+
+
+def in_part(a):
+    tile, total = nl.load(a), nl.ndarray((64, 64), nl.float32, nl.psum)
+    matmul(total, tile, None)
+    nisa.nc_matmul(dst=total[:, 0:32], stationary=tile[:, 0:64], moving=tile[:, 0:32])
+    return stored(nl.copy(total))
+
+
+def side_by_side(a):
+    tile, total = nl.load(a), nl.ndarray((64, 128), nl.float32, nl.psum)
+    for half in (total[:, 0:64], total[:, 64:128]):
+        matmul(half, tile, None)
+        matmul(half, tile, None)
+    return stored(nl.copy(total))
+
+
+def in_a_rolled_loop(a):
+    tile, total = nl.load(a), nl.ndarray((64, 64), nl.float32, nl.psum)
+    copied = nl.ndarray((64, 64), nl.float32, nl.sbuf)
+    matmul(total, tile, False)
+    for _ in nl.dynamic_range(3):
+        matmul(total, tile, True)
+        nisa.tensor_copy(dst=copied, src=total)
+    return stored(copied)
+
+
+MATMUL = matmul.__code__.co_firstlineno + 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("kernel", "code", "place"),
+    [
+        (summed_outside, "accumulation-after-read", MATMUL),
+        (summed_inside, None, None),
+        (started_again, "sum-never-read", MATMUL),
+        (cleared, "sum-never-read", cleared.__code__.co_firstlineno + 3),
+        (in_part, "partial-accumulation", in_part.__code__.co_firstlineno + 3),
+        (side_by_side, None, None),
+        (in_a_rolled_loop, "accumulation-after-read", MATMUL),
+    ],
+)
+def test_sums_in_psum(kernel, code, place, mode):
+    found = warned(kernel, WIDE, mode=mode)[1]
+    first = kernel.__code__.co_firstlineno
+    assert found == ([] if code is None else [(code, place - first)])
+
+
+# Scatters
+
+
+def scattered(a, rows):
+    out = stored(nl.load(a))
+    nisa.dma_copy(dst=out.vector_select(0, nl.load(rows)), src=nl.load(a[0:4, :]))
+    return out
+
+
+@pytest.mark.parametrize("backend", ["native", "numpy"])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("rows", [[3, 1, 7, 1], [3, 1, 7, 2]])
+def test_a_scatter_with_an_index_that_comes_twice(rows, mode, backend, monkeypatch):
+    monkeypatch.setenv("NKI_BACKEND", backend)
+    found = warned(scattered, WIDE, np.array(rows, np.int32)[:, None], mode=mode)[1]
+    assert found == ([("repeated-index", 2)] if len(set(rows)) < 4 else [])
