@@ -13,7 +13,7 @@ from graph_compiler.hlo.record import fields_of
 from graph_compiler.hlo.sniff import load
 from graph_compiler.hlo.text_values import show_literal
 from graph_compiler.hlo.types import Shape
-from nki.pages.markdown import code, page, table
+from nki.row_pages.markdown import code, page, table
 
 _WORK = {ARITHMETIC: "1 operation", TRANSCENDENTAL: "1 function that is not exact"}
 

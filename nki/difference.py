@@ -340,7 +340,7 @@ def _eager(subject: _Subject, watch: Watch) -> list[Array]:
 
 def _fp32(subject: _Subject, watch: Watch) -> list[Array]:
     """The reference with low-precision tensors as float32."""
-    from nki.trace.precision import in_fp32
+    from nki.trace.in_fp32 import in_fp32
 
     found: list[Array] = []
 

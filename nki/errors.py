@@ -16,9 +16,9 @@ from isa.built_in import built_in
 from isa.errors import CATALOGUE, CatalogueEntry, NeuronError
 from isa.program import SourceLocation
 from isa.warned import WARNINGS
+from nki.ir.context import CURRENT
 from nki.ir.locations import author_location, is_own_file, resolve
 from nki.settings import traceback_wanted
-from nki.trace.context import CURRENT
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")

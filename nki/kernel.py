@@ -21,11 +21,11 @@ from nki.callables import is_method, stops_in_debugger, with_name
 from nki.compiled import CompiledKernel, packed, run_settings, update
 from nki.compiled_functions import outside_graphs
 from nki.errors import user_frames
+from nki.ir.context import CURRENT
+from nki.ir.edges import Schedule, add_edges, check_edges, schedule_of
 from nki.jax_transforms import called_back, is_traced
 from nki.superseded import hint_at_call
 from nki.trace.call import TensorSpec, arrays_in, bind_arguments, refuse_unknown
-from nki.trace.context import CURRENT
-from nki.trace.schedule import Schedule, add_edges, check_edges, schedule_of
 
 if TYPE_CHECKING:
     from nki.ir.nodes import Kernel as TracedKernel
@@ -363,7 +363,7 @@ def order_traced(traced: TracedKernel) -> CompiledKernel:
 
 
 def _container(results: Any) -> type | None:
-    """What a kernel returns its results in (`nki.trace.results.Results`)."""
+    """What a kernel returns its results in (`nki.ir.results.Results`)."""
     return getattr(results, "container", None)
 
 
@@ -445,7 +445,7 @@ def _simulate(
             return runner(kernel, given)
 
     if not settings.precise_wanted():
-        from nki.trace.precision import in_fp32
+        from nki.trace.in_fp32 import in_fp32
 
         run = functools.partial(in_fp32, run)
     if is_traced(arguments):
@@ -487,16 +487,16 @@ def _profile(kernel: Kernel, /, *args: Any, **kwargs: Any) -> tuple[Any, Profile
 
 def _run_device(kernel: Kernel, arguments: dict[str, Any]) -> Any:
     if _has_replica_group(arguments):
-        from nki.collectives.ranks import same_on_all_ranks
+        from nki.ranks.world import same_on_all_ranks
 
-        return same_on_all_ranks(kernel, arguments)
+        return same_on_all_ranks(simulate(kernel, mode="eager"), arguments)
     with collection_paused():
         return kernel.compiled(arguments)(*arrays_in(arguments))
 
 
 def _has_replica_group(arguments: dict[str, Any]) -> bool:
     """Whether a kernel is for several ranks, all of which get these arguments."""
-    module = sys.modules.get("nki.collectives.group")
+    module = sys.modules.get("nki.ranks.group")
     return module is not None and any(
         isinstance(value, module.ReplicaGroup) for value in arguments.values()
     )

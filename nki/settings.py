@@ -88,7 +88,7 @@ PRECISE: ContextVar[bool | None] = ContextVar("precise", default=None)
 
 
 def precise_wanted() -> bool:
-    """NKI_PRECISE_FP=0 keeps low-precision tensors as float32 (`nki.trace.precision`)."""
+    """NKI_PRECISE_FP=0 keeps low-precision tensors as float32 (`nki.precision`)."""
     chosen = PRECISE.get()
     if chosen is not None:
         return chosen

@@ -288,7 +288,7 @@ def superseded_names(module: str, values: dict[str, Any]) -> Callable[[str], Any
 
     def __getattr__(name: str) -> Any:
         if name not in values:
-            from nki.trace.context import CURRENT
+            from nki.ir.context import CURRENT
 
             note = note_on_superseded(f"{module}.{name}")
             meant = "" if note is None else f": {note}"

@@ -7,7 +7,7 @@ import importlib
 import inspect
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -35,7 +35,7 @@ SETTINGS = "nki/settings.py"
 TABLES = ("isa/operations/", "isa/machine/")
 """Where the names of rows may be spelled out."""
 
-ABSTRACT = {"isa/spec.py": {"Operation"}, "nki/trace/context.py": {"Context"}}
+ABSTRACT = {"isa/spec.py": {"Operation"}, "nki/ir/context.py": {"Context"}}
 """Abstract bases, the only classes whose methods may raise NotImplementedError."""
 
 
@@ -79,6 +79,90 @@ def test_a_package_imports_only_packages_to_its_left(package: str) -> None:
         if name in later
     ]
     assert found == []
+
+
+ORDER = (
+    # What all others may use.
+    *("settings", "precision", "callables", "artifacts", "compiled_functions", "extensions"),
+    # Tile IR: nodes, text, checks, views, builders; what rewrites and what executes it.
+    *("ir", "arrays", "storage", "interpreter", "passes", "pipeline", "in_order", "verification"),
+    # What authors of kernels call.
+    *("superseded", "language", "errors", "isa", "trace", "ranks"),
+    # Kernels as they are called and compiled.
+    *("shared_addresses", "call_chains", "fingerprint", "compiled", "jax_transforms", "kernel"),
+    *("collectives", "simulator", "reference", "compiler", "porting", "absent"),
+    # The package itself and its other public modules.
+    *("", "builtin", "tensor", "dtype", "meta", "typing", "migration", "difference", "report"),
+    # The command and the reference pages.
+    *("row_pages", "cli", "pages"),
+)
+"""The packages and modules of `nki`, "" for `nki` itself: each imports those before it only."""
+
+
+def modules_of_nki() -> dict[str, Path]:
+    """The modules of `nki` by their names."""
+    found = {}
+    for path in sources("nki"):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def part_of_nki(module: str) -> str:
+    """The package or top-level module of `nki` that a module is or belongs to."""
+    return module.split(".")[1] if "." in module else ""
+
+
+def imported_modules(module: ast.Module, known: Collection[str]) -> Iterator[tuple[str, int]]:
+    """The known modules that a file imports, with lines; type-checking and lazy imports included.
+
+    `from nki import settings` imports the module `nki.settings`.
+    """
+    for node in ast.walk(module):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            inner = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = [name if name in known else str(node.module) for name in inner]
+        for name in names:
+            if name in known:
+                yield name, getattr(node, "lineno", 0)
+
+
+def against_the_order(imports: Iterator[tuple[str, int]], importer: str) -> Iterator[str]:
+    place = ORDER.index(part_of_nki(importer))
+    for name, line in imports:
+        if ORDER.index(part_of_nki(name)) > place:
+            yield f"{importer}:{line} imports {name}"
+
+
+def test_the_order_has_every_part_of_nki_once() -> None:
+    assert sorted(ORDER) == sorted({part_of_nki(module) for module in modules_of_nki()})
+
+
+def test_packages_of_nki_import_in_one_direction() -> None:
+    known = modules_of_nki()
+    found = [
+        problem
+        for module, path in known.items()
+        for problem in against_the_order(imported_modules(tree(path), known), module)
+    ]
+    assert found == []
+
+
+def test_the_check_of_the_order_finds_lazy_and_type_checking_imports() -> None:
+    code = (
+        "from nki.ir import nodes\nfrom nki import settings, kernel\n"
+        "if TYPE_CHECKING:\n  from nki.kernel import Kernel\n"
+        "def f():\n  import nki.trace.tracer\n"
+    )
+    imports = imported_modules(ast.parse(code), modules_of_nki())
+    assert [problem.partition(":")[2] for problem in against_the_order(imports, "nki.ir")] == [
+        "2 imports nki.kernel",
+        "4 imports nki.kernel",
+        "6 imports nki.trace.tracer",
+    ]
 
 
 def loaded_by(statement: str) -> set[str]:

@@ -23,8 +23,8 @@ def isa_command(context: click.Context, name: str | None) -> int:
     """
     from isa.machine import MACHINE_INSTRUCTIONS
     from isa.operations import OPERATIONS
-    from nki.pages.machine import machine_page
-    from nki.pages.operations import instructions_of, operation_page, used_by
+    from nki.row_pages.machine import machine_page
+    from nki.row_pages.operations import instructions_of, operation_page, used_by
 
     public = {n: row for n, row in sorted(OPERATIONS.items()) if row.public}
     if name is None:

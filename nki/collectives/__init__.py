@@ -3,7 +3,6 @@
 `simulate_ranks` runs the ranks in one process; the rest is what their kernels call.
 """
 
-from nki.collectives.group import ReplicaGroup
 from nki.collectives.operations import (
     all_gather,
     all_gather_v,
@@ -17,7 +16,8 @@ from nki.collectives.operations import (
     rank_id,
     reduce_scatter,
 )
-from nki.collectives.ranks import simulate_ranks
+from nki.collectives.simulated import simulate_ranks
+from nki.ranks.group import ReplicaGroup
 
 __all__ = [
     "ReplicaGroup",

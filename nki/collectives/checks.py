@@ -9,8 +9,8 @@ import numpy as np
 
 from isa.errors import NeuronError
 from isa.target import Target
-from nki.collectives.group import ReplicaGroup
-from nki.language.tensor import NkiTensor
+from nki.ir.views.tensor import NkiTensor
+from nki.ranks.group import ReplicaGroup
 
 _COMBINE: dict[str, Callable[[Any, Any], Any]] = {
     "add": np.add,

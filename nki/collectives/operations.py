@@ -1,4 +1,4 @@
-"""The collective operations, over ranks that run in one process (`nki.collectives.ranks`).
+"""The collective operations, over ranks that run in one process (`nki.ranks.world`).
 
 Reductions go in the order of the ranks in their group, in fp32 (integers: exactly), and round once
 at the end. Source of all: SDK nki/api/nki/collectives/__init__.py.
@@ -30,13 +30,13 @@ from nki.collectives.checks import (
     check_variable_gather,
     one,
 )
-from nki.collectives.group import ReplicaGroup
-from nki.collectives.ranks import place
 from nki.errors import USER_FRAMES
-from nki.isa.calls import emit
-from nki.language.tensor import NkiTensor
-from nki.trace.context import Location, caller, current
-from nki.trace.registers import VirtualRegister
+from nki.ir.context import Location, caller, current
+from nki.ir.emission import emit
+from nki.ir.registers import VirtualRegister
+from nki.ir.views.tensor import NkiTensor
+from nki.ranks.group import ReplicaGroup
+from nki.ranks.world import place
 
 Array = np.ndarray[Any, Any]
 Parcels = dict[int, list[Array]]

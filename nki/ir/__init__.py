@@ -1,4 +1,4 @@
-"""The tile IR: nodes, text form, structural comparison, verifier."""
+"""The tile IR: nodes, text, structural comparison, verifier, views of tensors, builders."""
 
 from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, walk
 

@@ -107,19 +107,24 @@ def is_call(location: tuple[CodeType, int], name: str) -> bool:
     return place is not None and place.text[place.column :].startswith(f"{name}(")
 
 
-def variable_name(location: tuple[CodeType, int], default: str) -> str:
-    """The Python variable that the call at a location is assigned to (or iterated into)."""
+def variable_name(location: Any, default: str) -> str:
+    """The Python variable that the call at a location is assigned to (or iterated into); `default`
+    for locations that are no calls."""
+    if location.__class__ is not tuple:
+        return default
     code, offset = location
     return _assigned_names(code).get(offset, default)
 
 
-def tensor_name(location: tuple[CodeType, int]) -> str | None:
+def tensor_name(location: Any) -> str | None:
     """As `variable_name` of a tensor that is made at a location, but None where a function makes
     it for its caller: then `name_for_caller` knows."""
-    return None if _is_returned(*location) else variable_name(location, "tensor")
+    if location.__class__ is tuple and _is_returned(*location):
+        return None
+    return variable_name(location, "tensor")
 
 
-def name_for_caller(location: tuple[CodeType, int]) -> str:
+def name_for_caller(location: Any) -> str:
     """The variable that gets a tensor which a function makes, at a location that is running now,
     and returns: the one of the caller that does not return it in turn."""
     name = variable_name(location, "tensor")

@@ -105,6 +105,11 @@ class Tensor:
     def name(self) -> str:
         return f"{self.label}.{self.copy}" if self.copy else self.label
 
+    @property
+    def owner(self) -> str:
+        """The inlined kernel that the tensor is of: its label begins with that. Else nothing."""
+        return self.label.rpartition("/")[0]
+
     def __repr__(self) -> str:
         return f"<{self.memory.value} {self.name} {self.dtype}{list(self.shape)}>"
 

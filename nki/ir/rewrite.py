@@ -1,9 +1,9 @@
-"""Copying IR with substitutions: what loop peeling and buffer rotation are made of."""
+"""Copying IR with substitutions: what loop peeling, buffer rotation and inlining are made of."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol
 
 from isa.affine import Affine, Predicate, substitute
 from isa.enums import Memory
@@ -11,16 +11,27 @@ from isa.operations.control import StorageBegin
 from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, walk
 
 
+class Numbers(Protocol):
+    """Who makes the tensors and registers of copies."""
+
+    def tensor(self, tensor: Tensor, suffix: str) -> Tensor:
+        """Another tensor like one, whose name ends in `suffix`."""
+
+    def register(self, register: Register) -> Register:
+        """Another register like one."""
+
+
 class Cloner:
     """Copies nodes with fresh tensors for those begun inside, and registers substituted.
 
-    `values` maps registers to index forms (in offsets) and, for registers that a body writes, to
-    fresh registers. `predicate` decides what becomes of an `accumulate` predicate.
+    `values` maps registers to index forms; a register that a body writes is mapped to the form of
+    another one alone, or stays what it is. `predicate` decides what becomes of an `accumulate`
+    predicate.
     """
 
     def __init__(
         self,
-        numbering: Numbering,
+        numbering: Numbers,
         values: dict[Register, Any],
         predicate: Callable[[Predicate], Any] = lambda predicate: predicate,
         suffix: str = "",
@@ -40,14 +51,22 @@ class Cloner:
         for node in walk(nodes):
             if isinstance(node, Op) and node.row is StorageBegin:
                 tensor = node.values[0].storage
-                if tensor.memory in (Memory.sbuf, Memory.psum):
+                if self.begins(tensor):
                     self.tensors[tensor] = self.numbering.tensor(tensor, self.suffix)
         return [self._node(node) for node in nodes]
+
+    def begins(self, tensor: Tensor) -> bool:
+        """Whether a tensor that begins inside is fresh in the copy."""
+        return tensor.role == "local"
+
+    def name(self, op: Op) -> str | None:
+        """What the copy of an operation is called."""
+        return op.name
 
     def _node(self, node: Node) -> Node:
         if isinstance(node, Op):
             values = tuple(self._value(value) for value in node.values)
-            copy = Op(node.row, values, node.location, node.name)
+            copy = Op(node.row, values, node.location, self.name(node))
             self.ops[node] = copy
             copy.after = tuple(self.ops.get(op, op) for op in node.after)
             return copy
@@ -55,7 +74,7 @@ class Cloner:
             return While(self._register(node.register), self._body(node.body), node.location)
         variable = self.numbering.register(node.variable)
         lower, upper = self._value(node.lower), self._value(node.upper)
-        form = Affine(0, ((variable, 1),))
+        form = same_form(variable)
         self.values[node.variable] = form
         self.numbers[node.variable.number] = form
         body = self._body(node.body)
@@ -78,7 +97,10 @@ class Cloner:
         if isinstance(value, Register):
             return self._register(value)
         if isinstance(value, Predicate):
-            return self.predicate(value)
+            verdict = self.predicate(value)
+            if isinstance(verdict, Predicate):
+                return Predicate(substitute(verdict.form, self.numbers), verdict.op)
+            return verdict
         return value
 
     def access(self, access: Access) -> Access:
@@ -104,6 +126,11 @@ class Cloner:
             )
         self.accesses[id(access)] = copy
         return copy
+
+
+def same_form(register: Register) -> Affine:
+    """What a register holds, as an index form."""
+    return Affine(0, ((register, 1),))
 
 
 Replace = Callable[[Loop, list[Node], "Numbering"], list[Node] | None]
@@ -157,7 +184,7 @@ class Numbering:
         self._register = 1 + max((r.number for body in bodies for r in registers(body)), default=-1)
 
     def tensor(self, tensor: Tensor, suffix: str, memory: Memory | None = None) -> Tensor:
-        """Another tensor like one that is on chip, in the same memory unless `memory` is given."""
+        """Another tensor like one, in the same memory unless `memory` is given."""
         copy = Tensor(
             self._tensor,
             tensor.name + suffix,
@@ -175,14 +202,14 @@ class Numbering:
         return copy
 
     def begun(self, bodies: list[list[Node]]) -> list[Tensor]:
-        """The tensors without those on chip that no body begins any more."""
+        """The tensors without those of a core that no body begins any more."""
         begun = {
             node.values[0].storage
             for body in bodies
             for node in walk(body)
             if isinstance(node, Op) and node.row is StorageBegin
         }
-        return [t for t in self.tensors if not t.memory.on_chip or t in begun]
+        return [t for t in self.tensors if t.role != "local" or t.core is None or t in begun]
 
     def register(self, register: Register | None = None, name: str = "") -> Register:
         number = self._register

@@ -17,11 +17,11 @@ from isa.fields import REGISTER
 from isa.operations import OPERATIONS
 from nki import settings
 from nki.errors import USER_FRAMES
+from nki.ir.context import CURRENT, NkiInstruction, caller, current
+from nki.ir.registers import VirtualRegister
+from nki.ir.views.tensor import NkiTensor
 from nki.isa.calls import function
-from nki.language.tensor import NkiTensor
 from nki.superseded import superseded_names
-from nki.trace.context import CURRENT, NkiInstruction, caller, current
-from nki.trace.registers import VirtualRegister
 
 _superseded = superseded_names(
     __name__,

@@ -4,6 +4,9 @@ ones of which are also the operators of `op=` arguments."""
 from typing import Any
 
 from isa.enums import Memory as MemoryRegion
+from nki.ir.views.indexing import ds
+from nki.ir.views.objects import NKIObject
+from nki.ir.views.tensor import NkiTensor
 from nki.language import dtypes
 from nki.language.allocation import (
     empty_like,
@@ -37,10 +40,8 @@ from nki.language.dtypes import (
     uint16,
     uint32,
 )
-from nki.language.indexing import ds
 from nki.language.matrices import load_transpose2d, matmul, shared_identity_matrix, transpose
 from nki.language.normalisation import rms_norm, softmax
-from nki.language.objects import NKIObject
 from nki.language.operators import OPERATORS
 from nki.language.printing import device_print
 from nki.language.program import no_reorder, num_programs, program_id, program_ndim
@@ -56,7 +57,6 @@ from nki.language.ranges import (
 from nki.language.reductions import all, max, mean, min, prod, sum, var
 from nki.language.removed import advice
 from nki.language.selection import broadcast_to, expand_dims, gather_flattened, where
-from nki.language.tensor import NkiTensor
 from nki.language.tile_size import tile_size
 from nki.superseded import superseded_names
 

@@ -10,10 +10,10 @@ from isa.errors import NeuronError
 from isa.operations.dma import DmaCopy, DmaTranspose
 from isa.operations.gpsimd import AffineSelect
 from isa.operations.tensor import NcMatmul, NcTranspose
-from nki.language.layout import product
+from nki.ir.context import caller
+from nki.ir.views.layout import product
+from nki.ir.views.tensor import NkiTensor
 from nki.language.lowering.emitter import FLOAT, Emitter, dtype_of
-from nki.language.tensor import NkiTensor
-from nki.trace.context import caller
 
 _TRANSPOSABLE_BYTES = 2
 """Element size of the DMA engines' transpose (SDK nki/api/nki.isa.rst#nki.isa.dma_transpose)."""

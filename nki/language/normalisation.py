@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from isa.enums import ReduceCommand
+from nki.ir.context import caller
+from nki.ir.views.tensor import NkiTensor
 from nki.language.lowering.emitter import FLOAT, Emitter, dtype_of, is_column
 from nki.language.lowering.reduction import against, axes_of, statistic
-from nki.language.tensor import NkiTensor
-from nki.trace.context import caller
 
 
 def softmax(x: NkiTensor, axis: Any = -1, dtype: Any = None) -> NkiTensor:

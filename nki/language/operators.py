@@ -13,10 +13,10 @@ from typing import Any
 
 from isa.alu import ACTIVATIONS, ALU, Activation, AluOperator
 from isa.errors import NeuronError
+from nki.ir.context import caller
+from nki.ir.views.tensor import NkiTensor
 from nki.language.lowering.emitter import Emitter, dtype_of
 from nki.language.lowering.table import FUNCTIONS, Function
-from nki.language.tensor import NkiTensor
-from nki.trace.context import caller
 
 
 class Operator:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from isa.errors import NeuronError
 from isa.operations.debug import DevicePrint
+from nki.ir.context import caller
+from nki.ir.views.tensor import NkiTensor
 from nki.language.lowering.emitter import Emitter
-from nki.language.tensor import NkiTensor
-from nki.trace.context import caller
 
 
 def device_print(print_prefix: str, tensor: NkiTensor) -> None:

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from isa.errors import NeuronError
+from nki.ir.context import current
 from nki.ir.locations import author_location
-from nki.trace.context import current
 
 
 def program_id(axis: int = 0) -> int:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import difflib
 import inspect
 import re
+import sys
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, cast
 
 from isa.errors import NeuronError
 from nki.ir.nodes import Register
-from nki.language.refused import NoNumber
+from nki.ir.views.refused import NoNumber
 from nki.language.removed import KEYWORDS
 
 _REGISTER_LOAD = (
@@ -191,7 +192,6 @@ def _parameters(function: Callable[..., Any]) -> list[str]:
 
 def _own_function(qualified: str, traceback: TracebackType | None) -> Callable[..., Any] | None:
     """The function of this API that Python names in a message; None for one of the author's."""
-    import nki.isa
     import nki.language
     from nki.language.operators import OPERATOR_KINDS
 
@@ -206,8 +206,8 @@ def _own_function(qualified: str, traceback: TracebackType | None) -> Callable[.
         if value is not None and not str(getattr(value, "__module__", None)).startswith("nki."):
             return None
         traceback = traceback.tb_next
-    for module in (nki.language, nki.isa):
-        found: Any = getattr(module, name, None) if name in module.__all__ else None
+    for module in (nki.language, sys.modules.get("nki.isa")):  # no kernel calls it without loading
+        found: Any = getattr(module, name, None) if name in getattr(module, "__all__", ()) else None
         if callable(found):
             return cast("Callable[..., Any]", found)
     return None

@@ -12,10 +12,10 @@ from typing import Any
 from isa.dtypes import normalise
 from isa.enums import Memory
 from isa.operations.random import Dropout, Rand2, Rng, SetRngSeed
+from nki.ir.context import caller
+from nki.ir.views.tensor import NkiTensor
 from nki.language.allocation import fill_in_parts
 from nki.language.lowering.emitter import Emitter, dtype_of
-from nki.language.tensor import NkiTensor
-from nki.trace.context import caller
 
 _BITS = 24
 """Random bits of a number: as many as fp32 holds exactly."""

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from isa.affine import Affine, Polynomial
+from isa.affine import Affine
 from isa.errors import NeuronError
-from isa.fields import INT32
 from isa.operations.control import RegisterMove
+from nki.ir.context import Location, NkiInstruction, caller, current
+from nki.ir.loops import check_step, loop_bound
 from nki.ir.nodes import Register
-from nki.language.indexing import index_form
+from nki.ir.views.indexing import index_form
 from nki.superseded import hint
-from nki.trace.context import Location, NkiInstruction, caller, current
 
 
 def affine_range(start: Any, stop: Any = None, step: int = 1) -> Iterable[Any]:
@@ -90,7 +90,7 @@ def _range(name: str, start: Any, stop: Any, step: Any, location: Location) -> I
             why="The number of iterations is unknown before the kernel runs.",
             hint="Use nl.dynamic_range, which stays a loop on the device.",
         )
-    _check_step(bounds[2])
+    check_step(bounds[2])
     return current("a loop over a launch symbol").symbolic_range(
         bounds[0], bounds[1], bounds[2], location
     )
@@ -100,17 +100,6 @@ def _has_register(bound: Any) -> bool:
     """Whether the bound's value exists at run time only; loop variables of known range count too,
     since a rolled loop's trip count may not change from one outer iteration to the next."""
     return isinstance(bound, (Register, Affine))
-
-
-def _check_step(step: Any) -> None:
-    if step.__class__ is not int or step < 1:
-        raise NeuronError(
-            "value-not-allowed",
-            what=f"a rolled loop with step {step!r}",
-            why="The step of a loop on the device is a positive integer that is known while "
-            "tracing (SDK nki-dynamic-loops.rst, Parameter Constraints).",
-            hint="Use a positive int as step.",
-        )
 
 
 def dynamic_range(start: Any, stop: Any = None, step: int = 1) -> Iterable[Any]:
@@ -142,22 +131,10 @@ def dynamic_range(start: Any, stop: Any = None, step: int = 1) -> Iterable[Any]:
 def _dynamic(start: Any, stop: Any, step: Any, location: Location) -> Iterable[Any]:
     lower, upper = (0, start) if stop is None else (start, stop)
     step = int(step) if isinstance(step, np.integer) else step
-    _check_step(step)
-    return current("nl.dynamic_range").dynamic_range(_bound(lower), _bound(upper), step, location)
-
-
-def _bound(value: Any) -> Any:
-    if isinstance(value, (Register, Polynomial)):
-        return value
-    bound = index_form(value, "a loop bound")
-    if bound.__class__ is int and not INT32[0] <= bound <= INT32[1]:
-        raise NeuronError(
-            "value-not-allowed",
-            what=f"a loop bound is {bound}",
-            why="A loop on the device counts in a register of 32 bits (SDK register_alloc).",
-            hint=f"Loops go up to {INT32[1]}: nest two of them.",
-        )
-    return bound
+    check_step(step)
+    return current("nl.dynamic_range").dynamic_range(
+        loop_bound(lower), loop_bound(upper), step, location
+    )
 
 
 def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any], Any], step: int = 1) -> None:

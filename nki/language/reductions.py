@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from nki.ir.context import Location, caller
+from nki.ir.views.tensor import NkiTensor
 from nki.language.lowering.emitter import Emitter, dtype_of
 from nki.language.lowering.reduction import (
     against,
@@ -17,8 +19,6 @@ from nki.language.lowering.reduction import (
     reduced_shape,
     statistic,
 )
-from nki.language.tensor import NkiTensor
-from nki.trace.context import Location, caller
 
 
 def sum(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:

@@ -10,11 +10,11 @@ from isa.errors import NeuronError
 from isa.operations.gather import NcNGather, NcStreamShuffle
 from isa.operations.gpsimd import Iota
 from isa.rules.form import shown
-from nki.language.layout import dense_strides
+from nki.ir.context import caller
+from nki.ir.views.layout import dense_strides
+from nki.ir.views.tensor import NkiTensor
 from nki.language.lowering.emitter import Emitter, dtype_of
 from nki.language.lowering.promotion import promote
-from nki.language.tensor import NkiTensor
-from nki.trace.context import caller
 
 _QUADRANT = 32
 """Partitions that nisa.nc_stream_shuffle works on at once."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from isa.target import Target
 from nki import settings
+from nki.ir.context import CURRENT
 from nki.superseded import hint
-from nki.trace.context import CURRENT
 
 _FP32_BYTES = 4
 

@@ -20,9 +20,9 @@ def pages() -> dict[str, str]:
     from nki.pages.environment import environment_pages
     from nki.pages.index import index_page
     from nki.pages.language import language_pages
-    from nki.pages.machine import machine_pages
-    from nki.pages.operations import operation_pages
     from nki.pages.tables import table_pages
+    from nki.row_pages.machine import machine_pages
+    from nki.row_pages.operations import operation_pages
 
     found = {
         "errors.md": catalogue_page(),

@@ -6,7 +6,7 @@ import inspect
 from typing import Any
 
 import nki.collectives as ncc
-from nki.pages.markdown import page
+from nki.row_pages.markdown import page
 
 
 def collective_pages() -> dict[str, str]:

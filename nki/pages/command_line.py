@@ -10,7 +10,7 @@ import click
 from nki.cli import comparison, input_specs
 from nki.cli.application import all_commands
 from nki.cli.exit_codes import EXIT_CODES
-from nki.pages.markdown import code, page, table
+from nki.row_pages.markdown import code, page, table
 
 
 def command_line_page() -> str:

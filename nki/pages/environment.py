@@ -6,7 +6,7 @@ import inspect
 import re
 
 from nki import settings
-from nki.pages.markdown import code, page, table
+from nki.row_pages.markdown import code, page, table
 
 _VARIABLE = re.compile(r"\b(?:NKI|NEURON)_[A-Z_]+\b")
 

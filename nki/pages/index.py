@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
-from nki.pages.markdown import NOTE, page
+from nki.row_pages.markdown import NOTE, page
 
 _SECTIONS = {
     "": "Guides",

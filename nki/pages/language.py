@@ -8,7 +8,7 @@ from typing import Any
 
 import nki.language as nl
 from nki.language.operators import OPERATORS, bound_text
-from nki.pages.markdown import code, page, table
+from nki.row_pages.markdown import code, page, table
 
 
 def language_pages() -> dict[str, str]:

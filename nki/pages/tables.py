@@ -11,7 +11,7 @@ from isa.alu import ACTIVATIONS, ALU, Activation, AluOperator
 from isa.dtypes import DTYPES, DType
 from isa.memory import MEMORIES, PORT_CONFLICTS, start_partitions
 from isa.target import DOCUMENTS, TARGETS, Figure
-from nki.pages.markdown import (
+from nki.row_pages.markdown import (
     code,
     document_name,
     engines,

@@ -448,6 +448,7 @@ def _overflow(life: Life, lives: list[Life], memory: Memory, capacity: int) -> N
     if len(rows) > 12:
         rest = sum(other.size for other in rows[12:])
         notes.append(f"  {rest:>8} B  in {len(rows) - 12} smaller tensors")
+    notes += _owners(live)
     hint = ""
     if total <= capacity:
         notes.append("  it would fit, but no free bytes in one piece were found")
@@ -461,3 +462,14 @@ def _overflow(life: Life, lives: list[Life], memory: Memory, capacity: int) -> N
         location=resolve(life.tensor.location),
         notes=tuple(notes),
     )
+
+
+def _owners(live: list[Life]) -> list[str]:
+    """What inlined kernels have of the live set."""
+    sizes: dict[str, int] = {}
+    for life in live:
+        owner = life.tensor.owner
+        if owner:
+            sizes[owner] = sizes.get(owner, 0) + life.size
+    rows = sorted(sizes.items(), key=lambda row: -row[1])
+    return [f"  {size:>8} B  of these are tensors of {owner}" for owner, size in rows]

@@ -19,6 +19,7 @@ from isa.rules import WHOLE_PSUM
 from isa.spec import Instruction
 from isa.target import TARGETS, Target
 from nki.ir.nodes import Access, Kernel, Node, Tensor, operations
+from nki.ir.unset_registers import maybe_unset
 from nki.passes.addresses import Addresses, OperandColumns
 from nki.passes.banks import check_banks
 from nki.passes.body import Body
@@ -33,7 +34,6 @@ from nki.passes.rerolled import repeated
 from nki.passes.schedule import GAIN, WINDOW, Costs, carried_state, schedule
 from nki.passes.steps import ENGINE_INDEX, ENGINES, expand
 from nki.passes.synchronise import Signals, synchronise
-from nki.unset_registers import maybe_unset
 
 
 class Core(NamedTuple):

@@ -7,19 +7,20 @@ import dataclasses
 import difflib
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 from isa.affine import Polynomial, Symbol, polynomial
-from isa.affine import symbols_of as symbols_of_form
 from isa.dtypes import normalise
 from isa.errors import NeuronError
 from nki.errors import user_frames
 from nki.ir.locations import author_location, error_location, resolve
+from nki.ir.views.objects import NKIObject
+from nki.ir.views.refused import NoNumber
 from nki.language.python_mistakes import translated
-from nki.language.refused import NoNumber
+from nki.precision import stored
 
 
 @dataclasses.dataclass(frozen=True, slots=True, init=False)
@@ -135,13 +136,6 @@ def kernel_error(error: Exception) -> NeuronError | None:
     return found
 
 
-def function_of(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """The function of a kernel, or the function itself."""
-    from nki.kernel import Kernel
-
-    return kernel.function if isinstance(kernel, Kernel) else kernel
-
-
 def is_array(value: Any) -> bool:
     """Whether an argument is an array (NumPy, or of a library that converts to it)."""
     if isinstance(value, np.ndarray):
@@ -218,8 +212,6 @@ def map_leaves(
 
 def _fields(value: Any) -> dict[str, Any]:
     """The attributes of a configuration object; none for anything else."""
-    from nki.language import NKIObject
-
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
     return dict(vars(value)) if isinstance(value, NKIObject) and hasattr(value, "__dict__") else {}
@@ -245,8 +237,6 @@ def tensors_in(arguments: dict[str, Any]) -> list[tuple[Any, str]]:
 
 def spec_of(value: Any, name: str) -> TensorSpec:
     """The specification of an array, or the given one."""
-    from nki.trace.precision import stored
-
     if isinstance(value, TensorSpec):
         return dataclasses.replace(value, name=name, dtype=stored(value.dtype))
     return TensorSpec(tuple(value.shape), stored(_dtype_of(value, name)), name)
@@ -262,27 +252,6 @@ def _dtype_of(array: Any, name: str) -> str:
             why=error.why,
             hint=f"Convert {name} before the call: to float32 in place of float64.",
         ) from None
-
-
-def symbols_in(specs: list[TensorSpec]) -> list[Symbol]:
-    """Launch symbols of the shapes, by name. Raises value-not-allowed for two of one name."""
-    found: dict[str, Symbol] = {}
-    for item in _symbols(specs):
-        if found.setdefault(item.name, item) != item:
-            raise NeuronError(
-                "value-not-allowed",
-                what=f"two launch symbols are called {item.name}: {found[item.name].condition}; "
-                f"and {item.condition}",
-                why="A symbol is its name.",
-                hint="Make the symbol once and use it in every shape, or rename one.",
-            )
-    return [found[name] for name in sorted(found)]
-
-
-def _symbols(specs: list[TensorSpec]) -> Iterator[Symbol]:
-    for spec in specs:
-        for size in spec.shape:
-            yield from sorted(symbols_of_form(size), key=lambda s: s.key)
 
 
 def call_arguments(

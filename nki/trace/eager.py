@@ -20,35 +20,30 @@ from isa.spec import Operation
 from isa.target import Target
 from nki.arrays import as_numpy, refuse_read_only
 from nki.interpreter import Follower, Interpreter
-from nki.ir.locations import call_path, name_for_caller, variable_name
+from nki.ir.context import CURRENT, Location, NkiInstruction, of_another_run
+from nki.ir.declarations import Declarations, parameter_memory
+from nki.ir.edges import out_of_order
+from nki.ir.hazards import Hazards
+from nki.ir.loops import outlives, registers_written, trip_count
 from nki.ir.nodes import Access, Op, Register, Tensor
-from nki.language.layout import dense_strides
-from nki.language.tensor import NkiTensor, strided
+from nki.ir.open_loops import Iteration, OpenLoop, never_written
+from nki.ir.registers import VirtualRegister
+from nki.ir.results import Results, constant_written
+from nki.ir.views.layout import dense_strides
+from nki.ir.views.tensor import NkiTensor, strided
 from nki.storage import Storage, View
+from nki.trace.authored import Authored
 from nki.trace.call import (
     TensorSpec,
     arrays_in,
     call_arguments,
-    function_of,
     kernel_error,
     map_tensors,
     spec_of,
 )
-from nki.trace.context import CURRENT, Context, Location, NkiInstruction, of_another_run
 from nki.trace.core_threads import Arrival, CoreThread, deadlock, step_cores
 from nki.trace.exchanges import must_end
-from nki.trace.hazards import Hazards
-from nki.trace.loops import outlives, registers_written, trip_count
-from nki.trace.open_loops import Iteration, OpenLoop, never_written
-from nki.trace.registers import VirtualRegister
-from nki.trace.results import (
-    Results,
-    SharedTensors,
-    constant_written,
-    results_of,
-    warn_of_lost_results,
-)
-from nki.trace.schedule import out_of_order
+from nki.trace.shared import SharedTensors, results_of, warn_of_lost_results
 from simulator.checks.initialised import Shadow
 from simulator.checks.replicated import InStep
 from simulator.oracle import quiet
@@ -120,11 +115,12 @@ def run_eager(
     return _Launch(function, arguments, target, cores, check, native, watch).run()
 
 
-class EagerContext(Context):
-    """Executes the operations of one core. `array(tensor)` gives the data behind a view."""
+class EagerContext(Authored):
+    """Executes the operations of one core, and keeps none of them. `array(tensor)` gives the data
+    behind a view."""
 
     def __init__(self, launch: _Launch, core: int, wait: Callable[[Arrival], None]) -> None:
-        super().__init__(launch.target, core, launch.cores)
+        super().__init__(launch.declarations, core, launch.shared)
         self.launch = launch
         self.wait = wait
         self.begun: list[Arrival] = []
@@ -140,7 +136,6 @@ class EagerContext(Context):
             in_step=launch.in_step,
             watch=launch.watch,
         )
-        self._register = 0
 
     # Operations
 
@@ -225,40 +220,27 @@ class EagerContext(Context):
 
     # Storage
 
-    def allocate(
+    def _tensor(
         self,
-        shape: tuple[Any, ...],
-        dtype: str,
+        label: str,
         memory: Memory,
-        name: str,
+        dtype: str,
+        shape: tuple[Any, ...],
         address: tuple[int, int] | None,
+        core: int | None,
         location: Location,
         data: Any = None,
-    ) -> NkiTensor:
-        if dtype in self.kept_wide:
-            dtype = "float32"
+    ) -> Tensor:
         launch = self.launch
-        if memory is Memory.shared_hbm:
-            self.loops.refuse_shared()
-            core = self.core
-            path = () if launch.cores == 1 else call_path(_Launch._run_core.__code__)
-            storage = launch.shared.pair(core, name, path, shape, dtype, location, data)
-            if storage is None:
-                storage = launch.tensor(name, memory, dtype, shape, None, None, location, data)
-                launch.shared.add(core, name, path, storage)
-        else:
-            core = self.core
-            storage = launch.tensor(name, memory, dtype, shape, address, core, location, data)
+        storage = launch.tensor(label, memory, dtype, shape, address, core, location, data)
+        if core is not None:
             storage.iteration = self.loops.iteration
-        first = 0 if address is None else address[0]
-        return strided(storage, dtype, shape, dense_strides(shape), 0, first)
+        return storage
+
+    def _begin_storage(self, view: NkiTensor, location: Location) -> None:
+        """A tensor has its contents already."""
 
     # Registers
-
-    def new_register(self, name: str, location: Location) -> VirtualRegister:
-        self._register += 1
-        name = name or variable_name(location, "register")
-        return VirtualRegister(self._register, name, location)
 
     def _value(self, bound: Any) -> int:
         if isinstance(bound, Register):
@@ -284,9 +266,7 @@ class EagerContext(Context):
         loop = OpenLoop(location)
         self.loops.enter(loop, trips)
         for value in values:
-            self._register += 1
-            name = variable_name(location, "i")
-            variable = VirtualRegister(self._register, name, location, low, high, True)
+            variable = self._variable(location, low, high)
             self.interpreter.registers[variable.number] = value
             with loop:
                 yield variable
@@ -317,14 +297,6 @@ class EagerContext(Context):
         """The kernel function returned: no loop of the device may be open."""
         self._await_exchanges()
         self.loops.finish()
-
-    # Order
-
-    def enter_no_reorder(self, location: Location) -> None:
-        self.loops.ordered += 1
-
-    def exit_no_reorder(self) -> None:
-        self.loops.ordered -= 1
 
 
 def _ends(exchange: Op, op: Op, core: int) -> bool:
@@ -367,11 +339,12 @@ class _Launch:
     ) -> None:
         self.native = native
         self.watch = watch
-        self.function = function_of(function)
+        self.function = function
         self.arguments = arguments
         self.target = target
         self.cores = cores
         self.shadow = Shadow() if check else None
+        self.declarations = Declarations(function.__name__, target, cores)
         self.shared = SharedTensors()
         self.barriers = Barriers()
         self.in_step = InStep() if cores > 1 else None
@@ -420,8 +393,6 @@ class _Launch:
         role: str = "local",
     ) -> EagerTensor:
         """A new tensor; it holds `data`, or nothing."""
-        if location is not None:
-            name = name or name_for_caller(location)
         tensor = EagerTensor(
             Tensor(self.tensors, name, memory, dtype, shape, role, address, core, location, data),
             self.shadow,
@@ -443,7 +414,7 @@ class _Launch:
             )
         array = as_numpy(value, name)
         spec = spec_of(array, name)
-        memory, core = (Memory.private_hbm, 0) if self.cores == 1 else (Memory.shared_hbm, None)
+        memory, core = parameter_memory(self.cores)
         tensor = self.tensor(name, memory, spec.dtype, spec.shape, None, core, None, role="input")
         tensor.contents.assign(array)
         self.arrays.append(array)
@@ -489,3 +460,6 @@ class _Launch:
 def _no_partner(arrival: Arrival) -> None:
     """A meeting of cores in a kernel that runs on one."""
     raise deadlock({0: arrival[0]})
+
+
+EagerContext.below = _Launch._run_core.__code__

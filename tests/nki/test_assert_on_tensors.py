@@ -11,7 +11,7 @@ import pytest
 
 import nki
 import nki.language as nl
-from nki.trace.context import UncheckedAssertWarning
+from nki.ir.context import UncheckedAssertWarning
 
 A = np.full((4, 8), 3.0, np.float32)
 FIVE = A + 2

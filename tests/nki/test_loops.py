@@ -2,6 +2,7 @@
 
 import inspect
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,8 +13,11 @@ import nki.isa as nisa
 import nki.language as nl
 from isa.affine import bounds, ceil_division, evaluate
 from nki.ir.locations import resolve as line_of
+from nki.ir.loops import whole_trips
 from nki.ir.nodes import Loop, While
-from nki.trace.loops import whole_trips
+from nki.ir.verify import verify
+from nki.kernel import compile_traced
+from nki.passes.rotate import RotateBuffers
 
 M = nki.symbol("M", multiple_of=128, max=8192)
 R = nki.symbol("R", max=8192)
@@ -466,3 +470,23 @@ def test_loop_bounds_from_expressions_of_symbols():
 
     (loop,) = traced(kernel, (M, 8)).bodies[0]
     assert str(loop.upper) == "M//128"
+
+
+def test_copies_of_a_body_have_tensors_in_hbm_of_their_own():
+    def body(a):
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        for i in nl.affine_range(a.shape[0] // 128):
+            held = nl.ndarray((128, 16), dtype=a.dtype, buffer=nl.private_hbm)
+            tile = nl.load(a[nl.ds(i * 128, 128), :])
+            nl.store(held, tile)
+            nl.store(out[nl.ds(i * 128, 128), :], nl.load(held))
+        return out
+
+    size = nki.symbol("M", multiple_of=128, max=1024)
+    kernel = traced(body, (size, 16))
+    copied = RotateBuffers().run(kernel)
+    verify(copied)
+    names = [t.name for t in copied.tensors if t.role == "local" and not t.memory.on_chip]
+    assert names == ["held.0", "held.1", "held.2"]
+    data = np.random.default_rng(3).standard_normal((384, 16)).astype(np.float32)
+    np.testing.assert_array_equal(compile_traced(kernel)(data), data)

@@ -21,8 +21,8 @@ from isa.target import DOCUMENTS, TARGETS
 from nki.cli.application import all_commands
 from nki.cli.exit_codes import EXIT_CODES
 from nki.pages import difference, pages, update
-from nki.pages.markdown import table
-from nki.pages.operations import expansions, instructions_of
+from nki.row_pages.markdown import table
+from nki.row_pages.operations import expansions, instructions_of
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

@@ -11,7 +11,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 from isa.warned import NeuronWarning
-from nki.trace.hazards import _dense, _overlap
+from nki.ir.hazards import _dense, _overlap
 
 MODES = ["device", "reference", "eager"]
 WIDE = np.arange(128 * 256, dtype=np.float32).reshape(128, 256)

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import math
 
+from nki.ir.views.tensor import NkiTensor
 from nki.language.lowering.emitter import Emitter
-from nki.language.tensor import NkiTensor
 
 _PI = 3141592653589793238462643383279502884197169399375105820974944592307816406286
 _PI_SCALE = 10**75

@@ -13,9 +13,9 @@ from isa.alu import ALU
 from isa.dtypes import DTYPES, DTypeKind
 from isa.enums import Engine, Memory
 from isa.errors import NeuronError
+from nki.ir.views.tensor import NkiTensor
 from nki.language.lowering.emitter import Emitter, dtype_of, is_column, shapes_agree
 from nki.language.lowering.promotion import promote
-from nki.language.tensor import NkiTensor
 
 Unary = Callable[[Emitter, NkiTensor, str], NkiTensor]
 Binary = Callable[[Emitter, Any, Any, Any], NkiTensor]

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from nki.ir.views.tensor import NkiTensor
 from nki.language.lowering.arithmetic import EXACT, as_tile, is_integral, operands
 from nki.language.lowering.emitter import Emitter, dtype_of
 from nki.language.lowering.promotion import promote
-from nki.language.tensor import NkiTensor
 
 MOST_QUOTIENT = 2.0**21
 """Below, the nearest integer to an fp32 quotient is at most 0.75 off."""

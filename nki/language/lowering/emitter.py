@@ -24,10 +24,11 @@ from isa.operations.vector import (
 )
 from isa.rules.form import shown
 from isa.spec import Operation
+from nki.ir.context import Location, current
+from nki.ir.emission import emit
+from nki.ir.views.layout import product
+from nki.ir.views.tensor import NkiTensor
 from nki.language.allocation import allocate
-from nki.language.layout import product
-from nki.language.tensor import NkiTensor
-from nki.trace.context import Location, current
 
 FLOAT = "float32"
 
@@ -55,8 +56,6 @@ class Emitter:
 
     def __call__(self, row: type[Operation], **arguments: Any) -> None:
         """One operation of the table."""
-        from nki.isa.calls import emit
-
         emit(self.context, row, arguments, self.location)
 
     # Tiles

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from nki.ir.views.tensor import NkiTensor
 from nki.language.lowering.emitter import Emitter
-from nki.language.tensor import NkiTensor
 
 _SMALL, _UP = 2.0**-32, 96
 _LARGE, _DOWN = 2.0**32, -64

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from isa.errors import NeuronError
-from nki.language.layout import product
+from nki.ir.views.layout import product
+from nki.ir.views.tensor import NkiTensor
 from nki.language.lowering.emitter import FLOAT, Emitter, is_column
-from nki.language.tensor import NkiTensor
 
 REDUCTIONS = {
     "sum": "add",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from nki.ir.views.tensor import NkiTensor
 from nki.language.lowering.arithmetic import copy, is_integral
 from nki.language.lowering.emitter import Emitter
-from nki.language.tensor import NkiTensor
 
 _ALL_INTEGERS = 2.0**23
 """From here on every fp32 number is an integer."""

@@ -13,9 +13,9 @@ from __future__ import annotations
 import math
 import struct
 
+from nki.ir.views.tensor import NkiTensor
 from nki.language.lowering.angles import Columns
 from nki.language.lowering.emitter import Emitter
-from nki.language.tensor import NkiTensor
 
 MOST_ANGLE = 2.0**18
 """The largest angle by parts of pi: up to there the rest is exact to 2**-41."""

@@ -1,0 +1,1 @@
+"""Views of tensors: what kernels and builders index, reshape and hand to operations."""

@@ -1,0 +1,43 @@
+"""Views of nothing that can be accessed: an error when an operation takes one, not before.
+
+Kernels form the pattern of the next tile ahead of the test whether there is one (nki-library
+core/output_projection/output_projection_tkg.py, `if h_2_idx < cfg.h_2_size`), and the slice of a
+core whose share is empty (experimental/loss/cross_entropy.py, `positions_per_core`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isa.errors import NeuronError
+from nki.ir.nodes import Tensor
+from nki.ir.views.tensor import NkiTensor
+
+
+class OutsideView(NkiTensor):
+    """A view with shape, strides and dtype, but nothing to read or write: asking for its storage
+    raises `problem`."""
+
+    __slots__ = ("problem",)
+
+    def __init__(
+        self,
+        problem: NeuronError,
+        dtype: str,
+        shape: tuple[Any, ...],
+        strides: tuple[Any, ...],
+        offset: Any,
+    ) -> None:
+        self.problem = problem
+        self.dtype = dtype
+        self.shape = shape
+        self.strides = strides
+        self.offset = offset
+        self.vector_offset = None
+
+    @property
+    def storage(self) -> Tensor:  # type: ignore[override]
+        raise self.problem.with_traceback(None)
+
+
+__all__ = ["OutsideView"]

@@ -1,0 +1,696 @@
+"""`NkiTensor`: a view of storage in SBUF, PSUM or HBM.
+
+Views are arithmetic on shape, strides and offset while tracing; they cost nothing on the device
+(SDK nki/get-started/nki-language-guide.rst, "Tensor Values"; nki/deep-dives/nki-aps.rst).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from isa.affine import identical
+from isa.dtypes import normalise
+from isa.enums import Memory
+from isa.errors import NeuronError
+from nki.ir.context import CURRENT
+from nki.ir.locations import author_location, resolve
+from nki.ir.nodes import Register, Tensor
+from nki.ir.views import layout
+from nki.ir.views.indexing import DynamicSlice, element, index_form, require, span, whole, window
+from nki.ir.views.objects import NKIObject
+from nki.ir.views.pattern import (
+    DtypeScale,
+    by_partition,
+    check_pattern,
+    check_reach,
+    constant_part,
+    ends,
+    known_partition,
+    pairs_of,
+)
+from nki.ir.views.refused import NoNumber
+from nki.ir.views.runtime_index import index_rows, reinterpreted, scalar_index
+from nki.ir.views.shape_views import ShapeViews, set_view
+
+_new = object.__new__
+
+
+def strided(storage: Tensor, dtype: str, *view: Any) -> NkiTensor:
+    """Any view of a storage, unchecked: shape, strides, offset, ... as for `set_view`."""
+    return set_view(_new(NkiTensor), storage, dtype, *view)
+
+
+_NO_VALUES = "(no values while tracing; NKI_MODE=eager has them)"
+"""What `print` of a tensor says in modes that run a kernel's Python before there is data."""
+
+
+class NkiTensor(ShapeViews, NoNumber):
+    """A strided view of a tensor in one of the device's memories.
+
+    Element (i0, i1, ...) is storage element `offset + sum(i * stride)`, counted in elements of
+    `dtype`. In SBUF and PSUM dimension 0 is the partition dimension, and views keep at least two
+    dimensions. Sizes may be polynomials in launch symbols; offsets may also hold loop variables
+    and registers. Views share storage and copy nothing. Made by `nl.ndarray` and by the methods
+    here.
+
+    `first` is the start partition (0 in HBM), counted from that of the storage's address if it
+    has one. `indirect_dim` is None for a view whose position is
+    known, else the dimension that a run-time index moves, or -1 when that dimension is gone.
+
+    >>> import numpy as np, nki, nki.language as nl
+    >>> @nki.jit
+    ... def kernel(a):
+    ...     part = nl.load(a)[:, 1:3]
+    ...     print(part.name, part.shape, part.dtype, part.strides, part.offset)
+    ...     print(part.buffer.name, part.on_chip, part.ndim, part.size)
+    >>> kernel(np.zeros((2, 4), np.float32))
+    tensor (2, 2) float32 (4, 1) 1
+    sbuf True 2 4
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        shape: Sequence[Any],
+        dtype: Any,
+        storage: Tensor | None,
+        buffer: Memory = Memory.sbuf,
+        name: str = "",
+    ) -> None:
+        """A tensor on the storage of another one, dense from its beginning; `nl.ndarray` makes new
+        storage. `storage` is what `tensor.storage` gives, in the memory `buffer`; with None the
+        tensor has no storage, so that its attributes serve as a signature and no operation takes
+        it. `name` is for such a tensor; others are called as their storage.
+        """
+        sizes = tuple(index_form(size, "a size") for size in shape)
+        dtype = normalise(dtype)
+        if storage is None:
+            from nki.ir.views.signature import Signature
+
+            placeholder = Tensor(-1, name or "signature", buffer, dtype, sizes)
+            set_view(self, placeholder, dtype, sizes, layout.dense_strides(sizes))
+            self.__class__ = Signature
+            return
+        if storage.memory is not buffer:
+            raise NeuronError(
+                "wrong-memory",
+                what=f"the storage of {storage.name!r} is in {storage.memory.value}, buffer is "
+                f"{getattr(buffer, 'value', buffer)}",
+                why="A tensor is where its storage is.",
+                hint="Pass buffer=tensor.buffer.",
+            )
+        scale = DtypeScale(storage.dtype, dtype)
+        pitch = scale.form(storage.pitch, "partition size")
+        strides, free = layout.dense_strides(sizes), layout.product(sizes)
+        limit = pitch or scale.form(layout.product(storage.shape), "size")
+        if pitch:
+            strides, free = (pitch, *strides[1:]), layout.product(sizes[1:])
+            require(storage.shape[0] - sizes[0], f"{sizes[0]} partitions of {storage.name!r}")
+        require(limit - free, f"{free} elements of {storage.name!r}, which has {limit}")
+        first = 0 if storage.address is None else storage.address[0]
+        set_view(self, storage, dtype, sizes, strides, 0, first)
+
+    # Attributes
+
+    @property
+    def name(self) -> str:
+        """The name given to `nl.ndarray`, or that of the variable it was assigned to."""
+        return self.storage.name
+
+    @property
+    def base_tensor(self) -> NkiTensor:
+        """All of the tensor that this is a view of, in its own shape and data type.
+
+        No document names it; public kernels (nki-library, moe_tkg) use it.
+
+        >>> import numpy as np, nki, nki.language as nl
+        >>> @nki.jit
+        ... def kernel(a):
+        ...     view = nl.load(a)[:, 2:3].view(nl.uint32)
+        ...     print(view.shape, view.dtype, view.base_tensor.shape, view.base_tensor.dtype)
+        >>> kernel(np.zeros((2, 4), np.float32))
+        (2, 1) uint32 (2, 4) float32
+        """
+        storage = self.storage
+        return NkiTensor(storage.shape, storage.dtype, storage, storage.memory)
+
+    @property
+    def buffer(self) -> Memory:
+        """The memory: `nl.sbuf`, `nl.psum`, `nl.private_hbm` or `nl.shared_hbm`."""
+        return self.storage.memory
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> Any:
+        """Number of elements."""
+        return layout.product(self.shape)
+
+    @property
+    def on_chip(self) -> bool:
+        """Whether the storage is in SBUF or PSUM."""
+        return self.storage.memory.on_chip
+
+    def is_contiguous(self) -> bool:
+        """Whether elements lie densely in row-major order; on chip, within each partition.
+
+        >>> import numpy as np, nki
+        >>> @nki.jit
+        ... def kernel(a):
+        ...     print(a.is_contiguous(), a[:, 0:2].is_contiguous())
+        >>> kernel(np.zeros((2, 4), np.float32))
+        True False
+        """
+        if self.on_chip:
+            return layout.is_dense(self.shape[1:], self.strides[1:])
+        return layout.is_dense(self.shape, self.strides)
+
+    def is_indirect(self) -> bool:
+        """Whether a run-time index moves the view.
+
+        >>> import numpy as np, nki, nki.language as nl
+        >>> @nki.jit
+        ... def kernel(a):
+        ...     row = a.select(0, nl.full((1, 1), 1, dtype=nl.int32))
+        ...     print(a.is_indirect(), row.is_indirect())
+        >>> kernel(np.zeros((2, 4), np.float32))
+        False True
+        """
+        return self.indirect_dim is not None
+
+    def get_pattern(self) -> list[list[Any]]:
+        """[[stride, count], ...], one pair a dimension: what `ap` takes.
+
+        >>> import numpy as np, nki
+        >>> @nki.jit
+        ... def kernel(a):
+        ...     print(a[:, 0:4:2].get_pattern())
+        >>> kernel(np.zeros((2, 4), np.float32))
+        [[4, 2], [2, 2]]
+        """
+        return [list(pair) for pair in zip(self.strides, self.shape)]
+
+    # Indexing
+
+    def __getitem__(self, key: Any) -> NkiTensor:
+        """The view that ints, slices, `...` and `nl.ds` select, NumPy style.
+
+        Slices clamp to the tensor as in Python; an empty slice and an index outside are
+        out-of-bounds errors (an `nl.ds` of size 0 when an operation takes it). On chip an int keeps
+        dimension 0 with size 1 and at least two dimensions remain; in HBM an int removes its
+        dimension and at least one remains.
+
+        >>> import numpy as np, nki, nki.language as nl
+        >>> @nki.jit
+        ... def kernel(a):
+        ...     print(a[0, 1:3].shape, a[..., 0].shape, a[:, nl.ds(1, 2)].offset)
+        ...     print(nl.load(a)[0, 1:3].shape)
+        >>> kernel(np.zeros((2, 4), np.float32))
+        (2,) (2,) 1
+        (1, 2)
+        """
+        if key.__class__ is not tuple:
+            key = (key,)
+        shape = self.shape
+        strides = self.strides
+        if len(key) != len(shape) or self.indirect_dim is not None:
+            return self._index(key)
+        storage = self.storage
+        offset = self.offset
+        sizes: list[Any] = []
+        kept: list[Any] | None = None  # strides, once a dimension went away
+        begin = None
+        for part, size, stride in zip(key, shape, strides):
+            kind = part.__class__
+            if size.__class__ is not int:
+                return self._index(key)
+            if kind is slice:
+                start = part.start
+                stop = part.stop
+                if start is None:
+                    start = 0
+                elif start.__class__ is not int:
+                    return self._index(key)
+                if part.step is not None:
+                    return self._index(key)
+                if stop is None:
+                    stop = size
+                if stop.__class__ is not int or not 0 <= start < stop <= size:
+                    return self._index(key)
+                sizes.append(stop - start)
+            elif kind is DynamicSlice:
+                start = part.start
+                count = part.size
+                if start.__class__ is not int or count.__class__ is not int:
+                    return self._index(key)
+                if start < 0 or count < 1 or start + count > size:
+                    return self._index(key)
+                sizes.append(count)
+            elif kind is int and 0 <= part < size:
+                start = part
+                if begin is None and storage.pitch:
+                    sizes.append(1)
+                elif kept is None:
+                    kept = list(strides[: len(sizes)])
+                    offset = offset + start * stride
+                    begin = begin or 0
+                    continue
+                else:
+                    offset = offset + start * stride
+                    continue
+            else:
+                return self._index(key)
+            if kept is not None:
+                kept.append(stride)
+            if start:
+                offset = offset + start * stride
+            if begin is None:
+                begin = start
+        if kept is not None:
+            if len(sizes) < (2 if storage.pitch else 1):
+                return self._index(key)
+            strides = tuple(kept)
+        view: NkiTensor = _new(NkiTensor)
+        view.storage = storage
+        view.dtype = self.dtype
+        view.shape = tuple(sizes)
+        view.strides = strides
+        view.offset = offset
+        view.first = self.first + (begin or 0) if storage.pitch else 0
+        view.indirect_dim = view.vector_offset = None
+        view.vector_stride = view.vector_bound = 0
+        return view
+
+    def _nothing(self, parts: Sequence[Any]) -> NkiTensor:
+        """The view of no elements that an `nl.ds` of size 0 selects; kernels form it for a core
+        that has nothing to do."""
+        from nki.ir.views.outside import OutsideView
+
+        sizes = tuple(
+            0 if isinstance(part, DynamicSlice) and part.empty else size
+            for part, size in zip(parts, self.shape)
+        )
+        problem = NeuronError(
+            "out-of-bounds",
+            what=f"a view of {self.name!r} without elements: shape {list(sizes)}",
+            hint="Leave the operation out when there is nothing to do.",
+            location=resolve(author_location()),
+        )
+        return OutsideView(problem, self.dtype, sizes, self.strides, self.offset)
+
+    def _index(self, key: tuple[Any, ...]) -> NkiTensor:
+        """`__getitem__` for every kind of key."""
+        parts = self._full_key(key)
+        if any(isinstance(part, DynamicSlice) and part.empty for part in parts):
+            return self._nothing(parts)
+        on_chip = self.on_chip
+        shape: list[Any] = []
+        strides: list[Any] = []
+        offset, first, indirect = self.offset, self.first, self.indirect_dim
+        if on_chip and self.vector_offset is not None:
+            raise NeuronError("indirect", what=f"a part of an indirect() view of {self.name!r}")
+        removed: Any = None
+        for dimension, (part, size, stride) in enumerate(zip(parts, self.shape, self.strides)):
+            step, keep = 1, True
+            if isinstance(part, slice):
+                if part.start is part.stop is part.step is None:
+                    shape.append(size)
+                    strides.append(stride)
+                    continue
+                start, length, step = span(part, size, dimension)
+            elif isinstance(part, DynamicSlice):
+                start, length = window(part.start, part.size, size, dimension)
+            else:
+                start, length = element(part, size, dimension), 1
+                keep = on_chip and dimension == 0
+            if self.indirect_dim == dimension:
+                raise NeuronError(
+                    "indirect",
+                    what=f"dimension {dimension} is moved by a run-time index and cannot be "
+                    "indexed again",
+                )
+            if on_chip and dimension == 0:
+                first += known_partition(start)
+                if step != 1:
+                    raise NeuronError(
+                        "view-not-allowed",
+                        what=f"the partition dimension is sliced with step {step}",
+                        why="An instruction reads consecutive partitions (SDK nki-aps.rst, "
+                        '"Restriction on SBUF/PSUM Tensors").',
+                        hint="Take consecutive partitions, or copy with nisa.dma_copy.",
+                    )
+            if isinstance(getattr(part, "start", part), Register) and indirect is None:
+                indirect = -1
+            offset = offset + start * stride
+            if keep:
+                shape.append(length)
+                strides.append(stride * step)
+            else:
+                removed = stride
+                if indirect is not None and indirect > dimension:
+                    indirect -= 1
+        if len(shape) < min(2 if on_chip else 1, len(self.shape)):
+            shape.append(1)
+            strides.append(removed)
+        return self._with(tuple(shape), tuple(strides), offset, first, indirect)
+
+    def _full_key(self, key: tuple[Any, ...]) -> list[Any]:
+        """The key with `...` and missing dimensions filled in, and slices for ranges."""
+        ellipses = [i for i, part in enumerate(key) if part is Ellipsis]
+        given = len(key) - len(ellipses)
+        if len(ellipses) > 1 or given > len(self.shape):
+            raise NeuronError(
+                "view-not-allowed",
+                what=f"{given} indices and {len(ellipses)} `...` for a tensor of "
+                f"{len(self.shape)} dimensions, {list(self.shape)}",
+                why="A key has at most one index a dimension and one `...`.",
+                hint="Remove an index.",
+            )
+        fill = [slice(None)] * (len(self.shape) - given)
+        position = ellipses[0] if ellipses else len(key)
+        full = [*key[:position], *fill, *key[position + len(ellipses) :]]
+        sizes = enumerate(self.shape)
+        return [whole(p, n, d) if type(p) is range else p for p, (d, n) in zip(full, sizes)]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Elements take the values of a tensor, or on chip a number (`nki.ir.views.assignment`).
+
+        >>> import numpy as np, nki, nki.language as nl
+        >>> @nki.jit
+        ... def kernel(a):
+        ...     tile = nl.load(a)
+        ...     tile[:, 1:3] = 0.0
+        ...     a[:, 0:3] = tile[:, 1:4]
+        >>> a = np.array([[1, 2, 3, 4]], np.float32)
+        >>> kernel(a)
+        >>> print(a)
+        [[0. 0. 4. 4.]]
+        """
+        from nki.ir.views.assignment import assign
+
+        assign(self[key], value)
+
+    def slice(self, dim: int, start: Any, end: Any, step: int = 1) -> NkiTensor:
+        """Elements start, start + step, ... below `end` of one dimension, all inside it.
+
+        >>> import numpy as np, nki
+        >>> @nki.jit
+        ... def kernel(a):
+        ...     part = a.slice(1, 1, 6, step=2)
+        ...     print(part.get_pattern(), part.offset)
+        >>> kernel(np.zeros((2, 6), np.float32))
+        [[6, 2], [2, 3]] 1
+        """
+        dim = self._dimension(dim)
+        require(
+            self.shape[dim] - index_form(end, "end"),
+            f"slice {start}:{end} of dimension {dim} of size {self.shape[dim]}",
+        )
+        require(index_form(start, "start"), f"slice {start}:{end} of dimension {dim}")
+        key = [slice(None)] * len(self.shape)
+        key[dim] = slice(start, end, step)
+        return self._index(tuple(key))
+
+    def select(self, dim: int, index: Any) -> NkiTensor:
+        """One element of a dimension, which goes away (dimension 0 stays with size 1 on chip).
+
+        `index` is an int, a loop variable, a register, or an SBUF tensor of one element that
+        holds the index at run time (then not of dimension 0 on chip, and once per view).
+
+        >>> import numpy as np, nki, nki.language as nl
+        >>> @nki.jit
+        ... def kernel(a):
+        ...     print(a.select(1, 3).get_pattern(), a.select(1, 3).offset)
+        ...     print(nl.load(a).select(0, 1).shape)
+        >>> kernel(np.zeros((2, 4), np.float32))
+        [[4, 2]] 3
+        (1, 4)
+        """
+        dim = self._dimension(dim)
+        if not isinstance(index, (NkiTensor, Register)):
+            require(index_form(index, "index"), f"select({dim}, {index})")
+            return self._index((*[slice(None)] * dim, index))
+        if dim == 0 and self.on_chip:
+            raise NeuronError(
+                "view-not-allowed",
+                what="the partition dimension is selected by a run-time index",
+                why="The start partition of an instruction is fixed when it is compiled.",
+                hint="Select from a tensor in HBM, or from a free dimension.",
+            )
+        offset = self.offset + scalar_index(self, index) * self.strides[dim]
+        shape = self.shape[:dim] + self.shape[dim + 1 :]
+        strides = self.strides[:dim] + self.strides[dim + 1 :]
+        if len(shape) < min(2 if self.on_chip else 1, len(self.shape)):
+            shape, strides = (*shape, 1), (*strides, self.strides[dim])
+        return self._with(shape, strides, offset, self.first, -1)
+
+    def vector_select(self, dim: int, vector_offset: NkiTensor) -> NkiTensor:
+        """Rows of an HBM tensor by run-time index: row i is row `vector_offset[i]` of dimension 0.
+
+        `vector_offset` is [rows, 1] int32 or uint32 in SBUF.
+
+        >>> import numpy as np, nki, nki.language as nl
+        >>> @nki.jit
+        ... def gather(table, rows):
+        ...     out = nl.ndarray((2, 2), dtype=table.dtype, buffer=nl.shared_hbm)
+        ...     nl.store(out, nl.load(table.vector_select(0, nl.load(rows))))
+        ...     return out
+        >>> table = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
+        >>> print(gather(table, np.array([[2], [0]], np.int32)))
+        [[5. 6.]
+         [1. 2.]]
+        """
+        if dim != 0:
+            raise NeuronError("indirect", what=f"vector_select of dimension {dim}, not 0")
+        rows = index_rows(self, vector_offset)
+        view = self._with((rows, *self.shape[1:]), self.strides, self.offset, 0, 0)
+        view.vector_offset = vector_offset
+        view.vector_stride = self.strides[0]
+        view.vector_bound = self.shape[0]
+        return view
+
+    def indirect(self, index: NkiTensor, num_elem: int | None = None) -> NkiTensor:
+        """Columns of an on-chip tensor by run-time index (gen4): element i of a partition is that
+        with number `index[i]` in its free dimensions. Operations read (gather) or write (scatter)
+        the view.
+
+        `index` has as many partitions as this tensor, in SBUF, int16, uint16, int32 or uint32. Each
+        group of 16 partitions (32 for nc_matmul) reads the indices in its own partitions: index i
+        is in row i % 16 of the group, column i // 16. The result is [partitions, num_elem]; without
+        num_elem all of index.size.
+
+        >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+        >>> @nki.jit(platform_target="trn3")
+        ... def three_columns(a, indices):
+        ...     tile = nl.ndarray((16, 3), dtype=a.dtype, buffer=nl.sbuf)
+        ...     columns = nl.load(a).indirect(nl.load(indices), num_elem=3)
+        ...     nisa.tensor_copy(dst=tile, src=columns)
+        ...     out = nl.ndarray((16, 3), dtype=a.dtype, buffer=nl.shared_hbm)
+        ...     nisa.dma_copy(dst=out, src=tile)
+        ...     return out
+        >>> a = np.arange(16 * 8, dtype=np.float32).reshape(16, 8)
+        >>> indices = np.array([[7], [0], [3]] + [[0]] * 13, np.int32)
+        >>> print(three_columns(a, indices)[:2])
+        [[ 7.  0.  3.]
+         [15.  8. 11.]]
+        """
+        if self.is_indirect():
+            raise NeuronError("indirect", what="indirect() of a view that already has an index")
+        if not self.on_chip:
+            raise NeuronError(
+                "indirect",
+                what=f"indirect() of {self.name!r} in {self.buffer.value}",
+                why="Engines pick columns of tensors in SBUF and PSUM.",
+                hint="Pick rows in HBM with vector_select.",
+            )
+        if not self.is_contiguous():
+            raise NeuronError(
+                "view-not-allowed",
+                what=f"indirect() of a view with strides {self.strides}",
+                why="Indices count the elements of a partition, which lie side by side.",
+                hint="Take indirect() of the whole tensor, or of a slice of its last dimension.",
+            )
+        if (
+            not isinstance(index, NkiTensor)
+            or index.is_indirect()
+            or not identical(index.shape[0], self.shape[0])
+        ):
+            raise NeuronError(
+                "indirect",
+                what=f"the index is {index!r}",
+                why="An index is a tensor in SBUF with the partitions of the view.",
+                hint=f"Give it the shape ({self.shape[0]}, columns).",
+            )
+        count = index.size if num_elem is None else index_form(num_elem, "num_elem")
+        require(count - 1, f"num_elem={count}")
+        free = layout.product(self.shape[1:])
+        strides = (self.strides[0], 1)
+        shape = (self.shape[0], count)
+        return strided(
+            self.storage, self.dtype, shape, strides, self.offset, self.first, 1, index, 1, free
+        )
+
+    def ap(
+        self,
+        pattern: Sequence[Sequence[Any]],
+        offset: Any = None,
+        scalar_offset: Any = None,
+        vector_offset: NkiTensor | None = None,
+        indirect_dim: int = 0,
+        dtype: str | None = None,
+    ) -> NkiTensor:
+        """A view of the storage with the given [[stride, count], ...], in elements of `dtype`.
+
+        `offset` is added to this view's own offset (the API page's reading; on a new tensor all
+        readings agree). `scalar_offset` (a register, or a one-element SBUF tensor) moves the start
+        by that many steps of dimension `indirect_dim` of this view; `vector_offset` ([rows, 1] in
+        SBUF; HBM views only) gives an index of dimension 0 per row; for nisa.dma_transpose it may
+        have several columns. On chip the first pair's stride is the elements per partition: those
+        of the storage, or of this view if they lie together.
+
+        >>> import numpy as np, nki, nki.language as nl
+        >>> @nki.jit
+        ... def diagonal(a):
+        ...     out = nl.ndarray((3, 1), dtype=a.dtype, buffer=nl.shared_hbm)
+        ...     nl.store(out, nl.load(a.ap([[4, 3], [1, 1]])))  # every fourth element
+        ...     return out
+        >>> print(diagonal(np.arange(9, dtype=np.float32).reshape(3, 3)))
+        [[0.]
+         [4.]
+         [8.]]
+        """
+        scale = DtypeScale(self.dtype, self.dtype if dtype is None else dtype)
+        pairs = pairs_of(pattern)
+        strides = tuple(stride for stride, _ in pairs)
+        shape = tuple(count for _, count in pairs)
+        more = offset if isinstance(offset, Register) else index_form(offset or 0, "offset")
+        start = scale.form(self.offset, "offset") + more
+        storage = self.storage
+        pitch = DtypeScale(storage.dtype, scale.new).form(storage.pitch, "partition size")
+        strides = by_partition(self, strides, scale, pitch)
+        check_pattern(self, pattern, shape, strides, pitch)
+        begin, first, free = 0, 0, start
+        if pitch:
+            begin = known_partition(constant_part(start) // pitch)
+            free = start - begin * pitch
+            first = begin + (0 if storage.address is None else storage.address[0])
+        plain = scalar_offset is None and vector_offset is None
+        try:
+            check_reach(self, shape, strides, free, pitch, begin, scale, vector_offset is not None)
+        except NeuronError as problem:
+            if not plain:
+                raise
+            from nki.ir.views.outside import OutsideView
+
+            problem.location = problem.location or resolve(author_location())
+            return OutsideView(problem, scale.new, shape, strides, start)
+        if plain:
+            indirect = None if self.indirect_dim is None else -1
+            return strided(storage, scale.new, shape, strides, start, first, indirect)
+        if scalar_offset is not None and vector_offset is not None:
+            raise NeuronError(
+                "indirect",
+                what="both scalar_offset and vector_offset are given",
+                hint="Pass one of them.",
+            )
+        dimension = self._dimension(indirect_dim)
+        step = scale.form(self.strides[dimension], "stride")
+        if scalar_offset is not None:
+            if pitch and dimension == 0:
+                raise NeuronError(
+                    "view-not-allowed",
+                    what="scalar_offset moves the partition dimension (indirect_dim=0 on chip)",
+                    why="The start partition of an instruction is fixed when it is compiled.",
+                    hint="Use a free dimension, or a tensor in HBM.",
+                )
+            moved = start + scalar_index(self, scalar_offset) * step
+            return strided(storage, scale.new, shape, strides, moved, first, dimension)
+        if dimension != 0:
+            raise NeuronError("indirect", what=f"vector_offset with indirect_dim={indirect_dim}")
+        assert vector_offset is not None
+        rows = index_rows(self, vector_offset, one_column=False)
+        columns = layout.product(vector_offset.shape[1:])
+        if not (identical(shape[0], rows) or shape[0] <= rows * columns):
+            raise NeuronError(
+                "indirect",
+                what=f"the pattern has {shape[0]} rows and vector_offset {rows * columns} indices",
+                hint="Give the first pair of the pattern no more rows than there are indices.",
+            )
+        total = scale.form(layout.product(storage.shape), "size")
+        bound = (total - 1 - start - ends(shape[1:], strides[1:])[1]) // step + 1
+        return strided(
+            self.storage, scale.new, shape, strides, start, 0, 0, vector_offset, step, bound
+        )
+
+    # Other dtypes
+
+    def view(self, dtype: str) -> NkiTensor:
+        """The same bytes as another dtype; the last dimension, dense in memory, scales.
+
+        >>> import numpy as np, nki, nki.language as nl
+        >>> @nki.jit
+        ... def bits(a):
+        ...     out = nl.ndarray((1, 2), dtype=nl.uint32, buffer=nl.shared_hbm)
+        ...     nl.store(out, nl.load(a).view(nl.uint32))
+        ...     return out
+        >>> [hex(word) for word in bits(np.array([[1, -2]], np.float32))[0]]
+        ['0x3f800000', '0xc0000000']
+        """
+        scale = DtypeScale(self.dtype, dtype)
+        if self.is_indirect():
+            raise reinterpreted(dtype)
+        if scale.old_size == scale.new_size:
+            return self._as(scale.new, self.shape, self.strides, self.offset)
+        last = len(self.shape) - 1
+        if not identical(self.strides[last], 1) and not identical(self.shape[last], 1):
+            raise NeuronError(
+                "view-not-allowed",
+                what=f"view({dtype}) where the last dimension has stride {self.strides[last]}",
+                why="The last dimension must be dense in memory, since its bytes are regrouped.",
+                hint="Take the view before slicing or permuting.",
+            )
+        sizes = (*self.shape[:last], scale.form(self.shape[last], "last dimension"))
+        strides = (*(scale.form(s, "stride") for s in self.strides[:last]), 1)
+        return self._as(scale.new, sizes, strides, scale.form(self.offset, "offset"))
+
+    reinterpret_cast = view
+
+    # What is not NKI
+
+    def __iter__(self) -> NoReturn:
+        raise NeuronError(
+            "not-supported",
+            what=f"iteration over {self.name!r}",
+            why="A tensor is no sequence of Python: its rows are views, which are taken by index.",
+            hint="Iterate over indices: for i in range(t.shape[0]): t[i] ...",
+        )
+
+    def __repr__(self) -> str:
+        """The description and, in eager mode, the data: `print(tensor)` in a kernel, and what
+        debuggers show."""
+        context = CURRENT.get()
+        return (
+            f"NkiTensor({self.name!r}, shape={self.shape}, dtype={self.dtype}, "
+            f"buffer={self.buffer.value}, strides={self.strides}, offset={self.offset})"
+        ) + ("" if context is None else context.preview(self))
+
+    def __str__(self) -> str:
+        text = repr(self)
+        return text if "\n" in text or CURRENT.get() is None else f"{text} {_NO_VALUES}"
+
+    # Parts of views
+
+    def _as(
+        self, dtype: str, shape: tuple[Any, ...], strides: tuple[Any, ...], offset: Any
+    ) -> NkiTensor:
+        view = self._with(shape, strides, offset, self.first, self.indirect_dim)
+        view.dtype = dtype
+        return view
+
+
+NKIObject.register(NkiTensor)  # as documented, without the attributes of a plain class
