@@ -8,7 +8,18 @@ from typing import Any
 from isa.affine import Affine, Predicate, substitute
 from isa.enums import Memory
 from isa.operations.control import StorageBegin
-from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, walk
+from nki.ir.nodes import (
+    Access,
+    Kernel,
+    LimitedAccess,
+    Loop,
+    Node,
+    Op,
+    Register,
+    Tensor,
+    While,
+    walk,
+)
 
 
 class Cloner:
@@ -102,6 +113,9 @@ class Cloner:
                 access.vector_stride,
                 access.vector_bound,
             )
+            if access.limits is not None:
+                first, last = (substitute(form, self.numbers) for form in access.limits)
+                copy = LimitedAccess(copy, (first, last))
         self.accesses[id(access)] = copy
         return copy
 
