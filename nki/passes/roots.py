@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +13,7 @@ from isa.operations.control import StorageBegin
 from isa.program import Guard
 from nki.ir.locations import resolve
 from nki.ir.nodes import Access, Kernel, LimitedAccess, Node, Op, Tensor, bytes_of, storages
-from nki.ir.rewrite import with_body
+from nki.ir.replace import AccessReplacer, seen_through
 from nki.ir.verify import is_negative, reach
 
 
@@ -44,91 +43,64 @@ class ResolveRoots:
         if not any(tensor.within for tensor in kernel.tensors):
             return kernel
         guards: dict[str, Guard] = {guard.text: guard for guard in kernel.guards}
-        alone = len(kernel.bodies) == 1
         declared = {*kernel.parameters, *kernel.results}
-        bodies = [
-            _Body(guards, declared, alone).nodes(body, outermost=True) for body in kernel.bodies
-        ]
+        bodies = [_Body(kernel, guards, declared).nodes(body) for body in kernel.bodies]
         tensors = [t for t in kernel.tensors if t.within is None or t in declared]
         resolved = kernel.with_bodies(bodies, tensors, kernel.placement)
         resolved.guards = list(guards.values())
         return resolved
 
 
-class _Body:
-    """Rewrites the body of a core. `used` are the tensors that operations above have used, by the
-    tensor that they lie in; `declared` collects those that the program has to know; `alone` says
-    that no other core may have used any."""
+class _Body(AccessReplacer):
+    """Rewrites the body of a core. `used` are the tensors whose bytes may hold something, at first
+    the parameters, by the tensor that they lie in; `declared` collects those that the program has
+    to know; `alone` says that no other core may have used any."""
 
-    def __init__(self, guards: dict[str, Guard], declared: set[Tensor], alone: bool) -> None:
+    def __init__(self, kernel: Kernel, guards: dict[str, Guard], declared: set[Tensor]) -> None:
+        super().__init__()
         self._guards = guards
         self._declared = declared
-        self._alone = alone
+        self._alone = len(kernel.bodies) == 1
+        self._depth = 0
         self._used: dict[Tensor, dict[Tensor, None]] = {}
-        self._accesses: dict[int, tuple[Access, Access]] = {}
-        self._ops: dict[Op, Op] = {}
+        for tensor in kernel.parameters:
+            self._use(tensor)
 
-    def nodes(self, nodes: Iterable[Node], outermost: bool = False) -> list[Node]:
-        result: list[Node] = []
-        for node in nodes:
-            if not isinstance(node, Op):
-                result.append(with_body(node, self.nodes(node.body)))
-                continue
-            if node.row is StorageBegin and outermost and self._is_fresh(node.values[0].storage):
-                continue
-            result.append(self._op(node))
-            for tensor in storages(node.values):
-                self._used.setdefault(tensor.in_root()[0], {})[tensor] = None
-        return result
+    def node(self, node: Node) -> list[Node]:
+        if not isinstance(node, Op):
+            self._depth += 1
+            copies = super().node(node)
+            self._depth -= 1
+            return copies
+        if node.row is StorageBegin and not self._depth and self._is_fresh(node.values[0].storage):
+            return []
+        for tensor in storages(node.values):
+            self._use(tensor)
+        return super().node(node)
+
+    def _use(self, tensor: Tensor) -> None:
+        self._used.setdefault(tensor.in_root()[0], {})[tensor] = None
 
     def _is_fresh(self, tensor: Tensor) -> bool:
         """Whether the bytes of a tensor in HBM hold nothing where it begins."""
         root, first = tensor.in_root()
-        if tensor.memory.on_chip:
+        if tensor.memory.on_chip or not root.divided:
             return False
-        if root.role != "local" and root.role != "output":
-            return False
-        if tensor is root and not root.divided:
-            return False  # as in kernels without tensors within others
         if root.core is None and not self._alone:
             return False
         return all(_apart(tensor, first, other) for other in self._used.get(root, ()))
 
-    def _op(self, op: Op) -> Op:
-        values = tuple([self._access(v, op) if isinstance(v, Access) else v for v in op.values])
-        after = tuple([self._ops.get(other, other) for other in op.after])
-        if all(new is old for new, old in zip((*values, *after), (*op.values, *op.after))):
-            return op
-        self._ops[op] = copy = Op(op.row, values, op.location, op.name, after)
-        return copy
-
-    def _access(self, access: Access, op: Op) -> Access:
-        known = self._accesses.get(id(access))
-        if known is None:
-            known = self._accesses[id(access)] = access, self._resolved(access, op)
-        return known[1]
-
-    def _resolved(self, access: Access, op: Op) -> Access:
-        tensor, vector = access.storage, access.vector_offset
-        if vector is not None:
-            vector = self._access(vector, op)
-        if tensor.within is None and vector is access.vector_offset:
+    def replaced(self, access: Access, op: Op) -> Access:
+        tensor = access.storage
+        if tensor.within is None:
             return access
         root, first = tensor.in_root()
-        decided = tensor.within is None or self._stays(access, op)
-        if not decided and not isinstance(first, Affine):
+        view = seen_through(access, root, access.offset + first // DTYPES[access.dtype].size)
+        if self._stays(access, op):
+            return view
+        if not isinstance(first, Affine):
             self._declared.add(tensor)  # so that messages know it
-        view = Access(
-            root,
-            access.dtype,
-            access.shape,
-            access.strides,
-            access.offset + first // DTYPES[access.dtype].size,
-            vector,
-            access.vector_stride,
-            access.vector_bound,
-        )
-        return view if decided else LimitedAccess(view, (first, first + bytes_of(tensor)))
+        return LimitedAccess(view, (first, first + bytes_of(tensor)))
 
     def _stays(self, access: Access, op: Op) -> bool:
         """Whether it is known, once launch symbols are, that a view stays in its tensor."""
