@@ -1,5 +1,6 @@
 """Random copies between tensors that share the bytes of one argument, in device and reference mode
-against NumPy views of these bytes; the proof of the program agrees that they wait for each other."""
+against NumPy views of these bytes; the proof of the program agrees that they wait for each other.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +107,7 @@ def text_of(steps: list[tuple[bool, View, View]]) -> str:
     return "\n".join([*head[:2], *tensors, *head[2:], "core 0:", *registers, *places, *body, ""])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(copies())
 def test_random_copies_within_one_argument(steps: list[tuple[bool, View, View]]) -> None:
     expected = np.arange(BYTES).astype(np.uint8)
