@@ -271,8 +271,9 @@ def _split(form: Any, unit: Any) -> tuple[Any, Any]:
 
 def first_meeting(one: Box, other: Box, node: Any) -> int | None:
     """The least number of iterations of a loop, two or more, after which another box may meet what
-    one was before; None where they meet at once or in the next iteration, or never."""
-    if may_overlap(one, other) or may_overlap(one.later(node.variable, -node.step), other):
+    one was before; None where they meet in the next iteration, or never. Boxes that skip elements
+    may meet at once, not in the next iteration, and again behind it."""
+    if may_overlap(one.later(node.variable, -node.step), other):
         return None
     low, high = (
         2,
@@ -299,14 +300,17 @@ def first_meeting(one: Box, other: Box, node: Any) -> int | None:
         # apart + d * step lies between -extent1 and extent0
         low = max(low, (-extent1 - apart) // step + 1)
         high = min(high, -((apart - extent0) // step) - 1)
-    return low if low <= high else None
+    for distance in range(low, min(high, low + _TRIED) + 1):
+        if may_overlap(one.later(node.variable, -distance * node.step), other):
+            return distance
+    return low + _TRIED + 1 if high > low + _TRIED else None
 
 
 _UNKNOWN = 1 << 40
 """More iterations than a loop has, where their number is known only later."""
 
 _TRIED = 8
-"""Iterations that are tried where boxes depend on launch symbols."""
+"""Iterations that are tried where boxes depend on launch symbols or skip elements."""
 
 
 def _tried(one: Box, other: Box, node: Any) -> int | None:

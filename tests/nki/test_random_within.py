@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nki import reference
@@ -17,8 +17,8 @@ from nki.pipeline import compile_kernel
 from simulator.checks.happens_before import check
 from simulator.execute import run
 
-BYTES = 512
-ROUNDS = 3
+BYTES = 1024
+ROUNDS = 6
 WORDS = {"float32": np.uint32, "bfloat16": np.uint16, "uint8": np.uint8}
 
 
@@ -109,6 +109,15 @@ def text_of(steps: list[tuple[bool, View, View]]) -> str:
 
 @settings(max_examples=20, deadline=None)
 @given(copies())
+@example(  # a column that meets the one of two rounds before, and not that of the last one
+    [
+        (
+            True,
+            View("bfloat16", 32, 16, rows=2, columns=1, start=1, pitch=16),
+            View("bfloat16", 0, 0, rows=2, columns=1, start=0, pitch=8),
+        )
+    ]
+)
 def test_random_copies_within_one_argument(steps: list[tuple[bool, View, View]]) -> None:
     expected = np.arange(BYTES).astype(np.uint8)
     given_bytes = expected.copy()
