@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,7 +10,7 @@ from nki.ir.nodes import Access, LimitedAccess, Node, Op, Tensor
 from nki.ir.rewrite import with_body
 
 
-class AccessReplacer:
+class AccessReplacer(ABC):
     """Copies nodes; `replaced` says what becomes of a view. What stays the same is shared."""
 
     def __init__(self) -> None:
@@ -42,9 +43,9 @@ class AccessReplacer:
             known = self._accesses[id(access)] = access, self.replaced(view, op)
         return known[1]
 
+    @abstractmethod
     def replaced(self, access: Access, op: Op) -> Access:
         """The view that an operation gets for one whose row indices are replaced already."""
-        raise NotImplementedError
 
 
 def seen_through(access: Access, tensor: Tensor, offset: Any) -> Access:

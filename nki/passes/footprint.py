@@ -275,12 +275,9 @@ def first_meeting(one: Box, other: Box, node: Any) -> int | None:
     may meet at once, not in the next iteration, and again behind it."""
     if may_overlap(one.later(node.variable, -node.step), other):
         return None
-    low, high = (
-        2,
-        _UNKNOWN
-        if type(node.upper - node.lower) is not int
-        else max(-((node.lower - node.upper) // node.step) - 1, 0),
-    )
+    low, high = 2, _UNKNOWN
+    if type(node.upper) is int and type(node.lower) is int:
+        high = max(-((node.lower - node.upper) // node.step) - 1, 0)
     for left, right in _compared(one, other):
         if left is None or right is None:
             continue
