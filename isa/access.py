@@ -21,6 +21,9 @@ RegisterRanges = Mapping[int, int | tuple[int, int]]
 """Register values by number: one value, or the lowest and highest (inclusive)."""
 
 
+Limits = tuple[Any, Any, tuple[tuple[int, Any], ...]]
+
+
 class AccessPattern:
     """An operand of a compiled instruction.
 
@@ -34,11 +37,15 @@ class AccessPattern:
     `vector_offset`: an SBUF access pattern of one index a partition; row i of the outermost
     dimension then starts at `offset + index[i] * vector_stride` elements instead of i * stride.
     `vector_bound` is the number of rows that may be indexed.
+
+    `limits`, where there are any, say in which bytes of its tensor a run has to find that an access
+    stays: (first, one past the last, registers), where (register number, bytes) pairs move both.
     """
 
     __slots__ = (
         "dims",
         "dtype",
+        "limits",
         "memory",
         "offset",
         "partitions",
@@ -63,6 +70,7 @@ class AccessPattern:
         vector_offset: AccessPattern | None = None,
         vector_stride: Any = 0,
         vector_bound: Any = 0,
+        limits: Limits | None = None,
     ) -> None:
         self.memory = memory
         self.dtype = dtype
@@ -75,6 +83,7 @@ class AccessPattern:
         self.vector_offset = vector_offset
         self.vector_stride = vector_stride
         self.vector_bound = vector_bound
+        self.limits = limits
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, AccessPattern) and all(

@@ -130,8 +130,10 @@ def _graph(program: Program) -> dict[str, Any]:
                 "dtype": tensor.dtype,
                 "location": tensor.location,
                 "name": tensor.name,
+                "offset": _write_form(tensor.offset),
                 "role": tensor.role,
                 "shape": [_write_form(size) for size in tensor.shape],
+                "within": tensor.within,
             }
             for tensor in program.tensors
         ],
@@ -219,6 +221,9 @@ def read_files(files: Files) -> Contents:
     tensors = [
         _read_tensor(number, row, symbols, remaining) for number, row in enumerate(graph["tensors"])
     ]
+    for tensor in tensors:
+        if tensor.within is not None and tensors[_index(tensor.within, tensors)].within is not None:
+            raise ValueError(f"{tensor.name} lies within a tensor without memory of its own")
     cores: list[CoreProgram] = []
     while (folder := f"sg{len(cores):02d}/") + "def.json" in remaining:
         cores.append(_read_core(remaining, folder, symbols))
@@ -269,6 +274,8 @@ def _read_tensor(
         None if row["core"] is None else _number(row["core"]),
         files.pop(_constant_name(number)) if row["constant"] else None,
         _number(row["location"]),
+        None if row["within"] is None else _number(row["within"]),
+        _read_form(row["offset"], symbols),
     )
 
 

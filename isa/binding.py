@@ -105,9 +105,10 @@ def _bind_core(core: CoreProgram, binder: _Binder) -> CoreProgram:
 
 
 def _bind_tensor(tensor: TensorDeclaration, binder: _Binder) -> TensorDeclaration:
-    if all(type(size) is int for size in tensor.shape):
+    if all(type(number) is int for number in (*tensor.shape, tensor.offset)):
         return tensor
-    return replace(tensor, shape=tuple(binder.integer(size) for size in tensor.shape))
+    shape = tuple(binder.integer(size) for size in tensor.shape)
+    return replace(tensor, shape=shape, offset=binder.integer(tensor.offset))
 
 
 class _Binder:
@@ -169,6 +170,7 @@ class _Binder:
         vector = self._value(pattern.vector_offset)
         stride = self.integer(pattern.vector_stride)
         bound = self.integer(pattern.vector_bound)
+        limits = self._value(pattern.limits)
         # Every field, as AccessPattern's own hash leaves out those that may be symbolic.
         key = (
             pattern.memory,
@@ -182,6 +184,7 @@ class _Binder:
             id(vector),
             stride,
             bound,
+            limits,
         )
         known = self._by_value.get(key)
         if known is None:
@@ -197,6 +200,7 @@ class _Binder:
                 vector,
                 stride,
                 bound,
+                limits,
             )
         return known
 
@@ -211,6 +215,8 @@ def _is_plain(pattern: AccessPattern) -> bool:
     for _, scale in pattern.registers:
         if type(scale) is not int:
             return False
+    if pattern.limits is not None:
+        return False
     vector = pattern.vector_offset
     return (
         type(pattern.vector_stride) is int

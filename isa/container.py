@@ -29,7 +29,7 @@ from isa.encoding import MALFORMED, table_digest
 from isa.errors import NeuronError
 from isa.program import Program
 
-FORMAT = 3
+FORMAT = 4
 """Version of the file layout. The instruction tables have a digest of their own beside it."""
 
 OPEN_ENCODING = 1 << 63

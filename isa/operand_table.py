@@ -9,9 +9,11 @@ An entry is a 16-byte header and `words` signed 64-bit words, little-endian:
                or the number of a register      bytes 12-15  code of its vector offset, 0: none
 
 Words of an access pattern: offset, partitions, vector stride, vector bound, then (stride, count)
-of every dimension, then (register, bytes) of every register term. Numbers, registers and the tuples
-of iota patterns and core lists are entries too, so that a field of an instruction is either a small
-code or a reference: 0 for nothing, else the position of the entry counted from 1.
+of every dimension, then (register, bytes) of every register term; where it has limits, these
+follow: first byte, the one behind the last, and (register, bytes) of what moves them. Numbers,
+registers and the tuples of iota patterns and core lists are entries too, so that a field of an
+instruction is either a small code or a reference: 0 for nothing, else the position of the entry
+counted from 1.
 
 A word that is a polynomial in launch symbols holds 0, and a `Relocation` states the polynomial. The
 form is canonical: no two entries are equal, and they come in the order of their first use.
@@ -122,6 +124,12 @@ class OperandWriter:
         for register in registers:
             _register_number(register[0])
             words += register
+        if value.limits is not None:
+            first, last, moved = value.limits
+            words += (first, last)
+            for register in moved:
+                _register_number(register[0])
+                words += register
         return self._enter(
             words,
             Entry.pattern,
@@ -130,7 +138,7 @@ class OperandWriter:
             value.start_partition,
             len(dims),
             len(registers),
-            _PATTERN_WORDS + 2 * (len(dims) + len(registers)),
+            len(words),
             value.tensor,
             vector,
         )
@@ -209,6 +217,14 @@ def _register_number(number: int) -> int:
     return number
 
 
+def _register_terms(words: Sequence[Any]) -> tuple[tuple[int, Any], ...]:
+    for number in words[::2]:
+        if type(number) is not int:
+            raise ValueError("symbolic register number")
+        _register_number(number)
+    return tuple(zip(words[::2], words[1::2]))
+
+
 class OperandReader:
     """A decoded table. Code c stands for `values[c]`, which is an entry of kind `kinds[c]`.
 
@@ -274,7 +290,8 @@ class OperandReader:
     def _pattern(self, header: tuple[int, ...], words: Sequence[Any], _: bytes) -> AccessPattern:
         memory, dtype, start, dims, registers, count, tensor, vector = header[1:]
         first_register = _PATTERN_WORDS + 2 * dims
-        if count != first_register + 2 * registers:
+        own = first_register + 2 * registers
+        if count != own and (count < own + 2 or (count - own) % 2):
             raise ValueError("access pattern of wrong size")
         if memory >= len(_MEMORIES) or dtype not in BY_CODE:
             raise ValueError("access pattern with an unknown memory or dtype")
@@ -285,11 +302,9 @@ class OperandReader:
             nested = self.values[vector]
             if nested.vector_offset is not None:
                 raise ValueError("vector offset with a vector offset")
-        numbers = words[first_register::2]
-        for number in numbers:
-            if type(number) is not int:
-                raise ValueError("symbolic register number")
-            _register_number(number)
+        limits = None
+        if count > own:
+            limits = words[own], words[own + 1], _register_terms(words[own + 2 :])
         return AccessPattern(
             _MEMORIES[memory],
             BY_CODE[dtype].name,
@@ -298,10 +313,11 @@ class OperandReader:
             start,
             words[1],
             tensor,
-            tuple(zip(numbers, words[first_register + 1 :: 2])),
+            _register_terms(words[first_register:own]),
             nested,
             words[2],
             words[3],
+            limits,
         )
 
     def _integer(self, header: tuple[int, ...], words: Sequence[Any], _: bytes) -> Any:

@@ -32,7 +32,9 @@ class TensorDeclaration:
     `role`: "input", "output", "inout" (an input that the kernel updates), "internal" or
     "constant" (then `data` holds its bytes). `core` is None for shared HBM, else the core that
     owns it. `shape` entries are ints or polynomials; layout is row-major. `location` indexes the
-    program's source map: the line that made the tensor.
+    program's source map: the line that made the tensor. One that lies `within` another, by its
+    number, has the bytes of that one from `offset` on: arguments and results may be there, and
+    messages know it. Instructions name the other one, which has memory of its own.
     """
 
     name: str
@@ -42,6 +44,8 @@ class TensorDeclaration:
     core: int | None = None
     data: bytes | None = None
     location: int = 0
+    within: int | None = None
+    offset: Any = 0
 
 
 @dataclass(frozen=True, slots=True)

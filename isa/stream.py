@@ -114,6 +114,7 @@ def at_offset(pattern: AccessPattern, offset: int) -> AccessPattern:
         pattern.vector_offset,
         pattern.vector_stride,
         pattern.vector_bound,
+        pattern.limits,
     )
 
 
@@ -206,9 +207,9 @@ class Operands:
 
 
 def _plain_content(pattern: AccessPattern) -> tuple[Any, ...] | None:
-    """Everything but the offset of a pattern of integers without registers and indices; None for
-    others."""
-    if pattern.vector_offset is not None or pattern.registers:
+    """Everything but the offset of a pattern of integers without registers, indices and
+    limits; None for others."""
+    if pattern.vector_offset is not None or pattern.registers or pattern.limits is not None:
         return None
     numbers = [pattern.offset, pattern.partitions, pattern.vector_stride, pattern.vector_bound]
     for dim in pattern.dims:

@@ -15,7 +15,8 @@ A line is a directive or an instruction; `;` starts a comment.
     .stream vector
        0: TensorCopy $S[4]-=1 dst=... src=... $S[7]+=16@complete #0
 
-A tensor may go on with `core=0` (its owner), `location=3` (its source line) and `data="<base64>"`
+A tensor may go on with `core=0` (its owner), `location=3` (its source line), `data="<base64>"` and
+`within=t0+64` (the tensor whose bytes it has, and from which on)
 (the bytes of a constant), in this order.
 
 An instruction is: its index (may be left out), row, semaphore waits, fields in the order of the
@@ -116,9 +117,12 @@ def _tensor_line(number: int, tensor: TensorDeclaration) -> str:
     core = "" if tensor.core is None else f" core={tensor.core}"
     data = "" if tensor.data is None else f' data="{b64encode(tensor.data).decode()}"'
     location = f" location={tensor.location}" if tensor.location else ""
+    within = ""
+    if tensor.within is not None:
+        within = f" within=t{tensor.within}+{print_integer(tensor.offset)}"
     return (
         f".tensor t{number} {_quoted(tensor.name)} {tensor.dtype}{print_integers(tensor.shape)} "
-        f"{tensor.role}{core}{location}{data}"
+        f"{tensor.role}{core}{location}{data}{within}"
     )
 
 
@@ -259,7 +263,14 @@ class _Reader:
         core = cursor.plain_integer() if cursor.accept(" core=") else None
         location = cursor.plain_integer() if cursor.accept(" location=") else 0
         data = b64decode(cursor.string(), validate=True) if cursor.accept(" data=") else None
-        tensors.append(TensorDeclaration(name, dtype, shape, role, core, data, location))
+        within, offset = None, 0
+        if cursor.accept(" within=t"):
+            within = cursor.plain_integer("the number of a tensor")
+            cursor.expect("+")
+            offset = cursor.integer()
+        tensors.append(
+            TensorDeclaration(name, dtype, shape, role, core, data, location, within, offset)
+        )
 
     def _parameters(self, cursor: Cursor) -> None:
         program = self._the_program()

@@ -23,7 +23,7 @@ from functools import cache
 from operator import index
 from typing import Any
 
-from isa.access import AccessPattern
+from isa.access import AccessPattern, Limits
 from isa.alu import ACTIVATIONS, ALU
 from isa.dtypes import DTYPES
 from isa.enums import Memory
@@ -222,7 +222,16 @@ def print_operand(pattern: AccessPattern) -> str:
     return (
         f"{pattern.dtype}@{pattern.memory.value}[{','.join(place)}]"
         f"+{_print_hexadecimal(pattern.offset)}{registers}{_print_pairs(pattern.dims)}{gather}"
+        f"{_print_limits(pattern.limits)}"
     )
+
+
+def _print_limits(limits: Limits | None) -> str:
+    if limits is None:
+        return ""
+    first, last, registers = limits
+    moved = "".join([f"+R{n}*{print_integer(scale)}" for n, scale in registers])
+    return f"{{inside={print_integer(first)} to={print_integer(last)}{moved}}}"
 
 
 def _is(values: tuple[Any, ...], expected: tuple[int, ...]) -> bool:
@@ -248,16 +257,33 @@ def read_operand(cursor: Cursor) -> AccessPattern:
         cursor.accept(",")
     cursor.expect("+")
     offset = cursor.integer()
+    registers = _read_registers(cursor)
+    dims = _read_pairs(cursor)
+    gather = _read_gather(cursor)
+    limits = _read_limits(cursor)
+    return AccessPattern(
+        memory, dtype, offset, dims, start, partitions, tensor, registers, *gather, limits
+    )
+
+
+def _read_registers(cursor: Cursor) -> tuple[tuple[int, Any], ...]:
     registers = []
     while cursor.accept("+"):
         number = cursor.register()
         cursor.expect("*")
         registers.append((number, cursor.integer()))
-    dims = _read_pairs(cursor)
-    gather = _read_gather(cursor)
-    return AccessPattern(
-        memory, dtype, offset, dims, start, partitions, tensor, tuple(registers), *gather
-    )
+    return tuple(registers)
+
+
+def _read_limits(cursor: Cursor) -> Limits | None:
+    if not cursor.accept("{inside="):
+        return None
+    first = cursor.integer()
+    cursor.expect(" to=")
+    last = cursor.integer()
+    registers = _read_registers(cursor)
+    cursor.expect("}")
+    return first, last, registers
 
 
 def _read_gather(cursor: Cursor) -> tuple[AccessPattern | None, Any, Any]:

@@ -28,6 +28,7 @@ from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While
 from nki.passes.addresses import Addresses
 from nki.passes.declarations import hbm_tensors, program_of, storage_records
 from nki.passes.location_table import LocationTable
+from nki.passes.roots import ResolveRoots
 from simulator.machine import Capacity
 
 _ALIGNMENT = 64
@@ -77,6 +78,7 @@ def in_order(kernel: Kernel) -> OrderedProgram:
     >>> [instruction.row.name for stream in core.streams.values() for instruction in stream]
     ['StorageBegin', 'DmaCopy', 'DmaCopy', 'Halt']
     """
+    kernel = ResolveRoots().run(kernel)
     with collection_paused():
         target = TARGETS[kernel.target]
         index = hbm_tensors(kernel)
@@ -230,8 +232,10 @@ class _Core:
                 ends.setdefault(position, []).append(tensor)
         for position, node in enumerate(nodes):
             if isinstance(node, Op):
-                # HBM holds nothing at the start: another core may have written to it already.
-                if not (outermost and node.row is StorageBegin and not tensors[node]):
+                # HBM holds nothing at the start: another core may have written to it already. Parts
+                # of a tensor take bytes over.
+                begins = outermost and node.row is StorageBegin and not tensors[node]
+                if not begins or node.values[0].storage.divided:
                     self._op(node)
             elif isinstance(node, Loop):
                 self._loop(node)

@@ -12,6 +12,7 @@ from nki.ir.nodes import Kernel
 from nki.passes.allocate import Allocate
 from nki.passes.lower import LOWERING, Steps, lower
 from nki.passes.peel import PeelAccumulation
+from nki.passes.roots import ResolveRoots
 from nki.passes.rotate import RotateBuffers
 
 
@@ -24,7 +25,7 @@ class Pass(Protocol):
     def run(self, kernel: Kernel) -> Kernel: ...
 
 
-PASSES: tuple[Pass, ...] = (PeelAccumulation(), RotateBuffers(), Allocate())
+PASSES: tuple[Pass, ...] = (ResolveRoots(), PeelAccumulation(), RotateBuffers(), Allocate())
 STAGES = ("trace", *(p.name for p in (*PASSES, *LOWERING)))
 """What `nki ir --after` takes: the traced IR, each pass, and the instructions of each stage behind
 them, the last of which is the finished program."""

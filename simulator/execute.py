@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isa.collection import collection_paused
-from isa.dtypes import DTYPES
 from isa.enums import STREAMS, Engine
 from isa.errors import NeuronError
 from isa.program import Program
@@ -29,7 +28,7 @@ from simulator.native.library import library
 from simulator.oracle import quiet
 from simulator.prepare import Barriers, Preparation, Watch
 from simulator.streams import DEFAULT_LOOP_LIMIT, Stream, take_turns
-from simulator.tensors import Tensors
+from simulator.tensors import Tensors, size_of
 from simulator.views import Windows
 
 if TYPE_CHECKING:
@@ -142,6 +141,11 @@ class LoadedProgram:
             f"{tensor.name!r}, which is {tensor.dtype}{list(tensor.shape)}"
             for tensor in program.tensors
         ]
+        self.device.parts = {
+            (tensor.within, tensor.offset, tensor.offset + size_of(tensor)): name
+            for tensor, name in zip(program.tensors, self.device.names)
+            if tensor.within is not None
+        }
         # Without checks too, native code leaves sentinels out that nothing sees.
         self._native = native and library() is not None and (watch is None or in_loop)
         follows = check or self._native
@@ -351,18 +355,10 @@ class LoadedProgram:
     def _check_outputs(self) -> None:
         if self.shadow is None:
             return
-        for index in self.returned:
-            tensor = self.program.tensors[index]
-            if not self.shadow.reports:
-                self.shadow.complete(self.device.tensors[index])
-            else:
-                self.shadow.check_output(
-                    self.device.tensors[index],
-                    tensor.name,
-                    DTYPES[tensor.dtype].size,
-                    self._location,
-                    tensor.location,
-                )
+        # A message about what lies within another tensor is the more precise one.
+        within = [tensor.within is not None for tensor in self.program.tensors]
+        for index in sorted(self.returned, key=within.__getitem__, reverse=True):
+            self.tensors.check(index, self._location)
 
 
 def _absent(core: int, stream: Stream) -> NeuronError:

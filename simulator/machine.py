@@ -202,14 +202,16 @@ class Device:
     """Cores, and the HBM tensors of all of them: a tensor is its bytes, a uint8 array.
 
     The `capacity` of its cores is that of the target unless another is given. `names` are what
-    messages call the tensors, as far as they are known.
+    messages call the tensors, as far as they are known, `parts` what they call those that lie
+    within others, by (the other one, first byte, one past the last).
     """
 
-    __slots__ = ("capacity", "cores", "names", "target", "tensors")
+    __slots__ = ("capacity", "cores", "names", "parts", "target", "tensors")
 
     def __init__(self, target: Target, cores: int = 1, capacity: Capacity | None = None) -> None:
         self.target = target
         self.capacity = Capacity.of(target) if capacity is None else capacity
         self.names: Sequence[str] = ()
+        self.parts: dict[tuple[int, int, int], str] = {}
         self.tensors: list[np.ndarray[Any, Any]] = []
         self.cores = [CoreState(target, self, number) for number in range(cores)]

@@ -3,12 +3,14 @@
 Large tensors are not copied where native code can do without: an argument that the program only
 reads stays where it is, and the memory of a result is given away; its next run uses other memory,
 or the same if nobody holds the result any more. Everything that knows an address is told.
+
+A tensor within another one is a view of its memory, and stays there: an argument is copied to it.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +26,7 @@ from simulator.views import Windows, strided
 
 if TYPE_CHECKING:
     from simulator.checks.initialised import Shadow
+    from simulator.checks.marks import Space
     from simulator.machine import Device
     from simulator.native.program import NativeProgram
     from simulator.prepare import Preparation
@@ -50,13 +53,16 @@ class Tensors:
         self._shadow = shadow
         self._shared = other is not None
         if other is None:
-            device.tensors = [_buffer(tensor) for tensor in program.tensors]
+            device.tensors = _buffers(program.tensors)
         else:
             device.tensors = list(other._device.tensors)
             other._shared = True
+        parts = {index: t.within for index, t in enumerate(program.tensors) if t.within is not None}
+        self._parts = parts
+        self._roots = [index for index in range(len(program.tensors)) if index not in parts]
         if shadow is not None:
-            for buffer in device.tensors:
-                shadow.add(buffer)
+            for index in self._roots:
+                shadow.add(device.tensors[index])
         self._native: NativeProgram | None = None
         self._windows: Sequence[Windows] = ()
         self._written: set[int] = set()
@@ -90,9 +96,13 @@ class Tensors:
             for index, buffer in enumerate(self._device.tensors)
             if index not in fixed and buffer.size >= LARGE
         }
+        self._moving -= {*self._parts, *self._parts.values()}
         if self._shadow is not None:
-            for buffer in self._device.tensors:
-                self._shadow.spaces[id(buffer)].adopt()
+            for index in self._parts:
+                first, size = self._place(index)
+                self._space(index).coarsen(first, 1, (size,), (1,))
+            for index in self._roots:
+                self._space(index).adopt()
 
     def _coarsen(self, preparation: Preparation, key: int) -> None:
         """The marks of tensors get a unit that suits the uses of a template too."""
@@ -133,7 +143,8 @@ class Tensors:
         given = {}
         for index, name, array in zip(program.parameters, program.parameter_names, inputs):
             given[index] = _input_bytes(program.tensors[index], name, array)
-        for index, tensor in enumerate(program.tensors):
+        for index in self._roots:
+            tensor = program.tensors[index]
             if index in given:
                 if index in self._moving and index not in self._written:
                     self._move(index, given[index])
@@ -145,6 +156,10 @@ class Tensors:
                     fill_sentinel(self._view(index))
             if self._shadow is not None:
                 self._mark(index, index in given or tensor.data is not None)
+        for index in self._parts.keys() & given.keys():
+            self._device.tensors[index][...] = given[index]
+            if self._shadow is not None:
+                self._space(index).initialise(*self._place(index))
 
     def follow(self, other: Tensors) -> None:
         """The tensors are those of another slice, which has started."""
@@ -173,6 +188,30 @@ class Tensors:
             self._fills[index] = states.view(self._view(index))
         states.views[self._fills[index]] = self._view(index)
         states.fills[space.whole.number] = self._fills[index]
+
+    def _place(self, index: int) -> tuple[int, int]:
+        """First byte and bytes of a tensor within another one."""
+        return self._program.tensors[index].offset, self._device.tensors[index].size
+
+    def _space(self, index: int) -> Space:
+        """The marks of a tensor, or of the one that it is within."""
+        assert self._shadow is not None
+        return self._shadow.spaces[id(self._device.tensors[self._parts.get(index, index)])]
+
+    def check(self, index: int, locate: Callable[[Any], Any]) -> None:
+        """Raise NeuronError unless every element of a result is initialised, as of
+        `Shadow.check_output`; without reports, what was never written gets its sentinel."""
+        assert self._shadow is not None
+        tensor = self._program.tensors[index]
+        within = self._parts.get(index)
+        buffer = self._device.tensors[index if within is None else within]
+        if not self._shadow.reports:
+            self._shadow.complete(buffer)
+            return
+        part = None if within is None else self._place(index)
+        size = DTYPES[tensor.dtype].size
+        made = tensor.location
+        self._shadow.check_output(buffer, tensor.name, size, locate, made, part)
 
     def _take_back(self, index: int) -> None:
         """Other memory for a tensor whose memory somebody still holds as a result."""
@@ -239,10 +278,37 @@ def _tensors_of(template: Instruction, positions: Sequence[int] | None = None) -
     return found
 
 
-def _buffer(tensor: TensorDeclaration) -> Array:
+def _buffers(tensors: Sequence[TensorDeclaration]) -> list[Array]:
+    """The memory of each tensor. Raises NeuronError out-of-bounds for one that leaves the other
+    that it is within."""
+    buffers = [_buffer(tensor) if tensor.within is None else _NOTHING for tensor in tensors]
+    for index, tensor in enumerate(tensors):
+        if tensor.within is None:
+            continue
+        outer, size = buffers[tensor.within], size_of(tensor)
+        if tensor.offset < 0 or tensor.offset + size > outer.size:
+            raise NeuronError(
+                "out-of-bounds",
+                f"{tensor.name!r}, {size} bytes from byte {tensor.offset} on, leaves "
+                f"{tensors[tensor.within].name!r} of {outer.size} bytes.",
+            )
+        buffers[index] = outer[tensor.offset : tensor.offset + size]
+    return buffers
+
+
+_NOTHING: Array = np.zeros(0, np.uint8)
+
+
+def size_of(tensor: TensorDeclaration) -> int:
+    """The bytes of a tensor of a bound program."""
     size = DTYPES[tensor.dtype].size
     for count in tensor.shape:
         size *= count
+    return size
+
+
+def _buffer(tensor: TensorDeclaration) -> Array:
+    size = size_of(tensor)
     if tensor.data is None:
         return bytes_at_line(size, zero=True)
     data = np.frombuffer(tensor.data, np.uint8).copy()

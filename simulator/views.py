@@ -217,7 +217,8 @@ class Window:
     `view(registers)` gives the NumPy view (or `Indirect`, or `Columns`) for the values that the
     issuing engine's registers hold; unless `dynamic` it is the same object every time. `low` and
     `high` say how far the access extends from its offset; it stays between `floor` and `limit`: in
-    its tensor (HBM), partition, or, where registers move it, allocation.
+    its tensor (HBM), partition, or, where registers move it, allocation. By how much registers move
+    these limits is in `moved`.
     """
 
     __slots__ = (
@@ -231,6 +232,7 @@ class Window:
         "index",
         "limit",
         "low",
+        "moved",
         "name",
         "offset",
         "on_chip",
@@ -287,6 +289,9 @@ class Window:
             self.buffer = state.device.tensors[pattern.tensor]
             self.origin = 0
             self.limit = self.buffer.size
+        self.moved: tuple[tuple[int, int], ...] = ()
+        if pattern.limits is not None:
+            self.floor, self.limit, self.moved = pattern.limits
         self.name = pattern.dtype
         self.dtype = view_dtype(pattern.dtype)
         self.offset = pattern.offset
@@ -309,12 +314,15 @@ class Window:
         offset = self.offset
         for number, scale in self.registers:
             offset += registers[number] * scale
+        moved = 0
+        for number, scale in self.moved:
+            moved += registers[number] * scale
         if 0 in self.shape:
             offset = 0
-        elif offset + self.low < self.floor or offset + self.high > self.limit:
+        elif not self._inside(offset, moved):
             if self.skip and self.registers:
                 return None
-            raise self._outside(offset)
+            raise self._outside(offset, moved)
         view: Any = np.ndarray(
             self.shape, self.dtype, self.buffer, self.origin + offset, self.strides
         )
@@ -343,19 +351,23 @@ class Window:
         if self.index is not None:
             self.index.check()
         if 0 not in self.shape:
-            if self.offset + self.low < self.floor or self.offset + self.high > self.limit:
+            if not self._inside(self.offset):
                 raise self._outside(self.offset)
+
+    def _inside(self, offset: int, moved: int = 0) -> bool:
+        low, high = offset + self.low, offset + self.high
+        return low >= self.floor + moved and high <= self.limit + moved
 
     def move(self, buffer: np.ndarray[Any, Any]) -> None:
         """The memory is this buffer from now on."""
         self.buffer = buffer
         self.fixed = None
 
-    def _outside(self, offset: int) -> NeuronError:
+    def _outside(self, offset: int, moved: int = 0) -> NeuronError:
         code = "dynamic-out-of-bounds" if self.registers else "out-of-bounds"
         free = slice(1, None) if self.on_chip else slice(None)
-        shape, strides, start = self.shape[free], self.strides[free], offset - self.floor
-        holder = self._holder()
+        shape, strides, start = self.shape[free], self.strides[free], offset - self.floor - moved
+        holder = self._holder(moved)
         if not holder:
             return _outside(code, self.name, start, shape, strides, self.limit - self.floor)
         size = self.dtype.itemsize
@@ -366,14 +378,20 @@ class Window:
             f"{' of a partition' * self.on_chip} with strides {steps} leaves {holder}",
         )
 
-    def _holder(self) -> str:
+    def _holder(self, moved: int) -> str:
         """What messages call the tensor or allocation that the access has to stay in."""
         if self.on_chip:
             held = allocations_of(self.state.allocations, self.pattern)
             found = (f"{r.name!r}, which is {r.dtype}{list(r.shape)}" for r in held)
             return " or ".join(dict.fromkeys(found))
-        names, number = self.state.device.names, self.pattern.tensor
-        return names[number] if number < len(names) else ""
+        device, number = self.state.device, self.pattern.tensor
+        if number >= len(device.names):
+            return ""
+        if self.pattern.limits is None:
+            return device.names[number]
+        first, last = self.floor + moved, self.limit + moved
+        bytes_of_it = f"bytes {first} to {last - 1} of {device.names[number]}"
+        return device.parts.get((number, first, last), bytes_of_it)
 
 
 class Windows:
@@ -414,5 +432,6 @@ def _identity(pattern: AccessPattern, skip: bool) -> tuple[Any, ...]:
         pattern.offset,
         pattern.dims,
         pattern.registers,
+        pattern.limits,
         skip,
     )

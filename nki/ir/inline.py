@@ -89,6 +89,13 @@ def _check(kernel: Kernel, into: Builder) -> None:
             what=f"{kernel.name} is for {len(kernel.bodies)} cores, and inlined into a kernel for "
             f"{into.cores}",
         )
+    part = next((tensor for tensor in kernel.tensors if tensor.within is not None), None)
+    if part is not None and part.within is not None:
+        raise NeuronError(
+            "not-supported",
+            what=f"{kernel.name} is inlined, whose {part.name!r} lies within {part.within.name!r}",
+            hint="Run nki.passes.roots on it first, which leaves whole tensors only.",
+        )
     if into.loops.ordered:
         raise NeuronError(
             "not-supported",

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.program import Guard
 from isa.spec import Operation
@@ -52,6 +53,11 @@ class Tensor:
     the author's (start partition, byte offset), or None. `core` is the core whose body allocates
     it, None for shared HBM. `data` holds a constant's NumPy array. `copy` counts those of a core
     that have one `label`: they are called "tile", "tile.1", "tile.2", ...
+
+    A tensor in HBM may lie `within` another one, from byte `offset` of it on: an int, a polynomial,
+    or an index form over registers. Then it has no memory of its own: it names bytes of the other
+    tensor, its shape and dtype say how to look at them, and its bounds hold for those who use it.
+    `divided` says that others lie within this one.
     """
 
     __slots__ = (
@@ -59,14 +65,17 @@ class Tensor:
         "copy",
         "core",
         "data",
+        "divided",
         "dtype",
         "label",
         "location",
         "memory",
         "number",
+        "offset",
         "pitch",
         "role",
         "shape",
+        "within",
     )
 
     def __init__(
@@ -82,6 +91,8 @@ class Tensor:
         location: Any = None,
         data: Any = None,
         copy: int = 0,
+        within: Tensor | None = None,
+        offset: Any = 0,
     ) -> None:
         self.number = number
         self.label = label
@@ -94,6 +105,11 @@ class Tensor:
         self.core = core
         self.location = location
         self.data = data
+        self.divided = False
+        self.within: Tensor | None = None
+        self.offset: Any = 0
+        if within is not None:
+            self.lie(within, offset)
         pitch = 0
         if memory is Memory.sbuf or memory is Memory.psum:
             pitch = 1
@@ -110,8 +126,31 @@ class Tensor:
         """The inlined kernel that the tensor is of: its label begins with that. Else nothing."""
         return self.label.rpartition("/")[0]
 
+    def lie(self, within: Tensor, offset: Any) -> None:
+        """Say where a new tensor lies."""
+        self.within = within
+        self.offset = offset
+        within.divided = True
+
+    def in_root(self) -> tuple[Tensor, Any]:
+        """The tensor with memory of its own that this one lies in, if not itself, and its first
+        byte there."""
+        tensor, offset = self, 0
+        while tensor.within is not None:
+            offset = tensor.offset + offset
+            tensor = tensor.within
+        return tensor, offset
+
     def __repr__(self) -> str:
         return f"<{self.memory.value} {self.name} {self.dtype}{list(self.shape)}>"
+
+
+def bytes_of(tensor: Tensor) -> Any:
+    """The bytes of a tensor: an int or a polynomial."""
+    total: Any = DTYPES[tensor.dtype].size
+    for count in tensor.shape:
+        total = total * count
+    return total
 
 
 class Access:
@@ -122,6 +161,8 @@ class Access:
     Access of one index a partition) element row i of dimension 0 starts at
     offset + index[i] * vector_stride, and indices are below `vector_bound`.
     """
+
+    limits: tuple[Any, Any] | None = None
 
     __slots__ = (
         "dtype",
@@ -167,6 +208,26 @@ class Access:
             tensor.dtype,
             tensor.memory,
         )
+
+
+class LimitedAccess(Access):
+    """A view of a tensor within `storage` of which only a run can tell that it stays inside of that
+    one: `limits` are its first byte and the one behind its last, index forms."""
+
+    __slots__ = ("limits",)
+
+    def __init__(self, view: Access, limits: tuple[Any, Any]) -> None:
+        super().__init__(
+            view.storage,
+            view.dtype,
+            view.shape,
+            view.strides,
+            view.offset,
+            view.vector_offset,
+            view.vector_stride,
+            view.vector_bound,
+        )
+        self.limits = limits
 
 
 class Op:

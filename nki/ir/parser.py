@@ -17,7 +17,7 @@ from isa.operations import OPERATIONS
 from isa.program import Guard, SourceLocation
 from isa.target import TARGETS
 from nki.ir.cursor import BASE64, INTEGER, NAME, NUMBER, WORD, Line
-from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While
+from nki.ir.nodes import Access, Kernel, LimitedAccess, Loop, Node, Op, Register, Tensor, While
 
 _ROLES = ("input", "output", "inout", "local", "constant")
 
@@ -128,6 +128,8 @@ class Parser:
         if line.take("place="):
             kernel.placement = kernel.placement or {}
             kernel.placement[tensor] = self._place(line)
+        if line.take("within="):
+            tensor.lie(self.tensor(line), self.form(line) if line.take("at=") else 0)
         if line.take("data="):
             tensor.data = self._data(line, tensor)
         self._location(line, tensor)
@@ -185,7 +187,20 @@ class Parser:
             register.upper = self.bound(declaration) if declaration.take("to") else None
             self._location(declaration, register)
             declaration.end()
+        while self._inside(line) and self.lines[self.index].take("place"):
+            self._move(self.lines[self.index])
+            self.index += 1
         kernel.bodies.append(self.block(line))
+
+    def _move(self, line: Line) -> None:
+        line.skip()
+        start = line.position
+        tensor = self.tensor(line)
+        if tensor.within is None:
+            line.fail("a tensor within another", start)
+        line.need("at=")
+        tensor.offset = self.form(line)
+        line.end()
 
     def _register(self, line: Line) -> Register:
         number = self._numbered(line, "%r", "a register such as %r1")
@@ -377,6 +392,11 @@ class Parser:
             access.vector_stride = self.form(line)
             line.need("<")
             access.vector_bound = self.form(line)
+            line.need(")")
+        if line.take("inside("):
+            first = self.form(line)
+            line.need(",")
+            access = LimitedAccess(access, (first, self.form(line)))
             line.need(")")
         return access
 

@@ -12,7 +12,7 @@ from isa import affine
 from isa.fields import REQUIRED, Attribute, Field, Kind
 from isa.program import SourceLocation
 from nki.ir import locations
-from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, walk
+from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, storages, walk
 
 
 def print_kernel(kernel: Kernel) -> str:
@@ -44,6 +44,8 @@ def registers_of(nodes: list[Node]) -> list[Register]:
         elif isinstance(value, Access):
             visit(value.offset)
             visit(value.vector_offset)
+            visit(value.limits and value.limits[0])
+            visit(value.storage.in_root()[1])
 
     for node in walk(nodes):
         if isinstance(node, Op):
@@ -57,6 +59,20 @@ def registers_of(nodes: list[Node]) -> list[Register]:
     for register in list(found):
         visit(register.lower)
         visit(register.upper)
+    return list(found)
+
+
+def _moved(nodes: list[Node]) -> list[Tensor]:
+    """The tensors that nodes use whose places within others depend on registers, in order of first
+    appearance."""
+    found: dict[Tensor, None] = {}
+    for node in walk(nodes):
+        for tensor in storages(node.values) if isinstance(node, Op) else ():
+            inner: Tensor | None = tensor
+            while inner is not None:
+                if isinstance(inner.offset, affine.Affine):
+                    found.setdefault(inner)
+                inner = inner.within
     return list(found)
 
 
@@ -99,6 +115,8 @@ class Printer:
             add(f"core {core}:")
             for register in registers_of(body):
                 add("  " + self._register(register))
+            for tensor in _moved(body):
+                add(f"  place %t{tensor.number} at={_bracketed(tensor.offset)}")
             self.number(body)
             self.block(body, "  ")
         for location, number in self._locations.items():
@@ -161,6 +179,10 @@ class Printer:
             text += f" address=({tensor.address[0]}, {tensor.address[1]})"
         if place is not None:
             text += f" place=({place[0]}, {place[1]})"
+        if tensor.within is not None:
+            text += f" within=%t{tensor.within.number}"
+            if not isinstance(tensor.offset, affine.Affine):
+                text += f" at={_bracketed(tensor.offset)}"
         if tensor.data is not None:
             text += f" data={base64.b64encode(tensor.data.tobytes()).decode('ascii')}"
         return text + self._location(tensor.location)
@@ -204,6 +226,8 @@ def access_text(access: Access) -> str:
             f" rows({access_text(access.vector_offset)} * {_bracketed(access.vector_stride)} < "
             f"{_bracketed(access.vector_bound)})"
         )
+    if access.limits is not None:
+        text += f" inside({', '.join(map(_bracketed, access.limits))})"
     return text
 
 

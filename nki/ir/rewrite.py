@@ -8,7 +8,18 @@ from typing import Any, Protocol
 from isa.affine import Affine, Predicate, substitute
 from isa.enums import Memory
 from isa.operations.control import StorageBegin
-from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, walk
+from nki.ir.nodes import (
+    Access,
+    Kernel,
+    LimitedAccess,
+    Loop,
+    Node,
+    Op,
+    Register,
+    Tensor,
+    While,
+    walk,
+)
 
 
 class Numbers(Protocol):
@@ -57,7 +68,7 @@ class Cloner:
 
     def begins(self, tensor: Tensor) -> bool:
         """Whether a tensor that begins inside is fresh in the copy."""
-        return tensor.role == "local"
+        return tensor.role == "local" and not tensor.divided
 
     def name(self, op: Op) -> str | None:
         """What the copy of an operation is called."""
@@ -124,6 +135,9 @@ class Cloner:
                 access.vector_stride,
                 access.vector_bound,
             )
+            if access.limits is not None:
+                first, last = (substitute(form, self.numbers) for form in access.limits)
+                copy = LimitedAccess(copy, (first, last))
         self.accesses[id(access)] = copy
         return copy
 

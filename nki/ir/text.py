@@ -5,11 +5,13 @@ section   = symbol* guard* tensor* input* result* core* location*
 symbol    = 'symbol' NAME 'min=' INT ['max=' INT] 'multiple_of=' INT
 guard     = 'guard' FORM STRING ['loc=' INT]
 tensor    = 'tensor' %tN STRING ':' MEMORY DTYPE '[' FORM, ... ']' ['role=' NAME]
-            ['core=' INT] ['address=(' INT, INT ')'] ['data=' BASE64] ['loc=' INT]
+            ['core=' INT] ['address=(' INT, INT ')'] ['within=' %tN ['at=' FORM]]
+            ['data=' BASE64] ['loc=' INT]
 input     = 'input' %tN STRING
 result    = 'result' %tN
-core      = 'core' INT ':'  register*  block
+core      = 'core' INT ':'  register*  place*  block
 register  = 'register' %rN STRING ['from' FORM] ['to' FORM] ['loc=' INT]
+place     = 'place' %tN 'at=' FORM       where registers say at which byte a tensor lies in another
 block     = node, ...                                           (indented by two more spaces)
 node      = op | loop | while
 op        = ['!' INT ':'] OPERATION field=VALUE ... ['name=' STRING] ['after=(' !INT, ... ')']
@@ -22,7 +24,8 @@ location  = 'location' INT STRING(file) INT(line) INT(column) INT(end column)
 VALUE     = ACCESS | NUMBER | FORM | PREDICATE | %rN | NAME | 'none' | 'true' | 'false'
           | '(' FORM, ... ')' | '((' FORM, FORM '), ...)'       (as the field's kind says)
 ACCESS    = %tN '[' FORM, ... ':' FORM, ... '@' FORM ']' [':' DTYPE] ['rows(' ROWS ')']
-            shape : strides @ offset, in elements; DTYPE where it is not the tensor's
+            ['inside(' FORM ',' FORM ')']
+            shape : strides @ offset, in elements; DTYPE where it is not the tensor's; limits
 ROWS      = ACCESS '*' FORM '<' FORM              vector_offset * vector_stride < vector_bound
 FORM      = an index form as `isa.affine` writes it; in parentheses where it has blanks and
             no bracket ends it

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from isa.affine import Affine, Polynomial, Predicate, bounds, prove_nonnegative, symbols_of
+from isa.affine.polynomial import exact_quotient
 from isa.alu import Activation, AluOperator
 from isa.dtypes import DTYPES
 from isa.enums import Engine, Memory
@@ -15,7 +16,7 @@ from isa.operations.control import StorageBegin
 from isa.spec import OPERATIONS
 from isa.target import TARGETS
 from nki.ir import locations
-from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While
+from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, bytes_of
 from nki.ir.printer import access_text
 
 ROLES = ("input", "output", "inout", "local", "constant")
@@ -26,6 +27,9 @@ def verify(kernel: Kernel) -> None:
 
     - tensors have distinct numbers, known dtypes and roles; on chip their shapes are integers;
     - parameters and results are tensors of the kernel, in HBM;
+    - a tensor within another has its memory and core, lies inside it where that can be decided, and
+      begins at a multiple of its element size; parameters and results do so at places that no
+      register decides, and parameters share no bytes;
     - the values of an operation align with its row's fields and have their kinds; operands are in
       memories and dtypes that the row allows; `accumulate` is resolved;
     - accesses stay inside their tensor where that can be decided, and keep dimension 0 on the
@@ -43,6 +47,7 @@ class _Verifier:
     def __init__(self, source: Kernel) -> None:
         self.source = source
         self.known = set(source.tensors)
+        self.declared: set[Tensor] = set()
         self.core = 0
         self.begun: set[Tensor] = set()
         self.written: set[Register] = set()
@@ -76,6 +81,7 @@ class _Verifier:
             other = numbers.setdefault(tensor.number, tensor)
             self.need(other is tensor, f"{tensor!r} and {other!r} are both %t{tensor.number}")
             self.tensor(tensor)
+            self.declared.add(tensor)
         self.need(
             len(source.parameters) == len(source.parameter_names),
             f"{len(source.parameters)} parameters, {len(source.parameter_names)} names",
@@ -86,6 +92,7 @@ class _Verifier:
         for tensor in source.results:
             self.need(tensor in self.known, f"result {tensor!r} is not among the tensors")
             self.need(not tensor.memory.on_chip, f"result {tensor!r} is not in HBM")
+        self.places_of_parameters()
         initial = {tensor for tensor in source.tensors if not tensor.memory.on_chip}
         for core, body in enumerate(source.bodies):
             self.core = core
@@ -121,7 +128,43 @@ class _Verifier:
             self.need(
                 tensor.data.dtype == DTYPES[tensor.dtype].numpy, f"data of {tensor.data.dtype}"
             )
+        if tensor.within is not None:
+            self.within(tensor, tensor.within)
         self.location, self.node = None, ""
+
+    def within(self, tensor: Tensor, outer: Tensor) -> None:
+        """A tensor within another one, which comes before it so that there are no cycles."""
+        self.need(not tensor.memory.on_chip, "within another tensor on chip")
+        self.need(tensor.data is None, "a constant within another tensor")
+        self.need(outer in self.known and outer.divided, f"within {outer!r}, which is not known")
+        self.need(outer in self.declared, f"within {outer!r}, which comes behind it")
+        self.need(
+            outer.memory is tensor.memory and outer.core == tensor.core,
+            f"within {outer!r}, in memory of another kind or core",
+        )
+        offset, size = tensor.offset, DTYPES[tensor.dtype].size
+        self.need(_is_form(offset), f"at {offset!r}")
+        if not isinstance(offset, Affine):
+            self.symbols(offset)
+        self.need(_divides(size, offset), f"at byte {offset} of {outer!r}: no multiple of {size}")
+        self.inside(offset, bytes_of(outer) - bytes_of(tensor) - offset, f"at byte {offset}", outer)
+
+    def places_of_parameters(self) -> None:
+        """Parameters and results lie at places that are known when the program starts."""
+        source = self.source
+        for tensor in (*source.parameters, *source.results):
+            fixed = not isinstance(tensor.in_root()[1], Affine)
+            self.need(fixed, f"{tensor!r}: registers decide where it lies")
+        for index, tensor in enumerate(source.parameters):
+            root, first = tensor.in_root()
+            for other in source.parameters[:index]:
+                its_root, its_first = other.in_root()
+                apart = (
+                    its_root is not root
+                    or prove_nonnegative(first - its_first - bytes_of(other))
+                    or prove_nonnegative(its_first - first - bytes_of(tensor))
+                )
+                self.need(apart or other is tensor, f"{tensor!r} and {other!r} share bytes")
 
     # Nodes ---------------------------------------------------------------------------------
 
@@ -284,12 +327,14 @@ class _Verifier:
         if storage.memory.on_chip:
             self.on_chip(access, text, shape, strides)
         else:
-            total: Any = DTYPES[storage.dtype].size
-            for count in storage.shape:
-                total = total * count
             size = DTYPES[access.dtype].size
-            low, high = _reach(access.offset, shape, strides)
-            self.inside(low * size, total - (high + 1) * size, text)
+            outer = None
+            if storage.within is not None:
+                outer, first = storage, storage.in_root()[1]
+                self.value(first)
+                self.need(_divides(size, first), f"{text}: {access.dtype} at byte {first}")
+            low, high = reach(access.offset, shape, strides)
+            self.inside(low * size, bytes_of(storage) - (high + 1) * size, text, outer)
 
     def on_chip(self, access: Access, text: str, shape: list[Any], strides: list[Any]) -> None:
         storage = access.storage
@@ -305,23 +350,36 @@ class _Verifier:
         if type(access.offset) is int:
             partition, column = divmod(access.offset, pitch)
             partitions = storage.shape[0] - partition - shape[0]
-            low, high = _reach(column, shape[1:], strides[1:])
+            low, high = reach(column, shape[1:], strides[1:])
             self.inside(partition, partitions, text)
             self.inside(low, pitch - 1 - high, text)
         else:
-            low, high = _reach(access.offset, shape, strides)
+            low, high = reach(access.offset, shape, strides)
             self.inside(low, storage.shape[0] * pitch - 1 - high, text)
 
-    def inside(self, before: Any, behind: Any, text: str) -> None:
+    def inside(self, before: Any, behind: Any, text: str, outer: Tensor | None = None) -> None:
         """Both distances must not be negative. Only what can be decided is refused: guards and
         run-time checks answer for the rest."""
+        of = "" if outer is None else f" of {outer!r}"
         for distance in (before, behind):
-            proven = prove_nonnegative(distance)
-            exact = _exact(distance) and bounds(distance)[0] is not None
-            self.need(proven or (proven is None and not exact), f"{text}: is out of bounds")
+            self.need(not is_negative(distance), f"{text}: is out of bounds{of}")
 
 
-def _reach(offset: Any, shape: list[Any], strides: list[Any]) -> tuple[Any, Any]:
+def is_negative(distance: Any) -> bool:
+    """Whether a form is known to be negative for some values that its variables take."""
+    proven = prove_nonnegative(distance)
+    exact = _exact(distance) and bounds(distance)[0] is not None
+    return not proven and (proven is not None or exact)
+
+
+def _divides(size: int, form: Any) -> bool:
+    parts = [form]
+    if isinstance(form, Affine):
+        parts = [form.constant, *(coefficient for _, coefficient in form.terms)]
+    return all(exact_quotient(part, size) is not None for part in parts)
+
+
+def reach(offset: Any, shape: list[Any], strides: list[Any]) -> tuple[Any, Any]:
     """Lowest and highest element of an access."""
     low = high = offset
     for count, stride in zip(shape, strides):

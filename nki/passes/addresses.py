@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from isa.access import AccessPattern
+from isa.access import AccessPattern, Limits
 from isa.affine import Affine
 from isa.columns import Integers, distinct, joined
 from isa.dtypes import DTYPES
@@ -137,7 +137,19 @@ class Addresses:
             vector_offset=None if vector is None else self.pattern(vector, registers),
             vector_stride=access.vector_stride,
             vector_bound=access.vector_bound,
+            limits=_limits(access.limits, registers),
         )
+
+
+def _limits(forms: tuple[Any, Any] | None, registers: dict[Register, int]) -> Limits | None:
+    """The limits of an access as a pattern has them; registers move both alike."""
+    if forms is None:
+        return None
+    first, last = forms
+    if not isinstance(first, Affine):
+        return first, last, ()
+    terms = tuple((registers[r], coefficient) for r, coefficient in first.terms)
+    return first.constant, last.constant, terms
 
 
 def _within(offset: Any, pitch: Any, size: Any) -> tuple[Any, Any]:

@@ -72,7 +72,7 @@ class Context:
         box = box_of(access, variables)
         if box.static:
             shape = None if box.dense else (access.shape, access.strides, access.dtype)
-            box = self._interned.setdefault((tensor.memory, box.spans, shape), box)
+            box = self._interned.setdefault((tensor.memory, box.spans, box.hull, shape), box)
             if view is not None:
                 self._views[view] = box
         return box

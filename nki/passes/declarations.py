@@ -33,7 +33,7 @@ def program_of(
         kernel.name,
         kernel.target,
         cores,
-        [_declaration(tensor, locations) for tensor in index],
+        [_declaration(tensor, index, locations) for tensor in index],
         [index[tensor] for tensor in kernel.parameters],
         list(kernel.parameter_names),
         [index[tensor] for tensor in kernel.results],
@@ -84,9 +84,12 @@ def _form(stem: str, tensor: Tensor, start: int, location: int) -> StorageForm:
     )
 
 
-def _declaration(tensor: Tensor, locations: LocationTable) -> TensorDeclaration:
+def _declaration(
+    tensor: Tensor, index: dict[Tensor, int], locations: LocationTable
+) -> TensorDeclaration:
     data = None if tensor.data is None else tensor.data.tobytes()
     core = None if tensor.memory is Memory.shared_hbm else tensor.core
+    root, offset = tensor.in_root()
     return TensorDeclaration(
         tensor.name,
         tensor.dtype,
@@ -95,4 +98,6 @@ def _declaration(tensor: Tensor, locations: LocationTable) -> TensorDeclaration:
         core,
         data,
         locations.index(tensor.location),
+        None if root is tensor else index[root],
+        offset,
     )

@@ -1,12 +1,16 @@
 """Which elements an IR access touches, as boxes that can be compared over loop iterations.
 
-A `Box` has one (start, extent) pair a dimension of its tensor: rows and byte columns on chip, the
-tensor's own dimensions in HBM. Starts are index forms; a dimension that depends on a run-time
-value counts as whole.
+A `Box` has one (start, extent) pair a dimension of its tensor: rows and byte columns on chip; in
+HBM the tensor's own dimensions, the last one in bytes. A view in HBM that is no box of these, as it
+runs over the end of a dimension, is known by the bytes between its first and its last. Starts are
+index forms; a dimension that depends on a run-time value counts as whole.
+
+Two boxes that meet are compared element by element where it is known how far apart they are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from isa.access import AccessPattern, overlaps
@@ -21,18 +25,27 @@ Span = tuple[Any, Any] | None
 
 
 class Box:
-    """Spans by dimension. `access` is the view itself when it is static and on chip: two boxes
-    that overlap are then told apart exactly where one of them (not `dense`) skips elements."""
+    """Spans by dimension, none where they say nothing. In HBM `hull` are the bytes of the tensor
+    from the first to the last. `access` is the view itself when it is of a known form, on chip at a
+    known place: two boxes that overlap are then told apart exactly where one of them (not `dense`)
+    skips elements."""
 
-    __slots__ = ("access", "dense", "spans", "static")
+    __slots__ = ("access", "dense", "hull", "spans", "static")
 
     def __init__(
-        self, spans: tuple[Span, ...], access: Access | None = None, dense: bool = True
+        self,
+        spans: tuple[Span, ...],
+        access: Access | None = None,
+        dense: bool = True,
+        hull: Span = None,
     ) -> None:
         self.spans = spans
         self.access = access
         self.dense = dense
-        self.static = all(s is None or (type(s[0]) is int and type(s[1]) is int) for s in spans)
+        self.hull = hull
+        self.static = all(
+            s is None or (type(s[0]) is int and type(s[1]) is int) for s in (*spans, hull)
+        )
 
     def covers(self, tensor: Tensor) -> bool:
         """Whether the box is all of an on-chip tensor."""
@@ -46,13 +59,17 @@ class Box:
         variable = node.variable if isinstance(node, Loop) else None
         if self.static:
             return self
-        return Box(tuple(_widen(span, variable, node) for span in self.spans))
+        spans = tuple(_widen(span, variable, node) for span in self.spans)
+        return Box(spans, hull=_widen(self.hull, variable, node))
 
     def later(self, register: Register, distance: int) -> Box:
         """The box where a register is larger; itself where that does not move it."""
         spans = tuple(_later(span, register, distance) for span in self.spans)
-        moved = any(span is not mine for span, mine in zip(spans, self.spans))
-        return Box(spans) if moved else self
+        hull = _later(self.hull, register, distance)
+        pairs = zip((*spans, hull), (*self.spans, self.hull))
+        if all(span is mine for span, mine in pairs):
+            return self
+        return Box(spans, self.access, self.dense, hull)
 
 
 WHOLE = Box(())
@@ -145,44 +162,65 @@ def _on_chip(access: Access, tensor: Tensor, variables: frozenset[Register]) -> 
 
 
 def _in_hbm(access: Access, tensor: Tensor, variables: frozenset[Register]) -> Box:
-    """Coordinates in the tensor's own dimensions, found by dividing offset and strides by the
-    tensor's row-major strides; whole where that does not come out."""
-    if access.dtype != tensor.dtype:
-        return WHOLE
-    shape = tensor.shape
-    strides: list[Any] = []
-    product: Any = 1
-    for count in reversed(shape):
-        strides.insert(0, product)
-        product = product * count
+    """The box by dividing offset and strides by the tensor's row-major strides, all in bytes; the
+    hull alone where that does not come out."""
+    size = DTYPES[access.dtype].size
     offset, steps = _ascending(access)
-    starts = _coordinates(offset, strides)
-    extents: list[Any] = [1] * len(shape)
-    first = 1 if access.vector_offset is not None else 0
-    for stride, count in list(zip(steps, access.shape))[first:]:
-        if stride == 0 or count == 1:
-            continue
-        for index, unit in enumerate(strides):
-            factor = exact_quotient(stride, unit)
-            if factor is not None and not (unit == 1 and index < len(strides) - 1):
-                extents[index] = extents[index] + (count - 1) * factor
-                break
-        else:
-            return WHOLE
-    spans: list[Span] = []
-    for index, (start, extent) in enumerate(zip(starts, extents)):
-        indirect = first and index == 0
-        spans.append((start, extent) if _known(start, variables) and not indirect else None)
     # A register that is known at run time only may reach over the end of its dimension, and the
     # proof of the program takes such an access for the whole tensor.
-    if any(span is None for span in spans[first:]):
+    if not _known(offset, variables):
         return WHOLE
+    start = offset * size
+    dims = [(size, stride * size, count) for stride, count in zip(steps, access.shape)]
+    if access.vector_offset is not None:  # any of the rows that indices choose from
+        dims[0] = size, access.vector_stride * size, access.vector_bound
+    walks = [(step, n) for _, step, n in dims if not (_is(step, 0) or _is(n, 1))]
+    if any(_is(count, 0) for count in (*tensor.shape, *(n for _, n in walks))):
+        return WHOLE
+    length: Any = size
+    for step, count in walks:
+        length = length + (count - 1) * step
+    forms = (*access.shape, *access.strides)
+    plain = access.vector_offset is None and all(type(form) is int for form in forms)
+    spans = _spans(start, walks, tensor, size)
+    dense = plain and _volume(span[1] for span in spans) == size * _volume(n for _, n in walks)
+    return Box(spans, access if plain else None, bool(spans) and dense, (start, length))
+
+
+def _is(form: Any, number: int) -> bool:
+    return type(form) is int and form == number
+
+
+def _volume(extents: Iterable[Any]) -> Any:
+    total: Any = 1
+    for extent in extents:
+        total = total * extent
+    return total
+
+
+def _spans(
+    start: Any, walks: list[tuple[Any, Any]], tensor: Tensor, size: int
+) -> tuple[tuple[Any, Any], ...]:
+    """The spans, in the dimensions of a tensor, of elements of `size` bytes that begin at byte
+    `start` and go on by (bytes, count); none where they are no box."""
+    counts = [*tensor.shape[:-1], tensor.shape[-1] * DTYPES[tensor.dtype].size]
+    strides: list[Any] = []
+    product: Any = 1
+    for count in reversed(counts):
+        strides.insert(0, product)
+        product = product * count
+    extents: list[Any] = [1] * len(counts)
+    extents[-1] = size
+    for step, count in walks:
+        for index, unit in enumerate(strides):
+            factor = exact_quotient(step, unit)
+            if factor is not None:
+                extents[index] = extents[index] + (count - 1) * factor
+                break
+    spans = tuple(zip(_coordinates(start, strides), extents))
     # A pattern that runs over the end of a dimension continues in the next row.
-    for index in range(1, len(spans)):
-        span = spans[index]
-        if span is not None and not _fits(span, shape[index]):
-            return WHOLE
-    return Box(tuple(spans))
+    fits = all(_fits(span, count) for span, count in zip(spans[1:], counts[1:]))
+    return spans if fits else ()
 
 
 def _fits(span: tuple[Any, Any], count: Any) -> bool:
@@ -233,16 +271,14 @@ def _split(form: Any, unit: Any) -> tuple[Any, Any]:
 
 def first_meeting(one: Box, other: Box, node: Any) -> int | None:
     """The least number of iterations of a loop, two or more, after which another box may meet what
-    one was before; None where they meet at once or in the next iteration, or never."""
-    if may_overlap(one, other) or may_overlap(one.later(node.variable, -node.step), other):
+    one was before; None where they meet in the next iteration, or never. Boxes that skip elements
+    may meet at once, not in the next iteration, and again behind it."""
+    if may_overlap(one.later(node.variable, -node.step), other):
         return None
-    low, high = (
-        2,
-        _UNKNOWN
-        if type(node.upper - node.lower) is not int
-        else max(-((node.lower - node.upper) // node.step) - 1, 0),
-    )
-    for left, right in zip(one.spans, other.spans):
+    low, high = 2, _UNKNOWN
+    if type(node.upper) is int and type(node.lower) is int:
+        high = max(-((node.lower - node.upper) // node.step) - 1, 0)
+    for left, right in _compared(one, other):
         if left is None or right is None:
             continue
         start0, extent0 = left
@@ -261,14 +297,17 @@ def first_meeting(one: Box, other: Box, node: Any) -> int | None:
         # apart + d * step lies between -extent1 and extent0
         low = max(low, (-extent1 - apart) // step + 1)
         high = min(high, -((apart - extent0) // step) - 1)
-    return low if low <= high else None
+    for distance in range(low, min(high, low + _TRIED) + 1):
+        if may_overlap(one.later(node.variable, -distance * node.step), other):
+            return distance
+    return low + _TRIED + 1 if high > low + _TRIED else None
 
 
 _UNKNOWN = 1 << 40
 """More iterations than a loop has, where their number is known only later."""
 
 _TRIED = 8
-"""Iterations that are tried where boxes depend on launch symbols."""
+"""Iterations that are tried where boxes depend on launch symbols or skip elements."""
 
 
 def _tried(one: Box, other: Box, node: Any) -> int | None:
@@ -280,38 +319,46 @@ def _tried(one: Box, other: Box, node: Any) -> int | None:
 
 def may_overlap(one: Box, other: Box) -> bool:
     """Whether two boxes may share an element."""
-    if not one.spans or not other.spans:
-        return True
-    if one.static and other.static:
-        for left, right in zip(one.spans, other.spans):
-            if left is None or right is None:
-                continue
-            if left[0] + left[1] <= right[0] or right[0] + right[1] <= left[0]:
-                return False
-        return _elements_overlap(one, other)
-    for left, right in zip(one.spans, other.spans):
-        if left is None or right is None:
-            continue
-        start0, extent0 = left
-        start1, extent1 = right
-        if type(start0) is int and type(start1) is int:
-            if type(extent0) is int and start0 + extent0 <= start1:
-                return False
-            if type(extent1) is int and start1 + extent1 <= start0:
-                return False
-            if type(extent0) is int and type(extent1) is int:
-                continue
-        distance = start1 - start0
-        if _at_least(distance, extent0) or _at_least(0 - distance, extent1):
+    for left, right in _compared(one, other):
+        if left is not None and right is not None and _apart(left, right):
             return False
     return _elements_overlap(one, other)
 
 
+def _compared(one: Box, other: Box) -> Iterable[tuple[Span, Span]]:
+    """The spans of two boxes that must all meet for the boxes to do so."""
+    if one.spans and other.spans:
+        return zip(one.spans, other.spans)
+    return ((one.hull, other.hull),)
+
+
+def _apart(left: tuple[Any, Any], right: tuple[Any, Any]) -> bool:
+    """Whether two spans are known to share nothing."""
+    start0, extent0 = left
+    start1, extent1 = right
+    if type(start0) is int and type(start1) is int:
+        if type(extent0) is int and start0 + extent0 <= start1:
+            return True
+        if type(extent1) is int and start1 + extent1 <= start0:
+            return True
+        if type(extent0) is int and type(extent1) is int:
+            return False
+    distance = start1 - start0
+    return _at_least(distance, extent0) or _at_least(0 - distance, extent1)
+
+
 def _elements_overlap(one: Box, other: Box) -> bool:
     """Whether two boxes that overlap may share an element, for what they skip."""
-    if one.access is None or other.access is None or (one.dense and other.dense):
+    if one.access is None or other.access is None:
         return True
-    return overlaps(_pattern(one), _pattern(other))
+    if one.dense and other.dense:
+        return True
+    if one.hull is None or other.hull is None:
+        return overlaps(_pattern(one), _pattern(other))
+    distance = other.hull[0] - one.hull[0]
+    if type(distance) is not int:
+        return True
+    return overlaps(_in_tensor(one.access, 0), _in_tensor(other.access, distance))
 
 
 def _pattern(box: Box) -> AccessPattern:
@@ -320,6 +367,12 @@ def _pattern(box: Box) -> AccessPattern:
     dims = tuple(zip(_ascending(access)[1][1:], access.shape[1:]))
     memory = access.storage.memory
     return AccessPattern(memory, access.dtype, span[0], dims, row[0], access.shape[0])
+
+
+def _in_tensor(access: Access, start: int) -> AccessPattern:
+    """The elements of a view in HBM whose first one is at a byte."""
+    dims = tuple(zip(_ascending(access)[1], access.shape))
+    return AccessPattern(access.storage.memory, access.dtype, start, dims, tensor=0)
 
 
 def _at_least(value: Any, limit: Any) -> bool:

@@ -94,9 +94,10 @@ class _Level:
     def run(self) -> list[Node]:
         stretch: list[Op] = []
         for node in self.nodes:
-            if isinstance(node, Op) and node.row is StorageBegin:
+            begins = isinstance(node, Op) and node.row is StorageBegin
+            if isinstance(node, Op) and begins and not node.values[0].storage.divided:
                 self.result.append(node)
-            elif isinstance(node, Op) and node.row.minimum_cores == 1:
+            elif isinstance(node, Op) and not begins and node.row.minimum_cores == 1:
                 stretch.append(node)
             else:
                 self._close(stretch)

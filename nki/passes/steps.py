@@ -173,8 +173,10 @@ def _expand(nodes: list[Node], target: Target, depth: int, owners: list[Engine])
             tree.append(_Loop(node, _expand(node.body, target, depth + 1, owners)))
             continue
         if depth == 0 and node.row is BeginOperation:
-            # HBM tensors hold nothing when the program starts: no marker is needed outside loops.
-            if not node.values[0].storage.memory.on_chip:
+            # HBM tensors hold nothing when the program starts: no marker is needed outside loops,
+            # but for parts of one, whose bytes may have been used.
+            tensor = node.values[0].storage
+            if not tensor.memory.on_chip and not tensor.divided:
                 continue
         for instruction in node.row.expand(node.values, target):
             instruction.location = node.location
@@ -290,10 +292,12 @@ def _place(tree: list[Any]) -> list[Step | Level]:
                     item.begins = tuple([(marker, tensor) for _, marker, tensor in mine])
             result.append(item)
         elif isinstance(item, _Begin):
-            if _starts_in_step(tree, index + 1, item.tensor):
+            if not item.tensor.divided and _starts_in_step(tree, index + 1, item.tensor):
                 begun[item.tensor] = index, item.instruction
                 continue
             engine = _first_engine(tree, index + 1, item.tensor)
+            if engine is None and item.tensor.divided:
+                engine = ENGINE_INDEX[Engine.sync]  # what the part held is gone all the same
             if engine is not None:
                 result.append(Step(item.instruction, engine, item.op))
         elif isinstance(item, _Loop):

@@ -80,7 +80,9 @@ class Touched:
         boxes, box, fills = _boxes(accesses, access, self.context, body)
         self.boxes = [*boxes, WHOLE]
         plain = [
-            (one.spans, at) for at, one in enumerate(boxes) if one.static and one.access is None
+            ((one.spans, one.hull), at)
+            for at, one in enumerate(boxes)
+            if one.static and one.access is None
         ]
         self._known: dict[Any, int] = dict(plain)
         tensor = accesses.tensor[access]
@@ -130,7 +132,9 @@ class Touched:
         for number in np.flatnonzero(body.fixed).tolist():
             step = body.steps[number]
             if step.instruction.row is StorageBegin:
-                found.append((number, names[step.accesses[0].storage], True))
+                tensor = step.accesses[0].storage
+                if not tensor.divided:  # a part that begins is written like any other
+                    found.append((number, names[tensor], True))
             elif step.instruction.row is CoreBarrier:
                 found += [(number, tensor, False) for tensor in shared]
         return found
@@ -192,7 +196,7 @@ class Touched:
 
     def number(self, box: Box) -> int:
         """The number of a box, one for those that stay in place and are equal."""
-        key = box.spans if box.static else box
+        key = (box.spans, box.hull) if box.static else box
         number = self._known.setdefault(key, len(self.boxes))
         if number == len(self.boxes):
             self.boxes.append(box)

@@ -27,7 +27,16 @@ from simulator.checks import (  # noqa: F401 (each registers its rows)
     random_rows,
     vector_rows,
 )
-from simulator.checks.marks import CLEAN, EMPTY, TAINTED, UNWRITTEN, Space, States, Tracked
+from simulator.checks.marks import (
+    CLEAN,
+    EMPTY,
+    INITIALISED,
+    TAINTED,
+    UNWRITTEN,
+    Space,
+    States,
+    Tracked,
+)
 from simulator.checks.propagation import Operands, Use, propagate
 from simulator.views import Indirect
 
@@ -206,19 +215,21 @@ class Shadow:
         itemsize: int,
         locate: Callable[[Any], Any],
         made: Any = None,
+        part: tuple[int, int] | None = None,
     ) -> None:
         """Raise NeuronError unless every element of an output tensor is initialised.
 
         uninitialised-output: some were written with uninitialised data; output-not-written: some
         were never written. `locate` gives the place in the kernel of a finding's location: the
-        error's is that of the first finding, or that of `made`, where the tensor was made. Where
-        UNWRITTEN_ALLOWED says so, they are warnings, and what was never written has its sentinel.
+        error's is that of the first finding, or that of `made`, where the tensor was made. An
+        output within a tensor is a `part` of it: (first byte, bytes). Where UNWRITTEN_ALLOWED says
+        so, they are warnings, and what was never written has its sentinel.
 
         Warns UninitialisedZeroWarning, once a run, of what was multiplied by zero, and of scatters
         that write a row several times.
         """
         self._warn(locate)
-        error = self._missing(buffer, name, itemsize, locate, made)
+        error = self._missing(buffer, name, itemsize, locate, made, part)
         if error is None:
             return
         if not UNWRITTEN_ALLOWED.get():
@@ -233,6 +244,7 @@ class Shadow:
         itemsize: int,
         locate: Callable[[Any], Any],
         made: Any,
+        part: tuple[int, int] | None,
     ) -> NeuronError | None:
         """What is wrong with an output tensor, as `check_output` says."""
         region = self.spaces[id(buffer)].whole
@@ -240,14 +252,17 @@ class Shadow:
         region.settle()
         if region.state == CLEAN or region.nbytes == 0:
             return None
-        total = region.nbytes // itemsize
+        first, size = part or (0, region.nbytes)
+        total = size // itemsize
         if region.state == EMPTY:
             return NeuronError(
                 "output-not-written",
                 f"Output {name}: none of its {total} elements was written.",
                 location=locate(made),
             )
-        marks = region.bytes().reshape(total, itemsize)
+        marks = region.bytes().reshape(-1)[first : first + size].reshape(total, itemsize)
+        if (marks == INITIALISED).all():
+            return None
         tainted = (marks == TAINTED).any(axis=1)
         if not tainted.any():
             missing = (marks == UNWRITTEN).any(axis=1)

@@ -326,7 +326,7 @@ class Space:
         if self.whole is not None:
             if view.nbytes != self.whole.nbytes:
                 self.whole.spell_out()
-                self.marks_of(view)[...] = 0
+                self.units_of(view)[...] = UNWRITTEN
                 return None
             self.whole.state = EMPTY
             self.table.fills[self.whole.number] = 0
@@ -339,6 +339,16 @@ class Space:
         region.state = EMPTY
         self.table.fills[region.number] = 0
         return region
+
+    def initialise(self, offset: int, size: int) -> None:
+        """These bytes of a tensor hold values."""
+        if self.whole is None or not size:
+            return
+        if self.whole.state != MIXED:
+            self.whole.spell_out()
+        self.marks[offset // self.unit : (offset + size) // self.unit] = INITIALISED
+        self.whole.unsettled = True
+        self.whole.settle()
 
     def expect(
         self, offset: int, itemsize: int, shape: Sequence[int], strides: Sequence[int]

@@ -91,6 +91,8 @@ def halves(program: Program, walk: Walk) -> tuple[Program, Program] | None:
 
     Programs that go by rows alone are as fast with their partitions divided.
     """
+    if any(tensor.within is not None for tensor in program.tensors):
+        return None
     templates = [one for stream in walk.streams for one in stream.uses.templates]
     if not any(effect.name == STATIONARY for one in templates for effect in one.row.state):
         return None

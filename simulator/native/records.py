@@ -303,6 +303,8 @@ class Packing:
         # Where registers are, and not what they hold, is for good.
         if (operands.numbers and not row.control) or operands.stages:
             return None
+        if any(window.moved for _, window in operands.windows):
+            return None
         values = list(operands.values)
         for position, window in operands.windows:
             if window.dynamic:

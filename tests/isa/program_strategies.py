@@ -69,6 +69,7 @@ def patterns(
 ) -> st.SearchStrategy[AccessPattern]:
     word = numbers(symbolic)
     pairs = st.tuples(word, word)
+    terms = st.lists(st.tuples(st.integers(0, 63), word), max_size=2).map(tuple)
     nothing = st.just(0)
     return st.builds(
         AccessPattern,
@@ -79,12 +80,13 @@ def patterns(
         start_partition=st.integers(0, 127),
         partitions=word,
         tensor=st.integers(-1, 1000),
-        registers=st.lists(st.tuples(st.integers(0, 63), word), max_size=2).map(tuple),
+        registers=terms,
         vector_offset=(
             st.none() | patterns([Memory.sbuf], ["int32"], symbolic) if vector else st.none()
         ),
         vector_stride=word if vector else nothing,
         vector_bound=word if vector else nothing,
+        limits=st.none() | st.tuples(word, word, terms),
     )
 
 
@@ -192,6 +194,8 @@ def programs(draw: Any, symbolic: bool | None = None) -> Program:
             max_size=3,
         )
     )
+    for part in draw(st.lists(st.sampled_from(tensors[1:]), max_size=2)) if tensors[1:] else ():
+        part.within, part.offset = 0, draw(numbers(with_symbols))
     tensor = st.integers(0, len(tensors) - 1)
     parameters = draw(st.lists(tensor, max_size=3))
     name = st.lists(TEXTS, min_size=len(parameters), max_size=len(parameters))

@@ -35,7 +35,7 @@ def _value(item: object, sizes: dict[str, int]) -> object:
     return item
 
 
-_ARGUMENTS = AccessPattern.__init__.__code__.co_varnames[1:12]
+_ARGUMENTS = AccessPattern.__init__.__code__.co_varnames[1:13]
 
 
 @settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
@@ -48,6 +48,7 @@ def test_every_field_gets_its_value(program, blocks, rows):
     assert program == before
     assert is_bound(bound) and not bound.symbols
     assert [t.shape for t in bound.tensors] == [_value(t.shape, sizes) for t in program.tensors]
+    assert [t.offset for t in bound.tensors] == [_value(t.offset, sizes) for t in program.tensors]
     for core, original in zip(bound.cores, program.cores, strict=True):
         assert core.queues == original.queues
         assert core.storages == original.storages

@@ -224,10 +224,10 @@ def test_other_files_are_refused():
 def test_another_version_is_refused_and_both_are_named():
     archive = write(sample())[1024:]
     assert read(sealed(archive)) == sample()
-    other = sealed(archive, build=b"opennki format 4 isa 00000000")
+    other = sealed(archive, build=b"opennki format 5 isa 00000000")
     assert refused(other) == "container-version"
     with pytest.raises(
-        NeuronError, match=r"`opennki format 4 isa 00000000`.*`opennki format 3 isa"
+        NeuronError, match=r"`opennki format 5 isa 00000000`.*`opennki format 4 isa"
     ):
         read(other)
     assert refused(sealed(archive, features=OPEN_ENCODING | 2)) == "container-version"

@@ -107,10 +107,10 @@ def test_a_container_with_a_flipped_bit(container, stored):
 
 def test_a_container_of_another_version(container, stored):
     data = bytearray(container)
-    version = bytes(data[VERSION]).replace(b"format 3", b"format 9")
+    version = bytes(data[VERSION]).replace(b"format 4", b"format 9")
     assert version != data[VERSION]
     data[VERSION] = version
-    with refused("container-version", "format 9", "format 3"):
+    with refused("container-version", "format 9", "format 4"):
         nki.load(stored(resealed(data)))
 
 
