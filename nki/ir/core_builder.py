@@ -313,7 +313,7 @@ class CoreBuilder(Context):
             Scopes(known).check(self.nodes, StorageBegin)
         if self._registers:
             refuse_never_written(self.nodes, self._registers)
-        refuse_others(self.nodes, set(tensors))
+        refuse_others(self.nodes, tensors)
         _mark_written(self.nodes)
         Hazards(self).follow(self.nodes)
 
@@ -343,15 +343,16 @@ def _mark_written(nodes: list[Node]) -> None:
                 raise constant_written(storage, node.location)
 
 
-def refuse_others(nodes: list[Node], own: set[Tensor]) -> None:
-    """Raises value-not-allowed for a tensor that is none of this kernel's `own`."""
+def refuse_others(nodes: list[Node], own: list[Tensor]) -> None:
+    """Raises value-not-allowed for a tensor that is none of this kernel's `own`, by number."""
     used: set[Tensor] = set()
     _collect(nodes, used)
-    if used <= own:
+    others = {t for t in used if t.number >= len(own) or own[t.number] is not t}
+    if not others:
         return
     for node in operations(nodes):
         for value in node.values:
-            if isinstance(value, Access) and value.storage not in own:
+            if isinstance(value, Access) and value.storage in others:
                 raise of_another_run(value.storage, node.location)
 
 

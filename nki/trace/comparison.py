@@ -100,6 +100,8 @@ class Comparison:
             raise carried(node, f"{what} is {_shown(old)}, then {_shown(new)}")
 
     def _same(self, old: Any, new: Any) -> bool:
+        if type(new) is int:
+            return type(old) is int and old == new
         if isinstance(new, Access):
             return isinstance(old, Access) and self._same_access(old, new)
         if isinstance(new, Register):
@@ -159,8 +161,9 @@ class Comparison:
             self._same_tensor(old.storage, new.storage)
             and old.dtype == new.dtype
             and self._same(old.offset, new.offset)
-            and self._same(old.shape, new.shape)
-            and self._same(old.strides, new.strides)
+            # Shapes and strides have no registers.
+            and (old.shape is new.shape or self._same(old.shape, new.shape))
+            and (old.strides is new.strides or self._same(old.strides, new.strides))
             and (
                 old.vector_offset is new.vector_offset is None
                 or self._same(old.vector_offset, new.vector_offset)

@@ -46,7 +46,7 @@ class Tracer(Authored):
         if len(loop.bodies) == 1:
             return nodes
         first, second = loop.bodies
-        refuse_others(nodes, set(self.declarations.tensors))
+        refuse_others(nodes, self.declarations.tensors)
         return Comparison(first, second, start).merge()
 
     def _drop(self, body: Body) -> None:
