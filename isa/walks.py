@@ -45,7 +45,8 @@ class Walk:
         ]
         result = self.function(*plain)
         for at in self._written:
-            columns[at][...] = plain[at]
+            if columns[at].size:  # the lists of an empty column do not tell its shape
+                columns[at][...] = plain[at]
         return result
 
     @property
