@@ -6,14 +6,12 @@ template means is looked up once; the rest of a check works on columns of intege
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from isa.access import AccessPattern
 from isa.columns import Integers, counted, ordered, starts_of
-from isa.encoding import MALFORMED
 from isa.enums import SEQUENCERS
 from isa.machine import control
 from isa.program import Program, SourceLocation
@@ -150,7 +148,7 @@ class Prepared:
         self.streams = [(core, e) for core in range(len(program.cores)) for e in SEQUENCERS]
         columns = []
         for number, (core, engine) in enumerate(self.streams):
-            stream = _columns(program.cores[core].streams.get(engine, ()))
+            stream = in_columns(program.cores[core].streams.get(engine, ()), encoded=False)
             for template in stream.templates:
                 self._enter(number, core, template)
             columns.append(stream)
@@ -262,22 +260,3 @@ def _uses(order: Integers, templates: int) -> Integers:
     uses = np.empty_like(order)
     uses[ordered(order)] = counted(np.bincount(order, minlength=templates))[1]
     return uses
-
-
-def _columns(stream: Sequence[Instruction]) -> Columns:
-    """A stream in columns; one that cannot be written as a program has a template for each."""
-    try:
-        return in_columns(stream)
-    except MALFORMED:
-        pass
-    pairs: dict[Any, int] = {}
-    rows, templates = [], []
-    for one in stream:
-        number = pairs.setdefault((one.waits, one.updates), len(pairs))
-        values = list(one.values)
-        at = moving(one)
-        rows.append(np.array([[number, *(values[position].offset for position in at)]]))
-        for position in at:
-            values[position] = at_offset(values[position], 0)
-        templates.append(Instruction(one.row, one.engine, tuple(values), location=one.location))
-    return Columns(templates, list(pairs), np.arange(len(templates)), rows)
