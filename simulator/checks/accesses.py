@@ -59,15 +59,16 @@ class Accesses:
     def _move(self, step: Integers, number: Integers, offset: Integers) -> Integers:
         """Add registers to offsets; whether each is known then."""
         known = np.ones_like(number)
-        moved = [bool(pattern.registers) for pattern, _ in self._prepared.patterns]
-        if not any(moved):
-            return known
-        for one in np.flatnonzero(moved).tolist():
-            mine = np.flatnonzero(number == one)
-            for register, factor in self._prepared.patterns[one][0].registers:
-                value, told = self._steps.expansion.registers(step[mine], register)
-                offset[mine] += value * factor
-                known[mine] &= told
+        patterns = [pattern.registers for pattern, _ in self._prepared.patterns]
+        most = max(map(len, patterns), default=0)
+        padded = [registers + ((-1, 0),) * (most - len(registers)) for registers in patterns]
+        table = np.array(padded, np.int64).reshape(len(patterns), most, 2)
+        for at in range(most):
+            register, factor = table[number, at].T
+            mine = np.flatnonzero(register >= 0)
+            value, told = self._steps.expansion.registers(step[mine], register[mine])
+            offset[mine] += value * factor[mine]
+            known[mine] &= told
         offset[known == 0] = 0
         return known
 

@@ -78,19 +78,20 @@ class Expansion:
         at = int(np.searchsorted(self._starts, step, "right")) - 1
         return self._stretches[at], (step - int(self._starts[at])) // int(self._long[at])
 
-    def registers(self, steps: Integers, register: int) -> tuple[Integers, Integers]:
-        """A register's value at each step, and whether it is known."""
+    def registers(self, steps: Integers, register: Integers) -> tuple[Integers, Integers]:
+        """By row the value of a register at a step, and whether it is known."""
         at = np.searchsorted(self._starts, steps, "right") - 1
-        which, at = np.unique(at, return_inverse=True)
+        most = int(register.max(initial=0)) + 1
+        different, which = np.unique(at * most + register, return_inverse=True)
         rows = []
-        for number in which.tolist():
-            one = self._stretches[number]
-            value = one.registers.get(register)
-            grows = one.step if one.counter == register else 0
+        for stretch, number in zip(*(one.tolist() for one in np.divmod(different, most))):
+            one = self._stretches[stretch]
+            value = one.registers.get(number)
+            grows = one.step if one.counter == number else 0
             rows.append((value or 0, value is not None, grows))
-        value, known, grows = np.array(rows, np.int64).reshape(-1, 3).T
-        times: Integers = (steps - self._starts[which][at]) // self._long[which][at]
-        return value[at] + times * grows[at], known[at]
+        value, known, grows = np.array(rows, np.int64).reshape(-1, 3)[which].T
+        times: Integers = (steps - self._starts[at]) // self._long[at]
+        return value + times * grows, known
 
 
 def expand(
