@@ -9,6 +9,8 @@ looked at again, region by region, with the bytes that each of them really has.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -20,8 +22,8 @@ from simulator.checks.clocks import Clocks, Steps
 from simulator.checks.prepare import Prepared
 from simulator.checks.regions import OverlapCache
 
-_CLASSES = 1 << 22
-"""Pairs of regions that are compared at a time."""
+_PAIRS = 1 << 22
+"""Pairs that are compared at a time."""
 
 
 class Pairs(NamedTuple):
@@ -54,7 +56,6 @@ class Accesses:
         kept = ~self.boxes.empty[box]
         self.step, self.box, self.write = which[kept], box[kept], write[operand][kept] != 0
         self._cache = OverlapCache(prepared.layout)
-        self._meetings: dict[tuple[int, int], bool] = {}
 
     def _move(self, step: Integers, number: Integers, offset: Integers) -> Integers:
         """Add registers to offsets; whether each is known then."""
@@ -72,112 +73,110 @@ class Accesses:
         offset[known == 0] = 0
         return known
 
-    def unordered(self, clocks: Clocks) -> Pairs:
+    def unordered(self, clocks: Clocks) -> Iterator[Pairs]:
         """Conflicting accesses that nothing orders: of those to one region the last, in the order
-        in which they were found."""
+        in which they were found; those of many cells in several batches."""
         if not self.step.size:
-            return Pairs(self.step, self.step)
+            return
         turn = clocks.by_step(clocks.turn)
         self._row = clocks.by_step(clocks.row)
         self._rows = clocks.rows
-        key = joined([turn + 1, np.arange(turn.size)])
+        time = joined([turn + 1, np.arange(turn.size)])
         ran = np.flatnonzero(turn[self.step] >= 0)
-        order = ran[ordered(key[self.step[ran]])]
+        order = ran[ordered(time[self.step[ran]])]
         columns = coarsened(self.boxes.columns, np.bincount(self.box))
         entry, cell = Grid(columns).entries(self.box[order])
         access = order[entry]
         old, new = decisive_pairs(cell, self.write[access])
         late = self._late(self.step[access[old]], self.step[access[new]])
-        if not late.any():
-            return Pairs(old[:0], new[:0])
-        doubtful = np.zeros(int(cell[-1]) + 1, np.bool_)
-        doubtful[cell[old[late]]] = True
-        kept = doubtful[cell]
-        return self._exactly(cell[kept], access[kept], key)
+        if late.any():
+            doubtful = np.zeros(int(cell[-1]) + 1, np.bool_)
+            doubtful[cell[old[late]]] = True
+            kept = doubtful[cell]
+            yield from self._exactly(cell[kept], access[kept], time)
 
     def _late(self, old: Integers, new: Integers) -> Flags:
-        """Whether steps come in no order: no event of the newer one's engine's knowledge is the end
-        of the older one."""
+        """Whether steps come in no order: the engine of the newer one does not know of the end of
+        the older one."""
         steps = self._steps
         stream = steps.stream[old]
         apart = stream != steps.engine[new]
         unknown = self._rows[self._row[new], stream] < steps.epoch[old]
         return apart & unknown & (old != new)
 
-    def _exactly(self, cell: Integers, access: Integers, key: Integers) -> Pairs:
+    def _exactly(self, cell: Integers, access: Integers, time: Integers) -> Iterator[Pairs]:
         """Unordered conflicting accesses of some cells. Accesses are of one class that have the
         same region, are of one stream of events, and both write or both read."""
         steps = self._steps
-        one, which = np.unique(access, return_inverse=True)
-        _, first, kind = distinct(
-            joined([self.box[one], steps.stream[self.step[one]], self.write[one] * 1])
-        )
-        left, right = self._classes(cell, kind[which], one[first])
+        one, which = distinct(access)[::2]
+        key = joined([self.box[one], steps.stream[self.step[one]], self.write[one] * 1])
+        _, first, kind = distinct(key)
         # The accesses of each class in their order; of a class the last before each of another.
-        rank = np.empty(one.size, np.int64)
-        time = distinct(key[self.step[one]]).which
-        rank[:] = kind * (int(time.max()) + 2) + time
-        sequence = np.argsort(rank, kind="stable")
-        ends = starts_of(np.bincount(kind, minlength=first.size))
-        pair, member = elements(ends, right)
-        newer = sequence[member]
-        wanted = left[pair] * (int(time.max()) + 2) + time[newer]
-        place = np.searchsorted(rank[sequence], wanted) - 1
-        there = place >= ends[left[pair]]
-        older, newer = one[sequence[place[there]]], one[newer[there]]
-        late = self._late(self.step[older], self.step[newer])
-        older, newer = older[late], newer[late]
-        found = np.lexsort((key[self.step[older]], key[self.step[newer]]))
-        return Pairs(older[found], newer[found])
+        now = distinct(time[self.step[one]]).which
+        span = int(now.max()) + 2
+        sequence = ordered(kind * span + now)
+        rank = (kind * span + now)[sequence]
+        starts = starts_of(np.bincount(kind, minlength=first.size))
+        for left, right in self._classes(cell, kind[which], one[first], np.diff(starts)):
+            pair, member = elements(starts, right)
+            newer = sequence[member]
+            place = np.searchsorted(rank, left[pair] * span + now[newer]) - 1
+            there = np.flatnonzero(place >= starts[left[pair]])
+            older, newer = one[sequence[place[there]]], one[newer[there]]
+            late = self._late(self.step[older], self.step[newer])
+            late[late] = self._meet(self.box[older[late]], self.box[newer[late]])
+            older, newer = older[late], newer[late]
+            found = np.lexsort((time[self.step[older]], time[self.step[newer]]))
+            yield Pairs(older[found], newer[found])
 
     def _classes(
-        self, cell: Integers, kind: Integers, sample: Integers
-    ) -> tuple[Integers, Integers]:
-        """Pairs of classes that meet in a cell and may be in no order, both ways around; `sample`
-        is an access of each."""
+        self, cell: Integers, kind: Integers, sample: Integers, uses: Integers
+    ) -> Iterator[tuple[Integers, Integers]]:
+        """Pairs of classes that have a cell in common and may be in no order, both ways around, in
+        batches; `sample` is an access of each class, `uses` how many it has."""
         kinds = sample.size
-        members = np.unique(cell * kinds + kind)
-        cells, member = np.divmod(members, kinds)
-        starts = starts_of(np.unique(cells, return_counts=True)[1])
-        sizes = np.diff(starts)
-        found = [np.zeros(0, np.int64)]
-        batch = np.cumsum(sizes * sizes) // _CLASSES
-        for part in np.unique(batch).tolist():
+        cells, member = np.divmod(distinct(cell * kinds + kind).values, kinds)
+        sizes = np.diff(starts_of(np.bincount(distinct(cells).which)))
+        starts = starts_of(sizes)
+        batch = np.cumsum(sizes * sizes) // _PAIRS
+        for part in distinct(batch).values.tolist():
             mine = np.flatnonzero(batch == part)
             number, within = counted(sizes[mine] * sizes[mine])
             a, b = np.divmod(within, sizes[mine][number])
             base = starts[mine][number]
-            a, b = member[base + a], member[base + b]
-            found.append(np.unique(self._conflicting(a, b, sample, kinds)))
-        left, right = np.divmod(np.unique(np.concatenate(found)), max(kinds, 1))
-        meet = self._meet(self.box[sample[left]], self.box[sample[right]])
-        return left[meet], right[meet]
+            left, right = np.divmod(
+                distinct(self._conflicting(member[base + a], member[base + b], sample)).values,
+                kinds,
+            )
+            ends = np.flatnonzero(np.diff(np.cumsum(uses[right]) // _PAIRS, append=-1))
+            for begin, end in pairwise([0, *(ends + 1).tolist()]):
+                yield left[begin:end], right[begin:end]
 
-    def _conflicting(
-        self, left: Integers, right: Integers, sample: Integers, kinds: int
-    ) -> Integers:
+    def _conflicting(self, left: Integers, right: Integers, sample: Integers) -> Integers:
         """Pairs of classes of which one writes, and whose streams do not order them."""
         steps = self._steps
         a, b = sample[left], sample[right]
         conflict = self.write[a] | self.write[b]
         apart = steps.stream[self.step[a]] != steps.engine[self.step[b]]
         kept = conflict & apart
-        return left[kept] * kinds + right[kept]
+        return left[kept] * sample.size + right[kept]
 
     def _meet(self, left: Integers, right: Integers) -> Flags:
-        """Whether two regions share a byte."""
+        """Whether regions share a byte."""
         boxes = self.boxes
         _, row0, row1, column0, column1 = boxes.columns.T
         meet = (row0[left] < row1[right]) & (row0[right] < row1[left])
         meet &= (column0[left] < column1[right]) & (column0[right] < column1[left])
         meet &= boxes.columns[left, 0] == boxes.columns[right, 0]
         unclear = np.flatnonzero(meet & ~(boxes.exact[left] & boxes.exact[right]))
-        for number, a, b in zip(unclear.tolist(), left[unclear].tolist(), right[unclear].tolist()):
-            pair = (a, b) if a < b else (b, a)
-            outcome = self._meetings.get(pair)
-            if outcome is None:
-                one, other = boxes.region(a), boxes.region(b)
-                assert one is not None and other is not None
-                outcome = self._meetings[pair] = self._cache.meet(one, other)
-            meet[number] = outcome
+        if not unclear.size:
+            return meet
+        # Moved alike, regions meet as before.
+        _, first, which = distinct(boxes.distances(left[unclear], right[unclear]))
+        outcome = np.zeros(first.size, np.bool_)
+        for number, place in enumerate(unclear[first].tolist()):
+            one, other = boxes.region(int(left[place])), boxes.region(int(right[place]))
+            assert one is not None and other is not None
+            outcome[number] = self._cache.meet(one, other)
+        meet[unclear] = outcome[which]
         return meet

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from isa.access import UNBOUNDED, AccessPattern, Footprint, footprint
-from isa.columns import Flags, Integers
+from isa.columns import Flags, Integers, joined
 from simulator.checks.regions import Layout, Region, rows_of
 
 _SAMPLES = 64
@@ -127,6 +127,13 @@ class Boxes:
                 found = self._layout.region(memory, moved, {})
             self._regions[number] = found
         return self._regions[number]
+
+    def distances(self, left: Integers, right: Integers) -> Integers:
+        """Numbers for pairs of regions, equal where the same patterns are as far apart."""
+        far = self._offset[right] - self._offset[left]
+        placed = self._known[left] & self._known[right]
+        pair = np.where(placed, 0, 1 + np.arange(left.size))
+        return joined([self._which[left], self._which[right], far - far.min(), pair])
 
     def anywhere(self, number: int) -> bool:
         """Whether only a run can tell which part of its tensor an access touches."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from isa.access import UNBOUNDED, AccessPattern
-from isa.columns import Integers, distinct, joined
+from isa.columns import distinct, joined
 from isa.errors import NeuronError
 from isa.machine import control
 from isa.spec import Instruction
@@ -45,8 +46,7 @@ class Findings:
         turn = self.clocks.by_step(self.clocks.turn)
         amiss = [*self._shared_queues(), *self._shared(), *self._partners()]
         amiss.sort(key=lambda one: (turn[one[0]], one[0]))
-        earlier, later = self._distinct()
-        for old, new in zip(earlier.tolist(), later.tolist()):
+        for old, new in self._unordered():
             step = int(self.accesses.step[new])
             while amiss and (turn[amiss[0][0]], amiss[0][0]) <= (turn[step], step):
                 self._add(*amiss.pop(0)[1:])
@@ -65,18 +65,17 @@ class Findings:
 
     # -- accesses -----------------------------------------------------------------------------
 
-    def _distinct(self) -> tuple[Integers, Integers]:
+    def _unordered(self) -> Iterator[tuple[int, int]]:
         """Unordered pairs of accesses, of those that are told alike the first."""
         accesses = self.accesses
-        pairs = accesses.unordered(self.clocks)
-        if not pairs.earlier.size:
-            return pairs
-        columns = []
-        for side in pairs:
-            far = accesses.boxes.columns[accesses.box[side]][:, [2, 4]].max(axis=1) >= UNBOUNDED
-            columns += [self.steps.instruction[accesses.step[side]], accesses.write[side], far]
-        first = np.sort(distinct(joined([np.asarray(one, np.int64) for one in columns])).first)
-        return pairs.earlier[first], pairs.later[first]
+        for pairs in accesses.unordered(self.clocks):
+            columns = []
+            for side in pairs:
+                far = accesses.boxes.columns[accesses.box[side]][:, [2, 4]].max(axis=1)
+                instruction = self.steps.instruction[accesses.step[side]]
+                columns += [instruction, accesses.write[side] * 1, (far >= UNBOUNDED) * 1]
+            first = np.sort(distinct(joined(columns)).first)
+            yield from zip(pairs.earlier[first].tolist(), pairs.later[first].tolist())
 
     def _race(self, old: int, new: int) -> None:
         accesses, prepared = self.accesses, self.prepared
