@@ -18,10 +18,6 @@ from isa.walks import walk
 from simulator.checks.expand import Expansion
 from simulator.checks.prepare import Kinds, Prepared
 
-_MANY = 150_000
-"""Signals from which on loading numba and the walk, half a second, is less than Python's 3 us a
-signal."""
-
 
 class Amounts(NamedTuple):
     """Pairs of channels and amounts of each kind: kind n has those from `starts[n]` on."""
@@ -195,7 +191,6 @@ def _often(starts: Integers, kind: Integers) -> Integers:
 @walk(
     *("turn", "row", "arrival", "rows", "position", "at_meeting"),
     *("consumers", "producers", "barriers", "units", "sender", "of_channel"),
-    worth=_MANY,
 )
 def follow(
     kind: Any,
