@@ -47,7 +47,7 @@ class Accesses:
         instruction = steps.instruction[which]
         offset = prepared.offsets(instruction, column[operand])
         number = pattern[operand]
-        known = self._move(which, number, offset)
+        offset, known = self._moved(which, number, offset)
         key = joined([number, offset - offset.min(initial=0), known])
         _, first, box = distinct(key)
         self.boxes = Boxes(
@@ -57,9 +57,12 @@ class Accesses:
         self.step, self.box, self.write = which[kept], box[kept], write[operand][kept] != 0
         self._cache = OverlapCache(prepared.layout)
 
-    def _move(self, step: Integers, number: Integers, offset: Integers) -> Integers:
-        """Add registers to offsets; whether each is known then."""
-        known = np.ones_like(number)
+    def _moved(
+        self, step: Integers, number: Integers, offset: Integers
+    ) -> tuple[Integers, Integers]:
+        """Offsets with what registers add to them, and whether that is known; where it is not, the
+        offset alone."""
+        moved, known = offset.copy(), np.ones_like(number)
         patterns = [pattern.registers for pattern, _ in self._prepared.patterns]
         most = max(map(len, patterns), default=0)
         padded = [registers + ((-1, 0),) * (most - len(registers)) for registers in patterns]
@@ -68,10 +71,9 @@ class Accesses:
             register, factor = table[number, at].T
             mine = np.flatnonzero(register >= 0)
             value, told = self._steps.expansion.registers(step[mine], register[mine])
-            offset[mine] += value * factor[mine]
+            moved[mine] += value * factor[mine]
             known[mine] &= told
-        offset[known == 0] = 0
-        return known
+        return np.where(known, moved, offset), known
 
     def unordered(self, clocks: Clocks) -> Iterator[Pairs]:
         """Conflicting accesses that nothing orders: of those to one region the last, in the order

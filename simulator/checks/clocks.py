@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from isa.columns import Flags, Integers, starts_of
+from isa.columns import Integers, starts_of
 from isa.stream import Pairs
 from isa.walks import walk
 from simulator.checks.expand import Expansion
@@ -120,8 +120,8 @@ class Clocks:
         rows = 1 + int((learns | drains).sum()) + int((meeting >= 0).sum())
         events = np.diff(updates.starts)[kind]
         sent = np.zeros(self.channels, np.int64)
-        for channel, often in zip(updates.channel, _often(updates.starts, kind)):
-            sent[channel] += often
+        often = np.bincount(kind, minlength=updates.starts.size - 1)
+        np.add.at(sent, updates.channel, np.repeat(often, np.diff(updates.starts)))
         self.units_begin = starts_of(sent)
         self.turn, self.row, self.arrival = np.full((3, signals), -1)
         self.row[:] = 0
@@ -177,15 +177,6 @@ class Clocks:
     def by_step(self, column: Integers) -> Integers:
         """A column of signals by step: that of the last signal at or before it."""
         return column[np.cumsum(self.signal) - 1]
-
-    def executed(self) -> Flags:
-        """Whether each step has run."""
-        return self.by_step(self.turn) >= 0
-
-
-def _often(starts: Integers, kind: Integers) -> Integers:
-    """How often each pair of amounts comes, whose kinds come as in `kind`."""
-    return np.repeat(np.bincount(kind, minlength=starts.size - 1), np.diff(starts))
 
 
 @walk(
