@@ -132,7 +132,8 @@ def in_columns(instructions: Sequence[Instruction], encoded: bool = True) -> Col
     """
     if isinstance(instructions, Stream) and instructions.columns is not None:
         return instructions.columns
-    operands, templates = Operands(encoded), Templates(encoded)
+    operands, templates = Operands(encoded), Templates()
+    number = templates.number if encoded else templates.add
     at_zero: dict[int, tuple[AccessPattern, int | None]] = {}
     by_identity: dict[tuple[Any, ...], int] = {}
     semaphores: dict[tuple[Pairs, Pairs], int] = {}
@@ -153,7 +154,7 @@ def in_columns(instructions: Sequence[Instruction], encoded: bool = True) -> Col
         key = by_identity.get(identity)
         if key is None:
             template = Instruction(row, engine, tuple(values), location=location)
-            key = by_identity[identity] = templates.number(template)
+            key = by_identity[identity] = number(template)
         pairs = instruction.waits, instruction.updates
         if key == len(numbers):
             numbers.append([])
@@ -168,12 +169,11 @@ def in_columns(instructions: Sequence[Instruction], encoded: bool = True) -> Col
 
 
 class Templates:
-    """Templates by their encoded form, or each for itself."""
+    """Templates by their encoded form."""
 
-    def __init__(self, encoded: bool = True) -> None:
+    def __init__(self) -> None:
         self.found: list[Instruction] = []
-        self._encoded = encoded
-        self._by_content: dict[Any, int] = {}
+        self._by_content: dict[bytes, int] = {}
 
     def add(self, template: Instruction) -> int:
         """The number of a template that is like no other."""
@@ -181,8 +181,7 @@ class Templates:
         return len(self.found) - 1
 
     def number(self, template: Instruction) -> int:
-        key = encode(template) if self._encoded else len(self.found)
-        number = self._by_content.setdefault(key, len(self.found))
+        number = self._by_content.setdefault(encode(template), len(self.found))
         if number == len(self.found):
             self.found.append(template)
         return number
