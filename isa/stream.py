@@ -121,17 +121,19 @@ def at_offset(pattern: AccessPattern, offset: int) -> AccessPattern:
 # -- from instructions ----------------------------------------------------------------------------
 
 
-def in_columns(instructions: Sequence[Instruction]) -> Columns:
+def in_columns(instructions: Sequence[Instruction], encoded: bool = True) -> Columns:
     """A stream in columns.
 
     Whether two uses have one template is decided by what would be encoded; by the identity of the
-    values first, which is quick.
+    values first, which is quick. Without `encoded` that is all: of some templates there may be
+    several, and nothing is refused.
 
     Raises NeuronError not-encodable, or OverflowError for an offset that has more than 64 bits.
     """
     if isinstance(instructions, Stream) and instructions.columns is not None:
         return instructions.columns
-    operands, templates = Operands(), Templates()
+    operands, templates = Operands(encoded), Templates()
+    number = templates.number if encoded else templates.add
     at_zero: dict[int, tuple[AccessPattern, int | None]] = {}
     by_identity: dict[tuple[Any, ...], int] = {}
     semaphores: dict[tuple[Pairs, Pairs], int] = {}
@@ -152,7 +154,7 @@ def in_columns(instructions: Sequence[Instruction]) -> Columns:
         key = by_identity.get(identity)
         if key is None:
             template = Instruction(row, engine, tuple(values), location=location)
-            key = by_identity[identity] = templates.number(template)
+            key = by_identity[identity] = number(template)
         pairs = instruction.waits, instruction.updates
         if key == len(numbers):
             numbers.append([])
@@ -186,15 +188,19 @@ class Templates:
 
 
 class Operands:
-    """Operands at offset 0, one object for those with one content."""
+    """Operands at offset 0, one object for those with one content; where that is no matter of plain
+    integers, for those that are encoded alike, or for each."""
 
-    def __init__(self) -> None:
+    def __init__(self, encoded: bool = True) -> None:
+        self._encoded = encoded
         self._by_content: dict[Any, AccessPattern] = {}
 
     def split(self, pattern: AccessPattern) -> tuple[AccessPattern, int | None]:
         """A pattern at offset 0, and its offset; None for a symbolic one, which stays."""
         offset = pattern.offset if type(pattern.offset) is int else None
         key = _plain_content(pattern)
+        if key is None and not self._encoded:
+            return pattern if offset is None else at_offset(pattern, 0), offset
         if key is None:
             writer = OperandWriter()
             writer.reference(pattern if offset is None else at_offset(pattern, 0))
@@ -207,13 +213,13 @@ class Operands:
 
 
 def _plain_content(pattern: AccessPattern) -> tuple[Any, ...] | None:
-    """Everything but the offset of a pattern of integers without registers, indices and
-    limits; None for others."""
-    if pattern.vector_offset is not None or pattern.registers or pattern.limits is not None:
+    """Everything but the offset of a pattern of integers without indices and limits; None for
+    others."""
+    if pattern.vector_offset is not None or pattern.limits is not None:
         return None
     numbers = [pattern.offset, pattern.partitions, pattern.vector_stride, pattern.vector_bound]
-    for dim in pattern.dims:
-        numbers += dim
+    for pair in pattern.dims + pattern.registers:
+        numbers += pair
     if set(map(type, numbers)) != _INTEGERS:
         return None
     return (
@@ -221,6 +227,7 @@ def _plain_content(pattern: AccessPattern) -> tuple[Any, ...] | None:
         pattern.dtype,
         pattern.start_partition,
         pattern.tensor,
+        len(pattern.dims),
         *numbers[1:],
     )
 

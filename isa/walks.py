@@ -10,7 +10,9 @@ kept on disk beside the module, or in the user's cache where that folder cannot 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from itertools import chain
 from types import FunctionType
 from typing import Any
 
@@ -20,6 +22,8 @@ WORTH = 150_000
 """Rows from which on a walk is compiled. Python takes 3 to 5 us a row, compiled code 0.1; loading
 numba and a compiled walk from disk takes 0.5 s, compiling one, once a machine, some 3 s."""
 
+_RUNNING = 4
+"""How much less is worth it once numba is loaded: another walk from disk takes some 10 ms then."""
 
 FEW = 500
 """Rows from which on a walk that has been compiled is quicker so."""
@@ -38,14 +42,18 @@ class Walk:
 
     def __call__(self, work: int, *columns: Any) -> Any:
         """Run on `columns`, arrays and numbers. `work` says how many rows there are to walk."""
-        if work >= (self.worth if self._compiled is None else FEW):
+        loaded = self.worth // _RUNNING if "numba" in sys.modules else self.worth
+        if work >= (loaded if self._compiled is None else FEW):
             return self.compiled(*columns)
         plain = [
             column.tolist() if isinstance(column, np.ndarray) else column for column in columns
         ]
         result = self.function(*plain)
         for at in self._written:
-            columns[at][...] = plain[at]
+            column, values = columns[at], plain[at]
+            if column.ndim == 2:
+                values = chain.from_iterable(values)
+            column[...] = np.fromiter(values, column.dtype, column.size).reshape(column.shape)
         return result
 
     @property

@@ -20,6 +20,7 @@ from isa.errors import NeuronError
 from isa.fields import ENUM_KINDS, Kind
 from isa.machine import control
 from isa.rules import first_partition
+from isa.sequencer import OPERATIONS, wrapped
 from isa.spec import Instruction, MachineInstruction
 from isa.target import Target
 from nki.ir import locations
@@ -30,12 +31,10 @@ from simulator.checks.marks import CLEAN, EMPTY, Tracked, covers
 from simulator.checks.replicated import InStep, effect_of
 from simulator.checks.unset import unset_register
 from simulator.columns import Stage, TrackedColumns, through
-from simulator.control import REGISTER_OPERATIONS
 from simulator.exchange import Exchange, Parcel
 from simulator.kernels import fixed
 from simulator.machine import CoreState
 from simulator.oracle import fill_sentinel, load_register, store_register
-from simulator.oracle.control import wrap32
 from simulator.views import view_dtype
 
 _VIEWS_KEPT = 4096
@@ -262,7 +261,7 @@ def _layout(row: type[MachineInstruction]) -> tuple[frozenset[int], int]:
 
 
 def _register_move(interpreter: Interpreter, dst: Register, src: int) -> None:
-    interpreter.registers[dst.number] = wrap32(src)
+    interpreter.registers[dst.number] = wrapped(src)
 
 
 def _register_load(interpreter: Interpreter, dst: Register, src: Any) -> None:
@@ -276,7 +275,7 @@ def _register_store(interpreter: Interpreter, dst: Any, src: int) -> None:
 def _register_alu(
     interpreter: Interpreter, dst: Register, op: RegisterOperation, left: int, right: int
 ) -> None:
-    interpreter.registers[dst.number] = wrap32(REGISTER_OPERATIONS[op](left, right))
+    interpreter.registers[dst.number] = wrapped(OPERATIONS[op](left, right))
 
 
 def _storage_begin(interpreter: Interpreter, dst: Any) -> None:

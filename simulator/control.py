@@ -5,20 +5,18 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from isa.enums import Condition, RegisterOperation
 from isa.errors import NeuronError
 from isa.machine import control
 from isa.program import RegisterReference
+from isa.sequencer import CONDITIONS, OPERATIONS, trips, wrapped
 from isa.spec import Instruction, Row
 from simulator.checks.marks import DEAD, EMPTY, Region
 from simulator.exchange import Parcel
 from simulator.oracle import fill_sentinel, load_register, store_register
-from simulator.oracle.control import wrap32
 from simulator.streams import BLOCKED, HALTED, Action
 
 if TYPE_CHECKING:
@@ -28,24 +26,6 @@ Maker = Callable[["Preparation", int, Instruction], Action]
 
 CONTROL: dict[str, Maker] = {}
 """How to make the action of every control row."""
-
-CONDITIONS: dict[Condition, Callable[[int, int], bool]] = {
-    Condition.always: lambda left, right: True,
-    Condition.eq: operator.eq,
-    Condition.ne: operator.ne,
-    Condition.lt: operator.lt,
-    Condition.le: operator.le,
-    Condition.gt: operator.gt,
-    Condition.ge: operator.ge,
-}
-
-REGISTER_OPERATIONS: dict[RegisterOperation, Callable[[int, int], int]] = {
-    RegisterOperation.add: operator.add,
-    RegisterOperation.subtract: operator.sub,
-    RegisterOperation.multiply: operator.mul,
-    RegisterOperation.minimum: min,
-    RegisterOperation.maximum: max,
-}
 
 
 def _makes(*rows: type[Row]) -> Callable[[Maker], Maker]:
@@ -84,7 +64,7 @@ def _register_move(preparation: Preparation, index: int, instruction: Instructio
     registers, number, get = preparation.registers, dst.number, _getter(preparation, src)
 
     def move() -> None:
-        registers[number] = wrap32(get())
+        registers[number] = wrapped(get())
 
     return move
 
@@ -93,11 +73,11 @@ def _register_move(preparation: Preparation, index: int, instruction: Instructio
 def _register_alu(preparation: Preparation, index: int, instruction: Instruction) -> Action:
     dst, op, left, right = instruction.values
     registers, number = preparation.registers, dst.number
-    function = REGISTER_OPERATIONS[op]
+    function = OPERATIONS[op]
     get_left, get_right = _getter(preparation, left), _getter(preparation, right)
 
     def compute() -> None:
-        registers[number] = wrap32(function(get_left(), get_right()))
+        registers[number] = wrapped(function(get_left(), get_right()))
 
     return compute
 
@@ -135,7 +115,7 @@ def _loop_begin(preparation: Preparation, index: int, instruction: Instruction) 
         # The bound is read once: what the body does to its register does not matter.
         bound[0] = last
         registers[number] = first
-        events.append(max(0, -((first - last) // step)))
+        events.append(trips(first, last, step))
         return leave if first >= last else None
 
     return begin

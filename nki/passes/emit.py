@@ -123,6 +123,7 @@ class _Writer:
         marks = np.arange(int(body.begins.sum()))
         self.access = np.concatenate([body.starts[:-1], body.starts[-1] + marks])
         self.pairs: list[Pairs] = [()]
+        self.numbers: dict[Pairs, int] = {(): 0}
         self.waits = self._named(signals.waiting, signals.semaphore)
         self.updates = self._named(signals.telling, signals.semaphore)
         self.registers: dict[int, dict[Register, int]] = {}
@@ -154,8 +155,7 @@ class _Writer:
         names = np.zeros_like(values)
         for at, one in enumerate(first.tolist()):
             if found := mine[starts[one] : ends[one]].tolist():
-                names[at] = len(self.pairs)
-                self.pairs.append(merged([(semaphore, 1) for semaphore in found]))
+                names[at] = self._pair([(semaphore, 1) for semaphore in found])
         return names[which]
 
     def columns(self, engine: Engine, number: int) -> Columns:
@@ -309,12 +309,13 @@ class _Writer:
         location = self.locations.index(control.location)
         return Instruction(control.row, engine, values, location=location)
 
-    def _pair(self, pairs: Pairs) -> int:
+    def _pair(self, pairs: Iterable[tuple[int, int]]) -> int:
         """The number of semaphores in `pairs`."""
-        if not pairs:
-            return 0
-        self.pairs.append(merged(pairs))
-        return len(self.pairs) - 1
+        one = merged(pairs)
+        number = self.numbers.setdefault(one, len(self.pairs))
+        if number == len(self.pairs):
+            self.pairs.append(one)
+        return number
 
 
 def _ahead(inner: Layer, engine: int, signals: LoopSignals) -> Iterator[_Control]:

@@ -1,211 +1,378 @@
-"""What every engine knows, and from which instruction on, in a program without control flow.
+"""What every engine knows of the others, and from which instruction on: vector clocks.
 
-Vector clocks follow one execution. Unrolled loops make it periodic: what comes again is skipped
-(`simulator.checks.periods`), so that the time of the walk hardly grows with trip counts.
+They follow one execution of the expanded streams. Only signals matter for it: the steps that wait,
+tell others, drain a queue, or meet other cores; the first step of every engine counts as one. A
+stream of events is an engine's or that of the transfers that an engine puts on a queue. What an
+engine knows is a row: how many events of each stream have completed.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
-from itertools import chain
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from isa.columns import Integers
-from simulator.checks.periods import LEAST, PART, Period, Watch
-
-_CHUNK = 1024
-"""Signals of an engine that become Python objects at a time."""
-
-Event = tuple[int, int, int, int, int, Sequence[int]]
-"""Units of a channel up to and with those of an event, its stream and epoch, the engine that
-started it and as which of its instructions, and what that engine knew."""
+from isa.columns import Integers, starts_of
+from isa.stream import Pairs
+from isa.walks import walk
+from simulator.checks.expand import Expansion
+from simulator.checks.prepare import Kinds, Prepared
 
 
-class Channel:
-    """A semaphore: what has been produced and taken, by whom, and who waits for more."""
+class Amounts(NamedTuple):
+    """Pairs of channels and amounts of each kind: kind n has those from `starts[n]` on."""
 
-    __slots__ = ("consumer", "events", "last", "produced", "taken", "waiting")
+    starts: Integers
+    channel: Integers
+    amount: Integers
 
-    def __init__(self) -> None:
-        self.produced = 0
-        self.taken = 0
-        self.events: deque[Event] = deque()
-        self.last: Event | None = None
-        self.consumer = -1
-        self.waiting: list[int] = []
-
-
-Amounts = Sequence[tuple[Channel, int]]
-"""Channels, with what is taken from or added to each."""
-
-Signal = tuple[int, tuple[Amounts, Amounts], int, int]
-"""An instruction that waits or tells others: its number, what it takes and adds, the stream and
-epoch of its end."""
+    @classmethod
+    def of(cls, kinds: list[Pairs]) -> Amounts:
+        pairs = np.array([pair for kind in kinds for pair in kind], np.int64).reshape(-1, 2)
+        starts = starts_of(np.array([len(kind) for kind in kinds], np.int64))
+        return cls(starts, np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1]))
 
 
-class Signals:
-    """The signals of an engine in columns; `kind` says which of `kinds` each takes and adds."""
+class Steps:
+    """The steps of an expansion: by step its `engine`, the `stream` and `epoch` of its end, and its
+    number `number` among those of its engine, from 1 on. Streams are numbered: the engines first,
+    then the queues of `Prepared`."""
 
-    __slots__ = ("_begin", "_chunk", "epoch", "kind", "kinds", "number", "stream")
-
-    def __init__(
-        self,
-        number: Integers,
-        kind: Integers,
-        stream: Integers,
-        epoch: Integers,
-        kinds: Sequence[tuple[Amounts, Amounts]],
-    ) -> None:
-        self.number = number
-        self.kind = kind
-        self.stream = stream
-        self.epoch = epoch
-        self.kinds = kinds
-        self._begin = 0
-        self._chunk: list[Signal] = []
-
-    def __len__(self) -> int:
-        return self.number.size
-
-    def around(self, index: int) -> tuple[int, list[Signal]]:
-        """Some signals, that at `index` among them, and the index of their first."""
-        if not self._begin <= index < self._begin + len(self._chunk):
-            part = slice(index, index + _CHUNK)
-            number, kind, stream, epoch = (
-                column[part].tolist()
-                for column in (self.number, self.kind, self.stream, self.epoch)
-            )
-            self._begin = index
-            self._chunk = list(zip(number, map(self.kinds.__getitem__, kind), stream, epoch))
-        return self._begin, self._chunk
-
-
-class Notes:
-    """What is noted on the way: engines, numbers of their instructions, and what they know; before
-    the first of each engine, nothing of `width` streams."""
-
-    def __init__(self, engines: int, width: int) -> None:
-        self.engine = list(range(engines))
-        self.number = [0] * engines
-        self.known: list[Sequence[int]] = [[0] * width] * engines
-        self._width = width
-        self._before: list[tuple[Integers, Integers, Integers]] = []
-
-    def columns(self) -> tuple[Integers, Integers, Integers]:
-        """All engines, numbers, and a row of knowledge for each."""
-        self._close()
-        engine, number, known = zip(*self._before)
-        return np.concatenate(engine), np.concatenate(number), np.concatenate(known)
-
-    def repeat(self, begin: int, period: Period) -> None:
-        """Note again, for each time of a period, what has been noted from place `begin` on."""
-        self._close()
-        engine, number, known = (column[begin:] for column in self._before[-1])
-        times = np.arange(1, period.times + 1)[:, None]
-        numbers = number + times * period.counted[engine]
-        width = slice(self._width)
-        moves = period.counted[width] * (known > period.settled[width])
-        rows = known + times[:, :, None] * moves
-        shape = numbers.size, self._width
-        again = np.tile(engine, period.times), numbers.ravel(), rows.reshape(shape)
-        self._before.append(again)
-
-    def _close(self) -> None:
-        shape = len(self.engine), self._width
-        known = np.fromiter(chain.from_iterable(self.known), np.int64).reshape(shape)
-        self._before.append((np.array(self.engine), np.array(self.number), known))
-        self.engine, self.number, self.known = [], [], []
+    def __init__(self, prepared: Prepared, expansion: Expansion) -> None:
+        begins = expansion.begins
+        self.expansion = expansion
+        self.instruction = expansion.instruction
+        self.template = prepared.template[self.instruction]
+        self.engines = len(prepared.streams)
+        self.streams = self.engines + len(prepared.queues)
+        counts = np.diff(begins)
+        self.engine = np.repeat(np.arange(self.engines), counts)
+        self.number = np.arange(1, self.instruction.size + 1) - np.repeat(begins[:-1], counts)
+        self.stream, self.epoch = self.engine.copy(), self.number.copy()
+        queue = np.array(prepared.templates.queue, np.int64)
+        drained = np.array(prepared.templates.drained, np.int64)
+        self.learned_stream, self.learned_epoch = np.full((2, self.number.size), -1)
+        queued = np.flatnonzero((queue[self.template] >= 0) | (drained[self.template] >= 0))
+        of, by = queue[self.template[queued]], drained[self.template[queued]]
+        for number in range(len(prepared.queues)):
+            transfers, drains = queued[of == number], queued[by == number]
+            self.stream[transfers] = self.engines + number
+            self.epoch[transfers] = np.arange(1, transfers.size + 1)
+            self.learned_stream[drains] = self.engines + number
+            self.learned_epoch[drains] = np.searchsorted(transfers, drains)
 
 
 class Clocks:
-    """The walk over the signals of all engines: by turns, each runs until it has to wait.
+    """The walk over the signals of all engines.
 
-    `began` are the instructions with which turns were taken, one after the other; `learned` those
-    with which engines came to know more: how many events of each stream.
+    By signal: its `step`, the `turn` in which it was passed (-1: it never was), what its engine
+    knew then, a row of `rows`, and the `arrival` at a meeting, if it is one. `position` is where
+    each engine came to, and `at_meeting` whether it waits there for other cores. `consumers` and
+    `producers` are, by channel, two signals that take its units or produce them in no order, -1
+    without any; `barriers` by core two meetings that it comes to in no order. Channel c has
+    the events from `units_begin[c]` on: the signal that is `sender` of each, and the `units` up to
+    and with those of it. `held` is what is left of them.
+
+    Where `ignored` is a kind and a channel, that wait takes its units and orders nothing.
     """
 
     def __init__(
-        self, signals: Sequence[Signals], channels: Sequence[Channel], streams: int
+        self,
+        prepared: Prepared,
+        steps: Steps,
+        kinds: Kinds | None = None,
+        ignored: tuple[int, int] = (-1, -1),
     ) -> None:
-        engines = len(signals)
-        self.signals = signals
-        self.channels = channels
-        self.next = [0] * engines
-        self.known: list[Sequence[int]] = [[0] * streams] * engines
-        self.ready = deque(range(engines))
-        self.began = Notes(engines, 0)
-        self.learned = Notes(engines, streams)
+        kinds = prepared.kinds if kinds is None else kinds
+        kind = kinds.of[steps.instruction]
+        self.waits = kinds.waits
+        waits, updates = Amounts.of(kinds.waits), Amounts.of(kinds.updates)
+        orders = np.ones(waits.channel.size, np.int64)
+        if ignored[0] >= 0:
+            mine = slice(*waits.starts[ignored[0] : ignored[0] + 2])
+            orders[mine] = waits.channel[mine] != ignored[1]
+        meeting = np.array(prepared.templates.meeting, np.int64)[steps.template]
+        signal = (kind != 0) | (steps.learned_stream >= 0) | (meeting >= 0)
+        begins = steps.expansion.begins
+        present = begins[:-1] < begins[1:]
+        signal[begins[:-1][present]] = True
+        self.signal = signal
+        self.step = np.flatnonzero(signal)
+        self.begins = np.searchsorted(self.step, begins)
+        self.kind = kind[self.step]
+        self.channels = len(kinds.channels)
+        self._follow(prepared, steps, meeting[self.step], waits, orders, updates)
 
-    def follow(self, least: int = LEAST) -> bool:
-        """Whether all streams come to their end, with one producer at a time and one consumer of
-        each semaphore. At least so many signals are skipped, if any."""
-        lengths = list(map(len, self.signals))
-        watch = Watch(self, least) if sum(lengths) // PART >= least else None
-        if not all(self._run(self.ready.popleft()) for _ in lengths):
-            return False
-        while self.ready:
-            if watch is not None:
-                watch.look()
-            engine = self.ready.popleft()
-            self.began.engine.append(engine)
-            self.began.number.append(int(self.signals[engine].number[self.next[engine]]))
-            if not self._run(engine):
-                return False
-        return self.next == lengths
+    def _follow(
+        self,
+        prepared: Prepared,
+        steps: Steps,
+        meeting: Integers,
+        waits: Amounts,
+        orders: Integers,
+        updates: Amounts,
+    ) -> None:
+        step, kind, signals = self.step, self.kind, self.step.size
+        cores = len(prepared.program.cores)
+        core = np.array([core for core, _ in prepared.streams], np.int64)
+        learns = np.diff(waits.starts)[kind] > 0
+        drains = steps.learned_stream[step] >= 0
+        rows = 1 + int((learns | drains).sum()) + int((meeting >= 0).sum())
+        events = np.diff(updates.starts)[kind]
+        sent = np.zeros(self.channels, np.int64)
+        often = np.bincount(kind, minlength=updates.starts.size - 1)
+        np.add.at(sent, updates.channel, np.repeat(often, np.diff(updates.starts)))
+        self.units_begin = starts_of(sent)
+        self.turn, self.row, self.arrival = np.full((3, signals), -1)
+        self.row[:] = 0
+        self.rows = np.zeros((rows, steps.streams), np.int32)
+        self.position = self.begins[:-1].copy()
+        self.at_meeting = np.zeros(steps.engines, np.int64)
+        self.consumers, self.producers = np.full((2, self.channels, 2), -1)
+        self.barriers = np.full((cores, 2), -1)
+        self.units, self.sender = np.zeros((2, int(events.sum())), np.int64)
+        sizes = [len(cores) for _, cores in prepared.meetings]
+        of_channel = np.zeros((6, self.channels + 1), np.int64)
+        place = np.where(meeting >= 0, meeting * cores + core[steps.engine[step]], -1)
+        follow(
+            signals,
+            kind,
+            steps.stream[step],
+            steps.epoch[step],
+            steps.number[step],
+            steps.engine[step],
+            steps.learned_stream[step],
+            steps.learned_epoch[step],
+            meeting,
+            place,
+            self.begins,
+            *waits,
+            orders,
+            *updates,
+            np.array(sizes, np.int64),
+            core,
+            self.units_begin,
+            of_channel,
+            np.zeros((6, steps.engines), np.int64),
+            np.full((3, len(sizes) * cores + 1), -1),
+            self.turn,
+            self.row,
+            self.arrival,
+            self.rows,
+            self.position,
+            self.at_meeting,
+            self.consumers,
+            self.producers,
+            self.barriers,
+            self.units,
+            self.sender,
+        )
+        self.held = of_channel[0] - of_channel[1]
 
-    def _run(self, engine: int) -> bool:
-        """Run an engine until it has to wait; False for semaphores that are not used in one
-        order."""
-        signals, known, learned = self.signals[engine], self.known[engine], self.learned
-        index, end = self.next[engine], len(self.signals[engine])
-        while index < end:
-            begin, chunk = signals.around(index)
-            for place in range(index - begin, len(chunk)):
-                number, (waits, updates), stream, epoch = chunk[place]
-                if waits:
-                    for channel, amount in waits:
-                        if channel.produced - channel.taken < amount:
-                            channel.waiting.append(engine)
-                            self.next[engine] = begin + place
-                            return True
-                        if channel.consumer not in (-1, engine):
-                            return False
-                    before = known
-                    for channel, amount in waits:
-                        channel.consumer = engine
-                        channel.taken += amount
-                        while channel.events[0][0] < channel.taken:
-                            channel.events.popleft()
-                        known = _joined(engine, known, channel.events[0])
-                    if known is not before:
-                        self.known[engine] = known
-                        learned.engine.append(engine)
-                        learned.number.append(number)
-                        learned.known.append(known)
-                for channel, amount in updates:
-                    last = channel.last
-                    if last is not None and last[1] != stream and last[1] != engine:
-                        if known[last[1]] < last[2]:
-                            return False
-                    channel.produced += amount
-                    channel.last = channel.produced, stream, epoch, engine, number, known
-                    channel.events.append(channel.last)
-                    if channel.waiting:
-                        self.ready.extend(channel.waiting)
-                        channel.waiting.clear()
-            index = begin + len(chunk)
-        self.next[engine] = end
-        return True
+    @property
+    def stuck(self) -> list[int]:
+        """The engines that cannot go on."""
+        return np.flatnonzero(self.position < self.begins[1:]).tolist()
+
+    def by_step(self, column: Integers) -> Integers:
+        """A column of signals by step: that of the last signal at or before it."""
+        return column[np.cumsum(self.signal) - 1]
 
 
-def _joined(engine: int, known: Sequence[int], event: Event) -> Sequence[int]:
-    """What an engine knows once an event has happened."""
-    _, stream, epoch, source, issued, theirs = event
-    if stream == engine or known[stream] >= epoch:
-        return known
-    joined = list(map(max, known, theirs))
-    joined[source] = max(joined[source], issued)
-    joined[stream] = epoch
-    return joined
+@walk(
+    *("turn", "row", "arrival", "rows", "position", "at_meeting"),
+    *("consumers", "producers", "barriers", "units", "sender", "of_channel"),
+)
+def follow(
+    kind: Any,
+    stream: Any,
+    epoch: Any,
+    number: Any,
+    engine_of: Any,
+    learned_stream: Any,
+    learned_epoch: Any,
+    meeting: Any,
+    place: Any,
+    begins: Any,
+    wait_starts: Any,
+    wait_channel: Any,
+    wait_amount: Any,
+    wait_orders: Any,
+    update_starts: Any,
+    update_channel: Any,
+    update_amount: Any,
+    sizes: Any,
+    core: Any,
+    units_begin: Any,
+    of_channel: Any,
+    of_engine: Any,
+    of_place: Any,
+    turn: Any,
+    row: Any,
+    arrival: Any,
+    rows: Any,
+    position: Any,
+    at_meeting: Any,
+    consumers: Any,
+    producers: Any,
+    barriers: Any,
+    units: Any,
+    sender: Any,
+) -> None:
+    """Run the engines by turns, each until it has to wait.
+
+    A channel holds what has been `produced` and not `taken`; its events are in `units` and
+    `sender`, of which those up to `head` are used up, and the last is before `tail`. `first` is one
+    more than the signal that took from it first, `waiters` how many engines wait for its units.
+    `at_meeting` is 1 where an engine waits for other cores, and 2 where these have come.
+    """
+    engines, streams = len(begins) - 1, len(rows[0])
+    produced, taken, head, tail = of_channel[0], of_channel[1], of_channel[2], of_channel[3]
+    first, waiters = of_channel[4], of_channel[5]
+    current, blocked, needed = of_engine[0], of_engine[1], of_engine[2]
+    ready, met, meets = of_engine[3], of_engine[4], of_engine[5]
+    attended, last_came, arrivals = of_place[0], of_place[1], 0
+    for channel in range(len(units_begin) - 1):
+        head[channel] = tail[channel] = units_begin[channel]
+    for engine in range(engines):
+        ready[engine] = engine
+        blocked[engine] = -1
+    oldest, waiting, now, next_row = 0, engines, -1, 1
+    while waiting > 0:
+        engine = ready[oldest]
+        oldest = (oldest + 1) % engines
+        waiting -= 1
+        now += 1
+        known = current[engine]
+        at, end = position[engine], begins[engine + 1]
+        while at < end:
+            one = kind[at]
+            fresh = -1
+            if at_meeting[engine] != 0:  # it has been released
+                at_meeting[engine] = 0
+            else:
+                begin, behind = wait_starts[one], wait_starts[one + 1]
+                lacking = -1
+                for w in range(begin, behind):
+                    channel = wait_channel[w]
+                    if produced[channel] - taken[channel] < wait_amount[w]:
+                        lacking = channel
+                        needed[engine] = wait_amount[w]
+                        break
+                if lacking >= 0:
+                    blocked[engine] = lacking
+                    waiters[lacking] += 1
+                    break
+                for w in range(begin, behind):
+                    channel = wait_channel[w]
+                    if first[channel] == 0:
+                        first[channel] = at + 1
+                    elif engine_of[first[channel] - 1] != engine and consumers[channel][1] < 0:
+                        consumers[channel][0] = first[channel] - 1
+                        consumers[channel][1] = at
+                    taken[channel] += wait_amount[w]
+                    event = head[channel]
+                    while units[event] < taken[channel]:
+                        event += 1
+                    head[channel] = event
+                    if wait_orders[w] == 0:
+                        continue
+                    signal = sender[event]
+                    source, count = stream[signal], epoch[signal]
+                    mine = rows[known]
+                    if source == engine or mine[source] >= count:
+                        continue
+                    theirs = rows[row[signal]]
+                    if fresh < 0:
+                        fresh = next_row
+                        next_row += 1
+                    learned = rows[fresh]
+                    for s in range(streams):
+                        learned[s] = mine[s] if mine[s] >= theirs[s] else theirs[s]
+                    issuer = engine_of[signal]
+                    if learned[issuer] < number[signal]:
+                        learned[issuer] = number[signal]
+                    learned[source] = count
+                    known = fresh
+                source = learned_stream[at]
+                if source >= 0 and rows[known][source] < learned_epoch[at]:
+                    mine = rows[known]
+                    if fresh < 0:
+                        fresh = next_row
+                        next_row += 1
+                    learned = rows[fresh]
+                    for s in range(streams):
+                        learned[s] = mine[s]
+                    learned[source] = learned_epoch[at]
+                    known = fresh
+                where = meeting[at]
+                if where >= 0:
+                    here = place[at]
+                    last = last_came[here]
+                    if last >= 0 and engine_of[last] != engine:
+                        if rows[known][engine_of[last]] < number[last]:
+                            if barriers[core[engine]][1] < 0:
+                                barriers[core[engine]][0] = last
+                                barriers[core[engine]][1] = at
+                    last_came[here] = at
+                    attended[here] += 1
+                    arrival[at] = arrivals
+                    arrivals += 1
+                    meets[engine], met[engine] = where, attended[here]
+                    there = 1
+                    for other in range(engines):
+                        if at_meeting[other] == 1 and meets[other] == where:
+                            if met[other] == met[engine]:
+                                there += 1
+                    if there < sizes[where]:
+                        at_meeting[engine] = 1
+                        break
+                    learned = rows[next_row]
+                    mine = rows[known]
+                    for s in range(streams):
+                        learned[s] = mine[s]
+                    for other in range(engines):
+                        if at_meeting[other] == 1 and meets[other] == where:
+                            if met[other] == met[engine]:
+                                theirs = rows[current[other]]
+                                for s in range(streams):
+                                    if learned[s] < theirs[s]:
+                                        learned[s] = theirs[s]
+                    for other in range(engines):
+                        if at_meeting[other] == 1 and meets[other] == where:
+                            if met[other] == met[engine]:
+                                if learned[other] < number[position[other]]:
+                                    learned[other] = number[position[other]]
+                                at_meeting[other] = 2
+                                current[other] = next_row
+                                ready[(oldest + waiting) % engines] = other
+                                waiting += 1
+                    if learned[engine] < number[at]:
+                        learned[engine] = number[at]
+                    known = next_row
+                    next_row += 1
+            turn[at] = now
+            row[at] = known
+            for u in range(update_starts[one], update_starts[one + 1]):
+                channel = update_channel[u]
+                if tail[channel] > units_begin[channel]:
+                    last = sender[tail[channel] - 1]
+                    source = stream[last]
+                    if source != stream[at] and source != engine:
+                        if rows[known][source] < epoch[last] and producers[channel][1] < 0:
+                            producers[channel][0] = last
+                            producers[channel][1] = at
+                produced[channel] += update_amount[u]
+                units[tail[channel]] = produced[channel]
+                sender[tail[channel]] = at
+                tail[channel] += 1
+                if waiters[channel] > 0:
+                    held = produced[channel] - taken[channel]
+                    for other in range(engines):
+                        if blocked[other] == channel and held >= needed[other]:
+                            blocked[other] = -1
+                            waiters[channel] -= 1
+                            ready[(oldest + waiting) % engines] = other
+                            waiting += 1
+            at += 1
+        position[engine], current[engine] = at, known

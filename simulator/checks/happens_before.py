@@ -16,8 +16,8 @@ Vector clocks over all engines and queues follow one execution. Where the units 
 have one order of production and one consumer, which is checked too, any execution gives the same
 order, so one is enough for all.
 
-Most programs without control flow are proved at once (`simulator.checks.straight`). What follows
-here looks at all others access by access, and says what is wrong with them.
+A program is expanded (`simulator.checks.expand`), its clocks run (`clocks`), all its accesses are
+compared at once (`accesses`), and what is wrong is told (`findings`): all in columns of integers.
 """
 
 from __future__ import annotations
@@ -25,14 +25,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from isa.collection import collection_paused
 from isa.enums import Engine
 from isa.program import Program
-from simulator.checks.order import Order
+from isa.stream import Pairs
+from simulator.checks.accesses import Accesses
+from simulator.checks.clocks import Clocks, Steps
+from simulator.checks.expand import expand
+from simulator.checks.findings import Findings
+from simulator.checks.prepare import Kinds, Prepared
 from simulator.checks.race import Race, Site
-from simulator.checks.regions import OverlapCache
-from simulator.checks.straight import proved
-from simulator.checks.unroll import Expansion, Node, Prepared, expand
 
 if TYPE_CHECKING:
     from simulator.execute import ControlTrace
@@ -82,8 +86,6 @@ def check(
     []
     """
     with collection_paused():
-        if proved(program):
-            return []
         analysis = Analysis(program)
         found = analysis.findings(iterations, trace, limit)
         if in_step is not None:
@@ -105,11 +107,14 @@ def superfluous_waits(
     found = []
     with collection_paused():
         analysis = Analysis(program)
-        for node in analysis.prepared.all_nodes():
-            for channel, amount in node.waits:
-                if analysis.superfluous(node, channel, iterations, trace):
-                    _, semaphore = analysis.prepared.channels[channel]
-                    found.append((node.core, node.engine, node.index, (semaphore, amount)))
+        prepared = analysis.prepared
+        channels = list(prepared.kinds.channels)
+        for number, kind in enumerate(prepared.kinds.of.tolist()):
+            for channel, amount in prepared.kinds.waits[kind]:
+                if analysis.superfluous(number, channel, iterations, trace):
+                    stream = int(np.searchsorted(prepared.begins, number, "right")) - 1
+                    index = number - int(prepared.begins[stream])
+                    found.append((*prepared.streams[stream], index, (channels[channel][1], amount)))
     return found
 
 
@@ -117,10 +122,8 @@ class Analysis:
     """A program prepared for checking, with its expansions, so that checks can be repeated."""
 
     def __init__(self, program: Program) -> None:
-        self.program = program
         self.prepared = Prepared(program)
-        self.cache = OverlapCache(self.prepared.layout)
-        self.expansions: dict[Any, Expansion] = {}
+        self.expansions: dict[Any, tuple[Steps, Accesses]] = {}
         self.in_step: dict[Any, Race] = {}
 
     def findings(
@@ -128,11 +131,11 @@ class Analysis:
         iterations: int | None,
         trace: ControlTrace | None,
         limit: int,
-        ignored: tuple[Node, int] | None = None,
+        kinds: Kinds | None = None,
     ) -> list[Race]:
-        """The findings of all expansions, the wait `ignored` (node, channel) ordering nothing."""
+        """The findings of all expansions; with other semaphores than those of the program."""
         found: dict[Any, Race] = {}
-        for order in self._orders(iterations, trace, limit, ignored):
+        for order in self._orders(iterations, trace, limit, kinds):
             found = {**order.found, **found}
             self.in_step.update(order.in_step)
             if len(found) >= limit:
@@ -140,65 +143,68 @@ class Analysis:
         return list(found.values())[:limit]
 
     def superfluous(
-        self, node: Node, channel: int, iterations: int | None, trace: ControlTrace | None
+        self, number: int, channel: int, iterations: int | None, trace: ControlTrace | None
     ) -> bool:
-        """Whether a program that passes also passes without one wait and its units."""
-        suppliers: dict[Node, int] = {}
-        for order in self._orders(iterations, trace, 1, (node, channel)):
+        """Whether a program that passes also passes without the wait of an instruction for units
+        of a channel, and without these."""
+        own = self.prepared.kinds
+        kind = own.of[number]
+        kinds = own.copy()
+        ignored = kinds.change(number, own.waits[kind], own.updates[kind]), channel
+        suppliers: dict[int, int] = {}
+        for order in self._orders(iterations, trace, 1, kinds, ignored):
             if order.found:
                 return False
-            for taken in order.suppliers:
+            for taken in order.suppliers(*ignored):
                 suppliers = suppliers or taken
                 if taken != suppliers:
                     return False
         if not suppliers:
             return False
-        changed = {other: other.updates for other in suppliers}
-        waits = node.waits
-        try:
-            node.waits = tuple(wait for wait in waits if wait[0] != channel)
-            for other, units in suppliers.items():
-                other.updates = tuple(
-                    (c, amount - units if c == channel else amount) for c, amount in other.updates
-                )
-            return not self.findings(iterations, trace, 1)
-        finally:
-            node.waits = waits
-            for other, updates in changed.items():
-                other.updates = updates
+        kinds = own.copy()
+        kinds.change(number, _reduced(own.waits[kind], channel, None), own.updates[kind])
+        for supplier, units in suppliers.items():
+            waits, updates = (pairs[kinds.of[supplier]] for pairs in (kinds.waits, kinds.updates))
+            kinds.change(supplier, waits, _reduced(updates, channel, units))
+        return not self.findings(iterations, trace, 1, kinds)
 
     def _orders(
         self,
         iterations: int | None,
         trace: ControlTrace | None,
         limit: int,
-        ignored: tuple[Node, int] | None,
-    ) -> Iterator[Order]:
+        kinds: Kinds | None,
+        ignored: tuple[int, int] = (-1, -1),
+    ) -> Iterator[Findings]:
         """An execution for every number of rounds that has to be tried, and that of the trace."""
         most = DYNAMIC_ROUNDS if iterations is None else iterations
         for rounds in range(most, -1, -1):
-            expansion = self._expand(iterations, rounds)
-            order = self._follow(expansion, limit, ignored)
-            if order.stuck and expansion.capped:
+            steps, accesses = self._expand(iterations, rounds)
+            clocks = Clocks(self.prepared, steps, kinds, ignored)
+            if clocks.stuck and steps.expansion.capped:
                 # Loops that belong together may have different counts (a peeled round on one
                 # engine only): cut short alike, they no longer fit each other.
-                order = self._follow(self._expand(None, rounds), limit, ignored)
-            yield order
-            if not expansion.dynamic:
+                steps, accesses = self._expand(None, rounds)
+                clocks = Clocks(self.prepared, steps, kinds, ignored)
+            yield Findings(self.prepared, steps, accesses, clocks, limit)
+            if not steps.expansion.dynamic:
                 break
         if trace is not None:
-            yield self._follow(self._expand(None, most, trace), limit, ignored)
-
-    def _follow(self, expansion: Expansion, limit: int, ignored: tuple[Node, int] | None) -> Order:
-        order = Order(self.prepared, self.cache, expansion.steps, limit, ignored)
-        order.follow()
-        return order
+            steps, accesses = self._expand(None, most, trace)
+            clocks = Clocks(self.prepared, steps, kinds, ignored)
+            yield Findings(self.prepared, steps, accesses, clocks, limit)
 
     def _expand(
         self, iterations: int | None, rounds: int, trace: ControlTrace | None = None
-    ) -> Expansion:
+    ) -> tuple[Steps, Accesses]:
         key = (iterations, rounds, trace is not None)
-        expansion = self.expansions.get(key)
-        if expansion is None:
-            expansion = self.expansions[key] = expand(self.prepared, iterations, rounds, trace)
-        return expansion
+        if key not in self.expansions:
+            steps = Steps(self.prepared, expand(self.prepared, iterations, rounds, trace))
+            self.expansions[key] = steps, Accesses(self.prepared, steps)
+        return self.expansions[key]
+
+
+def _reduced(pairs: Pairs, channel: int, units: int | None) -> Pairs:
+    """Amounts with so many units of a channel fewer, None: with none of it."""
+    rest = ((c, a - (a if units is None else units) if c == channel else a) for c, a in pairs)
+    return tuple(pair for pair in rest if pair[1] > 0)

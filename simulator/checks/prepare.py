@@ -1,196 +1,262 @@
-"""A program prepared for checking: its instructions with the channels, queues and operands that
-matter, in numbers."""
+"""A program prepared for checking: its streams in columns, in numbers that hold for all of it.
+
+Instructions, templates, operands, semaphores and queues of all cores are numbered through. What a
+template means is looked up once; the rest of a check works on columns of integers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from enum import Enum
+from typing import NamedTuple
+
+import numpy as np
 
 from isa.access import AccessPattern
-from isa.enums import SEQUENCERS, Engine
+from isa.columns import Integers, counted, ordered, starts_of
+from isa.enums import SEQUENCERS
 from isa.machine import control
 from isa.program import Program, SourceLocation
-from isa.spec import Instruction, MachineInstruction
-from simulator.checks.regions import Layout, Region
+from isa.sequencer import REGISTER_ROWS
+from isa.spec import Instruction, MachineInstruction, Meeting
+from isa.stream import Columns, Pairs, at_offset, in_columns, moving
+from simulator.checks.regions import Layout
 
-Access = tuple[Region, bool]
-"""A region, and whether it is written."""
-
-
-class Action(Enum):
-    """What an instruction does to the order of events beyond its waits and updates."""
-
-    none = 0
-    transfer = 1
-    drain = 2
-    barrier = 3
-    exchange = 4
-
-
-_ACTIONS: dict[type[MachineInstruction], Action] = {
-    control.DrainQueue: Action.drain,
-    control.CoreBarrier: Action.barrier,
-    control.SendReceive: Action.exchange,
-}
-
-
-class Node:
-    """An instruction of a program, prepared: where it stands and what it touches.
-
-    `waits` and `updates` are (channel, amount) pairs, `queue` is a number among the queues of the
-    whole program (`Prepared`), -1 without one. `accesses` are (operand, memory, written) for the
-    memories that the program writes; `regions` their bytes once known, without registers.
-    `recorded`: a control trace tells how many rows it moved.
-    """
-
-    __slots__ = (
-        "accesses",
-        "action",
-        "core",
-        "dynamic",
-        "engine",
-        "index",
-        "instruction",
-        "queue",
-        "recorded",
-        "regions",
-        "updates",
-        "waits",
-    )
-
-    def __init__(self, core: int, engine: Engine, index: int, instruction: Instruction) -> None:
-        self.core = core
-        self.engine = engine
-        self.index = index
-        self.instruction = instruction
-        row = instruction.row
-        self.action = Action.transfer if row.asynchronous else _ACTIONS.get(row, Action.none)
-        self.queue = -1
-        self.waits: tuple[tuple[int, int], ...] = ()
-        self.updates: tuple[tuple[int, int], ...] = ()
-        self.accesses: Sequence[tuple[AccessPattern, int, bool]] = ()
-        self.dynamic = False
-        self.recorded = False
-        self.regions: tuple[Access, ...] | None = None
-
-
-class Step:
-    """One execution of a node: the round of each loop around it, and the bytes touched."""
-
-    __slots__ = ("iteration", "node", "regions")
-
-    def __init__(self, node: Node, iteration: tuple[int, ...], regions: tuple[Access, ...]) -> None:
-        self.node = node
-        self.iteration = iteration
-        self.regions = regions
-
-
-class Prepared:
-    """The nodes of a program by core and engine (in `SEQUENCERS` order), and what they name.
-
-    `channels` are the semaphores that occur, as (core, number); `queues` the DMA queues that
-    occur, as (core, index).
-    """
-
-    def __init__(self, program: Program) -> None:
-        self.locations = program.locations
-        self.layout = Layout(program)
-        self.nodes: list[list[list[Node]]] = []
-        self._channels: dict[tuple[int, int], int] = {}
-        self._queues: dict[tuple[int, int], int] = {}
-        self._operands: dict[type[MachineInstruction], tuple[tuple[int, bool], ...]] = {}
-        self._written: set[int] = set()
-        touching: list[Node] = []
-        for core, body in enumerate(program.cores):
-            streams = []
-            for engine in SEQUENCERS:
-                stream = []
-                for index, instruction in enumerate(body.streams.get(engine, ())):
-                    node = self._node(core, engine, index, instruction)
-                    if node.accesses:
-                        touching.append(node)
-                    stream.append(node)
-                streams.append(stream)
-            self.nodes.append(streams)
-        self.channels = list(self._channels)
-        self.queues = list(self._queues)
-        self._drop_constants(touching)
-
-    def _node(self, core: int, engine: Engine, index: int, instruction: Instruction) -> Node:
-        node = Node(core, engine, index, instruction)
-        if instruction.waits:
-            node.waits = self._amounts(core, instruction.waits)
-        if instruction.updates:
-            node.updates = self._amounts(core, instruction.updates)
-        row, values = instruction.row, instruction.values
-        if node.action is Action.transfer or node.action is Action.drain:
-            queue = (core, values[row.field_names.index("queue")])
-            node.queue = self._queues.setdefault(queue, len(self._queues))
-        operands = self._operands.get(row)
-        if operands is None:
-            operands = self._operands[row] = operands_of(row)
-        if operands:
-            accesses = []
-            for position, write in operands:
-                pattern = values[position]
-                if isinstance(pattern, AccessPattern):
-                    memory = self.layout.memory(core, pattern)
-                    if write:
-                        self._written.add(memory)
-                    accesses.append((pattern, memory, write))
-                    index_pattern = pattern.vector_offset
-                    if pattern.registers or index_pattern is not None:
-                        node.recorded = node.action is Action.transfer
-                    if index_pattern is not None:
-                        memory = self.layout.memory(core, index_pattern)
-                        accesses.append((index_pattern, memory, False))
-            node.accesses = accesses
-        return node
-
-    def _amounts(self, core: int, pairs: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-        """Semaphore amounts by channel number, each channel at most once."""
-        channels = self._channels
-        total: dict[int, int] = {}
-        for semaphore, amount in pairs:
-            channel = channels.setdefault((core, semaphore), len(channels))
-            total[channel] = total.get(channel, 0) + amount
-        return tuple(total.items())
-
-    def _drop_constants(self, touching: list[Node]) -> None:
-        """Leave out accesses to memories that are written nowhere: they cannot race. The others
-        decide the pitch of their tensors."""
-        written, first_tensor = self._written, self.layout.first_tensor
-        for node in touching:
-            accesses = node.accesses
-            for _, memory, _ in accesses:
-                if memory not in written:
-                    accesses = node.accesses = [a for a in accesses if a[1] in written]
-                    break
-            for pattern, memory, _ in accesses:
-                if memory >= first_tensor:
-                    self.layout.sample(pattern)
-                if pattern.registers:
-                    node.dynamic = True
-
-    def all_nodes(self) -> Iterator[Node]:
-        """Every node, core by core and engine by engine, in stream order."""
-        for streams in self.nodes:
-            for stream in streams:
-                yield from stream
-
-    def location(self, node: Node) -> SourceLocation | None:
-        """The source line that a node comes from, where the program knows it."""
-        index = node.instruction.location
-        known = isinstance(index, int) and 0 <= index < len(self.locations)
-        return self.locations[index] if known else None
-
+STEERING = frozenset(
+    {control.LoopBegin, control.LoopEnd, control.Branch, control.Halt, *REGISTER_ROWS}
+)
+"""Rows that change registers or say which instruction comes next."""
 
 _SYNCHRONISING = frozenset({control.CoreBarrier})
 """Rows whose operand names what they order; they move no data."""
 
 
-def operands_of(row: type[MachineInstruction]) -> tuple[tuple[int, bool], ...]:
-    """Where the operands of a row stand among its values, and whether they are written."""
-    if row in _SYNCHRONISING:
-        return ()
-    return tuple((position, operand.role.writes) for position, _, operand in row.operands)
+_NONE = np.zeros(0, np.int64)
+
+
+class _Form:
+    """What a check has to know of a row of the machine-instruction table."""
+
+    __slots__ = ("drains", "meets", "operands", "queue", "steers", "transfers")
+
+    def __init__(self, row: type[MachineInstruction]) -> None:
+        self.transfers = row.asynchronous
+        self.drains = row is control.DrainQueue
+        self.meets = row.meets
+        self.steers = row in STEERING
+        queued = self.transfers or self.drains
+        self.queue = row.field_names.index("queue") if queued else -1
+        operands = () if row in _SYNCHRONISING else row.accesses
+        self.operands: tuple[tuple[int, bool], ...] = operands
+
+
+class Operand(NamedTuple):
+    """An operand of a template: which pattern it is, the column of its template's numbers that
+    holds its offset (-1: none, the offset is part of the pattern), and whether it is written."""
+
+    pattern: int
+    column: int
+    write: bool
+
+
+class Templates:
+    """The templates of a program, with a row for each in the columns.
+
+    `instructions`: the templates. `stream` each belongs to, among `Prepared.streams`. `queue`: the
+    number of the queue, among `Prepared.queues`, that it puts a transfer on, `drained` of the one
+    that it drains, -1 for none. `meeting`: among `Prepared.meetings`, where it waits for other
+    cores, or -1. `recorded`: a control trace tells how many rows it moved; `steers`: it is in
+    `STEERING`.
+    """
+
+    def __init__(self) -> None:
+        self.instructions: list[Instruction] = []
+        self.stream: list[int] = []
+        self.queue: list[int] = []
+        self.drained: list[int] = []
+        self.meeting: list[int] = []
+        self.recorded: list[bool] = []
+        self.steers: list[bool] = []
+        self.operands: list[list[Operand]] = []
+
+
+class Kinds:
+    """What instructions take from semaphores and add to them: kind n takes `waits[n]` and adds
+    `updates[n]`, pairs of channels and amounts. Channels are the semaphores that occur, as (core,
+    semaphore); kind 0 does nothing. `of` has the kind of each instruction."""
+
+    def __init__(self) -> None:
+        self.channels: dict[tuple[int, int], int] = {}
+        self.waits: list[Pairs] = [()]
+        self.updates: list[Pairs] = [()]
+        self.of = _NONE
+        self._numbers: dict[tuple[int, Pairs, Pairs], int] = {}
+
+    def copy(self) -> Kinds:
+        """The same, to be changed."""
+        same = Kinds()
+        same.channels, same.of = self.channels, self.of.copy()
+        same.waits, same.updates = self.waits[:], self.updates[:]
+        return same
+
+    def change(self, instruction: int, waits: Pairs, updates: Pairs) -> int:
+        """Give an instruction a kind of its own, with these channels and amounts."""
+        self.of[instruction] = number = len(self.waits)
+        self.waits.append(waits)
+        self.updates.append(updates)
+        return number
+
+    def number(self, core: int, waits: Pairs, updates: Pairs) -> int:
+        """The kind of an instruction of a core with these semaphores."""
+        if not waits and not updates:
+            return 0
+        found = self._numbers.setdefault((core, waits, updates), len(self.waits))
+        if found == len(self.waits):
+            self.waits.append(self._amounts(core, waits))
+            self.updates.append(self._amounts(core, updates))
+        return found
+
+    def _amounts(self, core: int, pairs: Pairs) -> Pairs:
+        """Amounts by channel, each channel once."""
+        total: dict[int, int] = {}
+        for semaphore, amount in pairs:
+            if amount > 0:
+                channel = self.channels.setdefault((core, semaphore), len(self.channels))
+                total[channel] = total.get(channel, 0) + amount
+        return tuple(total.items())
+
+
+class Prepared:
+    """The instructions of a program: engine by engine (in `SEQUENCERS` order) of core by core.
+
+    `streams` are (core, engine); the instructions of stream s are those from `begins[s]` on.
+    `template` has that of each instruction. `queues` are (core, index, feeding
+    stream): transfers that two engines put on one queue have no order. Of the operands only those
+    in memories that are written are kept: others cannot race. `patterns` are the different ones
+    with the memories that they lie in.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.layout = Layout(program)
+        self.templates = Templates()
+        self.kinds = Kinds()
+        self.queues: dict[tuple[int, int, int], int] = {}
+        self.meetings: dict[Meeting, int] = {}
+        self.patterns: list[tuple[AccessPattern, int]] = []
+        self._patterns: dict[tuple[int, int], int] = {}
+        self._forms: dict[type[MachineInstruction], _Form] = {}
+        self._written: set[int] = set()
+        self.streams = [(core, e) for core in range(len(program.cores)) for e in SEQUENCERS]
+        columns = []
+        for number, (core, engine) in enumerate(self.streams):
+            stream = in_columns(program.cores[core].streams.get(engine, ()), encoded=False)
+            for template in stream.templates:
+                self._enter(number, core, template)
+            columns.append(stream)
+        self._number(columns)
+        self.operands_of = self._operands()
+
+    def _enter(self, stream: int, core: int, template: Instruction) -> None:
+        """Enter a template into the tables."""
+        table, values = self.templates, template.values
+        form = self._forms.get(template.row)
+        if form is None:
+            form = self._forms[template.row] = _Form(template.row)
+        queue = -1
+        if form.queue >= 0:
+            key = core, values[form.queue], stream
+            queue = self.queues.setdefault(key, len(self.queues))
+        meeting, recorded = -1, False
+        if form.meets:
+            where = template.row.meeting(values, core)
+            meeting = self.meetings.setdefault(where, len(self.meetings))
+        operands: list[Operand] = []
+        if form.operands:
+            column = {position: number for number, position in enumerate(moving(template), 1)}
+            for position, write in form.operands:
+                pattern = values[position]
+                if type(pattern) is not AccessPattern:
+                    continue
+                operands.append(self._operand(core, pattern, column.get(position, -1), write))
+                index = pattern.vector_offset
+                if index is not None:
+                    operands.append(self._operand(core, index, -1, False))
+                recorded |= form.transfers and (index is not None or bool(pattern.registers))
+        table.instructions.append(template)
+        table.stream.append(stream)
+        table.queue.append(queue if form.transfers else -1)
+        table.drained.append(queue if form.drains else -1)
+        table.meeting.append(meeting)
+        table.recorded.append(recorded)
+        table.steers.append(form.steers)
+        table.operands.append(operands)
+
+    def _operand(self, core: int, pattern: AccessPattern, column: int, write: bool) -> Operand:
+        memory = self.layout.memory(core, pattern)
+        if write:
+            self._written.add(memory)
+        number = self._patterns.setdefault((memory, id(pattern)), len(self.patterns))
+        if number == len(self.patterns):
+            self.patterns.append((pattern, memory))
+        return Operand(number, column, write)
+
+    def _number(self, columns: list[Columns]) -> None:
+        """Number instructions and templates through."""
+        base = 0
+        template, kind, row_at, flat = [], [], [], [_NONE]
+        size = 0
+        for (core, _), stream in zip(self.streams, columns):
+            order = stream.order
+            template.append(order + base)
+            base += len(stream.templates)
+            widths = np.array([numbers.shape[1] for numbers in stream.numbers], np.int64)
+            sizes = np.array([numbers.size for numbers in stream.numbers], np.int64)
+            numbers = np.concatenate([_NONE, *(numbers.ravel() for numbers in stream.numbers)])
+            rows = starts_of(sizes)[order] + _uses(order, len(widths)) * widths[order]
+            kinds = [self.kinds.number(core, *pairs) for pairs in stream.semaphores]
+            kind.append(np.array(kinds, np.int64)[numbers[rows]])
+            row_at.append(rows + size)
+            flat.append(numbers)
+            size += numbers.size
+        self.begins = starts_of(np.array([stream.order.size for stream in columns]))
+        self.template, self.kinds.of = np.concatenate(template), np.concatenate(kind)
+        self._row_at, self._flat = np.concatenate(row_at), np.concatenate(flat)
+
+    def _operands(self) -> tuple[Integers, Integers, Integers, Integers]:
+        """The operands that may race, in columns: where those of each template start, and by
+        operand its pattern, its column and whether it is written."""
+        kept = [
+            [one for one in operands if self.patterns[one.pattern][1] in self._written]
+            for operands in self.templates.operands
+        ]
+        starts = starts_of(np.array([len(operands) for operands in kept], np.int64))
+        rows = np.array([one for operands in kept for one in operands], np.int64).reshape(-1, 3)
+        return starts, rows[:, 0], rows[:, 1], rows[:, 2]
+
+    def offsets(self, instruction: Integers, column: Integers) -> Integers:
+        """By row the number of an instruction that stands in a column; 0 in column -1."""
+        if not self._flat.size:
+            return np.zeros_like(instruction)
+        return np.where(column < 0, 0, self._flat[self._row_at[instruction] + column.clip(0)])
+
+    def instruction(self, number: int) -> Instruction:
+        """An instruction without its semaphores."""
+        template = self.templates.instructions[self.template[number]]
+        values = list(template.values)
+        for column, position in enumerate(moving(template), 1):
+            offset = int(self._flat[self._row_at[number] + column])
+            values[position] = at_offset(values[position], offset)
+        location = template.location
+        return Instruction(template.row, template.engine, tuple(values), location=location)
+
+    def location(self, instruction: int) -> SourceLocation | None:
+        """The source line that an instruction comes from, where the program knows it."""
+        index = self.templates.instructions[self.template[instruction]].location
+        known = isinstance(index, int) and 0 <= index < len(self.program.locations)
+        return self.program.locations[index] if known else None
+
+
+def _uses(order: Integers, templates: int) -> Integers:
+    """For each instruction, which use of its template it is."""
+    uses = np.empty_like(order)
+    uses[ordered(order)] = counted(np.bincount(order, minlength=templates))[1]
+    return uses

@@ -7,12 +7,13 @@ their footprint, and two boxes that meet are then compared by `isa.access.overla
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from isa.access import UNBOUNDED, AccessPattern, Footprint, footprint, overlaps
-from isa.columns import Integers
+from isa.columns import Flags, Integers
 from isa.enums import Memory
 from isa.program import Program, allocation_bounds
 
@@ -46,13 +47,6 @@ class Region:
         self.touched = touched
 
 
-def boxes_of(regions: list[Region]) -> Integers:
-    """The boxes of regions, for `isa.cells.Grid`."""
-    return np.array(
-        [(r.memory, r.row0, r.row1, r.column0, r.column1) for r in regions], np.int64
-    ).reshape(-1, 5)
-
-
 class Layout:
     """Numbers the memories of a program and turns operands into regions.
 
@@ -65,7 +59,6 @@ class Layout:
         self.first_tensor = 2 * len(program.cores)
         self._samples: dict[int, list[AccessPattern]] = {}
         self._pitches: dict[int, int] = {}
-        self._regions: dict[tuple[int, int], Region | None] = {}
 
     def sample(self, pattern: AccessPattern) -> None:
         """Let an HBM pattern take part in the choice of its tensor's pitch."""
@@ -106,15 +99,7 @@ class Layout:
             if region is not None and pattern.tensor < 0 and region.column1 >= UNBOUNDED:
                 region.column0, region.column1 = self._allocations(memory, pattern)
             return region
-        # Programs share patterns between instructions, and keep them alive.
-        key = (memory, id(pattern))
-        if key not in self._regions:
-            self._regions[key] = self._region(memory, footprint(pattern))
-        return self._regions[key]
-
-    def found(self) -> Iterator[Region]:
-        """The regions of all patterns without registers that were asked for."""
-        return (region for region in self._regions.values() if region is not None)
+        return self._region(memory, footprint(pattern))
 
     def _allocations(self, memory: int, pattern: AccessPattern) -> tuple[int, int]:
         """First and one-after-last byte, within a partition, of the allocations in which an access
@@ -128,7 +113,8 @@ class Layout:
         if touched.tensor >= 0 and touched.width >= UNBOUNDED:
             return Region(memory, 0, UNBOUNDED, 0, UNBOUNDED)
         if touched.tensor >= 0:
-            row0, row1, column0, column1, exact = _rows(touched, self.pitch(touched.tensor))
+            box = _rows([touched], self.pitch(touched.tensor))
+            row0, row1, column0, column1, exact = (int(one[0]) for one in box)
         else:
             row0 = touched.start_partition
             row1 = row0 + touched.partitions
@@ -171,29 +157,47 @@ class OverlapCache:
         return Footprint(Memory.shared_hbm, tensor, 0, 1, start, dims, columns)
 
 
-def _rows(touched: Footprint, pitch: int) -> tuple[int, int, int, int, bool]:
-    """A footprint in HBM on a grid of rows of `pitch` bytes: (row0, row1, column0, column1,
-    whether its bytes are the whole box)."""
-    start, width = touched.start, touched.width
-    row, column = divmod(start, pitch)
-    rows = 1
-    exact = True
-    if column + width <= pitch:
-        end = column + width
-    else:
-        exact = column == 0 and width % pitch == 0
-        rows = (column + width - 1) // pitch + 1
-        column, end = 0, pitch
-    for stride, count in reversed(touched.dims):
-        down, right = divmod(stride, pitch)
-        if right:
-            last = (touched.end - 1) // pitch
-            if last == row:
-                return row, row + 1, start - row * pitch, touched.end - row * pitch, False
-            return row, last + 1, 0, pitch, False
-        exact = exact and down <= rows
-        rows += down * (count - 1)
-    return row, row + rows, column, end, exact
+def rows_of(
+    dims: list[tuple[tuple[int, int], ...]],
+    which: Integers,
+    start: Integers,
+    end: Integers,
+    width: Integers,
+    pitch: Integers,
+) -> tuple[Integers, Integers, Integers, Integers, Flags]:
+    """Footprints in HBM on grids of rows of `pitch` bytes, in columns: row0, row1, column0,
+    column1, whether their bytes are the whole box. Each has the dimensions `dims[which]`, goes from
+    `start` to `end`, and its runs have `width` bytes."""
+    row, column = np.divmod(start, pitch)
+    within = column + width <= pitch
+    exact = within | ((column == 0) & (width % pitch == 0))
+    rows = np.where(within, 1, (column + width - 1) // pitch + 1)
+    first, last = np.where(within, column, 0), np.where(within, column + width, pitch)
+    slanted = np.zeros(which.size, np.bool_)
+    depth = max(map(len, dims), default=0)
+    padded = [((0, 1),) * (depth - len(one)) + one for one in dims]
+    table = np.array(padded, np.int64).reshape(len(dims), depth, 2)[which]
+    for at in reversed(range(depth)):
+        stride, count = table[:, at].T
+        down, right = np.divmod(stride, pitch)
+        slanted |= right > 0
+        exact = exact & ((down <= rows) | (count == 1))
+        rows = rows + down * (count - 1)
+    bottom = (end - 1) // pitch
+    inside = slanted & (bottom == row)
+    first = np.where(inside, start - row * pitch, np.where(slanted, 0, first))
+    last = np.where(inside, end - row * pitch, np.where(slanted, pitch, last))
+    below = np.where(slanted, bottom + 1, row + rows)
+    return row, below, first, last, exact & ~slanted
+
+
+def _rows(touched: list[Footprint], pitch: int) -> tuple[Any, ...]:
+    """As `rows_of`, of some footprints and one pitch."""
+    numbers = np.array([(t.start, t.end, t.width) for t in touched], np.int64).reshape(-1, 3)
+    start, end, width = numbers.T
+    which = np.arange(len(touched))
+    dims = [t.dims for t in touched]
+    return rows_of(dims, which, start, end, width, np.full(which.size, pitch))
 
 
 def _best_pitch(patterns: list[AccessPattern]) -> int:
@@ -207,7 +211,7 @@ def _best_pitch(patterns: list[AccessPattern]) -> int:
             candidates.add(touched.width)
     best, best_score = UNBOUNDED, -1
     for pitch in sorted(candidates, reverse=True):
-        score = sum(_rows(touched, pitch)[4] for touched in static)
+        score = int(_rows(static, pitch)[4].sum())
         if score > best_score:
             best, best_score = pitch, score
     return best

@@ -7,7 +7,7 @@ and nothing needs to while the cores agree: whichever comes last, it leaves the 
 Where one core goes on with such bytes while the other may still be writing them, the order is that
 of cores that run in step; public kernels rely on it (nki-library core/moe/moe_cte/
 bwmm_shard_on_I.py clears the output on both cores and then adds to it). The proof of a program
-(`simulator.checks.order`) takes twins as made together, and says so; a run compares them.
+(`simulator.checks.findings`) takes twins as made together, and says so; a run compares them.
 
 Twins are instructions of one row, from one source line, that write the same place of a shared HBM
 tensor on different cores, and do not add to it. What they write follows from what they read, so

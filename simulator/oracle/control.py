@@ -9,6 +9,7 @@ import numpy as np
 
 from isa.dtypes import DTYPES
 from isa.errors import NeuronError
+from isa.sequencer import wrapped
 from simulator.conversion import load_fp32, store_number
 from simulator.views import bits, dtype_name
 
@@ -18,11 +19,6 @@ INTEGER_SENTINEL = 4
 """Fill of uninitialised integers, as documented for the official simulator; floats are NaN."""
 
 
-def wrap32(value: int) -> int:
-    """The value of a 32-bit two's complement register that is set to `value`."""
-    return ((value + 0x80000000) & 0xFFFFFFFF) - 0x80000000
-
-
 def load_register(view: Array) -> int:
     """The one element of a view as a register's value.
 
@@ -30,7 +26,7 @@ def load_register(view: Array) -> int:
     """
     row = DTYPES[dtype_name(view)]
     if row.is_integer or row.is_packed:
-        return wrap32(int(view.reshape(-1)[0]))
+        return wrapped(int(view.reshape(-1)[0]))
     value = float(load_fp32(view).reshape(-1)[0])
     if not value.is_integer():
         raise NeuronError(
@@ -39,7 +35,7 @@ def load_register(view: Array) -> int:
             why="Registers hold 32-bit integers.",
             hint="Load registers from integers; round first, with nisa.tensor_copy into int32.",
         )
-    return wrap32(int(value))
+    return wrapped(int(value))
 
 
 def store_register(view: Array, value: int) -> None:

@@ -19,11 +19,11 @@ from isa.errors import NeuronError
 from isa.fields import Kind
 from isa.machine import control, mx, tensor
 from isa.program import CoreProgram
+from isa.sequencer import REGISTER_ROWS
 from isa.spec import Instruction, MachineInstruction
 from isa.target import Target
 from simulator.timing.dependences import Box, needs_last, overlap, read_boxes, written_boxes
 from simulator.timing.dma import Transfer, plan_transfer, transfer_key
-from simulator.timing.flow import REGISTER_ROWS
 
 COMPUTE, COMPUTE_EXTRA, MULTIPLY, LOAD_TILE, DMA, CONTROL, REGISTER = range(7)
 MEMORY_REGISTER, LOOP_BEGIN, LOOP_END, BRANCH, BARRIER, DRAIN, HALT = range(7, 14)

@@ -8,9 +8,10 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 from isa.collection import collection_paused
+from simulator.checks.clocks import Clocks
 from simulator.checks.happens_before import check
-from simulator.checks.prepare import Node, Step
-from simulator.checks.shadow import Record
+from simulator.checks.prepare import Prepared
+from simulator.checks.regions import Region
 from simulator.execute import LoadedProgram
 
 
@@ -62,5 +63,5 @@ def test_a_proof_leaves_nothing_to_collect():
     gc.collect()
     with collection_paused():
         assert check(program) == []
-        left = [one for one in gc.get_objects() if isinstance(one, (Node, Step, Record))]
+        left = [one for one in gc.get_objects() if isinstance(one, (Prepared, Clocks, Region))]
     assert not left

@@ -406,6 +406,16 @@ def test_barriers_meet_by_number():
     assert kinds(b.program()) == ["cross-core"]
 
 
+@pytest.mark.parametrize("barrier", [True, False])
+def test_a_barrier_comes_behind_what_its_engine_did(barrier):
+    b = Builder(cores=2)
+    b.copy(VECTOR, hbm(0, 0, (1, 64)), sbuf(0), core=0)
+    for core in (0, 1) if barrier else ():
+        b.add(VECTOR, control.CoreBarrier, (hbm(1, 0, (1, 8)), (0, 1)), core=core)
+    b.copy(VECTOR, sbuf(0), hbm(0, 0, (1, 64)), core=1)
+    assert kinds(b.program()) == ([] if barrier else ["cross-core"])
+
+
 def test_barriers_of_one_core_have_an_order():
     barrier = (hbm(0, 0, (1, 8)), (0, 1))
     for ordered in (True, False):

@@ -19,7 +19,7 @@ from hand_built import (
 
 from isa.enums import RegisterOperation
 from isa.machine import control
-from isa.program import Program, RegisterReference
+from isa.program import Program, RegisterReference, StorageRecord
 from simulator.checks.happens_before import check, superfluous_waits
 from simulator.execute import ControlTrace
 
@@ -142,6 +142,23 @@ def test_a_loaded_offset_may_be_anywhere():
     b.streams[0][VECTOR].pop()
     b.fill(VECTOR, sbuf(4096, first=7, partitions=8))
     assert kinds(b.program()) == ["WAR"]
+
+
+def test_a_loaded_offset_on_chip_stays_in_its_allocation():
+    def found(offset: int) -> list[str]:
+        b = Builder(tensors=2)
+        register = RegisterReference(4)
+        b.add(VECTOR, control.RegisterLoad, (register, hbm(1, 0, (1, 1))))
+        b.fill(VECTOR, sbuf(320, 8, registers=((4, 8),)))
+        b.fill(SCALAR, sbuf(offset, 8))
+        program = b.program()
+        program.cores[0].storages = [
+            StorageRecord(name, "sbuf", "uint8", (128, 256), 0, 128, start, 256, 0)
+            for name, start in (("first", 0), ("second", 256))
+        ]
+        return kinds(program)
+
+    assert [found(offset) for offset in (0, 248, 256, 504, 512)] == [[], [], ["WAW"], ["WAW"], []]
 
 
 def test_register_loads_and_stores_access_memory():
