@@ -378,7 +378,7 @@ def operations(nodes: list[Node]) -> Iterator[Op]:
             yield from operations(node.body)
 
 
-def walk(nodes: list[Node]) -> Iterator[Node]:
+def walk(nodes: Iterable[Node]) -> Iterator[Node]:
     """Every node of a body, parents before their bodies."""
     for node in nodes:
         yield node
