@@ -255,8 +255,8 @@ class Op:
 class Loop:
     """for variable in range(lower, upper, step): body.
 
-    `lower` and `upper` are ints, polynomials, or registers. `unroll` says whether the lowering
-    may unroll it to rotate buffers (launch-symbol loops), or keeps one copy (dynamic loops).
+    `lower` and `upper` are ints, polynomials, or registers. `unroll` says that
+    iterations are expected to overlap, whatever is known of their times (launch-symbol loops).
     """
 
     __slots__ = ("body", "location", "lower", "step", "unroll", "upper", "variable")
