@@ -22,7 +22,7 @@ TRIPS = (0, 1, 2, 3)
 """Trip counts that loops over launch symbols are tried with: none, the first one alone, and
 enough for every pair of neighbouring iterations."""
 
-SIZES = 12
+SIZES = 24
 """Most sets of sizes that a program is proved for."""
 
 _UNLIMITED = 1 << 20
