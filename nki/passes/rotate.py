@@ -16,6 +16,7 @@ from nki.passes.allocate import in_order
 from nki.passes.modelled import modelled_ns
 from nki.passes.pipeline import pipelined
 from nki.passes.queues import spread
+from nki.passes.trips import at_most_once
 
 COPIES = (2, 4, 8, 16)
 """How many iterations a trip may have."""
@@ -95,7 +96,7 @@ class _Rotation:
         count = sum(1 for _ in operations(body))
         if trips is not None and (trips <= 1 or trips * count <= STRAIGHT) and self.most > 1:
             return _straight(node, body, numbering, range(node.lower, node.upper, node.step))
-        if not _allocates(body):
+        if not _allocates(body) or at_most_once(node):
             return None
         copies = self._copies(node, body, numbering, trips, count)
         return None if copies < 2 else _rotated(node, body, numbering, copies)
