@@ -128,6 +128,17 @@ class Operation(Row):
         return values
 
     @classmethod
+    def starters(cls, values: tuple[Any, ...]) -> tuple[Engine, ...]:
+        """The engines that may start a transfer whose call leaves that open, the usual one first;
+        none where there is no choice."""
+        return ()
+
+    @classmethod
+    def started(cls, values: tuple[Any, ...], engine: Engine) -> tuple[Any, ...]:
+        """The values of a call that names the engine which starts a transfer."""
+        return values
+
+    @classmethod
     def signature_decides(cls, values: tuple[Any, ...]) -> bool:
         """Whether the verdict on a use holds for every use with the same memories, dtypes, shapes,
         start partitions and attributes, and need not be found again."""

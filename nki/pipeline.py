@@ -12,6 +12,8 @@ from nki.ir.nodes import Kernel
 from nki.passes.allocate import Allocate
 from nki.passes.lower import LOWERING, Steps, lower
 from nki.passes.peel import PeelAccumulation
+from nki.passes.pipeline import Pipeline
+from nki.passes.queues import SpreadLoads
 from nki.passes.roots import ResolveRoots
 from nki.passes.rotate import RotateBuffers
 
@@ -25,7 +27,14 @@ class Pass(Protocol):
     def run(self, kernel: Kernel) -> Kernel: ...
 
 
-PASSES: tuple[Pass, ...] = (ResolveRoots(), PeelAccumulation(), RotateBuffers(), Allocate())
+PASSES: tuple[Pass, ...] = (
+    ResolveRoots(),
+    PeelAccumulation(),
+    RotateBuffers(),
+    SpreadLoads(),
+    Pipeline(),
+    Allocate(),
+)
 STAGES = ("trace", *(p.name for p in (*PASSES, *LOWERING)))
 """What `nki ir --after` takes: the traced IR, each pass, and the instructions of each stage behind
 them, the last of which is the finished program."""

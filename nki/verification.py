@@ -22,7 +22,7 @@ TRIPS = (0, 1, 2, 3)
 """Trip counts that loops over launch symbols are tried with: none, the first one alone, and
 enough for every pair of neighbouring iterations."""
 
-SIZES = 12
+SIZES = 32
 """Most sets of sizes that a program is proved for."""
 
 _UNLIMITED = 1 << 20
@@ -141,6 +141,13 @@ def _candidates(program: Program, loops: list[Bounds]) -> Iterator[dict[str, int
                 yield smallest | {symbol.name: last}
                 together[symbol.name] = max(together[symbol.name], first)
         yield together
+    # Remainders run for some sizes and not for larger ones: each for one of these.
+    for symbol in program.symbols:
+        size, unit = 1, symbol.multiple_of
+        while size < _largest_of(symbol):
+            if size >= symbol.minimum:
+                yield smallest | {symbol.name: min(-(-size // unit) * unit, _largest_of(symbol))}
+            size *= 2
 
 
 def _largest_of(symbol: Any) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from itertools import product
-from math import ceil, floor
+from math import ceil, floor, gcd
 from typing import Any
 
 from isa.affine.polynomial import (
@@ -134,14 +134,20 @@ class _Remainder:
 
 
 def _polynomial_bounds(value: Polynomial) -> tuple[Bound, Bound]:
-    forms: list[_Rational] = [{m: Fraction(c) for m, c in value.terms}]
+    """Those of constant + factor * rest, where what is left is an integer: bounds are rounded."""
+    constant = sum(c for m, c in value.terms if not m)
+    factor = gcd(*[c for m, c in value.terms if m])
+    forms: list[_Rational] = [{m: Fraction(c, factor) for m, c in value.terms if m}]
     if any(isinstance(a, Derived) for m, _ in value.terms for a in m):
         forms.append(_eliminate_quotients(forms[0]))
     lows = [low for form in forms if (low := _lowest(form)) is not None]
     highs = [
         low for form in forms if (low := _lowest({m: -c for m, c in form.items()})) is not None
     ]
-    return ceil(max(lows)) if lows else None, floor(-max(highs)) if highs else None
+    return (
+        constant + factor * ceil(max(lows)) if lows else None,
+        constant + factor * floor(-max(highs)) if highs else None,
+    )
 
 
 def _eliminate_quotients(form: _Rational) -> _Rational:

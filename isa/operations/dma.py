@@ -63,7 +63,8 @@ class DmaCopy(Operation):
         dst, src, priority, oob_mode, mode, engine = values
         if mode is DgeMode.unknown:
             mode = rules.dge_mode(dst, src, target)
-        if engine is Engine.unknown:
+        load = dst.storage.memory.on_chip and not src.storage.memory.on_chip
+        if engine is Engine.unknown and not (load and mode is DgeMode.hwdge):
             # Stores go through another engine than loads, so that a store that waits for its
             # data does not hold up the loads behind it.
             store = not dst.storage.memory.on_chip and src.storage.memory.on_chip
@@ -71,9 +72,19 @@ class DmaCopy(Operation):
         return dst, src, priority, oob_mode, mode, engine
 
     @classmethod
+    def starters(cls, values: tuple[Any, ...]) -> tuple[Engine, ...]:
+        # Loads by the hardware generator: SDK nki/deep-dives/nki-dge.rst, "hwdge".
+        return (Engine.sync, Engine.scalar) if values[-1] is Engine.unknown else ()
+
+    @classmethod
+    def started(cls, values: tuple[Any, ...], engine: Engine) -> tuple[Any, ...]:
+        return (*values[:-1], engine)
+
+    @classmethod
     def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
         dst, src, _, oob_mode, mode, engine = values
-        return (Instruction(dma.DmaCopy, engine, (dst, src, 0, mode, oob_mode)),)
+        usual, *_ = *cls.starters(values), engine
+        return (Instruction(dma.DmaCopy, usual, (dst, src, 0, mode, oob_mode)),)
 
 
 class DmaTranspose(Operation):

@@ -255,8 +255,8 @@ class Op:
 class Loop:
     """for variable in range(lower, upper, step): body.
 
-    `lower` and `upper` are ints, polynomials, or registers. `unroll` says whether the lowering
-    may unroll it to rotate buffers (launch-symbol loops), or keeps one copy (dynamic loops).
+    `lower` and `upper` are ints, polynomials, or registers. `unroll` says that
+    iterations are expected to overlap, whatever is known of their times (launch-symbol loops).
     """
 
     __slots__ = ("body", "location", "lower", "step", "unroll", "upper", "variable")
@@ -378,7 +378,7 @@ def operations(nodes: list[Node]) -> Iterator[Op]:
             yield from operations(node.body)
 
 
-def walk(nodes: list[Node]) -> Iterator[Node]:
+def walk(nodes: Iterable[Node]) -> Iterator[Node]:
     """Every node of a body, parents before their bodies."""
     for node in nodes:
         yield node

@@ -79,7 +79,7 @@ class Allocate:
 def allocate(body: list[Node], target: Target, numbering: Numbering) -> Allocation:
     """The nodes of a body and where its tensors go, in the author's order if that fits."""
     try:
-        return _in_order(body, target)
+        return in_order(body, target)
     except NeuronError as error:
         lacking = _lacking(error)
         found = _reordered(body, target) or _with_spills(body, lacking, target, numbering)
@@ -95,7 +95,7 @@ def _reordered(body: list[Node], target: Target) -> Allocation | None:
         if nodes is None:
             return None
         try:
-            return _in_order(nodes, target, search=False)
+            return in_order(nodes, target, search=False)
         except NeuronError as error:
             _lacking(error)
     return None
@@ -127,7 +127,7 @@ def _with_spills(
             moved.append(spills)
         else:
             try:
-                found = _in_order(nodes, target, search=False)
+                found = in_order(nodes, target, search=False)
             except NeuronError as error:
                 lacking = _lacking(error)
                 continue
@@ -158,7 +158,7 @@ _PARTS = (1.0, 0.97, 0.94, 0.9, 0.8)
 large enough."""
 
 
-def _in_order(body: list[Node], target: Target, search: bool = True) -> Allocation:
+def in_order(body: list[Node], target: Target, search: bool = True) -> Allocation:
     ranges = LiveRanges()
     nodes = ranges.scan(body)
     movable = partial(quadrants.movable, body, target)

@@ -12,19 +12,13 @@ from collections import Counter
 from collections.abc import Iterable
 from itertools import pairwise
 
-import numpy as np
-
-from isa.columns import starts_of
 from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.operations.control import StorageBegin
 from isa.target import Target
 from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, storages
-from nki.ir.rewrite import form_registers, with_body
-from nki.passes.body import Body
-from nki.passes.channels import Channels, Context
-from nki.passes.dependences import Dependences, carries
-from nki.passes.steps import ENGINE_INDEX, Level, Step
+from nki.ir.rewrite import with_body
+from nki.passes.precedence import Precedence, mentioned_registers, written_registers
 
 _REACH = 4096
 """The most operations that move ahead at once."""
@@ -170,7 +164,7 @@ class _Stretch:
         for number, op in enumerate(operations):
             for tensor in level.tensors[id(op)]:
                 self.users.setdefault(tensor, []).append(number)
-            for register in _registers(op):
+            for register in mentioned_registers(op):
                 self.mentions.setdefault(register, []).append(number)
 
     def run(self) -> None:
@@ -224,7 +218,7 @@ class _Stretch:
         return any(
             not self.done[later] and later not in moved
             for number in move
-            for register in _written(self.operations[number])
+            for register in written_registers(self.operations[number])
             for later in self.mentions[register]
         )
 
@@ -262,7 +256,7 @@ class _Stretch:
             for i, _, operand in op.row.operands
             if operand.role.writes and isinstance(op.values[i], Access)
         ]
-        return self._of(number) == [tensor] == written and not _registers(op)
+        return self._of(number) == [tensor] == written and not mentioned_registers(op)
 
     def _closure(self, users: list[int], number: int) -> list[int]:
         """The users with all that must come before them, in the author's order; [] where operation
@@ -309,66 +303,9 @@ class _Stretch:
         return self._before
 
     def _dependences(self) -> list[set[int]]:
-        units = [self._steps(op) for op in self.operations]
-        written = {
-            access.storage
-            for steps in units
-            for step in steps
-            for access, writes in zip(step.accesses, step.writes)
-            if writes
-        }
-        carried = set().union(*map(carries, units))
-        context = Context([], written, None, Channels(0))
-        counts = np.array([len(steps) for steps in units], np.int64)
-        level = Level([step for steps in units for step in steps])
-        body = Body(level, starts_of(counts), self.level.variables)
-        starts, numbers = Dependences(body, context, carried).of_operations()[0]
-        early = [numbers[start:end].tolist() for start, end in pairwise(starts.tolist())]
-        result = []
-        registers = _Registers()
-        placed = -1
-        for number, op in enumerate(self.operations):
-            before = {*early[number], *registers.before(op, number)}
-            # The author placed these tensors one after another.
-            if any(tensor.address is not None for tensor in _mentioned([op])):
-                before |= {placed} - {-1}
-                placed = number
-            result.append(before)
-        return result
-
-    def _steps(self, op: Op) -> list[Step]:
-        instructions = op.row.expand(op.values, self.level.target)
-        return [Step(one, ENGINE_INDEX.get(one.engine, -1), op) for one in instructions]
-
-
-class _Registers:
-    """What an operation must follow because of the registers that it reads and writes."""
-
-    def __init__(self) -> None:
-        self.written: dict[Register, int] = {}
-        self.read: dict[Register, list[int]] = {}
-
-    def before(self, op: Op, number: int) -> set[int]:
-        written = _written(op)
-        found = set()
-        for register in _registers(op):
-            if register in self.written:
-                found.add(self.written[register])
-            if register in written:
-                found.update(self.read.pop(register, ()))
-                self.written[register] = number
-            else:
-                self.read.setdefault(register, []).append(number)
-        return found
-
-
-def _written(op: Op) -> set[Register]:
-    """The registers that an operation writes."""
-    return {op.values[i] for i in op.row.register_writes}
-
-
-def _registers(op: Op) -> set[Register]:
-    return {register for value in op.values for register in form_registers(value)}
+        graph = Precedence(self.operations, self.level.target, self.level.variables)
+        starts, numbers = graph.before
+        return [set(numbers[start:end].tolist()) for start, end in pairwise(starts.tolist())]
 
 
 def size_of(tensor: Tensor) -> int:

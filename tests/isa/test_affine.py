@@ -192,6 +192,7 @@ def test_remainder_bounds_are_tight():
     assert bounds(N % 128) == (0, 127)
     assert bounds(N - 128 * (N // 128)) == (0, 127)
     assert bounds(128 * ceil_division(N, 128) - N) == (0, 127)
+    assert bounds(3 + 4 * (N // 2 - 2 * (N // 4))) == (3, 7)  # of 3 and 7 only
     assert bounds(M * N - N) == (127, 8192 * 1000 - 1000)
     assert prove_nonnegative((8192 - M) * N) is True
     assert prove_nonnegative(M - 8193) is False

@@ -40,6 +40,21 @@ def accumulated(a, b):
 
 
 @nki.jit
+def rotated(a):
+    """A loop over ints that becomes several copies, and an iteration that is left."""
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+
+    def body(row):
+        tile = nl.ndarray((128, a.shape[1]), dtype=a.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=a[nl.ds(row, 128), :])
+        nisa.activation(dst=tile, op=nl.exp, data=tile)
+        nisa.dma_copy(dst=out[nl.ds(row, 128), :], src=tile)
+
+    nl.fori_loop(0, a.shape[0], body, 128)
+    return out
+
+
+@nki.jit
 def counted(a, count):
     """A loop whose count only the device knows, around one that reads what it writes."""
     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
@@ -103,6 +118,7 @@ CASES = {
         nki.TensorSpec((ROWS, 128), nl.bfloat16),
         nki.TensorSpec((ROWS, 64), nl.bfloat16),
     ),
+    "rotated": (rotated, np.zeros((33 * 128, 4096), np.float32)),
     "counted": (counted, np.zeros((8, 16), np.float32), np.zeros((1, 1), np.int32)),
     "halved": (halved, np.zeros((1, 1), np.int32)),
     "halves": (halves[2], np.zeros((8, 16), np.float32)),

@@ -10,7 +10,7 @@ import nki.isa as nisa
 import nki.language as nl
 from isa.enums import Engine
 from isa.target import TARGETS
-from nki.passes import dependences, lower, schedule
+from nki.passes import dependences, lower, pipeline, schedule
 from simulator.timing import simulate
 
 TRN2 = TARGETS["trn2"]
@@ -57,6 +57,7 @@ def test_the_new_order_takes_less_time(monkeypatch):
     fast = simulate(program(two_tiles, A)).total_ns
     stages = lower.Expand(), lower.Schedule(gain=0.0), lower.Synchronise(), lower.Emit()
     monkeypatch.setattr(lower, "LOWERING", stages)  # nothing is that much faster
+    monkeypatch.setattr(pipeline, "GAIN", 0.0)
     kept = program(two_tiles, A)
     assert lines(kept, Engine.vector, two_tiles) == [5, 7, 8, 10]
     assert fast < simulate(kept).total_ns

@@ -13,7 +13,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 from isa.text import disassemble
-from nki.passes import dependences, lower, rerolled
+from nki.passes import dependences, lower, pipeline, rerolled
 from nki.passes.occupants import _one_by_one, last_holders
 from nki.passes.waits import Walk
 
@@ -154,6 +154,7 @@ LONG = {
 @pytest.mark.parametrize("name", LONG)
 def test_most_of_what_repeats_is_left_out(name, monkeypatch):
     kernel, *arguments = LONG[name]
+    monkeypatch.setattr(pipeline, "FEW", 1 << 60)  # samples are compiled too
     monkeypatch.setattr(rerolled, "REPEATING", 1 << 60)
     whole = disassemble(nki.compile(kernel, *arguments, target="trn2").program)
     walked = []
@@ -200,6 +201,7 @@ def test_tiles_that_begin_between_the_steps_of_a_repetition(monkeypatch):
         found.extend(core.signals for core in result.cores)
         return result
 
+    monkeypatch.setattr(pipeline, "FEW", 1 << 60)  # samples are compiled too
     monkeypatch.setattr(lower.Synchronise, "run", observed)
     a = nki.TensorSpec((128, 512), nl.float32)
     programs = []

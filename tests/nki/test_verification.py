@@ -14,7 +14,7 @@ from isa.binding import bind
 from isa.machine.control import LoopBegin, Nop
 from isa.program import Program
 from isa.spec import Instruction
-from nki.verification import representative_sizes, verify_program
+from nki.verification import SIZES, representative_sizes, verify_program
 from simulator.checks.happens_before import check
 
 
@@ -53,7 +53,7 @@ def trips(program, sizes):
 def test_the_sizes_are_admitted_and_run_loops_from_no_to_three_times(kernel, symbol):
     program = program_of(kernel, **symbol)
     chosen = representative_sizes(program)
-    assert 2 <= len(chosen) <= 12
+    assert 2 <= len(chosen) <= SIZES
     by_loop = {}
     for sizes in chosen:
         assert all(s.admits(sizes[s.name]) for s in program.symbols)
@@ -89,7 +89,7 @@ def test_several_symbols_are_varied_together_and_alone():
         for name in ("M", "N")
     ]
     chosen = representative_sizes(nki.compile(kernel, *specs).program)
-    assert len(chosen) <= 12
+    assert len(chosen) <= SIZES
     pairs = {(sizes["M"], sizes["N"]) for sizes in chosen}
     assert any(m > 128 and n == 128 for m, n in pairs)
     assert any(m == 128 and n > 128 for m, n in pairs)

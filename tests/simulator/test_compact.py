@@ -168,7 +168,7 @@ def test_instructions_stay_in_order():
 
 @pytest.mark.filterwarnings("ignore:nki.language.dynamic_range is superseded")
 def test_a_loop_keeps_its_places():
-    program = program_of(counted, [random(4 * P, 32)])
+    program = program_of(counted, [random(160 * P, 32)])
     assert compacted(program) is program
 
 

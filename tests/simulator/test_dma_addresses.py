@@ -177,11 +177,13 @@ def test_the_engine_that_writes_descriptors_spends_its_time_on_it():
     """About 600 ns an instruction for hwdge (SDK nki-dge.rst); GpSimd's own time for swdge."""
 
     def held(mode, engine):
+        named = {"engine": engine} if mode is DgeMode.hwdge else {}
+
         @nki.jit
         def kernel(a):
             tile = sbuf((16, 12), a.dtype)
             for _ in range(20):
-                nisa.dma_copy(dst=tile, src=a, dge_mode=mode)
+                nisa.dma_copy(dst=tile, src=a, dge_mode=mode, **named)
             return store(tile)
 
         spec = nki.TensorSpec((16, 12), nl.float32)

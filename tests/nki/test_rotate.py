@@ -1,0 +1,164 @@
+"""Rotated loops: how many copies, what is left, and that results and times are those of straight
+code."""
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from traced import loops, sbuf, traced
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+from nki.passes import pipeline, rotate
+from nki.passes.rotate import RotateBuffers
+from nki.passes.spill import SpillWarning
+from nki.passes.trips import at_most_once
+from simulator.checks.happens_before import check
+from simulator.timing import simulate
+
+P = 128
+
+
+def streamed(a, rolled=True, columns=None):
+    """Loads, computes and stores tile by tile."""
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    for row in nl.dynamic_range(0, a.shape[0], P) if rolled else range(0, a.shape[0], P):
+        x, y = (sbuf(P, a.shape[1], dtype=a.dtype) for _ in range(2))
+        nisa.dma_copy(dst=x, src=a[nl.ds(row, P), :])
+        nisa.activation(dst=y, op=nl.square, data=x)
+        nisa.dma_copy(dst=out[nl.ds(row, P), :], src=y)
+    return out
+
+
+def rotated(*shape):
+    return RotateBuffers().run(traced(streamed, shape))
+
+
+def modelled(kernel, *specs):
+    return simulate(nki.compile(nki.jit(kernel), *specs, target="trn2").program).total_ns
+
+
+def test_a_loop_over_ints_has_several_copies_and_what_is_left_is_no_loop():
+    nodes = rotated(51 * P, 2048).bodies[0]
+    (loop,) = loops(nodes)
+    copies = loop.step // P
+    assert copies in rotate.COPIES and 51 % copies
+    assert (loop.lower, loop.upper) == (0, 51 // copies * copies * P)
+    assert (loop.variable.lower, loop.variable.upper) == (0, loop.upper - loop.step)
+    names = [node.row.name for node in loop.body]
+    assert names == names[: len(names) // copies] * copies
+    assert len(nodes) == 1 + len(names) // copies * (51 % copies)
+
+
+def test_a_small_loop_becomes_straight():
+    assert not loops(rotated(8 * P, 64).bodies[0])
+    assert loops(rotated(rotate.STRAIGHT * P, 64).bodies[0])
+
+
+@pytest.mark.parametrize("columns", [512, 2048])
+def test_a_rolled_loop_takes_as_long_as_straight_code(columns):
+    spec = nki.TensorSpec((64 * P, columns), nl.bfloat16)
+    straight = modelled(lambda a: streamed(a, False), spec)
+    limit = 1.03 if columns == 2048 else 2.6  # descriptors at dynamic addresses bind small tiles
+    assert modelled(streamed, spec) < limit * straight
+
+
+def test_copies_fall_back_to_what_fits():
+    """160 KiB of each partition are taken all the time, a tile with its result takes 32."""
+
+    def kernel(a, b):
+        kept = sbuf(P, 40 * 1024)
+        nisa.dma_copy(dst=kept, src=b)
+        out = streamed(a)
+        nisa.dma_copy(dst=b, src=kept)
+        return out
+
+    specs = nki.TensorSpec((48 * P, 4096), nl.float32), nki.TensorSpec((P, 40 * 1024), nl.float32)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        program = nki.compile(nki.jit(kernel), *specs, target="trn2").program
+    assert check(program) == []
+    assert not [one for one in caught if one.category is SpillWarning]
+
+
+def test_remainders_over_symbols_run_at_most_once():
+    rows = nki.symbol("M", multiple_of=P, max=8192)
+
+    def kernel(a):
+        for i in nl.affine_range(a.shape[0] // P):
+            tile = sbuf(P, 512)
+            nisa.dma_copy(dst=tile, src=a[nl.ds(i * P, P), :])
+            nisa.dma_copy(dst=a[nl.ds(i * P, P), :], src=tile)
+
+    first, *rest = loops(RotateBuffers().run(traced(kernel, (rows, 512))).bodies[0])
+    assert [loop.step for loop in rest] == [first.step >> n for n in range(1, len(rest) + 1)]
+    assert rest[-1].step == 1
+    assert all(map(at_most_once, rest)) and not at_most_once(first)
+
+
+@st.composite
+def nests(draw):
+    """(trips, step, inner trips, how the outer variable is used) of a kernel."""
+    ints = st.integers
+    return draw(
+        st.tuples(ints(1, 9), ints(1, 3), ints(0, 5), st.sampled_from(["offset", "bound", "sum"]))
+    )
+
+
+def nested(a, nest):
+    """Rows that a loop visits are summed with multiples of one another."""
+    trips, step, inner, use = nest
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.load(a))
+    total = sbuf(1, a.shape[1])
+    nisa.memset(dst=total, value=0.0)
+    for i in nl.dynamic_range(1, 1 + trips * step, step):
+        x, y = sbuf(1, a.shape[1]), sbuf(1, a.shape[1])
+        if use == "sum":
+            index = nisa.register_alloc()
+            nisa.register_move(index, i)
+        else:
+            index = i
+        nisa.dma_copy(dst=x, src=a[nl.ds(index, 1), :])
+        nisa.tensor_tensor(dst=y, data1=x, data2=total, op=nl.add)
+        for _ in nl.dynamic_range(i) if use == "bound" else nl.dynamic_range(inner):
+            nisa.tensor_scalar(dst=y, data=y, op0=nl.multiply, operand0=0.5)
+            nisa.tensor_tensor(dst=total, data1=total, data2=x, op=nl.subtract)
+        nisa.dma_copy(dst=out[nl.ds(index, 1), :], src=y)
+    return out
+
+
+def nested_numpy(a, nest):
+    trips, step, inner, use = nest
+    out, total = a.copy(), np.zeros_like(a[0])
+    for i in range(1, 1 + trips * step, step):
+        y = a[i] + total
+        for _ in range(i if use == "bound" else inner):
+            y, total = y * np.float32(0.5), total - a[i]
+        out[i] = y
+    return out
+
+
+@settings(max_examples=8, deadline=None)
+@given(nests(), st.booleans())
+def test_rotated_loops_do_what_they_say(nest, pipelined):
+    """Every loop keeps rolled, and rotates; where it is `pipelined`, its operations change places
+    whether that pays or not."""
+    a = np.random.default_rng(1).integers(-8, 8, (32, 6)).astype(np.float32)
+
+    def kernel(a):
+        return nested(a, nest)
+
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        patch.setattr(rotate, "STRAIGHT", 0)
+        patch.setattr(rotate, "PAYS", 2.0)
+        if pipelined:
+            for name, value in (("GAIN", 2.0), ("BOUND", 0.0), ("FEW", 2)):
+                patch.setattr(pipeline, name, value)
+        compiled = nki.compile(nki.jit(kernel), a, target="trn2")
+        assert check(compiled.program) == []
+        np.testing.assert_array_equal(compiled(a), nested_numpy(a, nest))
