@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
+from typing import Any
 
 import numpy as np
 
+from isa.affine import Affine
 from isa.columns import Integers
 from isa.enums import Memory
 from isa.errors import NeuronError
 from isa.operations.control import StorageBegin
 from isa.target import TARGETS, Target
-from nki.ir.nodes import Kernel, Loop, Node, Op, Register, Tensor, While, storages
+from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, storages
 from nki.ir.rewrite import with_body
 from nki.passes.addresses import Addresses
 from nki.passes.allocate import Life, LiveRanges, in_order
@@ -44,8 +46,19 @@ GAIN = 0.98
 
 _MEMORIES = (Memory.sbuf, Memory.psum)
 
-Around = Callable[[list[Op]], Sequence[Node]]
-"""From a stretch to what is modelled of it: the loop around it, if there is one."""
+
+class _Around:
+    """From a stretch to what is modelled of it: the loop around it, if there is one."""
+
+    def __init__(self, node: Loop | None = None) -> None:
+        self.node = node
+        self.step = 0 if node is None else node.step
+
+    def __call__(self, nodes: list[Op]) -> Sequence[Node]:
+        node = self.node
+        if node is None:
+            return nodes
+        return [Loop(node.variable, 0, TRIPS * node.step, node.step, [*nodes])]
 
 
 @dataclass(frozen=True)
@@ -104,6 +117,7 @@ class _Body:
         self.costs = Costs(self.target, Addresses.before_places(kernel))
         self.position = 1
         self.changed = False
+        self._known: dict[Any, list[int] | None] = {}
 
     @cached_property
     def live(self) -> _Live:
@@ -112,7 +126,7 @@ class _Body:
 
     def run(self) -> list[Node]:
         """The nodes in their new order; the body itself where nothing pays or fits."""
-        nodes = self._level(self.body, frozenset(), _itself)
+        nodes = self._level(self.body, frozenset(), _Around())
         if not self.changed:
             return self.body
         try:
@@ -122,7 +136,7 @@ class _Body:
         return nodes
 
     def _level(
-        self, nodes: list[Node], variables: frozenset[Register], around: Around | None
+        self, nodes: list[Node], variables: frozenset[Register], around: _Around | None
     ) -> list[Node]:
         result: list[Node] = []
         for part in _parts(nodes):
@@ -140,13 +154,10 @@ class _Body:
         if not isinstance(node, Loop):
             return self._level(node.body, variables, None)
 
-        def around(nodes: list[Op]) -> Sequence[Node]:
-            return [Loop(node.variable, 0, TRIPS * node.step, node.step, [*nodes])]
-
-        return self._level(node.body, variables | {node.variable}, around)
+        return self._level(node.body, variables | {node.variable}, _Around(node))
 
     def _stretch(
-        self, nodes: list[Op], variables: frozenset[Register], around: Around | None
+        self, nodes: list[Op], variables: frozenset[Register], around: _Around | None
     ) -> list[Op]:
         """A stretch in the order that takes the least time; as it is where that is the author's.
         What is modelled is the loop `around` it, if that is None nothing."""
@@ -155,27 +166,49 @@ class _Body:
         self.position += len(operations)
         if around is None or len(operations) < FEW:
             return nodes
-        sample = operations[:SAMPLE]
         begins = {op.values[0].storage: op for op in nodes if op.row is StorageBegin}
+        short = len(operations) <= SAMPLE
+        key = self.live.form(operations, start, around) if short else None
+        if key in self._known:
+            order = self._known[key]
+        else:
+            order = self._order(operations, begins, start, variables, around)
+            if short:
+                self._known[key] = order
+        if order is None:
+            return nodes
+        self.changed = True
+        result = _with_begins([operations[number] for number in order], begins)
+        begun = {op.values[0].storage for op in result if op.row is StorageBegin}
+        return [*result, *[op for tensor, op in begins.items() if tensor not in begun]]
+
+    def _order(
+        self,
+        operations: list[Op],
+        begins: Mapping[Tensor, Op],
+        start: int,
+        variables: frozenset[Register],
+        around: _Around,
+    ) -> list[int] | None:
+        """The order that takes the least time, None for the author's."""
+        sample = operations[:SAMPLE]
         author = modelled_ns(self.kernel, around(_with_begins(sample, begins)))
         if author is None:
-            return nodes
+            return None
         choice = _Choice(self, sample, start, variables)
         if author <= BOUND * choice.bound * (TRIPS if variables else 1):
-            return nodes
+            return None
         for window, order in choice.orders():
-            spent = modelled_ns(self.kernel, around(_with_begins(order, begins)))
+            chosen = [operations[number] for number in order]
+            spent = modelled_ns(self.kernel, around(_with_begins(chosen, begins)))
             if spent is None:
                 continue
             if spent >= GAIN * author:
-                return nodes
+                return None
             if len(operations) > len(sample):
                 order = _Choice(self, operations, start, variables).order(window)[0]
-            self.changed = True
-            result = _with_begins(order, begins)
-            begun = {op.values[0].storage for op in result if op.row is StorageBegin}
-            return [*result, *[op for tensor, op in begins.items() if tensor not in begun]]
-        return nodes
+            return order
+        return None
 
 
 class _Live:
@@ -218,6 +251,41 @@ class _Live:
             rows.append((memory, self.size[tensor], life.first - start, life.last - start))
         return Uses(of, rows)
 
+    def form(self, operations: list[Op], start: int, around: _Around) -> Any:
+        """Equal for stretches that get the same order: that do the same to tensors alike, which
+        live as long, where as much else is live."""
+        variable = None if around.node is None else around.node.variable
+        numbers: dict[Any, int] = {}
+        lowest: dict[int, Any] = {}
+        form: list[Any] = [around.step]
+        places: list[tuple[int, Any]] = []
+        of = {op: number for number, op in enumerate(operations)}
+        for op in operations:
+            form += [op.row, tuple(of.get(other, -1) for other in op.after)]
+            for value in op.values:
+                while isinstance(value, Access):
+                    tensor = value.storage
+                    number = numbers.setdefault(tensor, len(numbers))
+                    offset, terms = value.offset, tuple[Any, ...]()
+                    if isinstance(offset, Affine):
+                        terms = tuple((r is variable or r, c) for r, c in offset.terms)
+                        offset = offset.constant
+                    if type(offset) is int:
+                        lowest[number] = min(offset, lowest.get(number, offset))
+                    places.append((number, offset))
+                    form += [number, tensor.memory, tensor.dtype, tensor.shape, tensor.address]
+                    form += [value.dtype, value.shape, value.strides, terms, value.vector_stride]
+                    form.append(value.vector_bound)
+                    value = value.vector_offset
+                form.append(value if isinstance(value, Register) else repr(value))
+        form += [
+            place - lowest[number] if type(place) is int else place for number, place in places
+        ]
+        uses = self.uses(operations, start)
+        form += [tuple(column) for column in (uses.memory, uses.size, uses.first, uses.last)]
+        loads = (load[start : start + len(operations)].tobytes() for load in self.loads)
+        return (*form, *loads)
+
     def rooms(self, uses: Uses, start: int, count: int) -> list[Room]:
         """What such a stretch finds in each memory."""
         held = [int(load[start]) for load in self.loads]
@@ -244,17 +312,16 @@ class _Choice:
         self.timings = [timings[number] for number in which.tolist()]
         self.bound = max(busy_ns(self.timings))
 
-    def order(self, window: int) -> tuple[list[Op], float]:
+    def order(self, window: int) -> tuple[list[int], float]:
         """The order with one window, and how long it takes by its own estimate."""
         live, graph = self.body.live, self.graph
         uses = live.uses(self.operations, self.start)
         rooms = live.rooms(uses, self.start, len(self.operations))
-        order, time = Lookahead(
+        return Lookahead(
             self.timings, graph.before, graph.after, uses, rooms, self.body.target, window
         ).run()
-        return [self.operations[number] for number in order], time
 
-    def orders(self) -> Iterator[tuple[int, list[Op]]]:
+    def orders(self) -> Iterator[tuple[int, list[int]]]:
         """Windows and the orders with them, the one that is estimated to be fastest first."""
         found = [(*self.order(window), window) for window in WINDOWS]
         for order, _, window in sorted(found, key=itemgetter(1)):
@@ -271,10 +338,6 @@ def _with_begins(operations: list[Op], begins: Mapping[Tensor, Op]) -> list[Op]:
                 result.append(left.pop(tensor))
         result.append(op)
     return result
-
-
-def _itself(nodes: list[Op]) -> Sequence[Node]:
-    return nodes
 
 
 def _parts(nodes: list[Node]) -> Iterator[list[Op] | Node]:

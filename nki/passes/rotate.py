@@ -10,7 +10,7 @@ from isa.enums import Memory, RegisterOperation
 from isa.errors import NeuronError
 from isa.operations.control import RegisterAlu, RegisterMove, StorageBegin
 from isa.target import TARGETS
-from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, operations, walk
+from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, operations, storages, walk
 from nki.ir.rewrite import Cloner, Numbering, form_registers, replace_loops
 from nki.passes.allocate import in_order
 from nki.passes.modelled import modelled_ns
@@ -139,8 +139,9 @@ class _Rotation:
 
     def _spent(self, nodes: list[Node]) -> float | None:
         """How long nodes take in the order that they are going to have."""
-        nodes = spread(self.kernel, nodes)
-        return modelled_ns(self.kernel, pipelined(self.kernel, nodes))
+        own = dict.fromkeys(tensor for op in operations(nodes) for tensor in storages(op.values))
+        kernel = self.kernel.with_bodies([nodes], list(dict.fromkeys(self.kernel.tensors) | own))
+        return modelled_ns(kernel, pipelined(kernel, spread(kernel, nodes)))
 
 
 def _trips(node: Loop) -> int | None:
