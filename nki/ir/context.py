@@ -83,6 +83,21 @@ class UncheckedAssertWarning(RuntimeWarning):
     """An `assert` on what a tensor holds, where that is not known."""
 
 
+class WarnedOnce:
+    """Warns of the catalogue at lines of a kernel, once each. No context is kept by it: eager
+    contexts have the memory of devices, and should go when nobody needs them."""
+
+    __slots__ = ("_warned",)
+
+    def __init__(self) -> None:
+        self._warned: set[tuple[str, Location]] = set()
+
+    def __call__(self, code: str, what: str, location: Location, hint: str = "") -> None:
+        if (code, location) not in self._warned:
+            self._warned.add((code, location))
+            warn(code, what, resolve(location), hint)
+
+
 class Context:
     """What the public API needs of whoever runs the operations. One per core.
 
@@ -98,13 +113,7 @@ class Context:
         self.loops = OpenLoops(self.accumulation)
         self.kept_wide = kept_wide()
         self._cut_slices: dict[Location, str] = {}
-        self._warned: set[tuple[str, Location]] = set()
-
-    def warn(self, code: str, what: str, location: Location, hint: str = "") -> None:
-        """A warning of the catalogue at a line of the kernel, once."""
-        if (code, location) not in self._warned:
-            self._warned.add((code, location))
-            warn(code, what, resolve(location), hint)
+        self.warn = WarnedOnce()
 
     def suspected(self, row: type[Operation], values: tuple[Any, ...], location: Location) -> bool:
         """Whether a use is one of those that its row warns of; warns."""

@@ -315,7 +315,7 @@ class CoreBuilder(Context):
             refuse_never_written(self.nodes, self._registers)
         refuse_others(self.nodes, tensors)
         _mark_written(self.nodes)
-        Hazards(self).follow(self.nodes)
+        Hazards(self.warn).follow(self.nodes)
 
     # Order
 

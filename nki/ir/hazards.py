@@ -23,7 +23,7 @@ from isa.spec import Operation
 from nki.ir.nodes import Access, Node, Op, Tensor
 
 if TYPE_CHECKING:
-    from nki.ir.context import Context
+    from nki.ir.context import WarnedOnce
 
 _View = tuple[int, tuple[int, ...], tuple[int, ...], int]
 """Offset, shape and strides in elements, and the bytes of one."""
@@ -34,10 +34,10 @@ _PSUM = Memory.psum
 
 
 class Hazards:
-    """Follows the operations of one core in the author's order, and warns."""
+    """Follows the operations of one core in the author's order, and has `warn` warn."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, warn: WarnedOnce) -> None:
+        self._warn = warn
         self._sums: dict[Tensor, list[_Sum]] = {}
         self._positions: dict[type[Operation], _Positions] = {}
 
@@ -76,7 +76,7 @@ class Hazards:
                     self._meet(op, dst, source)
             if 0 in dst.strides and _repeats(dst):
                 what = f"{row.name} writes elements of {storage.name!r} to one place"
-                self._context.warn("repeated-destination", what, op.location)
+                self._warn("repeated-destination", what, op.location)
             if storage.memory is _PSUM:
                 self._written(op, dst, None if flag is None else values[flag], flag is not None)
 
@@ -86,7 +86,7 @@ class Hazards:
         to, of = _view(dst), _view(source)
         if to is not None and of is not None and to != of and _shifted(to, of):
             what = f"{op.row.name} writes a part of {dst.storage.name!r} that it reads elsewhere"
-            self._context.warn("shifted-overlap", what, op.location)
+            self._warn("shifted-overlap", what, op.location)
 
     # Sums in PSUM
 
@@ -109,16 +109,16 @@ class Hazards:
             if same is None:
                 if any(_overlap(known.view, view) for known in sums):
                     what = f"{op.row.name} adds to a part of a sum in {name!r}"
-                    self._context.warn("partial-accumulation", what, op.location)
+                    self._warn("partial-accumulation", what, op.location)
             elif same.read:
                 what = f"{op.row.name} adds to {name!r}, which was read before"
-                self._context.warn("accumulation-after-read", what, op.location)
+                self._warn("accumulation-after-read", what, op.location)
                 same.read = False
             return
         for known in [known for known in sums if _overlap(known.view, view)]:
             if not known.read:
                 what = f"{op.row.name} overwrites a sum in {name!r} that nothing has read"
-                self._context.warn("sum-never-read", what, op.location)
+                self._warn("sum-never-read", what, op.location)
             sums.remove(known)
         if by_matmul:
             sums.append(_Sum(view))

@@ -125,7 +125,7 @@ class EagerContext(Authored):
         self.wait = wait
         self.begun: list[Arrival] = []
         self.instructions = 0
-        self.hazards = Hazards(self)
+        self.hazards = Hazards(self.warn)
         self.interpreter = Interpreter(
             launch.target,
             _contents,
