@@ -113,7 +113,10 @@ def user_frames(function: Callable[_Parameters, _Result]) -> Callable[_Parameter
             except TypeError as error:
                 if (found := _wrong_call(error, function)) is None:
                     raise
-                raise found from None
+                try:
+                    raise found from None
+                finally:
+                    found = None  # its traceback has this frame
 
     return entry
 

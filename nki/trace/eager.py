@@ -446,6 +446,7 @@ class _Launch:
                 raise
             raise found.with_traceback(error.__traceback__) from None
         finally:
+            found = None  # its traceback has this frame
             CURRENT.reset(token)
 
     def _run_threads(self) -> None:

@@ -113,6 +113,7 @@ def _run(function: Callable[..., Any], arguments: dict[str, Any], tracer: Tracer
             raise
         raise found.with_traceback(error.__traceback__) from None
     finally:
+        found = None  # its traceback has this frame
         CURRENT.reset(context)
         DECIDE.reset(decide)
 

@@ -33,3 +33,37 @@ def test_no_memory_of_a_device_is_left_in_a_cycle(mode):
         gc.set_debug(0)
         gc.garbage.clear()
     assert not left & {"Arena", "Device", "LoadedProgram", "EagerContext", "ndarray"}
+
+
+@nki.jit(platform_target="trn2")
+def unequal(a):
+    tile = nl.load(a)
+    nisa.tensor_tensor(dst=tile, data1=tile, data2=tile[:, :4], op=nl.add)
+
+
+@nki.jit(platform_target="trn2")
+def misspelt(a):
+    return nl.load(a).sum()
+
+
+@pytest.mark.parametrize("kernel", [unequal, misspelt])
+@pytest.mark.parametrize("mode", ["eager", "reference", "device"])
+def test_nor_is_the_error_of_a_kernel(kernel, mode):
+    def fail():
+        try:  # what pytest.raises gives holds the error in a cycle
+            nki.simulate(kernel, mode=mode)(np.zeros((128, 16), np.float32))
+        except Exception as error:
+            return type(error).__name__
+        raise AssertionError("the kernel is wrong")
+
+    fail()
+    gc.collect()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        name = fail()
+        gc.collect()
+        left = {type(one).__name__ for one in gc.garbage}
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+    assert not left & {name, "EagerContext", "Device"}
