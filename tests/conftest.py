@@ -3,7 +3,9 @@ tests of the native loop share."""
 
 from __future__ import annotations
 
+import gc
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +50,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     for repository in REPOSITORIES:
         help = f"a checkout of {repository.name}, whose kernels tests/kernels runs"
         parser.addoption(repository.option, type=Path, metavar="PATH", help=help)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _collected() -> Iterator[None]:
+    """Errors that pytest holds are in cycles with frames, and so with what eager mode has of a
+    device; tracing and running make collections rare (`isa.collection`)."""
+    yield
+    gc.collect()
 
 
 # The default tier gives the same verdict every time, on machines of any speed; `search` looks for

@@ -72,8 +72,7 @@ def check(
                 violation = _broken_rule(Call(row.field_names, resolved, context.target), row)
             normal = resolved
     if violation is not None:
-        error = violation.error(resolve(location))
-        raise error
+        raise violation.error(resolve(location))
     suspects = context.suspected(row, normal, location)
     plain = (
         row.minimum_cores == 1

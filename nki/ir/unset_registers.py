@@ -34,7 +34,10 @@ def refuse_never_written(body: list[Node], made: list[Register]) -> None:
         if not never.isdisjoint(_read(node)):
             error = unset_register()
             error.location = resolve(node.location)
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # else the error's traceback and this frame hold each other
 
 
 def _follow(nodes: list[Node], held: set[Register], found: set[Register]) -> None:

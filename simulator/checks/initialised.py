@@ -233,7 +233,10 @@ class Shadow:
         if error is None:
             return
         if not UNWRITTEN_ALLOWED.get():
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # else the error's traceback and this frame hold each other
         self.complete(buffer)
         warn("unwritten-result", error.what, error.location)
 

@@ -236,7 +236,10 @@ class NativeProgram:
             stream.events[:] = (ctypes.c_int64 * count).from_address(place)
         if self._error is not None:
             error, self._error = self._error, None
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # else the error's traceback and this frame hold each other
 
     def _take_team(self) -> Team | None:
         """The threads that help with this run, if there are to be any."""

@@ -110,7 +110,11 @@ class Packing:
         if self._refused:
             self._stream.pc, error = min(self._refused, key=itemgetter(0))
             self._stream.failed = True
-            raise error
+            self._refused.clear()
+            try:
+                raise error
+            finally:
+                del error  # else the error's traceback and this frame hold each other
         amounts = np.array(
             [[*self._amounts(w), *self._amounts(u)] for w, u in self._uses.columns.semaphores]
         ).reshape(-1, 4)
