@@ -481,10 +481,10 @@ def _meeting(boxes: list[Box]) -> list[tuple[int, int]]:
 def _near(boxes: list[Box]) -> Iterator[tuple[int, int]]:
     """Pairs of boxes, those left out that lie apart in the dimension in which most begin at
     places of their own."""
-    if len(boxes) <= _FEW or not all(box.static for box in boxes):
+    longest = max(len(box.spans) for box in boxes)
+    if len(boxes) <= _FEW or not longest or not all(box.static for box in boxes):
         yield from combinations(range(len(boxes)), 2)
         return
-    longest = max(len(box.spans) for box in boxes)
     spans = [[_span(box, at) for box in boxes] for at in range(longest)]
     spread = max(spans, key=lambda column: len({start for start, _ in column}))
     order = sorted(range(len(boxes)), key=spread.__getitem__)
