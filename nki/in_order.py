@@ -25,10 +25,10 @@ from isa.spec import Instruction
 from isa.target import TARGETS, Target
 from nki.interpreter import located
 from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, operations
-from nki.passes.addresses import Addresses
-from nki.passes.declarations import hbm_tensors, program_of, storage_records
-from nki.passes.location_table import LocationTable
-from nki.passes.roots import ResolveRoots
+from nki.passes.emit.addresses import Addresses
+from nki.passes.emit.declarations import hbm_tensors, program_of, storage_records
+from nki.passes.emit.location_table import LocationTable
+from nki.passes.place.roots import ResolveRoots
 from simulator.machine import Capacity
 
 _ALIGNMENT = 64

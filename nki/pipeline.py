@@ -9,13 +9,13 @@ from isa.collection import collection_paused
 from isa.errors import NeuronError
 from isa.program import Program
 from nki.ir.nodes import Kernel
-from nki.passes.allocate import Allocate
 from nki.passes.lower import LOWERING, Steps, lower
-from nki.passes.peel import PeelAccumulation
-from nki.passes.pipeline import Pipeline
-from nki.passes.queues import SpreadLoads
-from nki.passes.roots import ResolveRoots
-from nki.passes.rotate import RotateBuffers
+from nki.passes.order.peel import PeelAccumulation
+from nki.passes.order.pipeline import Pipeline
+from nki.passes.order.queues import SpreadLoads
+from nki.passes.order.rotate import RotateBuffers
+from nki.passes.place.allocate import Allocate
+from nki.passes.place.roots import ResolveRoots
 
 
 class Pass(Protocol):

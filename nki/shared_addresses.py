@@ -13,7 +13,7 @@ from isa.errors import NeuronError
 from nki.errors import annotate
 from nki.ir.locations import resolve
 from nki.ir.nodes import Kernel, Tensor, operations, storages
-from nki.passes.pressure import size_of
+from nki.passes.place.pressure import size_of
 
 _CODE = "uninitialised-output"
 

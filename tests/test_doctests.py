@@ -30,7 +30,7 @@ from graph_compiler.pages import operator_pages
 from graph_compiler.sample_inputs import sample_inputs
 from isa.text import assemble, disassemble
 from nki.language.operators import OPERATORS, Operator
-from nki.passes.arena import local_bytes
+from nki.passes.place.arena import local_bytes
 from nki.pipeline import stage_text
 
 ROOT = Path(__file__).resolve().parents[1]

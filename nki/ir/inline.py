@@ -94,7 +94,7 @@ def _check(kernel: Kernel, into: Builder) -> None:
         raise NeuronError(
             "not-supported",
             what=f"{kernel.name} is inlined, whose {part.name!r} lies within {part.within.name!r}",
-            hint="Run nki.passes.roots on it first, which leaves whole tensors only.",
+            hint="Run nki.passes.place.roots on it first, which leaves whole tensors only.",
         )
     if into.loops.ordered:
         raise NeuronError(

@@ -1,1 +1,1 @@
-"""Passes over the tile IR, in the order in which `nki.pipeline` runs them."""
+"""Passes over the tile IR, a folder a stage, in the order in which `nki.pipeline` runs them."""

@@ -17,11 +17,11 @@ from isa.spec import Instruction
 from nki.ir.locations import resolve
 from nki.ir.nodes import Loop, Register
 from nki.ir.printer import is_default, value_text
-from nki.passes.body import Body, Layer
-from nki.passes.steps import Step
+from nki.passes.analysis.body import Body, Layer
+from nki.passes.analysis.steps import Step
 
 if TYPE_CHECKING:
-    from nki.passes.synchronise import LoopSignals, Signals
+    from nki.passes.synchronise.synchronise import LoopSignals, Signals
 
 _WIDTH = max(len(engine.name) for engine in SEQUENCERS)
 

@@ -20,20 +20,20 @@ from isa.spec import Instruction
 from isa.target import TARGETS, Target
 from nki.ir.nodes import Access, Kernel, Node, Tensor, operations
 from nki.ir.unset_registers import maybe_unset
-from nki.passes.addresses import Addresses, OperandColumns
-from nki.passes.banks import check_banks
-from nki.passes.body import Body
-from nki.passes.channels import Channels, Context
-from nki.passes.declarations import hbm_tensors, program_of, storage_records
-from nki.passes.dependences import Dependences
-from nki.passes.emit import Operands, emit
+from nki.passes.analysis.body import Body
+from nki.passes.analysis.channels import Channels, Context
+from nki.passes.analysis.dependences import Dependences
+from nki.passes.analysis.rerolled import repeated
+from nki.passes.analysis.steps import ENGINE_INDEX, ENGINES, expand
+from nki.passes.emit.addresses import Addresses, OperandColumns
+from nki.passes.emit.banks import check_banks
+from nki.passes.emit.declarations import hbm_tensors, program_of, storage_records
+from nki.passes.emit.emit import Operands, emit
+from nki.passes.emit.location_table import LocationTable
+from nki.passes.emit.registers import Assignment, Mentions
 from nki.passes.listing import listing
-from nki.passes.location_table import LocationTable
-from nki.passes.registers import Assignment, Mentions
-from nki.passes.rerolled import repeated
-from nki.passes.schedule import GAIN, WINDOW, Costs, carried_state, schedule
-from nki.passes.steps import ENGINE_INDEX, ENGINES, expand
-from nki.passes.synchronise import Signals, synchronise
+from nki.passes.order.schedule import GAIN, WINDOW, Costs, carried_state, schedule
+from nki.passes.synchronise.synchronise import Signals, synchronise
 
 
 class Core(NamedTuple):
@@ -72,7 +72,7 @@ class Steps(NamedTuple):
 @dataclass(frozen=True)
 class Expand:
     """Operations become machine instructions, in the author's order, and control flow is repeated
-    on every engine that takes part (`nki.passes.steps`)."""
+    on every engine that takes part (`nki.passes.analysis.steps`)."""
 
     name = "expand"
 
@@ -95,7 +95,8 @@ class Expand:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Engines take steps that need not wait ahead of others that must (`nki.passes.schedule`). An
+    """Engines take steps that need not wait ahead of others that must
+    (`nki.passes.order.schedule`). An
     operation overtakes `window` others at most, and a stretch keeps the author's order unless the
     new one takes no more than the part `gain` of its time."""
 
@@ -117,7 +118,7 @@ class Schedule:
 @dataclass(frozen=True)
 class Synchronise:
     """Steps wait for what they follow on other engines and queues, by semaphores
-    (`nki.passes.synchronise`)."""
+    (`nki.passes.synchronise.synchronise`)."""
 
     name = "synchronise"
 
@@ -139,7 +140,7 @@ class Synchronise:
 @dataclass(frozen=True)
 class Emit:
     """Steps become the streams of a program, with addresses and register numbers
-    (`nki.passes.emit`)."""
+    (`nki.passes.emit.emit`)."""
 
     name = "program"
 

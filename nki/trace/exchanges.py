@@ -19,7 +19,7 @@ from isa.dtypes import DTYPES
 from isa.spec import Meeting
 from nki.ir.loops import registers_written
 from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, operations
-from nki.passes.footprint import box_of, may_overlap
+from nki.passes.analysis.footprint import box_of, may_overlap
 
 
 def must_end(exchange: Op, op: Op) -> bool:

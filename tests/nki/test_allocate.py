@@ -9,8 +9,8 @@ from isa.enums import Memory
 from isa.errors import NeuronError
 from isa.target import TARGETS
 from nki.ir.nodes import Tensor
-from nki.passes.allocate import Life, place
-from nki.passes.packing import largest_first, solve
+from nki.passes.place.allocate import Life, place
+from nki.passes.place.packing import largest_first, solve
 
 TRN2 = TARGETS["trn2"]
 
@@ -148,7 +148,7 @@ def test_what_no_greedy_order_places_is_searched_for():
 
 
 def test_without_the_solver_the_error_names_it(monkeypatch):
-    monkeypatch.setattr("nki.passes.allocate.solver_is_installed", lambda: False)
+    monkeypatch.setattr("nki.passes.place.allocate.solver_is_installed", lambda: False)
     with pytest.raises(NeuronError) as caught:
         place(holes(*PUZZLE), Memory.sbuf, TRN2)
     assert caught.value.code == "sbuf-overflow" and "opennki[solver]" in caught.value.hint

@@ -19,7 +19,7 @@ from nki.ir import Kernel, Loop
 from nki.ir.nodes import operations, storages
 from nki.ir.text import parse_kernel, print_kernel
 from nki.ir.verify import verify
-from nki.passes.arena import ShareArenas, local_bytes
+from nki.passes.place.arena import ShareArenas, local_bytes
 from nki.pipeline import compile_kernel
 from simulator.checks.happens_before import check
 from simulator.execute import run

@@ -10,7 +10,7 @@ import nki.isa as nisa
 import nki.language as nl
 from isa.affine import Affine
 from nki.ir.nodes import Loop, Register
-from nki.passes.footprint import Box, first_meeting
+from nki.passes.analysis.footprint import Box, first_meeting
 from simulator.checks.happens_before import check
 
 TILE = (128, 64)

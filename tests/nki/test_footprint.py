@@ -15,7 +15,7 @@ from isa.enums import Memory
 from isa.machine.dma import DmaCopy
 from nki.ir import Access, Loop, Register, Tensor
 from nki.ir.text import parse_kernel
-from nki.passes.footprint import Box, box_of, may_overlap
+from nki.passes.analysis.footprint import Box, box_of, may_overlap
 from nki.pipeline import compile_kernel
 from simulator.checks.happens_before import check
 

@@ -17,7 +17,7 @@ from nki.ir.loops import whole_trips
 from nki.ir.nodes import Loop, While
 from nki.ir.verify import verify
 from nki.kernel import compile_traced
-from nki.passes.rotate import RotateBuffers
+from nki.passes.order.rotate import RotateBuffers
 
 M = nki.symbol("M", multiple_of=128, max=8192)
 R = nki.symbol("R", max=8192)

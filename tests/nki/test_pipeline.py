@@ -12,10 +12,10 @@ import nki.language as nl
 from isa.operations.control import StorageBegin
 from isa.target import TARGETS
 from nki.ir.nodes import Op, storages
-from nki.passes import pipeline
-from nki.passes.lookahead import Lookahead, Room, Uses
-from nki.passes.pipeline import Pipeline
-from nki.passes.precedence import Precedence
+from nki.passes.order import pipeline
+from nki.passes.order.lookahead import Lookahead, Room, Uses
+from nki.passes.order.pipeline import Pipeline
+from nki.passes.order.precedence import Precedence
 from simulator.checks.happens_before import check
 from simulator.timing import simulate
 

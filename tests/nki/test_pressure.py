@@ -6,7 +6,7 @@ import pytest
 import nki
 import nki.isa as nisa
 import nki.language as nl
-from nki.passes.spill import SpillWarning
+from nki.passes.place.spill import SpillWarning
 
 TILES = 12
 """Of one bank each; PSUM has 8."""

@@ -13,7 +13,7 @@ from isa.errors import NeuronError
 from isa.memory import start_partitions
 from isa.target import TARGETS
 from nki.ir.nodes import Tensor
-from nki.passes.allocate import Life, place
+from nki.passes.place.allocate import Life, place
 
 TRN2 = TARGETS["trn2"]
 SBUF = TRN2.sbuf_bytes_per_partition.value

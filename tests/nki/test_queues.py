@@ -7,8 +7,8 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 from isa.enums import Engine
-from nki.passes.queues import SpreadLoads
-from nki.passes.rotate import RotateBuffers
+from nki.passes.order.queues import SpreadLoads
+from nki.passes.order.rotate import RotateBuffers
 from simulator.timing import simulate
 
 P = 128

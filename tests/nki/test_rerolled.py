@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from isa.columns import Lists
-from nki.passes import rerolled
-from nki.passes.body import Layer
-from nki.passes.channels import Channels
-from nki.passes.rerolled import repeated
-from nki.passes.steps import ENGINES, Level
-from nki.passes.synchronise import synchronise
+from nki.passes.analysis import rerolled
+from nki.passes.analysis.body import Layer
+from nki.passes.analysis.channels import Channels
+from nki.passes.analysis.rerolled import repeated
+from nki.passes.analysis.steps import ENGINES, Level
+from nki.passes.synchronise.synchronise import synchronise
 
 QUEUES = {ENGINES: 1, ENGINES + 1: 2}
 """Streams of transfers, and the engines that issue them."""

@@ -12,10 +12,10 @@ from traced import loops, sbuf, traced
 import nki
 import nki.isa as nisa
 import nki.language as nl
-from nki.passes import pipeline, rotate
-from nki.passes.rotate import RotateBuffers
-from nki.passes.spill import SpillWarning
-from nki.passes.trips import at_most_once
+from nki.passes.order import pipeline, rotate
+from nki.passes.order.rotate import RotateBuffers
+from nki.passes.order.trips import at_most_once
+from nki.passes.place.spill import SpillWarning
 from simulator.checks.happens_before import check
 from simulator.timing import simulate
 

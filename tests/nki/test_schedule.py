@@ -10,7 +10,9 @@ import nki.isa as nisa
 import nki.language as nl
 from isa.enums import Engine
 from isa.target import TARGETS
-from nki.passes import dependences, lower, pipeline, schedule
+from nki.passes import lower
+from nki.passes.analysis import dependences
+from nki.passes.order import pipeline, schedule
 from simulator.timing import simulate
 
 TRN2 = TARGETS["trn2"]

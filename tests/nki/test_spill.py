@@ -17,7 +17,7 @@ from isa.operations.dma import DmaCopy
 from isa.target import TARGETS
 from nki.ir.nodes import Access, Op, Tensor
 from nki.ir.rewrite import Numbering
-from nki.passes.spill import SpillWarning, spilled
+from nki.passes.place.spill import SpillWarning, spilled
 
 TRN2 = TARGETS["trn2"]
 WIDE = 8192

@@ -7,7 +7,7 @@ from isa.errors import NeuronError
 from isa.operations import OPERATIONS
 from isa.target import TARGETS
 from nki.ir.nodes import Access, Op, Tensor
-from nki.passes.steps import expand
+from nki.passes.analysis.steps import expand
 
 
 def test_an_engine_left_open_is_refused():

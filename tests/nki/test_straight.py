@@ -13,9 +13,11 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 from isa.text import disassemble
-from nki.passes import dependences, lower, pipeline, rerolled
-from nki.passes.occupants import _one_by_one, last_holders
-from nki.passes.waits import Walk
+from nki.passes import lower
+from nki.passes.analysis import dependences, rerolled
+from nki.passes.analysis.occupants import _one_by_one, last_holders
+from nki.passes.order import pipeline
+from nki.passes.synchronise.waits import Walk
 
 MATRICES = nki.TensorSpec((1024, 512), nl.bfloat16), nki.TensorSpec((1024, 1024), nl.bfloat16)
 

@@ -12,12 +12,12 @@ from matmul_kernels import blocked, hoisted, tiled
 
 import nki
 import nki.language as nl
-import nki.passes.allocate as allocation
+import nki.passes.place.allocate as allocation
 from isa.enums import Memory
 from isa.target import TARGETS
 from nki.ir.nodes import Tensor
-from nki.passes.allocate import Life, place, place_all
-from nki.passes.sweep import Sweep
+from nki.passes.place.allocate import Life, place, place_all
+from nki.passes.place.sweep import Sweep
 from nki.pipeline import compile_kernel, optimise
 from nki.verification import verify_program
 

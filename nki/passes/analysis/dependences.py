@@ -1,0 +1,588 @@
+"""Which steps of a body must come before which, in every level of its loops.
+
+All touches of tensors (`nki.passes.analysis.touches`) are columns, in the author's order. Those in
+one level of one tensor with one box are a group; who touches looks into its own group and into
+those of other boxes that meet its own, at the last write before it there and, if it writes, at the
+reads since. Who takes over the bytes of other tensors looks into the groups of these. A loop is one
+item of the level in which it stands; in a level with iterations, what one does comes behind the
+same things of the iteration before.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import combinations, pairwise, product
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from isa.columns import (
+    Flags,
+    Integers,
+    Lists,
+    begins_of_runs,
+    counted,
+    distinct,
+    elements,
+    joined,
+    last_before,
+    numbered,
+    ordered,
+)
+from isa.dtypes import DTYPES
+from isa.enums import Memory, ReduceCommand
+from isa.fields import Kind
+from isa.machine.scalar import TABLE
+from isa.spec import Instruction
+from nki.ir.nodes import Loop, Op, Tensor
+from nki.passes.analysis.body import Body
+from nki.passes.analysis.channels import Context
+from nki.passes.analysis.footprint import Box, first_meeting, may_overlap
+from nki.passes.analysis.occupants import last_holders
+from nki.passes.analysis.steps import Step
+from nki.passes.analysis.touches import Touched, Touches
+
+_RESETS = frozenset({ReduceCommand.reset, ReduceCommand.reset_reduce, ReduceCommand.load_reduce})
+
+_NOTHING: set[tuple[int, str]] = set()
+
+
+def engine_states(instruction: Instruction) -> Iterator[tuple[str, bool]]:
+    """(state, whether the instruction needs what earlier ones left there)."""
+    row: Any = instruction.row  # to type checkers a class of it has no hash
+    if not row.state:
+        return
+    commands = _commands(row)
+    for state in row.state:
+        if state.name == TABLE:
+            continue  # which table is loaded changes times, not results
+        command = instruction.values[commands[0]] if commands else None
+        if command is ReduceCommand.idle and not state.idle:
+            continue
+        yield state.name, state.reads and command not in _RESETS
+
+
+@cache
+def _commands(row: Any) -> list[int]:
+    return [i for i, _, attribute in row.attributes if attribute.kind is Kind.reduce_command]
+
+
+def carries(unit: Sequence[Step]) -> set[tuple[int, str]]:
+    """The engine state that an operation takes from an earlier one."""
+    for step in unit:
+        if step.instruction.row.state:
+            break
+    else:
+        return _NOTHING
+    own: set[tuple[int, str]] = set()
+    found: set[tuple[int, str]] = set()
+    for step in unit:
+        for name, needed in engine_states(step.instruction):
+            key = step.engine, name
+            if needed and key not in own:
+                found.add(key)
+            own.add(key)
+    return found
+
+
+class Dependences:
+    """What the steps of a body, and its loops, must follow.
+
+    Events are numbered. That step m is over is event m, that its engine issues it event N + m, of N
+    steps; that stream s is done with loop k is event 2N + kS + s, of S streams; and `ready` + r is
+    all that row r of `touched.loops`, where a tensor may begin, had to wait for. What happened d
+    iterations ago is such a number + d * `space`, for d up to `reach`.
+
+    Events `steps.values[steps.starts[n] : steps.starts[n + 1]]` come before step n starts; those of
+    other levels than its own do not occur. What follows from others may be left out. `loops` has,
+    by layer, what must come before things that the loop does: (row of `touched.loops`, event).
+
+    `carried` is the engine state that passes from one operation to another.
+    """
+
+    def __init__(self, body: Body, context: Context, carried: set[tuple[int, str]]) -> None:
+        touched = Touched(body, context)
+        self.touched = touched
+        count = len(body.steps)
+        self.ready = 2 * count + len(body.layers) * context.streams
+        self.space = self.ready + touched.loops.item.size
+        rows = _Rows(touched, self.ready, self.space)
+        late, event = rows.pairs()
+        distant = np.array(list(rows.distant()), np.int64).reshape(-1, 3).T
+        self.reach = int(distant[2].max(initial=1))
+        late = np.append(late, distant[0])
+        event = np.append(event, distant[1] + distant[2] * self.space)
+        if named := _named(body):
+            late, event = np.append(late, named[0]), np.append(event, named[1])
+        of_loops = np.flatnonzero(late >= count)
+        self.loops: dict[int, list[tuple[int, int]]] = {}
+        row = late[of_loops] - count
+        layers = ~touched.loops.item[row]
+        for layer, *need in zip(layers.tolist(), row.tolist(), event[of_loops].tolist()):
+            self.loops.setdefault(layer, []).append((need[0], need[1]))
+        late, event = np.delete(late, of_loops), np.delete(event, of_loops)
+        order = ordered(late)
+        late, event = late[order], event[order]
+        self.steps = _lists(late, event, count)
+        unit, _ = counted(np.diff(body.operations))
+        near = np.flatnonzero(event < 2 * count)
+        late, early = unit[late[near]], unit[event[near] % max(count, 1)]
+        if states := _states(body, carried):
+            late, early = np.append(late, states[0]), np.append(early, states[1])
+        # The order of stretches stays.
+        stretch = np.searchsorted(body.stretches, body.operations[:-1], "right")
+        near = np.flatnonzero(stretch[late] == stretch[early])
+        self._operations = late[near], early[near], body.operations.size - 1
+
+    def of_operations(self) -> tuple[Lists, Lists]:
+        """By operation, those of its stretch that it must follow, and that must follow it."""
+        return neighbours(*self._operations)
+
+
+def neighbours(late: Integers, early: Integers, count: int) -> tuple[Lists, Lists]:
+    """By operation, those before and those after it, where some are later than others."""
+    other = late != early
+    names = np.sort(late[other] * count + early[other])
+    names = names[np.append(True, names[1:] != names[:-1])[: names.size]]
+    late, early = np.divmod(names, count)
+    order = ordered(early)
+    return _lists(late, early, count), _lists(early[order], late[order], count)
+
+
+def _lists(keys: Integers, values: Integers, count: int) -> Lists:
+    """The values of every key from 0 on; keys ascend."""
+    return Lists(np.searchsorted(keys, np.arange(count + 1)), values)
+
+
+def _named(body: Body) -> tuple[Integers, Integers] | None:
+    """Steps that follow others of their level by the author's word, and these."""
+    wanted = {op for step in body.steps for op in step.after}
+    if not wanted:
+        return None
+    by_op: dict[Op, list[int]] = {}
+    late: list[int] = []
+    early: list[int] = []
+    for number, step in enumerate(body.steps):
+        for op in step.after:
+            earlier = by_op.get(op, ())
+            early += earlier
+            late += [number] * len(earlier)
+        if step.op in wanted:
+            by_op.setdefault(step.op, []).append(number)
+    pairs = np.array([late, early], np.int64)
+    one, other = pairs[:, body.layer[pairs[0]] == body.layer[pairs[1]]]
+    return one, other
+
+
+def _states(body: Body, carried: set[tuple[int, str]]) -> tuple[Integers, Integers] | None:
+    """Operations that use engine state that is carried on, and those that did before them."""
+    if not carried:
+        return None
+    late: list[int] = []
+    early: list[int] = []
+    last: dict[tuple[int, str], int] = {}
+    for number, (start, end) in enumerate(pairwise(body.operations.tolist())):
+        for step in body.steps[start:end]:
+            for name, _ in engine_states(step.instruction):
+                key = step.engine, name
+                if key in carried:
+                    if key in last:
+                        late.append(number)
+                        early.append(last[key])
+                    last[key] = number
+    return np.array(late, np.int64), np.array(early, np.int64)
+
+
+class _Rows:
+    """All touches, and who looks at them.
+
+    In a level with iterations what the one before did comes first: at moments that are negative,
+    in boxes as they were then. `name` numbers (level, tensor).
+    """
+
+    def __init__(self, touched: Touched, ready: int, space: int) -> None:
+        self.ready = ready
+        self.space = space
+        body, loops = touched.body, touched.loops
+        self.touched = touched
+        self.count = len(body.steps)
+        self.now = now = touched.steps.and_(loops)
+        self.consumer = np.append(touched.steps.item, self.count + np.arange(loops.item.size))
+        self.back = 4 * int(body.starts[-1]) + 8
+        before = now.of(touched.iterates[now.layer])
+        self.all = now.and_(
+            before._replace(
+                box=self._earlier(before.box, before.layer),
+                event=before.event + space,
+                moment=before.moment - self.back,
+                begun=before.begun - self.back,
+            )
+        )
+        key = self.all.layer * len(touched.tensors) + self.all.tensor
+        self.keys, first, self.name = distinct(key)
+        self.tensors = [touched.tensors[at] for at in self.all.tensor[first].tolist()]
+
+    def _earlier(self, box: Integers, layer: Integers) -> Integers:
+        """The boxes of the iteration before, by level."""
+        layers, boxes = self.touched.body.layers, self.touched.boxes
+        pairs = list(zip(box.tolist(), layer.tolist()))
+        known: dict[tuple[int, int], int] = {}
+        for pair in pairs:
+            if pair not in known:
+                mine, node = boxes[pair[0]], layers[pair[1]].level.node
+                known[pair] = pair[0]
+                if not mine.static and isinstance(node, Loop):
+                    moved = mine.later(node.variable, -node.step)
+                    if moved is not mine:
+                        known[pair] = self.touched.number(moved)
+        return np.fromiter(map(known.__getitem__, pairs), np.int64, len(pairs))
+
+    def pairs(self) -> tuple[Integers, Integers]:
+        """(consumer, event that it must follow): consumers are steps, and rows of loops behind."""
+        rows, now, boxes = self.all, self.now, self.touched.boxes
+        if not now.item.size:
+            return now.item, now.item
+        found, _, group = distinct(self.name * len(boxes) + rows.box)
+        groups = _Groups(*np.divmod(found, len(boxes)), self.tensors, boxes)
+        # An access looks into its own group and those that meet it, what takes the bytes of a
+        # tensor into all of its groups. Loops look before they touch.
+        of_loop = now.item < 0
+        key = joined([np.where(of_loop, ~now.item, 0), now.tensor])
+        own = of_loop & np.isin(key, key[of_loop & now.begin])  # what a loop begins is its own
+        looking = np.flatnonzero(~now.begin & ~own)
+        place, met = groups.meeting(group[looking])
+        place = looking[place]
+        behind = looking[of_loop[looking]]
+        takers = self._takers()
+        row, taken = groups.of_tensors(takers.old)
+        late = now.moment - of_loop
+        mine = np.full(rows.item.size, -1)
+        mine[: now.item.size] = np.where(of_loop | now.begin, -1, self.consumer)
+        looks = _Looks(
+            np.concatenate([group, met, group[behind], taken]),
+            np.concatenate([rows.moment, late[place], late[behind], takers.moment[row]]),
+            np.concatenate([rows.write, now.write[place], now.write[behind], row > -1]),
+            np.concatenate(
+                [mine, self.consumer[place], self.consumer[behind], takers.consumer[row]]
+            ),
+            rows,
+            mine.size + place.size + behind.size,
+        )
+        consumer, moment, entry = looks.pairs()
+        kept = self._remembered(moment, entry, groups.covering[group])
+        kept &= self._item(consumer) != np.where(entry < now.item.size, rows.item[entry], _NONE)
+        consumer, event = consumer[kept], rows.event[entry[kept]]
+        return np.append(consumer, takers.late), np.append(event, takers.event)
+
+    def distant(self) -> Iterator[tuple[int, int, int]]:
+        """(consumer, event, distance) of what iterations do that are two or more apart, where those
+        next to each other do not meet: boxes that the loop moves."""
+        rows, boxes = self.now, self.touched.boxes
+        moving: dict[tuple[int, int], dict[int, list[int]]] = {}
+        for at in np.flatnonzero(self.touched.iterates[rows.layer]).tolist():
+            layer, box = int(rows.layer[at]), int(rows.box[at])
+            node = self.touched.body.layers[layer].level.node
+            if not boxes[box].static and isinstance(node, Loop):
+                if boxes[box].later(node.variable, node.step) is not boxes[box]:
+                    of_tensor = moving.setdefault((layer, int(rows.tensor[at])), {})
+                    of_tensor.setdefault(box, []).append(at)
+        for (layer, _), groups in moving.items():
+            node = self.touched.body.layers[layer].level.node
+            if not any(rows.write[at] for group in groups.values() for at in group):
+                continue
+            for (first, earlier), (then, later) in product(groups.items(), repeat=2):
+                distance = first_meeting(boxes[first], boxes[then], node)
+                if distance is not None:
+                    for one, other in product(later, earlier):
+                        if rows.write[one] or rows.write[other]:
+                            yield int(self.consumer[one]), int(rows.event[other]), distance
+
+    def _item(self, consumer: Integers) -> Integers:
+        """The items of consumers, as in touches."""
+        items = np.append(np.arange(self.count), self.touched.loops.item)
+        return items[consumer]
+
+    def _remembered(self, moment: Integers, entry: Integers, covering: Flags) -> Flags:
+        """Whether a look at a moment counts: a write of all of a tensor, or its beginning, comes
+        after all that was before it."""
+        rows = self.all
+        whole = rows.sure & rows.write & (rows.begin | covering)
+        if not whole.any():
+            return np.ones(entry.size, np.bool_)
+        since = np.where(rows.begin, rows.begun, rows.moment) + self.back
+        bits = 1 + int(rows.moment.max() + self.back).bit_length()
+        found = np.sort((self.name[whole] << bits) + since[whole])
+        wanted = (self.name[entry] << bits) + moment + self.back
+        at = found[np.maximum(np.searchsorted(found, wanted) - 1, 0)]
+        same = (at >> bits == wanted >> bits) & (at < wanted)
+        forgotten = np.where(same, at & ((1 << bits) - 1), -1)
+        kept: Flags = rows.moment[entry] + self.back >= forgotten
+        return kept
+
+    def _takers(self) -> _Takers:
+        """Who takes over the bytes of which tensors, its own of the iteration before included."""
+        touched = self.touched
+        loops = touched.loops
+        of_loops = np.flatnonzero(loops.begin)
+        begins = touched.begins.and_(loops.of(of_loops))
+        layer, tensor, moment = begins.layer, begins.tensor, begins.begun
+        consumer = np.append(touched.begins.item, self.count + of_loops)
+        order = ordered(moment)
+        layer, tensor, moment, consumer = (c[order] for c in (layer, tensor, moment, consumer))
+        again = touched.iterates[layer]
+        place = np.append(np.flatnonzero(again), np.arange(order.size))
+        begun = [touched.tensors[at] for at in tensor.tolist()]
+        late, early = place[:0], place[:0]
+        if touched.context.placement is not None:
+            late, early = taken_over(layer, begun, place, touched.context.placement)
+        now = late >= place.size - order.size
+        late, early = late[now], early[now]
+        own = np.flatnonzero(again)
+        # Whose loop may not run may not have waited for who had the bytes before: so this one does.
+        row = consumer[place[early]] - self.count
+        unsure = np.flatnonzero((row >= 0) & ~np.append(loops.sure, True)[np.maximum(row, -1)])
+        event = self.ready + row[unsure]
+        event += np.where(early[unsure] < place.size - order.size, self.space, 0)
+        waiting = consumer[place[late[unsure]]]
+        late, early = np.append(place[late], own), np.append(place[early], own)
+        key = layer[late] * len(touched.tensors) + tensor[early]
+        old = np.searchsorted(self.keys, key)
+        known = np.append(self.keys, -1)[old] == key
+        late, old = late[known], old[known]
+        order = ordered(late)
+        late, old = late[order], old[order]
+        moment, consumer = moment[late], consumer[late]
+        later, head = self._joined(old, moment, consumer)
+        return _Takers(
+            np.delete(consumer, later),
+            np.delete(old, later),
+            np.delete(moment, later),
+            np.append(consumer[later], waiting),
+            np.append(self.count + consumer[head], event),
+        )
+
+    def _joined(
+        self, old: Integers, moment: Integers, consumer: Integers
+    ) -> tuple[Integers, Integers]:
+        """Of those who take bytes of tensors `old` at some moments, those for which it is enough to
+        follow another one's issue, which comes after all accesses, and that one."""
+        tensors = self.keys.size
+        pairs = np.bincount(self.name, minlength=tensors) * np.bincount(old, minlength=tensors)
+        last = np.full(tensors, -self.back)
+        np.maximum.at(last, self.name, self.all.moment)
+        order = np.lexsort((moment, old))
+        head = order[begins_of_runs(old[order])]
+        apart = (pairs[old[order]] >= _MANY) & (last[old[order]] < moment[head])
+        apart &= (moment[order] > moment[head]) & (consumer[head] < self.count)
+        later = np.flatnonzero(apart)
+        return order[later], head[later]
+
+
+class _Takers(NamedTuple):
+    """Consumers that take over the bytes of tensors `old` at some moments; and consumers `late`
+    that need only follow an event."""
+
+    consumer: Integers
+    old: Integers
+    moment: Integers
+    late: Integers
+    event: Integers
+
+
+def taken_over(
+    layer: Integers, begun: list[Tensor], place: Integers, placement: dict[Tensor, tuple[int, int]]
+) -> tuple[Integers, Integers]:
+    """Pairs of begins, by their places among `place`: one of a tensor that takes some bytes, and
+    the one of the tensor that had them last in its level. `place` are begins in the order in which
+    they come; `layer` and `begun` are by begin."""
+    forms, form = numbered([(t.memory, t.shape[0], t.pitch, t.dtype) for t in begun])
+    on_chip = np.array([memory.on_chip for memory, *_ in forms], np.bool_)
+    where = np.flatnonzero(on_chip[form[place]])
+    number = np.cumsum(on_chip) - 1
+    sizes = [
+        (memory is Memory.psum, rows, pitch * DTYPES[dtype].size)
+        for memory, rows, pitch, dtype in forms
+        if memory.on_chip
+    ]
+    placed = np.array([placement.get(tensor, (0, 0)) for tensor in begun], np.int64).reshape(-1, 2)
+    which = place[where]
+    psum, rows, size = np.array(sizes, np.int64).reshape(-1, 3)[number[form[which]]].T
+    partition, low = placed[which].T
+    memory = 2 * layer[which] + psum
+    boxes = np.array([memory, partition, partition + rows, low, low + size]).T
+    late, early = last_holders(boxes)
+    return where[late], where[early]
+
+
+class _Groups:
+    """The groups of accesses, each with its tensor and its box, by tensor."""
+
+    def __init__(
+        self, tensor: Integers, box: Integers, tensors: list[Tensor], boxes: list[Any]
+    ) -> None:
+        self.tensor = tensor
+        self.covering = np.zeros(tensor.size, np.bool_)
+        self._starts = np.searchsorted(tensor, np.arange(len(tensors) + 1))
+        one, other = self._meetings(box, tensors, boxes)
+        order = ordered(one)
+        self._partners = other[order]
+        self._partner_starts = np.searchsorted(one[order], np.arange(tensor.size + 1))
+
+    def _meetings(
+        self, box: Integers, tensors: list[Tensor], boxes: list[Box]
+    ) -> tuple[Integers, Integers]:
+        """Pairs of different groups of one tensor whose boxes meet. Notes the groups that cover
+        their tensor, where there are others."""
+        starts = self._starts.tolist()
+        alike: dict[Any, list[int]] = {}
+        for name in np.flatnonzero(np.diff(self._starts) > 1).tolist():
+            start, end = starts[name : name + 2]
+            tensor = tensors[name]
+            kind = tuple(box[start:end].tolist()), tensor.shape[0], tensor.pitch, tensor.dtype
+            alike.setdefault(kind, []).append(start)
+        pairs = [np.zeros((2, 0), np.int64)]
+        for (names, *_), firsts in alike.items():
+            its = [boxes[name] for name in names]
+            tensor = tensors[self.tensor[firsts[0]]]
+            first = np.array(firsts)[:, None]
+            covering = [number for number, one in enumerate(its) if one.covers(tensor)]
+            self.covering[first + np.array(covering, np.int64)] = True
+            meeting = np.array(_meeting(its), np.int64).reshape(-1, 2)
+            pairs.append(np.array([(first + column).ravel() for column in meeting.T]))
+        one, other = np.concatenate(pairs, axis=1)
+        return one, other
+
+    def meeting(self, groups: Integers) -> tuple[Integers, Integers]:
+        """(place, group) for all other groups that meet those in a column."""
+        return _ranges(self._partner_starts, groups, self._partners)
+
+    def of_tensors(self, tensors: Integers) -> tuple[Integers, Integers]:
+        """(place, group) for all groups of the tensors in a column."""
+        return _ranges(self._starts, tensors, np.arange(self.tensor.size))
+
+
+def _ranges(starts: Integers, keys: Integers, values: Integers) -> tuple[Integers, Integers]:
+    """(place, value) for the values of each key in a column: those of key k from `starts[k]` on."""
+    place, at = elements(starts, keys)
+    return place, values[at]
+
+
+def _meeting(boxes: list[Box]) -> list[tuple[int, int]]:
+    """Pairs of different boxes of one tensor that may share an element, both ways round."""
+    pairs = []
+    for one, other in _near(boxes):
+        if may_overlap(boxes[one], boxes[other]):
+            pairs += [(one, other), (other, one)]
+    return pairs
+
+
+def _near(boxes: list[Box]) -> Iterator[tuple[int, int]]:
+    """Pairs of boxes, those left out that lie apart in the dimension in which most begin at
+    places of their own."""
+    longest = max(len(box.spans) for box in boxes)
+    if len(boxes) <= _FEW or not longest or not all(box.static for box in boxes):
+        yield from combinations(range(len(boxes)), 2)
+        return
+    spans = [[_span(box, at) for box in boxes] for at in range(longest)]
+    spread = max(spans, key=lambda column: len({start for start, _ in column}))
+    order = sorted(range(len(boxes)), key=spread.__getitem__)
+    starts = [spread[number][0] for number in order]
+    for at, number in enumerate(order):
+        start, extent = spread[number]
+        for other in order[at + 1 : bisect_left(starts, start + extent, at + 1)]:
+            yield number, other
+
+
+def _span(box: Box, dimension: int) -> tuple[int, int]:
+    """Start and extent of a static box, everything where it has none."""
+    span = box.spans[dimension] if dimension < len(box.spans) else None
+    return (0, _ALL) if span is None else span
+
+
+_MANY = 1 << 12
+"""Pairs of an access of a tensor and a step that takes some of its bytes from which on only the
+first such step follows all accesses, and the others that one. It may cost a little time, as the
+first one need not be the first to be ready."""
+
+_FEW = 4
+"""Boxes of a tensor that are compared without looking for those that come into question."""
+
+_ALL = 1 << 62
+
+
+_NONE = -1 << 62
+"""The number of no item."""
+
+
+class _Looks:
+    """Who looks into which group, at which moment, and whether as a writer: first all rows of
+    touches, in their own groups, then others, and from `taking` on those who take bytes. A
+    `consumer` of -1 does not look."""
+
+    def __init__(
+        self,
+        group: Integers,
+        moment: Integers,
+        write: Flags,
+        consumer: Integers,
+        rows: Touches,
+        taking: int,
+    ) -> None:
+        size = rows.item.size
+        resets = np.zeros(group.size, np.bool_)
+        resets[:size] = rows.write & rows.sure
+        order = ordered(2 * moment + ~resets)
+        order = order[ordered(group[order])]
+        self.group = group[order]
+        self.moment = moment[order]
+        self.write = write[order]
+        self.consumer = consumer[order]
+        self.row = np.where(order < size, order, -1)
+        self.taking = order >= taking
+        # Of what one loop writes nothing hides the other: it comes in turns.
+        again = np.zeros(order.size, np.bool_)
+        again[1:] = (self.group[1:] == self.group[:-1]) & (self.moment[1:] == self.moment[:-1])
+        self.resets = resets[order] & ~again
+        self.stream = np.full(order.size, -1)  # of what loops do
+        of_loop = np.flatnonzero((self.row >= 0) & (rows.item[self.row] < 0))
+        self.stream[of_loop] = rows.stream[self.row[of_loop]]
+
+    def pairs(self) -> tuple[Integers, Integers, Integers]:
+        """(consumer, moment of its look, row that it finds), in order of moments: the last write
+        that hides what was before it, and what came since, of which readers see writes only."""
+        begin = begins_of_runs(self.group)
+        last = last_before(self.resets)
+        start = np.maximum(last, begin)
+        since = (self.row >= 0) & ~self.resets
+        looking = self.consumer >= 0
+        late, early = [], []
+        count = np.zeros(self.group.size, np.int64)
+        in_loops = np.flatnonzero(since & (self.stream >= 0))
+        streams = np.unique(self.stream[in_loops]).tolist()
+        for some, wanted in (
+            (since, looking & self.write),
+            (since & self.write, looking & ~self.write),
+        ):
+            # Loops keep their order, so that the last one of each stream stands for all.
+            for stream in streams:
+                latest = last_before(some & (self.stream == stream))
+                looker = np.flatnonzero(wanted & (latest >= start))
+                late.append(looker)
+                early.append(latest[looker])
+                count[looker] += 1
+            single = some & (self.stream < 0)
+            before: Integers = np.cumsum(single) - single
+            found = np.where(wanted, before - before[start], 0)
+            looker, within = counted(found)
+            late.append(looker)
+            early.append(np.flatnonzero(single)[before[start][looker] + within])
+            count += found
+        # Who takes bytes comes after the reads, and these after the write.
+        hidden = self.taking & (count > 0)
+        writer = np.flatnonzero(looking & (last >= begin) & ~hidden)
+        looker, found = np.concatenate([writer, *late]), np.concatenate([last[writer], *early])
+        order = ordered(self.moment[looker])
+        looker, found = looker[order], found[order]
+        return self.consumer[looker], self.moment[looker], self.row[found]

@@ -1,0 +1,1 @@
+"""Steps become the streams of a program."""

@@ -1,0 +1,1 @@
+"""The order of operations: loops unrolled over sets of buffers, iterations pipelined, lists."""

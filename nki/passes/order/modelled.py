@@ -1,0 +1,93 @@
+"""How long a piece of a body takes by the event model: what passes compare that choose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from isa.affine import evaluate
+from isa.binding import bind
+from isa.errors import NeuronError
+from isa.operations.control import RegisterMove, StorageBegin
+from isa.target import TARGETS
+from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, storages, walk
+from nki.ir.rewrite import form_registers
+from nki.passes.lower import lower
+from nki.passes.place.allocate import in_order
+
+
+def modelled_ns(kernel: Kernel, nodes: Sequence[Node]) -> float | None:
+    """The time of some nodes of a body of one core, on their own; None where they do not fit, or
+    where it depends on what the device computes, or on another core.
+
+    Tensors and registers that begin outside are there; launch symbols have their largest values.
+    """
+    if not _alone(nodes):
+        return None
+    values = _largest(kernel)
+    if values is None:
+        return None
+    body = [*from_outside(nodes), *nodes]
+    try:
+        placed = in_order(body, TARGETS[kernel.target], search=False)
+        program = lower(kernel.with_bodies([placed[0]], kernel.tensors, placed[1]))
+        program = bind(program, values)
+    except NeuronError:
+        return None
+    from simulator.timing import simulate
+
+    return simulate(program, keep_spans=False).total_ns
+
+
+def _alone(nodes: Sequence[Node]) -> bool:
+    """Whether no loop ends by what the device computes, and no other core takes part."""
+    for node in walk(nodes):
+        if isinstance(node, Op):
+            if node.row.minimum_cores > 1:
+                return False
+        elif (
+            isinstance(node, While)
+            or isinstance(node.lower, Register)
+            or isinstance(node.upper, Register)
+        ):
+            return False
+    return True
+
+
+def _largest(kernel: Kernel) -> dict[str, int] | None:
+    """The largest values of launch symbols, if the kernel admits them all at once."""
+    values: dict[str, int] = {}
+    for symbol in kernel.symbols:
+        if symbol.maximum is None:
+            return None
+        values[symbol.name] = symbol.maximum
+    admitted = all(evaluate(guard.form, values) >= 0 for guard in kernel.guards)
+    return values if admitted else None
+
+
+def from_outside(nodes: Sequence[Node]) -> list[Node]:
+    """What begins the tensors on chip, and sets the registers, that nodes take from outside."""
+    begun: set[Tensor] = set()
+    used: dict[Tensor, None] = {}
+    own: set[Register] = set()
+    registers: dict[Register, None] = {}
+    for node in walk(nodes):
+        if isinstance(node, Op):
+            if node.row is StorageBegin:
+                begun.add(node.values[0].storage)
+            used.update(dict.fromkeys(storages(node.values)))
+            for value in node.values:
+                registers.update(dict.fromkeys(form_registers(value)))
+        elif isinstance(node, Loop):
+            own.add(node.variable)
+            for bound in (node.lower, node.upper):
+                registers.update(dict.fromkeys(form_registers(bound)))
+    result: list[Node] = []
+    for tensor in used:
+        if tensor.memory.on_chip and tensor not in begun:
+            size = int(tensor.shape[0]), tensor.pitch
+            whole = Access(tensor, tensor.dtype, size, (tensor.pitch, 1))
+            result.append(Op(StorageBegin, (whole,)))
+    for register in registers:
+        if register not in own:
+            result.append(Op(RegisterMove, (register, 0)))
+    return result

@@ -1,0 +1,362 @@
+"""Order operations so that iterations overlap, before tensors have places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from isa.affine import Affine
+from isa.columns import Integers
+from isa.enums import Memory
+from isa.errors import NeuronError
+from isa.operations.control import StorageBegin
+from isa.target import TARGETS, Target
+from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, storages
+from nki.ir.rewrite import with_body
+from nki.passes.emit.addresses import Addresses
+from nki.passes.order.clock import busy_ns
+from nki.passes.order.lookahead import Lookahead, Room, Uses
+from nki.passes.order.modelled import from_outside, modelled_ns
+from nki.passes.order.precedence import Precedence
+from nki.passes.order.schedule import Costs
+from nki.passes.place.allocate import Life, LiveRanges, in_order
+
+WINDOWS = (1024, 256)
+"""How many operations may be overtaken at once, in the orders that are tried."""
+
+FEW = 8
+"""Operations of a stretch below which there is nothing to overlap."""
+
+SAMPLE = 2048
+"""Operations whose order decides for a longer stretch."""
+
+TRIPS = 4
+"""Trips of a loop whose time is looked at."""
+
+BOUND = 1.03
+"""The part of the time of the busiest engine up to which an order is good enough."""
+
+GAIN = 0.98
+"""The part of the author's time below which another order is taken."""
+
+_MEMORIES = (Memory.sbuf, Memory.psum)
+
+
+class _Around:
+    """From a stretch to what is modelled of it: the loop around it, if there is one."""
+
+    def __init__(self, node: Loop | None = None) -> None:
+        self.node = node
+        self.step = 0 if node is None else node.step
+
+    def __call__(self, nodes: list[Op]) -> Sequence[Node]:
+        node = self.node
+        if node is None:
+            return nodes
+        return [Loop(node.variable, 0, TRIPS * node.step, node.step, [*nodes])]
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Software pipelining: operations of later iterations come earlier, as far as tensors fit.
+
+    What Python unrolls, and what rotation copies, has iterations one after the other. Engines take
+    their instructions in order, and places are given in order, so that stages of one iteration
+    would wait for each other while those of the next could run. A list schedule in which tensors
+    take room (`nki.passes.order.lookahead`) gives another order; places follow that. It is kept
+    where it takes less time by the event model, and where all tensors have places.
+
+    Before:
+
+        nc_matmul dst=%scores.0 ...
+        activation dst=%weights.0 data=%scores.0
+        nc_matmul dst=%result.0 stationary=%weights.0 ...
+        nc_matmul dst=%scores.1 ...
+        activation dst=%weights.1 data=%scores.1
+        nc_matmul dst=%result.1 stationary=%weights.1 ...
+
+    After:
+
+        nc_matmul dst=%scores.0 ...
+        activation dst=%weights.0 data=%scores.0
+        nc_matmul dst=%scores.1 ...
+        nc_matmul dst=%result.0 stationary=%weights.0 ...
+        activation dst=%weights.1 data=%scores.1
+        nc_matmul dst=%result.1 stationary=%weights.1 ...
+
+    Loops, branches, barriers and writes of registers are not crossed.
+    """
+
+    name = "pipeline"
+
+    def run(self, kernel: Kernel) -> Kernel:
+        bodies = [_Body(kernel, body).run() for body in kernel.bodies]
+        if all(new is old for new, old in zip(bodies, kernel.bodies)):
+            return kernel
+        return kernel.with_bodies(bodies, kernel.tensors)
+
+
+def pipelined(kernel: Kernel, nodes: list[Node]) -> list[Node]:
+    """Some nodes of a body on their own, pipelined, behind what begins the tensors that they take
+    from outside."""
+    return _Body(kernel, [*from_outside(nodes), *nodes]).run()
+
+
+class _Body:
+    """The body of one core. `position` is that of the next operation, as live ranges count."""
+
+    def __init__(self, kernel: Kernel, body: list[Node]) -> None:
+        self.kernel = kernel
+        self.target = TARGETS[kernel.target]
+        self.body = body
+        self.costs = Costs(self.target, Addresses.before_places(kernel))
+        self.position = 1
+        self.changed = False
+        self._known: dict[Any, list[int] | None] = {}
+
+    @cached_property
+    def live(self) -> _Live:
+        """What is live in the author's order."""
+        return _Live(self.body, self.target)
+
+    def run(self) -> list[Node]:
+        """The nodes in their new order; the body itself where nothing pays or fits."""
+        nodes = self._level(self.body, frozenset(), _Around())
+        if not self.changed:
+            return self.body
+        try:
+            in_order(nodes, self.target, search=False)
+        except NeuronError:
+            return self.body
+        return nodes
+
+    def _level(
+        self, nodes: list[Node], variables: frozenset[Register], around: _Around | None
+    ) -> list[Node]:
+        result: list[Node] = []
+        for part in _parts(nodes):
+            if isinstance(part, list):
+                alone = len(part) == len(nodes) or not variables
+                result += self._stretch(part, variables, around if alone else None)
+            elif isinstance(part, Op):
+                self.position += 1
+                result.append(part)
+            else:
+                result.append(with_body(part, self._inside(part, variables)))
+        return result
+
+    def _inside(self, node: Loop | While, variables: frozenset[Register]) -> list[Node]:
+        if not isinstance(node, Loop):
+            return self._level(node.body, variables, None)
+
+        return self._level(node.body, variables | {node.variable}, _Around(node))
+
+    def _stretch(
+        self, nodes: list[Op], variables: frozenset[Register], around: _Around | None
+    ) -> list[Op]:
+        """A stretch in the order that takes the least time; as it is where that is the author's.
+        What is modelled is the loop `around` it, if that is None nothing."""
+        operations = [op for op in nodes if op.row is not StorageBegin]
+        start = self.position
+        self.position += len(operations)
+        if around is None or len(operations) < FEW:
+            return nodes
+        begins = {op.values[0].storage: op for op in nodes if op.row is StorageBegin}
+        short = len(operations) <= SAMPLE
+        key = self.live.form(operations, start, around) if short else None
+        if key in self._known:
+            order = self._known[key]
+        else:
+            order = self._order(operations, begins, start, variables, around)
+            if short:
+                self._known[key] = order
+        if order is None:
+            return nodes
+        self.changed = True
+        result = _with_begins([operations[number] for number in order], begins)
+        begun = {op.values[0].storage for op in result if op.row is StorageBegin}
+        return [*result, *[op for tensor, op in begins.items() if tensor not in begun]]
+
+    def _order(
+        self,
+        operations: list[Op],
+        begins: Mapping[Tensor, Op],
+        start: int,
+        variables: frozenset[Register],
+        around: _Around,
+    ) -> list[int] | None:
+        """The order that takes the least time, None for the author's."""
+        sample = operations[:SAMPLE]
+        author = modelled_ns(self.kernel, around(_with_begins(sample, begins)))
+        if author is None:
+            return None
+        choice = _Choice(self, sample, start, variables)
+        if author <= BOUND * choice.bound * (TRIPS if variables else 1):
+            return None
+        for window, order in choice.orders():
+            chosen = [operations[number] for number in order]
+            spent = modelled_ns(self.kernel, around(_with_begins(chosen, begins)))
+            if spent is None:
+                continue
+            if spent >= GAIN * author:
+                return None
+            if len(operations) > len(sample):
+                order = _Choice(self, operations, start, variables).order(window)[0]
+            return order
+        return None
+
+
+class _Live:
+    """What is live in a body in the author's order, by position: `loads` by memory. In PSUM tensors
+    have whole banks, as they do while there are some."""
+
+    def __init__(self, body: list[Node], target: Target) -> None:
+        ranges = LiveRanges()
+        ranges.scan(body)
+        self.capacity = (
+            target.sbuf_bytes_per_partition.value,
+            target.psum_bytes_per_partition.value,
+        )
+        self.lives: dict[Tensor, Life] = {}
+        self.size: dict[Tensor, int] = {}
+        self.loads: list[Integers] = []
+        bank = target.psum_bank_bytes.value
+        found = ranges.lives()
+        end = 3 + max((life.last for own in found.values() for life in own), default=0)
+        for memory, unit in zip(_MEMORIES, (1, bank)):
+            change = np.zeros(end, np.int64)
+            for life in found[memory]:
+                size = -(-life.size // unit) * unit
+                self.lives[life.tensor] = life
+                self.size[life.tensor] = size
+                change[life.first] += size
+                change[life.last + 1] -= size
+            self.loads.append(np.cumsum(change))
+
+    def uses(self, operations: list[Op], start: int) -> Uses:
+        """The tensors of a stretch whose first operation is at a position."""
+        numbers: dict[Tensor, int] = {}
+        of = []
+        for op in operations:
+            found = dict.fromkeys(t for t in storages(op.values) if t in self.lives)
+            of.append([numbers.setdefault(tensor, len(numbers)) for tensor in found])
+        rows = []
+        for tensor in numbers:
+            life, memory = self.lives[tensor], _MEMORIES.index(tensor.memory)
+            rows.append((memory, self.size[tensor], life.first - start, life.last - start))
+        return Uses(of, rows)
+
+    def form(self, operations: list[Op], start: int, around: _Around) -> Any:
+        """Equal for stretches that get the same order: that do the same to tensors alike, which
+        live as long, where as much else is live."""
+        variable = None if around.node is None else around.node.variable
+        numbers: dict[Any, int] = {}
+        lowest: dict[int, Any] = {}
+        form: list[Any] = [around.step]
+        places: list[tuple[int, Any]] = []
+        of = {op: number for number, op in enumerate(operations)}
+        for op in operations:
+            form += [op.row, tuple(of.get(other, -1) for other in op.after)]
+            for value in op.values:
+                while isinstance(value, Access):
+                    tensor = value.storage
+                    number = numbers.setdefault(tensor, len(numbers))
+                    offset, terms = value.offset, tuple[Any, ...]()
+                    if isinstance(offset, Affine):
+                        terms = tuple((r is variable or r, c) for r, c in offset.terms)
+                        offset = offset.constant
+                    if type(offset) is int:
+                        lowest[number] = min(offset, lowest.get(number, offset))
+                    places.append((number, offset))
+                    form += [number, tensor.memory, tensor.dtype, tensor.shape, tensor.address]
+                    form += [value.dtype, value.shape, value.strides, terms, value.vector_stride]
+                    form.append(value.vector_bound)
+                    value = value.vector_offset
+                form.append(value if isinstance(value, Register) else repr(value))
+        form += [
+            place - lowest[number] if type(place) is int else place for number, place in places
+        ]
+        uses = self.uses(operations, start)
+        form += [tuple(column) for column in (uses.memory, uses.size, uses.first, uses.last)]
+        loads = (load[start : start + len(operations)].tobytes() for load in self.loads)
+        return (*form, *loads)
+
+    def rooms(self, uses: Uses, start: int, count: int) -> list[Room]:
+        """What such a stretch finds in each memory."""
+        held = [int(load[start]) for load in self.loads]
+        for memory, size, first in zip(uses.memory, uses.size, uses.first):
+            if first == 0:
+                held[memory] -= size
+        return [
+            Room(capacity, load[start : start + count].copy(), taken)
+            for capacity, load, taken in zip(self.capacity, self.loads, held)
+        ]
+
+
+class _Choice:
+    """Orders of the operations of a stretch that begins at a position of a body."""
+
+    def __init__(
+        self, body: _Body, operations: list[Op], start: int, variables: frozenset[Register]
+    ) -> None:
+        self.body = body
+        self.operations = operations
+        self.start = start
+        self.graph = Precedence(operations, body.target, variables)
+        timings, which = body.costs.of(self.graph.body)
+        self.timings = [timings[number] for number in which.tolist()]
+        self.bound = max(busy_ns(self.timings))
+
+    def order(self, window: int) -> tuple[list[int], float]:
+        """The order with one window, and how long it takes by its own estimate."""
+        live, graph = self.body.live, self.graph
+        uses = live.uses(self.operations, self.start)
+        rooms = live.rooms(uses, self.start, len(self.operations))
+        return Lookahead(
+            self.timings, graph.before, graph.after, uses, rooms, self.body.target, window
+        ).run()
+
+    def orders(self) -> Iterator[tuple[int, list[int]]]:
+        """Windows and the orders with them, the one that is estimated to be fastest first."""
+        found = [(*self.order(window), window) for window in WINDOWS]
+        for order, _, window in sorted(found, key=itemgetter(1)):
+            yield window, order
+
+
+def _with_begins(operations: list[Op], begins: Mapping[Tensor, Op]) -> list[Op]:
+    """Operations in their order, with the markers of tensors where these are first used."""
+    left = dict(begins)
+    result = []
+    for op in operations:
+        for tensor in storages(op.values):
+            if tensor in left:
+                result.append(left.pop(tensor))
+        result.append(op)
+    return result
+
+
+def _parts(nodes: list[Node]) -> Iterator[list[Op] | Node]:
+    """Lists of operations that may change places, with the markers of their tensors, and what
+    stands between them."""
+    stretch: list[Op] = []
+    for node in nodes:
+        if isinstance(node, Op) and _moves(node):
+            stretch.append(node)
+            continue
+        if stretch:
+            yield stretch
+            stretch = []
+        yield node
+    if stretch:
+        yield stretch
+
+
+def _moves(op: Op) -> bool:
+    if op.row is StorageBegin:
+        return bool(op.values[0].storage.memory.on_chip)
+    return op.row.minimum_cores == 1 and not op.row.register_writes

@@ -1,0 +1,254 @@
+"""Unroll loops over several sets of buffers, so that iterations overlap."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from isa.affine import Affine, minimum
+from isa.enums import Memory, RegisterOperation
+from isa.errors import NeuronError
+from isa.operations.control import RegisterAlu, RegisterMove, StorageBegin
+from isa.target import TARGETS
+from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, operations, storages, walk
+from nki.ir.rewrite import Cloner, Numbering, form_registers, replace_loops
+from nki.passes.order.modelled import modelled_ns
+from nki.passes.order.pipeline import pipelined
+from nki.passes.order.queues import spread
+from nki.passes.order.trips import at_most_once
+from nki.passes.place.allocate import in_order
+
+COPIES = (2, 4, 8, 16)
+"""How many iterations a trip may have."""
+
+STRAIGHT = 128
+"""The most operations that a loop may become when nothing of it stays a loop."""
+
+LONGEST = 1024
+"""The most operations of a body with several copies."""
+
+PAYS = 0.985
+"""The part of the time with fewer copies below which more are taken."""
+
+TRIPS = 32
+"""Iterations whose time is looked at."""
+
+
+@dataclass(frozen=True)
+class RotateBuffers:
+    """Rotate the buffers of loops: a trip has the bodies of several iterations, each with tensors
+    of its own, and a remainder comes behind.
+
+    Before:
+
+        loop %r1 = 0 to M//128 step 1 unroll:
+          dma_copy dst=%tile src=%a[... @ 128*%r1]
+
+    After:
+
+        loop %r2 = 0 to 2*((M//128)//2) step 2:
+          dma_copy dst=%tile.0 src=%a[... @ 128*%r2]
+          dma_copy dst=%tile.1 src=%a[... @ 128*%r2 + 128]
+        loop %r3 = 2*((M//128)//2) to M//128 step 1:
+          dma_copy dst=%tile.2 src=%a[... @ 128*%r3]
+
+    Of `COPIES` the fewest are taken with which more do not pay by the event model. Where the whole
+    body does not fit then, all loops get fewer. A remainder of a known number of iterations is no
+    loop, nor is what is left of a loop of few operations. Loops whose trip count only the device
+    knows keep one copy of their buffers.
+    """
+
+    name = "rotate"
+
+    def run(self, kernel: Kernel) -> Kernel:
+        if not kernel.has_loops:
+            return kernel
+        for most in (*reversed(COPIES), 1):
+            rotated = replace_loops(kernel, _Rotation(kernel, most).replace)
+            if rotated is kernel or _fits(rotated):
+                return rotated
+        return kernel
+
+
+def _fits(kernel: Kernel) -> bool:
+    """Whether there are places for all tensors, in the author's order."""
+    try:
+        for body in kernel.bodies:
+            in_order(body, TARGETS[kernel.target], search=False)
+    except NeuronError:
+        return False
+    return True
+
+
+class _Rotation:
+    """Rotates loops of a kernel over at most `most` copies."""
+
+    def __init__(self, kernel: Kernel, most: int) -> None:
+        self.kernel = kernel
+        self.most = most
+        self._known: dict[Any, int] = {}
+
+    def replace(self, node: Loop, body: list[Node], numbering: Numbering) -> list[Node] | None:
+        """What becomes of a loop with a body whose own loops are done; None: it stays."""
+        if isinstance(node.lower, Register) or isinstance(node.upper, Register):
+            return None
+        trips = _trips(node)
+        count = sum(1 for _ in operations(body))
+        if trips is not None and (trips <= 1 or trips * count <= STRAIGHT) and self.most > 1:
+            return _straight(node, body, numbering, range(node.lower, node.upper, node.step))
+        if not _allocates(body) or at_most_once(node):
+            return None
+        copies = self._copies(node, body, numbering, trips, count)
+        return None if copies < 2 else _rotated(node, body, numbering, copies)
+
+    def _copies(
+        self, node: Loop, body: list[Node], numbering: Numbering, trips: int | None, count: int
+    ) -> int:
+        """The number of copies that pays."""
+        most = max(2, LONGEST // max(count, 1))
+        wanted = [n for n in COPIES if n <= min(self.most, most) and (trips is None or n < trips)]
+        if not wanted:
+            return 1
+        key = node.step, trips, _form(body)
+        found = self._known.get(key) if key[-1] is not None else None
+        if found is None:
+            found = self._known[key] = self._paying(node, body, numbering, trips, wanted)
+        return found
+
+    def _paying(
+        self,
+        node: Loop,
+        body: list[Node],
+        numbering: Numbering,
+        trips: int | None,
+        wanted: list[int],
+    ) -> int:
+        sample = TRIPS if trips is None else min(trips, TRIPS)
+        loop = Loop(node.variable, 0, sample * node.step, node.step, body, False, node.location)
+        best = self._spent([loop])
+        if best is None:
+            return wanted[0] if node.unroll else 1
+        chosen = 1
+        for copies in wanted:
+            spent = self._spent(_rotated(loop, body, numbering, copies))
+            if spent is not None and spent < PAYS * best:
+                chosen, best = copies, spent
+            elif spent is None or copies > wanted[0]:
+                break
+        return chosen
+
+    def _spent(self, nodes: list[Node]) -> float | None:
+        """How long nodes take in the order that they are going to have."""
+        own = dict.fromkeys(tensor for op in operations(nodes) for tensor in storages(op.values))
+        kernel = self.kernel.with_bodies([nodes], list(dict.fromkeys(self.kernel.tensors) | own))
+        return modelled_ns(kernel, pipelined(kernel, spread(kernel, nodes)))
+
+
+def _trips(node: Loop) -> int | None:
+    """How many iterations a loop has, where that is known."""
+    if type(node.lower) is not int or type(node.upper) is not int:
+        return None
+    return len(range(node.lower, node.upper, node.step))
+
+
+def _rotated(node: Loop, body: list[Node], numbering: Numbering, copies: int) -> list[Node]:
+    """A loop over several copies of a body, and what is left: the iterations themselves where they
+    are known, else loops of at most one trip over half as many copies, a quarter, and so on."""
+    stride = node.step * copies
+    middle = node.lower + (node.upper - node.lower) // stride * stride
+    result: list[Node] = [_trip(node, body, numbering, range(copies), (node.lower, middle))]
+    if type(middle) is int and type(node.upper) is int:
+        rest = range(middle, node.upper, node.step)
+        return result + _straight(node, body, numbering, rest, copies)
+    first = copies
+    while copies > 1:
+        copies //= 2
+        stride = node.step * copies
+        lower, middle = middle, middle + minimum(1, (node.upper - middle) // stride) * stride
+        numbers = range(first, first + copies)
+        result.append(_trip(node, body, numbering, numbers, (lower, middle)))
+        first += copies
+    return result
+
+
+def _trip(
+    node: Loop, body: list[Node], numbering: Numbering, copies: range, bounds: tuple[Any, Any]
+) -> Loop:
+    """A loop between bounds with copies of a body, which are numbered like that."""
+    stride = node.step * len(copies)
+    variable = numbering.register(node.variable)
+    variable.upper = bounds[1] - stride
+    bodies: list[Node] = []
+    for copy, number in enumerate(copies):
+        value = Affine(copy * node.step, ((variable, 1),))
+        bodies += _iteration(node, body, numbering, value, f".{number}")
+    return Loop(variable, *bounds, stride, bodies, False, node.location)
+
+
+def _straight(
+    node: Loop, body: list[Node], numbering: Numbering, values: range, first: int = 0
+) -> list[Node]:
+    """The iterations with some values of the loop's variable, one after the other."""
+    result: list[Node] = []
+    for copy, value in enumerate(values, first):
+        result += _iteration(node, body, numbering, value, f".{copy}")
+    return result
+
+
+def _iteration(
+    node: Loop, body: list[Node], numbering: Numbering, value: Any, suffix: str
+) -> list[Node]:
+    """One iteration, with tensors of its own. Where the variable is used as a register, there is
+    one that has its value."""
+    before: list[Node] = []
+    moved = isinstance(value, int) or value.constant != 0
+    if moved and _is_register(node.variable, body):
+        register = numbering.register(node.variable)
+        if isinstance(value, int):
+            values: tuple[Any, ...] = (register, value)
+            before.append(Op(RegisterMove, values, node.location))
+        else:
+            values = register, RegisterOperation.add, value.terms[0][0], value.constant
+            before.append(Op(RegisterAlu, values, node.location))
+        value = Affine(0, ((register, 1),))
+    return [*before, *Cloner(numbering, {node.variable: value}, suffix=suffix).nodes(body)]
+
+
+def _is_register(variable: Register, nodes: list[Node]) -> bool:
+    """Whether a loop's variable is more than a part of offsets in a body."""
+    for node in walk(nodes):
+        if isinstance(node, Op):
+            if any(value is variable or isinstance(value, Affine) for value in node.values):
+                return True
+        elif isinstance(node, Loop):
+            if any(variable in form_registers(bound) for bound in (node.lower, node.upper)):
+                return True
+        elif node.register is variable:
+            return True
+    return False
+
+
+def _form(body: list[Node]) -> Any:
+    """Equal for bodies that take the same time, None where nothing is known."""
+    form: list[Any] = []
+    for node in body:
+        if not isinstance(node, Op):
+            return None
+        form.append(node.row)
+        for value in node.values:
+            if isinstance(value, Access):
+                tensor = value.storage
+                form.append((tensor.memory, tensor.dtype, tensor.shape, value.dtype, value.shape))
+                form.append((value.strides, type(value.offset) is int))
+            else:
+                form.append(getattr(value, "name", None) or repr(value))
+    return tuple(form)
+
+
+def _allocates(nodes: list[Node]) -> bool:
+    return any(
+        isinstance(node, Op)
+        and node.row is StorageBegin
+        and node.values[0].storage.memory in (Memory.sbuf, Memory.psum)
+        for node in nodes
+    )

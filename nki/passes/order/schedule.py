@@ -1,0 +1,336 @@
+"""Order the instructions of every stretch without control flow, so that engines wait less.
+
+The author's order is the meaning: what depends on what follows from it, with the bytes that tensors
+have been given. Within that, an engine whose next instruction has to wait may run a later one that
+need not. Times are those of the cost model. Where the new order is not faster by them, the
+author's order stays.
+
+An operation's instructions stay together. Loops, branches, barriers and register instructions are
+not crossed; nor is an operation moved ahead of more than `WINDOW` others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from typing import Any
+
+import numpy as np
+
+from isa.affine import bounds
+from isa.columns import Integers, distinct, elements, joined, numbered_lists, starts_of
+from isa.enums import Memory
+from isa.fields import Kind
+from isa.spec import Instruction, MachineInstruction
+from isa.target import Target
+from isa.walks import walk
+from nki.ir.nodes import Access, Register
+from nki.passes.analysis.body import Body
+from nki.passes.analysis.dependences import Dependences, carries
+from nki.passes.analysis.steps import Step
+from nki.passes.emit.addresses import Addresses
+
+WINDOW = 128
+"""Operations that may be overtaken at once."""
+
+GAIN = 0.98
+"""The part of the author's time below which a new order is taken."""
+
+PSUM = Memory.psum
+
+
+Timing = Sequence[tuple[int, float, float, tuple[float, float, float] | None, str | None]]
+"""Of each step of an operation (engine, interval, completion, transfer, table), in ns: the transfer
+is (dispatch, work, tail) or None, the table the activation table that it needs, or None."""
+
+
+def schedule(
+    body: Body, dependences: Dependences, costs: Costs, window: int = WINDOW, gain: float = GAIN
+) -> Integers:
+    """The steps of a body in a new order, by their numbers: those of a stretch change places."""
+    operations = body.operations.size - 1
+    order = np.arange(operations)
+    if operations > 1:
+        timings, which = costs.of(body)
+        before, after = dependences.of_operations()
+        stretches = np.searchsorted(body.operations, body.stretches)
+        target = costs.target
+        _in_stretches(
+            operations,
+            stretches,
+            which,
+            *_columns(timings),
+            *before,
+            *after,
+            target.semaphore_ns.value,
+            target.activation_table_load_ns.value,
+            gain,
+            window,
+            order,
+        )
+    return elements(body.operations, order)[1]
+
+
+def carried_state(body: Body) -> set[tuple[int, str]]:
+    """The engine state that passes from one operation of a body to another."""
+    rows = {step.instruction.row for step in body.steps}
+    found: set[tuple[int, str]] = set()
+    if any(row.state for row in rows):
+        for number in distinct(body.operation_kind).first.tolist():
+            found |= carries(body.operation(number))
+    return found
+
+
+# -- times ----------------------------------------------------------------------------------------
+
+
+class Costs:
+    """What steps cost, by the cost model; steps that differ in addresses only cost the same."""
+
+    def __init__(self, target: Target, addresses: Addresses) -> None:
+        self.target = target
+        self.addresses = addresses
+        self._known: dict[Any, Any] = {}
+
+    def of(self, body: Body) -> tuple[list[Timing], Integers]:
+        """Different timings, and by operation the number of its."""
+        accesses = body.accesses
+        psum = np.array([tensor.memory is PSUM for tensor in accesses.tensors], np.bool_)
+        view = (2 * accesses.view + psum[accesses.tensor])[accesses.which]
+        views = numbered_lists(body.starts[body.operations], view)
+        fixed = np.zeros(body.operations.size - 1, np.int64)
+        stays = body.fixed[body.operations[:-1]]
+        fixed[stays] = 1
+        _, first, which = distinct(joined([body.operation_kind, views, fixed]))
+        timings: list[Timing] = [
+            [] if stays[at] else [self._cost(step) for step in body.operation(at)]
+            for at in first.tolist()
+        ]
+        return timings, which
+
+    def _cost(self, step: Step) -> Any:
+        """What a step costs, as in `Timing`."""
+        instruction = step.instruction
+        signature: list[Any] = [instruction.row, step.engine]
+        for access in step.accesses:
+            in_psum = access.storage.memory is PSUM
+            signature.append((in_psum, access.dtype, access.shape, access.strides))
+        for index in self._decisive(instruction.row):
+            value = instruction.values[index]
+            signature.append(getattr(value, "name", value))
+        key = tuple(signature)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._measure(step)
+        return found
+
+    def _decisive(self, row: type[MachineInstruction]) -> tuple[int, ...]:
+        """The positions of the attributes on which times depend."""
+        assert row.cost is not None
+        functions = (i for i, _, a in row.attributes if a.kind is Kind.activation)
+        return (*row.cost.attributes(row), *functions)
+
+    def _measure(self, step: Step) -> Any:
+        from simulator.timing.dma import plan_transfer
+
+        instruction = step.instruction
+        row = instruction.row
+        values = tuple(
+            self.addresses.pattern(_largest(value), _NO_REGISTERS)
+            if isinstance(value, Access)
+            else value
+            for value in instruction.values
+        )
+        sized = Instruction(row, instruction.engine, values)
+        assert row.cost is not None
+        measured = row.cost.measure(sized, self.target)
+        transfer = None
+        if row.asynchronous:
+            planned = plan_transfer(sized, self.target)
+            work = max((ns for _, ns in planned.work), default=0.0)
+            transfer = planned.dispatch_ns, work, planned.tail_ns
+        tables = [
+            instruction.values[index].table_set
+            for index, _, attribute in row.attributes
+            if attribute.kind is Kind.activation
+        ]
+        table = tables[0] if tables else None
+        return step.engine, measured.interval_ns, measured.completion_ns, transfer, table
+
+
+_NO_REGISTERS: dict[Register, int] = {}
+
+
+def _largest(access: Access) -> Access:
+    """The view at the largest launch sizes and at the start of its tensor."""
+    vector = access.vector_offset
+    return Access(
+        access.storage,
+        access.dtype,
+        tuple(_most(count) for count in access.shape),
+        tuple(_most(stride) for stride in access.strides),
+        0,
+        None if vector is None else _largest(vector),
+        _most(access.vector_stride),
+        _most(access.vector_bound),
+    )
+
+
+def _most(form: Any) -> int:
+    if type(form) is int:
+        return form
+    most = bounds(form)[1]
+    return 1 << 16 if most is None else int(most)
+
+
+def _columns(timings: Sequence[Timing]) -> list[Any]:
+    """Timings in columns: where each starts, then step by step the engine, the interval, the
+    completion, the activation table (-1: none), and of the transfer whether there is one, the
+    dispatch, the work and the tail."""
+    steps = [step for timing in timings for step in timing]
+    tables: dict[str | None, int] = {None: -1}
+    transfers = [transfer or (0.0, 0.0, 0.0) for *_, transfer, _ in steps]
+    dispatch, work, tail = np.array(transfers, np.float64).reshape(-1, 3).T
+    return [
+        starts_of(np.array([len(timing) for timing in timings], np.int64)),
+        np.array([engine for engine, *_ in steps], np.int64),
+        np.array([interval for _, interval, *_ in steps], np.float64),
+        np.array([completion for _, _, completion, *_ in steps], np.float64),
+        np.array([tables.setdefault(table, len(tables)) for *_, table in steps], np.int64),
+        np.array([transfer is not None for *_, transfer, _ in steps], np.bool_),
+        dispatch.copy(),
+        work.copy(),
+        tail.copy(),
+    ]
+
+
+@walk("order")
+def _in_stretches(
+    stretches: Any,
+    kinds: Any,
+    starts: Any,
+    engines: Any,
+    intervals: Any,
+    completions: Any,
+    tables: Any,
+    transfers: Any,
+    dispatches: Any,
+    works: Any,
+    tails: Any,
+    before_starts: Any,
+    before: Any,
+    after_starts: Any,
+    after: Any,
+    signal: float,
+    loading: float,
+    gain: float,
+    window: int,
+    order: Any,
+) -> float:
+    """Put the operations of each stretch in an order in which every engine takes, of those that can
+    start first, the author's first; the author's order stays where that is not faster. Returns how
+    long the stretches take together.
+
+    Operation n follows `before[before_starts[n] : before_starts[n + 1]]`, and `after` follow it; it
+    takes the times of kind `kinds[n]`. `order[p]` becomes the operation at place p.
+    """
+    engine_count = 5
+    count = len(order)
+    needs = [0] * count
+    ready = [0.0] * count
+    scheduled = [0] * count
+    spent = 0.0
+    for at in range(len(stretches) - 1):
+        low, high = stretches[at], stretches[at + 1]
+        if high - low < 2:
+            continue
+        wanted = author = 0.0
+        for listed in (False, True):
+            free = [0.0] * engine_count
+            dma = total = 0.0
+            table = -1
+            waiting = [[(0.0, 0) for _ in range(0)] for _ in range(engine_count)]
+            able = [[0 for _ in range(0)] for _ in range(engine_count)]
+            held = [0 for _ in range(0)]
+            first, limit = low, low + window
+            if listed:
+                for number in range(low, high):
+                    ready[number] = 0.0
+                    scheduled[number] = 0
+                    needs[number] = before_starts[number + 1] - before_starts[number]
+                    if not needs[number]:
+                        if number >= limit:
+                            heappush(held, number)
+                        else:
+                            heappush(waiting[engines[starts[kinds[number]]]], (0.0, number))
+            for place in range(low, high):
+                number = place
+                begin = 0.0
+                if listed:
+                    best, when = -1, 0.0
+                    for engine in range(engine_count):
+                        late, now = waiting[engine], able[engine]
+                        while len(late) and late[0][0] <= free[engine]:
+                            heappush(now, heappop(late)[1])
+                        if not len(now) and not len(late):
+                            continue
+                        start = free[engine] if len(now) else late[0][0]
+                        if best < 0 or start < when:
+                            best, when = engine, start
+                    if len(able[best]):
+                        number = heappop(able[best])
+                    else:
+                        number = heappop(waiting[best])[1]
+                    begin = ready[number]
+                else:
+                    for one in range(before_starts[number], before_starts[number + 1]):
+                        begin = max(begin, ready[before[one]])
+                # Put the operation on its engines.
+                done = begin
+                for one in range(starts[kinds[number]], starts[kinds[number] + 1]):
+                    engine = engines[one]
+                    start = free[engine]
+                    if tables[one] >= 0 and tables[one] != table:
+                        table = tables[one]
+                        start += loading
+                    start = max(start, begin)
+                    free[engine] = start + intervals[one]
+                    end = start + completions[one]
+                    if transfers[one]:
+                        dma = max(dma, start + intervals[one] + dispatches[one]) + works[one]
+                        end = dma + tails[one]
+                    done = max(done, end)
+                total = max(total, done)
+                done += signal
+                if not listed:
+                    ready[number] = done
+                    continue
+                scheduled[number] = 1
+                order[place] = number
+                for one in range(after_starts[number], after_starts[number + 1]):
+                    follower = after[one]
+                    ready[follower] = max(ready[follower], done)
+                    needs[follower] -= 1
+                    if not needs[follower]:
+                        if follower >= limit:
+                            heappush(held, follower)
+                        else:
+                            engine = engines[starts[kinds[follower]]]
+                            heappush(waiting[engine], (ready[follower], follower))
+                while first < high and scheduled[first]:
+                    first += 1
+                limit = first + window
+                while len(held) and held[0] < limit:
+                    follower = heappop(held)
+                    engine = engines[starts[kinds[follower]]]
+                    heappush(waiting[engine], (ready[follower], follower))
+            if not listed:
+                wanted = gain * total
+                author = total
+            elif total >= wanted:
+                spent += author
+                for place in range(low, high):
+                    order[place] = place
+            else:
+                spent += total
+    return spent

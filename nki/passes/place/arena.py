@@ -1,0 +1,176 @@
+"""Tensors in HBM that live one after another take turns in the bytes of an arena."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from isa.enums import Memory
+from isa.operations.control import StorageBegin
+from nki.ir.nodes import Access, Kernel, Node, Op, Tensor, bytes_of, operations, storages
+from nki.ir.replace import AccessReplacer, seen_through
+from nki.passes.place.best_fit import BestFit
+
+
+@dataclass(frozen=True, slots=True)
+class ShareArenas:
+    """The local tensors of a kernel in HBM come to lie within arenas, one for each core and kind of
+    memory, in which they have bytes from the first to the last node of the core's body that
+    mentions them (a loop is one node), in the author's order. Of the gaps that are free each takes
+    the smallest that it fits in, from a multiple of `alignment` bytes on.
+
+        tensor %t1 "first": private_hbm float32[1024] core=0       (used by nodes 0 to 1)
+        tensor %t2 "second": private_hbm float32[1024] core=0      (used by nodes 1 to 2)
+        tensor %t3 "third": private_hbm float32[512] core=0        (used by nodes 2 to 3)
+        ->
+        tensor %t4 "arena": private_hbm uint8[8192] core=0
+        tensor %t1 "first": private_hbm float32[1024] core=0 within=%t4 at=0
+        tensor %t2 "second": private_hbm float32[1024] core=0 within=%t4 at=4096
+        tensor %t3 "third": private_hbm float32[512] core=0 within=%t4 at=0
+
+    Tensors that several cores use, or whose size launch symbols decide, stay by themselves, and so
+    does what lies within others or holds others. Results of the kernel are the same; a tensor has
+    to wait for what used its bytes before, so that the kernel may take longer. `local_bytes`
+    before and after tell what it saves.
+    """
+
+    alignment: int = 64
+    name: str = "arenas"
+
+    def run(self, kernel: Kernel) -> Kernel:
+        groups: dict[tuple[int, Memory], list[Tensor]] = {}
+        lives = [_lives(body) for body in kernel.bodies]
+        for tensor in kernel.tensors:
+            users = [core for core, found in enumerate(lives) if tensor in found]
+            if len(users) == 1 and _may_lie(tensor, kernel):
+                groups.setdefault((users[0], tensor.memory), []).append(tensor)
+        moved: dict[Tensor, Tensor] = {}
+        arenas: list[Tensor] = []
+        number = max((tensor.number for tensor in kernel.tensors), default=-1) + 1
+        for (core, memory), tensors in groups.items():
+            if len(tensors) > 1:
+                arenas.append(
+                    self._arena(number + len(arenas), memory, tensors, lives[core], moved)
+                )
+        if not arenas:
+            return kernel
+        bodies = [
+            _Moved(moved).nodes(_begun(body, found, moved))
+            for body, found in zip(kernel.bodies, lives)
+        ]
+        tensors = [*arenas, *(moved.get(tensor, tensor) for tensor in kernel.tensors)]
+        return kernel.with_bodies(bodies, tensors, kernel.placement)
+
+    def _arena(
+        self,
+        number: int,
+        memory: Memory,
+        tensors: list[Tensor],
+        lives: dict[Tensor, tuple[int, int]],
+        moved: dict[Tensor, Tensor],
+    ) -> Tensor:
+        """The arena of some tensors; `moved` gets them as they lie in it."""
+        room = BestFit()
+        places = {}
+        end = 0
+        for tensor in sorted(tensors, key=lambda tensor: lives[tensor][0]):
+            size = -(-bytes_of(tensor) // self.alignment) * self.alignment
+            places[tensor] = place = room.take(size, *lives[tensor])
+            end = max(end, place + size)
+        core = tensors[0].core
+        arena = Tensor(number, f"arena.{number}", memory, "uint8", (end,), core=core)
+        for tensor in tensors:
+            moved[tensor] = Tensor(
+                tensor.number,
+                tensor.label,
+                memory,
+                tensor.dtype,
+                tensor.shape,
+                core=core,
+                location=tensor.location,
+                copy=tensor.copy,
+                within=arena,
+                offset=places[tensor],
+            )
+        return arena
+
+
+def local_bytes(kernel: Kernel) -> Any:
+    """The bytes of the tensors in HBM that only the kernel itself sees: an int or a polynomial.
+
+    >>> from nki.ir.text import parse_kernel
+    >>> local_bytes(parse_kernel('''
+    ... kernel nothing target=trn2
+    ... tensor %t0 "a": private_hbm float32[4, 8] core=0
+    ... tensor %t1 "b": private_hbm uint8[8] core=0 within=%t0 at=16
+    ... core 0:
+    ... '''))
+    128
+    """
+    total: Any = 0
+    for tensor in kernel.tensors:
+        if not tensor.memory.on_chip and tensor.role == "local" and tensor.within is None:
+            total = total + bytes_of(tensor)
+    return total
+
+
+def _may_lie(tensor: Tensor, kernel: Kernel) -> bool:
+    size = bytes_of(tensor)
+    return (
+        not tensor.memory.on_chip
+        and tensor.role == "local"
+        and tensor.within is None
+        and not tensor.divided
+        and type(size) is int
+        and size > 0
+        and tensor not in kernel.parameters
+        and tensor not in kernel.results
+    )
+
+
+def _lives(body: list[Node]) -> dict[Tensor, tuple[int, int]]:
+    """The first and the last node of a body that mentions a tensor."""
+    found: dict[Tensor, tuple[int, int]] = {}
+    for at, node in enumerate(body):
+        for op in operations([node]):
+            for tensor in storages(op.values):
+                first, _ = found.get(tensor, (at, at))
+                found[tensor] = first, at
+    return found
+
+
+def _begun(
+    body: list[Node], lives: dict[Tensor, tuple[int, int]], moved: dict[Tensor, Tensor]
+) -> Iterable[Node]:
+    """The nodes, with a beginning of each tensor that is moved before the first one that mentions
+    it: its bytes may hold what another one has left."""
+    begins: dict[int, list[Tensor]] = {}
+    for tensor in moved.keys() & lives.keys():
+        begins.setdefault(lives[tensor][0], []).append(tensor)
+    for at, node in enumerate(body):
+        for tensor in sorted(begins.get(at, ()), key=lambda tensor: tensor.number):
+            if not (isinstance(node, Op) and node.row is StorageBegin):
+                yield Op(StorageBegin, (_whole(tensor),), node.location)
+        yield node
+
+
+def _whole(tensor: Tensor) -> Access:
+    strides: list[int] = []
+    step = 1
+    for count in reversed(tensor.shape):
+        strides.insert(0, step)
+        step *= count
+    return Access(tensor, tensor.dtype, tensor.shape, tuple(strides))
+
+
+class _Moved(AccessReplacer):
+    """Views of tensors as views of these where they lie now."""
+
+    def __init__(self, moved: dict[Tensor, Tensor]) -> None:
+        super().__init__()
+        self._moved = moved
+
+    def replaced(self, access: Access, op: Op) -> Access:
+        tensor = self._moved.get(access.storage)
+        return access if tensor is None else seen_through(access, tensor, access.offset)

@@ -1,0 +1,425 @@
+"""The walk through one level of a body that finds its waits, with vector clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from isa.repetition import Repetition
+from nki.passes.analysis.body import Layer
+from nki.passes.analysis.steps import ENGINES
+from nki.passes.synchronise.events import Event, after, issue, joined
+from nki.passes.synchronise.periods import LeftOut, leave_out, restored
+
+if TYPE_CHECKING:
+    from nki.passes.synchronise.synchronise import Core, Outside
+
+ALTERNATING = 8
+"""Iterations after which edges that are found once stay: two waits that imply each other may take
+turns for ever, each in the iterations in which the other one is missing."""
+
+MAX_ITERATIONS = 64
+
+ITERATION = 1 << 40
+"""An event's name is its iteration times this, plus the place of its step, or behind all places the
+number of its loop."""
+
+Edge = tuple[int, int, int, int, int]
+"""(consumer's name, consumer engine, producer stream, producer's name, distance in iterations);
+names are without iterations."""
+
+
+class Walk:
+    """A walk through the items of a level in order, iteration by iteration, and what it has found
+    up to the place `at`.
+
+    By engine, `knowledge` is what it knows; by stream, `counts` its events. `completions` has the
+    events of steps by iteration and place, from the level's first on, None where they were left
+    out; `loops` those of loops by iteration, loop and stream, which stand for what they do, and
+    `exits` those of engines that have left them; `awaited` is by iteration and row of a loop what
+    that had to wait for. `unsure` are events of loops that may not have run; by such an event
+    `finished` are engines that know that the loop is over if it ran, and nothing of what came
+    before, which is the event `before`. `latest` are the last events of streams.
+    """
+
+    def __init__(self, core: Core, layer: Layer) -> None:
+        self.core = core
+        self.layer = layer
+        self.base = layer.first
+        self.at = layer.first
+        streams = core.context.streams
+        self.counts = [0] * streams
+        self.knowledge: list[Sequence[int]] = [tuple(self.counts)] * ENGINES
+        self.iteration = 0
+        self.completions: list[list[Event | None]] = []
+        self.loops: list[dict[tuple[int, int], Event]] = []
+        self.exits: list[dict[tuple[int, int], Event]] = []
+        self.awaited: list[dict[int, dict[int, Event]]] = []
+        self.unsure: set[tuple[int, int]] = set()
+        self.finished: dict[tuple[int, int], set[int]] = {}
+        self.before: dict[tuple[int, int], Event | None] = {}
+        self.latest: dict[int, Event] = {}
+        self.edges: list[Edge] = []
+        self.kept: dict[tuple[int, int], dict[tuple[int, int, int], None]] = {}
+        self.left_out: list[LeftOut] = []
+
+    def run(self, repeated: Sequence[Repetition] = ()) -> None:
+        """Walk on until the waits of an iteration are those of the one before."""
+        once = not self.core.iterates[self.layer.number]
+        previous: list[Edge] | None = None
+        while True:
+            self.completions.append([])
+            self.loops.append({})
+            self.exits.append({})
+            self.awaited.append({})
+            self.edges = []
+            self.at = self.base
+            for number in self.layer.inner:
+                inner = self.core.body.layers[number]
+                self._steps(inner.first, repeated)
+                self._loop(inner)
+            self._steps(self.layer.end, repeated)
+            if once or (self.edges == previous and self.iteration >= self.core.reach):
+                return
+            previous = self.edges
+            if self.iteration >= ALTERNATING:
+                for name, engine, *edge in self.edges:
+                    kept = self.kept.setdefault((name, engine), {})
+                    kept[edge[0], edge[1], edge[2]] = None
+            self.iteration += 1
+            if self.iteration == MAX_ITERATIONS:
+                raise AssertionError("semaphores of a loop do not settle")
+
+    # -- steps ------------------------------------------------------------------------------------
+
+    def _steps(self, end: int, repeated: Sequence[Repetition]) -> None:
+        """Walk to a place with no loop in between."""
+        for found in repeated:
+            if self.at <= found.start and found.end <= end:
+                leave_out(self, found)
+        first = self.at
+        self.to(end)
+        if self.layer.inner:
+            self._note_latest(first)
+
+    def _note_latest(self, first: int) -> None:
+        """Find the last events of streams among those of steps since a place."""
+        missing = {s for s, count in enumerate(self.counts) if count}
+        missing -= {s for s, event in self.latest.items() if event[1] == self.counts[s]}
+        for event in reversed(self.completions[-1][first - self.base :]):
+            if not missing or event is None:
+                break
+            for one in (event, issue(event)):
+                if one[0] in missing:
+                    self.latest[one[0]] = one
+                    missing.discard(one[0])
+
+    def to(self, end: int) -> None:
+        """Walk on to a place, step by step."""
+        core, base = self.core, self.base
+        counts, knowledge = self.counts, self.knowledge
+        completions = self.completions[-1]
+        kept, whole = self.kept, self.iteration * ITERATION
+        starts, follows, steps = core.starts, core.follows, core.steps
+        first = starts[self.at]
+        for place, engine, queue, last in zip(
+            range(self.at, end),
+            core.engine[self.at : end],
+            core.queue[self.at : end],
+            starts[self.at + 1 : end + 1],
+        ):
+            known = knowledge[engine]
+            wanted: dict[int, Event] = {}
+            for name in follows[first:last]:
+                if name >= steps:
+                    _raise(wanted, self._events(name))
+                    continue
+                event = completions[name - base] or restored(self, name)
+                stream, position = event[0], event[1]
+                if known[stream] >= position or stream == engine:
+                    continue
+                other = wanted.get(stream)
+                if other is None or other[1] < position:
+                    wanted[stream] = event
+            first = last
+            if wanted or (kept and (place, engine) in kept):
+                known = knowledge[engine] = self._wait(place, engine, wanted)
+            counts[engine] = issued = counts[engine] + 1
+            if queue < 0:
+                completions.append((engine, issued, engine, issued, known, whole + place))
+            else:
+                counts[queue] = position = counts[queue] + 1
+                completions.append((queue, position, engine, issued, known, whole + place))
+        self.at = end
+
+    def _events(self, name: int) -> Iterable[Event]:
+        """What is an event by its number, none where it did not happen yet."""
+        core = self.core
+        distance, name = divmod(name, core.space)
+        iteration = self.iteration - distance
+        if iteration < 0:
+            return ()
+        if name < 2 * core.steps:
+            issued, place = divmod(name, core.steps)
+            event = self._completion(iteration, place)
+            return (issue(event) if issued else event,)
+        if name >= core.ready:
+            return self.awaited[iteration].get(name - core.ready, {}).values()
+        return (self.loops[iteration][divmod(name - 2 * core.steps, core.context.streams)],)
+
+    # -- loops ------------------------------------------------------------------------------------
+
+    def _loop(self, inner: Layer) -> None:
+        """Go by a loop."""
+        core, number = self.core, inner.number
+        engines = inner.level.engines
+        outside = core.outside[number]
+        runs = core.runs[number]
+        needs = self._loop_needs(number, outside)
+        name = core.steps + number
+        self.completions[-1] += [None] * (inner.end - inner.first)
+        entry: dict[int, list[int]] = {}
+        for engine in engines:
+            self.knowledge[engine] = self._wait(name, engine, needs.get(engine, {}))
+            entry[engine] = [*self.knowledge[engine]]
+            entry[engine][engine] = self.counts[engine]
+        queues = [stream for stream in outside.streams if stream >= ENGINES]
+        positions = {stream: self.counts[stream] + 1 for stream in (*engines, *queues)}
+        for producer, consumer in outside.primed:
+            # Behind the loop the consumer takes what is left: a token, if only the prime.
+            known = list(map(max, self.knowledge[consumer], entry[producer]))
+            known[producer] = max(known[producer], positions[producer] - 1)
+            self.knowledge[consumer] = known
+        for engine in engines:
+            known = list(self.knowledge[engine])
+            for stream, certain in outside.known[engine].items():
+                # A loop that may not run teaches nothing about what came before it.
+                certain &= runs
+                if certain:
+                    known = list(map(max, known, entry[core.context.issuer(stream)]))
+                if certain or known[stream] == positions[stream] - 1:
+                    known[stream] = positions[stream]
+                else:
+                    self.finished.setdefault((stream, positions[stream]), set()).add(engine)
+            self.knowledge[engine] = known
+        for stream in queues:
+            self._enter(number, stream, entry[core.context.owner[stream]], runs, outside)
+        for engine in engines:
+            self._enter(number, engine, self.knowledge[engine], runs, outside)
+            self.counts[engine] += 1
+            position = self.counts[engine]
+            known = list(self.knowledge[engine])
+            known[engine] = position
+            self.knowledge[engine] = known
+            named = self.iteration * ITERATION + name
+            left = engine, position, engine, position, known, named
+            self.exits[-1][number, engine] = self.latest[engine] = left
+        self.at = inner.end
+
+    def _enter(
+        self, number: int, stream: int, known: Sequence[int], runs: bool, outside: Outside
+    ) -> None:
+        """What a loop does in a stream becomes an event of this level."""
+        self.counts[stream] = position = self.counts[stream] + 1
+        engine = self.core.context.issuer(stream)
+        name = self.iteration * ITERATION + self.core.steps + number
+        issued = position if stream < ENGINES else 0
+        event = stream, position, engine, issued, tuple(known), name
+        self.before[stream, position] = self.latest.get(stream)
+        self.loops[-1][number, stream] = self.latest[stream] = event
+        if not (runs and stream in outside.certain):
+            self.unsure.add((stream, position))
+
+    def _loop_needs(self, number: int, outside: Outside) -> dict[int, dict[int, Event]]:
+        """By engine, what it must wait for ahead of a loop.
+
+        What a producer's prime implies is not waited for, when the consumer takes the prime no
+        later than what it does that needs it.
+        """
+        needs: dict[int, dict[int, Event]] = {}
+        awaited = self.awaited[-1]
+        for row, stream, place, name in self.core.needs.get(number, ()):
+            engine = self.core.context.issuer(stream)
+            events = self._events(name)
+            _raise(awaited.setdefault(row, {}), events)
+            for event in events:
+                primed = outside.primed.get((event[0], engine))
+                if primed is None or primed > place:
+                    _raise(needs.setdefault(engine, {}), (event,))
+        return needs
+
+    # -- waits ------------------------------------------------------------------------------------
+
+    def _wait(self, name: int, engine: int, wanted: dict[int, Event]) -> Sequence[int]:
+        """Wait for what the engine does not know yet; what it knows then."""
+        known = self.knowledge[engine]
+        for stream, producer, distance in self.kept.get((name, engine), ()):
+            event = self._tells(self.iteration - distance, stream, producer)
+            self.edges.append((name, engine, stream, producer, distance))
+            known = self.knowledge[engine] = joined(known, event)
+        events: list[Event] = []
+        for event in filter(None, (self._unknown(event, engine) for event in wanted.values())):
+            if event[0] == engine or known[event[0]] >= event[1]:
+                continue
+            if event[5] % ITERATION >= self.core.steps:
+                event = self._left(event)
+                known = self.knowledge[engine]
+                if event[0] == engine or known[event[0]] >= event[1]:
+                    continue
+            events.append(event)
+        for event in _reduced(events):
+            iteration, producer = divmod(event[5], ITERATION)
+            if producer < self.core.steps:
+                # Nothing but its completion tells others of a transfer, nor that it was issued.
+                event = self._completion(iteration, producer)
+            self.edges.append((name, engine, event[0], producer, self.iteration - iteration))
+            known = joined(known, event)
+        return known
+
+    def _unknown(self, event: Event, engine: int) -> Event | None:
+        """An event, or what came before it in its stream, where an engine knows that the loop is
+        over that it stands for."""
+        found: Event | None = event
+        while found is not None and engine in self.finished.get((found[0], found[1]), ()):
+            found = self.before[found[0], found[1]]
+        return found
+
+    def _left(self, event: Event) -> Event:
+        """What tells that a stream is done with a loop: that its engine has left it, having drained
+        the queue where the stream is one."""
+        stream, position, engine, _, _, name = event
+        iteration, number = divmod(name, ITERATION)
+        number -= self.core.steps
+        exit_ = self.exits[iteration][number, engine]
+        if stream != engine:
+            self.core.drain(number, stream)
+            known = exit_[4]
+            assert isinstance(known, list)
+            known[stream] = max(known[stream], position)
+            for other, mine in enumerate(self.knowledge):
+                if mine[engine] >= exit_[1] and mine[stream] < position:
+                    self.knowledge[other] = [*mine[:stream], position, *mine[stream + 1 :]]
+        return exit_
+
+    def _completion(self, iteration: int, place: int) -> Event:
+        """The event of a step's end."""
+        return self.completions[iteration][place - self.base] or restored(self, place)
+
+    def _tells(self, iteration: int, stream: int, producer: int) -> Event:
+        """The event by which a producer tells others."""
+        if producer < self.core.steps:
+            return self._completion(iteration, producer)
+        return self.exits[iteration][producer - self.core.steps, stream]
+
+    # -- results ----------------------------------------------------------------------------------
+
+    def apply(self) -> list[tuple[int, int, int, int]]:
+        """Give each wait a semaphore: (waiting place, telling place, semaphore, place at which the
+        consumer is). Places are -1 for loops, to whose signals they are added."""
+        core = self.core
+        found = []
+        for name, engine, stream, producer, _ in self.edges:
+            semaphore = core.context.channels.semaphore(self.layer.depth, stream, engine)
+            place = core.first_place(name)
+            if name >= core.steps:
+                waits = core.loops[name - core.steps].enter_waits
+                waits.setdefault(engine, []).append((semaphore, 1))
+                name = -1
+            if producer >= core.steps:
+                updates = core.loops[producer - core.steps].exit_updates
+                updates.setdefault(stream, []).append((semaphore, 1))
+                producer = -1
+            found.append((name, producer, semaphore, place))
+        return found
+
+    def connect(self) -> set[int]:
+        """Primes ahead of the loop and the tokens to take behind it. Returns the semaphores that
+        transfers tell others by."""
+        core, number = self.core, self.layer.number
+        signals = core.loops[number]
+        carried: dict[tuple[int, int], int] = {}
+        for _, engine, stream, _, distance in self.edges:
+            if distance:
+                carried[stream, engine] = carried.get((stream, engine), 0) + distance
+        primed: set[int] = set()
+        for (stream, engine), count in carried.items():
+            semaphore = core.context.channels.semaphore(self.layer.depth, stream, engine)
+            if stream >= ENGINES:
+                core.settle([semaphore])
+                primed.add(semaphore)
+            producer = core.context.issuer(stream)
+            signals.primes.setdefault(producer, []).append((semaphore, count))
+            signals.exit_waits.setdefault(engine, []).append((semaphore, count))
+        for _, engine, stream, _, _ in self.edges:
+            if stream >= ENGINES:
+                semaphore = core.context.channels.semaphore(self.layer.depth, stream, engine)
+                core.transferred[semaphore] = number, stream
+        return primed
+
+    def outside(self) -> Outside:
+        """What the enclosing level must know of this loop."""
+        from nki.passes.synchronise.synchronise import Outside
+
+        core = self.core
+        streams = core.touching.get(self.layer.number, [])
+        knowledge = list(self.knowledge)
+        primed: dict[tuple[int, int], int] = {}
+        for name, engine, stream, producer, distance in self.edges:
+            if distance:
+                event = self._tells(self.iteration, stream, producer)
+                knowledge[engine] = joined(knowledge[engine], event)
+                pair = core.context.issuer(stream), engine
+                place = core.first_place(name)
+                primed[pair] = min(place, primed.get(pair, place))
+        last: dict[int, int] = {}
+        for (_, engine), event in self.exits[-1].items():
+            last[engine] = event[1]
+        final = {
+            stream: self.counts[stream] - (last.get(stream) == self.counts[stream])
+            for stream in streams
+            if self.counts[stream]
+        }
+        certain: dict[int, int] = {}
+        for stream, position in self._last_events():
+            if stream in final and (stream, position) not in self.unsure:
+                certain[stream] = min(position, certain.get(stream, position))
+        known = {
+            engine: {
+                stream: stream in certain and mine[stream] >= certain[stream]
+                for stream, count in final.items()
+                if stream != engine and mine[stream] >= count
+            }
+            for engine, mine in enumerate(knowledge)
+        }
+        return Outside(streams, set(certain), known, primed)
+
+    def _last_events(self) -> Iterator[tuple[int, int]]:
+        """(stream, position) of the events of the last iteration."""
+        for event in self.completions[-1]:
+            if event is not None:
+                yield event[0], event[1]
+                yield event[2], event[3]
+        for events in (self.loops[-1], self.exits[-1]):
+            for event in events.values():
+                yield event[0], event[1]
+
+
+def _raise(wanted: dict[int, Event], events: Iterable[Event]) -> None:
+    """Enter events into the latest by stream."""
+    for event in events:
+        other = wanted.get(event[0])
+        if other is None or other[1] < event[1]:
+            wanted[event[0]] = event
+
+
+def _reduced(events: list[Event]) -> list[Event]:
+    """Without those that another one implies; of two that imply each other, as two engines' exits
+    from a loop do, one stays."""
+    if len(events) < 2:
+        return events
+    latest: dict[int, Event] = {}
+    _raise(latest, events)
+    for event in list(latest.values()):
+        if any(after(other, event) for other in latest.values() if other is not event):
+            del latest[event[0]]
+    return list(latest.values())
