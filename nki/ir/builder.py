@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from isa.affine import DECIDE, Affine, affine, prove
+from isa.affine import DECIDE, Affine, affine, prove, prove_nonnegative
 from isa.dtypes import normalise
 from isa.enums import Memory
 from isa.errors import NeuronError
@@ -27,7 +27,7 @@ from nki.ir.edges import check_edges
 from nki.ir.emission import emit
 from nki.ir.groups import Block, Matmul
 from nki.ir.loops import RolledLoop, check_step, loop_bound, trip_count
-from nki.ir.nodes import Kernel, Node, Register, Tensor, While
+from nki.ir.nodes import Kernel, Node, Register, Tensor, While, bytes_of
 from nki.ir.registers import VirtualRegister
 from nki.ir.results import Results, result_of, returned
 from nki.ir.views.layout import dense_strides
@@ -114,12 +114,25 @@ class Builder(CoreBuilder):
     # Declarations
 
     def parameter(
-        self, shape: Sequence[Any], dtype: Any, name: str, location: Location = None
+        self,
+        shape: Sequence[Any],
+        dtype: Any,
+        name: str,
+        location: Location = None,
+        *,
+        within: NkiTensor | None = None,
+        offset: Any = 0,
     ) -> NkiTensor:
-        """The kernel's next parameter, in HBM: shared where there are several cores."""
+        """The kernel's next parameter, in HBM: shared where there are several cores. It may lie
+        `within` a tensor in HBM, from byte `offset` of that on: equal parameters of many layers in
+        one tensor are what a loop over the layers can go through (`nki.ir.repeat`). Raises
+        wrong-memory for a tensor on chip, out-of-bounds for bytes that it does not have."""
         with self.at(location):
             sizes, dtype = sizes_of(shape), stored(normalise(dtype))
-            tensor = self.declarations.parameter(sizes, dtype, name, self.location)
+            around = None if within is None else within.storage
+            tensor = self.declarations.parameter(sizes, dtype, name, self.location, around, offset)
+            if around is not None:
+                _check_inside(tensor, around)
             return strided(tensor, dtype, sizes, dense_strides(sizes))
 
     def tensor(
@@ -326,6 +339,16 @@ class Builder(CoreBuilder):
         kind = tensor.memory, tensor.dtype, tensor.shape, tensor.address
         return self._tensor(label, *kind, core, tensor.location, tensor.data)
 
+    def part(self, like: Tensor, within: Tensor, offset: Any) -> Tensor:
+        """A tensor of this kernel like another one: bytes of `within` from byte `offset` on, which
+        loop variables may move."""
+        core = None if within.memory is Memory.shared_hbm else self.core
+        tensor = self._tensor(
+            like.label, within.memory, like.dtype, like.shape, None, core, like.location
+        )
+        tensor.lie(within, offset)
+        return tensor
+
     def copied_register(self, register: Register) -> Register:
         """A register of this core like another one."""
         return self._variable(register.location, register.lower, register.upper, register.name)
@@ -377,6 +400,23 @@ def _row(operation: type[Operation] | str) -> type[Operation]:
     if row is None:
         raise _unknown("value-not-allowed", "there is no operation", operation, OPERATIONS)
     return row
+
+
+def _check_inside(tensor: Tensor, around: Tensor) -> None:
+    """The bytes of a tensor are some of the one that it lies in."""
+    if around.memory.on_chip:
+        raise NeuronError(
+            "wrong-memory",
+            what=f"{tensor.name} lies within {around.name}, which is in {around.memory.value}",
+            why="Parameters are in HBM.",
+        )
+    rest = bytes_of(around) - bytes_of(tensor) - tensor.offset
+    if not (prove_nonnegative(tensor.offset) and prove_nonnegative(rest)):
+        raise NeuronError(
+            "out-of-bounds",
+            what=f"{tensor.name} has {bytes_of(tensor)} bytes from byte {tensor.offset} of "
+            f"{around.name} on, which has {bytes_of(around)}",
+        )
 
 
 def _unknown(code: str, what: str, name: str, names: Any) -> NeuronError:

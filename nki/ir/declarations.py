@@ -47,18 +47,37 @@ class Declarations:
         self.returned: list[NkiTensor] = []
 
     def parameter(
-        self, shape: tuple[Any, ...], dtype: str, name: str, location: Any = None
+        self,
+        shape: tuple[Any, ...],
+        dtype: str,
+        name: str,
+        location: Any = None,
+        within: Tensor | None = None,
+        offset: Any = 0,
     ) -> Tensor:
-        """The next parameter: a tensor in HBM, shared where there are several cores. A name that is
-        taken gets a number. Raises value-not-allowed for two launch symbols of one name."""
+        """The next parameter: a tensor in HBM, shared where there are several cores, or bytes of
+        another one from byte `offset` of it on. A name that is taken gets a number. Raises
+        value-not-allowed for two launch symbols of one name."""
         taken = {tensor.label for tensor in self.parameters}
         label, count = name, 0
         while label in taken:
             count += 1
             label = f"{name}.{count}"
         memory, core = parameter_memory(self.cores)
+        if within is not None:
+            memory, core = within.memory, within.core
         tensor = Tensor(
-            len(self.tensors), label, memory, dtype, shape, "input", None, core, location
+            len(self.tensors),
+            label,
+            memory,
+            dtype,
+            shape,
+            "input",
+            None,
+            core,
+            location,
+            within=within,
+            offset=offset,
         )
         self.symbols = symbols_in([self.symbols, shape])
         self.parameters.append(tensor)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from isa.enums import Memory
 from isa.errors import NeuronError
@@ -51,28 +51,41 @@ def inline(
     ['x', 'copied/out', 'copied/tensor', 'copied.1/out', 'copied.1/tensor']
     """
     with into.at(location):
-        _check(kernel, into)
-        bound = _bound(kernel, bindings, into)
-        owner = _owner(kernel, into)
-        declarations = into.declarations
-        declarations.symbols = symbols_in([declarations.symbols, kernel.symbols])
-        for guard in kernel.guards:
-            declarations.guards.add(guard)
-        whole = len(kernel.bodies) > 1
-        builders = [into.on(core) for core in range(into.cores)] if whole else [into]
-        made = _shared(kernel, bound, _Names(into, owner))
-        copies = [
-            _Copy(_Names(builder, owner), body, bound, made)
-            for builder, body in zip(builders, kernel.bodies)
-        ]
-        for builder, copy, body in zip(builders, copies, kernel.bodies):
-            builder.nodes += copy.nodes(_without_bound(body, bound))
-            builder.rolled |= kernel.has_loops
-        tensors = copies[0].tensors
-        return [
-            bound[tensor].view if tensor in bound else _whole(tensors[tensor])
-            for tensor in kernel.results
-        ]
+        builders = builders_of(kernel, into)
+        return inline_on(builders, kernel, [bindings] * len(builders))
+
+
+def builders_of(kernel: Kernel, into: Builder) -> list[Builder]:
+    """The builders that the bodies of a kernel go to. Raises what `inline` does for a kernel that
+    does not fit `into`."""
+    _check(kernel, into)
+    whole = len(kernel.bodies) > 1
+    return [into.on(core) for core in range(into.cores)] if whole else [into]
+
+
+def inline_on(
+    builders: Sequence[Builder], kernel: Kernel, bindings: Sequence[Mapping[str, NkiTensor]]
+) -> list[NkiTensor]:
+    """`inline` with bindings for the body of each core; the results are those of the first."""
+    into = builders[0]
+    bound = [_bound(kernel, own, builder) for own, builder in zip(bindings, builders)]
+    owner = _owner(kernel, into)
+    declarations = into.declarations
+    declarations.symbols = symbols_in([declarations.symbols, kernel.symbols])
+    for guard in kernel.guards:
+        declarations.guards.add(guard)
+    made = _shared(kernel, bound[0], _Names(into, owner))
+    copies = [
+        _Copy(_Names(builder, owner), body, own, made)
+        for builder, body, own in zip(builders, kernel.bodies, bound)
+    ]
+    for builder, copy, body, own in zip(builders, copies, kernel.bodies, bound):
+        builder.nodes += copy.nodes(_without_bound(body, own))
+        builder.rolled |= kernel.has_loops
+    return [
+        bound[0][tensor].view if tensor in bound[0] else _whole(copies[0].tensors[tensor])
+        for tensor in kernel.results
+    ]
 
 
 def _check(kernel: Kernel, into: Builder) -> None:
@@ -211,4 +224,4 @@ class _Copy(Cloner):
         return copy
 
 
-__all__ = ["inline"]
+__all__ = ["builders_of", "inline", "inline_on"]
