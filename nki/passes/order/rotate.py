@@ -25,7 +25,8 @@ STRAIGHT = 128
 """The most operations that a loop may become when nothing of it stays a loop."""
 
 LONGEST = 1024
-"""The most operations of a body with several copies."""
+"""The most operations of a body with several copies: in a longer one the engines find enough to do
+while iterations meet (twelve transformer layers of 566 operations: 594 us with one or two)."""
 
 PAYS = 0.985
 """The part of the time with fewer copies below which more are taken."""
@@ -105,7 +106,7 @@ class _Rotation:
         self, node: Loop, body: list[Node], numbering: Numbering, trips: int | None, count: int
     ) -> int:
         """The number of copies that pays."""
-        most = max(2, LONGEST // max(count, 1))
+        most = LONGEST // max(count, 1)
         wanted = [n for n in COPIES if n <= min(self.most, most) and (trips is None or n < trips)]
         if not wanted:
             return 1

@@ -1,0 +1,128 @@
+"""Compile time and modelled time of a layer, of twelve in a loop, and of twelve one by one.
+
+Run: python benchmarks/repeats.py [LAYERS]
+
+A transformer layer over 128 tokens, some 700 operations, is traced once. `repeat` places it on the
+weights of each layer; "copies" inlines it as often. Compile time is CPU time of all passes and of
+the race proof, tracing and placing apart, the best of three; "x" compares it with one layer. The
+last column says whether results are those of the copies, bit by bit, in a small model.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import overlap
+from overlap import HIDDEN, WIDTH, P, chip, heads, linear, normalised
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+from nki.ir.builder import Builder
+from nki.ir.inline import inline
+from nki.ir.nodes import Kernel, operations
+from nki.ir.repeat import repeat
+from nki.kernel import CompiledKernel, compile_traced
+from simulator.timing import simulate
+
+
+@nki.jit
+def layer(x, qkv, narrow, up, down):
+    """One transformer layer; weights are [P, rows / P, columns]."""
+    state = chip((P, WIDTH))
+    nisa.dma_copy(dst=state, src=x)
+    there = []
+    for weights in (qkv, narrow, up, down):
+        tile = chip(weights.shape, weights.dtype)
+        nisa.dma_copy(dst=tile, src=weights)
+        there.append(tile)
+    mixed = heads(linear(normalised(state), there[0], nl.copy))
+    added = linear(mixed, there[1], nl.copy)
+    nisa.tensor_tensor(dst=state, data1=state, data2=added, op=nl.add)
+    wide = linear(normalised(state), there[2], nl.gelu_apprx_tanh)
+    added = linear(wide, there[3], nl.copy)
+    nisa.tensor_tensor(dst=state, data1=state, data2=added, op=nl.add)
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=state)
+    return out
+
+
+SHAPES = {
+    "qkv": (P, WIDTH // P, 3 * WIDTH),
+    "narrow": (P, WIDTH // P, WIDTH),
+    "up": (P, WIDTH // P, HIDDEN),
+    "down": (P, HIDDEN // P, WIDTH),
+}
+
+
+def model(traced: Kernel, layers: int, together: bool) -> Kernel:
+    """Layers on a state in HBM, each with weights of its own."""
+    b = Builder("trn2", name="model")
+    state = b.parameter((P, WIDTH), "float32", "x")
+    stacks = {
+        name: b.parameter((layers, *shape), "bfloat16", name) for name, shape in SHAPES.items()
+    }
+    times = [
+        {"x": state, "out": state} | {name: stack[number] for name, stack in stacks.items()}
+        for number in range(layers)
+    ]
+    if together:
+        repeat(traced, times, b)
+    else:
+        for bindings in times:
+            inline(traced, bindings, b)
+    b.result(state)
+    return b.kernel()
+
+
+def compiled(kernel: Kernel) -> tuple[CompiledKernel, float]:
+    """The program, and the CPU seconds it took."""
+    spent = []
+    for _ in range(3):
+        start = time.process_time()
+        program = compile_traced(kernel)
+        spent.append(time.process_time() - start)
+    return program, min(spent)
+
+
+def main() -> None:
+    layers = int(sys.argv[1]) if len(sys.argv) > 1 else overlap.LAYERS
+    specs = [nki.TensorSpec((P, WIDTH), nl.float32)]
+    specs += [nki.TensorSpec(shape, nl.bfloat16) for shape in SHAPES.values()]
+    traced = layer.trace(*specs, target="trn2")
+    count = sum(1 for _ in operations(traced.bodies[0]))
+    print(f"a layer has {count} operations")
+    rng = np.random.default_rng(1)
+    inputs: list[Any] = [rng.standard_normal((P, WIDTH)).astype(np.float32)]
+    for shape in SHAPES.values():
+        data = rng.standard_normal((layers, *shape)) / np.sqrt(shape[0] * shape[1])
+        inputs.append(data.astype(ml_dtypes.bfloat16))
+    cases = {
+        "one layer": model(traced, 1, False),
+        f"{layers} layers, repeat": model(traced, layers, True),
+        f"{layers} layers, copies": model(traced, layers, False),
+    }
+    print(f"{'':24}{'compile ms':>11}{'x':>7}{'us':>9}{'instructions':>14}  results")
+    alone = 0.0
+    found: dict[str, bytes] = {}
+    for name, kernel in cases.items():
+        program, seconds = compiled(kernel)
+        alone = alone or seconds
+        timeline = simulate(program.program, keep_spans=False)
+        size = sum(len(s) for core in program.program.cores for s in core.streams.values())
+        data = [array.copy() for array in inputs]
+        if name != "one layer":
+            program(*data)
+            found[name] = data[0].tobytes()
+        same = "" if len(found) < 2 else "equal" if len(set(found.values())) == 1 else "DIFFER"
+        spent = timeline.total_ns / 1e3
+        ratio = seconds / alone
+        print(f"{name:24}{seconds * 1e3:11.1f}{ratio:7.2f}{spent:9.1f}{size:14}  {same}")
+
+
+if __name__ == "__main__":
+    main()
