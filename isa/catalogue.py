@@ -369,6 +369,15 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         "Write to slices that end where banks end; tensors larger than a bank start at one.",
         _API,
     ),
+    "hbm-overflow": _entry(
+        310,
+        "HBM is full",
+        "The tensors of a kernel lie in the stack of HBM that the physical cores share which run "
+        "it.",
+        "Divide the work over several cores or calls, use smaller dtypes, or keep fewer tensors; "
+        "the notes list them by category.",
+        _ARCHITECTURE,
+    ),
     "uninitialised-output": _entry(
         401,
         "Output holds data that was never written",
@@ -411,8 +420,10 @@ CATALOGUE: dict[str, CatalogueEntry] = {
     "loop-limit": _entry(
         406,
         "Loop does not end",
-        "A device loop ran for more iterations than the limit of the simulator.",
-        "Check that the body brings the register that the loop tests to 0.",
+        "One engine executed more instructions in loops than NKI_LOOP_LIMIT states, 20,000,000 "
+        "without it.",
+        "Check that the body brings the register that the loop tests to 0; NKI_LOOP_LIMIT allows "
+        "more.",
         _LOOPS,
     ),
     "indices-not-unique": _entry(
@@ -432,6 +443,13 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         "Write the whole tile first, with nisa.dma_copy, nisa.iota or nisa.memset, or use the part "
         "of it that is written.",
         _GUIDE,
+    ),
+    "time-limit": _entry(
+        409,
+        "Run takes too long",
+        "A run ends after the wall time that NKI_RUN_SECONDS states, ten minutes without it.",
+        "Look at where the engines stand; set NKI_RUN_SECONDS for a run that needs longer.",
+        _LOOPS,
     ),
     "container-truncated": _entry(
         501,

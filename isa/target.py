@@ -76,6 +76,7 @@ class Target:
     # Device
     cores_per_device: Figure[int]
     hbm_bytes_per_device: Figure[int]
+    hbm_stacks_per_device: Figure[int]
     hbm_bytes_per_ns_per_device: Figure[float]
 
     # Memories of a core
@@ -327,6 +328,7 @@ TARGETS: dict[str, Target] = _targets(
         default_logical_core_size=1,
         cores_per_device=_count(2, _ARCH2),
         hbm_bytes_per_device=_count(32 * _GIB, _ARCH2, "B"),
+        hbm_stacks_per_device=_count(2, _ARCH2),
         hbm_bytes_per_ns_per_device=Figure(820.0, "B/ns", _ARCH2),
         sbuf_bytes_per_partition=_count(192 * _KIB, _ARCH2, "B"),
         moving_free_max=_count(512, "nki.isa.nc_matmul", "elements"),
@@ -360,6 +362,7 @@ TARGETS: dict[str, Target] = _targets(
         default_logical_core_size=2,
         cores_per_device=_count(8, _ARCH3),
         hbm_bytes_per_device=_count(96 * _GIB, _ARCH3, "B"),
+        hbm_stacks_per_device=_count(4, _ARCH3),
         hbm_bytes_per_ns_per_device=Figure(3000.0, "B/ns", "ARCH3 (hardware pages: 2900)"),
         sbuf_bytes_per_partition=_count(224 * _KIB, _ARCH3, "B"),
         moving_free_max=_count(512, "nki.isa.nc_matmul", "elements"),
@@ -398,6 +401,7 @@ TARGETS: dict[str, Target] = _targets(
         default_logical_core_size=2,
         cores_per_device=_count(8, _ARCH4),
         hbm_bytes_per_device=_count(144 * _GIB, _ARCH4, "B"),
+        hbm_stacks_per_device=_count(4, _ARCH4),
         hbm_bytes_per_ns_per_device=Figure(4700.0, "B/ns", "ARCH4 (hardware pages: 4900)"),
         sbuf_bytes_per_partition=_count(256 * _KIB, _ARCH4, "B"),
         moving_free_max=_count(4096, "nki.isa.nc_matmul (fp32 output)", "elements"),

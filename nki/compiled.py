@@ -122,10 +122,14 @@ class CompiledKernel:
         """The program for one set of input shapes; raises shape-mismatch or guard-refused."""
         from isa.affine import solve_shape
         from isa.binding import bind
+        from nki.hbm_capacity import check_hbm
 
         program = self.program
         declared = [program.tensors[index].shape for index in program.parameters]
-        return bind(program, solve_shape(declared, shapes))
+        bound = bind(program, solve_shape(declared, shapes))
+        if program.symbols:
+            check_hbm(bound)
+        return bound
 
     def _inputs(self, arrays: tuple[Any, ...], named: dict[str, Any]) -> list[np.ndarray]:
         names = self.program.parameter_names
@@ -198,9 +202,10 @@ class CompiledKernel:
 
 @user_frames
 def load(path: Any) -> CompiledKernel:
-    """A compiled kernel from a container file. Executes no code from it.
+    """A compiled kernel from a container file. Executes no code from it. Unless NKI_CHECKS=0, the
+    program is proven as `nki.compile` proves it: a file may have been changed.
 
-    Raises file-not-found, and the errors of `isa.container.read`.
+    Raises file-not-found, hbm-overflow, race, and the errors of `isa.container.read`.
 
     >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
     >>> @nki.jit
@@ -217,20 +222,29 @@ def load(path: Any) -> CompiledKernel:
     (2, 3)
     """
     from isa.container import load as load_program
+    from nki.hbm_capacity import check_hbm
 
-    return CompiledKernel(load_program(path))
+    program = load_program(path)
+    check_hbm(program)
+    if settings.checks_wanted():
+        from nki.verification import verify_program
+
+        verify_program(program)
+    return CompiledKernel(program)
 
 
 @contextmanager
 def run_settings() -> Iterator[None]:
     """For runs inside, what the environment says: whether what they print goes to files too, and
-    whether results may hold what was never written."""
+    whether results may hold what was never written, and how long they may take."""
     from simulator.checks.initialised import UNWRITTEN_ALLOWED
     from simulator.printed import printed_to
+    from simulator.watchdog import Limits, limited
 
     token = UNWRITTEN_ALLOWED.set(settings.unwritten_allowed())
+    limits = Limits(settings.loop_limit(), settings.run_seconds())
     try:
-        with printed_to(settings.print_folder()):
+        with printed_to(settings.print_folder()), limited(limits):
             yield
     finally:
         UNWRITTEN_ALLOWED.reset(token)

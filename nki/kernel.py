@@ -342,10 +342,12 @@ def compile(kernel: Any, /, *args: Any, target: str | None = None, **specs: Any)
 
 def compile_traced(traced: TracedKernel) -> CompiledKernel:
     """Lower traced tile IR and, unless NKI_CHECKS=0, prove that the program has no race."""
+    from nki.hbm_capacity import check_hbm
     from nki.pipeline import compile_kernel
 
     with collection_paused():
         program = compile_kernel(traced)
+        check_hbm(program)
         if settings.checks_wanted():
             from nki.verification import verify_program
 

@@ -17,7 +17,6 @@ from isa.affine import solve_shape
 from isa.binding import bind
 from nki.in_order import in_order
 from nki.ir.nodes import Kernel
-from simulator.streams import DEFAULT_LOOP_LIMIT
 
 if TYPE_CHECKING:
     from simulator.execute import RunResult
@@ -59,7 +58,7 @@ def run(
     ordered = in_order(kernel)
     program = bind(ordered.program, _symbol_values(kernel, inputs, binding or {}))
     loaded = LoadedProgram(program, check, native, capacity=ordered.capacity)
-    result = loaded.run(inputs, DEFAULT_LOOP_LIMIT)
+    result = loaded.run(inputs)
     result.findings = [
         replace(found, location=program.locations[found.location]) for found in result.findings
     ]

@@ -145,6 +145,28 @@ def native_wanted() -> bool:
     return value == BACKENDS[0]
 
 
+def loop_limit() -> int:
+    """NKI_LOOP_LIMIT: how many instructions one engine may execute in loops, or iterations a loop
+    may have in eager mode, before a run ends as one that does not end; 20,000,000 without it."""
+    value = os.environ.get("NKI_LOOP_LIMIT") or "20000000"
+    if not value.isdecimal() or not 1 <= int(value) < 2**40:
+        raise NeuronError("value-not-allowed", f"NKI_LOOP_LIMIT is {value!r}; it is 1 to 2^40")
+    return int(value)
+
+
+def run_seconds() -> float:
+    """NKI_RUN_SECONDS: how much wall time the run of a kernel may take; 600 without it."""
+    value = os.environ.get("NKI_RUN_SECONDS") or "600"
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e9:
+        what = f"NKI_RUN_SECONDS is {value!r}; it is a number of seconds"
+        raise NeuronError("value-not-allowed", what)
+    return seconds
+
+
 def threads_wanted() -> int:
     """How many threads share the work of large instructions: NKI_NUM_THREADS, else 4, but not more
     than the process has CPUs. While other programs keep the machine busy, one does it all."""
@@ -169,10 +191,12 @@ __all__ = [
     "checks_wanted",
     "environment",
     "logical_core_size",
+    "loop_limit",
     "mode_wanted",
     "native_wanted",
     "precise_wanted",
     "print_folder",
+    "run_seconds",
     "target",
     "target_source",
     "threads_wanted",

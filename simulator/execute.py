@@ -27,9 +27,10 @@ from simulator.machine import Capacity, Device
 from simulator.native.library import library
 from simulator.oracle import quiet
 from simulator.prepare import Barriers, Preparation, Watch
-from simulator.streams import DEFAULT_LOOP_LIMIT, Stream, take_turns
+from simulator.streams import Stream, take_turns
 from simulator.tensors import Tensors, size_of
 from simulator.views import Windows
+from simulator.watchdog import LIMIT_ERRORS, Watchdog, innermost_loop, standing
 
 if TYPE_CHECKING:
     from simulator.native.program import NativeProgram
@@ -68,16 +69,14 @@ def run(
     program: Program,
     inputs: Sequence[Array],
     check: bool = True,
-    loop_limit: int = DEFAULT_LOOP_LIMIT,
     native: bool = True,
 ) -> RunResult:
     r"""Execute a bound program on arrays, one per parameter, in call order; they are not changed.
 
     `check`: follow uninitialised data, and refuse outputs that depend on it or were not written.
-    `loop_limit`: instructions that one engine may execute in loops. `native`: compiled kernels
-    where there are any, else NumPy alone. Raises NeuronError input-mismatch,
-    dynamic-out-of-bounds, out-of-bounds, deadlock, loop-limit, uninitialised-output,
-    output-not-written.
+    `native`: compiled kernels where there are any, else NumPy alone. Raises NeuronError
+    input-mismatch, dynamic-out-of-bounds, out-of-bounds, deadlock, uninitialised-output,
+    output-not-written; loop-limit and time-limit beyond `simulator.watchdog.LIMITS`.
 
     >>> import numpy as np
     >>> from isa.text import assemble
@@ -98,7 +97,7 @@ def run(
     >>> result.outputs, result.findings
     ([array([0., 1., 2., 3.], dtype=float32)], [])
     """
-    return LoadedProgram(program, check, native).run(inputs, loop_limit)
+    return LoadedProgram(program, check, native).run(inputs)
 
 
 class LoadedProgram:
@@ -255,9 +254,9 @@ class LoadedProgram:
         locations = self.program.locations
         return locations[index] if isinstance(index, int) and index < len(locations) else None
 
-    def run(self, inputs: Sequence[Array], loop_limit: int = DEFAULT_LOOP_LIMIT) -> RunResult:
+    def run(self, inputs: Sequence[Array]) -> RunResult:
         """Execute once; see `run`."""
-        self.prepare(inputs, loop_limit)
+        self.prepare(inputs)
         self.execute()
         self._check_semaphores()
         self._check_outputs()
@@ -273,8 +272,9 @@ class LoadedProgram:
             findings=list(self.shadow.findings) if self.shadow is not None else [],
         )
 
-    def prepare(self, inputs: Sequence[Array], loop_limit: int = DEFAULT_LOOP_LIMIT) -> None:
+    def prepare(self, inputs: Sequence[Array]) -> None:
         """The first part of `run`: everything as it is before the first instruction."""
+        watchdog = Watchdog()
         if self._beside is None:
             self.tensors.start(inputs)
         else:
@@ -291,7 +291,7 @@ class LoadedProgram:
             self.replicated.restart()
         for streams in self.cores:
             for stream in streams:
-                stream.restart(loop_limit)
+                stream.restart(watchdog)
                 stream.semaphores[:] = [0] * len(stream.semaphores)
         for preparation in self._preparations:
             preparation.start()
@@ -309,15 +309,14 @@ class LoadedProgram:
             else:
                 take_turns(streams)
         except NeuronError as error:
-            raise self._located(error, next(s for s in streams if s.failed)) from None
+            failed = next(s for s in streams if s.failed)
+            if error.code in LIMIT_ERRORS:
+                error.notes += standing(self._by_core(), self._location)
+                error.location = self._location(innermost_loop(failed)[0].location)
+            raise self._located(error, failed) from None
         for core in self.device.cores if self._compiled is not None else ():
             core.stationary.check()
-        waiting = [
-            (number, stream)
-            for number, core in enumerate(self.cores)
-            for stream in core
-            if not stream.halted
-        ]
+        waiting = [(number, stream) for number, stream in self._by_core() if not stream.halted]
         if waiting:
             for number, stream in waiting:
                 if stream.issued:
@@ -330,6 +329,10 @@ class LoadedProgram:
                 location=self._location(first.instructions[first.pc].location),
                 notes=lines,
             )
+
+    def _by_core(self) -> list[tuple[int, Stream]]:
+        """The streams, each with the number of its core."""
+        return [(number, stream) for number, core in enumerate(self.cores) for stream in core]
 
     def _check_semaphores(self) -> None:
         for number, core in enumerate(self.cores):

@@ -23,7 +23,6 @@ from simulator.execute import ControlTrace, LoadedProgram, RunResult
 from simulator.host import Prepared, prepare
 from simulator.native.other_processes import busy
 from simulator.native.program import StoppedError
-from simulator.streams import DEFAULT_LOOP_LIMIT
 
 if TYPE_CHECKING:
     from simulator.checks.marks import Region
@@ -94,10 +93,10 @@ class Lanes:
         """The device whose tensors are those of a run."""
         return (self._whole or self._lanes[0]).device
 
-    def run(self, inputs: Sequence[Array], loop_limit: int = DEFAULT_LOOP_LIMIT) -> RunResult:
+    def run(self, inputs: Sequence[Array]) -> RunResult:
         """As `LoadedProgram.run`."""
         if self._whole is None:
-            self.prepare(inputs, loop_limit)
+            self.prepare(inputs)
             try:
                 self.execute()
                 usual = self._are_as_usual()
@@ -106,12 +105,12 @@ class Lanes:
             if usual:
                 return self._result(inputs)
             self._whole = LoadedProgram(self.program, threads=self._threads)
-        return self._whole.run(inputs, loop_limit)
+        return self._whole.run(inputs)
 
-    def prepare(self, inputs: Sequence[Array], loop_limit: int = DEFAULT_LOOP_LIMIT) -> None:
+    def prepare(self, inputs: Sequence[Array]) -> None:
         """The first part of `run`: everything as it is before the first instruction."""
         for lane in self._lanes:
-            lane.prepare(inputs, loop_limit)
+            lane.prepare(inputs)
             lane.stop(False)
 
     def execute(self) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from isa.enums import Engine
 from isa.errors import NeuronError
 from isa.spec import Instruction
+from simulator.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from simulator.machine import CoreState
@@ -27,9 +28,8 @@ Amounts = tuple[tuple[int, int], ...]
 BLOCKED = -1
 HALTED = -2
 
-DEFAULT_LOOP_LIMIT = 10**8
-"""Instructions that one stream may execute in loops before a run counts as runaway: half a minute
-of the smallest ones, whose control trace takes some 4 GB."""
+LOOK_EVERY = 4096
+"""Instructions in loops until the next look at the clock."""
 
 
 def fetches(instruction: Instruction) -> bool:
@@ -80,11 +80,13 @@ class Stream:
         "halted",
         "instructions",
         "issued",
+        "look_at",
         "pc",
         "registers",
         "semaphores",
         "state",
         "steps",
+        "watchdog",
     )
 
     def __init__(
@@ -101,7 +103,7 @@ class Stream:
         self.registers = state.registers[engine]
         self.events: list[int] = []
         self.steps: list[tuple[Amounts, Action, Amounts, bool]] = []
-        self.restart(DEFAULT_LOOP_LIMIT)
+        self.restart(Watchdog())
 
     def fetches(self, instruction: Instruction) -> bool:
         """Whether an instruction waits until all other streams have come as far as they can: none
@@ -115,13 +117,15 @@ class Stream:
             return f"Core {self.state.number}"
         return f"The {self.engine.name} engine"
 
-    def restart(self, budget: int) -> None:
+    def restart(self, watchdog: Watchdog) -> None:
         """Back to the first instruction, with nothing recorded."""
         self.pc = 0
         self.failed = False
         self.issued = False
         self.halted = not self.instructions
-        self.budget = budget
+        self.watchdog = watchdog
+        self.budget = watchdog.limits.instructions
+        self.look_at = max(0, self.budget - LOOK_EVERY)
         self.events.clear()
 
     def advance(self, fetch: bool) -> bool:
@@ -150,8 +154,11 @@ class Stream:
                     if target <= pc:
                         moved = True
                         self.budget -= pc - target + 1
-                        if self.budget < 0:
-                            raise runaway(self)
+                        if self.budget < self.look_at:
+                            if self.budget < 0:
+                                raise runaway(self)
+                            self.look_at = max(0, self.budget - LOOK_EVERY)
+                            self.watchdog.look()
                     pc = target
                 elif target == BLOCKED:
                     self.issued = True
@@ -193,4 +200,7 @@ class Stream:
 
 def runaway(stream: Stream) -> NeuronError:
     """The error of a stream that has used up its budget."""
-    return NeuronError("loop-limit", f"{stream.name} executed too many instructions in loops.")
+    limit = stream.watchdog.limits.instructions
+    return NeuronError(
+        "loop-limit", f"{stream.name} executed more than {limit:,} instructions in loops."
+    )

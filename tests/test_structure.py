@@ -85,7 +85,17 @@ ORDER = (
     # What all others may use.
     *("settings", "precision", "callables", "artifacts", "compiled_functions", "extensions"),
     # Tile IR: nodes, text, checks, views, builders; what rewrites and what executes it.
-    *("ir", "arrays", "storage", "interpreter", "passes", "pipeline", "in_order", "verification"),
+    *(
+        "ir",
+        "arrays",
+        "storage",
+        "interpreter",
+        "passes",
+        "pipeline",
+        "in_order",
+        "verification",
+        "hbm_capacity",
+    ),
     # What authors of kernels call.
     *("superseded", "language", "errors", "isa", "trace", "ranks"),
     # Kernels as they are called and compiled.

@@ -26,10 +26,11 @@ class OpenLoop:
     `register` is a `while`'s condition and `frame` the Python frame that evaluates it, which tells
     a loop from another one of the same line in a recursive call. Both are None in other loops.
     `renewed`: operations that ran wrote the condition, or a loop began that may, had it iterations.
-    `iteration` is the one that runs, where they run one after the other.
+    `iteration` is the one that runs, where they run one after the other, and `iterations` how many
+    came before it.
     """
 
-    __slots__ = ("abandoned", "frame", "iteration", "location", "register", "renewed")
+    __slots__ = ("abandoned", "frame", "iteration", "iterations", "location", "register", "renewed")
 
     def __init__(
         self, location: Any, register: Register | None = None, frame: FrameType | None = None
@@ -40,6 +41,7 @@ class OpenLoop:
         self.abandoned = False
         self.renewed = False
         self.iteration = Iteration()
+        self.iterations = 0
 
     def __enter__(self) -> None:
         """An iteration of a `for`: Python ends its generator where the loop is left early."""
@@ -51,6 +53,7 @@ class OpenLoop:
         """The iteration that runs is over, and another one begins."""
         self.iteration.over = True
         self.iteration = Iteration()
+        self.iterations += 1
 
     def evaluates(self, location: Any, frame: FrameType) -> bool:
         """Whether the condition of this `while` is what `frame` evaluates at a location."""

@@ -24,6 +24,7 @@ from nki.ir.context import CURRENT, Location, NkiInstruction, of_another_run
 from nki.ir.declarations import Declarations, parameter_memory
 from nki.ir.edges import out_of_order
 from nki.ir.hazards import Hazards
+from nki.ir.locations import resolve
 from nki.ir.loops import outlives, registers_written, trip_count
 from nki.ir.nodes import Access, Op, Register, Tensor
 from nki.ir.open_loops import Iteration, OpenLoop, never_written
@@ -48,6 +49,7 @@ from simulator.checks.initialised import Shadow
 from simulator.checks.replicated import InStep
 from simulator.oracle import quiet
 from simulator.prepare import Barriers
+from simulator.watchdog import Watchdog
 
 Array = np.ndarray[Any, Any]
 
@@ -272,7 +274,7 @@ class EagerContext(Authored):
                 yield variable
             self._await_exchanges()
             self.loops.expect(loop)
-            loop.next_iteration()
+            self._next(loop)
         self.loops.leave(loop)
 
     def while_condition(
@@ -287,11 +289,33 @@ class EagerContext(Authored):
             self._await_exchanges()
             if not loop.renewed:
                 raise never_written(register, location)
-            loop.next_iteration()
+            self._next(loop)
         holds = self.interpreter.registers[register.number] != 0
         if not holds:
             self.loops.leave(loop)
         return holds
+
+    def _next(self, loop: OpenLoop) -> None:
+        """Begin another iteration, if the limits of the run admit it."""
+        loop.next_iteration()
+        watchdog = self.launch.watchdog
+        try:
+            watchdog.look()
+            if loop.iterations > watchdog.limits.instructions:
+                limit = f"{watchdog.limits.instructions:,}"
+                raise NeuronError("loop-limit", f"The loop has more than {limit} iterations.")
+        except NeuronError as error:
+            error.location = resolve(loop.location)
+            error.notes += (f"core {self.core}, iteration {loop.iterations:,}{self._held(loop)}",)
+            raise
+
+    def _held(self, loop: OpenLoop) -> str:
+        """What the register holds that a loop tests, for messages."""
+        register = loop.register
+        if register is None:
+            return ""
+        name = register.name or repr(register)
+        return f", {name} = {self.interpreter.registers[register.number]}"
 
     def finish(self) -> None:
         """The kernel function returned: no loop of the device may be open."""
@@ -349,6 +373,7 @@ class _Launch:
         self.barriers = Barriers()
         self.in_step = InStep() if cores > 1 else None
         self.number = object()
+        self.watchdog = Watchdog()
         """Stands for this run in the tensors that it makes."""
         self.tensors = 0
         self.rows: set[str] = set()

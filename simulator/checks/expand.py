@@ -149,6 +149,7 @@ class Unroller:
         begin, end = prepared.begins[stream : stream + 2].tolist()
         templates, template = prepared.templates, prepared.template[begin:end]
         self.name = "the {1.name} stream of core {0}".format(*prepared.streams[stream])
+        self.prepared = prepared
         self.begin = begin
         self.length = end - begin
         steers = np.array(templates.steers, np.bool_)[template]
@@ -221,6 +222,9 @@ class Unroller:
                 "loop-limit",
                 f"{self.name} runs more than {STEP_LIMIT} instructions under the happens-before "
                 "check",
+                location=self.prepared.location(
+                    self.begin + (self.loops[0].head if self.loops else first)
+                ),
             )
 
     def _continues(self, position: int) -> bool:

@@ -19,6 +19,7 @@ from simulator.checks.marks import Space
 from simulator.execute import LoadedProgram
 from simulator.native.library import library
 from simulator.native.program import EVENTS
+from simulator.watchdog import Limits, limited
 
 Array = np.ndarray[Any, Any]
 E = Engine
@@ -32,7 +33,8 @@ PARTITIONS, COLUMNS = 4, 16
 def outcome(loaded: LoadedProgram, inputs: list[Array], limit: int = 10**6) -> Any:
     """All that a run shows: results, trace and findings, or its error."""
     try:
-        result = loaded.run(inputs, limit)
+        with limited(Limits(limit)):
+            result = loaded.run(inputs)
     except NeuronError as error:
         return error.code, error.what, error.location
     return (

@@ -231,6 +231,8 @@ def _spread(tree: list[Any], needs: dict[Register, set[int]]) -> bool:
         elif isinstance(item, _Loop):
             changed |= _spread(item.body, needs)
             engines = _engines(item.body)
+            if not engines and isinstance(item.node, While):
+                engines = {ENGINE_INDEX[Engine.sync]}  # it may never end, which must not get lost
             if item.engines != engines:
                 item.engines = engines
                 changed = True
