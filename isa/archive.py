@@ -27,6 +27,7 @@ from collections.abc import Mapping, MutableSequence, Sequence
 from dataclasses import astuple, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from isa.dtypes import DTYPES
 from isa.encoding import (
     AMOUNT_LIMIT,
     MALFORMED,
@@ -37,10 +38,11 @@ from isa.encoding import (
     encode_stream,
     table_digest,
 )
-from isa.enums import Engine
+from isa.enums import Engine, Memory
 from isa.errors import NeuronError
 from isa.operand_table import Relocation
 from isa.program import (
+    ROLES,
     CoreProgram,
     Guard,
     Program,
@@ -50,6 +52,7 @@ from isa.program import (
     TensorDeclaration,
 )
 from isa.spec import Instruction
+from isa.target import TARGETS
 
 if TYPE_CHECKING:
     from isa.reroll import RolledStream
@@ -67,6 +70,7 @@ ENGINE_FILES: Mapping[Engine, str] = {
 """Hardware names of the engines, as in public profiles; they name a stream's files."""
 
 _ENGINES = Engine.__members__
+_ON_CHIP = tuple(memory.value for memory in Memory if memory.on_chip)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +205,12 @@ def _read_storages(value: Any) -> Storages:
     rows, uses = value
     forms = []
     for stem, memory, dtype, shape, *others in rows:
-        forms.append(StorageForm(_text(stem), memory, dtype, tuple(shape), *others))
+        if memory not in _ON_CHIP:
+            raise ValueError(f"an allocation in {memory!r}")
+        sizes = map(_number, others)
+        forms.append(
+            StorageForm(_text(stem), memory, _dtype(dtype), tuple(map(_number, shape)), *sizes)
+        )
     order, numbers = expand_columns(rows_from_json(uses))
     if any(columns.shape[1] != 2 for columns in numbers):
         raise ValueError("an allocation is a number and an offset")
@@ -231,7 +240,7 @@ def read_files(files: Files) -> Contents:
         raise ValueError(f"unexpected files: {', '.join(sorted(remaining))}")
     program = Program(
         _text(info["name"]),
-        _text(info["target"]),
+        _target(info["target"]),
         cores,
         tensors,
         [_index(number, tensors) for number in graph["parameters"]],
@@ -242,7 +251,7 @@ def read_files(files: Files) -> Contents:
             Guard(_read_form(form, symbols), _text(text), _place(location, debug["locations"]))
             for form, text, location in graph["guards"]
         ],
-        [SourceLocation(*_row(row, SourceLocation)) for row in debug["locations"]],
+        [_read_location(row) for row in debug["locations"]],
     )
     return Contents(program, dict(info["metadata"]))
 
@@ -268,9 +277,9 @@ def _read_tensor(
 ) -> TensorDeclaration:
     return TensorDeclaration(
         _text(row["name"]),
-        _text(row["dtype"]),
+        _dtype(row["dtype"]),
         tuple(_read_form(size, symbols) for size in row["shape"]),
-        _text(row["role"]),
+        _role(row["role"]),
         None if row["core"] is None else _number(row["core"]),
         files.pop(_constant_name(number)) if row["constant"] else None,
         _number(row["location"]),
@@ -294,7 +303,10 @@ def _read_core(files: Files, folder: str, symbols: Symbols) -> CoreProgram:
             description["templates"],
             files.pop(f"{file}.bin"),
             files.pop(f"{file}.operands.bin"),
-            tuple(Relocation(*row) for row in description["relocations"]),
+            tuple(
+                Relocation(_number(entry), _number(word), _text(text))
+                for entry, word, text in description["relocations"]
+            ),
         )
         rolled = RolledStream(
             decode_stream(stream, engine, symbols, length),
@@ -328,6 +340,30 @@ def _row(row: list[Any], record: type) -> list[Any]:
     if len(row) != len(fields(record)):
         raise ValueError(f"{record.__name__} with {len(row)} values")
     return row
+
+
+def _read_location(row: list[Any]) -> SourceLocation:
+    file, line, column, end, function, text = _row(row, SourceLocation)
+    numbers = _number(line), _number(column), _number(end)
+    return SourceLocation(_text(file), *numbers, _text(function), _text(text))
+
+
+def _target(name: Any) -> str:
+    if _text(name) not in TARGETS:
+        raise ValueError(f"there is no target {name!r}")
+    return str(name)
+
+
+def _dtype(name: Any) -> str:
+    if _text(name) not in DTYPES:
+        raise ValueError(f"there is no dtype {name!r}")
+    return str(name)
+
+
+def _role(name: Any) -> str:
+    if name not in ROLES:
+        raise ValueError(f"there is no role {name!r}")
+    return str(name)
 
 
 def _text(value: Any) -> str:

@@ -569,6 +569,14 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         "This is a defect of the compiler, or of a program written by hand: look at the field "
         "named in the message.",
     ),
+    "program-malformed": _entry(
+        508,
+        "Program that cannot be executed",
+        "The operands of instructions, and what a program declares, fit together in programs that "
+        "this compiler makes.",
+        "Compile the kernel again. If this compiler made the program, it is a defect: please "
+        "report it with the file.",
+    ),
     "missing-extra": _entry(
         612,
         "Optional library missing",

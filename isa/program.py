@@ -25,6 +25,9 @@ class RegisterReference:
         return f"R{self.number}"
 
 
+ROLES = ("input", "output", "inout", "internal", "constant")
+
+
 @dataclass(slots=True)
 class TensorDeclaration:
     """A tensor in HBM.

@@ -17,6 +17,7 @@ from isa.errors import NeuronError
 from isa.machine.control import LoopBegin
 from isa.program import Program
 from simulator.checks.happens_before import Race, check
+from simulator.malformed import refuses_malformed
 
 TRIPS = (0, 1, 2, 3)
 """Trip counts that loops over launch symbols are tried with: none, the first one alone, and
@@ -29,6 +30,7 @@ _UNLIMITED = 1 << 20
 """How far sizes are looked for when a symbol has no maximum."""
 
 
+@refuses_malformed
 def verify_program(program: Program) -> None:
     """Raise NeuronError race unless the happens-before check proves the program, for all sizes of
     `representative_sizes`. The message names both lines."""

@@ -24,6 +24,7 @@ from simulator.checks.initialised import Finding, Shadow
 from simulator.checks.replicated import Replicated
 from simulator.host import Prepared, prepare, shared_accesses
 from simulator.machine import Capacity, Device
+from simulator.malformed import refuses_malformed
 from simulator.native.library import library
 from simulator.oracle import quiet
 from simulator.prepare import Barriers, Preparation, Watch
@@ -113,6 +114,7 @@ class LoadedProgram:
     outside their memory.
     """
 
+    @refuses_malformed
     def __init__(
         self,
         program: Program,
@@ -272,6 +274,7 @@ class LoadedProgram:
             findings=list(self.shadow.findings) if self.shadow is not None else [],
         )
 
+    @refuses_malformed
     def prepare(self, inputs: Sequence[Array]) -> None:
         """The first part of `run`: everything as it is before the first instruction."""
         watchdog = Watchdog()
@@ -296,6 +299,7 @@ class LoadedProgram:
         for preparation in self._preparations:
             preparation.start()
 
+    @refuses_malformed
     def execute(self) -> None:
         """The middle part of `run`: all instructions."""
         with collection_paused(), quiet():

@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 sys.path[:0] = [
     str(ROOT / "tutorials"),
+    str(ROOT / "tests"),
     str(ROOT / "tests" / "nki"),
     str(ROOT / "tests" / "kernels"),
 ]

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import mutation_runs
 import numpy as np
 import pytest
 import run_mutations
@@ -196,7 +197,7 @@ def test_damaged_graphs_of_every_operator_are_refused_by_the_catalogue() -> None
 def test_mutants_are_refused_or_computed_alike() -> None:
     """The first of those that `run_mutations.py` goes through: read, written, run by both."""
     reports: list[str] = []
-    tally = run_mutations.run_all(0, 150, 1, reports.append)
+    tally = mutation_runs.run_all(run_mutations.SUBJECT.script, 0, 150, 1, reports.append)
     assert not tally.failures, reports
     assert sum(tally.outcomes.values()) == 150
     assert tally.outcomes["ran"] > 10 and tally.outcomes["refused: hlo-invalid"] > 10
@@ -204,13 +205,13 @@ def test_mutants_are_refused_or_computed_alike() -> None:
 
 def test_what_a_mutant_must_not_do_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     for action in (lambda: 1 // 0, lambda: [].pop(), lambda: bytes(1 << 62)):
-        with pytest.raises(run_mutations.Failure):
-            run_mutations._within("loading", action)
+        with pytest.raises(mutation_runs.Failure):
+            mutation_runs.within("loading", action)
     module = parse_text("HloModule m\nENTRY e { ROOT x = f32[2] parameter(0) }")
     assert run_mutations._run(module) == "ran"
     monkeypatch.setattr(graph_compiler, "execute", lambda *_, **__: [np.float32([1, 2])])
-    with pytest.raises(run_mutations.Failure, match="result 0"):
+    with pytest.raises(mutation_runs.Failure, match="result 0"):
         run_mutations._run(module)
     monkeypatch.setattr(run_mutations, "SECONDS", -1)
-    with pytest.raises(run_mutations.Failure, match="loading"):
-        run_mutations._within("loading", lambda: None)
+    with pytest.raises(mutation_runs.Failure, match="loading"):
+        mutation_runs.within("loading", lambda: None)

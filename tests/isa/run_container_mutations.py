@@ -1,0 +1,135 @@
+"""Mutated containers with right checksums, each loaded, proven, written as text, and run.
+
+    python tests/isa/run_container_mutations.py --seeds 0:1000000 --processes 2
+
+What a mutant must not do: end the process, take more than a second of CPU time for a stage, raise
+what is no error of the catalogue, and run otherwise than the program that its text form says.
+`tests/mutation_runs.py` has what all mutants have in common.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[at]) for at in (2, 1)]
+
+from mutation_runs import Failure, Subject, main, within  # noqa: E402
+
+INSTRUCTIONS = 20_000
+"""Limit of loops in a run."""
+
+SIZES = 64
+"""What launch symbols are."""
+
+MOST_BYTES = 1 << 26
+"""Of the tensors of a program that is run. Larger ones are only proven."""
+
+
+def outcome_of(seed: int) -> str:
+    """What became of a mutant: "ran", "large", or the code with which it was refused, and where.
+
+    Raises Failure.
+    """
+    from container_mutations import mutant
+
+    from isa.container import read
+    from isa.errors import NeuronError
+    from isa.text import assemble, disassemble
+    from nki.hbm_capacity import check_hbm
+    from nki.verification import verify_program
+
+    data = within("making", lambda: mutant(seed))
+    try:
+        program = within("loading", lambda: read(data))
+    except NeuronError as error:
+        return f"refused: {error.code}"
+    try:
+        within("measuring", lambda: check_hbm(program))
+        within("proving", lambda: verify_program(program))
+    except NeuronError as error:
+        return f"refused by the proof: {error.code}"
+    try:
+        text = within("printing", lambda: disassemble(program))
+        again = within("assembling", lambda: assemble(text))
+    except NeuronError as error:
+        raise Failure(f"loaded, and has no text form: {error}") from error
+    if within("printing again", lambda: disassemble(again)) != text:
+        raise Failure("another text behind the text form")
+    one, other = (_run(each) for each in (program, again))
+    if one != other:
+        raise Failure(f"runs otherwise than its text form says: {one!r:.100}, {other!r:.100}")
+    return one if isinstance(one, str) else "ran"
+
+
+def _run(program: Any) -> Any:
+    """The bytes of what a program gives, or how it was refused."""
+    from isa.binding import bind
+    from isa.errors import NeuronError
+    from simulator.execute import run
+    from simulator.watchdog import Limits, limited
+
+    try:
+        bound = within("binding", lambda: bind(program, {s.name: SIZES for s in program.symbols}))
+        inputs = _inputs(bound)
+        if inputs is None:
+            return "large"
+        with limited(Limits(INSTRUCTIONS, 60.0)):
+            result = within("running", lambda: run(bound, inputs))
+    except NeuronError as error:
+        return f"refused to run: {error.code}"
+    return [array.tobytes() for array in (*result.outputs, *result.inputs_after)]
+
+
+def _inputs(program: Any) -> list[Any] | None:
+    """Arrays for the parameters of a program; None where its tensors are large."""
+    from math import prod
+
+    import numpy as np
+
+    from isa.dtypes import DTYPES
+
+    sizes = [prod(tensor.shape) * DTYPES[tensor.dtype].size for tensor in program.tensors]
+    if sum(sizes) > MOST_BYTES:
+        return None
+    inputs = []
+    for index in program.parameters:
+        tensor = program.tensors[index]
+        values = np.arange(prod(tensor.shape)) % 5
+        inputs.append(values.astype(DTYPES[tensor.dtype].numpy).reshape(tensor.shape))
+    return inputs
+
+
+def warm_up() -> None:
+    """What is loaded once is no mutant's time."""
+    from container_mutations import sealed, sources
+
+    from isa.container import read
+    from isa.text import assemble, disassemble
+    from nki.verification import verify_program
+
+    for files in sources():
+        program = read(sealed(files))
+        verify_program(program)
+        _run(assemble(disassemble(program)))
+
+
+def show(seed: int) -> str:
+    """A mutant as text, if it can be read."""
+    from container_mutations import mutant
+
+    from isa.container import read
+    from isa.errors import NeuronError
+    from isa.text import disassemble
+
+    try:
+        return disassemble(read(mutant(seed)))
+    except NeuronError as error:
+        return str(error)
+
+
+SUBJECT = Subject(Path(__file__).resolve(), outcome_of, warm_up, show)
+
+if __name__ == "__main__":
+    sys.exit(main(SUBJECT, __doc__))
