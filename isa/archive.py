@@ -214,6 +214,8 @@ def _read_storages(value: Any) -> Storages:
     order, numbers = expand_columns(rows_from_json(uses))
     if any(columns.shape[1] != 2 for columns in numbers):
         raise ValueError("an allocation is a number and an offset")
+    if order.size and not 0 <= int(order.min()) <= int(order.max()) < len(forms):
+        raise ValueError("an allocation of a form that there is none of")
     return Storages(StorageColumns(forms, order, numbers))
 
 
@@ -233,6 +235,8 @@ def read_files(files: Files) -> Contents:
     for tensor in tensors:
         if tensor.within is not None and tensors[_index(tensor.within, tensors)].within is not None:
             raise ValueError(f"{tensor.name} lies within a tensor without memory of its own")
+    if len(graph["parameters"]) != len(graph["parameter_names"]):
+        raise ValueError("parameters and their names differ in number")
     cores: list[CoreProgram] = []
     while (folder := f"sg{len(cores):02d}/") + "def.json" in remaining:
         cores.append(_read_core(remaining, folder, symbols))

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 STEP_LIMIT = 4_000_000
 """Instructions a stream may expand to; more is an endless loop, or not worth proving this way."""
 
+STRETCH_LIMIT = 250_000
+"""Stretches without control flow that a stream may expand to, each of which is looked at."""
+
 
 class Stretch(NamedTuple):
     """Instructions from `first` to below `end` that run `times` times, one after the other.
@@ -217,11 +220,11 @@ class Unroller:
         self.steps += (end - first) * times
         if self.recorded is not None:
             self.heard += times * (self.recorded[end] - self.recorded[first])
-        if self.steps > STEP_LIMIT:
+        if self.steps > STEP_LIMIT or len(self.stretches) > STRETCH_LIMIT:
             raise NeuronError(
                 "loop-limit",
-                f"{self.name} runs more than {STEP_LIMIT} instructions under the happens-before "
-                "check",
+                f"{self.name} runs more than {STEP_LIMIT:,} instructions, or {STRETCH_LIMIT:,} "
+                "times through loops that registers end, under the happens-before check",
                 location=self.prepared.location(
                     self.begin + (self.loops[0].head if self.loops else first)
                 ),

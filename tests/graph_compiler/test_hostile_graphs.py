@@ -212,6 +212,6 @@ def test_what_a_mutant_must_not_do_is_a_failure(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(graph_compiler, "execute", lambda *_, **__: [np.float32([1, 2])])
     with pytest.raises(mutation_runs.Failure, match="result 0"):
         run_mutations._run(module)
-    monkeypatch.setattr(run_mutations, "SECONDS", -1)
+    monkeypatch.setattr(mutation_runs, "SECONDS", -1)
     with pytest.raises(mutation_runs.Failure, match="loading"):
         mutation_runs.within("loading", lambda: None)

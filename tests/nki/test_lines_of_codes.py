@@ -108,6 +108,15 @@ def indices_not_unique():
     nki.simulate(nki.jit(kernel, target="trn2"))(A)
 
 
+def hbm_overflow():
+    def kernel(a):
+        held = nl.ndarray((1 << 16, 1 << 20), nl.float32, nl.private_hbm)
+        nl.store(held[0:128, 0:64], nl.load(a))
+        return stored(nl.load(a))
+
+    nki.compile(kernel, nki.TensorSpec((128, 64), nl.float32), target="trn2")
+
+
 LAUNCHES = {
     "symbol-index": symbol_index,
     "symbol-range": symbol_range,
@@ -115,6 +124,7 @@ LAUNCHES = {
     "no-tracer": no_tracer,
     "unknown-argument": wrong_arguments,
     "sbuf-overflow": sbuf_overflow,
+    "hbm-overflow": hbm_overflow,
     "race": race,
     "core-mismatch": core_mismatch,
     "deadlock": deadlock,
@@ -134,7 +144,7 @@ def test_the_text_names_a_line_of_the_file(code):
 NOT_HERE = (
     *("symbol-branch", "shape-unsolved", "integer-division"),  # tests/isa/test_affine.py
     *("register-overflow", "semaphore-overflow"),  # of programs larger than a test should be
-    "loop-limit",  # tests/simulator/test_execute.py
+    *("loop-limit", "time-limit"),  # tests/nki/test_limits.py
     "uninitialised-control",  # tests/simulator/test_uninitialised_control.py
 )
 """Codes of kernels that other tests meet, or none."""

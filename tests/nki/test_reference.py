@@ -23,6 +23,7 @@ from nki.ir.verify import verify
 from simulator.execute import LoadedProgram
 from simulator.machine import Capacity
 from simulator.native.library import library
+from simulator.watchdog import Limits, limited
 
 _RNG = np.random.default_rng(7)
 
@@ -240,9 +241,8 @@ def test_a_register_that_a_loop_without_iterations_left_unset_is_refused() -> No
     assert caught.value.location.line == 21
 
 
-def test_endless_while_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reference, "DEFAULT_LOOP_LIMIT", 100)
-    with pytest.raises(NeuronError) as caught:
+def test_endless_while_is_an_error() -> None:
+    with limited(Limits(100)), pytest.raises(NeuronError) as caught:
         _run(WHILE, np.array([[-1]], np.int32))
     assert caught.value.code == "loop-limit"
 
