@@ -3,7 +3,9 @@
 Engines compute in fp32; what they read is widened, what they write is rounded to the dtype of the
 destination by the rules of `isa.dtypes`: to the nearest, ties to even; integers saturate and NaN
 becomes 0; fp8 beyond its largest value becomes infinity (NaN in float8_e4m3fn, which has no
-infinity). Callers silence NumPy's floating-point warnings (`simulator.oracle.quiet`).
+infinity). NaN keep their payload in float16, whose conversions by NumPy make them quiet on some
+CPUs and not on others, so that their bits are stated here; one-byte NaN have none. Callers silence
+NumPy's floating-point warnings (`simulator.oracle.quiet`).
 """
 
 from __future__ import annotations
@@ -24,6 +26,10 @@ _TF32_DROPPED = DTYPES["float32"].mantissa_bits - DTYPES["tfloat32"].mantissa_bi
 _TF32_MASK = np.uint32(0xFFFFFFFF ^ ((1 << _TF32_DROPPED) - 1))
 _TF32_HALF = np.uint32((1 << (_TF32_DROPPED - 1)) - 1)
 _QUIET_NAN = np.uint32(0x00400000)
+_EXPONENTS = np.uint32(0x7F800000)
+_MANTISSA = np.uint32(0x007FFFFF)
+_FLOAT16_INFINITY = np.uint32(0x7C00)
+_FLOAT16_DROPPED = DTYPES["float32"].mantissa_bits - DTYPES["float16"].mantissa_bits
 
 
 def round_tfloat32(values: Array) -> Array:
@@ -117,6 +123,8 @@ def _loader(name: str) -> Callable[[Array], Array]:
     if row.is_float and row.size == 1:
         table = np.arange(256, dtype=np.uint8).view(row.numpy).astype(np.float32)
         return lambda view: table[bits(view)]
+    if name == "float16":
+        return _widen_float16
     if name == view_dtype(name).name:
         return _identity if row.numpy == np.float32 else _widen
     return round_tfloat32
@@ -130,6 +138,33 @@ def _widen(view: Array) -> Array:
     return view.astype(np.float32)
 
 
+def _widen_float16(view: Array) -> Array:
+    """NaN keep sign and payload, and stay signalling, whatever this CPU does."""
+    values = np.asarray(view.astype(np.float32))
+    code = bits(view).astype(np.uint32)
+    magnitude = code & np.uint32(0x7FFF)
+    nan = magnitude > _FLOAT16_INFINITY
+    if nan.any():
+        sign = (code & np.uint32(0x8000)) << np.uint32(16)
+        pattern = sign | _EXPONENTS | (magnitude << np.uint32(_FLOAT16_DROPPED))
+        values = np.where(nan, pattern.view(np.float32), values)
+    return values
+
+
+def _store_float16(view: Array, values: Array) -> None:
+    """NaN keep their sign and the upper bits of the payload, of which one is set at least."""
+    nan = np.isnan(values)
+    if not nan.any():
+        view[...] = values
+        return
+    view[...] = np.where(nan, np.float32(0), values)
+    pattern = np.ascontiguousarray(values, np.float32).view(np.uint32).reshape(values.shape)
+    payload = (pattern & _MANTISSA) >> np.uint32(_FLOAT16_DROPPED)
+    payload = np.maximum(payload, np.uint32(1)) | _FLOAT16_INFINITY
+    code = payload | ((pattern >> np.uint32(16)) & np.uint32(0x8000))
+    np.copyto(bits(view), code.astype(np.uint16), where=nan)
+
+
 @cache
 def _storer(name: str) -> Callable[[Array, Array], None]:
     row = DTYPES[name]
@@ -139,6 +174,8 @@ def _storer(name: str) -> Callable[[Array, Array], None]:
         return _store_bool
     if row.is_integer:
         return _integer_storer(row)
+    if name == "float16":
+        return _store_float16
     if name == view_dtype(name).name:
         return _assign
     return _store_tfloat32

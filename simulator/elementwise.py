@@ -50,6 +50,28 @@ def _integer_power(base: Array, exponent: Array) -> Array:
     return np.where(negative, np.where(unit, result, result.dtype.type(0)), result)
 
 
+def _maximum(x: Any, y: Any, out: Array | None = None) -> Array:
+    """As `np.maximum`, and of equal zeros the right one: NumPy's depends on the CPU."""
+    result = np.maximum(x, y, out=out)
+    return _right_of_equal(result, x, y)
+
+
+def _minimum(x: Any, y: Any, out: Array | None = None) -> Array:
+    """As `np.minimum`, and of equal zeros the right one."""
+    result = np.minimum(x, y, out=out)
+    return _right_of_equal(result, x, y)
+
+
+def _right_of_equal(result: Array, x: Any, y: Any) -> Array:
+    """Results of choices between x and y, which are the right one where both are equal."""
+    zeros = np.equal(result, 0)
+    if not zeros.any():
+        return result
+    kept = np.asarray(result)
+    np.copyto(kept, y, where=zeros & np.equal(x, y))
+    return kept
+
+
 _SHARED: dict[type[Expression], Callable[..., Array]] = {
     scalar.Add: np.add,
     scalar.Subtract: np.subtract,
@@ -73,6 +95,8 @@ _INTEGER: dict[type[Expression], Callable[..., Array]] = _SHARED | {
 }
 
 _REAL: dict[type[Expression], Callable[..., Array]] = _SHARED | {
+    scalar.Maximum: _maximum,
+    scalar.Minimum: _minimum,
     scalar.Divide: np.divide,
     scalar.Sqrt: np.sqrt,
     scalar.Reciprocal: lambda x, **out: np.divide(np.float32(1), x, **out),
@@ -97,7 +121,7 @@ _REAL: dict[type[Expression], Callable[..., Array]] = _SHARED | {
     scalar.Rsqrt: transcendental.rsqrt,
 }
 
-_TAKES_OUT = {scalar.Reciprocal}
+_TAKES_OUT = {scalar.Reciprocal, scalar.Maximum, scalar.Minimum}
 """Nodes whose function is no NumPy ufunc but takes `out` like one."""
 
 _RELATIONS: dict[Relation, Callable[..., Array]] = {

@@ -24,7 +24,7 @@ def refuses_malformed(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
         except NeuronError:
             raise
-        except (*MALFORMED, MemoryError) as error:
+        except (*MALFORMED, AssertionError, MemoryError) as error:
             raise NeuronError(
                 "program-malformed",
                 f"its instructions do not fit together ({type(error).__name__}: {error})",

@@ -48,7 +48,7 @@ def _operation(name: str) -> Print:
 
 
 def _maximum(f: FunctionText, left: Value, right: Value) -> Value:
-    """NaN when either is NaN; of equal zeros the right one, as NumPy on x86."""
+    """NaN when either is NaN; of equal zeros the right one, as `simulator.elementwise`."""
     return _extreme(f, "fcmp ogt", left, right)
 
 

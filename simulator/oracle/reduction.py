@@ -18,6 +18,8 @@ Array = np.ndarray[Any, Any]
 
 LANES = 16
 
+_EXTREMES = (np.maximum, np.minimum)
+
 
 def reduce_rows(op: AluOperator, rows: Array, element: str) -> Array:
     """Reduce the last dimension of [..., n] elements of NumPy type `element`; gives [...]."""
@@ -42,12 +44,13 @@ def _fold(op: AluOperator, rows: Array, element: str) -> Array:
     lanes = np.ascontiguousarray(rows).reshape(*kept, steps, LANES)
     function = alu(op.name, element)
     ufunc = alu_ufunc(op.name)
-    if steps == 1:
-        partial = function(np.full((), identity, element), lanes[..., 0, :])
-    elif ufunc is not None:
+    partial = None
+    if steps > 1 and ufunc is not None:
         # Over a dimension that is not the innermost, NumPy folds slice after slice, ascending.
         partial = ufunc.reduce(lanes, axis=-2, initial=identity)
-    else:
+        if ufunc in _EXTREMES and (partial == 0).any():
+            partial = None  # NumPy leaves to the CPU which of equal zeros it is
+    if partial is None:
         partial = function(np.full((), identity, element), lanes[..., 0, :])
         for step in range(1, steps):
             partial = function(partial, lanes[..., step, :])
