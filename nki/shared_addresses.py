@@ -1,4 +1,5 @@
-"""What an error about uninitialised data says of tensors that lie over each other.
+"""Tensors that lie over each other by their author's addresses: which a run may not use together,
+and what an error about uninitialised data says of them.
 
 Tensors are separate, whatever addresses their author gives them: what one holds is not read from
 another at the same place. The passes move an operation past another when they share no tensor, so
@@ -48,6 +49,34 @@ def _overlaps(error: NeuronError, kernel: Kernel) -> Iterator[str]:
                 )
 
 
+class AddressesInUse:
+    """Follows what a core accesses while it runs, to tell, as the allocation does
+    (`nki.passes.place.allocate`), of tensors with addresses that share bytes while both are in use.
+    """
+
+    def __init__(self) -> None:
+        self._current: dict[Tensor, None] = {}
+        self._displaced: dict[Tensor, Tensor] = {}
+
+    def access(self, tensor: Tensor) -> None:
+        """The next access. Raises address-overlap for one to a tensor whose bytes another one has
+        been given since."""
+        if tensor in self._current:
+            return
+        later = self._displaced.get(tensor)
+        if later is not None:
+            raise NeuronError(
+                "address-overlap",
+                f"{tensor.name} at {tensor.address} and {later.name} at {later.address} share "
+                f"bytes of {tensor.memory.value} while both are in use",
+                location=resolve(later.location),
+            )
+        for other in [other for other in self._current if _share(tensor, other)]:
+            del self._current[other]
+            self._displaced[other] = tensor
+        self._current[tensor] = None
+
+
 def _share(one: Tensor, other: Tensor) -> bool:
     """Whether two tensors with addresses share bytes of one core's memory."""
     assert one.address is not None and other.address is not None
@@ -62,4 +91,4 @@ def _share(one: Tensor, other: Tensor) -> bool:
     )
 
 
-__all__ = ["name_overlaps"]
+__all__ = ["AddressesInUse", "name_overlaps"]

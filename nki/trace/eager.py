@@ -16,6 +16,7 @@ import numpy as np
 from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.errors import NeuronError
+from isa.operations.control import StorageBegin
 from isa.spec import Operation
 from isa.target import Target
 from nki.arrays import as_numpy, refuse_read_only
@@ -32,6 +33,7 @@ from nki.ir.registers import VirtualRegister
 from nki.ir.results import Results, constant_written
 from nki.ir.views.layout import dense_strides
 from nki.ir.views.tensor import NkiTensor, strided
+from nki.shared_addresses import AddressesInUse
 from nki.storage import Storage, View
 from nki.trace.authored import Authored
 from nki.trace.call import (
@@ -128,6 +130,7 @@ class EagerContext(Authored):
         self.begun: list[Arrival] = []
         self.instructions = 0
         self.hazards = Hazards(self.warn)
+        self.addresses = AddressesInUse()
         self.interpreter = Interpreter(
             launch.target,
             _contents,
@@ -156,6 +159,8 @@ class EagerContext(Authored):
                     raise of_another_run(storage, location)
                 if storage.iteration is not None and storage.iteration.over:
                     raise outlives(f"tensor {storage.name!r}", location)
+                if storage.address is not None and row is not StorageBegin:
+                    self.addresses.access(storage.twin)
         op = EagerInstruction(row, values, location, name)
         op.context, op.iteration = self, self.loops.iteration
         self.instructions += 1
