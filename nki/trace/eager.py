@@ -21,6 +21,7 @@ from isa.spec import Operation
 from isa.target import Target
 from nki.arrays import as_numpy, refuse_read_only
 from nki.interpreter import Follower, Interpreter
+from nki.ir.addresses_in_use import AddressesInUse
 from nki.ir.context import CURRENT, Location, NkiInstruction, of_another_run
 from nki.ir.declarations import Declarations, parameter_memory
 from nki.ir.edges import out_of_order
@@ -33,7 +34,6 @@ from nki.ir.registers import VirtualRegister
 from nki.ir.results import Results, constant_written
 from nki.ir.views.layout import dense_strides
 from nki.ir.views.tensor import NkiTensor, strided
-from nki.shared_addresses import AddressesInUse
 from nki.storage import Storage, View
 from nki.trace.authored import Authored
 from nki.trace.call import (
@@ -49,6 +49,7 @@ from nki.trace.exchanges import must_end
 from nki.trace.shared import SharedTensors, results_of, warn_of_lost_results
 from simulator.checks.initialised import Shadow
 from simulator.checks.replicated import InStep
+from simulator.checks.unordered import Unordered
 from simulator.oracle import quiet
 from simulator.prepare import Barriers
 from simulator.watchdog import Watchdog
@@ -140,6 +141,7 @@ class EagerContext(Authored):
             exchange=launch.barriers.exchange,
             in_step=launch.in_step,
             watch=launch.watch,
+            unordered=launch.unordered,
         )
 
     # Operations
@@ -377,6 +379,7 @@ class _Launch:
         self.shared = SharedTensors()
         self.barriers = Barriers()
         self.in_step = InStep() if cores > 1 else None
+        self.unordered = Unordered() if cores > 1 and check else None
         self.number = object()
         self.watchdog = Watchdog()
         """Stands for this run in the tensors that it makes."""
@@ -394,6 +397,10 @@ class _Launch:
             self._run_core(0, _no_partner)
         else:
             self._run_threads()
+        if self.unordered is not None:
+            from nki.verification import refuse_unordered
+
+            refuse_unordered(self.unordered.races(resolve))
         results = self.shared.agreed(self.results)
         changed = [t for t in self.parameters if t.written and t not in results]
         warn_of_lost_results(self.function, results, bool(changed), self.rows)

@@ -105,15 +105,12 @@ def test_cores_in_step(mode):
 
     a = np.arange(6, dtype=np.float32).reshape(2, 3)
     simulate = nki.simulate(kernel[2], mode=mode)
-    if mode != "eager":
-        with pytest.warns(CoreOrderWarning, match="nothing orders the two but that the cores run"):
-            result = simulate(a)
-    else:
+    with pytest.warns(CoreOrderWarning, match="nothing orders the two but that the cores run"):
         result = simulate(a)
     np.testing.assert_array_equal(result, a)
 
 
-@pytest.mark.parametrize("mode", ["device", "reference"])
+@pytest.mark.parametrize("mode", ["device", "reference", "eager"])
 def test_a_read_of_what_only_the_other_core_writes_is_a_race(mode):
     @nki.jit(platform_target="trn2")
     def kernel(a, ordered):
