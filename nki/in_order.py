@@ -4,7 +4,8 @@ A core has one stream with the machine instructions of all engines, as they come
 that nothing waits for anything but for other cores. There are no passes: every tensor on chip has
 memory of its own for as long as it may be used, in memories as large as that takes, and there are
 as many registers as the kernel has. Such a program runs as compiled ones do
-(`simulator.execute.LoadedProgram`); it is neither timed, nor checked for races, nor stored.
+(`simulator.execute.LoadedProgram`); it is neither timed nor stored; only its
+cores can race.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While
 from nki.passes.emit.addresses import Addresses
 from nki.passes.emit.declarations import hbm_tensors, program_of, storage_records
 from nki.passes.emit.location_table import LocationTable
+from nki.passes.place.allocate import check_addresses
 from nki.passes.place.roots import ResolveRoots
 from simulator.machine import Capacity
 
@@ -58,7 +60,8 @@ class OrderedProgram:
 def in_order(kernel: Kernel) -> OrderedProgram:
     """The program of a kernel, with its launch symbols.
 
-    Raises NeuronError for an operation that its target does not have.
+    Raises NeuronError for an operation that its target does not have, address-overlap and
+    address-out-of-range.
 
     >>> from isa.text import disassemble
     >>> from nki.ir.text import parse_kernel
@@ -81,6 +84,7 @@ def in_order(kernel: Kernel) -> OrderedProgram:
     kernel = ResolveRoots().run(kernel)
     with collection_paused():
         target = TARGETS[kernel.target]
+        check_addresses(kernel)
         index = hbm_tensors(kernel)
         locations = LocationTable()
         given = kernel.placement or {}

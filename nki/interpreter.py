@@ -29,6 +29,7 @@ from nki.storage import Storage, View
 from simulator.checks.initialised import Shadow
 from simulator.checks.marks import CLEAN, EMPTY, Tracked, covers
 from simulator.checks.replicated import InStep, effect_of
+from simulator.checks.unordered import Unordered
 from simulator.checks.unset import unset_register
 from simulator.columns import Stage, TrackedColumns, through
 from simulator.exchange import Exchange, Parcel
@@ -63,6 +64,7 @@ class Interpreter:
     `storage_of` gives the storage of a tensor. With a `shadow`, reads of data that was never
     written are found. `native`: compiled kernels where there are any, else NumPy alone. `in_step`
     is common to the cores, None when there is one. `watch` is told what was executed.
+    `unordered` notes what the cores access in shared HBM.
     """
 
     def __init__(
@@ -75,11 +77,14 @@ class Interpreter:
         exchange: Exchange | None = None,
         in_step: InStep | None = None,
         watch: Follower | None = None,
+        unordered: Unordered | None = None,
     ) -> None:
         self.target = target
         self.in_step = in_step
         self.watch = watch
+        self.unordered = unordered
         self.barriers = 0
+        self.meetings = 0
         self.native = native
         self.exchange = exchange or Exchange()
         self.storage_of = storage_of
@@ -106,12 +111,15 @@ class Interpreter:
             operands = _track(self.shadow, row, arguments, stages)
             self.shadow.follow(row, state, arguments, op.location, operands)
         if row.control:
+            self.meetings += row.meets
             _CONTROL[row](self, *arguments)
             return
         call = fixed(row, instruction.engine, state, arguments, self.native)
         if stages:
             call = through(stages.values(), call)
         twin = None if self.in_step is None else _twin(row, instruction.values)
+        if self.unordered is not None:
+            self._note(self.unordered, instruction, arguments, op, twin)
         if twin is None:
             call()
         else:
@@ -121,6 +129,28 @@ class Interpreter:
             self.in_step.run(key, state.number, self.barriers, effect, call)
         if self.watch is not None:
             self.watch(state.number, op, row, arguments)
+
+    def _note(
+        self,
+        unordered: Unordered,
+        instruction: Instruction,
+        arguments: list[Any],
+        op: Op,
+        twin: tuple[Any, ...] | None,
+    ) -> None:
+        """Note what an instruction accesses in shared HBM, where registers and indices do not
+        decide where."""
+        row = instruction.row
+        for position, _, _ in row.operands:
+            access, view = instruction.values[position], arguments[position]
+            if not isinstance(access, Access) or access.storage.memory is not Memory.shared_hbm:
+                continue
+            if type(access.offset) is int and isinstance(view, np.ndarray):
+                tensor = self.storage_of(access.storage).buffer, access.storage.name
+                writes = position in row.writes
+                key = None if twin is None else (row, op.location, *twin)
+                core, at = self.state.number, self.meetings
+                unordered.note(core, at, tensor, view, writes, row.name, op.location, key)
 
     def _initialises(self, instruction: Instruction, arguments: list[Any]) -> bool:
         """Whether initialised data goes to initialised tensors or to all of a tensor, which then is

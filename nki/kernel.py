@@ -361,6 +361,10 @@ def order_traced(traced: TracedKernel) -> CompiledKernel:
     from nki.in_order import in_order
 
     ordered = in_order(traced)
+    if settings.checks_wanted() and len(ordered.program.cores) > 1:
+        from nki.verification import verify_program
+
+        verify_program(ordered.program)
     return CompiledKernel(ordered.program, ordered.capacity, _container(traced.results))
 
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 
 from isa.errors import NeuronError
 from nki.errors import annotate
+from nki.ir.addresses_in_use import share_bytes
 from nki.ir.locations import resolve
-from nki.ir.nodes import Kernel, Tensor, operations, storages
-from nki.passes.place.pressure import size_of
+from nki.ir.nodes import Kernel, operations, storages
 
 _CODE = "uninitialised-output"
 
@@ -40,26 +40,12 @@ def _overlaps(error: NeuronError, kernel: Kernel) -> Iterator[str]:
     }
     for tensor in placed:
         for other in placed:
-            if tensor in read and tensor is not other and _share(tensor, other):
+            if tensor in read and tensor is not other and share_bytes(tensor, other):
                 yield (
                     f"{tensor.name} at address={tensor.address} shares bytes with {other.name} at "
                     f"address={other.address}, and does not hold what is written to it: read "
                     f"{other.name}, or a view of it."
                 )
-
-
-def _share(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors with addresses share bytes of one core's memory."""
-    assert one.address is not None and other.address is not None
-    (p0, b0), (p1, b1) = one.address, other.address
-    return (
-        one.memory is other.memory
-        and one.core == other.core
-        and p0 < p1 + other.shape[0]
-        and p1 < p0 + one.shape[0]
-        and b0 < b1 + size_of(other)
-        and b1 < b0 + size_of(one)
-    )
 
 
 __all__ = ["name_overlaps"]

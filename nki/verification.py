@@ -8,7 +8,7 @@ found here, whatever the data would have been.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from isa.affine import Polynomial, evaluate
@@ -41,6 +41,18 @@ def verify_program(program: Program) -> None:
             raise race_error(races[0], sizes)
     if in_step:
         _warn(in_step[0])
+
+
+def refuse_unordered(pairs: Iterable[tuple[Race, bool]]) -> None:
+    """Raise NeuronError race for the first of what eager mode found of accesses of several cores,
+    or warn if all are in the order of cores that run in step."""
+    in_step = None
+    for race, made_by_both in pairs:
+        if not made_by_both:
+            raise race_error(race, {})
+        in_step = in_step or race
+    if in_step is not None:
+        _warn(in_step)
 
 
 class CoreOrderWarning(RuntimeWarning):

@@ -16,10 +16,12 @@ import numpy as np
 from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.errors import NeuronError
+from isa.operations.control import StorageBegin
 from isa.spec import Operation
 from isa.target import Target
 from nki.arrays import as_numpy, refuse_read_only
 from nki.interpreter import Follower, Interpreter
+from nki.ir.addresses_in_use import AddressesInUse
 from nki.ir.context import CURRENT, Location, NkiInstruction, of_another_run
 from nki.ir.declarations import Declarations, parameter_memory
 from nki.ir.edges import out_of_order
@@ -47,6 +49,7 @@ from nki.trace.exchanges import must_end
 from nki.trace.shared import SharedTensors, results_of, warn_of_lost_results
 from simulator.checks.initialised import Shadow
 from simulator.checks.replicated import InStep
+from simulator.checks.unordered import Unordered
 from simulator.oracle import quiet
 from simulator.prepare import Barriers
 from simulator.watchdog import Watchdog
@@ -128,6 +131,7 @@ class EagerContext(Authored):
         self.begun: list[Arrival] = []
         self.instructions = 0
         self.hazards = Hazards(self.warn)
+        self.addresses = AddressesInUse()
         self.interpreter = Interpreter(
             launch.target,
             _contents,
@@ -137,6 +141,7 @@ class EagerContext(Authored):
             exchange=launch.barriers.exchange,
             in_step=launch.in_step,
             watch=launch.watch,
+            unordered=launch.unordered,
         )
 
     # Operations
@@ -156,6 +161,8 @@ class EagerContext(Authored):
                     raise of_another_run(storage, location)
                 if storage.iteration is not None and storage.iteration.over:
                     raise outlives(f"tensor {storage.name!r}", location)
+                if storage.address is not None and row is not StorageBegin:
+                    self.addresses.access(storage.twin)
         op = EagerInstruction(row, values, location, name)
         op.context, op.iteration = self, self.loops.iteration
         self.instructions += 1
@@ -372,6 +379,7 @@ class _Launch:
         self.shared = SharedTensors()
         self.barriers = Barriers()
         self.in_step = InStep() if cores > 1 else None
+        self.unordered = Unordered() if cores > 1 and check else None
         self.number = object()
         self.watchdog = Watchdog()
         """Stands for this run in the tensors that it makes."""
@@ -389,6 +397,10 @@ class _Launch:
             self._run_core(0, _no_partner)
         else:
             self._run_threads()
+        if self.unordered is not None:
+            from nki.verification import refuse_unordered
+
+            refuse_unordered(self.unordered.races(resolve))
         results = self.shared.agreed(self.results)
         changed = [t for t in self.parameters if t.written and t not in results]
         warn_of_lost_results(self.function, results, bool(changed), self.rows)

@@ -154,7 +154,7 @@ class Claims:
             rows = frozenset(indices[(indices >= 0) & (indices < len(view))].tolist())
         if view is None or (rows is not None and not rows):
             return None  # outside its tensor, and skipped
-        low, high = _hull(view if rows is None else view[min(rows) : max(rows) + 1])
+        low, high = hull(view if rows is None else view[min(rows) : max(rows) + 1])
         claim = Claim(low, high, view, rows, writes)
         reader = None
         for other, made in self._made.items():
@@ -165,7 +165,7 @@ class Claims:
                     old.low < high
                     and low < old.high
                     and (old.writes or (writes and reader is None))
-                    and _meet(old, claim)
+                    and meet(old, claim)
                 ):
                     if not old.writes:
                         reader = other
@@ -232,7 +232,7 @@ def _shared(instruction: Instruction) -> Iterator[tuple[int, AccessPattern]]:
             yield position, pattern
 
 
-def _hull(view: Any) -> tuple[int, int]:
+def hull(view: Any) -> tuple[int, int]:
     """The addresses of the first byte of a view, and of the one after its last."""
     reach = [(count - 1) * stride for count, stride in zip(view.shape, view.strides)]
     first = int(view.ctypes.data)
@@ -240,7 +240,7 @@ def _hull(view: Any) -> tuple[int, int]:
     return first + sum(r for r in reach if r < 0), end
 
 
-def _meet(one: Claim, other: Claim) -> bool:
+def meet(one: Claim, other: Claim) -> bool:
     """Whether two accesses share a byte."""
     if one.rows is not None and other.rows is not None and _same_place(one.view, other.view):
         return bool(one.rows & other.rows)
@@ -249,7 +249,7 @@ def _meet(one: Claim, other: Claim) -> bool:
     for claim, rest in ((one, other), (other, one)):
         if claim.rows is not None:
             rows = (claim._replace(view=claim.view[row], rows=None) for row in claim.rows)
-            return any(_meet(row, rest) for row in rows)
+            return any(meet(row, rest) for row in rows)
     return _share(one.view, other.view)
 
 
@@ -258,7 +258,7 @@ def _intervals(claim: Claim) -> np.ndarray[Any, np.dtype[np.int64]]:
     of the whole view where no indices pick rows."""
     if claim.rows is None:
         return np.array([(claim.low, claim.high)])
-    low, high = _hull(claim.view[0])
+    low, high = hull(claim.view[0])
     starts = low + np.sort(np.fromiter(claim.rows, np.int64)) * claim.view.strides[0]
     return np.stack([starts, starts + (high - low)], axis=1)
 
@@ -283,9 +283,7 @@ def _share(one: Any, other: Any) -> bool:
     try:
         return bool(np.shares_memory(one, other, max_work=_WORK))  # type: ignore[arg-type]
     except np.exceptions.TooHardError:
-        low, high = (
-            bound(edges) for bound, edges in zip((max, min), zip(_hull(one), _hull(other)))
-        )
+        low, high = (bound(edges) for bound, edges in zip((max, min), zip(hull(one), hull(other))))
         return bool((_bytes_of(one, low, high) & _bytes_of(other, low, high)).any())
 
 

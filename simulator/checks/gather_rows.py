@@ -8,7 +8,7 @@ import numpy as np
 
 from isa.machine import dma, gather, gpsimd, sequence
 from simulator.checks.marks import Tracked
-from simulator.checks.propagation import Mask, Use, both, gathered, propagates, refuse_unwritten
+from simulator.checks.propagation import Mask, Use, gathered, propagates, refuse_unwritten
 from simulator.oracle.dma import by_column, transposed
 from simulator.oracle.gather import positions_of_group, shuffled
 from simulator.views import Indirect
@@ -41,10 +41,8 @@ def _stream_shuffle(use: Use) -> None:
 @propagates(gather.GatherElements)
 def _gather_elements(use: Use) -> None:
     dst, data, indices = use.operand(0), use.operand(1), use.operand(2)
-    known, held = use.read(indices), data.mask()
-    width = data.view.size // max(data.view.shape[0], 1)
-    if known is not None and (indices.view[~known].astype(np.int64) >= width).any():
-        refuse_unwritten(use, indices, f"picks elements of {data.name}")
+    refuse_unwritten(use, indices.mask(), f"picks elements of {data.name}")
+    held = data.mask()
     mask: Mask = None
     if held is not None:
         rows = held.reshape(held.shape[0], -1)
@@ -52,9 +50,7 @@ def _gather_elements(use: Use) -> None:
         # An index outside is the instruction's own error.
         chosen = np.minimum(chosen, rows.shape[1] - 1)
         mask = taken(use, data, np.take_along_axis(rows, chosen, axis=1))
-    shape = dst.view.shape
-    mask = None if mask is None else mask.reshape(shape)
-    dst.write(both(mask, None if known is None else known.reshape(shape)))
+    dst.write(None if mask is None else mask.reshape(dst.view.shape))
 
 
 @propagates(gather.LocalGather)
@@ -62,25 +58,22 @@ def _local_gather(use: Use) -> None:
     dst, src, index = use.operand(0), use.operand(1), use.operand(2)
     width, count = use.values[3], use.values[4]
     known, held = index.mask(), src.mask()
-    if known is None and held is None:
+    groups = range(src.view.shape[0] // gather.GPSIMD_PARTITIONS)
+    if known is not None:
+        named = [positions_of_group(known, group, count) for group in groups]
+        refuse_unwritten(use, np.stack(named).astype(np.bool_), f"picks elements of {src.name}")
+    if held is None:
         dst.write(None)
         return
-    partitions = src.view.shape[0]
-    result = np.ones((partitions, count * width), np.bool_)
-    named = np.ones((partitions, count), np.bool_)
-    for group in range(partitions // gather.GPSIMD_PARTITIONS):
+    result = np.ones((src.view.shape[0], count * width), np.bool_)
+    for group in groups:
         part = slice(group * gather.GPSIMD_PARTITIONS, (group + 1) * gather.GPSIMD_PARTITIONS)
-        if held is not None:
-            rows = held[part].reshape(gather.GPSIMD_PARTITIONS, -1)
-            starts = positions_of_group(index.view, group, count)
-            columns = (starts[:, None] + np.arange(width)).reshape(-1)
-            result[part] = rows[:, np.minimum(columns, rows.shape[1] - 1)]
-        if known is not None:
-            named[part] = positions_of_group(known, group, count).astype(np.bool_)
+        rows = held[part].reshape(gather.GPSIMD_PARTITIONS, -1)
+        starts = positions_of_group(index.view, group, count)
+        columns = (starts[:, None] + np.arange(width)).reshape(-1)
+        result[part] = rows[:, np.minimum(columns, rows.shape[1] - 1)]
     marks = taken(use, src, result)
-    taken(use, index, named)
-    marks = both(marks, np.repeat(named, width, axis=1))
-    dst.write(None if marks is None or marks.all() else marks.reshape(dst.view.shape))
+    dst.write(None if marks is None else marks.reshape(dst.view.shape))
 
 
 @propagates(gpsimd.PartitionReduce)

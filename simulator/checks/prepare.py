@@ -12,7 +12,7 @@ import numpy as np
 
 from isa.access import AccessPattern
 from isa.columns import Integers, counted, ordered, starts_of
-from isa.enums import SEQUENCERS
+from isa.enums import SEQUENCERS, Engine
 from isa.machine import control
 from isa.program import Program, SourceLocation
 from isa.sequencer import REGISTER_ROWS
@@ -29,16 +29,19 @@ _SYNCHRONISING = frozenset({control.CoreBarrier})
 """Rows whose operand names what they order; they move no data."""
 
 
+_ONE_ORDER = (Engine.unknown,)
+
 _NONE = np.zeros(0, np.int64)
 
 
 class _Form:
-    """What a check has to know of a row of the machine-instruction table."""
+    """What a check has to know of a row of the machine-instruction table. `complete`: in a stream
+    where each instruction is complete when the next begins, transfers too."""
 
     __slots__ = ("drains", "meets", "operands", "queue", "steers", "transfers")
 
-    def __init__(self, row: type[MachineInstruction]) -> None:
-        self.transfers = row.asynchronous
+    def __init__(self, row: type[MachineInstruction], complete: bool) -> None:
+        self.transfers = row.asynchronous and not complete
         self.drains = row is control.DrainQueue
         self.meets = row.meets
         self.steers = row in STEERING
@@ -126,6 +129,7 @@ class Kinds:
 
 class Prepared:
     """The instructions of a program: engine by engine (in `SEQUENCERS` order) of core by core.
+    A core may have one stream in the author's order instead (`isa.enums.STREAMS`).
 
     `streams` are (core, engine); the instructions of stream s are those from `begins[s]` on.
     `template` has that of each instruction. `queues` are (core, index, feeding
@@ -143,9 +147,13 @@ class Prepared:
         self.meetings: dict[Meeting, int] = {}
         self.patterns: list[tuple[AccessPattern, int]] = []
         self._patterns: dict[tuple[int, int], int] = {}
-        self._forms: dict[type[MachineInstruction], _Form] = {}
+        self._forms: dict[tuple[type[MachineInstruction], bool], _Form] = {}
         self._written: set[int] = set()
-        self.streams = [(core, e) for core in range(len(program.cores)) for e in SEQUENCERS]
+        self.streams = [
+            (number, engine)
+            for number, core in enumerate(program.cores)
+            for engine in (_ONE_ORDER if Engine.unknown in core.streams else SEQUENCERS)
+        ]
         columns = []
         for number, (core, engine) in enumerate(self.streams):
             stream = in_columns(program.cores[core].streams.get(engine, ()), encoded=False)
@@ -158,9 +166,10 @@ class Prepared:
     def _enter(self, stream: int, core: int, template: Instruction) -> None:
         """Enter a template into the tables."""
         table, values = self.templates, template.values
-        form = self._forms.get(template.row)
+        complete = self.streams[stream][1] is Engine.unknown
+        form = self._forms.get((template.row, complete))
         if form is None:
-            form = self._forms[template.row] = _Form(template.row)
+            form = self._forms[template.row, complete] = _Form(template.row, complete)
         queue = -1
         if form.queue >= 0:
             key = core, values[form.queue], stream

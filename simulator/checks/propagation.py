@@ -68,14 +68,13 @@ def propagate(use: Use) -> None:
     """Read the marks of the operands of an instruction and write those of its results."""
     for operand in use.operands:
         if operand is not None and operand.index is not None:
-            refuse_unwritten(use, operand.index, f"picks rows or columns of {operand.name}")
+            refuse_unwritten(use, operand.index.mask(), f"picks rows or columns of {operand.name}")
     PROPAGATION.get(use.row.name, element_wise)(use)
 
 
-def refuse_unwritten(use: Use, operand: Tracked, purpose: str) -> None:
-    """Raise uninitialised-control unless all of an operand was written that decides what runs."""
-    mask = operand.mask()
-    if mask is not None:
+def refuse_unwritten(use: Use, mask: Mask, purpose: str) -> None:
+    """Raise uninitialised-control unless all of what decides what runs was written, by its mask."""
+    if mask is not None and not mask.all():
         missing = mask.size - int(np.count_nonzero(mask))
         raise NeuronError(
             "uninitialised-control",
@@ -365,7 +364,7 @@ def _scatter(use: Use, value: Indirect, mask: Mask, moved: Mask) -> None:
 
 @propagates(control.RegisterLoad)
 def _register_load(use: Use) -> None:
-    refuse_unwritten(use, use.operand(1), "a register loads")
+    refuse_unwritten(use, use.operand(1).mask(), "a register loads")
 
 
 @propagates(control.RegisterStore)

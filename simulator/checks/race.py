@@ -30,7 +30,8 @@ class Site:
 
     def __str__(self) -> str:
         rounds = f", iteration {', '.join(map(str, self.iteration))}" if self.iteration else ""
-        where = f"core {self.core} {self.engine.name}[{self.index}] {self.instruction}{rounds}"
+        engine = "" if self.engine is Engine.unknown else f"{self.engine.name}[{self.index}] "
+        where = f"core {self.core} {engine}{self.instruction}{rounds}"
         line = f" ({self.location.file}:{self.location.line})" if self.location else ""
         queue = f" on queue {self.queue}" if self.queue >= 0 else ""
         return where + queue + line

@@ -68,3 +68,22 @@ def test_an_address_is_used_again_when_its_tensor_is_done(mode):
     one, two = nki.simulate(nki.jit(kernel), mode=mode)(A)
     np.testing.assert_array_equal(one, A)
     np.testing.assert_array_equal(two, 2 * A)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("shift", [0, 12, 32])
+def test_tensors_in_use_together_share_no_bytes(mode, shift):
+    def kernel(a):
+        one, other = placed(4, 8, 0, 64, "one"), placed(4, 8, 0, 64 + shift, "other")
+        nisa.memset(one, 1.0)
+        nisa.memset(other, 2.0)
+        nisa.tensor_tensor(dst=one, data1=one, data2=other, op=nl.add)
+        return stored(a, one)
+
+    simulate = nki.simulate(nki.jit(kernel), mode=mode)
+    if shift == 32:
+        np.testing.assert_array_equal(simulate(A), 3 * A)
+        return
+    with pytest.raises(nki.NeuronError, match="share bytes of sbuf while both are in use") as error:
+        simulate(A)
+    assert error.value.code == "address-overlap" and "def kernel" not in str(error.value)

@@ -105,26 +105,31 @@ def test_cores_in_step(mode):
 
     a = np.arange(6, dtype=np.float32).reshape(2, 3)
     simulate = nki.simulate(kernel[2], mode=mode)
-    if mode == "device":
-        with pytest.warns(CoreOrderWarning, match="nothing orders the two but that the cores run"):
-            result = simulate(a)
-    else:
+    with pytest.warns(CoreOrderWarning, match="nothing orders the two but that the cores run"):
         result = simulate(a)
     np.testing.assert_array_equal(result, a)
 
 
-def test_a_read_of_what_only_the_other_core_writes_is_a_race():
+@pytest.mark.parametrize("mode", ["device", "reference", "eager"])
+def test_a_read_of_what_only_the_other_core_writes_is_a_race(mode):
     @nki.jit(platform_target="trn2")
-    def kernel(a):
+    def kernel(a, ordered):
         out = nl.ndarray((2, 3), dtype=a.dtype, buffer=nl.shared_hbm)
+        both = nl.ndarray((2, 2, 3), dtype=a.dtype, buffer=nl.shared_hbm)
         row = nl.program_id(0)
-        nisa.dma_copy(dst=out[row : row + 1], src=a[row : row + 1])
-        nl.load(out)
-        return out
+        nisa.dma_copy(dst=out[row : row + 1], src=a[row : row + 1])  # writes
+        if ordered:
+            nisa.core_barrier(out, (0, 1))
+        tile = nl.load(out)  # reads
+        nisa.dma_copy(dst=both[row], src=tile)
+        return both
 
+    a = np.arange(6, dtype=np.float32).reshape(2, 3)
+    simulate = nki.simulate(kernel[2], mode=mode)
+    np.testing.assert_array_equal(simulate(a, True), np.stack([a, a]))
     with pytest.raises(nki.NeuronError, match="cross-core") as caught:
-        nki.compile(kernel[2], a=nki.TensorSpec((2, 3), nl.float32))
-    assert caught.value.code == "race"
+        simulate(a, False)
+    assert caught.value.code == "race" and "# reads" in caught.value.location.text
 
 
 def test_a_barrier_between_two_writes_orders_them():

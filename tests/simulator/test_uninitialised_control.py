@@ -93,9 +93,33 @@ def picks_elements(a):
     return stored(found)
 
 
+def picks_derived_elements(a):
+    """What depends on uninitialised data counts as such, whatever value it has."""
+    tile, found = nl.load(a), nl.ndarray((16, 4), a.dtype, nl.sbuf)
+    indices = empty((16, 4), nl.uint32)
+    nisa.tensor_scalar(dst=indices, data=indices, op0=nl.multiply, operand0=0)
+    nisa.nc_n_gather(dst=found, data=tile, indices=indices)  # here
+    return stored(found)
+
+
+def picks_of_groups(a):
+    tile, found = nl.load(a), nl.ndarray((16, 16), a.dtype, nl.sbuf)
+    nisa.local_gather(dst=found, src_buffer=tile, index=empty((16, 1), nl.uint16))  # here
+    return stored(found)
+
+
+def picks_derived_of_groups(a):
+    tile, found = nl.load(a), nl.ndarray((16, 16), a.dtype, nl.sbuf)
+    index = empty((16, 1), nl.uint16)
+    nisa.tensor_scalar(dst=index, data=index, op0=nl.multiply, operand0=0)
+    nisa.local_gather(dst=found, src_buffer=tile, index=index)  # here
+    return stored(found)
+
+
 KERNELS = (
     *(gathers, scatters, adds_by_index, selects_a_row, counts_trips, branches, offsets),
-    *(of_a_sum, picks_elements),
+    *(of_a_sum, picks_elements, picks_derived_elements),
+    *(picks_of_groups, picks_derived_of_groups),
 )
 
 
@@ -118,3 +142,19 @@ def test_the_part_that_is_written_serves(mode):
         return stored(tile)
 
     assert np.array_equal(nki.simulate(kernel, mode=mode)(A), A[[1, 1]])
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("mode", MODES)
+def test_indices_that_a_group_does_not_use_may_be_unwritten(mode):
+    """16 partitions hold the first num_valid_indices by rows; nothing reads those behind."""
+
+    def kernel(a):
+        tile, index = nl.load(a), empty((16, 1), nl.uint16)
+        found = nl.ndarray((16, 8), a.dtype, nl.sbuf)
+        nisa.memset(dst=index[0:8, :], value=2)
+        nisa.local_gather(dst=found, src_buffer=tile, index=index, num_valid_indices=8)
+        return stored(found)
+
+    result = nki.simulate(nki.jit(kernel, target="trn2"), mode=mode)(A)
+    np.testing.assert_array_equal(result, np.repeat(A[:, 2:3], 8, axis=1))

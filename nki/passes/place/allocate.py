@@ -381,6 +381,18 @@ def _geometry(memory: Memory, target: Target) -> tuple[int, int]:
     return target.psum_bytes_per_partition.value, target.psum_bank_bytes.value
 
 
+def check_addresses(kernel: Kernel) -> None:
+    """Raise address-overlap or address-out-of-range for tensors with an address of the author's."""
+    if all(tensor.address is None for tensor in kernel.tensors):
+        return
+    target = TARGETS[kernel.target]
+    for body in kernel.bodies:
+        ranges = LiveRanges()
+        ranges.scan(body)
+        for memory, lives in ranges.lives().items():
+            _check_fixed(_fixed(lives), memory, _geometry(memory, target)[0])
+
+
 def _check_fixed(fixed: list[Life], memory: Memory, capacity: int) -> None:
     for life in fixed:
         partition, offset = life.address
