@@ -23,6 +23,7 @@ from nki.ir.unset_registers import maybe_unset
 from nki.passes.analysis.body import Body
 from nki.passes.analysis.channels import Channels, Context
 from nki.passes.analysis.dependences import Dependences
+from nki.passes.analysis.known import Known
 from nki.passes.analysis.rerolled import repeated
 from nki.passes.analysis.steps import ENGINE_INDEX, ENGINES, expand
 from nki.passes.emit.addresses import Addresses, OperandColumns
@@ -105,13 +106,22 @@ class Schedule:
     name = "schedule"
 
     def run(self, steps: Steps) -> Steps:
-        return steps._replace(cores=[self._core(core, steps.target) for core in steps.cores])
+        known = Known[Integers]() if len(steps.cores) > 1 else None
+        cores = [self._core(core, steps.target, known) for core in steps.cores]
+        return steps._replace(cores=cores)
 
-    def _core(self, core: Core, target: Target) -> Core:
+    def _core(self, core: Core, target: Target, known: Known[Integers] | None) -> Core:
         body = core.body
         dependences = Dependences(body, core.context, carried_state(body))
         costs = Costs(target, core.addresses)
-        order = schedule(body, dependences, costs, self.window, self.gain)
+
+        def found() -> Integers:
+            return schedule(body, dependences, costs, self.window, self.gain)
+
+        if known is None:
+            return core._replace(order=found(), dependences=dependences)
+        columns = body.operations, body.stretches, *dependences.between_operations
+        order = known.result((*columns, *costs.of(body)), found)
         return core._replace(order=order, dependences=dependences)
 
 
@@ -123,9 +133,10 @@ class Synchronise:
     name = "synchronise"
 
     def run(self, steps: Steps) -> Steps:
-        return steps._replace(cores=[self._core(core) for core in steps.cores])
+        known = Known[Signals]()
+        return steps._replace(cores=[self._core(core, known) for core in steps.cores])
 
-    def _core(self, core: Core) -> Core:
+    def _core(self, core: Core, known: Known[Signals]) -> Core:
         body, order, dependences = core.body, core.order, core.dependences
         assert dependences is not None
         operands = core.addresses.columns(body.accesses)
@@ -133,7 +144,15 @@ class Synchronise:
         alone = np.zeros(order.size, np.bool_)
         alone[order[list(mentions.by_place)]] = True
         again = repeated(order, body, dependences, operands.number, alone)
-        signals = synchronise(body, order, dependences, core.context, again)
+
+        def found() -> Signals:
+            return synchronise(body, order, dependences, core.context, again)
+
+        if len(body.layers) > 1:  # waits around loops follow from more than these columns
+            signals = found()
+        else:
+            columns = body.engine, body.queue, order, *dependences.steps
+            signals = known.result((*columns, again, core.owners), found)
         return core._replace(operands=operands, mentions=mentions, signals=signals)
 
 
