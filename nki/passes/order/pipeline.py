@@ -323,7 +323,9 @@ class _Choice:
 
     def orders(self) -> Iterator[tuple[int, list[int]]]:
         """Windows and the orders with them, the one that is estimated to be fastest first."""
-        found = [(*self.order(window), window) for window in WINDOWS]
+        # With fewer operations than the smaller window has, both give one order.
+        windows = WINDOWS if len(self.operations) > min(WINDOWS) else WINDOWS[:1]
+        found = [(*self.order(window), window) for window in windows]
         for order, _, window in sorted(found, key=itemgetter(1)):
             yield window, order
 
