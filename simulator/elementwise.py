@@ -52,24 +52,24 @@ def _integer_power(base: Array, exponent: Array) -> Array:
 
 def _maximum(x: Any, y: Any, out: Array | None = None) -> Array:
     """As `np.maximum`, and of equal zeros the right one: NumPy's depends on the CPU."""
-    result = np.maximum(x, y, out=out)
-    return _right_of_equal(result, x, y)
+    return _right_of_equal(np.maximum(x, y), x, y, out)
 
 
 def _minimum(x: Any, y: Any, out: Array | None = None) -> Array:
     """As `np.minimum`, and of equal zeros the right one."""
-    result = np.minimum(x, y, out=out)
-    return _right_of_equal(result, x, y)
+    return _right_of_equal(np.minimum(x, y), x, y, out)
 
 
-def _right_of_equal(result: Array, x: Any, y: Any) -> Array:
-    """Results of choices between x and y, which are the right one where both are equal."""
-    zeros = np.equal(result, 0)
-    if not zeros.any():
-        return result
-    kept = np.asarray(result)
-    np.copyto(kept, y, where=zeros & np.equal(x, y))
-    return kept
+def _right_of_equal(chosen: Array, x: Any, y: Any, out: Array | None) -> Array:
+    """What was chosen of x and y, but the right one where both are zero. `out` may be one of
+    them, so that nothing is written to it before both have been read."""
+    zeros = np.equal(chosen, 0)
+    if zeros.any():
+        chosen = np.where(zeros & np.equal(x, y), y, chosen)
+    if out is None:
+        return chosen
+    out[...] = chosen
+    return out
 
 
 _SHARED: dict[type[Expression], Callable[..., Array]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from simulator import elementwise
 from simulator.conversion import load_fp32, store
 from simulator.elementwise import alu
 from simulator.oracle import quiet
@@ -52,3 +53,17 @@ def test_of_equal_zeros_the_right_one(name: str, size: int) -> None:
     assert not np.signbit(function(minus, plus)).any()
     assert np.isnan(function(np.full(size, np.nan, np.float32), plus)).all()
     assert np.isnan(function(plus, np.full(size, np.nan, np.float32))).all()
+
+
+def test_of_equal_zeros_the_right_one_whatever_numpy_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU where NumPy takes +0; `out` may be one of the operands."""
+    largest = np.maximum
+
+    def positive(x: object, y: object, out: np.ndarray | None = None) -> np.ndarray:
+        return np.add(largest(x, y), np.float32(0), out=out)
+
+    monkeypatch.setattr(elementwise.np, "maximum", positive)
+    for place in (None, 0, 1):
+        operands = [np.zeros(5, np.float32), -np.zeros(5, np.float32)]
+        out = None if place is None else operands[place]
+        assert np.signbit(elementwise._maximum(*operands, out=out)).all(), place
