@@ -254,23 +254,27 @@ def heads(qkv):
     return result
 
 
+def through_layer(state, views):
+    """A transformer layer on a state in SBUF; `views` are its weights, [P, rows / P, columns]."""
+    weights = []
+    for view in views:
+        weights.append(chip(view.shape, view.dtype))
+        nisa.dma_copy(dst=weights[-1], src=view)
+    mixed = heads(linear(normalised(state), weights[0], nl.copy))
+    added = linear(mixed, weights[1], nl.copy)
+    nisa.tensor_tensor(dst=state, data1=state, data2=added, op=nl.add)
+    wide = linear(normalised(state), weights[2], nl.gelu_apprx_tanh)
+    added = linear(wide, weights[3], nl.copy)
+    nisa.tensor_tensor(dst=state, data1=state, data2=added, op=nl.add)
+
+
 @nki.jit
 def layers(x, qkv, narrow, up, down, rolled=False):
     """Transformer layers over 128 tokens; weights are [LAYERS * P, rows / P, columns]."""
     state = chip((P, WIDTH))
     nisa.dma_copy(dst=state, src=x)
     for here in tiles(LAYERS * P, rolled):
-        there = []
-        for weights in (qkv, narrow, up, down):
-            tile = chip((P, *weights.shape[1:]), weights.dtype)
-            nisa.dma_copy(dst=tile, src=here(weights))
-            there.append(tile)
-        mixed = heads(linear(normalised(state), there[0], nl.copy))
-        added = linear(mixed, there[1], nl.copy)
-        nisa.tensor_tensor(dst=state, data1=state, data2=added, op=nl.add)
-        wide = linear(normalised(state), there[2], nl.gelu_apprx_tanh)
-        added = linear(wide, there[3], nl.copy)
-        nisa.tensor_tensor(dst=state, data1=state, data2=added, op=nl.add)
+        through_layer(state, [here(weights) for weights in (qkv, narrow, up, down)])
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     nisa.dma_copy(dst=out, src=state)
     return out

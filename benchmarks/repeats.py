@@ -17,7 +17,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import overlap
-from overlap import HIDDEN, WIDTH, P, chip, heads, linear, normalised
+from overlap import HIDDEN, WIDTH, P, chip, through_layer
 
 import nki
 import nki.isa as nisa
@@ -35,17 +35,7 @@ def layer(x, qkv, narrow, up, down):
     """One transformer layer; weights are [P, rows / P, columns]."""
     state = chip((P, WIDTH))
     nisa.dma_copy(dst=state, src=x)
-    there = []
-    for weights in (qkv, narrow, up, down):
-        tile = chip(weights.shape, weights.dtype)
-        nisa.dma_copy(dst=tile, src=weights)
-        there.append(tile)
-    mixed = heads(linear(normalised(state), there[0], nl.copy))
-    added = linear(mixed, there[1], nl.copy)
-    nisa.tensor_tensor(dst=state, data1=state, data2=added, op=nl.add)
-    wide = linear(normalised(state), there[2], nl.gelu_apprx_tanh)
-    added = linear(wide, there[3], nl.copy)
-    nisa.tensor_tensor(dst=state, data1=state, data2=added, op=nl.add)
+    through_layer(state, (qkv, narrow, up, down))
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     nisa.dma_copy(dst=out, src=state)
     return out

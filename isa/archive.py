@@ -23,7 +23,7 @@ from __future__ import annotations
 import io
 import json
 import tarfile
-from collections.abc import Mapping, MutableSequence, Sequence
+from collections.abc import Collection, Mapping, MutableSequence, Sequence
 from dataclasses import astuple, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -205,12 +205,8 @@ def _read_storages(value: Any) -> Storages:
     rows, uses = value
     forms = []
     for stem, memory, dtype, shape, *others in rows:
-        if memory not in _ON_CHIP:
-            raise ValueError(f"an allocation in {memory!r}")
-        sizes = map(_number, others)
-        forms.append(
-            StorageForm(_text(stem), memory, _dtype(dtype), tuple(map(_number, shape)), *sizes)
-        )
+        names = _text(stem), _one_of(memory, _ON_CHIP, "memory"), _one_of(dtype, DTYPES, "dtype")
+        forms.append(StorageForm(*names, tuple(map(_number, shape)), *map(_number, others)))
     order, numbers = expand_columns(rows_from_json(uses))
     if any(columns.shape[1] != 2 for columns in numbers):
         raise ValueError("an allocation is a number and an offset")
@@ -230,7 +226,8 @@ def read_files(files: Files) -> Contents:
     debug = json.loads(remaining.pop("kernel_debug_info.json"))
     symbols = _read_symbols(graph["symbols"])
     tensors = [
-        _read_tensor(number, row, symbols, remaining) for number, row in enumerate(graph["tensors"])
+        _read_tensor(number, row, symbols, remaining, debug["locations"])
+        for number, row in enumerate(graph["tensors"])
     ]
     for tensor in tensors:
         if tensor.within is not None and tensors[_index(tensor.within, tensors)].within is not None:
@@ -244,7 +241,7 @@ def read_files(files: Files) -> Contents:
         raise ValueError(f"unexpected files: {', '.join(sorted(remaining))}")
     program = Program(
         _text(info["name"]),
-        _target(info["target"]),
+        _one_of(info["target"], TARGETS, "target"),
         cores,
         tensors,
         [_index(number, tensors) for number in graph["parameters"]],
@@ -277,16 +274,16 @@ def _read_form(value: Any, symbols: Symbols) -> Any:
 
 
 def _read_tensor(
-    number: int, row: dict[str, Any], symbols: Symbols, files: Files
+    number: int, row: dict[str, Any], symbols: Symbols, files: Files, locations: list[Any]
 ) -> TensorDeclaration:
     return TensorDeclaration(
         _text(row["name"]),
-        _dtype(row["dtype"]),
+        _one_of(row["dtype"], DTYPES, "dtype"),
         tuple(_read_form(size, symbols) for size in row["shape"]),
-        _role(row["role"]),
+        _one_of(row["role"], ROLES, "role"),
         None if row["core"] is None else _number(row["core"]),
         files.pop(_constant_name(number)) if row["constant"] else None,
-        _number(row["location"]),
+        _place(row["location"], locations),
         None if row["within"] is None else _number(row["within"]),
         _read_form(row["offset"], symbols),
     )
@@ -352,21 +349,10 @@ def _read_location(row: list[Any]) -> SourceLocation:
     return SourceLocation(_text(file), *numbers, _text(function), _text(text))
 
 
-def _target(name: Any) -> str:
-    if _text(name) not in TARGETS:
-        raise ValueError(f"there is no target {name!r}")
-    return str(name)
-
-
-def _dtype(name: Any) -> str:
-    if _text(name) not in DTYPES:
-        raise ValueError(f"there is no dtype {name!r}")
-    return str(name)
-
-
-def _role(name: Any) -> str:
-    if name not in ROLES:
-        raise ValueError(f"there is no role {name!r}")
+def _one_of(name: Any, known: Collection[str], what: str) -> str:
+    """A name of those that there are."""
+    if _text(name) not in known:
+        raise ValueError(f"there is no {what} {name!r}")
     return str(name)
 
 
@@ -389,7 +375,7 @@ def _place(number: Any, locations: list[Any]) -> int:
 
 def _index(number: Any, items: list[Any]) -> int:
     if type(number) is not int or not 0 <= number < len(items):
-        raise ValueError(f"there is no tensor {number!r}")
+        raise ValueError(f"there is nothing with the number {number!r}")
     return number
 
 

@@ -26,6 +26,7 @@ class RegisterReference:
 
 
 ROLES = ("input", "output", "inout", "internal", "constant")
+"""What a tensor in HBM is to its program."""
 
 
 @dataclass(slots=True)

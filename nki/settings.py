@@ -148,7 +148,11 @@ def native_wanted() -> bool:
 def loop_limit() -> int:
     """NKI_LOOP_LIMIT: how many instructions one engine may execute in loops, or iterations a loop
     may have in eager mode, before a run ends as one that does not end; 20,000,000 without it."""
-    value = os.environ.get("NKI_LOOP_LIMIT") or "20000000"
+    from simulator.watchdog import Limits
+
+    value = os.environ.get("NKI_LOOP_LIMIT")
+    if not value:
+        return Limits().instructions
     if not value.isdecimal() or not 1 <= int(value) < 2**40:
         raise NeuronError("value-not-allowed", f"NKI_LOOP_LIMIT is {value!r}; it is 1 to 2^40")
     return int(value)
@@ -156,7 +160,11 @@ def loop_limit() -> int:
 
 def run_seconds() -> float:
     """NKI_RUN_SECONDS: how much wall time the run of a kernel may take; 600 without it."""
-    value = os.environ.get("NKI_RUN_SECONDS") or "600"
+    from simulator.watchdog import Limits
+
+    value = os.environ.get("NKI_RUN_SECONDS")
+    if not value:
+        return Limits().seconds
     try:
         seconds = float(value)
     except ValueError:

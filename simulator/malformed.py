@@ -24,7 +24,11 @@ def refuses_malformed(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
         except NeuronError:
             raise
-        except (*MALFORMED, AssertionError, MemoryError) as error:
+        except MemoryError as error:
+            raise NeuronError(
+                "program-malformed", "it needs more memory than this machine has"
+            ) from error
+        except (*MALFORMED, AssertionError) as error:
             raise NeuronError(
                 "program-malformed",
                 f"its instructions do not fit together ({type(error).__name__}: {error})",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from isa.enums import Engine
 from isa.errors import NeuronError
 from isa.spec import Instruction
-from simulator.watchdog import Watchdog
+from simulator.watchdog import LOOK_EVERY, Watchdog
 
 if TYPE_CHECKING:
     from simulator.machine import CoreState
@@ -27,9 +27,6 @@ Amounts = tuple[tuple[int, int], ...]
 
 BLOCKED = -1
 HALTED = -2
-
-LOOK_EVERY = 4096
-"""Instructions in loops until the next look at the clock."""
 
 
 def fetches(instruction: Instruction) -> bool:

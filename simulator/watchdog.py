@@ -32,6 +32,10 @@ LIMITS: ContextVar[Limits] = ContextVar("limits", default=_DEFAULTS)
 """The limits of runs that begin now."""
 
 
+LOOK_EVERY = 4096
+"""Instructions between two looks at the clock."""
+
+
 @contextmanager
 def limited(limits: Limits) -> Iterator[None]:
     """Runs that begin inside have these limits."""
@@ -102,7 +106,4 @@ def innermost_loop(stream: Stream) -> list[Instruction]:
 
 def _mentioned(instruction: Instruction) -> set[int]:
     """The numbers of the registers that an instruction writes or is steered by."""
-    values = [*instruction.values]
-    written = {values[at] for at in instruction.row.register_writes}
-    read = {value.number for value in values if isinstance(value, RegisterReference)}
-    return {getattr(one, "number", one) for one in written} | read
+    return {value.number for value in instruction.values if isinstance(value, RegisterReference)}

@@ -52,7 +52,7 @@ def repeat(
     with into.at(location):
         builders = builders_of(kernel, into)
         results: list[list[NkiTensor]] = []
-        for run in _runs(kernel, times):
+        for run in [*_runs(kernel, times)]:
             if len(run) == 1:
                 results.append(inline(kernel, run[0], into))
             else:

@@ -97,31 +97,28 @@ class Expand:
 @dataclass(frozen=True)
 class Schedule:
     """Engines take steps that need not wait ahead of others that must
-    (`nki.passes.order.schedule`). An
-    operation overtakes `window` others at most, and a stretch keeps the author's order unless the
-    new one takes no more than the part `gain` of its time."""
+    (`nki.passes.order.schedule`). An operation overtakes `window` others at most, and a stretch
+    keeps the author's order unless the new one takes no more than the part `gain` of its time."""
 
     window: int = WINDOW
     gain: float = GAIN
     name = "schedule"
 
     def run(self, steps: Steps) -> Steps:
-        known = Known[Integers]() if len(steps.cores) > 1 else None
+        known = Known[Integers]()
         cores = [self._core(core, steps.target, known) for core in steps.cores]
         return steps._replace(cores=cores)
 
-    def _core(self, core: Core, target: Target, known: Known[Integers] | None) -> Core:
+    def _core(self, core: Core, target: Target, known: Known[Integers]) -> Core:
         body = core.body
         dependences = Dependences(body, core.context, carried_state(body))
-        costs = Costs(target, core.addresses)
+        costs = Costs(target, core.addresses).of(body)
 
         def found() -> Integers:
-            return schedule(body, dependences, costs, self.window, self.gain)
+            return schedule(body, dependences, costs, target, self.window, self.gain)
 
-        if known is None:
-            return core._replace(order=found(), dependences=dependences)
         columns = body.operations, body.stretches, *dependences.between_operations
-        order = known.result((*columns, *costs.of(body)), found)
+        order = known.result((*columns, *costs), found)
         return core._replace(order=order, dependences=dependences)
 
 

@@ -83,16 +83,21 @@ class Unordered:
 
 
 def _meeting(left: list[Accessed], right: list[Accessed]) -> Iterator[tuple[Accessed, Accessed]]:
-    """Pairs that share a byte that one of the two writes."""
-    first, second = (
-        np.array([(one.claim.low, one.claim.high, one.claim.writes) for one in side]).T
-        for side in (left, right)
-    )
-    near = (first[0][:, None] < second[1]) & (second[0] < first[1][:, None])
-    near &= (first[2][:, None] | second[2]) > 0
-    for one, other in np.argwhere(near).tolist():
-        if meet(left[one].claim, right[other].claim):
-            yield left[one], right[other]
+    """Pairs that share a byte that one of the two writes. Which of `right` may meet one of `left`
+    is a range of them in the order of their first bytes."""
+    right = sorted(right, key=lambda access: access.claim.low)
+    low, high, writes = np.array([(*access.claim[:2], access.claim.writes) for access in right]).T
+    reach = np.maximum.accumulate(high)
+    for one in left:
+        claim = one.claim
+        begin = int(np.searchsorted(reach, claim.low, "right"))
+        end = int(np.searchsorted(low, claim.high, "left"))
+        near = high[begin:end] > claim.low
+        if not claim.writes:
+            near &= writes[begin:end] > 0
+        for at in (begin + np.flatnonzero(near)).tolist():
+            if meet(claim, right[at].claim):
+                yield one, right[at]
 
 
 def _race(

@@ -28,6 +28,7 @@ from simulator.native.text import WORD, FunctionText, Value
 from simulator.native.workers import run_parts
 from simulator.native.written import WrittenText
 from simulator.streams import BLOCKED, HALTED
+from simulator.watchdog import LOOK_EVERY
 
 NEXT, FAILED, AGAIN = -3, -4, -5
 """What the callback gives besides the index of an instruction, `BLOCKED` and `HALTED`: go on with
@@ -44,9 +45,6 @@ EXECUTED = 1 << 31
 INDEX_BITS = 32
 """A callback has one argument: the stream's number times 2 to this power, and the index above
 `LOOK`."""
-
-LOOK_EVERY = 4096
-"""Instructions between two looks."""
 
 KINDS = (
     *("fallback", "compute", "nothing", "halt", "move", "alu"),

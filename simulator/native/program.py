@@ -259,8 +259,7 @@ class NativeProgram:
         """Called every now and then: as this is Python, signal handlers run."""
         if self.stopped:
             raise StoppedError
-        if self.streams:
-            self.streams[0].watchdog.look()
+        self.streams[0].watchdog.look()
 
     def _call_back(self, call: int) -> int:
         """What the loop is told: `call` is what it packed of a stream's number and an index."""

@@ -65,8 +65,9 @@ def gathered(a, rows):
     out = nl.ndarray((rows.shape[0], a.shape[1]), dtype=a.dtype, buffer=nl.shared_hbm)
     tile = nl.ndarray(out.shape, dtype=a.dtype, buffer=nl.sbuf)
     index = nl.load(rows)
-    nisa.dma_copy(dst=tile, src=a.ap([[a.shape[1], rows.shape[0]], [1, a.shape[1]]], 0, index, 0))
-    nl.store(out, nl.add(tile, nl.shared_constant(np.ones(out.shape, np.float32))))
+    nisa.dma_copy(dst=tile, src=a.vector_select(0, index))
+    ones = nl.load(nl.shared_constant(np.ones(out.shape, np.float32)))
+    nl.store(out, nl.add(tile, ones))
     return out
 
 
@@ -95,6 +96,7 @@ def sources() -> list[Files]:
         nki.compile(product, _spec(128, 16), _spec(128, 8), target="trn2"),
         nki.compile(product, _spec(64, 16, dtype=nl.bfloat16), _spec(64, 8, dtype=nl.bfloat16)),
         nki.compile(rolled, _spec(16, 8), _spec(1, 1, dtype=nl.int32), target="trn2"),
+        nki.compile(gathered, _spec(8, 16), _spec(4, 1, dtype=nl.int32), target="trn2"),
         nki.compile(shared[2], _spec(32, 8), target="trn2"),
         nki.compile(scaled, _spec(rows, 8), target="trn1"),
     ]

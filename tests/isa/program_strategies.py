@@ -178,6 +178,11 @@ def cores(symbolic: bool) -> st.SearchStrategy[CoreProgram]:
 def programs(draw: Any, symbolic: bool | None = None) -> Program:
     """Programs whose every list may be empty; the instructions make no sense together."""
     with_symbols = draw(st.booleans()) if symbolic is None else symbolic
+    small = st.integers(0, 999)
+    locations = draw(
+        st.lists(st.builds(SourceLocation, TEXTS, small, small, small, TEXTS, TEXTS), max_size=2)
+    )
+    places = st.integers(0, max(0, len(locations) - 1))
     tensors = draw(
         st.lists(
             st.builds(
@@ -188,7 +193,7 @@ def programs(draw: Any, symbolic: bool | None = None) -> Program:
                 st.sampled_from(["input", "output", "inout", "internal", "constant"]),
                 st.sampled_from([None, 0, 1]),
                 st.none() | st.binary(max_size=9),
-                st.integers(0, 999),
+                places,
             ),
             min_size=1,
             max_size=3,
@@ -199,11 +204,6 @@ def programs(draw: Any, symbolic: bool | None = None) -> Program:
     tensor = st.integers(0, len(tensors) - 1)
     parameters = draw(st.lists(tensor, max_size=3))
     name = st.lists(TEXTS, min_size=len(parameters), max_size=len(parameters))
-    small = st.integers(0, 999)
-    locations = draw(
-        st.lists(st.builds(SourceLocation, TEXTS, small, small, small, TEXTS, TEXTS), max_size=2)
-    )
-    places = st.integers(0, max(0, len(locations) - 1))
     guards = st.lists(st.builds(Guard, POLYNOMIALS, TEXTS, places), max_size=2)
     return Program(
         draw(TEXTS),

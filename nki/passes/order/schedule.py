@@ -45,16 +45,21 @@ is (dispatch, work, tail) or None, the table the activation table that it needs,
 
 
 def schedule(
-    body: Body, dependences: Dependences, costs: Costs, window: int = WINDOW, gain: float = GAIN
+    body: Body,
+    dependences: Dependences,
+    costs: tuple[list[Timing], Integers],
+    target: Target,
+    window: int = WINDOW,
+    gain: float = GAIN,
 ) -> Integers:
-    """The steps of a body in a new order, by their numbers: those of a stretch change places."""
+    """The steps of a body in a new order, by their numbers: those of a stretch change places.
+    `costs` are those of its operations (`Costs.of`)."""
     operations = body.operations.size - 1
     order = np.arange(operations)
     if operations > 1:
-        timings, which = costs.of(body)
+        timings, which = costs
         before, after = dependences.of_operations()
         stretches = np.searchsorted(body.operations, body.stretches)
-        target = costs.target
         _in_stretches(
             operations,
             stretches,

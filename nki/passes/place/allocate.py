@@ -290,8 +290,7 @@ def place_all(
 
 def _repeating(lives: dict[Memory, list[Life]], placed: Places, target: Target) -> Places:
     """Places that repeat (`nki.passes.place.rounds`), of the tensors that have no address; none
-    where
-    those that are `placed` stay."""
+    where those that are `placed` stay."""
     sweeps = [
         Sweep(_moving(own), _fixed(own), *_geometry(memory, target), rotate=True)
         for memory, own in lives.items()
