@@ -5,6 +5,7 @@ one; `execute` computes its outputs fast, with code compiled for this CPU, `eval
 the reference. `graph_compiler.hlo` has the nodes.
 """
 
+from graph_compiler.compiled import Compiled, compile
 from graph_compiler.evaluate import evaluate, evaluate_ranks
 from graph_compiler.execute import execute
 from graph_compiler.hlo.graph import Computation, Instruction, Module
@@ -15,10 +16,12 @@ from graph_compiler.hlo.types import Shape
 from graph_compiler.hlo.verify import verify
 
 __all__ = [
+    "Compiled",
     "Computation",
     "Instruction",
     "Module",
     "Shape",
+    "compile",
     "evaluate",
     "evaluate_ranks",
     "execute",

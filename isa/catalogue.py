@@ -660,6 +660,14 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         "Use the alternative that the message names.",
         _HLO_SEMANTICS,
     ),
+    "hlo-not-compiled": _entry(
+        712,
+        "Operation without a form on the device",
+        "Every operation of a graph that is compiled becomes instructions of a NeuronCore; nothing "
+        "runs on the host instead.",
+        "Run the graph on the host with graph_compiler.execute, or express the operation with "
+        "others.",
+    ),
     "argument-kind": _entry(
         711,
         "Argument of another kind",

@@ -35,7 +35,7 @@ def native_operands(node: Node) -> list[Node]:
     return node.operands[:1] if node.op in _ONE else node.operands
 
 
-def _comparison(node: Node, number: Number) -> Any:
+def comparison(node: Node, number: Number) -> Any:
     assert node.instruction is not None
     total = node.instruction.attribute("comparison_type") == "TOTALORDER"
     real = PRIMITIVE_TYPES[source_of(node)].is_float
@@ -57,7 +57,7 @@ def _conversion(node: Node, number: Number) -> Any:
 _SINGLE = frozenset({"f32"})
 
 _ATTRIBUTES: dict[str, Callable[[Node, Number], Any]] = {
-    "compare": _comparison,
+    "compare": comparison,
     "power": _exponent,
     "convert": _conversion,
 }

@@ -42,7 +42,7 @@ from graph_compiler.execute.gemm import (
 )
 from graph_compiler.execute.placement import padded
 from graph_compiler.execute.registers import register
-from graph_compiler.execute.steps import Call, Place, Program, item_size, place_of
+from graph_compiler.execute.steps import Call, Place, Products, Program, item_size, place_of
 from graph_compiler.execute.views import Buffer, View, collapsed
 from simulator.native.library import library
 
@@ -63,11 +63,17 @@ def available() -> bool:
     return functions is not None and functions.level.fused
 
 
+def _takes(types: tuple[str, str, str], depth: int) -> bool:
+    if types == ("s8", "s8", "s32"):
+        return available() and has_pairs() and depth % 2 == 0
+    return available() and all(register(type) == "float" for type in types)
+
+
 def converted(value: Lazy, type: str) -> Lazy:
     return value if value.type == type else Expression("convert", type, None, [value])
 
 
-def _narrow_source(value: Lazy) -> Lazy:
+def narrow_source(value: Lazy) -> Lazy:
     """What was converted to fp32 from a type that bf16 holds, before the conversion."""
     if isinstance(value, Expression) and value.op in _CONVERSIONS and value.type == "f32":
         (source,) = value.arguments
@@ -81,7 +87,7 @@ _CONVERSIONS = frozenset({"convert"})
 
 def _operands(left: Lazy, right: Lazy, even: bool) -> tuple[Lazy, Lazy, bool]:
     """Both as bf16 where products of pairs are the same products, else as fp32."""
-    narrow = _narrow_source(left), _narrow_source(right)
+    narrow = narrow_source(left), narrow_source(right)
     if even and has_pairs() and all(value.type in _EXACT_IN_BF16 for value in narrow):
         return converted(narrow[0], "bf16"), converted(narrow[1], "bf16"), True
     return converted(left, "f32"), converted(right, "f32"), False
@@ -224,28 +230,24 @@ def _best(divisions: Sequence[Division], sizes: tuple[int, int, int], threads: i
 
 
 def dot(scheduler: Scheduler, node: Node) -> View | None:
-    """A dot of floats, or of s8; None of other types, which stay on the host."""
+    """A dot of floats, or of s8; None of types that the machine does not multiply."""
     assert node.instruction is not None
     numbers = node.instruction.attribute("dot_dimension_numbers")
     left_node, right_node = node.operands
     types = (left_node.type, right_node.type, node.type)
-    if 0 in left_node.dims or 0 in right_node.dims or not available():
-        return None
-    if types == ("s8", "s8", "s32"):
-        if len(numbers.lhs_contracting_dimensions) != 1 or not has_pairs():
-            return None
-        if left_node.dims[numbers.lhs_contracting_dimensions[0]] % 2:
-            return None
-    elif any(register(type) != "float" for type in types):
-        return None
     left_axes = _Axes(left_node, numbers.lhs_batch_dimensions, numbers.lhs_contracting_dimensions)
     right_axes = _Axes(right_node, numbers.rhs_batch_dimensions, numbers.rhs_contracting_dimensions)
     program = scheduler.program
+    products = program.machine.products
     depth = math.prod(left_node.dims[axis] for axis in left_axes.depth)
+    if 0 in left_node.dims or 0 in right_node.dims or not products.takes(types, depth):
+        return None
+    if types[2] == "s32" and len(left_axes.depth) != 1:
+        return None
     rows = math.prod(left_node.dims[axis] for axis in left_axes.free)
     columns = math.prod(right_node.dims[axis] for axis in right_axes.free)
     values = scheduler.value(left_node), scheduler.value(right_node)
-    left, right, pairs = _operands(*values, depth % 2 == 0)
+    left, right, pairs = products.operands(*values, depth % 2 == 0)
     if columns == 1 and rows > 1:
         # Of a product of vectors one side has the columns.
         left, right, left_axes, right_axes = right, left, right_axes, left_axes
@@ -253,8 +255,11 @@ def dot(scheduler: Scheduler, node: Node) -> View | None:
     target = program.buffer(node.type, node.dims)
     product = _dot_product(scheduler, (left, right), (left_axes, right_axes), pairs)
     batch = math.prod(count for count, _ in product.batch[0])
-    multiply(program, product, target, columns, [(batch, rows * columns)])
+    products.multiply(program, product, target, columns, [(batch, rows * columns)])
     return target
+
+
+HOST_PRODUCTS = Products(_takes, _operands, multiply)
 
 
 class _Axes:
@@ -319,7 +324,8 @@ def convolution(scheduler: Scheduler, node: Node) -> Lazy | None:
     assert instruction is not None
     x_node, kernel_node = node.operands
     types = (x_node.type, kernel_node.type, node.type)
-    if any(register(type) != "float" for type in types) or not available():
+    products = scheduler.program.machine.products
+    if types[2] == "s32" or not products.takes(types, 0):
         return None
     if (instruction.attribute("batch_group_count") or 1) > 1:
         return None
@@ -341,7 +347,7 @@ def convolution(scheduler: Scheduler, node: Node) -> Lazy | None:
     outputs = node.dims[places["output"][1]] // groups
     values = scheduler.value(x_node), scheduler.value(kernel_node)
     single = features == 1 and groups > 1
-    x, kernel, pairs = _operands(*values, features % 2 == 0 and not single)
+    x, kernel, pairs = products.operands(*values, features % 2 == 0 and not single)
     # Batch, spatial, features; and spatial, input features, output features.
     x = _permuted(program, x, [places["input"][0], *places["input"][2:], places["input"][1]])
     if any(any(ends) for ends in cut):
@@ -449,7 +455,7 @@ def _patches(
     if not found.right_fits():
         weights = _fresh(program, weights)
         found = product()
-    multiply(program, found, target, count * outputs, [(count, outputs)])
+    program.machine.products.multiply(program, found, target, count * outputs, [(count, outputs)])
     return target
 
 

@@ -18,7 +18,7 @@ from graph_compiler.execute.division import worth_sharing
 from graph_compiler.execute.driver import BRANCH, END, HOST, JUMP, STATE, ProgramCode
 from graph_compiler.execute.fusion import is_whole, store
 from graph_compiler.execute.layout import Layout
-from graph_compiler.execute.schedule import Scheduler
+from graph_compiler.execute.schedule import HOST_MACHINE, Scheduler
 from graph_compiler.execute.simplify import Simplifier, forms, leaves, packed
 from graph_compiler.execute.steps import Branch, Call, Host, Jump, Label, Program, item_size
 from graph_compiler.execute.structure import structure_digest
@@ -55,7 +55,7 @@ each. `shared`: whether threads help.
 
 def planned(module: Module, threads: int = 1) -> tuple[Plan, tuple[Any, ...]]:
     """The plan of a module for a number of threads, and its kernels."""
-    program = Program(threads)
+    program = Program(HOST_MACHINE, threads)
     simplifier = Simplifier(module)
     block = simplifier.block(module.entry)
     arguments = []

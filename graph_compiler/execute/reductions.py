@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from graph_compiler.execute.attributes import native_attribute, native_operands, source_of
+from graph_compiler.execute.attributes import source_of
 from graph_compiler.execute.bodies import Body, Fold, Operand
 from graph_compiler.execute.fusion import reduce
 from graph_compiler.execute.lanes import UNSUPPORTED, Step
@@ -68,6 +68,7 @@ def _fold(scheduler: Scheduler, node: Node) -> Any:
 
 def body_of(scheduler: Scheduler, computation: Computation) -> Body | None:
     """A computation of scalars as steps; None where one of them has no native form."""
+    machine = scheduler.program.machine
     block = scheduler.simplifier.block(computation)
     if any(register(node.type) is None for node in (*block.parameters, *block.results)):
         return None
@@ -91,10 +92,10 @@ def body_of(scheduler: Scheduler, computation: Computation) -> Body | None:
         if node.op in MOVES:
             numbers[node] = number(node.operands[0])
             continue
-        attribute = native_attribute(node, known)
+        attribute = machine.attribute(node, known)
         if attribute is UNSUPPORTED:
             return None
-        arguments = tuple(number(operand) for operand in native_operands(node))
+        arguments = tuple(number(operand) for operand in machine.operands(node))
         numbers[node] = len(block.parameters) + len(steps)
         steps.append(Step(node.op, node.type, source_of(node), attribute, arguments))
     results = tuple(number(node) for node in block.results)

@@ -30,7 +30,15 @@ from graph_compiler.execute.fusion import (
 from graph_compiler.execute.lanes import UNSUPPORTED
 from graph_compiler.execute.nodes import Block, Node, is_effect
 from graph_compiler.execute.simplify import Simplifier, is_uniform
-from graph_compiler.execute.steps import Branch, Host, Jump, Label, Program, place_of
+from graph_compiler.execute.steps import (
+    Branch,
+    Host,
+    Jump,
+    Label,
+    Machine,
+    Program,
+    place_of,
+)
 from graph_compiler.execute.views import MOVES, View, count_of
 
 
@@ -99,15 +107,16 @@ class Scheduler:
             return self.values[node.operands[0]][node.value]
         if node.op in MOVES:
             return self._moved(node)
-        attribute = native_attribute(node, self._number)
+        machine = self.program.machine
+        attribute = machine.attribute(node, self._number)
         if attribute is not UNSUPPORTED:
             return self._elementwise(node, attribute)
-        handler = HANDLERS.get(node.op)
+        handler = machine.handlers.get(node.op)
         if handler is not None:
             result = handler(self, node)
             if result is not None:
                 return result
-        return self._on_host(node)
+        return machine.otherwise(self, node)
 
     def _number(self, node: Node) -> Any:
         value = self.value(node)
@@ -136,7 +145,7 @@ class Scheduler:
 
     def _elementwise(self, node: Node, attribute: Any) -> Expression:
         arguments: list[Lazy] = []
-        operands = native_operands(node)
+        operands = self.program.machine.operands(node)
         for operand in operands:
             value = self.value(operand)
             if isinstance(value, Expression):
@@ -154,12 +163,14 @@ class Scheduler:
             result = Expression(node.op, node.type, attribute, arguments)
         return result
 
-    def _on_host(self, node: Node) -> Any:
-        assert node.instruction is not None
-        operands = [self.view(operand) for operand in node.operands]
-        results = [self.program.buffer(*form) for form in node.results]
-        self.program.steps.append(Host(node.instruction, operands, results))
-        return results[0] if len(results) == 1 else results
+
+def _on_host(scheduler: Scheduler, node: Node) -> Any:
+    """Computed by the reference of the operator table."""
+    assert node.instruction is not None
+    operands = [scheduler.view(operand) for operand in node.operands]
+    results = [scheduler.program.buffer(*form) for form in node.results]
+    scheduler.program.steps.append(Host(node.instruction, operands, results))
+    return results[0] if len(results) == 1 else results
 
 
 def _is_trailing(node: Node) -> bool:
@@ -261,3 +272,7 @@ HANDLERS: dict[str, Callable[[Scheduler, Node], Any]] = {
     "conditional": _single(_conditional),
 }
 """How to schedule opcodes that are not element-wise; None where a variant stays on the host."""
+
+HOST_MACHINE = Machine(
+    native_attribute, native_operands, HANDLERS, _on_host, contractions.HOST_PRODUCTS
+)

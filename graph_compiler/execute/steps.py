@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graph_compiler.execute.views import Buffer, View, row_major
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from graph_compiler.execute.driver import Kernel
+    from graph_compiler.execute.nodes import Node
     from graph_compiler.hlo.graph import Instruction
 
 
@@ -98,10 +100,41 @@ def place_of(view: View) -> Place:
     return Place(view.buffer, view.offset * item_size(view.type))
 
 
-class Program:
-    """Steps, and the constants that they read. Large calls are divided for so many `threads`."""
+class Products(NamedTuple):
+    """How a machine multiplies matrices (`contractions`).
 
-    def __init__(self, threads: int = 1) -> None:
+    `takes`: whether it multiplies these types (left, right, result), summing so many products.
+    `operands`: both operands as it takes them, and whether in pairs along the depth, of which
+    there is an even number. `multiply`: a product, of operands that fit, as steps of a program.
+    """
+
+    takes: Callable[[tuple[str, str, str], int], bool]
+    operands: Callable[[Any, Any, bool], tuple[Any, Any, bool]]
+    multiply: Callable[..., None]
+
+
+class Machine(NamedTuple):
+    """What blocks are scheduled for (`schedule`): the host's CPU, or a device.
+
+    `attribute`: of a node, given what number an operand is, the attribute of its element-wise step;
+    UNSUPPORTED where the machine has none. `operands`: those that the step takes. `handlers`: how
+    to schedule other opcodes; None where a variant is not among them. `otherwise`: what becomes of
+    the rest.
+    """
+
+    attribute: Callable[[Node, Callable[[Node], Any]], Any]
+    operands: Callable[[Node], list[Node]]
+    handlers: dict[str, Callable[[Any, Node], Any]]
+    otherwise: Callable[[Any, Node], Any]
+    products: Products
+
+
+class Program:
+    """Steps for a machine, and the constants that they read. Large calls are divided for so many
+    `threads`."""
+
+    def __init__(self, machine: Machine, threads: int = 1) -> None:
+        self.machine = machine
         self.threads = threads
         self.steps: list[Step] = []
         self.constants: list[np.ndarray[Any, Any]] = []

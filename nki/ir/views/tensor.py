@@ -568,8 +568,9 @@ class NkiTensor(ShapeViews, NoNumber):
         pairs = pairs_of(pattern)
         strides = tuple(stride for stride, _ in pairs)
         shape = tuple(count for _, count in pairs)
-        more = offset if isinstance(offset, Register) else index_form(offset or 0, "offset")
-        start = scale.form(self.offset, "offset") + more
+        if not isinstance(offset, Register):
+            offset = index_form(0 if offset is None else offset, "offset")
+        start = scale.form(self.offset, "offset") + offset
         storage = self.storage
         pitch = DtypeScale(storage.dtype, scale.new).form(storage.pitch, "partition size")
         strides = by_partition(self, strides, scale, pitch)

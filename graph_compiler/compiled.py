@@ -1,0 +1,86 @@
+"""Graphs compiled for a device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graph_compiler.hlo.arguments import module_argument
+from graph_compiler.inputs import checked_inputs
+
+if TYPE_CHECKING:
+    from graph_compiler.hlo.graph import Module
+    from nki.compiled import CompiledKernel
+    from simulator.profile import Profile
+
+Array = Any
+
+
+class Compiled:
+    """A graph compiled for a device: call it with an array for each parameter.
+
+    `kernel` is the compiled kernel (`nki.compiled.CompiledKernel`), whose `program` is the
+    `isa.program.Program`. Results come as a list, a tuple's components one after another.
+    """
+
+    def __init__(self, module: Module, kernel: CompiledKernel) -> None:
+        self.module = module
+        self.kernel = kernel
+
+    def __call__(self, *inputs: Any) -> list[Array]:
+        outputs = self.kernel(*self._given(inputs))
+        return self._found(outputs)
+
+    def profile(self, *inputs: Any) -> tuple[list[Array], Profile]:
+        """Run and time: the results as a call returns them, and the profile."""
+        outputs, profile = self.kernel.profile(*self._given(inputs))
+        return self._found(outputs), profile
+
+    def save(self, path: Any) -> None:
+        """Write the program as a container; replaces the file as a whole or not at all."""
+        self.kernel.save(path)
+
+    def _given(self, inputs: Any) -> list[Array]:
+        from graph_compiler.execute.simplify import leaves
+
+        values = leaves(tuple(checked_inputs(self.module, inputs)))
+        return [_stored(np.asarray(value)) for value in values]
+
+    def _found(self, outputs: Any) -> list[Array]:
+        from graph_compiler.execute.simplify import forms
+        from graph_compiler.hlo.types import Shape
+
+        given = outputs if isinstance(outputs, (tuple, list)) else [outputs]
+        return [
+            np.asarray(array).view(Shape(type, dims).numpy_dtype()).reshape(dims)
+            for array, (type, dims) in zip(given, forms(self.module.result_shape))
+        ]
+
+
+def _stored(array: Array) -> Array:
+    """An array as the device holds it: preds as bytes, scalars as one element."""
+    if array.dtype == np.bool_:
+        array = array.view(np.uint8)
+    return array.reshape(array.shape or (1,))
+
+
+def compile(module: Module, target: str | None = None) -> Compiled:
+    """A graph compiled for a device.
+
+    `target`: "trn1", "trn2" ...; without it the one that settings name. Raises NeuronError
+    hlo-not-compiled for what has no form on the device.
+
+    >>> import numpy as np
+    >>> from graph_compiler import compile, parse_text
+    >>> text = "HloModule m\\nENTRY e {\\n x = f32[3] parameter(0)\\n ROOT r = f32[3] add(x, x)\\n}"
+    >>> compile(parse_text(text), "trn2")(np.array([1, 2, 4], np.float32))
+    [array([2., 4., 8.], dtype=float32)]
+    """
+    from graph_compiler.lower.assemble import assemble
+    from nki import settings
+    from nki.kernel import compile_traced
+
+    module_argument(module, "compile")
+    kernel = assemble(module, settings.target(target))
+    return Compiled(module, compile_traced(kernel))

@@ -1,0 +1,11 @@
+"""Graphs to tile IR.
+
+1. The host executor's `simplify` and `schedule` make a list of steps of the graph: loop nests of
+   fused element-wise work, folds, products, copies at computed places, control flow, on strided
+   views of buffers. What a device does otherwise than the host is in `assemble.DEVICE_MACHINE`.
+2. Each step is emitted by the builder: `elementwise` and `folds` cut nests into tiles (`nest`),
+   `product` drives the tensor engine, `movement` moves blocks; `arithmetic` has the element-wise
+   opcodes as operations on tiles.
+
+The passes of kernels (`nki.passes`) do the rest.
+"""

@@ -1,0 +1,298 @@
+"""Element-wise opcodes as operations on tiles: `FORMS[opcode][kind](values, step)`.
+
+The kinds are those of the operands (`registers.kind`). A value is a tile, [partitions, free ...],
+or a number that every element is. Operations are those of `nki.language`, whose table states their
+error bounds: floats are computed in fp32 and rounded to the result's type, 32-bit integers are
+exact on the GpSimd engine (SDK nki/api/nki.isa.rst#nki.isa.tensor_tensor).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import nki.language as nl
+from graph_compiler.execute.attributes import Number, comparison, source_of
+from graph_compiler.execute.lanes import TOTAL, UNSUPPORTED, Step
+from graph_compiler.execute.registers import kind
+from graph_compiler.hlo.types import PRIMITIVE_TYPES
+from nki.ir.views.tensor import NkiTensor
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from graph_compiler.execute.nodes import Node
+
+Value = NkiTensor | float | int
+Form = Callable[[Sequence[Any], Step], NkiTensor]
+
+DTYPES: dict[str, str] = {
+    row.name: "uint8" if row.name == "pred" else row.dtype
+    for row in PRIMITIVE_TYPES.values()
+    if row.dtype is not None and row.bits <= 32 and row.dtype != "float8_e8m0fnu"
+}
+"""The dtype of tensors that hold a primitive type; a pred is 0 or 1."""
+
+ALL_INTEGERS = 2.0**23
+"""From here on every fp32 number is an integer."""
+
+
+def dtype_of(step: Step) -> str:
+    """The dtype of a step's result."""
+    return DTYPES[step.type]
+
+
+def _function(name: str) -> Form:
+    """A function of `nki.language`, rounded to the result's type."""
+    function = getattr(nl, name)
+    return lambda values, step: function(*values, dtype=dtype_of(step))
+
+
+def _unary(name: str) -> dict[str, Form]:
+    return {"real": _function(name)}
+
+
+def _whole(form: Form) -> dict[str, Form]:
+    """A form for the integers that the engines compute with exactly."""
+    return {"signed": form, "unsigned": form}
+
+
+def _numbers(name: str) -> dict[str, Form]:
+    return {"real": _function(name), **_whole(_function(name))}
+
+
+_RELATIONS = {
+    "EQ": "equal",
+    "NE": "not_equal",
+    "GE": "greater_equal",
+    "GT": "greater",
+    "LE": "less_equal",
+    "LT": "less",
+}
+
+
+def _compare(values: Sequence[Any], step: Step) -> NkiTensor:
+    return getattr(nl, _RELATIONS[step.attribute])(*values, dtype="uint8")  # type: ignore[no-any-return]
+
+
+def _select(values: Sequence[Any], step: Step) -> NkiTensor:
+    condition, left, right = values
+    return nl.where(condition, left, right, dtype=dtype_of(step))
+
+
+def _clamp(values: Sequence[Any], step: Step) -> NkiTensor:
+    low, value, high = values
+    return nl.minimum(nl.maximum(value, low), high, dtype=dtype_of(step))
+
+
+def _nearest(x: NkiTensor) -> NkiTensor:
+    """The nearest integer, ties to even, of |x| < 2^23: conversions round so."""
+    return nl.copy(nl.copy(x, dtype="int32"), dtype="float32")
+
+
+def _round_even(values: Sequence[Any], step: Step) -> NkiTensor:
+    (x,) = values
+    small = nl.less(nl.abs(x), ALL_INTEGERS, dtype="uint8")
+    return nl.where(small, _nearest(x), x, dtype=dtype_of(step))
+
+
+def _round_away(values: Sequence[Any], step: Step) -> NkiTensor:
+    """Towards zero, and one farther where at least one half was cut off."""
+    (x,) = values
+    whole = nl.trunc(x, dtype="float32")
+    farther = nl.greater_equal(nl.abs(nl.subtract(x, whole)), 0.5, dtype="float32")
+    return nl.add(whole, nl.multiply(farther, nl.sign(x)), dtype=dtype_of(step))
+
+
+def _exp_minus_one(values: Sequence[Any], step: Step) -> NkiTensor:
+    """(u - 1) x / log(u) with u = exp(x): errors of u cancel where x is small (W. Kahan)."""
+    (x,) = values
+    u = nl.exp(x, dtype="float32")
+    less = nl.subtract(u, 1.0)
+    exact = nl.divide(nl.multiply(less, x, dtype="float32"), nl.log(u))
+    inside = nl.logical_and(nl.less(nl.abs(x), 0.5), nl.not_equal(less, 0.0), dtype="uint8")
+    result = nl.where(inside, exact, less, dtype="float32")
+    tiny = nl.equal(u, 1.0, dtype="uint8")
+    return nl.where(tiny, x, result, dtype=dtype_of(step))
+
+
+def _log_plus_one(values: Sequence[Any], step: Step) -> NkiTensor:
+    """log(u) x / (u - 1) with u = 1 + x: errors of u cancel where x is small (W. Kahan)."""
+    (x,) = values
+    u = nl.add(x, 1.0, dtype="float32")
+    less = nl.subtract(u, 1.0)
+    plain = nl.log(u)
+    exact = nl.divide(nl.multiply(plain, x, dtype="float32"), less)
+    inside = nl.logical_and(nl.less(nl.abs(x), 1.0), nl.not_equal(less, 0.0), dtype="uint8")
+    result = nl.where(inside, exact, plain, dtype="float32")
+    tiny = nl.equal(u, 1.0, dtype="uint8")
+    return nl.where(tiny, x, result, dtype=dtype_of(step))
+
+
+def _cube_root(values: Sequence[Any], step: Step) -> NkiTensor:
+    (x,) = values
+    size = nl.power(nl.abs(x), 1.0 / 3.0, dtype="float32")
+    return nl.multiply(size, nl.sign(x), dtype=dtype_of(step))
+
+
+def _is_finite(values: Sequence[Any], step: Step) -> NkiTensor:
+    return nl.less(nl.abs(values[0]), math.inf, dtype="uint8")
+
+
+def _not(values: Sequence[Any], step: Step) -> NkiTensor:
+    return nl.bitwise_xor(values[0], 1)
+
+
+def _shift(name: str) -> Form:
+    """Amounts of the width or more leave nothing."""
+    function = getattr(nl, name)
+
+    def shift(values: Sequence[Any], step: Step) -> NkiTensor:
+        x, amount = values
+        bits = PRIMITIVE_TYPES[step.type].bits
+        if not isinstance(amount, NkiTensor):
+            if 0 <= amount < bits:
+                return function(x, int(amount))  # type: ignore[no-any-return]
+            return nl.multiply(x, 0)
+        x = x if isinstance(x, NkiTensor) else _filled(amount, x, dtype_of(step))
+        inside = nl.bitwise_and(amount, bits - 1)
+        same = nl.equal(inside, amount, dtype="uint8")
+        return nl.where(same, function(x, inside), 0, dtype=dtype_of(step))
+
+    return shift
+
+
+def _filled(like: NkiTensor, value: Any, dtype: str) -> NkiTensor:
+    return nl.full(like.shape, value, dtype=dtype, buffer=nl.sbuf)
+
+
+def _convert(values: Sequence[Any], step: Step) -> NkiTensor:
+    (x,) = values
+    source, target = kind(step.source), kind(step.type)
+    if target == "boolean":
+        return nl.not_equal(x, 0, dtype="uint8")
+    if source == "real" and target != "real":
+        return nl.copy(nl.trunc(x, dtype="float32"), dtype=dtype_of(step))
+    if target != "real" and source != "boolean":
+        return _narrowed(x, step)
+    return nl.copy(x, dtype=dtype_of(step))
+
+
+def _narrowed(x: NkiTensor, step: Step) -> NkiTensor:
+    """Integers of another width: the low bits stay."""
+    bits, wide = PRIMITIVE_TYPES[step.type].bits, PRIMITIVE_TYPES[step.source].bits
+    if bits > wide:
+        if kind(step.source) == "signed" and kind(step.type) == "unsigned":
+            return nl.copy(x, dtype=f"int{bits}").view(dtype_of(step))
+        return nl.copy(x, dtype=dtype_of(step))
+    if bits == wide:
+        return nl.copy(x).view(dtype_of(step))
+    low = nl.bitwise_and(x, (1 << bits) - 1)
+    if kind(step.type) == "signed":
+        sign = 1 << (bits - 1)
+        low = nl.subtract(nl.bitwise_xor(low.view("int32"), sign), sign)
+    return nl.copy(low, dtype=dtype_of(step))
+
+
+def _bits_of(values: Sequence[Any], step: Step) -> NkiTensor:
+    return nl.copy(values[0]).view(dtype_of(step))
+
+
+def _same(values: Sequence[Any], step: Step) -> NkiTensor:
+    (value,) = values
+    return value  # type: ignore[no-any-return]
+
+
+def _remainder(values: Sequence[Any], step: Step) -> NkiTensor:
+    return nl.fmod(*values, dtype=dtype_of(step))
+
+
+_LOGICAL = {"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor"}
+
+FORMS: dict[str, dict[str, Form]] = {
+    "add": _numbers("add") | {"boolean": _function("bitwise_or")},
+    "subtract": _numbers("subtract"),
+    "multiply": _numbers("multiply") | {"boolean": _function("bitwise_and")},
+    "divide": _unary("divide"),
+    "remainder": {"real": _remainder},
+    "maximum": _numbers("maximum") | {"boolean": _function("bitwise_or")},
+    "minimum": _numbers("minimum") | {"boolean": _function("bitwise_and")},
+    **{
+        op: {**_whole(_function(name)), "boolean": _function(name)} for op, name in _LOGICAL.items()
+    },
+    "not": {"boolean": _not, **_whole(lambda x, step: nl.invert(x[0]))},
+    "shift-left": _whole(_shift("left_shift")),
+    "shift-right-logical": _whole(_shift("right_shift")),
+    "compare": {"real": _compare, "boolean": _compare, **_whole(_compare)},
+    "select": {"real": _select, "boolean": _select, **_whole(_select)},
+    "clamp": {"real": _clamp, **_whole(_clamp)},
+    "abs": {"real": _function("abs"), "signed": _function("abs"), "unsigned": _same},
+    "negate": {"real": _function("negative"), "signed": _function("negative")},
+    "sign": {"real": _function("sign")},
+    "floor": _unary("floor"),
+    "ceil": _unary("ceil"),
+    "round-nearest-even": {"real": _round_even},
+    "round-nearest-afz": {"real": _round_away},
+    "is-finite": {"real": _is_finite},
+    "sqrt": _unary("sqrt"),
+    "rsqrt": _unary("rsqrt"),
+    "cbrt": {"real": _cube_root},
+    "exponential": _unary("exp"),
+    "exponential-minus-one": {"real": _exp_minus_one},
+    "log": _unary("log"),
+    "log-plus-one": {"real": _log_plus_one},
+    "logistic": _unary("sigmoid"),
+    "tanh": _unary("tanh"),
+    "erf": _unary("erf"),
+    "sine": _unary("sin"),
+    "cosine": _unary("cos"),
+    "tan": _unary("tan"),
+    "power": _unary("power"),
+    "convert": {
+        "real": _convert,
+        "signed": _convert,
+        "unsigned": _convert,
+        "boolean": _convert,
+    },
+    "bitcast-convert": {"real": _bits_of, **_whole(_bits_of)},
+    "real": {"real": _same},
+}
+"""The form of each opcode on tiles, by the kind of its operands."""
+
+_EXACT_WIDTHS: dict[str, int] = {
+    **dict.fromkeys(("add", "subtract", "multiply", "negate", "abs"), 32),
+    **dict.fromkeys(("shift-left", "shift-right-logical"), 32),
+}
+"""Opcodes whose integers wrap around, and the width that the engines compute with."""
+
+
+def has_form(op: str, source: str, type: str, attribute: Any) -> bool:
+    """Whether an operation on these types has a form on tiles."""
+    if source not in DTYPES or type not in DTYPES or kind(source) not in FORMS.get(op, {}):
+        return False
+    row = PRIMITIVE_TYPES[source]
+    if row.is_integer and row.bits < _EXACT_WIDTHS.get(op, 0):
+        return False
+    if op == "bitcast-convert" and row.bits != PRIMITIVE_TYPES[type].bits:
+        return False
+    return attribute is not UNSUPPORTED
+
+
+def tile_attribute(node: Node, number: Number) -> Any:
+    """The attribute of an element-wise operation's step; UNSUPPORTED where it has no form."""
+    if node.op not in FORMS or len(node.results) != 1:
+        return UNSUPPORTED
+    attribute = comparison(node, number) if node.op == "compare" else None
+    if isinstance(attribute, str) and attribute.endswith(TOTAL):
+        return UNSUPPORTED
+    return attribute if has_form(node.op, source_of(node), node.type, attribute) else UNSUPPORTED
+
+
+def tile_operands(node: Node) -> list[Node]:
+    """The operands of an element-wise operation's step."""
+    return node.operands
+
+
+def emit(step: Step, values: Sequence[Value]) -> NkiTensor:
+    """The tile that a step computes."""
+    return FORMS[step.op][kind(step.source)](values, step)

@@ -1,0 +1,237 @@
+"""A graph as one kernel: its steps, scheduled for a device, emitted one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import nki.language as nl
+from graph_compiler.execute import contractions, ordering, placement, reductions
+from graph_compiler.execute.bodies import Fold, Scatter
+from graph_compiler.execute.fusion import Expression, Lazy, Literal, is_whole, materialised, store
+from graph_compiler.execute.loops import Loop
+from graph_compiler.execute.movement import DynamicCopy
+from graph_compiler.execute.schedule import Scheduler
+from graph_compiler.execute.simplify import Simplifier, leaves
+from graph_compiler.execute.steps import Call, Machine, Place, place_of
+from graph_compiler.execute.views import View
+from graph_compiler.hlo.operators.row import subject
+from graph_compiler.lower.arithmetic import DTYPES, tile_attribute, tile_operands
+from graph_compiler.lower.device import Device
+from graph_compiler.lower.elementwise import emit_loop
+from graph_compiler.lower.folds import emit_fold
+from graph_compiler.lower.movement import emit_dynamic_copy, emit_scatter
+from graph_compiler.lower.product import DEVICE_PRODUCTS
+from isa.errors import NeuronError
+from nki.ir.views.tensor import NkiTensor
+
+if TYPE_CHECKING:
+    from graph_compiler.execute.nodes import Node
+    from graph_compiler.hlo.graph import Module
+    from isa.target import Target
+    from nki.ir.nodes import Kernel
+
+
+@dataclass(frozen=True)
+class While:
+    """A loop: steps that compute whether it goes on, the place of that, and its body."""
+
+    condition: list[Any]
+    flag: Place
+    body: list[Any]
+
+    def emit(self, device: Device) -> None:
+        _emit(device, self.condition)
+        builder = device.builder
+        register = builder.register(_flag(device, self.flag), "goes_on")
+        with builder.while_(register):
+            _emit(device, self.body)
+            _emit(device, self.condition)
+            builder.emit("register_load", dst=register, src=_flag(device, self.flag))
+
+
+@dataclass(frozen=True)
+class When:
+    """Steps that run where a flag holds."""
+
+    flag: Place
+    body: list[Any]
+
+    def emit(self, device: Device) -> None:
+        builder = device.builder
+        with builder.when(builder.register(_flag(device, self.flag), "taken")):
+            _emit(device, self.body)
+
+
+def _flag(device: Device, place: Place) -> NkiTensor:
+    """A pred as an integer that a register takes."""
+    tile = device.tile((1, 1), "uint8")
+    device.copy(tile, device.elements(place, "pred", [(0, 1), (0, 1)]))
+    return nl.copy(tile, dtype="int32")
+
+
+def _apart(device: Device, schedule: Callable[[], Any]) -> tuple[list[Any], Any]:
+    """The steps that something schedules, and what it returns."""
+    before, device.steps = device.steps, []
+    try:
+        result = schedule()
+        return device.steps, result
+    finally:
+        device.steps = before
+
+
+def _while(scheduler: Scheduler, node: Node) -> Any:
+    device: Any = scheduler.program
+    body, condition = node.blocks
+    state: list[Any] = []
+    carried: list[tuple[int, View]] = []
+    for number, operand in enumerate(node.operands):
+        if body.results[number] is body.parameters[number]:
+            state.append(scheduler.view(operand))
+        else:
+            view = device.buffer(operand.type, operand.dims)
+            store(device, scheduler.value(operand), view)
+            state.append(view)
+            carried.append((number, view))
+
+    def test() -> Place:
+        (flag,) = Scheduler(device, scheduler.simplifier, condition, state).run()
+        return place_of(materialised(device, flag))
+
+    def once() -> None:
+        results = Scheduler(device, scheduler.simplifier, body, state).run()
+        fresh = []
+        for number, view in carried:
+            copy = device.buffer(view.type, view.dims)
+            store(device, results[number], copy)
+            fresh.append((view, copy))
+        for view, copy in fresh:
+            store(device, copy, view)
+
+    steps, flag = _apart(device, test)
+    inside, _ = _apart(device, once)
+    device.steps.append(While(steps, flag, inside))
+    return state[0] if len(node.results) == 1 else state
+
+
+def _conditional(scheduler: Scheduler, node: Node) -> Any:
+    device: Any = scheduler.program
+    choice, *operands = node.operands
+    views = [scheduler.view(operand) for operand in operands]
+    results = [device.buffer(*form) for form in node.results]
+    index = scheduler.value(choice)
+    taken = 0
+    last = len(node.blocks) - 1
+    for number, block in enumerate(node.blocks):
+        flag: Lazy
+        if index.type == "pred":
+            flag = index if number == 0 else Expression("not", "pred", None, [index])
+        elif number < last:
+            flag = Expression("compare", "pred", "EQ", [index, Literal(index.type, (), number)])
+        else:  # the last one, and whatever is outside
+            below = Expression("compare", "pred", "LT", [index, Literal(index.type, (), 0)])
+            above = Expression("compare", "pred", "GE", [index, Literal(index.type, (), last)])
+            flag = Expression("or", "pred", None, [below, above])
+        place = place_of(materialised(device, flag))
+        arguments = views[taken : taken + len(block.parameters)]
+        taken += len(block.parameters)
+
+        def branch(block: Any = block, arguments: Any = arguments) -> None:
+            values = Scheduler(device, scheduler.simplifier, block, arguments).run()
+            for value, target in zip(values, results):
+                store(device, value, target)
+
+        steps, _ = _apart(device, branch)
+        device.steps.append(When(place, steps))
+    return results[0] if len(results) == 1 else results
+
+
+def _refused(scheduler: Scheduler, node: Node) -> Any:
+    item = node.instruction
+    assert item is not None
+    types = ", ".join(dict.fromkeys(operand.type for operand in node.operands)) or node.type
+    raise NeuronError(
+        "hlo-not-compiled",
+        f"{subject(item)} of {types}",
+        hint="graph_compiler.execute runs it on the host.",
+    )
+
+
+HANDLERS: dict[str, Callable[[Scheduler, Node], Any]] = {
+    "reduce": reductions.reduce_along,
+    "reduce-window": reductions.reduce_window,
+    "concatenate": placement.concatenate,
+    "pad": placement.pad,
+    "dynamic-slice": placement.dynamic_slice,
+    "dynamic-update-slice": placement.dynamic_update_slice,
+    "gather": placement.gather,
+    "scatter": ordering.scatter,
+    "dot": contractions.dot,
+    "convolution": contractions.convolution,
+    "while": _while,
+    "conditional": _conditional,
+}
+"""How to schedule opcodes that are not element-wise."""
+
+DEVICE_MACHINE = Machine(tile_attribute, tile_operands, HANDLERS, _refused, DEVICE_PRODUCTS)
+
+_EMITTERS: dict[type, Callable[[Device, Any, Any], None]] = {
+    Loop: emit_loop,
+    DynamicCopy: emit_dynamic_copy,
+    Scatter: emit_scatter,
+    Fold: emit_fold,
+}
+"""How the kernels of calls are emitted."""
+
+
+def _emit(device: Device, steps: list[Any]) -> None:
+    for step in steps:
+        if isinstance(step, Call):
+            _EMITTERS[type(step.kernel)](device, step.kernel, step.words)
+        else:
+            step.emit(device)
+
+
+def assemble(module: Module, target: Target) -> Kernel:
+    """The tile IR of a graph. Raises hlo-not-compiled for what has no form on the device."""
+    device = Device(DEVICE_MACHINE, target, module.name)
+    simplifier = Simplifier(module)
+    block = simplifier.block(module.entry)
+    with device.builder.at(None):
+        arguments = [
+            device.parameter(_checked(node), node.dims, f"p{number}")
+            for number, node in enumerate(block.parameters)
+        ]
+        results = Scheduler(device, simplifier, block, arguments).run()
+        outputs: list[View] = []
+        for value in results:
+            outputs.append(_result(device, value, outputs))
+        device.declare()
+        _emit(device, device.steps)
+        for view in outputs:
+            device.returned(view)
+    return device.builder.kernel()
+
+
+def _result(device: Device, value: Lazy, others: list[View]) -> View:
+    """A value in a buffer of its own, which is a result."""
+    if isinstance(value, View) and value.buffer.kind == "arena" and is_whole(value):
+        if all(value.buffer is not view.buffer for view in others):
+            device.result(value)
+            return value
+    view = device.buffer(value.type, value.dims)
+    store(device, value, view)
+    device.result(view)
+    return view
+
+
+def _checked(node: Node) -> str:
+    """A parameter's type, which the device must have."""
+    if node.type not in DTYPES:
+        assert node.instruction is not None
+        raise NeuronError("hlo-not-compiled", f"{subject(node.instruction)} of {node.type}")
+    return node.type
+
+
+__all__ = ["assemble", "leaves"]

@@ -1,0 +1,100 @@
+"""What regions are emitted into: a kernel's builder, and the graph's memory as tensors in HBM."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graph_compiler.execute.steps import Machine, Place, Program, item_size
+from graph_compiler.execute.views import Buffer, View, count_of
+from graph_compiler.lower.arithmetic import DTYPES
+from isa.enums import Memory
+from nki.ir.builder import Builder
+from nki.ir.views.tensor import NkiTensor
+
+if TYPE_CHECKING:
+    from isa.target import Target
+
+Pattern = Sequence[tuple[Any, int]]
+"""(stride in elements, count) of each dimension."""
+
+
+class Device(Program):
+    """Steps for a NeuronCore, and the builder of the kernel that they become.
+
+    Every buffer is one tensor in HBM, of the type as which it was made, or a parameter.
+    """
+
+    def __init__(self, machine: Machine, target: Target, name: str) -> None:
+        super().__init__(machine)
+        self.builder = Builder(target, name=name)
+        self.target = target
+        self._types: dict[Buffer, str] = {}
+        self._tensors: dict[Buffer, NkiTensor] = {}
+
+    def buffer(self, type: str, dims: tuple[int, ...]) -> View:
+        view = super().buffer(type, dims)
+        self._types[view.buffer] = type
+        return view
+
+    def constant(self, array: np.ndarray[Any, Any]) -> Buffer:
+        buffer = super().constant(array)
+        if buffer not in self._tensors:
+            flat = np.ascontiguousarray(array).reshape(-1)
+            if flat.dtype == np.bool_:
+                flat = flat.view(np.uint8)
+            self._tensors[buffer] = self.builder.constant(flat, f"constant{buffer.number}")
+        return buffer
+
+    def parameter(self, type: str, dims: tuple[int, ...], name: str) -> View:
+        """The graph's next parameter."""
+        view = self.buffer(type, dims)
+        view.buffer.kind = "input"
+        self._tensors[view.buffer] = self.builder.parameter(dims or (1,), DTYPES[type], name)
+        return view
+
+    def result(self, view: View) -> None:
+        """The graph's next result: a buffer of its own, whole."""
+        shape = view.dims or (1,)
+        tensor = self.builder.tensor(shape, DTYPES[view.type], Memory.shared_hbm, "result")
+        self._tensors[view.buffer] = tensor
+
+    def declare(self) -> None:
+        """Make tensors of all buffers that there are now: what loops carry is made before them."""
+        for buffer, type in self._types.items():
+            if buffer.size:
+                self._tensor(buffer, type)
+
+    def returned(self, view: View) -> None:
+        """The kernel returns what `result` made."""
+        self.builder.result(self._tensors[view.buffer])
+
+    def elements(self, place: Place, type: str, pattern: Pattern, offset: Any = 0) -> NkiTensor:
+        """Elements of HBM from `offset` elements behind a place on."""
+        tensor = self._tensor(place.buffer, type)
+        start = place.offset // item_size(type)
+        return tensor.ap([list(pair) for pair in pattern], start + offset)
+
+    def _tensor(self, buffer: Buffer, type: str) -> NkiTensor:
+        """A buffer as elements of a type, in one dimension."""
+        tensor = self._tensors.get(buffer)
+        if tensor is None:
+            own = self._types[buffer]
+            count = buffer.size // item_size(own)
+            memory = Memory.private_hbm
+            tensor = self.builder.tensor((count,), DTYPES[own], memory, "value")
+            self._tensors[buffer] = tensor
+        flat = tensor.ap([[1, count_of(tensor.shape)]], 0)
+        return flat if flat.dtype == DTYPES[type] else flat.view(DTYPES[type])
+
+    # Operations
+
+    def copy(self, dst: NkiTensor, src: NkiTensor) -> None:
+        """A transfer by DMA."""
+        self.builder.emit("dma_copy", dst=dst, src=src)
+
+    def tile(self, shape: Sequence[int], dtype: str, memory: Memory = Memory.sbuf) -> NkiTensor:
+        """A new tile on chip."""
+        return self.builder.tensor(tuple(shape), dtype, memory, "tile")

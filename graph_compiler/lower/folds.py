@@ -1,0 +1,71 @@
+"""Folds of several arrays by any computation of scalars: largest elements and where they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import nki.language as nl
+from graph_compiler.execute.bodies import Fold
+from graph_compiler.execute.steps import Place
+from graph_compiler.lower.arithmetic import DTYPES
+from graph_compiler.lower.device import Device
+from graph_compiler.lower.elementwise import ROOM, _elements, _leaf, _spread, evaluate, fold_halves
+from graph_compiler.lower.nest import Tile, axes_of, cost, each_tile, tilings
+from isa.errors import NeuronError
+from nki.ir.views.tensor import NkiTensor
+
+
+def emit_fold(device: Device, fold: Fold, words: Sequence[Any]) -> None:
+    """`words` are places of the outputs, the inputs, and the initial values. Elements are folded
+    pairwise, as a reduction's computation may be applied in any order."""
+    number = len(fold.inputs)
+    places: list[Place] = [word for word in words if isinstance(word, Place)]
+    operands = [*fold.outputs, *fold.inputs]
+    axes = axes_of(fold.counts, [strides for _, strides in operands], fold.reduced)
+    room = ROOM // (4 * (4 * number + len(fold.body.steps)))
+    found = [
+        tiling
+        for tiling in tilings(axes, len(operands), room, False)
+        if not any(item.axis.reduced for item in tiling.outer)
+    ]
+    if not found:
+        raise NeuronError("hlo-not-compiled", f"a reduction of {fold.counts} by a computation")
+    sizes = [4] * len(operands)
+    tiling = min(found, key=lambda item: cost(item, sizes, 10, device.target))
+    kept = sum(not axis.reduced for axis in tiling.free)
+
+    def step(a: list[NkiTensor], b: list[NkiTensor]) -> list[NkiTensor]:
+        values = evaluate(fold.body.steps, [*a, *b])
+        return [_tile_of(values[result], a[0].shape) for result in fold.body.results]
+
+    def visit(tile: Tile) -> None:
+        values = []
+        for place, (type, _) in enumerate(fold.inputs):
+            leaf = _leaf(device, tiling, tile, number + place, places[number + place], type)
+            whole = _spread(leaf, tile.sizes if len(tile.sizes) > 1 else (*tile.sizes, 1))
+            values.append(nl.copy(whole))
+        shape = (tile.sizes[0], *(tile.sizes[1 : 1 + kept] or (1,)))
+        count = math.prod(tile.sizes) // math.prod(shape)
+        values = [value.reshape((*shape, count)) for value in values]
+        totals = fold_halves(values, count, step)
+        starts = []
+        for place, (type, _) in enumerate(fold.inputs):
+            start = device.tile(shape, DTYPES[type])
+            source = device.elements(
+                places[2 * number + place], type, [(0, size) for size in shape]
+            )
+            device.copy(start, source)
+            starts.append(start)
+        totals = step(starts, totals)
+        for place, ((type, _), total) in enumerate(zip(fold.outputs, totals)):
+            inner = Tile(tile.sizes[: 1 + kept], tile.offsets)
+            target = _elements(device, tiling, inner, place, places[place], type)
+            device.copy(target, total if kept else total[:, 0])
+
+    each_tile(device.builder, tiling, visit)
+
+
+def _tile_of(value: Any, shape: Sequence[int]) -> NkiTensor:
+    return value if isinstance(value, NkiTensor) else nl.full(shape, value, dtype="float32")

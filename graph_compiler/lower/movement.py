@@ -1,0 +1,265 @@
+"""Blocks at places that are computed while the program runs: slices, updates, gathers, scatters.
+
+Start indices are loaded, clamped as HLO says, and become one distance in elements: a register for a
+single block, a row of indices for many of them (SDK nki/deep-dives/nki-dma-overview, indirect
+transfers).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import nki.language as nl
+from graph_compiler.execute.bodies import Scatter
+from graph_compiler.execute.movement import DynamicCopy
+from graph_compiler.execute.steps import Place
+from graph_compiler.execute.views import collapsed
+from graph_compiler.hlo.types import PRIMITIVE_TYPES
+from graph_compiler.lower.arithmetic import DTYPES
+from graph_compiler.lower.device import Device
+from graph_compiler.lower.elementwise import evaluate
+from graph_compiler.lower.nest import PARTITIONS
+from nki.ir.views.tensor import NkiTensor
+
+_TYPES = {1: "u8", 2: "u16", 4: "u32"}
+"""Types of which blocks are moved, by their bytes."""
+
+_BLOCK = 32 << 10
+"""Bytes of a block that a partition takes."""
+
+Axis = tuple[int, int, int]
+"""Count, stride outside, stride inside."""
+
+
+def emit_dynamic_copy(device: Device, step: DynamicCopy, words: Sequence[Any]) -> None:
+    """Blocks to or from an array; `words` are the places of both, and of each start index."""
+    array, block, *starts = words
+    room = [step.whole[axis] - step.counts[axis] for axis, _ in step.starts]
+    scales = [step.outside[axis] for axis, _ in step.starts]
+    sizes, (outside, inside) = collapsed(step.counts, [step.outside, step.inside])
+    axes: list[Axis] = list(zip(sizes, outside, inside))
+    mover = _Mover(device, step.size, array, block, axes, step.writes)
+    types = [type for _, type in step.starts]
+    if not step.batch:
+        indices = [_index(device, place, type, 1) for place, type in zip(starts, types)]
+        mover.one(_distance(device, indices, scales, room))
+        return
+    batch = list(zip(step.batch, step.batch_outside, step.batch_inside, step.batch_starts))
+    *outer, last = batch
+
+    def rows(items: Sequence[tuple[int, ...]], at: Any, to: Any, index: Any) -> None:
+        if items:
+            (count, a, b, c), *rest = items
+            for i in _numbers(device, count):
+                rows(rest, at + i * a, to + i * b, index + i * c)
+            return
+        count, a, b, c = last
+        if a:
+            for i in _numbers(device, count):
+                indices = [
+                    _index(device, place, type, 1, 0, index + i * c)
+                    for place, type in zip(starts, types)
+                ]
+                mover.one(_distance(device, indices, scales, room), at + i * a, to + i * b)
+            return
+        for start in range(0, count, PARTITIONS):
+            size = min(PARTITIONS, count - start)
+            indices = [
+                _index(device, place, type, size, c, index + start * c)
+                for place, type in zip(starts, types)
+            ]
+            distance = _clamped(device, indices, scales, room)
+            mover.many(distance, size, at, to + start * b, b)
+
+    rows(outer, 0, 0, 0)
+
+
+def _numbers(device: Device, count: int) -> Iterator[Any]:
+    """All numbers below a count, in a loop on the device where there are many."""
+    if count <= 2:
+        yield from range(count)
+        return
+    with device.builder.loop(0, count, 1) as index:
+        yield index
+
+
+def _index(
+    device: Device, place: Place, type: str, rows: int, stride: int = 0, offset: Any = 0
+) -> NkiTensor:
+    """Start indices of rows, [rows, 1], as int32."""
+    tile = device.tile((rows, 1), DTYPES[type])
+    device.copy(tile, device.elements(place, type, [(stride, rows), (0, 1)], offset))
+    return tile if DTYPES[type] == "int32" else nl.copy(tile, dtype="int32")
+
+
+def _clamped(
+    device: Device, indices: list[NkiTensor], scales: Sequence[int], room: Sequence[int]
+) -> NkiTensor:
+    """The distance in elements of blocks at indices, clamped so that they fit."""
+    total: NkiTensor | None = None
+    for index, scale, most in zip(indices, scales, room):
+        inside = nl.minimum(nl.maximum(index, 0), most)
+        distance = nl.multiply(inside, scale)
+        total = distance if total is None else nl.add(total, distance)
+    assert total is not None
+    return total
+
+
+def _distance(
+    device: Device, indices: list[NkiTensor], scales: Sequence[int], room: Sequence[int]
+) -> Any:
+    """The same in a register."""
+    return device.builder.register(_clamped(device, indices, scales, room), "distance")
+
+
+class _Mover:
+    """Copies of blocks between two places."""
+
+    def __init__(
+        self,
+        device: Device,
+        size: int,
+        array: Place,
+        block: Place,
+        axes: list[Axis],
+        writes: bool,
+    ) -> None:
+        self.device = device
+        self.type = _TYPES[size]
+        self.size = size
+        self.array = array
+        self.block = block
+        self.axes = axes or [(1, 1, 1)]
+        self.writes = writes
+
+    def one(self, distance: Any, at: Any = 0, to: Any = 0) -> None:
+        """The block at a distance, which a register holds."""
+        device = self.device
+        outer = self.axes[:-3]
+        inner = self.axes[-3:]
+
+        def each(rest: list[Axis], at: Any, to: Any) -> None:
+            if rest:
+                (count, a, b), *more = rest
+                for i in _numbers(device, count):
+                    each(more, at + i * a, to + i * b)
+                return
+            outside = device.elements(self.array, self.type, [(1, 1)], 0)
+            moved = outside.ap(
+                [[1, 1], *[[a, count] for count, a, _ in inner]], at, scalar_offset=distance
+            )
+            here = device.elements(
+                self.block, self.type, [(1, 1), *[(b, count) for count, _, b in inner]], to
+            )
+            if self.writes:
+                device.copy(moved, here)
+            else:
+                device.copy(here, moved)
+
+        each(outer, at, to)
+
+    def many(self, distance: NkiTensor, rows: int, at: Any, to: Any, step: int) -> None:
+        """Blocks of rows at the distances of a tile, one row a partition."""
+        device = self.device
+        inner: list[Axis] = []
+        left = _BLOCK // self.size
+        outer = list(self.axes)
+        while outer and len(inner) < 3 and outer[-1][0] <= left:
+            inner.insert(0, outer.pop())
+            left //= inner[0][0]
+
+        def each(rest: list[Axis], at: Any, to: Any) -> None:
+            if rest:
+                (count, a, b), *more = rest
+                for i in range(count):
+                    each(more, at + i * a, to + i * b)
+                return
+            counts = [count for count, _, _ in inner] or [1]
+            tile = device.tile((rows, *counts), DTYPES[self.type])
+            flat = device.elements(self.array, self.type, [(1, 1)], 0)
+            pattern = [[1, rows], *[[a, count] for count, a, _ in inner]]
+            device.copy(tile, flat.ap(pattern, at, vector_offset=distance))
+            back = [(step, rows), *[(b, count) for count, _, b in inner]]
+            device.copy(device.elements(self.block, self.type, back, to), tile)
+
+        each(outer, at, to)
+
+
+def emit_scatter(device: Device, step: Scatter, words: Sequence[Any]) -> None:
+    """Updates combined into arrays one after another, as several may be for one place."""
+    number = len(step.arrays)
+    arrays, updates, starts = words[:number], words[number : 2 * number], words[2 * number :]
+    rank = len(step.batch)
+    index_type, index_strides = step.index
+    sizes, strides = collapsed(
+        step.window,
+        [
+            *(operand[1][rank:] for operand in step.arrays),
+            *(operand[1][rank:] for operand in step.updates),
+        ],
+    )
+    shape = (1, *sizes) if sizes else (1, 1)
+    strides = [step_ or (1,) for step_ in strides]
+    builder = device.builder
+
+    def combine(at: Sequence[Any], of: Sequence[Any], distances: Sequence[Any]) -> None:
+        tiles, targets = [], []
+        for (type, _), place, offset, step_, distance in zip(
+            step.arrays, arrays, at, strides, distances
+        ):
+            flat = device.elements(place, type, [(1, 1)], 0)
+            pattern = [[1, 1], *[[s, c] for s, c in zip(step_, shape[1:])]]
+            target = flat.ap(pattern, offset, scalar_offset=distance)
+            tile = device.tile(shape, DTYPES[type])
+            device.copy(tile, target)
+            tiles.append(tile)
+            targets.append(target)
+        for (type, _), place, offset, step_ in zip(step.updates, updates, of, strides[number:]):
+            tile = device.tile(shape, DTYPES[type])
+            pairs = [(1, 1), *zip(step_, shape[1:])]
+            device.copy(tile, device.elements(place, type, pairs, offset))
+            tiles.append(tile)
+        values = evaluate(step.body.steps, list(tiles))
+        for result, target, (type, _) in zip(step.body.results, targets, step.arrays):
+            value = values[result]
+            if not isinstance(value, NkiTensor):
+                value = nl.full(shape, value, dtype=DTYPES[type], buffer=nl.sbuf)
+            device.copy(target, value)
+
+    def each(axis: int, at: list[Any], of: list[Any], index: Any) -> None:
+        if axis < rank:
+            for i in _numbers(device, step.batch[axis]):
+                each(
+                    axis + 1,
+                    [o + i * operand[1][axis] for o, operand in zip(at, step.arrays)],
+                    [o + i * operand[1][axis] for o, operand in zip(of, step.updates)],
+                    index + i * index_strides[axis],
+                )
+            return
+        found = [_index(device, place, index_type, 1, 0, index) for place in starts]
+        room = [step.whole[axis] - step.window[axis] for axis in step.places]
+        distances = []
+        for operand in step.arrays:
+            scales = [operand[1][rank + axis] for axis in step.places]
+            distances.append(_distance(device, found, scales, room))
+        inside: NkiTensor | None = None
+        for tile, most in zip(found, room):
+            kept = nl.equal(nl.minimum(nl.maximum(tile, 0), most), tile, dtype="int32")
+            inside = kept if inside is None else nl.multiply(inside, kept)
+        if inside is None:
+            combine(at, of, distances)
+            return
+        with builder.when(builder.register(inside, "inside")):
+            combine(at, of, distances)
+
+    each(0, [0] * number, [0] * number, 0)
+
+
+def window_elements(step: Scatter) -> int:
+    """Elements of an update."""
+    return math.prod(step.window)
+
+
+__all__ = ["PRIMITIVE_TYPES", "emit_dynamic_copy", "emit_scatter", "window_elements"]

@@ -1,0 +1,219 @@
+"""How a loop nest over strided operands is cut into tiles of [partitions, free ...].
+
+One dimension of the nest lies along partitions, the innermost others are free dimensions of a
+tile, and those left are loops around it. Dimensions are chosen by what the tiles cost: descriptors
+of their transfers and passes of the engines.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from graph_compiler.execute.views import collapsed
+from isa.target import Target
+from nki.ir.builder import Builder
+
+PARTITIONS = 128
+FREE_RANK = 3
+"""Free dimensions of a tile."""
+
+UNROLLED = 4
+"""Tiles of a nest up to which no loop is rolled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One dimension: its count, each operand's stride, and whether it is folded."""
+
+    count: int
+    strides: tuple[int, ...]
+    reduced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outer:
+    """A loop around tiles: over blocks of an axis. `target`: of "partition", or the number of the
+    free dimension whose blocks they are; None where the axis is taken one element at a time."""
+
+    axis: Axis
+    block: int
+    target: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """`partition` and `free` as a whole tile has them; `outer`, outermost first. The dimension 0 of
+    a tile is the partition, free ones follow; the reduced ones come last."""
+
+    partition: Axis
+    free: tuple[Axis, ...]
+    outer: tuple[Outer, ...]
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """One tile: how many there are in each dimension, and where each operand's elements begin."""
+
+    sizes: tuple[int, ...]
+    offsets: tuple[Any, ...]
+
+
+def axes_of(
+    counts: Sequence[int], operands: Sequence[Sequence[int]], reduced: Sequence[bool] = ()
+) -> list[Axis]:
+    """The dimensions of a nest, neighbours joined where they are one run for every operand."""
+    flags = list(reduced) or [False] * len(counts)
+    found: list[Axis] = []
+    for flag in (False, True):
+        chosen = [axis for axis in range(len(counts)) if flags[axis] == flag]
+        sizes, steps = collapsed(
+            [counts[axis] for axis in chosen],
+            [[strides[axis] for axis in chosen] for strides in operands],
+        )
+        found += [
+            Axis(size, tuple(step[place] for step in steps), flag)
+            for place, size in enumerate(sizes)
+        ]
+    return found
+
+
+def tilings(
+    axes: Sequence[Axis], operands: int, room: int, partition_reduced: bool
+) -> Iterator[Tiling]:
+    """Ways to cut a nest over so many operands into tiles of at most `room` elements a partition.
+    Partitions hold a dimension that stays, or one that is folded."""
+    one = Axis(1, (0,) * operands)
+    candidates = [place for place, axis in enumerate(axes) if axis.reduced == partition_reduced]
+    if not candidates:
+        yield _tiled(one, list(axes), room)
+        return
+    for place in candidates:
+        axis = axes[place]
+        others = [*axes[:place], *axes[place + 1 :]]
+        if axis.count <= PARTITIONS or not partition_reduced:
+            yield _tiled(axis, others, room)
+        rows = _divisor(axis.count)
+        if rows < axis.count and (rows >= PARTITIONS // 4 or partition_reduced):
+            inner = axis.count // rows
+            step = Axis(rows, tuple(inner * stride for stride in axis.strides), axis.reduced)
+            rest = [*axes[:place], replace(axis, count=inner), *axes[place + 1 :]]
+            yield _tiled(step, rest, room)
+
+
+def _divisor(count: int) -> int:
+    """The largest divisor of a count that partitions can hold."""
+    return next(rows for rows in range(min(count, PARTITIONS), 0, -1) if count % rows == 0)
+
+
+def _tiled(partition: Axis, others: list[Axis], room: int) -> Tiling:
+    """Free dimensions from the innermost on; kept ones stand before reduced ones."""
+    free: list[Axis] = []
+    blocks: list[int] = []
+    outer: list[Outer] = []
+    left = room
+    for axis in reversed(others):
+        block = min(axis.count, left) if len(free) < FREE_RANK else 1
+        if block == 1 and axis.count > 1:
+            outer.insert(0, Outer(axis, 1, None))
+            continue
+        free.insert(0, axis)
+        blocks.insert(0, block)
+        left = max(1, left // block)
+    for place, (axis, block) in enumerate(zip(free, blocks)):
+        if block < axis.count:
+            outer.append(Outer(axis, block, 1 + place))
+    rows = min(partition.count, PARTITIONS)
+    if rows < partition.count:
+        outer.insert(0, Outer(partition, rows, 0))
+    outer.sort(key=lambda item: item.axis.reduced)
+    return Tiling(partition, tuple(free), tuple(outer), (rows, *blocks))
+
+
+def cost(tiling: Tiling, sizes: Sequence[int], passes: int, target: Target) -> float:
+    """About how many ns the tiles take. `sizes`: bytes of an element of each operand; `passes`: of
+    engines over a tile's elements."""
+    tiles = math.prod(-(-item.axis.count // item.block) for item in tiling.outer)
+    elements = math.prod(tiling.sizes[1:])
+    engines = tiles * (passes * elements / 0.96 + 60 * passes)
+    transfers = 0.0
+    for operand, size in enumerate(sizes):
+        run, runs = size, tiling.sizes[0]
+        inner = True
+        expected = 1
+        for axis, block in zip(reversed(tiling.free), reversed(tiling.sizes[1:])):
+            stride = axis.strides[operand]
+            if stride == 0 and block > 1:
+                inner = False
+                continue
+            if block == 1 or (inner and abs(stride) == expected):
+                run *= block
+                expected *= block
+            else:
+                inner = False
+                runs *= block
+        repeats = math.prod(
+            -(-item.axis.count // item.block) for item in tiling.outer if item.axis.strides[operand]
+        )
+        descriptor = max(
+            target.dma_descriptor_ns.value, run / target.dma_bytes_per_ns_per_engine.value
+        )
+        transfers += repeats * runs * descriptor / target.dma_engines.value
+    reduced = tiling.partition.reduced and tiling.partition.count > 1
+    return max(engines, transfers) + tiles * 100 + (4000 if reduced else 0)
+
+
+def each_tile(
+    builder: Builder,
+    tiling: Tiling,
+    visit: Callable[[Tile], None],
+    enter: Callable[[Tile], Any] | None = None,
+    leave: Callable[[Tile, Any], None] | None = None,
+) -> None:
+    """`visit` for every tile, in loops on the device where there are many. `enter` and `leave`
+    stand around the loops over reduced dimensions."""
+    blocks = [-(-item.axis.count // item.block) for item in tiling.outer]
+    rolled = math.prod(blocks) > UNROLLED
+    operands = len(tiling.partition.strides)
+
+    def walk(level: int, sizes: tuple[int, ...], offsets: tuple[Any, ...]) -> None:
+        if level == kept:
+            tile = Tile(sizes, offsets)
+            state = enter(tile) if enter is not None else None
+            inside(level, sizes, offsets)
+            if leave is not None:
+                leave(tile, state)
+            return
+        inside(level, sizes, offsets)
+
+    def inside(level: int, sizes: tuple[int, ...], offsets: tuple[Any, ...]) -> None:
+        if level == len(tiling.outer):
+            visit(Tile(sizes, offsets))
+            return
+        item = tiling.outer[level]
+        whole = item.axis.count // item.block
+
+        def one(index: Any, size: int) -> None:
+            changed = list(sizes)
+            if item.target is not None:
+                changed[item.target] = size
+            moved = tuple(
+                offset + index * (item.block * stride) if stride else offset
+                for offset, stride in zip(offsets, item.axis.strides)
+            )
+            walk(level + 1, tuple(changed), moved)
+
+        if rolled and whole > 1:
+            with builder.loop(0, whole, 1, unroll=True) as index:
+                one(index, item.block)
+        else:
+            for number in range(whole):
+                one(number, item.block)
+        if item.axis.count % item.block:
+            one(whole, item.axis.count % item.block)
+
+    kept = sum(not item.axis.reduced for item in tiling.outer)
+    walk(0, tiling.sizes, (0,) * operands)

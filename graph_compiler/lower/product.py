@@ -1,0 +1,301 @@
+"""Products of matrices on the tensor engine.
+
+`result[m, n] = sum over k of left[m, k] * right[k, n]`, for every element of the batch. The tensor
+engine contracts along partitions, so both operands are loaded, or turned by the tensor engine
+itself, with k there; sums are fp32 in PSUM (SDK nki/api/nki.isa.rst#nki.isa.nc_matmul). A
+convolution is the product of its patches and its kernel, whose rows and depth have several
+dimensions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import nki.language as nl
+from graph_compiler.execute.contractions import Axes, Product, converted, narrow_source
+from graph_compiler.execute.fusion import Lazy
+from graph_compiler.execute.steps import Place, Products, Program, place_of
+from graph_compiler.execute.views import View
+from graph_compiler.lower.arithmetic import DTYPES
+from isa.enums import Engine, Memory
+from nki.ir.views.tensor import NkiTensor
+
+if TYPE_CHECKING:
+    from graph_compiler.lower.device import Device
+
+ROWS, DEPTH, COLUMNS = 128, 128, 512
+"""Sizes of a tile: rows of the stationary operand's result, contraction, columns that move."""
+
+BANKS = 4
+"""Tiles of rows that are summed at a time, each in a bank of PSUM."""
+
+RESIDENT = 48 << 10
+"""Bytes of a partition that one operand of a product may take."""
+
+MULTIPLIED = frozenset({"bf16", "f16", "f32", "f8e5m2", "f8e4m3", "f8e4m3fn"})
+"""Types that the tensor engine takes."""
+
+EXACT_TILES = (1 << 24) // (1 << 14) // DEPTH
+"""Tiles of the depth of which fp32 sums of products of s8 are exact."""
+
+
+def takes(types: tuple[str, str, str], depth: int) -> bool:
+    """Floats, and s8, whose sums are exact in parts."""
+    return types == ("s8", "s8", "s32") or all(type in MULTIPLIED for type in types)
+
+
+def operands(left: Lazy, right: Lazy, even: bool) -> tuple[Lazy, Lazy, bool]:
+    """Both of one type that holds the elements of both: the products are exact, the sums fp32."""
+    narrow = narrow_source(left), narrow_source(right)
+    if all(value.type == narrow[0].type and value.type != "s8" for value in narrow):
+        return *narrow, False
+    if all(value.type in _IN_BF16 for value in narrow):
+        return converted(narrow[0], "bf16"), converted(narrow[1], "bf16"), False
+    return converted(left, "f32"), converted(right, "f32"), False
+
+
+_IN_BF16 = frozenset({"bf16", "s8", "f8e5m2", "f8e4m3", "f8e4m3fn"})
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """A step: a product with its target, whose rows are `rows_step` elements apart."""
+
+    product: Product
+    target: View
+    rows_step: int
+    batch: Axes
+
+    def emit(self, device: Device) -> None:
+        _Emitter(device, self).run()
+
+
+def multiply(program: Program, product: Product, target: View, rows_step: int, batch: Axes) -> None:
+    """Emit a product whose operands fit."""
+    program.steps.append(Contraction(product, target, rows_step, batch))  # type: ignore[arg-type]
+
+
+DEVICE_PRODUCTS = Products(takes, operands, multiply)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Elements `first`, ... of a sequence, evenly spaced: how many, and where in memory."""
+
+    first: int
+    count: int
+    offset: int
+    stride: int
+
+
+def runs(axes: Axes, most: int) -> list[Run]:
+    """The elements of nested dimensions as runs along the innermost one of at most `most`."""
+    *outer, (count, stride) = axes or [(1, 1)]
+    found = []
+    places = [0]
+    for size, step in outer:
+        places = [place + index * step for place in places for index in range(size)]
+    for number, place in enumerate(places):
+        for start in range(0, count, most):
+            length = min(most, count - start)
+            found.append(Run(number * count + start, length, place + start * stride, stride))
+    return found
+
+
+def grouped(items: Sequence[Run], most: int) -> list[list[Run]]:
+    """Neighbouring runs together, as long as they have at most `most` elements."""
+    groups: list[list[Run]] = []
+    room = 0
+    for run in items:
+        if groups and run.count <= room:
+            groups[-1].append(run)
+            room -= run.count
+        else:
+            groups.append([run])
+            room = most - run.count
+    return groups
+
+
+class _Emitter:
+    """One product: for every element of the batch, groups of row tiles, blocks of columns, chunks
+    of depth."""
+
+    def __init__(self, device: Device, step: Contraction) -> None:
+        self.device = device
+        self.step = step
+        product = step.product
+        self.left, self.right = place_of(product.left), place_of(product.right)
+        self.target = place_of(step.target)
+        self.type = product.left.type
+        self.dtype = DTYPES[self.type]
+        self.result = DTYPES[step.target.type]
+        ((self.columns, self.across),) = product.columns
+        ((self.depth, self.down),) = product.depth_right
+        rows = _joined(product.rows)
+        depth = product.depth_left
+        self.row_tiles = grouped(runs(rows, ROWS), ROWS)
+        self.depth_tiles = grouped(runs(depth, DEPTH), DEPTH)
+        self.size = nl_size(self.dtype)
+
+    def run(self) -> None:
+        left, right = self.step.product.batch
+        sizes = [size for size, _ in left]
+        count = math.prod(sizes)
+        whole = math.prod(size for size, _ in self.step.batch)
+        unit = self.step.batch[-1][1] if self.step.batch else 0
+        assert whole == count or not sizes
+        steps = [math.prod(sizes[place + 1 :]) * unit for place in range(len(sizes))]
+        self._batch(list(zip(sizes, [s for _, s in left], [s for _, s in right], steps)), 0, 0, 0)
+
+    def _batch(self, axes: list[tuple[int, int, int, int]], left: Any, right: Any, to: Any) -> None:
+        if not axes:
+            self._matrix(left, right, to)
+            return
+        (count, a, b, c), *rest = axes
+        for index in self._indices(count):
+            self._batch(rest, left + index * a, right + index * b, to + index * c)
+
+    def _indices(self, count: int) -> Iterator[Any]:
+        """All numbers below a count, in a loop on the device where there are many."""
+        if count <= 2:
+            yield from range(count)
+            return
+        with self.device.builder.loop(0, count, 1, unroll=True) as index:
+            yield index
+
+    def _matrix(self, left: Any, right: Any, to: Any) -> None:
+        tiles = len(self.depth_tiles)
+        blocks = -(-self.columns // COLUMNS)
+        for start in range(0, len(self.row_tiles), BANKS):
+            group = self.row_tiles[start : start + BANKS]
+            kept: dict[int, list[NkiTensor]] = {}
+            resident = tiles * len(group) * ROWS * self.size <= RESIDENT
+            if resident:
+                for number in range(tiles):
+                    kept[number] = self._stationary(group, number, left)
+            whole = self.columns // COLUMNS
+            for block in self._indices(whole) if whole else ():
+                self._block(group, kept, block * COLUMNS, COLUMNS, left, right, to)
+            if blocks > whole:
+                start_column = whole * COLUMNS
+                size = self.columns - start_column
+                self._block(group, kept, start_column, size, left, right, to)
+
+    def _block(
+        self,
+        group: list[list[Run]],
+        kept: dict[int, list[NkiTensor]],
+        column: Any,
+        size: int,
+        left: Any,
+        right: Any,
+        to: Any,
+    ) -> None:
+        device, builder = self.device, self.device.builder
+        numbers = range(len(self.depth_tiles))
+        part = EXACT_TILES if self.result == "int32" else len(numbers)
+        totals: list[NkiTensor] = []
+        for start in range(0, len(numbers), part):
+            sums = [device.tile((_count(tile), size), "float32", Memory.psum) for tile in group]
+            for number in numbers[start : start + part]:
+                stationary = kept.get(number) or self._stationary(group, number, left)
+                moving = self._moving(number, column, size, right)
+                for tile, total in zip(stationary, sums):
+                    builder.emit("nc_matmul", dst=total, stationary=tile, moving=moving)
+            done = [nl.copy(total, dtype=self.result) for total in sums]
+            totals = [nl.add(a, b) for a, b in zip(totals, done)] if totals else done
+        for rows, total in zip(group, totals):
+            place = to + rows[0].first * self.step.rows_step + column
+            pattern = [(self.step.rows_step, _count(rows)), (1, size)]
+            device.copy(device.elements(self.target, self.step.target.type, pattern, place), total)
+
+    def _stationary(self, group: list[list[Run]], number: int, left: Any) -> list[NkiTensor]:
+        """[depth, rows] of each tile of rows, for one tile of the depth."""
+        return [self._left(tile, self.depth_tiles[number], left) for tile in group]
+
+    def _left(self, rows: list[Run], depth: list[Run], left: Any) -> NkiTensor:
+        device = self.device
+        across = len(rows) == 1 and rows[0].stride == 1 and depth[0].stride != 1
+        if across or _count(rows) == 1:
+            tile = device.tile((_count(depth), _count(rows)), self.dtype)
+            begin = 0
+            for run in depth:
+                part = tile[begin : begin + run.count, :]
+                column = 0
+                for row in rows:
+                    pattern = [(run.stride, run.count), (row.stride, row.count)]
+                    source = device.elements(
+                        self.left, self.type, pattern, left + run.offset + row.offset
+                    )
+                    device.copy(part[:, column : column + row.count], source)
+                    column += row.count
+                begin += run.count
+            return tile
+        tile = device.tile((_count(rows), _count(depth)), self.dtype)
+        begin = 0
+        for row in rows:
+            column = 0
+            for run in depth:
+                pattern = [(row.stride, row.count), (run.stride, run.count)]
+                source = device.elements(
+                    self.left, self.type, pattern, left + run.offset + row.offset
+                )
+                part = tile[begin : begin + row.count, column : column + run.count]
+                device.copy(part, source)
+                column += run.count
+            begin += row.count
+        return self._turned(tile)
+
+    def _turned(self, tile: NkiTensor) -> NkiTensor:
+        """A tile transposed by the tensor engine."""
+        rows, columns = tile.shape
+        turned = self.device.tile((columns, rows), self.dtype, Memory.psum)
+        self.device.builder.emit("nc_transpose", dst=turned, data=tile, engine=Engine.tensor)
+        return nl.copy(turned)
+
+    def _moving(self, number: int, column: Any, size: int, right: Any) -> NkiTensor:
+        """[depth, columns] for one tile of the depth."""
+        device = self.device
+        depth = self.depth_tiles[number]
+        count, first = _count(depth), depth[0].first
+        start = right + first * self.down + column * self.across
+        if self.across == 1 or self.down != 1 or size == 1:
+            tile = device.tile((count, size), self.dtype)
+            pattern = [(self.down, count), (self.across, size)]
+            device.copy(tile, device.elements(self.right, self.type, pattern, start))
+            return tile
+        tile = device.tile((count, size), self.dtype)
+        for begin in range(0, size, ROWS):
+            rows = min(ROWS, size - begin)
+            part = device.tile((rows, count), self.dtype)
+            pattern = [(self.across, rows), (self.down, count)]
+            source = device.elements(self.right, self.type, pattern, start + begin * self.across)
+            device.copy(part, source)
+            turned = device.tile((count, rows), self.dtype, Memory.psum)
+            device.builder.emit("nc_transpose", dst=turned, data=part, engine=Engine.tensor)
+            device.builder.emit("tensor_copy", dst=tile[:, begin : begin + rows], src=turned)
+        return tile
+
+
+def _count(group: list[Run]) -> int:
+    return sum(run.count for run in group)
+
+
+def _joined(axes: Axes) -> Axes:
+    from graph_compiler.execute.views import collapsed
+
+    sizes, (strides,) = collapsed([size for size, _ in axes], [[step for _, step in axes]])
+    return list(zip(sizes, strides))
+
+
+def nl_size(dtype: str) -> int:
+    """Bytes of an element."""
+    from isa.dtypes import DTYPES as ROWS_OF
+
+    return ROWS_OF[dtype].bits // 8
+
+
+__all__ = ["DEVICE_PRODUCTS", "Contraction", "Place"]
