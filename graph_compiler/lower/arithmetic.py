@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 import nki.language as nl
 from graph_compiler.execute.attributes import Number, comparison, source_of
 from graph_compiler.execute.lanes import TOTAL, UNSUPPORTED, Step
@@ -72,7 +74,21 @@ _RELATIONS = {
 
 
 def _compare(values: Sequence[Any], step: Step) -> NkiTensor:
+    relation = step.attribute.removesuffix(TOTAL)
+    if relation != step.attribute:
+        keys = [_total_order(value) for value in values]
+        return getattr(nl, _RELATIONS[relation])(*keys, dtype="uint8")  # type: ignore[no-any-return]
     return getattr(nl, _RELATIONS[step.attribute])(*values, dtype="uint8")  # type: ignore[no-any-return]
+
+
+def _total_order(value: Any) -> Any:
+    """Integers in the total order of floats: -NaN < -inf < ... < -0 < +0 < ... < NaN."""
+    if not isinstance(value, NkiTensor):
+        bits = int(np.float32(value).view(np.int32))
+        return bits ^ 0x7FFFFFFF if bits < 0 else bits
+    bits = nl.copy(value, dtype="float32").view("int32")
+    negative = nl.less(bits, 0, dtype="uint8")
+    return nl.bitwise_xor(bits, nl.where(negative, 0x7FFFFFFF, 0, dtype="int32"))
 
 
 def _select(values: Sequence[Any], step: Step) -> NkiTensor:
@@ -283,8 +299,6 @@ def tile_attribute(node: Node, number: Number) -> Any:
     if node.op not in FORMS or len(node.results) != 1:
         return UNSUPPORTED
     attribute = comparison(node, number) if node.op == "compare" else None
-    if isinstance(attribute, str) and attribute.endswith(TOTAL):
-        return UNSUPPORTED
     return attribute if has_form(node.op, source_of(node), node.type, attribute) else UNSUPPORTED
 
 

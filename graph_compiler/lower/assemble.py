@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 import nki.language as nl
 from graph_compiler.execute import contractions, ordering, placement, reductions
-from graph_compiler.execute.bodies import Fold, Scatter
+from graph_compiler.execute.bodies import Fold, Scatter, Sort
 from graph_compiler.execute.fusion import Expression, Lazy, Literal, is_whole, materialised, store
 from graph_compiler.execute.loops import Loop
 from graph_compiler.execute.movement import DynamicCopy
@@ -16,13 +18,18 @@ from graph_compiler.execute.schedule import Scheduler
 from graph_compiler.execute.simplify import Simplifier, leaves
 from graph_compiler.execute.steps import Call, Machine, Place, place_of
 from graph_compiler.execute.views import View
+from graph_compiler.hlo.operators.custom import IDENTITIES
 from graph_compiler.hlo.operators.row import subject
+from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower.arithmetic import DTYPES, tile_attribute, tile_operands
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.elementwise import emit_loop
 from graph_compiler.lower.folds import emit_fold
 from graph_compiler.lower.movement import emit_dynamic_copy, emit_scatter
 from graph_compiler.lower.product import DEVICE_PRODUCTS
+from graph_compiler.lower.ranges import narrow
+from graph_compiler.lower.sorting import emit_sort
+from graph_compiler.lower.windows import select_and_scatter
 from isa.errors import NeuronError
 from nki.ir.views.tensor import NkiTensor
 
@@ -158,6 +165,26 @@ def _refused(scheduler: Scheduler, node: Node) -> Any:
     )
 
 
+def _iota(scheduler: Scheduler, node: Node) -> View:
+    """Positions along a dimension, as a constant that repeats along the others."""
+    assert node.instruction is not None
+    axis = node.instruction.attribute("iota_dimension")
+    count = node.dims[axis]
+    numbers = np.arange(count).astype(PRIMITIVE_TYPES[node.type].numpy)
+    strides = tuple(int(place == axis) for place in range(len(node.dims)))
+    return View(scheduler.program.constant(numbers), node.type, node.dims, strides)
+
+
+def _custom_call(scheduler: Scheduler, node: Node) -> Any:
+    """Marks give their operands back."""
+    item = node.instruction
+    assert item is not None
+    if item.attribute("custom_call_target") not in IDENTITIES:
+        return None
+    values = [scheduler.value(operand) for operand in node.operands]
+    return values if item.shape.is_tuple and len(values) > 1 else values[0]
+
+
 HANDLERS: dict[str, Callable[[Scheduler, Node], Any]] = {
     "reduce": reductions.reduce_along,
     "reduce-window": reductions.reduce_window,
@@ -167,6 +194,11 @@ HANDLERS: dict[str, Callable[[Scheduler, Node], Any]] = {
     "dynamic-update-slice": placement.dynamic_update_slice,
     "gather": placement.gather,
     "scatter": ordering.scatter,
+    "sort": ordering.sort,
+    "topk": ordering.top,
+    "select-and-scatter": select_and_scatter,
+    "iota": _iota,
+    "custom-call": _custom_call,
     "dot": contractions.dot,
     "convolution": contractions.convolution,
     "while": _while,
@@ -181,6 +213,7 @@ _EMITTERS: dict[type, Callable[[Device, Any, Any], None]] = {
     DynamicCopy: emit_dynamic_copy,
     Scatter: emit_scatter,
     Fold: emit_fold,
+    Sort: emit_sort,
 }
 """How the kernels of calls are emitted."""
 
@@ -198,6 +231,7 @@ def assemble(module: Module, target: Target) -> Kernel:
     device = Device(DEVICE_MACHINE, target, module.name)
     simplifier = Simplifier(module)
     block = simplifier.block(module.entry)
+    narrow(block)
     with device.builder.at(None):
         arguments = [
             device.parameter(_checked(node), node.dims, f"p{number}")

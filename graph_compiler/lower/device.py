@@ -64,7 +64,7 @@ class Device(Program):
     def declare(self) -> None:
         """Make tensors of all buffers that there are now: what loops carry is made before them."""
         for buffer, type in self._types.items():
-            if buffer.size:
+            if buffer.size and type in DTYPES:  # others are scratch of the host's
                 self._tensor(buffer, type)
 
     def returned(self, view: View) -> None:

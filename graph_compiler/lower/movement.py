@@ -11,6 +11,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 import nki.language as nl
 from graph_compiler.execute.bodies import Scatter
 from graph_compiler.execute.movement import DynamicCopy
@@ -46,24 +48,18 @@ def emit_dynamic_copy(device: Device, step: DynamicCopy, words: Sequence[Any]) -
         indices = [_index(device, place, type, 1) for place, type in zip(starts, types)]
         mover.one(_distance(device, indices, scales, room))
         return
-    batch = list(zip(step.batch, step.batch_outside, step.batch_inside, step.batch_starts))
+    sizes, found = collapsed(step.batch, [step.batch_outside, step.batch_inside, step.batch_starts])
+    batch = list(zip(sizes, *found)) or [(1, 0, 0, 0)]
     *outer, last = batch
 
     def rows(items: Sequence[tuple[int, ...]], at: Any, to: Any, index: Any) -> None:
         if items:
             (count, a, b, c), *rest = items
-            for i in _numbers(device, count):
+            # The distance of a row of indices has no part that moves with a loop.
+            for i in range(count) if a else _numbers(device, count):
                 rows(rest, at + i * a, to + i * b, index + i * c)
             return
         count, a, b, c = last
-        if a:
-            for i in _numbers(device, count):
-                indices = [
-                    _index(device, place, type, 1, 0, index + i * c)
-                    for place, type in zip(starts, types)
-                ]
-                mover.one(_distance(device, indices, scales, room), at + i * a, to + i * b)
-            return
         for start in range(0, count, PARTITIONS):
             size = min(PARTITIONS, count - start)
             indices = [
@@ -71,6 +67,10 @@ def emit_dynamic_copy(device: Device, step: DynamicCopy, words: Sequence[Any]) -
                 for place, type in zip(starts, types)
             ]
             distance = _clamped(device, indices, scales, room)
+            if a:
+                steps = device.constant(np.arange(count, dtype=np.int32) * a)
+                own = _index(device, Place(steps), "s32", size, 1, start)
+                distance = nl.add(distance, own)
             mover.many(distance, size, at, to + start * b, b)
 
     rows(outer, 0, 0, 0)

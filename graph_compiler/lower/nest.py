@@ -87,7 +87,11 @@ def tilings(
     """Ways to cut a nest over so many operands into tiles of at most `room` elements a partition.
     Partitions hold a dimension that stays, or one that is folded."""
     one = Axis(1, (0,) * operands)
-    candidates = [place for place, axis in enumerate(axes) if axis.reduced == partition_reduced]
+    candidates = [
+        place
+        for place, axis in enumerate(axes)
+        if axis.reduced == partition_reduced and min(axis.strides) >= 0  # rows go up
+    ]
     if not candidates:
         yield _tiled(one, list(axes), room)
         return
