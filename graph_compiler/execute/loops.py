@@ -101,7 +101,7 @@ class Loop:
 _ENOUGH = 64
 """Blocks with which parts are about equal: more are no better."""
 
-_IDENTITIES: dict[str, dict[str, Callable[[int], float]]] = {
+IDENTITIES: dict[str, dict[str, Callable[[int], float]]] = {
     "add": dict.fromkeys(("real", "signed", "unsigned", "boolean"), lambda bits: 0),
     "multiply": dict.fromkeys(("real", "signed", "unsigned", "boolean"), lambda bits: 1),
     "maximum": {
@@ -129,7 +129,7 @@ _IDENTITIES: dict[str, dict[str, Callable[[int], float]]] = {
 
 def folds(op: str | None, type: str) -> bool:
     """Whether elements of a type can be folded with an opcode."""
-    return op in _IDENTITIES and register(type) is not None and kind(type) in _IDENTITIES[op]
+    return op in IDENTITIES and register(type) is not None and kind(type) in IDENTITIES[op]
 
 
 class _Emitter:
@@ -341,7 +341,7 @@ class _Emitter:
         element = register(type)
         assert element is not None and fold is not None
         bits = int(element[1:]) if element.startswith("i") else 0
-        number = _IDENTITIES[fold][kind(type)](bits)
+        number = IDENTITIES[fold][kind(type)](bits)
         if bits:  # as the signed number of the same bits
             number = (int(number) + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1))
         return self.f.constant(element, abs(number) if bits == 1 else number, width)

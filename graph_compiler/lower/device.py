@@ -33,10 +33,13 @@ class Device(Program):
         self.target = target
         self._types: dict[Buffer, str] = {}
         self._tensors: dict[Buffer, NkiTensor] = {}
+        self._declared = False
 
     def buffer(self, type: str, dims: tuple[int, ...]) -> View:
         view = super().buffer(type, dims)
         self._types[view.buffer] = type
+        if self._declared:
+            self._tensor(view.buffer, type)
         return view
 
     def constant(self, array: np.ndarray[Any, Any]) -> Buffer:
@@ -63,6 +66,7 @@ class Device(Program):
 
     def declare(self) -> None:
         """Make tensors of all buffers that there are now: what loops carry is made before them."""
+        self._declared = True
         for buffer, type in self._types.items():
             if buffer.size and type in DTYPES:  # others are scratch of the host's
                 self._tensor(buffer, type)
@@ -88,6 +92,13 @@ class Device(Program):
             self._tensors[buffer] = tensor
         flat = tensor.ap([[1, count_of(tensor.shape)]], 0)
         return flat if flat.dtype == DTYPES[type] else flat.view(DTYPES[type])
+
+    def known(self, place: Place, type: str) -> Any:
+        """The number at a place, where that is a constant; None elsewhere."""
+        if place.buffer.kind != "constant":
+            return None
+        data = self.constants[place.buffer.number].reshape(-1)
+        return data[place.offset // item_size(type)].item()
 
     # Operations
 

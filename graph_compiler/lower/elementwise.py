@@ -1,19 +1,20 @@
 """Loop nests of fused element-wise work: maps, and folds along dimensions.
 
 The nests are those that the host's kernels are made of (`graph_compiler.execute.loops.Loop`). A
-leaf is loaded once for every tile whose place it depends on; values that are the same along a
-dimension are computed once there.
+leaf that is the same for all tiles is loaded once; values that are the same along a dimension are
+computed once there.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import nki.language as nl
 from graph_compiler.execute.lanes import Step
-from graph_compiler.execute.loops import Loop
+from graph_compiler.execute.loops import IDENTITIES, Loop
 from graph_compiler.execute.registers import kind
 from graph_compiler.execute.steps import Place, item_size
 from graph_compiler.execute.views import row_major
@@ -22,8 +23,10 @@ from graph_compiler.lower import arithmetic
 from graph_compiler.lower.arithmetic import DTYPES, Value
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.nest import PARTITIONS, Tile, Tiling, axes_of, cost, each_tile, tilings
+from graph_compiler.lower.operands import Operand, Stored, stored
 from isa.alu import ALU
 from nki.ir.views.tensor import NkiTensor
+from nki.language.lowering.emitter import into
 
 ROOM = 64 << 10
 """Bytes of a partition that the tiles of one nest may take at a time."""
@@ -32,11 +35,23 @@ ROOM = 64 << 10
 def emit_loop(device: Device, loop: Loop, words: Sequence[Any]) -> None:
     """A nest whose places are `words`: of the output, the leaves, and the initial value."""
     places = [word for word in words if isinstance(word, Place)]
-    number = 1 + len(loop.leaves)
+    nest = Nest(device, loop, stored(device, places, types_of(loop)))
     if loop.fold is None:
-        _emit_map(device, loop, places)
+        _, tiling = _plan(device, loop)
+        nest.emit(tiling)
+        return
+    price, tiling = _plan(device, loop)
+    across, other = _plan(device, loop, partition_reduced=True)
+    if across < price and other.partition.reduced:
+        _fold_in_two(nest, other, places[0])
     else:
-        _Folding(device, loop, places[:number], places[number]).run()
+        nest.emit(tiling)
+
+
+def types_of(loop: Loop) -> list[str]:
+    """Of the output, the leaves, and the initial value."""
+    types = [loop.output[0], *(type for type, _ in loop.leaves)]
+    return types if loop.fold is None else [*types, loop.output[0]]
 
 
 def _plan(device: Device, loop: Loop, partition_reduced: bool = False) -> tuple[float, Tiling]:
@@ -70,101 +85,103 @@ def _live(steps: Sequence[Step], leaves: int) -> int:
     return most
 
 
-def _emit_map(device: Device, loop: Loop, places: list[Place]) -> None:
-    _, tiling = _plan(device, loop)
-    if not loop.steps and loop.output[0] == loop.leaves[0][0]:
-        _emit_move(device, tiling, places, loop.output[0])
-        return
+class Nest:
+    """A loop nest with its operands: the output, the leaves, and of a fold the initial value."""
 
-    leaves = _Leaves(device, loop, tiling, places)
-
-    def visit(tile: Tile) -> None:
-        target = _elements(device, tiling, tile, 0, places[0], loop.output[0])
-        value = leaves.value(tile)
-        device.copy(target, _spread(_as_tile(value, tile.sizes, loop.output[0]), tile.sizes))
-
-    each_tile(device.builder, tiling, visit)
-
-
-def _elements(
-    device: Device, tiling: Tiling, tile: Tile, operand: int, place: Place, type: str
-) -> NkiTensor:
-    """An operand's elements in HBM for a whole tile, repeated ones too."""
-    axes = (tiling.partition, *tiling.free)
-    pattern = [(axis.strides[operand], size) for axis, size in zip(axes, tile.sizes)]
-    return device.elements(place, type, pattern, tile.offsets[operand])
-
-
-def _leaf(
-    device: Device, tiling: Tiling, tile: Tile, operand: int, place: Place, type: str
-) -> NkiTensor:
-    """An operand's tile: dimensions along which it repeats have one element, but for partitions,
-    which all have it."""
-    axes = (tiling.partition, *tiling.free)
-    pattern = [
-        (axis.strides[operand], size if axis.strides[operand] or not number else 1)
-        for number, (axis, size) in enumerate(zip(axes, tile.sizes))
-    ]
-    if len(pattern) == 1:
-        pattern.append((0, 1))
-    loaded = device.tile([count for _, count in pattern], DTYPES[type])
-    device.copy(loaded, device.elements(place, type, pattern, tile.offsets[operand]))
-    return loaded
-
-
-def _emit_move(device: Device, tiling: Tiling, places: list[Place], type: str) -> None:
-    """A copy from HBM to HBM."""
-
-    def visit(tile: Tile) -> None:
-        target, source = (
-            _elements(device, tiling, tile, operand, places[operand], type) for operand in (0, 1)
-        )
-        device.copy(target, source)
-
-    each_tile(device.builder, tiling, visit)
-
-
-class _Leaves:
-    """The leaves of a nest; those that are the same for all tiles are loaded once, now."""
-
-    def __init__(self, device: Device, loop: Loop, tiling: Tiling, places: Sequence[Place]) -> None:
+    def __init__(self, device: Device, loop: Loop, operands: Sequence[Operand]) -> None:
         self.device = device
         self.loop = loop
-        self.tiling = tiling
-        self.places = places
-        whole = Tile(tiling.sizes, (0,) * len(tiling.partition.strides))
-        self.fixed = {
-            number: self._loaded(whole, number)
-            for number in range(len(loop.leaves))
-            if tiling.outer and not any(item.axis.strides[1 + number] for item in tiling.outer)
-        }
+        self.output = operands[0]
+        self.leaves = operands[1 : 1 + len(loop.leaves)]
+        self.initial = operands[-1]
+        self.type = loop.output[0]
+        self.fixed: dict[int, NkiTensor] = {}
+        self.in_place = any(leaf.shares(self.output) for leaf in self.leaves)
 
-    def _loaded(self, tile: Tile, number: int) -> NkiTensor:
-        type, _ = self.loop.leaves[number]
-        return _leaf(self.device, self.tiling, tile, 1 + number, self.places[1 + number], type)
+    def emit(
+        self, tiling: Tiling, offsets: Sequence[Any] | None = None, rolled: bool = True
+    ) -> None:
+        """All tiles. `offsets`: where the operands' elements begin, in elements behind them."""
+        plain = not self.loop.steps and self.loop.leaves and self.loop.leaves[0][0] == self.type
+        fold = self.loop.fold is not None
+        if plain and not fold and self.output.is_stored and self.leaves[0].is_stored:
+            self._move(tiling)
+            return
+        if rolled and tiling.outer:
+            whole = Tile(tiling.sizes, (0,) * len(tiling.partition.strides))
+            for number in range(len(self.leaves)):
+                if not any(item.axis.strides[1 + number] for item in tiling.outer):
+                    self.fixed[number] = self._loaded(tiling, whole, number)
+        if fold:
+            Folding(self).emit(tiling, offsets, rolled)
+            return
 
-    def _of(self, tile: Tile, number: int) -> NkiTensor:
+        def visit(tile: Tile) -> None:
+            pattern = full_pattern(tiling, tile, 0)
+            room = None if self.in_place else self.output.room(pattern, tile.offsets[0])
+            value = self.value(tiling, tile, room)
+            whole = _spread(_as_tile(value, tile.sizes, self.type), tile.sizes)
+            self.output.keep(whole, pattern, tile.offsets[0])
+
+        each_tile(self.device.builder, tiling, visit, offsets=offsets, rolled=rolled)
+
+    def _move(self, tiling: Tiling) -> None:
+        """A copy from HBM to HBM."""
+        output, source = self.output, self.leaves[0]
+        assert isinstance(output, Stored) and isinstance(source, Stored)
+
+        def visit(tile: Tile) -> None:
+            elements = source.elements(full_pattern(tiling, tile, 1), tile.offsets[1])
+            output.keep(elements, full_pattern(tiling, tile, 0), tile.offsets[0])
+
+        each_tile(self.device.builder, tiling, visit)
+
+    def _loaded(self, tiling: Tiling, tile: Tile, number: int) -> NkiTensor:
+        """A leaf's tile: dimensions along which it repeats have one element, but for partitions,
+        which all have it."""
+        pattern = [
+            (axis.strides[1 + number], size if axis.strides[1 + number] or not place else 1)
+            for place, (axis, size) in enumerate(zip((tiling.partition, *tiling.free), tile.sizes))
+        ]
+        if len(pattern) == 1:
+            pattern.append((0, 1))
+        return self.leaves[number].leaf(pattern, tile.offsets[1 + number])
+
+    def _leaf(self, tiling: Tiling, tile: Tile, number: int) -> NkiTensor:
         fixed = self.fixed.get(number)
         if fixed is None:
-            return self._loaded(tile, number)
+            return self._loaded(tiling, tile, number)
         parts = [slice(0, min(size, here)) for size, here in zip(fixed.shape, (*tile.sizes, 1))]
         return fixed[tuple(parts)]
 
-    def value(self, tile: Tile) -> Value:
-        """The last step's value for a tile."""
-        values: list[Value] = [self._of(tile, number) for number in range(len(self.loop.leaves))]
-        return evaluate(self.loop.steps, values)[-1]
+    def value(self, tiling: Tiling, tile: Tile, room: NkiTensor | None = None) -> Value:
+        """The last step's value for a tile, computed in `room` where that has its form."""
+        leaves: list[Value] = [
+            self._leaf(tiling, tile, number) for number in range(len(self.leaves))
+        ]
+        return evaluate(self.loop.steps, leaves, room)[-1]
 
 
-def evaluate(steps: Sequence[Step], values: list[Value]) -> list[Value]:
-    """The values, and behind them those of the steps."""
-    values = list(values)
-    for step in steps:
+def full_pattern(tiling: Tiling, tile: Tile, operand: int) -> list[tuple[Any, int]]:
+    """An operand's elements for a whole tile, repeated ones too."""
+    axes = (tiling.partition, *tiling.free)
+    pattern = [(axis.strides[operand], size) for axis, size in zip(axes, tile.sizes)]
+    return pattern if len(pattern) > 1 else [*pattern, (0, 1)]
+
+
+def evaluate(
+    steps: Sequence[Step], values: Sequence[Value], room: NkiTensor | None = None
+) -> list[Value]:
+    """The values, and behind them those of the steps, the last one in `room` where that has its
+    form."""
+    found = list(values)
+    for number, step in enumerate(steps):
         if step.op == "literal":
-            values.append(_literal(step))
-        else:
-            values.append(_computed(step, [values[argument] for argument in step.arguments]))
-    return values
+            found.append(_literal(step))
+            continue
+        with into(room if number == len(steps) - 1 else None):
+            found.append(computed(step, [found[argument] for argument in step.arguments]))
+    return found
 
 
 def _literal(step: Step) -> Value:
@@ -173,7 +190,7 @@ def _literal(step: Step) -> Value:
     return number % (1 << row.bits) if row.kind == "unsigned" else number  # type: ignore[no-any-return]
 
 
-def _computed(step: Step, arguments: Sequence[Value]) -> NkiTensor:
+def computed(step: Step, arguments: Sequence[Value]) -> NkiTensor:
     """A step's tile; its arguments agree in each dimension, or have one element there."""
     tiles = [value for value in arguments if isinstance(value, NkiTensor)]
     if not tiles:
@@ -215,103 +232,72 @@ def _spread(value: NkiTensor, sizes: Sequence[int]) -> NkiTensor:
 _ENGINE_FOLDS = {"add": "add", "maximum": "maximum", "minimum": "minimum", "multiply": "multiply"}
 """Opcodes by which the vector engine folds fp32 numbers along a row, and its operators."""
 
-IDENTITIES: dict[str, dict[str, Callable[[int], float]]] = {
-    "add": dict.fromkeys(("real", "signed", "unsigned", "boolean"), lambda bits: 0),
-    "multiply": dict.fromkeys(("real", "signed", "unsigned", "boolean"), lambda bits: 1),
-    "maximum": {
-        "real": lambda bits: -math.inf,
-        "signed": lambda bits: -(1 << (bits - 1)),
-        "unsigned": lambda bits: 0,
-        "boolean": lambda bits: 0,
-    },
-    "minimum": {
-        "real": lambda bits: math.inf,
-        "signed": lambda bits: (1 << (bits - 1)) - 1,
-        "unsigned": lambda bits: (1 << bits) - 1,
-        "boolean": lambda bits: 1,
-    },
-    "and": {
-        "signed": lambda bits: -1,
-        "unsigned": lambda bits: (1 << bits) - 1,
-        "boolean": lambda bits: 1,
-    },
-    "or": dict.fromkeys(("signed", "unsigned", "boolean"), lambda bits: 0),
-    "xor": dict.fromkeys(("signed", "unsigned"), lambda bits: 0),
-}
 
+class Folding:
+    """A nest with a fold: partial results of tiles, put together behind the initial value. Floats
+    are summed in fp32."""
 
-class _Folding:
-    """One nest with a fold: partial results of tiles, put together behind the initial value.
-
-    Floats are summed in fp32. Where the partitions hold a dimension that goes, their partial
-    results pass through HBM, and are folded by a second nest.
-    """
-
-    def __init__(self, device: Device, loop: Loop, places: list[Place], initial: Place) -> None:
-        self.device = device
-        self.loop = loop
-        self.places = places
-        self.initial = initial
-        self.type = loop.output[0]
+    def __init__(self, nest: Nest) -> None:
+        loop = nest.loop
+        assert loop.fold is not None
+        self.nest = nest
+        self.device = nest.device
+        self.type = nest.type
         self.real = kind(self.type) == "real"
         self.work = "f32" if self.real else self.type
-        assert loop.fold is not None
         self.step = Step(loop.fold, self.work, self.work, None, (0, 1))
+        bits = PRIMITIVE_TYPES[self.work].bits
+        self.identity = IDENTITIES[loop.fold][kind(self.work)](bits)
 
-    def run(self) -> None:
-        price, tiling = _plan(self.device, self.loop)
-        across, other = _plan(self.device, self.loop, partition_reduced=True)
-        if across < price and other.partition.reduced:
-            self._in_two(other)
-        else:
-            self._emit(tiling, self._finish)
-
-    def _emit(self, tiling: Tiling, finish: Callable[[Tiling, Tile, NkiTensor], None]) -> None:
+    def emit(
+        self,
+        tiling: Tiling,
+        offsets: Sequence[Any] | None = None,
+        rolled: bool = True,
+        partial: Operand | None = None,
+    ) -> None:
+        """All tiles. With `partial`, results are left there, before the initial value."""
         inner = any(item.axis.reduced for item in tiling.outer)
         kept = sum(not axis.reduced for axis in tiling.free)
         builder = self.device.builder
-        leaves = _Leaves(self.device, self.loop, tiling, self.places)
-
-        def total(tile: Tile) -> NkiTensor:
-            shape = (tile.sizes[0], *tile.sizes[1 : 1 + kept])
-            shape = shape if len(shape) > 1 else (*shape, 1)
-            identity = IDENTITIES[self.loop.fold or ""][kind(self.work)]
-            number = identity(PRIMITIVE_TYPES[self.work].bits)
-            return nl.full(shape, number, dtype=DTYPES[self.work], buffer=nl.sbuf)
-
-        def partial_of(tile: Tile) -> NkiTensor:
-            value = leaves.value(tile)
-            whole = _as_tile(value, tile.sizes, self.type)
-            return self._folded(_spread(whole, tile.sizes), kept, tile)
+        stack: list[list[NkiTensor]] = []
 
         def enter(tile: Tile) -> list[NkiTensor]:
-            state = [total(tile)] if inner else []
+            state = []
+            if inner:
+                shape = (tile.sizes[0], *(tile.sizes[1 : 1 + kept] or (1,)))
+                dtype = DTYPES[self.work]
+                state.append(nl.full(shape, self.identity, dtype=dtype, buffer=nl.sbuf))
             stack.append(state)
             return state
 
         def visit(tile: Tile) -> None:
-            part = partial_of(tile)
+            value = _as_tile(self.nest.value(tiling, tile), tile.sizes, self.type)
+            part = self._folded(_spread(value, tile.sizes), kept, tile)
             state = stack[-1]
             if inner:
-                builder.emit(
-                    "tensor_copy", dst=state[0], src=_computed(self.step, [state[0], part])
-                )
+                total = computed(self.step, [state[0], part])
+                builder.emit("tensor_copy", dst=state[0], src=total)
             else:
                 state.append(part)
 
         def leave(tile: Tile, state: list[NkiTensor]) -> None:
             stack.pop()
-            finish(tiling, tile, state[0])
+            here = Tile(tile.sizes[: 1 + kept], tile.offsets)
+            if partial is not None:
+                partial.keep(state[0], full_pattern(tiling, here, -1), tile.offsets[-1])
+                return
+            self.nest.output.keep(
+                self._behind_initial(state[0]), full_pattern(tiling, here, 0), tile.offsets[0]
+            )
 
-        stack: list[list[NkiTensor]] = []
-        each_tile(builder, tiling, visit, enter, leave)
+        each_tile(builder, tiling, visit, enter, leave, offsets, rolled)
 
     def _folded(self, value: NkiTensor, kept: int, tile: Tile) -> NkiTensor:
         """A tile without its reduced free dimensions, which are the last."""
         sizes = tile.sizes
         shape = (sizes[0], *sizes[1 : 1 + kept]) if kept else (sizes[0], 1)
-        gone = len(sizes) - 1 - kept
-        if not gone:
+        if len(sizes) - 1 == kept:
             return nl.copy(value, dtype=DTYPES[self.work])
         engine = _ENGINE_FOLDS.get(self.step.op)
         if self.real and engine is not None:
@@ -321,65 +307,49 @@ class _Folding:
                 "tensor_reduce", dst=result, op=ALU[engine], data=value, axis=axes
             )
             return result
-        return self._halved(nl.copy(value, dtype=DTYPES[self.work]), shape)
-
-    def _halved(self, value: NkiTensor, shape: tuple[int, ...]) -> NkiTensor:
-        """The last dimensions folded, one half onto the other."""
+        value = nl.copy(value, dtype=DTYPES[self.work])
         number = math.prod(value.shape) // math.prod(shape)
         value = value.reshape((*shape, number))
-        return fold_halves([value], number, lambda a, b: [_computed(self.step, [*a, *b])])[0]
+        return fold_halves([value], number, lambda a, b: [computed(self.step, [*a, *b])])[0]
 
-    def _finish(self, tiling: Tiling, tile: Tile, total: NkiTensor) -> None:
-        """The partial results of a tile behind the initial value, stored."""
-        kept = [(tiling.partition, tile.sizes[0])]
-        for axis, size in zip(tiling.free, tile.sizes[1:]):
-            if not axis.reduced:
-                kept.append((axis, size))
-        pattern = [(axis.strides[0], size) for axis, size in kept]
-        if len(pattern) == 1:
-            pattern.append((0, 1))
-        start = self.device.tile([tile.sizes[0], *[1] * (len(total.shape) - 1)], DTYPES[self.type])
-        first = self.device.elements(
-            self.initial, self.type, [(0, size) for size in start.shape], 0
-        )
-        self.device.copy(start, first)
-        step = self.step._replace(type=self.type)
-        value = _computed(step, [_wide(start, self.work), total])
-        target = self.device.elements(self.places[0], self.type, pattern, tile.offsets[0])
-        self.device.copy(target, _spread(value, total.shape))
+    def _behind_initial(self, total: NkiTensor) -> NkiTensor:
+        """A fold's result behind the initial value, in the result's type."""
+        initial = self.nest.initial
+        assert isinstance(initial, Stored)
+        known = self.device.known(initial.place, self.type)
+        if known is not None:
+            if known == self.identity:
+                return _wide(total, self.type)
+            return computed(self.step._replace(type=self.type), [total, known])
+        shape = (total.shape[0], *[1] * (len(total.shape) - 1))
+        start = initial.leaf([(0, size) for size in shape], 0)
+        return computed(self.step._replace(type=self.type), [_wide(start, self.work), total])
 
-    def _in_two(self, tiling: Tiling) -> None:
-        """Partial results of each partition in HBM, then folded across."""
-        device, loop = self.device, self.loop
-        kept = [axis for axis, gone in enumerate(loop.reduced) if not gone]
-        counts = tuple(loop.counts[axis] for axis in kept)
-        rows, columns = tiling.sizes[0], math.prod(counts)
-        scratch = device.buffer(self.work, (rows, columns))
-        place = Place(scratch.buffer)
 
-        def store(tiling: Tiling, tile: Tile, total: NkiTensor) -> None:
-            pattern = [(columns, tile.sizes[0])]
-            for axis, size in zip(tiling.free, tile.sizes[1:]):
-                if not axis.reduced:
-                    pattern.append((axis.strides[-1], size))
-            if len(pattern) == 1:
-                pattern.append((0, 1))
-            target = device.elements(place, self.work, pattern, tile.offsets[-1])
-            device.copy(target, total)
-
-        self._emit(tiling, store)
-        output = tuple(loop.output[1][axis] for axis in kept)
-        across = Loop(
-            (*counts, rows),
-            (self.type, (*output, 0)),
-            ((self.work, (*row_major(counts), columns)),),
-            (),
-            loop.fold,
-            (*[False] * len(counts), True),
-        )
-        second = _Folding(device, across, [self.places[0], place], self.initial)
-        _, direct = _plan(device, across)
-        second._emit(direct, second._finish)
+def _fold_in_two(nest: Nest, tiling: Tiling, target: Place) -> None:
+    """The partitions hold a dimension that goes: partial results of each in HBM, then folded by a
+    second nest."""
+    device, loop = nest.device, nest.loop
+    kept = [axis for axis, gone in enumerate(loop.reduced) if not gone]
+    counts = tuple(loop.counts[axis] for axis in kept)
+    rows, columns = tiling.sizes[0], math.prod(counts)
+    folding = Folding(nest)
+    scratch = Place(device.buffer(folding.work, (rows, columns)).buffer)
+    partition = tiling.partition.strides[:-1]
+    tiling = replace(tiling, partition=replace(tiling.partition, strides=(*partition, columns)))
+    folding.emit(tiling, partial=Stored(device, scratch, folding.work))
+    output = tuple(loop.output[1][axis] for axis in kept)
+    across = Loop(
+        (*counts, rows),
+        (nest.type, (*output, 0)),
+        ((folding.work, (*row_major(counts), columns)),),
+        (),
+        loop.fold,
+        (*[False] * len(counts), True),
+    )
+    operands = [Stored(device, target, nest.type), Stored(device, scratch, folding.work)]
+    second = Nest(device, across, [*operands, nest.initial])
+    second.emit(_plan(device, across)[1])
 
 
 def fold_halves(
@@ -406,6 +376,3 @@ def fold_halves(
 
 def _wide(value: NkiTensor, type: str) -> NkiTensor:
     return value if value.dtype == DTYPES[type] else nl.copy(value, dtype=DTYPES[type])
-
-
-__all__ = ["emit_loop", "evaluate", "fold_halves"]

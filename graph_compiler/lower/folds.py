@@ -11,8 +11,14 @@ from graph_compiler.execute.bodies import Fold
 from graph_compiler.execute.steps import Place
 from graph_compiler.lower.arithmetic import DTYPES
 from graph_compiler.lower.device import Device
-from graph_compiler.lower.elementwise import ROOM, _elements, _leaf, _spread, evaluate, fold_halves
+from graph_compiler.lower.elementwise import (
+    ROOM,
+    evaluate,
+    fold_halves,
+    full_pattern,
+)
 from graph_compiler.lower.nest import Tile, axes_of, cost, each_tile, tilings
+from graph_compiler.lower.operands import Stored
 from isa.errors import NeuronError
 from nki.ir.views.tensor import NkiTensor
 
@@ -24,7 +30,7 @@ def emit_fold(device: Device, fold: Fold, words: Sequence[Any]) -> None:
     places: list[Place] = [word for word in words if isinstance(word, Place)]
     operands = [*fold.outputs, *fold.inputs]
     axes = axes_of(fold.counts, [strides for _, strides in operands], fold.reduced)
-    room = ROOM // (4 * (4 * number + len(fold.body.steps)))
+    room = 2 * ROOM // (4 * (2 * number + len(fold.body.steps)))
     found = [
         tiling
         for tiling in tilings(axes, len(operands), room, False)
@@ -36,16 +42,18 @@ def emit_fold(device: Device, fold: Fold, words: Sequence[Any]) -> None:
     tiling = min(found, key=lambda item: cost(item, sizes, 10, device.target))
     kept = sum(not axis.reduced for axis in tiling.free)
 
+    stored = [Stored(device, place, type) for place, (type, _) in zip(places, operands)]
+
     def step(a: list[NkiTensor], b: list[NkiTensor]) -> list[NkiTensor]:
         values = evaluate(fold.body.steps, [*a, *b])
         return [_tile_of(values[result], a[0].shape) for result in fold.body.results]
 
     def visit(tile: Tile) -> None:
         values = []
-        for place, (type, _) in enumerate(fold.inputs):
-            leaf = _leaf(device, tiling, tile, number + place, places[number + place], type)
-            whole = _spread(leaf, tile.sizes if len(tile.sizes) > 1 else (*tile.sizes, 1))
-            values.append(nl.copy(whole))
+        for place in range(number):
+            operand = number + place
+            pattern = full_pattern(tiling, tile, operand)
+            values.append(stored[operand].leaf(pattern, tile.offsets[operand]))
         shape = (tile.sizes[0], *(tile.sizes[1 : 1 + kept] or (1,)))
         count = math.prod(tile.sizes) // math.prod(shape)
         values = [value.reshape((*shape, count)) for value in values]
@@ -59,10 +67,9 @@ def emit_fold(device: Device, fold: Fold, words: Sequence[Any]) -> None:
             device.copy(start, source)
             starts.append(start)
         totals = step(starts, totals)
-        for place, ((type, _), total) in enumerate(zip(fold.outputs, totals)):
+        for place, total in enumerate(totals):
             inner = Tile(tile.sizes[: 1 + kept], tile.offsets)
-            target = _elements(device, tiling, inner, place, places[place], type)
-            device.copy(target, total if kept else total[:, 0])
+            stored[place].keep(total, full_pattern(tiling, inner, place), tile.offsets[place])
 
     each_tile(device.builder, tiling, visit)
 

@@ -176,11 +176,13 @@ def each_tile(
     visit: Callable[[Tile], None],
     enter: Callable[[Tile], Any] | None = None,
     leave: Callable[[Tile, Any], None] | None = None,
+    offsets: Sequence[Any] | None = None,
+    rolled: bool = True,
 ) -> None:
-    """`visit` for every tile, in loops on the device where there are many. `enter` and `leave`
-    stand around the loops over reduced dimensions."""
+    """`visit` for every tile, where `rolled` in loops on the device if there are many. `enter` and
+    `leave` stand around the loops over reduced dimensions. `offsets`: where operands begin."""
     blocks = [-(-item.axis.count // item.block) for item in tiling.outer]
-    rolled = math.prod(blocks) > UNROLLED
+    rolled = rolled and math.prod(blocks) > UNROLLED
     operands = len(tiling.partition.strides)
 
     def walk(level: int, sizes: tuple[int, ...], offsets: tuple[Any, ...]) -> None:
@@ -220,4 +222,4 @@ def each_tile(
             one(whole, item.axis.count % item.block)
 
     kept = sum(not item.axis.reduced for item in tiling.outer)
-    walk(0, tiling.sizes, (0,) * operands)
+    walk(0, tiling.sizes, tuple(offsets or (0,) * operands))

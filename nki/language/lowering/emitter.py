@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from isa.affine import identical
@@ -31,6 +33,20 @@ from nki.ir.views.tensor import NkiTensor
 from nki.language.allocation import allocate
 
 FLOAT = "float32"
+
+
+_ROOM: ContextVar[NkiTensor | None] = ContextVar("room", default=None)
+
+
+@contextmanager
+def into(room: NkiTensor | None) -> Iterator[None]:
+    """The first function called inside whose result has the dtype and shape of `room` computes it
+    there."""
+    before = _ROOM.set(room)
+    try:
+        yield
+    finally:
+        _ROOM.reset(before)
 
 
 class Emitter:
@@ -80,7 +96,12 @@ class Emitter:
         return value
 
     def result(self, shape: Any, dtype: str, memory: Memory = Memory.sbuf) -> NkiTensor:
-        """The tile that the function returns; it has the name of the caller's variable."""
+        """The tile that the function returns; it has the name of the caller's variable. It is the
+        one that `into` gives, if that is alike."""
+        room = _ROOM.get()
+        if room is not None and room.dtype == dtype and room.shape == tuple(shape):
+            _ROOM.set(None)
+            return room
         return allocate(self.context, shape, dtype, memory, "", None, self.location)
 
     def part(self, shape: Any, dtype: str = FLOAT, memory: Memory = Memory.sbuf) -> NkiTensor:

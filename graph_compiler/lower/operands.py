@@ -1,0 +1,112 @@
+"""Where a nest finds its operands and leaves its result: in HBM, or in tiles that stay on chip.
+
+A pattern is (stride, count) of each dimension of a tile, the partition's first, in elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from graph_compiler.execute.steps import Place
+from graph_compiler.lower.arithmetic import DTYPES
+from graph_compiler.lower.device import Device, Pattern
+from nki.ir.views.tensor import NkiTensor
+
+
+class Operand(Protocol):
+    """An operand of a nest."""
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether it is in HBM."""
+
+    def shares(self, other: Operand) -> bool:
+        """Whether both may be the same memory on chip."""
+
+    def leaf(self, pattern: Pattern, offset: Any) -> NkiTensor:
+        """Elements on chip, from `offset` elements on."""
+
+    def room(self, pattern: Pattern, offset: Any) -> NkiTensor | None:
+        """Where a result with these elements may be computed; None where it takes a tile."""
+
+    def keep(self, value: NkiTensor, pattern: Pattern, offset: Any) -> None:
+        """A result becomes these elements, computed in `room` or elsewhere."""
+
+
+class Stored(NamedTuple):
+    """Elements of a type behind a place in HBM."""
+
+    device: Device
+    place: Place
+    type: str
+
+    @property
+    def is_stored(self) -> bool:
+        return True
+
+    def shares(self, other: Operand) -> bool:
+        return False
+
+    def elements(self, pattern: Pattern, offset: Any) -> NkiTensor:
+        """The elements where they are."""
+        return self.device.elements(self.place, self.type, pattern, offset)
+
+    def leaf(self, pattern: Pattern, offset: Any) -> NkiTensor:
+        tile = self.device.tile([count for _, count in pattern], DTYPES[self.type])
+        self.device.copy(tile, self.elements(pattern, offset))
+        return tile
+
+    def room(self, pattern: Pattern, offset: Any) -> NkiTensor | None:
+        return None
+
+    def keep(self, value: NkiTensor, pattern: Pattern, offset: Any) -> None:
+        self.device.copy(self.elements(pattern, offset), value)
+
+
+class Resident(NamedTuple):
+    """Elements of a tile [rows, elements], `first` elements behind the beginning of each row. What
+    is computed there is stored as well where `behind` says."""
+
+    device: Device
+    tile: NkiTensor
+    first: int = 0
+    behind: Stored | None = None
+    base: Any = 0
+    """Elements from the place of `behind` to the first row's."""
+
+    @property
+    def is_stored(self) -> bool:
+        return False
+
+    def shares(self, other: Operand) -> bool:
+        return isinstance(other, Resident) and other.tile.storage is self.tile.storage
+
+    def leaf(self, pattern: Pattern, offset: Any) -> NkiTensor:
+        (_, rows), *inner = pattern
+        pairs = [[stride, count] for stride, count in inner]
+        return self.tile.ap([[self.tile.shape[1], rows], *pairs], self.first + offset)
+
+    def room(self, pattern: Pattern, offset: Any) -> NkiTensor | None:
+        return self.leaf(pattern, offset)
+
+    def keep(self, value: NkiTensor, pattern: Pattern, offset: Any) -> None:
+        here = self.leaf(pattern, offset)
+        if not _same(value, here):
+            self.device.builder.emit("tensor_copy", dst=here, src=value)
+        if self.behind is not None:
+            self.behind.keep(here, pattern, self.base + offset)
+
+
+def _same(one: NkiTensor, other: NkiTensor) -> bool:
+    """Whether two views are the same elements."""
+
+    def key(view: NkiTensor) -> tuple[Any, ...]:
+        return view.storage, view.dtype, view.offset, view.shape, view.strides
+
+    return key(one) == key(other)
+
+
+def stored(device: Device, places: Sequence[Place], types: Sequence[str]) -> list[Operand]:
+    """Operands in HBM."""
+    return [Stored(device, place, type) for place, type in zip(places, types)]
