@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from graph_compiler.execute.movement import DynamicCopy
 from graph_compiler.execute.schedule import Scheduler
 from graph_compiler.execute.simplify import Simplifier, leaves
 from graph_compiler.execute.steps import Call, Machine, Place, place_of
-from graph_compiler.execute.views import View
+from graph_compiler.execute.views import Buffer, View
 from graph_compiler.hlo.operators.custom import IDENTITIES
 from graph_compiler.hlo.operators.row import subject
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
@@ -25,6 +26,7 @@ from graph_compiler.lower.arithmetic import DTYPES, tile_attribute, tile_operand
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.elementwise import emit_loop
 from graph_compiler.lower.folds import emit_fold
+from graph_compiler.lower.groups import grouped
 from graph_compiler.lower.movement import emit_dynamic_copy, emit_scatter
 from graph_compiler.lower.product import DEVICE_PRODUCTS
 from graph_compiler.lower.ranges import narrow
@@ -48,6 +50,14 @@ class While:
     flag: Place
     body: list[Any]
 
+    @property
+    def reads(self) -> list[Buffer]:
+        return [self.flag.buffer]
+
+    @property
+    def inner(self) -> list[list[Any]]:
+        return [self.condition, self.body]
+
     def emit(self, device: Device) -> None:
         _emit(device, self.condition)
         builder = device.builder
@@ -64,6 +74,14 @@ class When:
 
     flag: Place
     body: list[Any]
+
+    @property
+    def reads(self) -> list[Buffer]:
+        return [self.flag.buffer]
+
+    @property
+    def inner(self) -> list[list[Any]]:
+        return [self.body]
 
     def emit(self, device: Device) -> None:
         builder = device.builder
@@ -219,11 +237,24 @@ _EMITTERS: dict[type, Callable[[Device, Any, Any], None]] = {
 
 
 def _emit(device: Device, steps: list[Any]) -> None:
-    for step in steps:
+    for step in grouped(device, steps, device.uses):
         if isinstance(step, Call):
             _EMITTERS[type(step.kernel)](device, step.kernel, step.words)
         else:
             step.emit(device)
+
+
+def _uses(steps: list[Any]) -> Counter[Buffer]:
+    """How often each buffer is read."""
+    found: Counter[Buffer] = Counter()
+    for step in steps:
+        if isinstance(step, Call):
+            found.update(step.reads)
+        else:
+            found.update(step.reads)
+            for inner in step.inner:
+                found += _uses(inner)
+    return found
 
 
 def assemble(module: Module, target: Target) -> Kernel:
@@ -242,6 +273,8 @@ def assemble(module: Module, target: Target) -> Kernel:
         for value in results:
             outputs.append(_result(device, value, outputs))
         device.declare()
+        device.uses = _uses(device.steps)
+        device.uses.update(view.buffer for view in outputs)
         _emit(device, device.steps)
         for view in outputs:
             device.returned(view)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,8 @@ class Device(Program):
         self._types: dict[Buffer, str] = {}
         self._tensors: dict[Buffer, NkiTensor] = {}
         self._declared = False
+        self.plans: dict[Any, Any] = {}
+        self.uses: Counter[Buffer] = Counter()
 
     def buffer(self, type: str, dims: tuple[int, ...]) -> View:
         view = super().buffer(type, dims)

@@ -37,11 +37,11 @@ def emit_loop(device: Device, loop: Loop, words: Sequence[Any]) -> None:
     places = [word for word in words if isinstance(word, Place)]
     nest = Nest(device, loop, stored(device, places, types_of(loop)))
     if loop.fold is None:
-        _, tiling = _plan(device, loop)
+        _, tiling = plan(device, loop)
         nest.emit(tiling)
         return
-    price, tiling = _plan(device, loop)
-    across, other = _plan(device, loop, partition_reduced=True)
+    price, tiling = plan(device, loop)
+    across, other = plan(device, loop, partition_reduced=True)
     if across < price and other.partition.reduced:
         _fold_in_two(nest, other, places[0])
     else:
@@ -54,8 +54,15 @@ def types_of(loop: Loop) -> list[str]:
     return types if loop.fold is None else [*types, loop.output[0]]
 
 
-def _plan(device: Device, loop: Loop, partition_reduced: bool = False) -> tuple[float, Tiling]:
+def plan(device: Device, loop: Loop, partition_reduced: bool = False) -> tuple[float, Tiling]:
     """The cheapest tiling, and what it costs."""
+    key = loop, partition_reduced
+    if key not in device.plans:
+        device.plans[key] = _cheapest(device, loop, partition_reduced)
+    return device.plans[key]
+
+
+def _cheapest(device: Device, loop: Loop, partition_reduced: bool) -> tuple[float, Tiling]:
     operands = [loop.output, *loop.leaves]
     if partition_reduced:  # and one that counts what is kept
         kept = [0 if gone else count for count, gone in zip(loop.counts, loop.reduced)]
@@ -63,13 +70,18 @@ def _plan(device: Device, loop: Loop, partition_reduced: bool = False) -> tuple[
         operands.append(("f32", tuple(next(steps) if count else 0 for count in kept)))
     axes = axes_of(loop.counts, [strides for _, strides in operands], loop.reduced)
     sizes = [item_size(type) for type, _ in operands]
-    live = 2 * (len(loop.leaves) + _live(loop.steps, len(loop.leaves)) + 1)
-    room = max(1, ROOM // (4 * live))
+    room = tiling_room(loop)
     found = [
         (cost(tiling, sizes, 1 + len(loop.steps), device.target), tiling)
         for tiling in tilings(axes, len(operands), room, partition_reduced)
     ]
     return min(found, key=lambda item: item[0])
+
+
+def tiling_room(loop: Loop) -> int:
+    """Elements of a partition that a tile of a nest may have."""
+    live = 2 * (len(loop.leaves) + _live(loop.steps, len(loop.leaves)) + 1)
+    return max(1, ROOM // (4 * live))
 
 
 def _live(steps: Sequence[Step], leaves: int) -> int:
@@ -349,7 +361,7 @@ def _fold_in_two(nest: Nest, tiling: Tiling, target: Place) -> None:
     )
     operands = [Stored(device, target, nest.type), Stored(device, scratch, folding.work)]
     second = Nest(device, across, [*operands, nest.initial])
-    second.emit(_plan(device, across)[1])
+    second.emit(plan(device, across)[1])
 
 
 def fold_halves(

@@ -93,19 +93,19 @@ def tilings(
         if axis.reduced == partition_reduced and min(axis.strides) >= 0  # rows go up
     ]
     if not candidates:
-        yield _tiled(one, list(axes), room)
+        yield tiled(one, list(axes), room)
         return
     for place in candidates:
         axis = axes[place]
         others = [*axes[:place], *axes[place + 1 :]]
         if axis.count <= PARTITIONS or not partition_reduced:
-            yield _tiled(axis, others, room)
+            yield tiled(axis, others, room)
         rows = _divisor(axis.count)
         if rows < axis.count and (rows >= PARTITIONS // 4 or partition_reduced):
             inner = axis.count // rows
             step = Axis(rows, tuple(inner * stride for stride in axis.strides), axis.reduced)
             rest = [*axes[:place], replace(axis, count=inner), *axes[place + 1 :]]
-            yield _tiled(step, rest, room)
+            yield tiled(step, rest, room)
 
 
 def _divisor(count: int) -> int:
@@ -113,7 +113,7 @@ def _divisor(count: int) -> int:
     return next(rows for rows in range(min(count, PARTITIONS), 0, -1) if count % rows == 0)
 
 
-def _tiled(partition: Axis, others: list[Axis], room: int) -> Tiling:
+def tiled(partition: Axis, others: list[Axis], room: int) -> Tiling:
     """Free dimensions from the innermost on; kept ones stand before reduced ones."""
     free: list[Axis] = []
     blocks: list[int] = []
@@ -145,6 +145,8 @@ def cost(tiling: Tiling, sizes: Sequence[int], passes: int, target: Target) -> f
     engines = tiles * (passes * elements / 0.96 + 60 * passes)
     transfers = 0.0
     for operand, size in enumerate(sizes):
+        if not size:  # it stays on chip
+            continue
         run, runs = size, tiling.sizes[0]
         inner = True
         expected = 1

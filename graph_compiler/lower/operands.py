@@ -45,6 +45,11 @@ class Stored(NamedTuple):
     def is_stored(self) -> bool:
         return True
 
+    @property
+    def dtype(self) -> str:
+        """The dtype of tiles that hold such elements."""
+        return DTYPES[self.type]
+
     def shares(self, other: Operand) -> bool:
         return False
 
@@ -53,7 +58,7 @@ class Stored(NamedTuple):
         return self.device.elements(self.place, self.type, pattern, offset)
 
     def leaf(self, pattern: Pattern, offset: Any) -> NkiTensor:
-        tile = self.device.tile([count for _, count in pattern], DTYPES[self.type])
+        tile = self.device.tile([count for _, count in pattern], self.dtype)
         self.device.copy(tile, self.elements(pattern, offset))
         return tile
 

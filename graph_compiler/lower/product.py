@@ -12,13 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import nki.language as nl
 from graph_compiler.execute.contractions import Axes, Product, converted, narrow_source
 from graph_compiler.execute.fusion import Lazy
 from graph_compiler.execute.steps import Place, Products, Program, place_of
-from graph_compiler.execute.views import View
+from graph_compiler.execute.views import Buffer, View
 from graph_compiler.lower.arithmetic import DTYPES
 from isa.enums import Engine, Memory
 from nki.ir.views.tensor import NkiTensor
@@ -68,6 +68,12 @@ class Contraction:
     target: View
     rows_step: int
     batch: Axes
+
+    inner: ClassVar[tuple[Any, ...]] = ()
+
+    @property
+    def reads(self) -> list[Buffer]:
+        return [self.product.left.buffer, self.product.right.buffer]
 
     def emit(self, device: Device) -> None:
         _Emitter(device, self).run()
