@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,9 @@ from graph_compiler.execute.attributes import Number, comparison, source_of
 from graph_compiler.execute.lanes import TOTAL, UNSUPPORTED, Step
 from graph_compiler.execute.registers import kind
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
+from graph_compiler.lower.composites import COMPOSITES
 from nki.ir.views.tensor import NkiTensor
+from nki.language.lowering.emitter import Emitter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -272,6 +274,7 @@ FORMS: dict[str, dict[str, Form]] = {
     },
     "bitcast-convert": {"real": _bits_of, **_whole(_bits_of)},
     "real": {"real": _same},
+    **{name: _unary(name) for name in COMPOSITES},
 }
 """The form of each opcode on tiles, by the kind of its operands."""
 
@@ -280,6 +283,63 @@ _EXACT_WIDTHS: dict[str, int] = {
     **dict.fromkeys(("shift-left", "shift-right-logical"), 32),
 }
 """Opcodes whose integers wrap around, and the width that the engines compute with."""
+
+
+_BY_COLUMN = frozenset({"add", "subtract", "multiply", "divide", "maximum", "minimum", "compare"})
+"""Opcodes whose second operand may be a column, [partitions, 1], that repeats along rows."""
+
+
+def takes_column(step: Step) -> bool:
+    """Whether a step's second operand may be a column."""
+    return step.op in _BY_COLUMN and kind(step.source) == "real"
+
+
+ACTIVATIONS: dict[str, str] = {
+    "exponential": "exp",
+    "tanh": "tanh",
+    "logistic": "sigmoid",
+    "erf": "erf",
+    **{name: name for name in COMPOSITES},
+}
+"""Opcodes that are functions of the scalar engine, which computes function(x * scale + bias)."""
+
+
+class Scaled(NamedTuple):
+    """x * scale + bias, not computed yet; `scale` is a number or a column, `bias` a column or
+    None."""
+
+    tile: NkiTensor
+    scale: Any = 1.0
+    bias: NkiTensor | None = None
+
+
+def scaled(step: Step, values: Sequence[Any]) -> Scaled | None:
+    """A step as a scale or bias of its first operand; None where it is neither."""
+    if step.type != "f32" or len(values) != 2 or not isinstance(values[0], NkiTensor):
+        return None
+    tile, other = values
+    column = isinstance(other, NkiTensor) and math.prod(other.shape[1:]) == 1
+    if tile.dtype != "float32" or (isinstance(other, NkiTensor) and other.dtype != "float32"):
+        return None
+    if isinstance(other, NkiTensor) and (not column or other.shape == tile.shape):
+        return None
+    if step.op == "multiply":
+        return Scaled(tile, other if not column else other.reshape((other.shape[0], 1)))
+    if step.op == "subtract" and column:
+        negative = nl.negative(other)
+        return Scaled(tile, 1.0, negative.reshape((other.shape[0], 1)))
+    if step.op == "add" and column:
+        return Scaled(tile, 1.0, other.reshape((other.shape[0], 1)))
+    return None
+
+
+def activated(step: Step, value: Scaled) -> NkiTensor:
+    """A function of the scalar engine of what was put off."""
+    e = Emitter(ACTIVATIONS[step.op], None)
+    result = e.result(value.tile.shape, dtype_of(step))
+    options = {} if value.bias is None else {"bias": value.bias}
+    e.activate(result, ACTIVATIONS[step.op], value.tile, scale=value.scale, **options)
+    return result
 
 
 def has_form(op: str, source: str, type: str, attribute: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +13,15 @@ import numpy as np
 import nki.language as nl
 from graph_compiler.execute import contractions, ordering, placement, reductions
 from graph_compiler.execute.bodies import Fold, Scatter, Sort
-from graph_compiler.execute.fusion import Expression, Lazy, Literal, is_whole, materialised, store
+from graph_compiler.execute.fusion import (
+    Expression,
+    Lazy,
+    Literal,
+    is_whole,
+    materialised,
+    rewritten,
+    store,
+)
 from graph_compiler.execute.loops import Loop
 from graph_compiler.execute.movement import DynamicCopy
 from graph_compiler.execute.schedule import Scheduler
@@ -23,6 +32,7 @@ from graph_compiler.hlo.operators.custom import IDENTITIES
 from graph_compiler.hlo.operators.row import subject
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower.arithmetic import DTYPES, tile_attribute, tile_operands
+from graph_compiler.lower.composites import recognise
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.elementwise import emit_loop
 from graph_compiler.lower.folds import emit_fold
@@ -183,6 +193,41 @@ def _refused(scheduler: Scheduler, node: Node) -> Any:
     )
 
 
+def _dot(scheduler: Scheduler, node: Node) -> Any:
+    """A dot; without a sum, element-wise work."""
+    item = node.instruction
+    assert item is not None
+    numbers = item.attribute("dot_dimension_numbers")
+    left, right = node.operands
+    depth = math.prod(left.dims[axis] for axis in numbers.lhs_contracting_dimensions)
+    real = all(PRIMITIVE_TYPES[one.type].is_float for one in (left, right, node))
+    if depth != 1 or not real:
+        return contractions.dot(scheduler, node)
+    sides = (
+        (left, numbers.lhs_batch_dimensions, numbers.lhs_contracting_dimensions),
+        (right, numbers.rhs_batch_dimensions, numbers.rhs_contracting_dimensions),
+    )
+    batch = len(numbers.lhs_batch_dimensions)
+    place = batch
+    factors = []
+    for operand, shared, gone in sides:
+        free = [axis for axis in range(len(operand.dims)) if axis not in (*shared, *gone)]
+        axes = dict(enumerate(shared)) | {place + i: axis for i, axis in enumerate(free)}
+        place += len(free)
+
+        def spread(view: View, axes: dict[int, int] = axes) -> View:
+            strides = tuple(
+                view.strides[axes[i]] if i in axes else 0 for i in range(len(node.dims))
+            )
+            return view.placed(node.dims, strides)
+
+        value = rewritten(scheduler.value(operand), spread, node.dims)
+        assert value is not None
+        factors.append(contractions.converted(value, "f32"))
+    product = Expression("multiply", "f32", None, factors)
+    return contractions.converted(product, node.type)
+
+
 def _iota(scheduler: Scheduler, node: Node) -> View:
     """Positions along a dimension, as a constant that repeats along the others."""
     assert node.instruction is not None
@@ -217,7 +262,7 @@ HANDLERS: dict[str, Callable[[Scheduler, Node], Any]] = {
     "select-and-scatter": select_and_scatter,
     "iota": _iota,
     "custom-call": _custom_call,
-    "dot": contractions.dot,
+    "dot": _dot,
     "convolution": contractions.convolution,
     "while": _while,
     "conditional": _conditional,
@@ -263,6 +308,7 @@ def assemble(module: Module, target: Target) -> Kernel:
     simplifier = Simplifier(module)
     block = simplifier.block(module.entry)
     narrow(block)
+    recognise(module, block)
     with device.builder.at(None):
         arguments = [
             device.parameter(_checked(node), node.dims, f"p{number}")

@@ -8,6 +8,7 @@ computed once there.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -186,14 +187,27 @@ def evaluate(
 ) -> list[Value]:
     """The values, and behind them those of the steps, the last one in `room` where that has its
     form."""
-    found = list(values)
+    found: list[Any] = list(values)
+    uses = Counter(argument for step in steps for argument in step.arguments)
     for number, step in enumerate(steps):
         if step.op == "literal":
             found.append(_literal(step))
             continue
-        with into(room if number == len(steps) - 1 else None):
-            found.append(computed(step, [found[argument] for argument in step.arguments]))
+        last = number == len(steps) - 1
+        arguments = [found[argument] for argument in step.arguments]
+        if not last and uses[len(found)] == 1 and _is_taken(steps, len(found)):
+            put_off = arithmetic.scaled(step, arguments)
+            if put_off is not None:
+                found.append(put_off)
+                continue
+        with into(room if last else None):
+            found.append(computed(step, arguments))
     return found
+
+
+def _is_taken(steps: Sequence[Step], value: int) -> bool:
+    """Whether the step that takes a value scales and shifts its argument by itself."""
+    return any(value in step.arguments and step.op in arithmetic.ACTIVATIONS for step in steps)
 
 
 def _literal(step: Step) -> Value:
@@ -204,6 +218,8 @@ def _literal(step: Step) -> Value:
 
 def computed(step: Step, arguments: Sequence[Value]) -> NkiTensor:
     """A step's tile; its arguments agree in each dimension, or have one element there."""
+    if isinstance(arguments[0], arithmetic.Scaled):
+        return arithmetic.activated(step, arguments[0])
     tiles = [value for value in arguments if isinstance(value, NkiTensor)]
     if not tiles:
         sizes: tuple[int, ...] = (PARTITIONS, 1)
@@ -213,10 +229,18 @@ def computed(step: Step, arguments: Sequence[Value]) -> NkiTensor:
         sizes = tuple(max(column) for column in zip(*(tile.shape for tile in tiles)))
     if step.op in _MASKED:
         arguments = [_as_tile(arguments[0], sizes, "pred"), *arguments[1:]]
+    columns = arithmetic.takes_column(step) and any(tile.shape == sizes for tile in tiles)
     spread = [
-        _spread(value, sizes) if isinstance(value, NkiTensor) else value for value in arguments
+        _spread(value, sizes)
+        if isinstance(value, NkiTensor) and not (columns and _is_column(value) and number)
+        else value
+        for number, value in enumerate(arguments)
     ]
     return arithmetic.emit(step, spread)
+
+
+def _is_column(value: NkiTensor) -> bool:
+    return math.prod(value.shape[1:]) == 1
 
 
 _MASKED = frozenset({"select"})

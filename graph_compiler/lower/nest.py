@@ -20,7 +20,7 @@ PARTITIONS = 128
 FREE_RANK = 3
 """Free dimensions of a tile."""
 
-UNROLLED = 4
+UNROLLED = 16
 """Tiles of a nest up to which no loop is rolled."""
 
 

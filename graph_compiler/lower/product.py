@@ -20,6 +20,7 @@ from graph_compiler.execute.fusion import Lazy
 from graph_compiler.execute.steps import Place, Products, Program, place_of
 from graph_compiler.execute.views import Buffer, View
 from graph_compiler.lower.arithmetic import DTYPES
+from graph_compiler.lower.nest import UNROLLED
 from isa.enums import Engine, Memory
 from nki.ir.views.tensor import NkiTensor
 
@@ -145,6 +146,7 @@ class _Emitter:
         self.row_tiles = grouped(runs(rows, ROWS), ROWS)
         self.depth_tiles = grouped(runs(depth, DEPTH), DEPTH)
         self.size = nl_size(self.dtype)
+        self.folded = _folded(depth) if self.result != "int32" else None
 
     def run(self) -> None:
         left, right = self.step.product.batch
@@ -161,18 +163,21 @@ class _Emitter:
             self._matrix(left, right, to)
             return
         (count, a, b, c), *rest = axes
-        for index in self._indices(count):
+        for index in self.indices(count):
             self._batch(rest, left + index * a, right + index * b, to + index * c)
 
-    def _indices(self, count: int) -> Iterator[Any]:
+    def indices(self, count: int) -> Iterator[Any]:
         """All numbers below a count, in a loop on the device where there are many."""
-        if count <= 2:
+        if count <= UNROLLED:
             yield from range(count)
             return
         with self.device.builder.loop(0, count, 1, unroll=True) as index:
             yield index
 
     def _matrix(self, left: Any, right: Any, to: Any) -> None:
+        if self.folded is not None:
+            _Folded(self, *self.folded).emit(left, right, to)
+            return
         tiles = len(self.depth_tiles)
         blocks = -(-self.columns // COLUMNS)
         for start in range(0, len(self.row_tiles), BANKS):
@@ -183,7 +188,7 @@ class _Emitter:
                 for number in range(tiles):
                     kept[number] = self._stationary(group, number, left)
             whole = self.columns // COLUMNS
-            for block in self._indices(whole) if whole else ():
+            for block in self.indices(whole) if whole else ():
                 self._block(group, kept, block * COLUMNS, COLUMNS, left, right, to)
             if blocks > whole:
                 start_column = whole * COLUMNS
@@ -253,9 +258,9 @@ class _Emitter:
                 device.copy(part, source)
                 column += run.count
             begin += row.count
-        return self._turned(tile)
+        return self.turned(tile)
 
-    def _turned(self, tile: NkiTensor) -> NkiTensor:
+    def turned(self, tile: NkiTensor) -> NkiTensor:
         """A tile transposed by the tensor engine."""
         rows, columns = tile.shape
         turned = self.device.tile((columns, rows), self.dtype, Memory.psum)
@@ -284,6 +289,127 @@ class _Emitter:
             device.builder.emit("nc_transpose", dst=turned, data=part, engine=Engine.tensor)
             device.builder.emit("tensor_copy", dst=tile[:, begin : begin + rows], src=turned)
         return tile
+
+
+def _folded(depth: Axes) -> tuple[int, int, int] | None:
+    """A depth as [partitions, tiles], k = partition * tiles + tile, and the left operand's stride
+    along it: what lies in a row-major operand for a partition is one run then. None of depths that
+    have several dimensions, or no such divisor."""
+    if len(depth) != 1:
+        return None
+    ((count, stride),) = depth
+    least = -(-count // DEPTH)
+    for tiles in range(least, 2 * least + 1):
+        if count % tiles == 0:
+            return count // tiles, tiles, stride
+    return None
+
+
+class _Folded:
+    """A matrix whose depth is folded into partitions: few, long transfers."""
+
+    def __init__(self, whole: _Emitter, partitions: int, tiles: int, stride: int) -> None:
+        self.whole = whole
+        self.device = whole.device
+        self.partitions = partitions
+        self.tiles = tiles
+        self.stride = stride
+        self.depth = partitions * tiles
+
+    def emit(self, left: Any, right: Any, to: Any) -> None:
+        whole = self.whole
+        for start in range(0, len(whole.row_tiles), BANKS):
+            group = whole.row_tiles[start : start + BANKS]
+            stationary = [self._left(rows, left) for rows in group]
+            width = RESIDENT // (self.tiles * whole.size)
+            width = min(whole.columns, max(1, width // COLUMNS) * COLUMNS)
+            count = whole.columns // width
+            for block in whole.indices(count):
+                self._columns(group, stationary, block * width, width, right, to)
+            if whole.columns % width:
+                rest = whole.columns % width
+                self._columns(group, stationary, count * width, rest, right, to)
+
+    def _columns(
+        self,
+        group: list[list[Run]],
+        stationary: list[list[NkiTensor]],
+        column: Any,
+        width: int,
+        right: Any,
+        to: Any,
+    ) -> None:
+        """Columns that are loaded together."""
+        whole, device = self.whole, self.device
+        moving = self._right(column, width, right)
+        for begin in range(0, width, COLUMNS):
+            size = min(COLUMNS, width - begin)
+            for rows, tiles in zip(group, stationary):
+                count = _count(rows)
+                total = device.tile((count, size), "float32", Memory.psum)
+                for number, tile in enumerate(tiles):
+                    device.builder.emit(
+                        "nc_matmul",
+                        dst=total,
+                        stationary=tile,
+                        moving=moving[number][:, begin : begin + size],
+                    )
+                place = to + rows[0].first * whole.step.rows_step + column + begin
+                pattern = [(whole.step.rows_step, count), (1, size)]
+                target = device.elements(whole.target, whole.step.target.type, pattern, place)
+                device.copy(target, nl.copy(total, dtype=whole.result))
+
+    def _left(self, rows: list[Run], left: Any) -> list[NkiTensor]:
+        """[partitions, rows] for each tile of the depth."""
+        device, whole, count = self.device, self.whole, _count(rows)
+        (partitions, tiles, stride) = self.partitions, self.tiles, self.stride
+        if count == 1 or (stride != 1 and all(run.stride == 1 for run in rows)):
+            tile = device.tile((partitions, tiles, count), whole.dtype)
+            begin = 0
+            for run in rows:
+                pattern = [(tiles * stride, partitions), (stride, tiles), (run.stride, run.count)]
+                source = device.elements(whole.left, whole.type, pattern, left + run.offset)
+                device.copy(tile[:, :, begin : begin + run.count], source)
+                begin += run.count
+            return [tile[:, number, :] for number in range(tiles)]
+        tile = device.tile((count, self.depth), whole.dtype)
+        begin = 0
+        for run in rows:
+            pattern = [(run.stride, run.count), (stride, self.depth)]
+            source = device.elements(whole.left, whole.type, pattern, left + run.offset)
+            device.copy(tile[begin : begin + run.count, :], source)
+            begin += run.count
+        return [self._turned(tile, number) for number in range(tiles)]
+
+    def _turned(self, tile: NkiTensor, number: int) -> NkiTensor:
+        """[rows, depth] to [partitions, rows] of one tile of the depth."""
+        rows = tile.shape[0]
+        part = tile.ap([[self.depth, rows], [self.tiles, self.partitions]], number)
+        return self.whole.turned(part)
+
+    def _right(self, column: Any, width: int, right: Any) -> list[NkiTensor]:
+        """[partitions, columns] for each tile of the depth."""
+        device, whole = self.device, self.whole
+        partitions, tiles, down, across = self.partitions, self.tiles, whole.down, whole.across
+        start = right + column * across
+        if across == 1 or down != 1 or width == 1:
+            tile = device.tile((partitions, tiles, width), whole.dtype)
+            pattern = [(tiles * down, partitions), (down, tiles), (across, width)]
+            device.copy(tile, device.elements(whole.right, whole.type, pattern, start))
+            return [tile[:, number, :] for number in range(tiles)]
+        turned = [device.tile((partitions, width), whole.dtype) for _ in range(tiles)]
+        for begin in range(0, width, ROWS):
+            rows = min(ROWS, width - begin)
+            part = device.tile((rows, self.depth), whole.dtype)
+            pattern = [(across, rows), (down, self.depth)]
+            source = device.elements(whole.right, whole.type, pattern, start + begin * across)
+            device.copy(part, source)
+            for number, tile in enumerate(turned):
+                view = part.ap([[self.depth, rows], [tiles, partitions]], number)
+                into_psum = device.tile((partitions, rows), whole.dtype, Memory.psum)
+                device.builder.emit("nc_transpose", dst=into_psum, data=view, engine=Engine.tensor)
+                device.builder.emit("tensor_copy", dst=tile[:, begin : begin + rows], src=into_psum)
+        return turned
 
 
 def _count(group: list[Run]) -> int:

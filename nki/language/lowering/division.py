@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from nki.ir.views.tensor import NkiTensor
 from nki.language.lowering.arithmetic import EXACT, as_tile, is_integral, operands
-from nki.language.lowering.emitter import Emitter, dtype_of
+from nki.language.lowering.emitter import Emitter, dtype_of, shapes_agree
 from nki.language.lowering.promotion import promote
 
 MOST_QUOTIENT = 2.0**21
@@ -33,6 +35,16 @@ _SPLITTER = 4097.0
 
 def divide(e: Emitter, x: Any, y: Any, dtype: Any) -> NkiTensor:
     """(x * f) * (1 / (y * f)), f a power of two that keeps the reciprocal a normal number."""
+    data, operand, reverse = operands(e, x, y)
+    if not reverse and not is_integral(data.dtype):
+        factors = _factors(e, data, operand)
+        if factors is not None:
+            common = data.dtype
+            if isinstance(operand, NkiTensor):
+                common = promote(common, operand.dtype)
+            result = e.result(data.shape, dtype_of(dtype, common))
+            e.scalar(result, data, "multiply", factors[0], "multiply", factors[1])
+            return result
     left, right, common = _tiles(e, x, y)
     wanted = dtype_of(dtype, "float32" if is_integral(common) else common)
     factor = _factor(e, right)
@@ -43,6 +55,22 @@ def divide(e: Emitter, x: Any, y: Any, dtype: Any) -> NkiTensor:
     result = e.working(left.shape, wanted)
     e.tensors(result, quotient, "multiply", inverse)
     return e.finish(result, wanted)
+
+
+def _factors(e: Emitter, data: NkiTensor, divisor: Any) -> tuple[Any, Any] | None:
+    """f and 1 / (y * f) of a number or a column of them; None of other divisors."""
+    if not isinstance(divisor, NkiTensor):
+        y = np.float32(divisor)
+        scale = _SCALE if abs(y) < _SMALL else 1 if abs(y) <= _LARGE else 1 / _SCALE
+        with np.errstate(all="ignore"):
+            return float(scale), float(np.float32(1) / (y * np.float32(scale)))
+    if shapes_agree(data, divisor) or is_integral(divisor.dtype):
+        return None
+    column = e.converted(e.in_sbuf(divisor), "float32")
+    factor, inverse = _factor(e, column), e.part(column.shape)
+    e.tensors(inverse, column, "multiply", factor)
+    e.invert(inverse, inverse)
+    return factor, inverse
 
 
 def fmod(e: Emitter, x: Any, y: Any, dtype: Any) -> NkiTensor:
