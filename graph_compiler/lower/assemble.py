@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -60,6 +60,8 @@ class While:
     flag: Place
     body: list[Any]
 
+    writes: ClassVar[tuple[Buffer, ...]] = ()
+
     @property
     def reads(self) -> list[Buffer]:
         return [self.flag.buffer]
@@ -69,13 +71,16 @@ class While:
         return [self.condition, self.body]
 
     def emit(self, device: Device) -> None:
+        device.forget()
         _emit(device, self.condition)
         builder = device.builder
         register = builder.register(_flag(device, self.flag), "goes_on")
+        device.forget()
         with builder.while_(register):
             _emit(device, self.body)
             _emit(device, self.condition)
             builder.emit("register_load", dst=register, src=_flag(device, self.flag))
+            device.forget()
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,8 @@ class When:
 
     flag: Place
     body: list[Any]
+
+    writes: ClassVar[tuple[Buffer, ...]] = ()
 
     @property
     def reads(self) -> list[Buffer]:
@@ -95,8 +102,10 @@ class When:
 
     def emit(self, device: Device) -> None:
         builder = device.builder
+        device.forget()
         with builder.when(builder.register(_flag(device, self.flag), "taken")):
             _emit(device, self.body)
+            device.forget()
 
 
 def _flag(device: Device, place: Place) -> NkiTensor:
@@ -284,8 +293,10 @@ _EMITTERS: dict[type, Callable[[Device, Any, Any], None]] = {
 def _emit(device: Device, steps: list[Any]) -> None:
     for step in grouped(device, steps, device.uses):
         if isinstance(step, Call):
+            device.forget(step.writes)
             _EMITTERS[type(step.kernel)](device, step.kernel, step.words)
         else:
+            device.forget(step.writes)
             step.emit(device)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,18 @@ from nki.ir.views.tensor import NkiTensor
 
 if TYPE_CHECKING:
     from isa.target import Target
+
+HELD = 64 << 10
+"""Bytes of a partition that rows of values may take which later steps read."""
+
+
+class Held(NamedTuple):
+    """The rows of a buffer in a tile [rows, elements]: `step` elements each, of a type."""
+
+    tile: NkiTensor
+    step: int
+    type: str
+
 
 Pattern = Sequence[tuple[Any, int]]
 """(stride in elements, count) of each dimension."""
@@ -37,6 +49,7 @@ class Device(Program):
         self._declared = False
         self.plans: dict[Any, Any] = {}
         self.uses: Counter[Buffer] = Counter()
+        self._held: dict[Buffer, Held] = {}
 
     def buffer(self, type: str, dims: tuple[int, ...]) -> View:
         view = super().buffer(type, dims)
@@ -102,6 +115,28 @@ class Device(Program):
             return None
         data = self.constants[place.buffer.number].reshape(-1)
         return data[place.offset // item_size(type)].item()
+
+    # Values that stay on chip from step to step, besides being in HBM
+
+    def hold(self, buffer: Buffer, tile: NkiTensor, step: int, type: str) -> None:
+        """Remember that a tile has all of a buffer, row by row; older ones are forgotten."""
+        self._held.pop(buffer, None)
+        self._held[buffer] = Held(tile, step, type)
+        taken = [held.step * item_size(held.type) for held in self._held.values()]
+        while sum(taken) > HELD:
+            del self._held[next(iter(self._held))], taken[0]
+
+    def held(self, buffer: Buffer, step: int, rows: int, type: str) -> NkiTensor | None:
+        """The tile that has a buffer's rows, if there is one of this form."""
+        held = self._held.get(buffer)
+        if held is None or (held.step, held.type) != (step, type) or held.tile.shape[0] != rows:
+            return None
+        return held.tile
+
+    def forget(self, buffers: Iterable[Buffer] | None = None) -> None:
+        """Buffers get other values; without any, all of them may."""
+        for buffer in list(self._held if buffers is None else buffers):
+            self._held.pop(buffer, None)
 
     # Operations
 

@@ -164,7 +164,7 @@ def grouped(device: Device, steps: Sequence[Any], uses: Counter[Buffer]) -> Iter
         run = position
         while run < len(steps) and _is_nest(steps[run]):
             run += 1
-        found = _best(device, steps[position:run], uses) if run - position > 1 else None
+        found = _best(device, steps[position:run], uses) if run > position else None
         if found is None:
             yield steps[position]
             position += 1
@@ -184,7 +184,7 @@ def _best(device: Device, calls: Sequence[Call], uses: Counter[Buffer]) -> Rows 
     for count in _counts(window):
         for group in _grown(window, count):
             rows = Rows(device, group, uses)
-            if len(group.members) > 1 and rows.fits():
+            if (len(group.members) > 1 or rows.finds()) and rows.fits():
                 saved = rows.saved()
                 if saved > 0 and (best is None or saved > best[0]):
                     best = saved, rows
@@ -227,14 +227,28 @@ class Rows:
         self.shared = {
             buffer
             for buffer in group.read - group.apart
-            if own[buffer] > 1 or buffer in group.written
+            if own[buffer] > 1 or buffer in group.written or self._is_held(buffer)
         }
         self.tilings = [self._tiling(member) for member in group.members]
+
+    def _is_held(self, buffer: Buffer) -> bool:
+        group = self.group
+        step, type = group.steps[buffer], group.types[buffer]
+        return self.device.held(buffer, step, group.count, type) is not None
+
+    @property
+    def writes(self) -> set[Buffer]:
+        """What the group makes, and holds by itself."""
+        return self.group.written
 
     @property
     def resident(self) -> list[Buffer]:
         """Buffers whose rows stay on chip: all that is made, and what several nests read."""
         return [b for b in self.group.steps if b in self.group.written or b in self.shared]
+
+    def finds(self) -> bool:
+        """Whether rows that it reads are on chip already."""
+        return any(self._is_held(buffer) for buffer in self.group.read - self.group.apart)
 
     def fits(self) -> bool:
         """Whether there is room for the rows that stay."""
@@ -308,7 +322,10 @@ class Rows:
         for buffer in self.resident:
             step, type = group.steps[buffer], group.types[buffer]
             source = Stored(device, Place(buffer), type)
-            if buffer in self.shared:
+            held = device.held(buffer, step, group.count, type)
+            if held is not None and buffer not in group.written:
+                tiles[buffer] = held
+            elif buffer in self.shared:
                 tiles[buffer] = source.leaf([(step, rows), (1, step)], start * step)
             else:
                 tiles[buffer] = device.tile((rows, step), source.dtype)
@@ -343,6 +360,11 @@ class Rows:
             Nest(device, member.loop, operands).emit(
                 own, offsets[: len(own.partition.strides)], rolled=False
             )
+        if rows == group.count:
+            for buffer in self.resident:
+                if buffer.kind == "arena" or buffer in self.shared:
+                    step, type = group.steps[buffer], group.types[buffer]
+                    device.hold(buffer, tiles[buffer], step, type)
 
 
 _FIXED = 4096

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import nki.language as nl
 from graph_compiler.execute.contractions import Axes, Product, converted, narrow_source
 from graph_compiler.execute.fusion import Lazy
-from graph_compiler.execute.steps import Place, Products, Program, place_of
+from graph_compiler.execute.steps import Place, Products, Program, item_size, place_of
 from graph_compiler.execute.views import Buffer, View
 from graph_compiler.lower.arithmetic import DTYPES
+from graph_compiler.lower.device import HELD
 from graph_compiler.lower.nest import UNROLLED
 from isa.enums import Engine, Memory
 from nki.ir.views.tensor import NkiTensor
@@ -75,6 +76,10 @@ class Contraction:
     @property
     def reads(self) -> list[Buffer]:
         return [self.product.left.buffer, self.product.right.buffer]
+
+    @property
+    def writes(self) -> list[Buffer]:
+        return [self.target.buffer]
 
     def emit(self, device: Device) -> None:
         _Emitter(device, self).run()
@@ -315,6 +320,7 @@ class _Folded:
         self.tiles = tiles
         self.stride = stride
         self.depth = partitions * tiles
+        self.tile: NkiTensor | None = None
 
     def emit(self, left: Any, right: Any, to: Any) -> None:
         whole = self.whole
@@ -324,7 +330,8 @@ class _Folded:
             width = RESIDENT // (self.tiles * whole.size)
             width = min(whole.columns, max(1, width // COLUMNS) * COLUMNS)
             count = whole.columns // width
-            for block in whole.indices(count):
+            alone = len(whole.row_tiles) == 1 and count <= UNROLLED
+            for block in range(count) if alone else whole.indices(count):
                 self._columns(group, stationary, block * width, width, right, to)
             if whole.columns % width:
                 rest = whole.columns % width
@@ -342,6 +349,7 @@ class _Folded:
         """Columns that are loaded together."""
         whole, device = self.whole, self.device
         moving = self._right(column, width, right)
+        kept = self._kept(group, column)
         for begin in range(0, width, COLUMNS):
             size = min(COLUMNS, width - begin)
             for rows, tiles in zip(group, stationary):
@@ -354,10 +362,33 @@ class _Folded:
                         stationary=tile,
                         moving=moving[number][:, begin : begin + size],
                     )
+                if kept is not None:
+                    part = kept[:, column + begin : column + begin + size]
+                    device.builder.emit("tensor_copy", dst=part, src=total)
+                    done = part
+                else:
+                    done = nl.copy(total, dtype=whole.result)
                 place = to + rows[0].first * whole.step.rows_step + column + begin
                 pattern = [(whole.step.rows_step, count), (1, size)]
                 target = device.elements(whole.target, whole.step.target.type, pattern, place)
-                device.copy(target, nl.copy(total, dtype=whole.result))
+                device.copy(target, done)
+        if kept is not None and column + width == whole.columns:
+            buffer, type = whole.target.buffer, whole.step.target.type
+            device.hold(buffer, kept, whole.columns, type)
+
+    def _kept(self, group: list[list[Run]], column: Any) -> NkiTensor | None:
+        """A tile for all of the result, where that is one tile of rows."""
+        whole = self.whole
+        step = whole.step
+        rows = len(whole.row_tiles) == 1 and step.rows_step == whole.columns
+        alone = not step.product.batch[0] and not whole.target.offset
+        alone = alone and isinstance(column, int)
+        if not rows or not alone or whole.columns * item_size(step.target.type) > HELD // 4:
+            return None
+        if self.tile is None:
+            shape = (_count(group[0]), whole.columns)
+            self.tile = self.device.tile(shape, whole.result)
+        return self.tile
 
     def _left(self, rows: list[Run], left: Any) -> list[NkiTensor]:
         """[partitions, rows] for each tile of the depth."""
@@ -372,26 +403,48 @@ class _Folded:
                 device.copy(tile[:, :, begin : begin + run.count], source)
                 begin += run.count
             return [tile[:, number, :] for number in range(tiles)]
-        tile = device.tile((count, self.depth), whole.dtype)
-        begin = 0
-        for run in rows:
-            pattern = [(run.stride, run.count), (stride, self.depth)]
-            source = device.elements(whole.left, whole.type, pattern, left + run.offset)
-            device.copy(tile[begin : begin + run.count, :], source)
-            begin += run.count
-        return [self._turned(tile, number) for number in range(tiles)]
+        held, first = self._held(whole.left, rows, stride, left)
+        if held is not None:
+            tile = held
+        else:
+            tile = device.tile((count, self.depth), whole.dtype)
+            begin = 0
+            for run in rows:
+                pattern = [(run.stride, run.count), (stride, self.depth)]
+                source = device.elements(whole.left, whole.type, pattern, left + run.offset)
+                device.copy(tile[begin : begin + run.count, :], source)
+                begin += run.count
+        return [whole.turned(self._part(tile, first + number)) for number in range(tiles)]
 
-    def _turned(self, tile: NkiTensor, number: int) -> NkiTensor:
-        """[rows, depth] to [partitions, rows] of one tile of the depth."""
-        rows = tile.shape[0]
-        part = tile.ap([[self.depth, rows], [self.tiles, self.partitions]], number)
-        return self.whole.turned(part)
+    def _part(self, tile: NkiTensor, first: int) -> NkiTensor:
+        """[rows, partitions] of a tile [rows, depth]: one tile of the depth."""
+        rows, pitch = tile.shape
+        return tile.ap([[pitch, rows], [self.tiles, self.partitions]], first)
+
+    def _held(
+        self, place: Place, rows: list[Run], stride: int, offset: Any
+    ) -> tuple[NkiTensor | None, int]:
+        """A tile with rows of an operand along partitions, if there is one, and where in its rows
+        the operand begins."""
+        if len(rows) != 1 or stride != 1 or not isinstance(offset, int):
+            return None, 0
+        (run,) = rows
+        first = place.offset // self.whole.size + offset + run.offset
+        if first + self.depth > run.stride:
+            return None, 0
+        tile = self.device.held(place.buffer, run.stride, run.count, self.whole.type)
+        return tile, first if tile is not None else 0
 
     def _right(self, column: Any, width: int, right: Any) -> list[NkiTensor]:
         """[partitions, columns] for each tile of the depth."""
         device, whole = self.device, self.whole
         partitions, tiles, down, across = self.partitions, self.tiles, whole.down, whole.across
         start = right + column * across
+        if across == 1 and tiles == 1 and isinstance(start, int):
+            first = whole.right.offset // whole.size + start
+            held = device.held(whole.right.buffer, down, partitions, whole.type)
+            if held is not None and first + width <= down:
+                return [held[:, first : first + width]]
         if across == 1 or down != 1 or width == 1:
             tile = device.tile((partitions, tiles, width), whole.dtype)
             pattern = [(tiles * down, partitions), (down, tiles), (across, width)]
@@ -400,12 +453,15 @@ class _Folded:
         turned = [device.tile((partitions, width), whole.dtype) for _ in range(tiles)]
         for begin in range(0, width, ROWS):
             rows = min(ROWS, width - begin)
-            part = device.tile((rows, self.depth), whole.dtype)
-            pattern = [(across, rows), (down, self.depth)]
-            source = device.elements(whole.right, whole.type, pattern, start + begin * across)
-            device.copy(part, source)
+            run = Run(0, rows, 0, across)
+            part, first = self._held(whole.right, [run], down, start + begin * across)
+            if part is None:
+                part = device.tile((rows, self.depth), whole.dtype)
+                pattern = [(across, rows), (down, self.depth)]
+                source = device.elements(whole.right, whole.type, pattern, start + begin * across)
+                device.copy(part, source)
             for number, tile in enumerate(turned):
-                view = part.ap([[self.depth, rows], [tiles, partitions]], number)
+                view = self._part(part, first + number)
                 into_psum = device.tile((partitions, rows), whole.dtype, Memory.psum)
                 device.builder.emit("nc_transpose", dst=into_psum, data=view, engine=Engine.tensor)
                 device.builder.emit("tensor_copy", dst=tile[:, begin : begin + rows], src=into_psum)
