@@ -31,8 +31,8 @@ Value = NkiTensor | float | int
 Form = Callable[[Sequence[Any], Step], NkiTensor]
 
 DTYPES: dict[str, str] = {
-    row.name: "uint8" if row.name == "pred" else row.dtype
-    for row in PRIMITIVE_TYPES.values()
+    name: "uint8" if name == "pred" else row.dtype
+    for name, row in PRIMITIVE_TYPES.items()
     if row.dtype is not None and row.bits <= 32 and row.dtype != "float8_e8m0fnu"
 }
 """The dtype of tensors that hold a primitive type; a pred is 0 or 1."""
@@ -76,11 +76,11 @@ _RELATIONS = {
 
 
 def _compare(values: Sequence[Any], step: Step) -> NkiTensor:
-    relation = step.attribute.removesuffix(TOTAL)
-    if relation != step.attribute:
-        keys = [_total_order(value) for value in values]
-        return getattr(nl, _RELATIONS[relation])(*keys, dtype="uint8")  # type: ignore[no-any-return]
-    return getattr(nl, _RELATIONS[step.attribute])(*values, dtype="uint8")  # type: ignore[no-any-return]
+    relation: Callable[..., NkiTensor]
+    relation = getattr(nl, _RELATIONS[step.attribute.removesuffix(TOTAL)])
+    if step.attribute.endswith(TOTAL):
+        values = [_total_order(value) for value in values]
+    return relation(*values, dtype="uint8")
 
 
 def _total_order(value: Any) -> Any:

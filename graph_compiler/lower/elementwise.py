@@ -211,9 +211,9 @@ def _is_taken(steps: Sequence[Step], value: int) -> bool:
 
 
 def _literal(step: Step) -> Value:
-    number = step.attribute
+    number: float | int = step.attribute
     row = PRIMITIVE_TYPES[step.type]
-    return number % (1 << row.bits) if row.kind == "unsigned" else number  # type: ignore[no-any-return]
+    return number % (1 << row.bits) if row.kind == "unsigned" else number
 
 
 def computed(step: Step, arguments: Sequence[Value]) -> NkiTensor:

@@ -197,19 +197,21 @@ _WINDOW = 24
 
 def _grown(calls: Sequence[Call], count: int) -> Iterator[Group]:
     """Groups of the first nests, for each dimension that the first one's rows may be."""
-    first, *others = ((call.kernel, _places(call)) for call in calls)
-    for start in _members(*first, count):  # type: ignore[arg-type]
+    first, *others = map(_nest, calls)
+    for start in _members(*first, count):
         group = Group(count)
         if not group.takes(start):
             continue
-        for loop, places in others:
-            if not any(group.takes(member) for member in _members(loop, places, count)):  # type: ignore[arg-type]
+        for nest in others:
+            if not any(group.takes(member) for member in _members(*nest, count)):
                 break
         yield group
 
 
-def _places(call: Call) -> list[Place]:
-    return [word for word in call.words if isinstance(word, Place)]
+def _nest(call: Call) -> tuple[Loop, list[Place]]:
+    """A nest and its places."""
+    assert isinstance(call.kernel, Loop)
+    return call.kernel, [word for word in call.words if isinstance(word, Place)]
 
 
 class Rows:

@@ -152,6 +152,8 @@ class _Emitter:
         self.depth_tiles = grouped(runs(depth, DEPTH), DEPTH)
         self.size = nl_size(self.dtype)
         self.folded = _folded(depth) if self.result != "int32" else None
+        if self.folded is not None and self.folded[1] * ROWS * self.size > RESIDENT:
+            self.folded = None
 
     def run(self) -> None:
         left, right = self.step.product.batch
@@ -324,8 +326,9 @@ class _Folded:
 
     def emit(self, left: Any, right: Any, to: Any) -> None:
         whole = self.whole
-        for start in range(0, len(whole.row_tiles), BANKS):
-            group = whole.row_tiles[start : start + BANKS]
+        most = min(BANKS, RESIDENT // (self.tiles * ROWS * whole.size))
+        for start in range(0, len(whole.row_tiles), most):
+            group = whole.row_tiles[start : start + most]
             stationary = [self._left(rows, left) for rows in group]
             width = RESIDENT // (self.tiles * whole.size)
             width = min(whole.columns, max(1, width // COLUMNS) * COLUMNS)
