@@ -1,0 +1,332 @@
+"""Graphs on the simulated device, part by part: tiles of nests, groups of nests, functions that are
+recognised, 64-bit integers, products, sorts, control flow. The evaluator of the operator table, or
+NumPy, says what results must be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graph_compiler import compile, evaluate, parse_text
+from graph_compiler.execute.simplify import Simplifier
+from graph_compiler.lower import assemble, nest
+from graph_compiler.lower.composites import COMPOSITES, recognise
+from graph_compiler.lower.ranges import narrow
+from isa.errors import NeuronError
+from isa.target import TARGETS
+from nki.ir.builder import Builder
+
+TARGET = "trn2"
+
+
+def on_device(text: str, *inputs: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
+    return compile(parse_text(text), TARGET)(*inputs)
+
+
+def assert_as_evaluated(
+    text: str, *inputs: np.ndarray[Any, Any], tolerance: float = 0.0
+) -> list[np.ndarray[Any, Any]]:
+    """The device's results are the evaluator's, up to a part of the largest element."""
+    found = on_device(text, *inputs)
+    for here, wanted in zip(found, evaluate(parse_text(text), *inputs), strict=True):
+        assert (here.dtype, here.shape) == (wanted.dtype, wanted.shape)
+        a, b = here.astype(np.float64), wanted.astype(np.float64)
+        scale = np.abs(b[np.isfinite(b)]).max(initial=0.0)
+        np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * scale)
+    return found
+
+
+# Tiles
+
+
+@st.composite
+def nests(draw: st.DrawFn) -> tuple[list[nest.Axis], int, bool]:
+    counts = draw(st.lists(st.integers(1, 300), min_size=1, max_size=4))
+    flags = draw(st.lists(st.booleans(), min_size=len(counts), max_size=len(counts)))
+    steps, step = [], 1
+    for count in reversed(counts):
+        steps.insert(0, step)
+        step *= count
+    axes = [
+        nest.Axis(count, (stride,), flag)
+        for count, stride, flag in sorted(zip(counts, steps, flags), key=lambda item: item[2])
+    ]
+    return axes, draw(st.integers(1, 700)), draw(st.booleans())
+
+
+@settings(max_examples=60, deadline=None)
+@given(nests())
+def test_tiles_cover_a_nest_once(case: tuple[list[nest.Axis], int, bool]) -> None:
+    axes, room, reduced = case
+    total = int(np.prod([axis.count for axis in axes]))
+    if total > 1 << 17:
+        return
+    builder = Builder(TARGET)
+    for tiling in nest.tilings(axes, 1, room, reduced):
+        seen: list[np.ndarray[Any, Any]] = []
+
+        def visit(tile: nest.Tile, tiling: nest.Tiling = tiling, seen: Any = seen) -> None:
+            assert tile.sizes[0] <= nest.PARTITIONS
+            assert len(tile.sizes) <= 1 + nest.FREE_RANK
+            assert np.prod(tile.sizes[1:]) <= max(1, room)
+            places = np.array([tile.offsets[0]])
+            for axis, size in zip((tiling.partition, *tiling.free), tile.sizes):
+                places = (places[:, None] + np.arange(size) * axis.strides[0]).reshape(-1)
+            seen.append(places)
+
+        nest.each_tile(builder, tiling, visit, rolled=False)
+        assert np.array_equal(np.sort(np.concatenate(seen)), np.arange(total))
+
+
+# Groups
+
+SOFTMAX = """HloModule softmax
+larger { a = f32[] parameter(0)
+ b = f32[] parameter(1)
+ ROOT m = f32[] maximum(a, b) }
+plus { a = f32[] parameter(0)
+ b = f32[] parameter(1)
+ ROOT s = f32[] add(a, b) }
+ENTRY e {
+ x = f32[ROWS,COLUMNS] parameter(0)
+ least = f32[] constant(-inf)
+ zero = f32[] constant(0)
+ m = f32[ROWS] reduce(x, least), dimensions={1}, to_apply=larger
+ ms = f32[ROWS,COLUMNS] broadcast(m), dimensions={0}
+ d = f32[ROWS,COLUMNS] subtract(x, ms)
+ y = f32[ROWS,COLUMNS] exponential(d)
+ s = f32[ROWS] reduce(y, zero), dimensions={1}, to_apply=plus
+ ss = f32[ROWS,COLUMNS] broadcast(s), dimensions={0}
+ ROOT r = f32[ROWS,COLUMNS] divide(y, ss)
+}"""
+
+
+def softmax(rows: int, columns: int) -> str:
+    return SOFTMAX.replace("ROWS", str(rows)).replace("COLUMNS", str(columns))
+
+
+@pytest.mark.parametrize("rows, columns", [(300, 50), (64, 130), (7, 9), (128, 2000)])
+def test_a_group_computes_what_its_nests_do(
+    rows: int, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = np.random.default_rng(0).standard_normal((rows, columns), np.float32) * 4
+    (together,) = assert_as_evaluated(softmax(rows, columns), x, tolerance=1e-6)
+    monkeypatch.setattr(assemble, "grouped", lambda device, steps, uses: steps)
+    (apart,) = on_device(softmax(rows, columns), x)
+    assert np.array_equal(together, apart)
+
+
+def test_a_group_loads_and_stores_once() -> None:
+    """Softmax of whole rows moves its operand in and its result out, and nothing else."""
+    x = np.zeros((512, 1024), np.float32)
+    _, profile = compile(parse_text(softmax(512, 1024)), TARGET).profile(x)
+    assert sum(profile.dma.bytes.values()) <= 1.05 * 2 * x.nbytes
+
+
+# Functions
+
+_FUNCTION = """HloModule function
+ENTRY e {
+ x = TYPE[5,7] parameter(0)
+ one = TYPE[] constant(1)
+ ones = TYPE[5,7] broadcast(one), dimensions={}
+ c = TYPE[] constant(SCALE)
+ cs = TYPE[5,7] broadcast(c), dimensions={}
+ sx = TYPE[5,7] multiply(x, cs)
+ n = TYPE[5,7] negate(sx)
+ y = TYPE[5,7] exponential(n)
+ d = TYPE[5,7] add(y, ones)
+ q = TYPE[5,7] divide(ones, d)
+ ROOT r = TYPE[5,7] multiply(x, q)
+}"""
+
+
+@pytest.mark.parametrize("type", ["f32", "bf16"])
+@pytest.mark.parametrize(
+    "scale, name", [("1", "silu"), ("1.702", "gelu_apprx_sigmoid"), ("1.4", "sigmoid")]
+)
+def test_functions_are_recognised_by_their_values(type: str, scale: str, name: str) -> None:
+    """x * sigmoid(1.4 x) has no name, but what it multiplies by has."""
+    module = parse_text(_FUNCTION.replace("TYPE", type).replace("SCALE", scale))
+    block = Simplifier(module).block(module.entry)
+    recognise(module, block)
+    found = Counter(node.op for node in block.uses() if node.op in COMPOSITES)
+    assert found == {name: 1}
+
+
+def test_a_recognised_function_is_as_precise_as_its_operations() -> None:
+    x = np.linspace(-30, 30, 35, dtype=np.float32).reshape(5, 7)
+    text = _FUNCTION.replace("TYPE", "f32").replace("SCALE", "1")
+    assert_as_evaluated(text, x, tolerance=1e-6)
+
+
+# 64-bit integers
+
+_COUNTED = """HloModule counted
+ENTRY e {
+ i = u64[40,50] iota(), iota_dimension=0
+ w = u64[] constant(FACTOR)
+ ws = u64[40,50] broadcast(w), dimensions={}
+ p = u64[40,50] multiply(i, ws)
+ j = u64[40,50] iota(), iota_dimension=1
+ k = u64[40,50] add(p, j)
+ s = u64[] constant(32)
+ ss = u64[40,50] broadcast(s), dimensions={}
+ h = u64[40,50] shift-right-logical(k, ss)
+ low = u32[40,50] convert(k)
+ high = u32[40,50] convert(h)
+ a = u32[40,50] parameter(0)
+ x = u32[40,50] add(a, low)
+ y = u32[40,50] add(a, high)
+ ROOT t = (u32[40,50], u32[40,50]) tuple(x, y)
+}"""
+
+
+def test_64_bit_integers_that_fit_are_narrowed() -> None:
+    a = np.arange(2000, dtype=np.uint32).reshape(40, 50)
+    assert_as_evaluated(_COUNTED.replace("FACTOR", "50"), a)
+
+
+def test_64_bit_integers_that_do_not_fit_are_refused() -> None:
+    text = _COUNTED.replace("iota(), iota_dimension=0", "parameter(1)")
+    with pytest.raises(NeuronError) as caught:
+        compile(parse_text(text.replace("FACTOR", "50")), TARGET)
+    assert caught.value.code == "hlo-not-compiled"
+
+
+def test_ranges_leave_results_and_wide_values_alone() -> None:
+    module = parse_text(
+        "HloModule m\nENTRY e {\n x = s64[4] iota(), iota_dimension=0\n"
+        " ROOT y = s64[4] add(x, x)\n}"
+    )
+    block = Simplifier(module).block(module.entry)
+    narrow(block)
+    assert [result.type for result in block.results] == ["s64"]
+
+
+# Products
+
+_DOT = """HloModule dot
+ENTRY e {
+ x = TYPE[XS] parameter(0)
+ y = TYPE[YS] parameter(1)
+ ROOT r = RESULT dot(x, y), lhs_batch_dims={B}, rhs_batch_dims={B},
+  lhs_contracting_dims={L}, rhs_contracting_dims={R}
+}"""
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.sampled_from([None, 1, 3, 20]),
+    st.tuples(*[st.sampled_from([1, 5, 64, 130, 200])] * 3),
+    st.booleans(),
+    st.booleans(),
+)
+def test_products_of_any_layout(
+    batch: int | None, sizes: tuple[int, int, int], left: bool, right: bool
+) -> None:
+    rows, depth, columns = sizes
+    rng = np.random.default_rng(rows + depth)
+    before = [] if batch is None else [batch]
+    xs = [*before, *((depth, rows) if left else (rows, depth))]
+    ys = [*before, *((columns, depth) if right else (depth, columns))]
+    first = len(before)
+    text = _DOT.replace("RESULT", f"f32[{','.join(map(str, [*before, rows, columns]))}]")
+    for name, value in {
+        "TYPE": "f32",
+        "XS": ",".join(map(str, xs)),
+        "YS": ",".join(map(str, ys)),
+        "{B}": "{0}" if before else "{}",
+        "{L}": f"{{{first if left else first + 1}}}",
+        "{R}": f"{{{first + 1 if right else first}}}",
+    }.items():
+        text = text.replace(name, value)
+    x, y = rng.standard_normal(xs).astype(np.float32), rng.standard_normal(ys).astype(np.float32)
+    assert_as_evaluated(text, x, y, tolerance=2e-6)
+
+
+# Sorts, control flow, moved blocks
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.integers(1, 5), st.integers(1, 40), st.integers(0, 99))
+def test_sorts_are_stable(rows: int, count: int, seed: int) -> None:
+    text = f"""HloModule sorted
+before {{ a = s32[] parameter(0)
+ b = s32[] parameter(1)
+ c = s32[] parameter(2)
+ d = s32[] parameter(3)
+ ROOT r = pred[] compare(a, b), direction=GT }}
+ENTRY e {{
+ x = s32[{rows},{count}] parameter(0)
+ i = s32[{rows},{count}] iota(), iota_dimension=1
+ ROOT r = (s32[{rows},{count}], s32[{rows},{count}]) sort(x, i),
+  dimensions={{1}}, is_stable=true, to_apply=before
+}}"""
+    x = np.random.default_rng(seed).integers(-4, 4, (rows, count)).astype(np.int32)
+    values, places = on_device(text, x)
+    order = np.argsort(-x, axis=1, kind="stable")
+    assert np.array_equal(places, order)
+    assert np.array_equal(values, np.take_along_axis(x, order, axis=1))
+
+
+def test_a_loop_carries_its_state() -> None:
+    text = """HloModule loop
+body { s = (s32[], f32[5,3]) parameter(0)
+ i = s32[] get-tuple-element(s), index=0
+ x = f32[5,3] get-tuple-element(s), index=1
+ one = s32[] constant(1)
+ n = s32[] add(i, one)
+ y = f32[5,3] add(x, x)
+ ROOT t = (s32[], f32[5,3]) tuple(n, y) }
+test { s = (s32[], f32[5,3]) parameter(0)
+ i = s32[] get-tuple-element(s), index=0
+ m = s32[] constant(6)
+ ROOT r = pred[] compare(i, m), direction=LT }
+ENTRY e {
+ i = s32[] parameter(0)
+ x = f32[5,3] parameter(1)
+ s = (s32[], f32[5,3]) tuple(i, x)
+ ROOT w = (s32[], f32[5,3]) while(s), condition=test, body=body
+}"""
+    x = np.arange(15, dtype=np.float32).reshape(5, 3)
+    for start in (0, 4, 9):
+        assert_as_evaluated(text, np.array(start, np.int32), x)
+
+
+def test_updates_of_one_place_come_one_after_another() -> None:
+    text = """HloModule scattered
+plus { a = f32[] parameter(0)
+ b = f32[] parameter(1)
+ ROOT s = f32[] add(a, b) }
+ENTRY e {
+ x = f32[6,4] parameter(0)
+ i = s32[5,1] parameter(1)
+ u = f32[5,4] parameter(2)
+ ROOT r = f32[6,4] scatter(x, i, u), update_window_dims={1}, inserted_window_dims={0},
+  scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=plus
+}"""
+    x = np.ones((6, 4), np.float32)
+    u = np.arange(20, dtype=np.float32).reshape(5, 4)
+    assert_as_evaluated(text, x, np.array([[2], [2], [9], [-1], [0]], np.int32), u)
+
+
+def test_what_has_no_form_is_refused_with_its_name() -> None:
+    text = "HloModule m\nENTRY e {\n x = c64[4] parameter(0)\n ROOT sum = c64[4] add(x, x)\n}"
+    with pytest.raises(NeuronError, match="c64") as caught:
+        compile(parse_text(text), TARGET)
+    assert caught.value.code == "hlo-not-compiled"
+
+
+@pytest.mark.parametrize("target", sorted(TARGETS))
+def test_every_target_runs_graphs(target: str) -> None:
+    x = np.random.default_rng(1).standard_normal((40, 30), np.float32)
+    text = softmax(40, 30)
+    (found,) = compile(parse_text(text), target)(x)
+    (wanted,) = evaluate(parse_text(text), x)
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
