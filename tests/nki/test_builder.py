@@ -191,6 +191,18 @@ def test_a_while_runs_as_long_as_its_register_is_not_zero():
     np.testing.assert_array_equal(given, data * 8)
 
 
+def test_a_pattern_may_begin_where_a_loop_says():
+    b = Builder("trn2")
+    a, out = b.parameter((6, 4), "float32", "a"), hbm(b, "out", 6, 4)
+    with b.loop(0, 6) as row:
+        tile = b.tensor((1, 4), "float32", name="tile")
+        b.emit("dma_copy", dst=tile, src=a.ap([[4, 1], [1, 4]], row * -4 + 20))
+        b.emit("dma_copy", dst=out.ap([[4, 1], [1, 4]], row * 4), src=tile)
+    b.result(out)
+    rows = normal(6, 4)
+    np.testing.assert_array_equal(outputs(b.kernel(), rows), rows[::-1])
+
+
 def test_tiles_of_a_size_over_a_launch_symbol():
     rows = nki.symbol("M", max=512)
     b = Builder("trn2")
