@@ -39,8 +39,11 @@ def sections(profile: Profile, lines: int) -> list[Section]:
     return found
 
 
-def _wrapped(text: str, first: str = "", other: str = "") -> str:
-    return "\n".join(textwrap.wrap(text, WIDTH - 2, initial_indent=first, subsequent_indent=other))
+def _wrapped(text: str, first: str = "", other: str = "", width: int = WIDTH - 2) -> str:
+    """Text in lines, in which numbers stay with their units."""
+    joined = text.replace(" us", "\0us").replace(" %", "\0%")
+    lines = textwrap.wrap(joined, width, initial_indent=first, subsequent_indent=other)
+    return "\n".join(lines).replace("\0", " ")
 
 
 def _us(ns: float) -> str:
@@ -66,8 +69,8 @@ def _head(profile: Profile) -> Facts:
         kernel=f"{profile.kernel} on {profile.target}{cores}",
         time=f"{_us(profile.total_ns)} us, and about {profile.overhead_ns / 1e3:,.1f} us to start "
         "and stop a kernel",
-        bound="\n".join(textwrap.wrap(f"{profile.bound}: {profile.reason}", width)),
-        verdict="\n".join(textwrap.wrap(_verdict(profile), width)),
+        bound=_wrapped(f"{profile.bound}: {profile.reason}", width=width),
+        verdict=_wrapped(_verdict(profile), width=width),
         matmul=matmul,
         TensorE_throttling=throttling,
         activation_tables=tables,

@@ -22,11 +22,13 @@ Place = tuple[int, Engine, int]
 class Assumptions:
     """`figures`: figures of the target, by name, and what they are taken to be. `tables_kept`: an
     activation table that was loaded stays. `ports_apart`: engines do not share memory ports.
-    `independent`: instructions that need no result of an earlier one of their own engine."""
+    `dma_apart`: each queue has DMA engines of its own. `independent`: instructions that need no
+    result of an earlier one of their own engine."""
 
     figures: tuple[tuple[str, float], ...] = ()
     tables_kept: bool = False
     ports_apart: bool = False
+    dma_apart: bool = False
     independent: frozenset[Place] = frozenset()
 
     @staticmethod

@@ -93,10 +93,12 @@ class Core:
         self.queue_open = [0] * queues
         self.queue_waiting: list[Running | None] = [None] * queues
         self.queue_spans: list[Spans | None] = [None] * queues
-        self.dma_free = [0.0] * target.dma_engines.value
-        self.dma_level = True  # all engines are free at the same time
+        engines = target.dma_engines.value
+        shared = [0.0] * engines
+        self.dma_free = [[0.0] * engines if assume.dma_apart else shared for _ in range(queues)]
+        self.dma_level = not assume.dma_apart  # all engines are free at the same time
         self.dma_covered = 0.0
-        self.dma_path = None if path is None else path.core(queues)
+        self.dma_path = None if path is None else path.core(queues, assume.dma_apart)
         self.ports = port_queues(self.plans)
         self.timeline = CoreTimeline()
         ranked = [e for e, plan in self.plans.items() if any(c[0] == p.BARRIER for c in plan.code)]
@@ -187,7 +189,7 @@ class Model:
     def _serve(self, item: Any) -> None:
         """Let the DMA engines do a transfer, each after what it has taken on before."""
         ready, _, core, engine, index, iteration, transfer, updates, node = item
-        free = core.dma_free
+        free = core.dma_free[transfer.queue]
         if transfer.even and core.dma_level:
             level = free[0]
             first = ready if ready > level else level
@@ -226,14 +228,14 @@ class Model:
             self.runnable.append(stream)
 
     def _spread(self, core: Core, transfer: Transfer, ready: float) -> tuple[float, float]:
-        free = core.dma_free
+        free = core.dma_free[transfer.queue]
         first, last = float("inf"), ready
         for engine, ns in transfer.work:
             start = free[engine] if free[engine] > ready else ready
             free[engine] = start + ns
             first = min(first, start)
             last = max(last, start + ns)
-        core.dma_level = min(free) == max(free)
+        core.dma_level = free is core.dma_free[0] is core.dma_free[-1] and min(free) == max(free)
         return min(first, last), last
 
     def meeting(self, core: Core, engine: Engine, where: Where, number: int) -> Meeting:

@@ -54,9 +54,9 @@ class Path:
         self.places.append((core, engine))
         return StreamPath(self, len(self.places) - 1, instructions)
 
-    def core(self, queues: int) -> DmaPath:
-        """The part of the transfers of one core."""
-        return DmaPath(self, queues)
+    def core(self, queues: int, apart: bool) -> DmaPath:
+        """The part of the transfers of one core; `apart` where each queue has its own engines."""
+        return DmaPath(self, queues, apart)
 
     def add(
         self,
@@ -171,9 +171,10 @@ class StreamPath:
 class DmaPath:
     """The transfers of one core: which one each DMA engine did last, and each queue."""
 
-    def __init__(self, path: Path, queues: int) -> None:
+    def __init__(self, path: Path, queues: int, apart: bool) -> None:
         self.path = path
-        self.engines = [START] * path.dma_engines
+        shared = [START] * path.dma_engines
+        self.engines = [[*shared] if apart else shared for _ in range(queues)]
         self.queues = [START] * queues
 
     def transfer(
@@ -181,8 +182,8 @@ class DmaPath:
     ) -> int:
         """A transfer that its queue could start at `ready`: `done` is its queue and when its last
         byte is there, with its tail. The node whose completion counts as its own."""
-        path, engines = self.path, self.engines
         queue, last, complete = done
+        path, engines = self.path, self.engines[queue]
         critical = max(work, key=lambda one: max(engines[one[0]].at, ready) + one[1])[0]
         before = engines[critical]
         issued = path.free[trigger]

@@ -71,7 +71,7 @@ class Stream:
         data_path, sequencer, loads = self.data_path, self.sequencer, self.loads
         dones, firsts = self.dones, [0.0] * len(code)
         throttle, ports = Throttle(target), Ports(core.ports, engine)
-        path, origin, node = self.path, -1, -1
+        path, origin, node, met = self.path, -1, -1, START
         tables: set[str] = set()
         tables_kept = self.model.tables_kept
         now = free = last = active = 0.0
