@@ -15,7 +15,7 @@ from isa.enums import Engine
 from isa.target import Target
 from simulator.timing import plan as p
 from simulator.timing.dma import Transfer
-from simulator.timing.path import Path
+from simulator.timing.path import Node, Path
 
 
 class Cause(Enum):
@@ -80,32 +80,34 @@ Plans = list[dict[Engine, p.StreamPlan]]
 def walk(path: Path, plans: Plans, target: Target) -> CriticalPath:
     """The critical path of a recorded run, from its end to its start."""
     found = CriticalPath()
-    until, node = path.end
+    until, at = path.end
     following: Step | None = None
-    while node >= 0:
-        core, engine = path.places[path.place[node]]
-        step = Step(core, engine, path.index[node], bool(path.transfer[node]))
-        code = plans[core][engine].code[step.number]
-        begin, settled, start = path.begin[node], path.settled[node], path.start[node]
+    while at >= 0:
+        node = path.node(at)
+        step = _step(path, node)
+        code = plans[step.core][step.engine].code[step.number]
+        begin, settled, start = node.begin, node.settled, node.start
         if step.transfer:
-            _charge_transfer(found, step, code[5].transfer, (start, path.free[node], until), target)
+            _charge_transfer(found, step, code[5].transfer, (start, node.free, until), target)
             found.charge(step, Cause.DMA_LATENCY, start - begin)
         else:
             inside = following is not None and _same_stream(step, following)
             handed = Cause.FILL_AND_DRAIN if inside or following is None else Cause.SEMAPHORE
-            _charge_step(found, step, code, (start, path.free[node], until), handed)
+            _charge_step(found, step, code, (start, node.free, until), handed)
             found.charge(step, Cause.TABLE_LOAD, settled - begin)
             found.charge(step, Cause.PORT, start - settled)
-        before = path.predecessor[node]
-        if before >= 0 and not step.transfer and begin > path.idle[node]:
-            earlier = Step(
-                *path.places[path.place[before]], path.index[before], bool(path.transfer[before])
-            )
+        if node.predecessor >= 0 and not step.transfer and begin > node.idle:
+            earlier = _step(path, path.node(node.predecessor))
             stall = found.stalls.setdefault((step, earlier), Stall())
-            stall.ns += begin - path.idle[node]
+            stall.ns += begin - node.idle
             stall.count += 1
-        until, node, following = begin, before, step
+        until, at, following = begin, node.predecessor, step
     return found
+
+
+def _step(path: Path, node: Node) -> Step:
+    core, engine = path.places[node.place]
+    return Step(core, engine, node.number, node.transfer)
 
 
 def _same_stream(one: Step, other: Step) -> bool:

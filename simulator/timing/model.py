@@ -190,7 +190,8 @@ class Model:
         """Let the DMA engines do a transfer, each after what it has taken on before."""
         ready, _, core, engine, index, iteration, transfer, updates, node = item
         free = core.dma_free[transfer.queue]
-        if transfer.even and core.dma_level:
+        even = bool(transfer.even and core.dma_level)
+        if even:
             level = free[0]
             first = ready if ready > level else level
             last = first + transfer.even
@@ -210,7 +211,8 @@ class Model:
         queue = transfer.queue
         complete = last + transfer.tail_ns
         if core.dma_path is not None:
-            node = core.dma_path.transfer(node, ready, transfer.work, (queue, last, complete))
+            done_when = queue, last, complete
+            node = core.dma_path.transfer(node, ready, transfer.work, even, done_when)
         done = core.queue_done[queue] = max(complete, core.queue_done[queue])
         if done > self.served:
             self.served = done

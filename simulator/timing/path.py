@@ -11,41 +11,46 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from isa.enums import Engine
 
+Moment = tuple[float, int]
+"""A time, and the node that decides it (-1: the start of the program)."""
 
-class Moment(NamedTuple):
-    """A time, and the node that decides it (-1: the start of the program)."""
-
-    at: float
-    node: int
+START: Moment = (0.0, -1)
 
 
-START = Moment(0.0, -1)
+class Node(NamedTuple):
+    """An execution of an instruction, or a transfer.
+
+    `place` indexes `Path.places`, `number` the stream there; `transfer` tells transfers from the
+    instructions that trigger them. `predecessor` hands over at `begin`. Nothing but that, a table
+    load or the dispatch of a transfer comes before `settled`; from there until `start` other
+    engines occupy a port. `idle` is since when the engine had nothing to do.
+    """
+
+    place: int
+    number: int
+    transfer: bool
+    predecessor: int
+    begin: float
+    settled: float
+    start: float
+    free: float
+    idle: float
+
+
+WIDTH, FREE = len(Node._fields), Node._fields.index("free")
 
 
 class Path:
-    """The nodes of one run, in columns.
-
-    `place` indexes `places`; `transfer` tells the transfers from the instructions that trigger
-    them. `predecessor` hands over at `begin`. Nothing but the predecessor's hand-over, a table load
-    or the dispatch of a transfer comes before `settled`; from there until `start` other engines
-    occupy a port. `idle` is since when the engine had nothing to do.
-    """
+    """The nodes of one run, all their fields one after the other."""
 
     def __init__(self, dma_engines: int) -> None:
         self.places: list[tuple[int, Engine]] = []
-        self.place = array("l")
-        self.index = array("l")
-        self.transfer = array("b")
-        self.predecessor = array("l")
-        self.begin = array("d")
-        self.settled = array("d")
-        self.start = array("d")
-        self.free = array("d")
-        self.idle = array("d")
+        self.fields = array("d")
+        self.count = 0
         self.end = START
         self.dma_engines = dma_engines
 
@@ -58,32 +63,29 @@ class Path:
         """The part of the transfers of one core; `apart` where each queue has its own engines."""
         return DmaPath(self, queues, apart)
 
-    def add(
-        self,
-        place: int,
-        index: int,
-        transfer: bool,
-        predecessor: Moment,
-        settled: float,
-        start: float,
-        free: float,
-        idle: float,
-    ) -> int:
-        """Enter a node; its number."""
-        self.place.append(place)
-        self.index.append(index)
-        self.transfer.append(transfer)
-        self.predecessor.append(predecessor.node)
-        self.begin.append(predecessor.at)
-        self.settled.append(settled)
-        self.start.append(start)
-        self.free.append(free)
-        self.idle.append(idle)
-        return len(self.place) - 1
+    def add(self, node: tuple[float, ...]) -> int:
+        """Enter the fields of a node; its number."""
+        self.fields.extend(node)
+        self.count += 1
+        return self.count - 1
+
+    def add_transfer(self, trigger: int, rest: tuple[float, ...]) -> int:
+        """Enter a transfer, by its trigger and the fields behind `transfer`; its number."""
+        first = trigger * WIDTH
+        return self.add((self.fields[first], self.fields[first + 1], 1, *rest))
+
+    def freed(self, number: int) -> float:
+        """When a node leaves its engine free."""
+        return self.fields[number * WIDTH + FREE]
+
+    def node(self, number: int) -> Node:
+        """A node by its number."""
+        place, index, transfer, before, *times = self.fields[number * WIDTH : (number + 1) * WIDTH]
+        return Node(int(place), int(index), bool(transfer), int(before), *times)
 
     def ends(self, moment: Moment) -> None:
         """The program does not end before `moment`."""
-        if moment.at > self.end.at:
+        if moment > self.end:
             self.end = moment
 
 
@@ -113,29 +115,38 @@ class StreamPath:
         own engine. `loaded`: when its activation table is there, 0 without one.
         """
         start, free, done = span
-        idle = _later(self.now, self.free)
-        cause = _later(_later(self.free, ready), self.now)
-        if on_tile:
-            cause = _later(cause, self.tile)
+        idle = self.now if self.now[0] > self.free[0] else self.free
+        cause = self.free
+        if ready[0] > cause[0]:
+            cause = ready
+        if self.now[0] > cause[0]:
+            cause = self.now
+        if on_tile and self.tile[0] > cause[0]:
+            cause = self.tile
         for needed, at in results:
-            cause = _later(cause, Moment(at, self.executed[needed]))
-        if loaded > cause.at:
+            if at > cause[0]:
+                cause = at, self.executed[needed]
+        if loaded > cause[0]:
             cause = idle
-        node = self.path.add(self.place, index, False, cause, settled, start, free, idle.at)
-        if on_tile and self.swapped.node < 0:
-            self.swapped = Moment(start, node)
-        self.now, self.free = Moment(start, node), Moment(free, node)
+        at, before = cause
+        node = self.path.add((self.place, index, 0, before, at, settled, start, free, idle[0]))
+        if on_tile and self.swapped[1] < 0:
+            self.swapped = start, node
+        self.now, self.free = (start, node), (free, node)
         self.executed[index] = node
-        self._done(done, node)
+        if done > self.last[0]:
+            self.last = done, node
         return node
 
     def load_tile(self, index: int, ready: Moment, start: float, free: float, done: float) -> int:
         """A tile load of the tensor engine, beside the multiplication before."""
         idle = _later(self.now, self.free)
         cause = _later(_later(_later(self.tile, self.swapped), ready), self.now)
-        node = self.path.add(self.place, index, False, cause, start, start, free, idle.at)
-        self.now, self.tile, self.swapped = Moment(start, node), Moment(free, node), START
-        self._done(done, node)
+        at, before = cause
+        node = self.path.add((self.place, index, 0, before, at, start, start, free, idle[0]))
+        self.now, self.tile, self.swapped = (start, node), (free, node), START
+        if done > self.last[0]:
+            self.last = done, node
         return node
 
     def sequence(
@@ -144,15 +155,16 @@ class StreamPath:
         """A control instruction or DMA trigger, which waits for its semaphores and for `held`."""
         idle = _later(self.now, self.free) if on_data_path else self.now
         cause = _later(_later(idle, ready), held)
-        node = self.path.add(self.place, index, False, cause, cause.at, cause.at, free, idle.at)
-        self.now = Moment(free, node)
+        at, before = cause
+        node = self.path.add((self.place, index, 0, before, at, at, at, free, idle[0]))
+        self.now = free, node
         if on_data_path:
             self.free = self.now
         return node
 
     def result(self, index: int, at: float) -> Moment:
         """When an earlier instruction of the engine has its result."""
-        return Moment(at, self.executed[index])
+        return at, self.executed[index]
 
     def complete(self) -> Moment:
         """Everything issued so far is complete."""
@@ -162,10 +174,6 @@ class StreamPath:
         """The stream is at its end."""
         for moment in (self.now, self.free, self.last):
             self.path.ends(moment)
-
-    def _done(self, done: float, node: int) -> None:
-        if done > self.last.at:
-            self.last = Moment(done, node)
 
 
 class DmaPath:
@@ -178,29 +186,38 @@ class DmaPath:
         self.queues = [START] * queues
 
     def transfer(
-        self, trigger: int, ready: float, work: tuple[tuple[int, float], ...], done: Any
+        self,
+        trigger: int,
+        ready: float,
+        work: tuple[tuple[int, float], ...],
+        even: bool,
+        done: tuple[int, float, float],
     ) -> int:
-        """A transfer that its queue could start at `ready`: `done` is its queue and when its last
-        byte is there, with its tail. The node whose completion counts as its own."""
+        """A transfer that its queue could start at `ready`: `done` is its queue, when the last of
+        the DMA engines is at its end, and when its completion is seen. `even`: all engines start
+        and end it together. The node whose completion counts as its own."""
         queue, last, complete = done
         path, engines = self.path, self.engines[queue]
-        critical = max(work, key=lambda one: max(engines[one[0]].at, ready) + one[1])[0]
-        before = engines[critical]
-        issued = path.free[trigger]
-        place, index = path.place[trigger], path.index[trigger]
-        if before.at > ready:
-            start, cause = before.at, before
+        if even:
+            begin, before = engines[0]
         else:
-            start, cause = ready, Moment(issued, trigger)
-        node = path.add(place, index, True, cause, start, start, last, ready)
-        for engine, ns in work:
-            engines[engine] = Moment(max(engines[engine].at, ready) + ns, node)
-        if complete > self.queues[queue].at:
-            self.queues[queue] = Moment(complete, node)
+            _, critical = max([(max(engines[e][0], ready) + ns, e) for e, ns in work])
+            begin, before = engines[critical]
+        start = begin
+        if begin <= ready:
+            start, begin, before = ready, path.freed(trigger), trigger
+        node = path.add_transfer(trigger, (before, begin, start, start, last, ready))
+        if even:
+            engines[:] = [(last, node)] * len(engines)
+        else:
+            for engine, ns in work:
+                engines[engine] = max(engines[engine][0], ready) + ns, node
+        if complete > self.queues[queue][0]:
+            self.queues[queue] = complete, node
         path.ends(self.queues[queue])
-        return self.queues[queue].node
+        return self.queues[queue][1]
 
 
 def _later(one: Moment, other: Moment) -> Moment:
     """The later moment; the first of two at the same time."""
-    return other if other.at > one.at else one
+    return other if other[0] > one[0] else one

@@ -104,7 +104,7 @@ class Stream:
                     since = now if now > free else free
                     waited[cause] = waited.get(cause, 0.0) + ready - since
             if path is not None:
-                met = Moment(ready, origin) if waits and origin >= 0 else START
+                met = (ready, origin) if waits and origin >= 0 else START
             if kind <= p.LOAD_TILE:
                 if kind == p.COMPUTE:
                     now = start = ready if ready > free else free
@@ -169,7 +169,7 @@ class Stream:
                 else:
                     done = last
                 if updates:
-                    post(core, updates, done + signal, -1 if path is None else path.last.node)
+                    post(core, updates, done + signal, -1 if path is None else path.last[1])
                 if data_path is not None and kind != p.LOAD_TILE:
                     data_path.add(start, free, pc, self.iteration)
                 pc += 1
@@ -197,7 +197,7 @@ class Stream:
                         held = path.last
                 elif kind == p.BARRIER:
                     held = yield from self._meet(pc, extra, max(ready, last), interval, met)
-                    ready = held.at
+                    ready = held[0]
                 elif kind == p.DRAIN:
                     ready = yield from self._drain(pc, extra.values[0], ready)
                     if core.dma_path is not None:
@@ -210,7 +210,7 @@ class Stream:
                 pc = self._steer(kind, extra, pc)
                 if updates:
                     done = max(now, last) + signal
-                    post(core, updates, done, -1 if path is None else path.complete().node)
+                    post(core, updates, done, -1 if path is None else path.complete()[1])
         self.time.active = active
         self.time.finished = max(now, free, last)
         core.timeline.throttled += throttle.lost
@@ -248,15 +248,15 @@ class Stream:
         where = fields.row.meeting(fields.values, self.core.number)
         number = self.barriers[where] = self.barriers.get(where, 0) + 1
         meeting = self.model.meeting(self.core, self.plan.engine, where, number)
-        node = -1 if self.path is None else max(met, self.path.complete()).node
-        meeting.arrived.append(Moment(arrived, node))
+        node = -1 if self.path is None else max(met, self.path.complete())[1]
+        meeting.arrived.append((arrived, node))
         if len(meeting.arrived) < len(where[1]):
             meeting.waiting.append(self.running)
             yield from self._blocked(pc)
         else:
             self.model.runnable.extend(meeting.waiting)
         release = max(meeting.arrived)
-        self.core.timeline.barrier_ns += release.at - arrived + interval
+        self.core.timeline.barrier_ns += release[0] - arrived + interval
         return release
 
     def _drain(self, pc: int, queue: int, ready: float) -> Generator[None, Any, float]:
