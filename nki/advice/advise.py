@@ -14,7 +14,7 @@ from isa.target import resolve
 from nki.advice.buffers import deeper_buffers
 from nki.advice.changed import Changed, Changes, Line
 from nki.advice.engines import open_starter, other_engine
-from nki.advice.loads import early_load, hoisted_load
+from nki.advice.loads import early_load, hoisted_load, split_load
 from nki.advice.operands import half_operands
 from nki.advice.transfers import contiguous_rows, merged_loads
 from nki.ir.nodes import Kernel, operations
@@ -45,6 +45,7 @@ CHANGES: Mapping[Changes, frozenset[Cause]] = {
     merged_loads: _LOADING,
     deeper_buffers: _LOADING | _WORKING,
     early_load: _LOADING,
+    split_load: _LOADING,
     open_starter: frozenset({Cause.TRIGGER}),
     other_engine: _WORKING,
     half_operands: frozenset({Cause.COMPUTE, Cause.BANDWIDTH, Cause.THROTTLING}),

@@ -73,7 +73,10 @@ def _owners(kernel: Kernel, line: Line) -> list[Tensor]:
 
 def _filled(op: Op) -> Tensor | None:
     """The tensor on chip that an operation writes as a whole without reading it."""
-    if begins(op) is not None or "accumulate" in op.row.field_names:
+    names = op.row.field_names
+    if begins(op) is not None:
+        return None
+    if "accumulate" in names and op.values[names.index("accumulate")] is not False:
         return None
     written = [op.values[i] for i in op.row.writes if isinstance(op.values[i], Access)]
     read = {op.values[i].storage for i in op.row.reads if isinstance(op.values[i], Access)}

@@ -1,4 +1,4 @@
-"""Loads that come at another time: once instead of again and again, and before others."""
+"""Loads that come at another time: once instead of again and again, before others, in parts."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from nki.advice.changed import (
     writers,
 )
 from nki.ir.nodes import Kernel, Loop, Node, Op, Tensor, operations
+from nki.ir.replace import seen_through
 from nki.ir.rewrite import Numbering, form_registers
 
 
@@ -159,6 +160,57 @@ def early_load(kernel: Kernel, line: Line) -> Iterator[Changed]:
     new = rewritten(kernel, rewrite)
     if new is not None:
         yield Changed("late load", "start this load before the loads above it", new)
+
+
+PARTS = 8
+"""Loads that a large one is divided into."""
+
+
+def split_load(kernel: Kernel, line: Line) -> Iterator[Changed]:
+    """A load of many columns as several, so that work begins with the first of them.
+
+    Before:
+
+        nisa.dma_copy(dst=x, src=a)
+
+    After:
+
+        for start in range(0, columns, columns // 8):
+            here = nl.ds(start, columns // 8)
+            nisa.dma_copy(dst=x[:, here], src=a[:, here])
+    """
+
+    def rewrite(nodes: list[Node], numbering: Numbering) -> list[Node] | None:
+        result: list[Node] = []
+        for node in nodes:
+            load = transfer(node, kernel) if isinstance(node, Op) and _is_at(node, line) else None
+            result += [node] if load is None else _parts(load)
+        return result if len(result) > len(nodes) else None
+
+    new = rewritten(kernel, rewrite)
+    if new is not None:
+        yield Changed("late load", f"load {PARTS} parts of its columns one by one", new)
+
+
+def _parts(load: Transfer) -> list[Node]:
+    """A load column block by column block; the whole one where its columns are not contiguous."""
+    op, dst, src = load
+    columns = dst.shape[-1]
+    whole = len(dst.shape) == 2 and dst.shape == src.shape and load.is_load
+    adjacent = dst.strides[-1] == src.strides[-1] == 1
+    if not whole or not adjacent or type(columns) is not int or columns % PARTS:
+        return [op]
+    width = columns // PARTS
+    parts: list[Node] = []
+    for start in range(0, columns, width):
+        views = {}
+        for view in (dst, src):
+            part = seen_through(view, view.storage, view.offset + start)
+            part.shape = view.shape[0], width
+            views[id(view)] = part
+        values = tuple(views.get(id(value), value) for value in op.values)
+        parts.append(Op(op.row, values, op.location, op.name))
+    return parts
 
 
 def _begun(nodes: list[Node], tensor: Tensor) -> bool:

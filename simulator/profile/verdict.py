@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from isa.enums import Engine
+from isa.machine.control import StorageBegin
 from isa.program import Program, SourceLocation
 from simulator.timing.critical import DMA_CAUSES, Cause, Step
 from simulator.timing.timeline import Timeline
@@ -154,6 +155,7 @@ def waits(program: Program, timeline: Timeline) -> list[Wait]:
     sums: dict[tuple[int, str, str, int, str, str, int], list[float]] = {}
     if timeline.critical is not None:
         for (step, other), stall in timeline.critical.stalls.items():
+            step = _needing(program, step)
             here, there = place_of(program, step), place_of(program, other)
             awaited = "DMA" if other.transfer else NAMES[other.engine]
             row = program.cores[step.core].streams[step.engine][step.number].row
@@ -165,6 +167,15 @@ def waits(program: Program, timeline: Timeline) -> list[Wait]:
             entry[1] += stall.count
     found = [Wait(*key, ns, int(n), _percent(ns, timeline)) for key, (ns, n) in sums.items()]
     return sorted(found, key=lambda one: (-one.ns, one.core, one.file, one.line))
+
+
+def _needing(program: Program, step: Step) -> Step:
+    """The instruction that a wait is for: the next one, where an allocation begins."""
+    stream = program.cores[step.core].streams[step.engine]
+    number = step.number
+    while stream[number].row is StorageBegin and number + 1 < len(stream):
+        number += 1
+    return step._replace(number=number)
 
 
 def _spent(timeline: Timeline) -> Iterable[tuple[tuple[Step, Cause], float]]:
