@@ -258,7 +258,7 @@ def profile(program: Program, timeline: Timeline, advisor: Advisor | None = None
         mfu_percent=_percent(flops / (peak * 1e3), total),
         arithmetic_intensity=flops / traffic if traffic else 0.0,
         balance=peak * 1e3 / rate,
-        bound=causes[0].name if causes else "nothing",
+        bound=causes[0].name if causes else "unknown" if total else "nothing",
         reason=verdict.reason(causes, lines, stalls),
         lower_bounds_ns=lower_bounds(timeline, target),
         throttled_ns=max((c.throttled for c in timeline.cores), default=0.0),

@@ -62,7 +62,7 @@ def _head(profile: Profile) -> Facts:
     if profile.throttled_ns:
         throttling = f"{_us(profile.throttled_ns)} us"
     if profile.table_loads:
-        tables = f"{profile.table_loads:,} loads, {_us(profile.table_load_ns)} us"
+        tables = f"{_us(profile.table_load_ns)} us, loaded {profile.table_loads:,} times"
     width = WIDTH - 24
     return Facts.of(
         "",

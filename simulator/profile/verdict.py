@@ -189,7 +189,7 @@ def _percent(ns: float, timeline: Timeline) -> float:
 def reason(causes: list[PathCause], lines: list[PathLine], stalls: list[Wait]) -> str:
     """In a sentence: what most of the critical path goes to, where, and what waits."""
     if not causes:
-        return "The program takes no time."
+        return "no critical path was kept, or the program takes no time."
     first = causes[0]
     text = f"{first.percent:.0f} % of the critical path"
     where = max(lines, key=lambda one: one.causes.get(first.cause, 0.0), default=None)
