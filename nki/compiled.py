@@ -20,10 +20,13 @@ from nki.compiled_functions import outside_graphs
 from nki.errors import user_frames
 
 if TYPE_CHECKING:
+    from nki.ir.nodes import Kernel
     from simulator.execute import LoadedProgram, RunResult
     from simulator.lanes import Lanes
     from simulator.machine import Capacity
     from simulator.profile import Profile
+    from simulator.profile.verdict import Advisor
+    from simulator.timing import Timeline
 
 _LOADED_KEPT = 4
 """Programs that stay loaded, each with all memories of its device, ready to run again."""
@@ -64,9 +67,14 @@ class CompiledKernel:
     """
 
     def __init__(
-        self, program: Program, capacity: Capacity | None = None, container: type | None = None
+        self,
+        program: Program,
+        capacity: Capacity | None = None,
+        container: type | None = None,
+        traced: Kernel | None = None,
     ) -> None:
         self.program = program
+        self._traced = traced
         self._capacity = capacity
         self._container = container
         self._loaded: dict[Any, weakref.ref[_Loaded]] = {}
@@ -92,10 +100,25 @@ class CompiledKernel:
         from simulator.profile import profile
         from simulator.timing import simulate as time
 
-        timeline = time(program, result.trace)
+        timeline = time(program, result.trace, keep_spans=False, keep_path=True)
         update(inputs, result.inputs_after)
         outputs = like((*arrays, *named.values()), self.packed(result.outputs))
-        return outputs, profile(program, timeline)
+        return outputs, profile(program, timeline, self.advisor(program, result.trace, timeline))
+
+    def advisor(self, program: Program, trace: Any, timeline: Timeline) -> Advisor:
+        """What times changes of a bound program that ran with a control `trace`; those that need
+        the compiler only where this kernel is not from a file."""
+        from simulator.profile.what_if import what_ifs
+
+        traced = self._traced
+        if traced is None:
+            return lambda: what_ifs(program, trace, timeline)
+        from isa.affine import solve_shape
+        from nki.advice import what_ifs as advised
+
+        declared = [self.program.tensors[index].shape for index in self.program.parameters]
+        values = solve_shape(declared, [program.tensors[i].shape for i in program.parameters])
+        return lambda: advised(traced, values, program, trace, timeline)
 
     def packed(self, outputs: list[Any]) -> Any:
         """Results in what the kernel returns them in."""

@@ -353,7 +353,7 @@ def compile_traced(traced: TracedKernel) -> CompiledKernel:
 
             verify_program(program)
     keep(program)
-    return CompiledKernel(program, container=_container(traced.results))
+    return CompiledKernel(program, container=_container(traced.results), traced=traced)
 
 
 def order_traced(traced: TracedKernel) -> CompiledKernel:

@@ -95,6 +95,7 @@ ORDER = (
         "in_order",
         "verification",
         "hbm_capacity",
+        "advice",
     ),
     # What authors of kernels call.
     *("superseded", "language", "errors", "isa", "trace", "ranks"),

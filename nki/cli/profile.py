@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from nki.cli import options
 from nki.cli.exit_codes import CHECK_FAILED, OK
-from nki.report import Facts, Report, Section, Table, is_terminal
-
-if TYPE_CHECKING:
-    from simulator.profile import Profile
+from nki.report import Report, Section
 
 
 @click.command("profile")
@@ -59,8 +54,8 @@ def profile_command(
 ) -> int:
     """Run a kernel and show where its time goes.
 
-    Shows the time, the bound that limits it and why, utilisation and cycles of every engine, DMA,
-    memory, and the hottest lines.
+    Shows the time and where it goes along the critical path, by cause and by line, what ended its
+    stalls, changes that would shorten it, each of them timed, and engines, DMA and memory.
 
     Example:
 
@@ -87,8 +82,10 @@ def profile_command(
     loaded = load(program, launch.checked, native_wanted(), threads_wanted())
     with run_settings():
         result = loaded.run(arrays)
-    timeline = simulate(program, result.trace, keep_spans=bool(perfetto or plot))
-    found = profile(program, timeline)
+    keep_spans = bool(perfetto or plot)
+    timeline = simulate(program, result.trace, keep_spans, keep_path=True)
+    assert launch.compiled is not None
+    found = profile(program, timeline, launch.compiled.advisor(program, result.trace, timeline))
     for array, after in zip(arrays, result.inputs_after):
         array[...] = after
     updated = changed_tensors(launch, before)
@@ -99,8 +96,7 @@ def profile_command(
     if plot is not None:
         write_plot(plot, program, timeline)
 
-    sections: list[Section]
-    sections = profile_sections(found, lines) if is_terminal() else [found.text(lines).rstrip("\n")]
+    sections: list[Section] = found.sections(lines)
     if comparisons is not None:
         names = [f"output{number}" for number in range(len(outputs))] or list(updated)
         sections.append(comparison_table(comparisons, names))
@@ -118,77 +114,3 @@ def profile_command(
     options.show(context, Report(data, sections))
     failed = comparisons is not None and not all(c.agrees for c in comparisons)
     return (CHECK_FAILED if failed else OK).number
-
-
-def profile_sections(found: Profile, lines: int) -> list[Section]:
-    """A profile as tables, for a terminal; `Profile.text` is the same as plain text."""
-    cores = f", {found.cores} cores" if found.cores > 1 else ""
-    matmul = None
-    if found.flops:
-        matmul = (
-            f"{found.flops / 1e9:,.3f} GFLOP in {found.matmul_dtype}, {found.mfu_percent:.1f} % of "
-            f"{found.peak_tflops:g} TFLOP/s; {found.arithmetic_intensity:,.0f} flop/byte "
-            f"(balance {found.balance:,.0f})"
-        )
-    dma = found.dma
-    sections: list[Section] = [
-        Facts.of(
-            "",
-            kernel=f"{found.kernel} on {found.target}{cores}",
-            time=f"{found.total_ns / 1e3:,.2f} us, and about {found.overhead_ns / 1e3:,.1f} us to "
-            "start and stop a kernel",
-            bound=f"{found.bound}: {found.reason}",
-            matmul=matmul,
-            throttling=f"{found.throttled_ns / 1e3:,.2f} us" if found.throttled_ns else None,
-            DMA=f"active {dma.active_percent:.1f} %, {dma.bytes_per_ns:,.1f} of "
-            f"{dma.peak_bytes_per_ns:,.0f} GB/s, {dma.transfers:,} transfers, "
-            f"{dma.descriptors:,} descriptors of {dma.bytes_per_descriptor:,.0f} B",
-        ),
-        Table.of(
-            "engines",
-            (
-                "engine",
-                ">GHz",
-                ">instructions",
-                ">busy cycles",
-                ">busy %",
-                ">active %",
-                "waits for",
-            ),
-            (
-                (
-                    engine.name,
-                    f"{engine.clock_ghz:.2f}",
-                    f"{engine.instructions:,}",
-                    f"{engine.busy_cycles:,.0f}",
-                    f"{engine.busy_percent:.1f}",
-                    f"{engine.active_percent:.1f}",
-                    engine.waits_for,
-                )
-                for engine in found.engines
-            ),
-        ),
-        Table.of(
-            "memory, bytes of a partition",
-            ("", ">peak", ">capacity"),
-            (
-                (m.name, f"{m.peak_bytes_per_partition:,}", f"{m.bytes_per_partition:,}")
-                for m in found.memories
-            ),
-        ),
-    ]
-    if lines and found.lines:
-        rows = (
-            (
-                f"{line.total_ns / 1e3:,.2f}",
-                f"{line.file.rpartition('/')[2]}:{line.line}",
-                line.text,
-                ", ".join(sorted(line.by_engine, key=line.by_engine.__getitem__, reverse=True)),
-            )
-            for line in found.lines[:lines]
-        )
-        sections.append(Table.of("hot lines", (">us", "line", "source", "engines"), rows))
-    if found.provenance:
-        notes = "\n".join(f"- {note}" for note in found.provenance)
-        sections.append(f"not validated by any published measurement\n{notes}")
-    return sections

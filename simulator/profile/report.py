@@ -5,25 +5,33 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from isa.cost import Case
 from isa.enums import SEQUENCERS, Engine, Memory
 from isa.program import Program
+from isa.sections import Section, plain_text
 from isa.target import Target, resolve
-from simulator.profile import bound, table
+from simulator.profile import table, verdict
+from simulator.profile.verdict import (
+    NAMES,
+    Advice,
+    Advisor,
+    Limit,
+    PathCause,
+    PathLine,
+    Wait,
+    WhatIfs,
+    path_causes,
+    path_lines,
+    place_of,
+)
+from simulator.profile.work import lower_bounds
+from simulator.timing.critical import Step
 from simulator.timing.plan import PRODUCTS
 from simulator.timing.plan import flops as instruction_flops
 from simulator.timing.timeline import Timeline
-
-NAMES = {
-    Engine.tensor: "TensorE",
-    Engine.vector: "VectorE",
-    Engine.scalar: "ScalarE",
-    Engine.gpsimd: "GpSimdE",
-    Engine.sync: "SyncE",
-}
-"""Names of the engines in the documents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +84,12 @@ class MemoryProfile:
 
 @dataclass(frozen=True, slots=True)
 class LineProfile:
-    """A line of the kernel's source: what its instructions occupy, by engine, in ns.
+    """A line of the kernel's source on one core: what its instructions occupy, by engine, in ns.
 
     `dma` is the time of its transfers as if all DMA engines shared each evenly.
     """
 
+    core: int
     file: str
     line: int
     text: str
@@ -89,15 +98,17 @@ class LineProfile:
     executed: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class Profile:
     """A profile of one run. `total_ns` as in `Timeline`; `device_ns` adds the kernel's fixed cost.
 
     `mfu_percent`: floating-point work of matrix multiplications against `peak_tflops`, the peak of
     their data type on the cores used. `arithmetic_intensity` is flop per byte of HBM traffic,
-    `balance` the intensity from which the target is compute-bound. `bound` names what limits, and
-    `reason` says why. `lower_bounds_ns` are times that no schedule of this work undercuts.
-    `provenance` says what no measurement backs.
+    `balance` the intensity from which the target is compute-bound. `bound` names what most of the
+    critical path goes to, and `reason` says where; `path` and `path_lines` are the whole of it, and
+    `waits` what ended its stalls. `lower_bounds_ns` are times that no schedule undercuts.
+    `provenance` says what no measurement backs. `advisor` times changed programs, when `limits`,
+    `advice` or `bottleneck` is asked for.
     """
 
     kernel: str
@@ -124,6 +135,30 @@ class Profile:
     memories: list[MemoryProfile]
     lines: list[LineProfile] = field(default_factory=list)
     provenance: list[str] = field(default_factory=list)
+    path: list[PathCause] = field(default_factory=list)
+    path_lines: list[PathLine] = field(default_factory=list)
+    waits: list[Wait] = field(default_factory=list)
+    advisor: Advisor | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def what_ifs(self) -> WhatIfs:
+        """Times of changed programs; none where nobody can change this one."""
+        return WhatIfs() if self.advisor is None else self.advisor()
+
+    @property
+    def advice(self) -> list[Advice]:
+        """Changes that would shorten the program, best first, each timed."""
+        return self.what_ifs.advice
+
+    @property
+    def limits(self) -> list[Limit]:
+        """Times without single limits of the machine."""
+        return self.what_ifs.limits
+
+    @property
+    def bottleneck(self) -> str:
+        """What the best advice takes away; `bound` where there is none."""
+        return self.advice[0].bottleneck if self.advice else self.bound
 
     @property
     def total_us(self) -> float:
@@ -137,15 +172,37 @@ class Profile:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain data for JSON."""
-        return {**dataclasses.asdict(self), "device_ns": self.device_ns}
+        fields = (one.name for one in dataclasses.fields(self) if one.name != "advisor")
+        return {
+            **{name: _plain(getattr(self, name)) for name in fields},
+            "device_ns": self.device_ns,
+            "bottleneck": self.bottleneck,
+            "advice": _plain(self.advice),
+            "limits": _plain(self.limits),
+            "is_simulation": True,
+        }
+
+    def sections(self, lines: int = 10) -> list[Section]:
+        """What a report shows, with the `lines` lines of the source that most time goes to."""
+        return table.sections(self, lines)
 
     def text(self, lines: int = 10) -> str:
-        """A plain table, with the `lines` hottest lines of the source."""
-        return table.render(self, lines)
+        """The sections as plain text."""
+        return plain_text(self.sections(lines))
 
 
-def profile(program: Program, timeline: Timeline) -> Profile:
-    r"""The profile of a bound program that `simulate` has timed.
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    return value
+
+
+def profile(program: Program, timeline: Timeline, advisor: Advisor | None = None) -> Profile:
+    r"""The profile of a bound program that `simulate` has timed, with its critical path.
+
+    `advisor` times changed programs for the advice.
 
     >>> from simulator.timing import simulate
     >>> from isa.text import assemble
@@ -166,7 +223,7 @@ def profile(program: Program, timeline: Timeline) -> Profile:
     >>> metrics.kernel, metrics.dma.hbm_read_bytes, metrics.dma.hbm_write_bytes, metrics.flops
     ('copy', 16, 16, 0.0)
     >>> metrics.bound
-    'latency (dependencies)'
+    'DMA latency'
     """
     target = resolve(timeline.target)
     total = timeline.total_ns
@@ -183,8 +240,8 @@ def profile(program: Program, timeline: Timeline) -> Profile:
     traffic = dma.hbm_read_bytes + dma.hbm_write_bytes
     hbm_rate = target.hbm_bytes_per_ns_per_device.value
     rate = min(dma.peak_bytes_per_ns, hbm_rate)
-    bounds = bound.lower_bounds(timeline, target)
-    verdict = bound.find(engines, dma, timeline, bounds)
+    causes, lines = path_causes(timeline), path_lines(program, timeline)
+    stalls = verdict.waits(program, timeline)
     return Profile(
         kernel=program.name,
         target=target.name,
@@ -201,15 +258,19 @@ def profile(program: Program, timeline: Timeline) -> Profile:
         mfu_percent=_percent(flops / (peak * 1e3), total),
         arithmetic_intensity=flops / traffic if traffic else 0.0,
         balance=peak * 1e3 / rate,
-        bound=verdict.bound,
-        reason=verdict.reason,
-        lower_bounds_ns=bounds,
+        bound=causes[0].name if causes else "unknown" if total else "nothing",
+        reason=verdict.reason(causes, lines, stalls),
+        lower_bounds_ns=lower_bounds(timeline, target),
         throttled_ns=max((c.throttled for c in timeline.cores), default=0.0),
         table_loads=sum(c.table_loads for c in timeline.cores),
         table_load_ns=max((c.table_load_ns for c in timeline.cores), default=0.0),
         memories=_memories(program, target),
         lines=_lines(program, timeline, target),
         provenance=_provenance(program, timeline, target),
+        path=causes,
+        path_lines=lines,
+        waits=stalls,
+        advisor=advisor,
     )
 
 
@@ -324,37 +385,28 @@ def _memories(program: Program, target: Target) -> list[MemoryProfile]:
 
 
 def _lines(program: Program, timeline: Timeline, target: Target) -> list[LineProfile]:
-    times: dict[int, dict[str, float]] = {}
-    executed: dict[int, int] = {}
-    for core, measured in zip(program.cores, timeline.cores):
+    sums: dict[tuple[int, str, int, str], dict[str, float]] = {}
+    executed: dict[tuple[int, str, int, str], int] = {}
+
+    def add(step: Step, name: str, ns: float, times: int) -> None:
+        place = place_of(program, step)
+        key = step.core, place.file, place.line, place.text.strip()
+        if place.file and ns:
+            entry = sums.setdefault(key, {})
+            entry[name] = entry.get(name, 0.0) + ns
+        executed[key] = executed.get(key, 0) + times
+
+    for number, measured in enumerate(timeline.cores):
         for engine, time in measured.engines.items():
-            stream = core.streams[engine]
-            for index, instruction in enumerate(stream):
-                key = instruction.location
-                entry = times.setdefault(key, {})
-                name = NAMES[engine]
-                entry[name] = entry.get(name, 0.0) + time.by_instruction[index]
-                executed[key] = executed.get(key, 0) + time.executed[index]
+            for index, ns in enumerate(time.by_instruction):
+                step = Step(number, engine, index, False)
+                add(step, NAMES[engine], ns, time.executed[index])
         for (engine, index), work in measured.dma_work_by_instruction.items():
-            entry = times.setdefault(core.streams[engine][index].location, {})
-            entry["DMA"] = entry.get("DMA", 0.0) + work / target.dma_engines.value
-    merged: dict[tuple[str, int, str], tuple[dict[str, float], int]] = {}
-    for key, entry in times.items():
-        if not isinstance(key, int) or key >= len(program.locations):
-            continue
-        place = program.locations[key]
-        where = (place.file, place.line, place.text.strip())
-        sums, count = merged.get(where, ({}, 0))
-        for name, ns in entry.items():
-            if ns:
-                sums[name] = sums.get(name, 0.0) + ns
-        merged[where] = (sums, count + executed.get(key, 0))
+            add(Step(number, engine, index, True), "DMA", work / target.dma_engines.value, 0)
     lines = [
-        LineProfile(file, line, text, sum(sums.values()), sums, count)
-        for (file, line, text), (sums, count) in merged.items()
-        if sums
+        LineProfile(*key, sum(entry.values()), entry, executed[key]) for key, entry in sums.items()
     ]
-    return sorted(lines, key=lambda found: (-found.total_ns, found.file, found.line))
+    return sorted(lines, key=lambda found: (-found.total_ns, found.core, found.file, found.line))
 
 
 # What no published measurement backs.

@@ -1,104 +1,200 @@
-"""A profile as plain text."""
+"""A profile as sections of a report: the same in a terminal and as plain text."""
 
 from __future__ import annotations
 
 import textwrap
 from typing import TYPE_CHECKING
 
+from isa.sections import Facts, Section, Table
+from simulator.profile.verdict import Advice, PathLine, Wait, short
+
 if TYPE_CHECKING:
     from simulator.profile.report import Profile
 
+WIDTH = 100
+ADVICE = 5
+"""Changes that are shown; the JSON form has all."""
 
-def render(profile: Profile, lines: int) -> str:
-    """The profile as a plain table of at most 100 columns, with its `lines` hottest lines."""
-    parts = [_head(profile), _engines(profile), _dma(profile), _memory(profile)]
-    if profile.lines and lines:
-        parts.append(_lines(profile, lines))
+SOURCE = 28
+"""Characters of a source line that are shown."""
+
+
+def sections(profile: Profile, lines: int) -> list[Section]:
+    """Time and verdict, the critical path, advice, engines, DMA and memory, and `lines` lines."""
+    found: list[Section] = [_head(profile)]
+    if profile.path:
+        found.append(_path(profile))
+    if profile.path_lines and lines:
+        found.append(_lines(profile, lines))
+    if profile.waits:
+        found.append(_waits(profile.waits, profile.cores > 1))
+    if profile.advice:
+        found.append(_advice(profile))
+    if profile.limits:
+        found.append(_limits(profile))
+    found += [_engines(profile), _dma(profile), _memory(profile)]
     if profile.provenance:
-        notes = [line for note in profile.provenance for line in _note(note)]
-        parts.append("\n".join(["  not validated by any published measurement", *notes]))
-    return "\n\n".join(parts) + "\n"
+        notes = [_wrapped(note, "- ", "  ") for note in profile.provenance]
+        found.append("\n".join(["not validated by any published measurement", *notes]))
+    return found
 
 
-def _note(text: str) -> list[str]:
-    return textwrap.wrap(text, 100, initial_indent="  - ", subsequent_indent="    ")
+def _wrapped(text: str, first: str = "", other: str = "", width: int = WIDTH - 2) -> str:
+    """Text in lines, in which numbers stay with their units."""
+    joined = text.replace(" us", "\0us").replace(" %", "\0%")
+    lines = textwrap.wrap(joined, width, initial_indent=first, subsequent_indent=other)
+    return "\n".join(lines).replace("\0", " ")
 
 
-def _head(profile: Profile) -> str:
+def _us(ns: float) -> str:
+    return f"{ns / 1e3:,.2f}"
+
+
+def _head(profile: Profile) -> Facts:
     cores = f", {profile.cores} cores" if profile.cores > 1 else ""
-    rows = [
-        f"{profile.kernel} on {profile.target}{cores}",
-        f"  time    {profile.total_ns / 1e3:,.2f} us, "
-        f"and about {profile.overhead_ns / 1e3:,.1f} us to start and stop a kernel",
-        *_wrapped(f"  bound   {profile.bound}: {profile.reason}"),
-    ]
+    matmul = throttling = tables = None
     if profile.flops:
-        rows.append(
-            f"  matmul  {profile.flops / 1e9:,.3f} GFLOP in {profile.matmul_dtype}, "
+        matmul = (
+            f"{profile.flops / 1e9:,.3f} GFLOP in {profile.matmul_dtype}, "
             f"{profile.mfu_percent:.1f} % of {profile.peak_tflops:g} TFLOP/s; "
             f"{profile.arithmetic_intensity:,.0f} flop/byte (balance {profile.balance:,.0f})"
         )
     if profile.throttled_ns:
-        rows.append(f"  TensorE throttling costs {profile.throttled_ns / 1e3:,.2f} us")
+        throttling = f"{_us(profile.throttled_ns)} us"
     if profile.table_loads:
-        rows.append(
-            f"  {profile.table_loads:,} activation-table loads, "
-            f"{profile.table_load_ns / 1e3:,.2f} us"
-        )
-    return "\n".join(rows)
-
-
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, 100, subsequent_indent=" " * 10)
-
-
-def _engines(profile: Profile) -> str:
-    rows = ["  engine     GHz  instructions     busy cycles  busy %  active %  issue %  waits"]
-    for engine in profile.engines:
-        waits = ""
-        if engine.waited_ns:
-            waits = f"{engine.waited_ns / 1e3:,.1f} us"
-            waits += f", {engine.waits_for}" if engine.waits_for else ""
-        row = (
-            f"  {engine.name:8} {engine.clock_ghz:5.2f}  {engine.instructions:12,}  "
-            f"{engine.busy_cycles:14,.0f}  {engine.busy_percent:6.1f}  "
-            f"{engine.active_percent:8.1f}  {engine.sequencer_percent:7.1f}  {waits}"
-        )
-        rows.append(row.rstrip())
-    return "\n".join(rows)
-
-
-def _dma(profile: Profile) -> str:
-    dma = profile.dma
-    rows = [
-        f"  DMA      active {dma.active_percent:.1f} %, {dma.bytes_per_ns:,.1f} of "
-        f"{dma.peak_bytes_per_ns:,.0f} GB/s, {dma.transfers:,} transfers, "
-        f"{dma.descriptors:,} descriptors of {dma.bytes_per_descriptor:,.0f} B"
-    ]
-    rows += [f"           {where:12} {size:16,} B" for where, size in sorted(dma.bytes.items())]
-    return "\n".join(rows)
-
-
-def _memory(profile: Profile) -> str:
-    return "\n".join(
-        f"  {memory.name.upper():8} {memory.peak_bytes_per_partition:,} of "
-        f"{memory.bytes_per_partition:,} B a partition "
-        f"({100 * memory.peak_bytes_per_partition / memory.bytes_per_partition:.0f} %)"
-        for memory in profile.memories
+        tables = f"{_us(profile.table_load_ns)} us, loaded {profile.table_loads:,} times"
+    width = WIDTH - 24
+    return Facts.of(
+        "",
+        kernel=f"{profile.kernel} on {profile.target}{cores}",
+        time=f"{_us(profile.total_ns)} us, and about {profile.overhead_ns / 1e3:,.1f} us to start "
+        "and stop a kernel",
+        bound=_wrapped(f"{profile.bound}: {profile.reason}", width=width),
+        verdict=_wrapped(_verdict(profile), width=width),
+        matmul=matmul,
+        TensorE_throttling=throttling,
+        activation_tables=tables,
     )
 
 
-def _lines(profile: Profile, limit: int) -> str:
-    rows = ["  hot lines (time that their instructions occupy, by engine)"]
-    for found in profile.lines[:limit]:
-        engines = ", ".join(
-            f"{name} {ns / 1e3:,.2f}"
-            for name, ns in sorted(found.by_engine.items(), key=lambda entry: -entry[1])
+def _verdict(profile: Profile) -> str:
+    if not profile.advice:
+        return f"{profile.bottleneck}; no change that was tried saves 1 %"
+    return f"{_title(profile.advice[0])}: {_gain(profile.advice[0], profile.total_ns)}"
+
+
+def _title(advice: Advice) -> str:
+    return f"{advice.bottleneck} at {short(advice.file)}:{advice.line}; {advice.text}"
+
+
+def _gain(advice: Advice, total: float) -> str:
+    gain = f"{_us(total)} -> {_us(advice.total_ns)} us, {advice.saved_percent:.0f} % less"
+    return gain if advice.same_results else f"{gain}; results change"
+
+
+def _path(profile: Profile) -> Table:
+    rows = ((f"{one.percent:.1f}", _us(one.ns), one.cause, one.engine) for one in profile.path)
+    return Table.of("where the time goes (critical path)", (">%", ">us", "cause", "on"), rows)
+
+
+def _lines(profile: Profile, limit: int) -> Table:
+    busy = {(one.core, one.file, one.line): one.total_ns for one in profile.lines}
+    rows = []
+    shown = profile.path_lines[:limit]
+    for one in shown:
+        occupied = busy.get((one.core, one.file, one.line), 0.0)
+        rows.append(
+            (
+                f"{one.percent:.1f}",
+                _us(one.ns),
+                _us(occupied),
+                *((str(one.core),) if profile.cores > 1 else ()),
+                f"{short(one.file)}:{one.line}" if one.file else "",
+                one.text[:SOURCE],
+                _causes(one),
+            )
         )
-        file = found.file.rpartition("/")[2]
-        rows.append(f"  {found.total_ns / 1e3:12,.2f} us  {file}:{found.line}  {found.text[:48]}")
-        rows.append(f"                   {engines}")
-    left = len(profile.lines) - limit
+    left = len(profile.path_lines) - len(shown)
+    title = "lines of the critical path (us there; us that its instructions occupy in all)"
+    if left:
+        title += f", and {left} more lines"
+    core = ("core",) if profile.cores > 1 else ()
+    return Table.of(title, (">%", ">us", ">busy us", *core, "line", "source", "most of it"), rows)
+
+
+def _causes(line: PathLine) -> str:
+    return next(iter(line.causes), "")
+
+
+def _waits(waits: list[Wait], cores: bool) -> Table:
+    rows = (
+        (
+            _us(wait.ns),
+            f"{wait.count:,}",
+            f"{wait.engine} at {short(wait.file)}:{wait.line}"
+            + (f" on core {wait.core}" if cores else ""),
+            f"{wait.awaited} at line {wait.awaited_line}",
+        )
+        for wait in waits[:ADVICE]
+    )
+    title = "stalls of the critical path, and what ended them"
+    return Table.of(title, (">us", ">times", "waits", "for"), rows)
+
+
+def _advice(profile: Profile) -> str:
+    rows = ["advice, best first (each change made, compiled and timed)"]
+    for number, one in enumerate(profile.advice[:ADVICE], start=1):
+        text = f"{_title(one)}: {_gain(one, profile.total_ns)}"
+        rows.append(_wrapped(text, f"  {number}. ", "     "))
+    left = len(profile.advice) - ADVICE
     if left > 0:
-        rows.append(f"  and {left} more lines")
+        rows.append(f"  and {left} more")
     return "\n".join(rows)
+
+
+def _limits(profile: Profile) -> Table:
+    rows = ((_us(one.total_ns), f"{one.saved_percent:.1f}", one.name) for one in profile.limits)
+    return Table.of("the same program on a machine with", (">us", ">% less", "what if"), rows)
+
+
+def _engines(profile: Profile) -> Table:
+    rows = (
+        (
+            engine.name,
+            f"{engine.clock_ghz:.2f}",
+            f"{engine.instructions:,}",
+            f"{engine.busy_cycles:,.0f}",
+            f"{engine.busy_percent:.1f}",
+            f"{engine.active_percent:.1f}",
+            f"{engine.sequencer_percent:.1f}",
+            f"{engine.waited_ns / 1e3:,.1f}" if engine.waited_ns else "",
+            engine.waits_for,
+        )
+        for engine in profile.engines
+    )
+    columns = "engine", ">GHz", ">instructions", ">busy cycles", ">busy %", ">active %", ">issue %"
+    return Table.of("engines", (*columns, ">waits us", "most for"), rows)
+
+
+def _dma(profile: Profile) -> Facts:
+    dma = profile.dma
+    activity = (
+        f"active {dma.active_percent:.1f} %, {dma.bytes_per_ns:,.1f} of "
+        f"{dma.peak_bytes_per_ns:,.0f} GB/s, {dma.transfers:,} transfers, "
+        f"{dma.descriptors:,} descriptors of {dma.bytes_per_descriptor:,.0f} B"
+    )
+    moved = {where: f"{size:,} B" for where, size in sorted(dma.bytes.items())}
+    return Facts.of("", DMA=activity, **moved)
+
+
+def _memory(profile: Profile) -> Table:
+    rows = (
+        (
+            memory.name.upper(),
+            f"{memory.peak_bytes_per_partition:,}",
+            f"{memory.bytes_per_partition:,}",
+            f"{100 * memory.peak_bytes_per_partition / memory.bytes_per_partition:.0f}",
+        )
+        for memory in profile.memories
+    )
+    return Table.of("memory, bytes of a partition", ("", ">peak", ">capacity", ">%"), rows)

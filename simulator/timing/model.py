@@ -19,23 +19,33 @@ from isa.program import CoreProgram, Program
 from isa.spec import Meeting as Where
 from isa.target import Target, resolve
 from simulator.timing import plan as p
+from simulator.timing.assumptions import NOTHING, Assumptions
+from simulator.timing.critical import walk
 from simulator.timing.dma import Transfer
 from simulator.timing.flow import Flow
+from simulator.timing.path import Moment, Path
 from simulator.timing.resources import port_queues
 from simulator.timing.stream import Running, Stream
 from simulator.timing.timeline import CoreTimeline, Lane, Spans, Timeline
 
-Token = tuple[float, int]
-"""When units of a semaphore are there, and how many."""
+Token = tuple[float, int, int]
+"""When units of a semaphore are there, how many, and the node of the path that gives them."""
 
 
-def simulate(program: Program, trace: Any = None, keep_spans: bool = True) -> Timeline:
+def simulate(
+    program: Program,
+    trace: Any = None,
+    keep_spans: bool = True,
+    keep_path: bool | None = None,
+    assume: Assumptions = NOTHING,
+) -> Timeline:
     r"""Time a bound program. `trace` is the control trace of a functional run of it.
 
     Without a trace, loop bounds and branches must not depend on values loaded from memory
     (NeuronError missing-argument), and gathers are taken to move every row. `keep_spans` records
-    when every executed instruction and transfer starts and ends. Raises NeuronError deadlock when
-    streams wait for each other for ever.
+    when every executed instruction and transfer starts and ends, `keep_path` where the critical
+    path goes; it does so with the spans unless it is given. `assume` is for what-ifs. Raises
+    NeuronError deadlock when streams wait for each other for ever.
 
     >>> from isa.text import assemble
     >>> program = assemble('''
@@ -55,15 +65,24 @@ def simulate(program: Program, trace: Any = None, keep_spans: bool = True) -> Ti
     >>> timeline.instructions, 1000 < timeline.total_ns < 10_000  # a transfer takes over 1 us
     (2, True)
     """
-    return Model(program, trace, keep_spans).run()
+    keep_path = keep_spans if keep_path is None else keep_path
+    return Model(program, trace, keep_spans, keep_path, assume).run()
 
 
 class Core:
     """What the streams and queues of one core share."""
 
-    def __init__(self, number: int, program: CoreProgram, target: Target) -> None:
+    def __init__(
+        self,
+        number: int,
+        program: CoreProgram,
+        target: Target,
+        path: Path | None,
+        assume: Assumptions,
+    ) -> None:
         self.number = number
-        self.plans = p.plan_core(program, target)
+        independent = frozenset((e, i) for core, e, i in assume.independent if core == number)
+        self.plans = p.plan_core(program, target, assume.ports_apart, independent)
         named = [s for plan in self.plans.values() for c in plan.code for s, _ in (*c[1], *c[2])]
         semaphores = max(named, default=-1) + 1
         self.fifos: list[deque[Token]] = [deque() for _ in range(semaphores)]
@@ -74,9 +93,12 @@ class Core:
         self.queue_open = [0] * queues
         self.queue_waiting: list[Running | None] = [None] * queues
         self.queue_spans: list[Spans | None] = [None] * queues
-        self.dma_free = [0.0] * target.dma_engines.value
-        self.dma_level = True  # all engines are free at the same time
+        engines = target.dma_engines.value
+        shared = [0.0] * engines
+        self.dma_free = [[0.0] * engines if assume.dma_apart else shared for _ in range(queues)]
+        self.dma_level = not assume.dma_apart  # all engines are free at the same time
         self.dma_covered = 0.0
+        self.dma_path = None if path is None else path.core(queues, assume.dma_apart)
         self.ports = port_queues(self.plans)
         self.timeline = CoreTimeline()
         ranked = [e for e, plan in self.plans.items() if any(c[0] == p.BARRIER for c in plan.code)]
@@ -89,19 +111,29 @@ class Meeting:
     __slots__ = ("arrived", "waiting")
 
     def __init__(self) -> None:
-        self.arrived: list[float] = []
+        self.arrived: list[Moment] = []
         self.waiting: list[Running] = []
 
 
 class Model:
     """One simulation. `runnable` are streams that can go on, `pending` transfers to be served."""
 
-    def __init__(self, program: Program, trace: Any, keep_spans: bool) -> None:
+    def __init__(
+        self,
+        program: Program,
+        trace: Any,
+        keep_spans: bool,
+        keep_path: bool,
+        assume: Assumptions,
+    ) -> None:
         self.program = program
-        self.target = resolve(program.target)
+        self.target = assume.target(resolve(program.target))
+        self.tables_kept = assume.tables_kept
         self.trace = trace
         self.keep_spans = keep_spans
-        self.cores = [Core(n, c, self.target) for n, c in enumerate(program.cores)]
+        self.path = Path(self.target.dma_engines.value) if keep_path else None
+        cores = enumerate(program.cores)
+        self.cores = [Core(n, c, self.target, self.path, assume) for n, c in cores]
         self.runnable: deque[Running] = deque()
         self.pending: list[Any] = []
         self.order = count()
@@ -128,7 +160,9 @@ class Model:
         total = max([self.served, *ends])
         overhead = self.target.kernel_overhead_ns.value
         timelines = [core.timeline for core in self.cores]
-        return Timeline(self.target.name, total, overhead, timelines)
+        plans = [core.plans for core in self.cores]
+        critical = None if self.path is None else walk(self.path, plans, self.target)
+        return Timeline(self.target.name, total, overhead, timelines, critical)
 
     def _lanes(self, core: Core) -> None:
         queues = self.program.cores[core.number].queues
@@ -136,11 +170,12 @@ class Model:
             spans = core.queue_spans[index] = Spans() if self.keep_spans else None
             core.timeline.lanes.append(Lane(queue.name, queue.engine, index, spans))
 
-    def post(self, core: Core, updates: Any, when: float) -> None:
-        """Add tokens that are there from `when` on, and let those who wait for them go on."""
+    def post(self, core: Core, updates: Any, when: float, node: int) -> None:
+        """Add tokens that are there from `when` on, given by `node` of the path, and let those who
+        wait for them go on."""
         fifos, waiting = core.fifos, core.waiting
         for semaphore, amount in updates:
-            fifos[semaphore].append((when, amount))
+            fifos[semaphore].append((when, amount, node))
             stream = waiting[semaphore]
             if stream is not None:
                 waiting[semaphore] = None
@@ -153,9 +188,10 @@ class Model:
 
     def _serve(self, item: Any) -> None:
         """Let the DMA engines do a transfer, each after what it has taken on before."""
-        ready, _, core, engine, index, iteration, transfer, updates = item
-        free = core.dma_free
-        if transfer.even and core.dma_level:
+        ready, _, core, engine, index, iteration, transfer, updates, node = item
+        free = core.dma_free[transfer.queue]
+        even = bool(transfer.even and core.dma_level)
+        if even:
             level = free[0]
             first = ready if ready > level else level
             last = first + transfer.even
@@ -173,7 +209,11 @@ class Model:
         by_instruction[engine, index] = by_instruction.get((engine, index), 0.0) + work
         _count_bytes(timeline, transfer)
         queue = transfer.queue
-        done = core.queue_done[queue] = max(last + transfer.tail_ns, core.queue_done[queue])
+        complete = last + transfer.tail_ns
+        if core.dma_path is not None:
+            done_when = queue, last, complete
+            node = core.dma_path.transfer(node, ready, transfer.work, even, done_when)
+        done = core.queue_done[queue] = max(complete, core.queue_done[queue])
         if done > self.served:
             self.served = done
         spans = core.queue_spans[queue]
@@ -182,7 +222,7 @@ class Model:
             core.queue_shown[queue] = last = max(last, shown)
             spans.add(first if first > shown else shown, last, index, iteration)
         if updates:
-            self.post(core, updates, done)
+            self.post(core, updates, done, node)
         core.queue_open[queue] -= 1
         stream = core.queue_waiting[queue]
         if stream is not None and not core.queue_open[queue]:
@@ -190,14 +230,14 @@ class Model:
             self.runnable.append(stream)
 
     def _spread(self, core: Core, transfer: Transfer, ready: float) -> tuple[float, float]:
-        free = core.dma_free
+        free = core.dma_free[transfer.queue]
         first, last = float("inf"), ready
         for engine, ns in transfer.work:
             start = free[engine] if free[engine] > ready else ready
             free[engine] = start + ns
             first = min(first, start)
             last = max(last, start + ns)
-        core.dma_level = min(free) == max(free)
+        core.dma_level = free is core.dma_free[0] is core.dma_free[-1] and min(free) == max(free)
         return min(first, last), last
 
     def meeting(self, core: Core, engine: Engine, where: Where, number: int) -> Meeting:

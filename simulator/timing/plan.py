@@ -7,7 +7,7 @@ only its kind needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,11 +105,23 @@ class StreamPlan:
     code: list[Code]
 
 
-def plan_core(program: CoreProgram, target: Target) -> dict[Engine, StreamPlan]:
-    """Plans of a core's streams; empty streams have none."""
+def plan_core(
+    program: CoreProgram,
+    target: Target,
+    ports_apart: bool = False,
+    independent: Set[tuple[Engine, int]] = frozenset(),
+) -> dict[Engine, StreamPlan]:
+    """Plans of a core's streams; empty streams have none. With `ports_apart` no engine occupies a
+    port that another one wants; the instructions in `independent` need no result of their own
+    engine."""
     planner = _Planner(target)
     plans = {e: planner.stream(e, list(stream)) for e, stream in program.streams.items() if stream}
-    planner.enter_ports(plans)
+    if not ports_apart:
+        planner.enter_ports(plans)
+    for engine, index in independent:
+        kind, *_, compute = plans[engine].code[index]
+        if kind == COMPUTE:
+            compute.results = compute.firsts = ()
     for plan in plans.values():
         _finish(plan)
     return plans

@@ -16,6 +16,7 @@ from isa.enums import Engine
 from isa.spec import Meeting as Where
 from simulator.timing import plan as p
 from simulator.timing.flow import Flow
+from simulator.timing.path import START, Moment
 from simulator.timing.resources import Ports, Throttle
 from simulator.timing.timeline import EngineTime, Lane, Spans
 
@@ -43,6 +44,9 @@ class Stream:
         self.loops: list[list[int]] = []  # trip count, index of LoopBegin, iteration
         self.iteration = 0
         self.barriers: dict[Where, int] = {}
+        path = model.path
+        number, size = core.number, len(plan.code)
+        self.path = None if path is None else path.stream(number, plan.engine, size)
         self.running = self._run()
         core.timeline.engines[plan.engine] = self.time
         self.data_path = self._lane(plan.engine.name)
@@ -67,7 +71,9 @@ class Stream:
         data_path, sequencer, loads = self.data_path, self.sequencer, self.loads
         dones, firsts = self.dones, [0.0] * len(code)
         throttle, ports = Throttle(target), Ports(core.ports, engine)
-        table = None
+        path, origin, node, met = self.path, -1, -1, START
+        tables: set[str] = set()
+        tables_kept = self.model.tables_kept
         now = free = last = active = 0.0
         tile_ready = swapped = exposed = 0.0
         pc, end = 0, len(code)
@@ -76,7 +82,7 @@ class Stream:
             executed[pc] += 1
             ready = now
             if waits:
-                cause = -1
+                cause = origin = -1
                 for semaphore, amount in waits:
                     fifo = fifos[semaphore]
                     while True:
@@ -84,11 +90,11 @@ class Stream:
                             core.waiting[semaphore] = self.running
                             yield from self._blocked(pc)
                             continue
-                        when, held = fifo[0]
+                        when, held, producer = fifo[0]
                         if when > ready:
-                            ready, cause = when, semaphore
+                            ready, cause, origin = when, semaphore, producer
                         if held > amount:
-                            fifo[0] = (when, held - amount)
+                            fifo[0] = (when, held - amount, producer)
                             break
                         fifo.popleft()
                         if held == amount:
@@ -97,6 +103,8 @@ class Stream:
                 if cause >= 0 and ready > free:
                     since = now if now > free else free
                     waited[cause] = waited.get(cause, 0.0) + ready - since
+            if path is not None:
+                met = (ready, origin) if waits and origin >= 0 else START
             if kind <= p.LOAD_TILE:
                 if kind == p.COMPUTE:
                     now = start = ready if ready > free else free
@@ -120,11 +128,16 @@ class Stream:
                     done = start + completion
                     if loads is not None:
                         loads.add(start, tile_ready, pc, self.iteration)
+                    if path is not None:
+                        path.load_tile(pc, met, start, tile_ready, done)
                 else:
+                    loaded = 0.0
                     start = ready if ready > free else free
-                    if extra.table is not None and extra.table != table:
+                    if extra.table is not None and extra.table not in tables:
                         # The load has no semaphores: it runs ahead of the instruction's waits.
-                        table = extra.table
+                        if not tables_kept:
+                            tables.clear()
+                        tables.add(extra.table)
                         loaded = self._load_table(now if now > free else free)
                         if loaded > last:
                             active += min(loaded - last, target.activation_table_load_ns.value)
@@ -134,50 +147,75 @@ class Stream:
                         start = max(start, dones[index])
                     for index in extra.firsts:
                         start = max(start, firsts[index])
+                    settled = start
                     if extra.ports:
                         start = ports.occupy(start, interval, extra.ports)
                     now = start
                     free = start + interval
                     done = start + completion
+                    if path is not None:
+                        needed = [(i, dones[i]) for i in extra.results]
+                        needed += [(i, firsts[i]) for i in extra.firsts]
+                        path.compute(pc, met, needed, loaded, settled, (start, free, done))
                     if extra.noted:
                         dones[pc] = done
                         firsts[pc] = start + extra.drain
+                if path is not None and kind in (p.COMPUTE, p.MULTIPLY):
+                    span = start, free, done
+                    path.compute(pc, met, (), 0.0, start, span, kind == p.MULTIPLY)
                 if done > last:
                     active += done - (start if start > last else last)
                     last = done
                 else:
                     done = last
                 if updates:
-                    post(core, updates, done + signal)
+                    post(core, updates, done + signal, -1 if path is None else path.last[1])
                 if data_path is not None and kind != p.LOAD_TILE:
                     data_path.add(start, free, pc, self.iteration)
                 pc += 1
             elif kind == p.DMA:
+                held = START
                 for index in extra.results:
-                    ready = max(ready, dones[index])
+                    if dones[index] > ready:
+                        ready = dones[index]
+                        if path is not None:
+                            held = path.result(index, ready)
                 if extra.on_engine:
                     now = ready = max(ready, free)
                     issued = free = ready + interval
                 else:
                     issued = now = ready + interval
-                self._issue(pc, extra, updates, ready, issued)
+                if path is not None:
+                    node = path.sequence(pc, met, held, issued, extra.on_engine)
+                self._issue(pc, extra, updates, ready, issued, node)
                 pc += 1
             else:
+                held = START
                 if kind == p.MEMORY_REGISTER:
                     ready = max(ready, last)
+                    if path is not None:
+                        held = path.last
                 elif kind == p.BARRIER:
-                    ready = yield from self._meet(pc, extra, max(ready, last), interval)
+                    held = yield from self._meet(pc, extra, max(ready, last), interval, met)
+                    ready = held[0]
                 elif kind == p.DRAIN:
                     ready = yield from self._drain(pc, extra.values[0], ready)
+                    if core.dma_path is not None:
+                        held = core.dma_path.queues[extra.values[0]]
                 now = ready + interval
+                if path is not None:
+                    node = path.sequence(pc, met, held, now)
                 if sequencer is not None and interval:
                     sequencer.add(ready, now, pc, self.iteration)
                 pc = self._steer(kind, extra, pc)
                 if updates:
-                    post(core, updates, max(now, last) + signal)
+                    done = max(now, last) + signal
+                    post(core, updates, done, -1 if path is None else path.complete()[1])
         self.time.active = active
         self.time.finished = max(now, free, last)
         core.timeline.throttled += throttle.lost
+        if path is not None:
+            path.finish()
         self._finish(exposed)
 
     def _blocked(self, pc: int) -> Running:
@@ -188,36 +226,37 @@ class Stream:
         del self.model.blocked[key]
 
     def _issue(
-        self, pc: int, trigger: p.Trigger, updates: Any, start: float, issued: float
+        self, pc: int, trigger: p.Trigger, updates: Any, start: float, issued: float, node: int
     ) -> None:
-        """Hand a transfer to its queue at `issued`."""
+        """Hand a transfer to its queue at `issued`; `node` is its trigger's in the path."""
         transfer = trigger.transfer
         if transfer.dynamic:
             transfer = transfer.of_rows(self.flow.rows(transfer.rows))
         self.model.submit(
             self.core,
             issued + transfer.dispatch_ns,
-            (self.plan.engine, pc, self.iteration, transfer, updates),
+            (self.plan.engine, pc, self.iteration, transfer, updates, node),
         )
         lane = self.data_path if trigger.on_engine else self.sequencer
         if lane is not None:
             lane.add(start, issued, pc, self.iteration)
 
     def _meet(
-        self, pc: int, fields: p.ControlFields, arrived: float, interval: float
-    ) -> Generator[None, Any, float]:
-        """Wait for the other cores of a meeting; when the last of them has come."""
+        self, pc: int, fields: p.ControlFields, arrived: float, interval: float, met: Moment
+    ) -> Generator[None, Any, Moment]:
+        """Wait for the other cores of a meeting; when the last of them has come, and its node."""
         where = fields.row.meeting(fields.values, self.core.number)
         number = self.barriers[where] = self.barriers.get(where, 0) + 1
         meeting = self.model.meeting(self.core, self.plan.engine, where, number)
-        meeting.arrived.append(arrived)
+        node = -1 if self.path is None else max(met, self.path.complete())[1]
+        meeting.arrived.append((arrived, node))
         if len(meeting.arrived) < len(where[1]):
             meeting.waiting.append(self.running)
             yield from self._blocked(pc)
         else:
             self.model.runnable.extend(meeting.waiting)
         release = max(meeting.arrived)
-        self.core.timeline.barrier_ns += release - arrived + interval
+        self.core.timeline.barrier_ns += release[0] - arrived + interval
         return release
 
     def _drain(self, pc: int, queue: int, ready: float) -> Generator[None, Any, float]:

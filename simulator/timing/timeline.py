@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from isa.enums import Engine
+from simulator.timing.critical import CriticalPath
 
 Span = tuple[float, float, int, int]
 """Start and end in ns, index of the instruction in its stream, iteration of its innermost loop."""
@@ -99,13 +100,15 @@ class Timeline:
     """Result of `simulate`. Times in ns from the start of the first instruction.
 
     `total_ns`: until the last instruction and transfer have completed. `overhead_ns`: fixed cost of
-    starting and stopping a kernel on the device, not part of `total_ns`.
+    starting and stopping a kernel on the device, not part of `total_ns`. `critical`: where the time
+    goes along the critical path, if that was kept.
     """
 
     target: str
     total_ns: float
     overhead_ns: float
     cores: list[CoreTimeline]
+    critical: CriticalPath | None = None
 
     @property
     def instructions(self) -> int:

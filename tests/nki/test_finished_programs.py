@@ -15,6 +15,7 @@ from matmul_kernels import blocked, hoisted, tiled
 import nki
 import nki.language as nl
 from isa.container import read, write
+from isa.enums import Engine
 from isa.program import Program
 from isa.text import assemble, disassemble
 from nki.ir.compare import same
@@ -209,14 +210,7 @@ def test_published_fp32_matmul_on_trn2(name, monkeypatch):
         nki.TensorSpec((8192, 8192), nl.float32),
         target="trn2",
     ).program
-    timeline = time(program)
-    report = nki_profile(program, timeline)
-    assert report["dma"]["active_ns"] / 1e6 == pytest.approx(dma, rel=0.25)
-    assert report["engines"][0]["active_ns"] / 1e6 == pytest.approx(tensor, rel=0.25)
+    timeline = time(program, keep_spans=False)
+    assert timeline.dma_active_ns / 1e6 == pytest.approx(dma, rel=0.25)
+    assert timeline.active_ns(Engine.tensor) / 1e6 == pytest.approx(tensor, rel=0.25)
     assert timeline.total_ns / 1e6 == pytest.approx(total, rel=0.25)
-
-
-def nki_profile(program, timeline):
-    from simulator.profile import profile
-
-    return profile(program, timeline).to_dict()

@@ -62,7 +62,8 @@ def test_matmul_utilisation():
 def test_bound_of_the_published_matmuls():
     """Tutorial: version 2 waits for loads; version 3 keeps TensorE and DMA busy alike."""
     inside = profiled(matmul_loads_inside(8, 64, DgeMode.none))
-    assert inside.bound == "DMA descriptors"
+    assert inside.bound == "DMA bandwidth" and inside.path[1].name == "DMA descriptors"
+    assert 100 * inside.path[1].ns / inside.total_ns > 20
     assert engine(inside, "TensorE").waits_for == "queue loads"
     hoisted = profiled(matmul_hoisted_loads(2, 16, 64))
     assert hoisted.bound in ("DMA bandwidth", "TensorE")
@@ -72,7 +73,7 @@ def test_bound_of_the_published_matmuls():
 
 def test_many_triggers_bind_their_engine():
     report = profiled(matmul_loads_inside(8, 64, DgeMode.hwdge))
-    assert report.bound == "SyncE issue"
+    assert report.bound == "DMA trigger (SyncE)"
 
 
 def test_small_program_is_bound_by_latency():
@@ -81,8 +82,8 @@ def test_small_program_is_bound_by_latency():
     b.add(elementwise.TensorCopy, DVE, sbuf(64), sbuf(64), waits=[(0, 1)], updates=[(1, 1)])
     b.load(hbm(128, 64, 64), sbuf(64), waits=[(1, 1)], engine=POOL)
     report = profiled(b.program())
-    assert report.bound == "latency (dependencies)"
-    assert "VectorE waits" in report.reason and "queue loads" in report.reason
+    assert report.bound == "DMA latency"
+    assert "VectorE at line 1 waits" in report.reason and "for DMA at line 1" in report.reason
 
 
 def test_transfers_on_few_partitions_are_a_matter_of_balance():

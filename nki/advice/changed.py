@@ -1,0 +1,217 @@
+"""Kernels changed as an author might change them, and what all such changes are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from isa.target import TARGETS
+from nki.ir.locations import resolve
+from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Tensor, While, operations, walk
+from nki.ir.replace import AccessReplacer, seen_through
+from nki.ir.rewrite import Numbering, with_body
+
+Line = tuple[str, int]
+"""File and number of a line of the kernel's source."""
+
+
+class Changed(NamedTuple):
+    """A kernel with one thing changed at a line: what was wrong there, what the author would do,
+    whether results keep their bits, and what of the gain counts when advice is ordered: less than
+    1 where the author has to give something for it."""
+
+    bottleneck: str
+    text: str
+    kernel: Kernel
+    same_results: bool = True
+    weight: float = 1.0
+
+
+Changes = Callable[[Kernel, Line], Iterator[Changed]]
+"""What a kind of change makes of a line of a kernel; nothing where it does not apply."""
+
+
+def line_of(op: Op) -> Line | None:
+    """The line of the source that an operation comes from."""
+    place = resolve(op.location)
+    return None if place is None else (place.file, place.line)
+
+
+def at_line(nodes: list[Node], line: Line) -> list[Op]:
+    """The operations of a line, those in loops included."""
+    return [op for op in operations(nodes) if line_of(op) == line]
+
+
+def operand(op: Op, written: bool) -> Access | None:
+    """The operand that an operation writes, or that it reads, if it has exactly one."""
+    positions = op.row.writes if written else op.row.reads
+    found = [op.values[i] for i in positions if isinstance(op.values[i], Access)]
+    return found[0] if len(found) == 1 else None
+
+
+class Transfer(NamedTuple):
+    """An operation that is one DMA transfer between HBM and a tensor on chip."""
+
+    op: Op
+    dst: Access
+    src: Access
+
+    @property
+    def is_load(self) -> bool:
+        return self.dst.storage.memory.on_chip
+
+    @property
+    def chip(self) -> Access:
+        return self.dst if self.is_load else self.src
+
+    @property
+    def hbm(self) -> Access:
+        return self.src if self.is_load else self.dst
+
+
+def transfer(op: Op, kernel: Kernel) -> Transfer | None:
+    """An operation as a transfer between HBM and chip without row indices, if it is one."""
+    dst, src = operand(op, True), operand(op, False)
+    if dst is None or src is None:
+        return None
+    if dst.storage.memory.on_chip == src.storage.memory.on_chip:
+        return None
+    if dst.vector_offset is not None or src.vector_offset is not None:
+        return None
+    instructions = list(op.row.expand(op.values, TARGETS[kernel.target]))
+    if len(instructions) != 1 or not instructions[0].row.asynchronous:
+        return None
+    return Transfer(op, dst, src)
+
+
+def is_whole(access: Access) -> bool:
+    """Whether a view on chip covers its tensor, byte for byte."""
+    tensor = access.storage
+    size = 1
+    for count in access.shape:
+        if type(count) is not int:
+            return False
+        size *= count
+    whole = tensor.shape[0] * tensor.pitch
+    return access.offset == 0 and access.dtype == tensor.dtype and size == whole
+
+
+def writers(kernel: Kernel) -> dict[Tensor, list[Op]]:
+    """The operations that write each tensor."""
+    found: dict[Tensor, list[Op]] = {}
+    for body in kernel.bodies:
+        for op in operations(body):
+            for position in op.row.writes if begins(op) is None else ():
+                value = op.values[position]
+                if isinstance(value, Access):
+                    found.setdefault(value.storage, []).append(op)
+    return found
+
+
+def begins(node: Node) -> Tensor | None:
+    """The tensor that a node begins."""
+    from isa.operations.control import StorageBegin
+
+    if isinstance(node, Op) and node.row is StorageBegin:
+        tensor: Tensor = node.values[0].storage
+        return tensor
+    return None
+
+
+def begin(tensor: Tensor) -> Op:
+    """The node that begins a tensor on chip."""
+    from isa.operations.control import StorageBegin
+
+    shape = int(tensor.shape[0]), tensor.pitch
+    return Op(StorageBegin, (Access(tensor, tensor.dtype, shape, (tensor.pitch, 1)),))
+
+
+def mentions(node: Node, tensor: Tensor) -> bool:
+    """Whether anything in a node is a view of a tensor."""
+    for op in operations([node]):
+        for value in op.values:
+            while isinstance(value, Access):
+                if value.storage is tensor:
+                    return True
+                value = value.vector_offset
+    return False
+
+
+def with_ops(kernel: Kernel, replaced: Mapping[Op, Op]) -> Kernel:
+    """The kernel with operations replaced, also where others are to come behind them."""
+
+    def copied(nodes: list[Node]) -> list[Node]:
+        result: list[Node] = []
+        for node in nodes:
+            if not isinstance(node, Op):
+                result.append(with_body(node, copied(node.body)))
+                continue
+            op = replaced.get(node, node)
+            if any(other in replaced for other in op.after):
+                after = tuple(replaced.get(other, other) for other in op.after)
+                op = Op(op.row, op.values, op.location, op.name, after)
+            result.append(op)
+        return result
+
+    return kernel.with_bodies([copied(body) for body in kernel.bodies], kernel.tensors)
+
+
+Rewrite = Callable[[list[Node], Numbering], list[Node] | None]
+"""What becomes of a list of nodes, whose loops are rewritten already; None: it stays."""
+
+
+def rewritten(kernel: Kernel, rewrite: Rewrite) -> Kernel | None:
+    """The kernel with every list of nodes rewritten, inner ones first; None where all stay.
+    Operations that others must follow by the author's word are left alone with their kernel."""
+    if any(op.after for body in kernel.bodies for op in operations(body)):
+        return None
+    numbering = Numbering(kernel.tensors, kernel.bodies)
+
+    def inside(nodes: list[Node]) -> list[Node]:
+        result = [n if isinstance(n, Op) else _with_inside(n, inside(n.body)) for n in nodes]
+        if all(new is old for new, old in zip(result, nodes)):
+            result = nodes
+        changed = rewrite(result, numbering)
+        return result if changed is None else changed
+
+    bodies = [inside(body) for body in kernel.bodies]
+    if all(new is old for new, old in zip(bodies, kernel.bodies)):
+        return None
+    return kernel.with_bodies(bodies, numbering.begun(bodies))
+
+
+def _with_inside(node: Loop | While, body: list[Node]) -> Node:
+    return node if body is node.body else with_body(node, body)
+
+
+class Renamed(AccessReplacer):
+    """Copies nodes with other tensors in the place of some: views stay, on the other tensor, or
+    become what `views` makes of them."""
+
+    def __init__(
+        self,
+        tensors: Mapping[Tensor, Tensor],
+        views: Callable[[Access, Tensor], Access] | None = None,
+    ) -> None:
+        super().__init__()
+        self.tensors = tensors
+        self.views = views
+
+    def replaced(self, access: Access, op: Op) -> Access:
+        tensor = self.tensors.get(access.storage)
+        if tensor is None:
+            return access
+        if self.views is not None:
+            return self.views(access, tensor)
+        return seen_through(access, tensor, access.offset)
+
+
+def registers_written(nodes: list[Node]) -> set[Any]:
+    """The registers that a body sets, the variables of its loops among them."""
+    found: set[Any] = set()
+    for node in walk(nodes):
+        if isinstance(node, Loop):
+            found.add(node.variable)
+        elif isinstance(node, Op):
+            found.update(node.values[i] for i in node.row.register_writes)
+    return found

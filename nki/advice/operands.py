@@ -1,0 +1,120 @@
+"""Operands of 16 bits instead of 32."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from isa.enums import Engine, Memory
+from isa.rules import check_call
+from isa.target import TARGETS
+from nki.advice.changed import Changed, Line, Renamed, at_line, transfer
+from nki.ir.nodes import Access, Kernel, Node, Op, Tensor, operations
+from nki.ir.replace import seen_through
+from nki.ir.rewrite import Numbering
+
+WIDE, NARROW = "float32", "bfloat16"
+
+PRODUCTS, TRANSFERS = 0.5, 0.25
+"""What of the gain counts, as results lose bits: of products, which fp32 makes take four passes,
+and of anything else, which moves half of the bytes."""
+
+
+def half_operands(kernel: Kernel, line: Line) -> Iterator[Changed]:
+    """The tensors in SBUF that a line computes on, and those in HBM that they are copied from or
+    to, in bfloat16.
+
+    Before:
+
+        left = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=left, src=lhsT[here, :])
+        nisa.nc_matmul(dst=sums, stationary=left, moving=right)
+
+    After: `left`, `right`, `lhsT` and `rhs` are bfloat16, `sums` in PSUM is not.
+    """
+    chosen = _chosen(kernel, line)
+    if not chosen or any(t.data is not None or t.within or t.divided for t in chosen):
+        return
+    if any(_is_seen_otherwise(kernel, tensor) for tensor in chosen):
+        return
+    numbering = Numbering(kernel.tensors, kernel.bodies)
+    tensors = {tensor: _narrowed(numbering, tensor) for tensor in chosen}
+    renamed = Renamed(tensors, _narrow_view)
+    bodies = [renamed.nodes(body) for body in kernel.bodies]
+    target = TARGETS[kernel.target]
+    for old, new in zip(_all(kernel.bodies), _all(bodies)):
+        if new is not old and check_call(new.row, new.values, target) is not None:
+            return
+    changed = Kernel(
+        kernel.name,
+        kernel.target,
+        [tensors.get(t, t) for t in kernel.parameters],
+        kernel.parameter_names,
+        [tensors.get(t, t) for t in kernel.results],
+        bodies,
+        [tensors.get(t, t) for t in kernel.tensors],
+        kernel.symbols,
+        kernel.guards,
+    )
+    names = ", ".join(dict.fromkeys(t.label for t in chosen))
+    multiplied = any(
+        Engine.tensor in op.row.engines for body in kernel.bodies for op in at_line(body, line)
+    )
+    weight = PRODUCTS if multiplied else TRANSFERS
+    text = f"make {names} {NARROW}"
+    yield Changed("32-bit operands", text, changed, same_results=False, weight=weight)
+
+
+def _chosen(kernel: Kernel, line: Line) -> dict[Tensor, None]:
+    """The tensors of 32 bits at a line, and those that transfers tie to them."""
+    found: dict[Tensor, None] = {}
+    for body in kernel.bodies:
+        for op in at_line(body, line):
+            for value in op.values:
+                if isinstance(value, Access) and value.storage.memory is Memory.sbuf:
+                    found[value.storage] = None
+    copies = [t for op in _all(kernel.bodies) if (t := transfer(op, kernel)) is not None]
+    grown = True
+    while grown:
+        grown = False
+        for _, dst, src in copies:
+            if (dst.storage in found) != (src.storage in found):
+                found |= {dst.storage: None, src.storage: None}
+                grown = True
+    return {tensor: None for tensor in found if tensor.dtype == WIDE}
+
+
+def _is_seen_otherwise(kernel: Kernel, tensor: Tensor) -> bool:
+    """Whether some view has the bits of a tensor in another data type."""
+    return any(
+        isinstance(value, Access) and value.storage is tensor and value.dtype != tensor.dtype
+        for op in _all(kernel.bodies)
+        for value in op.values
+    )
+
+
+def _narrowed(numbering: Numbering, tensor: Tensor) -> Tensor:
+    copy = numbering.tensor(tensor, "")
+    return Tensor(
+        copy.number,
+        tensor.label,
+        tensor.memory,
+        NARROW,
+        tensor.shape,
+        tensor.role,
+        tensor.address,
+        tensor.core,
+        tensor.location,
+        None,
+        tensor.copy,
+    )
+
+
+def _narrow_view(access: Access, tensor: Tensor) -> Access:
+    view = seen_through(access, tensor, access.offset)
+    view.dtype = NARROW
+    return view
+
+
+def _all(bodies: list[list[Node]]) -> Iterator[Op]:
+    for body in bodies:
+        yield from operations(body)

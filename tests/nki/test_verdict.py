@@ -1,0 +1,148 @@
+"""The verdict on kernels with a planted bottleneck: it names the bottleneck and its line, its first
+advice takes it away, and the gain it predicts is the gain of the kernel without it."""
+
+from __future__ import annotations
+
+import numpy as np
+import planted_kernels as planted
+import pytest
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+from nki.advice.advise import CHANGES, retimed
+from nki.advice.changed import line_of
+from nki.ir.nodes import operations
+from nki.pipeline import compile_kernel
+from nki.verification import verify_program
+from simulator.profile import profile
+from simulator.timing import simulate
+
+
+def profiled(compiled):
+    program = compiled.program
+    timeline = simulate(program, keep_spans=False, keep_path=True)
+    return profile(program, timeline, compiled.advisor(program, None, timeline))
+
+
+@pytest.mark.parametrize("case", planted.PLANTED, ids=lambda case: case.name)
+def test_the_verdict_names_what_was_planted(case):
+    report = profiled(case.compiled())
+    first = report.advice[0]
+    assert report.bottleneck == first.bottleneck == case.bottleneck
+    assert (first.file, first.line) == (planted.__file__, case.line)
+    gain = report.total_ns - simulate(case.compiled(after=True).program).total_ns
+    assert gain > 0.15 * report.total_ns, "it is worth naming"
+    assert first.saved_ns == pytest.approx(gain, rel=0.10)
+    text = report.text()
+    assert f"{case.bottleneck} at planted_kernels.py:{case.line}" in text
+
+
+@pytest.mark.parametrize("case", planted.PLANTED, ids=lambda case: case.name)
+def test_little_is_left_to_say_about_it_afterwards(case):
+    before = profiled(case.compiled()).advice[0]
+    advice = profiled(case.compiled(after=True)).advice
+    left = [one.saved_ns for one in advice if one.bottleneck == case.bottleneck]
+    assert max(left, default=0) < 0.2 * before.saved_ns
+
+
+@pytest.mark.parametrize("case", planted.PLANTED, ids=lambda case: case.name)
+def test_percentages_add_up(case):
+    report = profiled(case.compiled())
+    assert sum(one.percent for one in report.path) == pytest.approx(100)
+    assert sum(one.percent for one in report.path_lines) == pytest.approx(100)
+    for line in report.path_lines:
+        assert sum(line.causes.values()) == pytest.approx(line.ns)
+    idle = {e.name for e in report.engines if not e.busy_ns and not e.sequencer_ns}
+    assert not idle & {one.engine for one in report.path}
+
+
+@pytest.mark.parametrize("case", planted.PLANTED, ids=lambda case: case.name)
+def test_changed_kernels_compile_to_programs_without_races(case):
+    """What is timed is a program that could run: also the changes that no advice comes of."""
+    kernel = case.before.trace(*case.shapes, target="trn2")
+    lines = {line for body in kernel.bodies for op in operations(body) if (line := line_of(op))}
+    for change in CHANGES:
+        for line in lines:
+            for changed in change(kernel, line):
+                verify_program(compile_kernel(changed.kernel))
+
+
+def test_a_prediction_is_the_time_of_the_changed_program():
+    case = next(case for case in planted.PLANTED if case.name == "hoistable")
+    kernel = case.before.trace(*case.shapes, target="trn2")
+    program = compile_kernel(kernel)
+    timeline = simulate(program)
+    found = list(retimed(kernel, {}, program, timeline))
+    assert len(found) > 2
+    for one in found:
+        assert one.total_ns == simulate(compile_kernel(one.changed.kernel)).total_ns
+
+
+def test_changes_keep_what_they_say_they_keep():
+    """A hoisted load and buffers of their own leave results as they are."""
+    for name in ("hoistable", "buffer", "late"):
+        case = next(case for case in planted.PLANTED if case.name == name)
+        rows = min(spec.shape[0] for spec in case.shapes)
+        shapes = [(max(rows, 256), 64) if s.shape[0] > 128 else (128, 64) for s in case.shapes]
+        arrays = [np.random.default_rng(0).normal(size=s).astype(np.float32) for s in shapes]
+        kernel = case.before.trace(*arrays, target="trn2")
+        expected = nki.compile(case.before, *arrays, target="trn2")(*arrays)
+        lines = {line_of(op) for op in operations(kernel.bodies[0])} - {None}
+        changed = [c for line in lines for f in CHANGES for c in f(kernel, line) if c.same_results]
+        kept = [c for c in changed if c.bottleneck in ("hoistable load", "one buffer", "late load")]
+        assert kept
+        for one in kept:
+            result = nki.compiled.CompiledKernel(compile_kernel(one.kernel))(*arrays)
+            np.testing.assert_array_equal(result, expected)
+
+
+def test_all_forms_of_a_report_say_the_same():
+    from io import StringIO
+
+    from nki.report import Report, print_report
+
+    case = next(case for case in planted.PLANTED if case.name == "hoistable")
+    report = profiled(case.compiled())
+    data = report.to_dict()
+    assert [one["line"] for one in data["advice"]] == [one.line for one in report.advice]
+    assert data["is_simulation"] and data["bottleneck"] == "hoistable load"
+    assert data["path"][0]["cause"] == report.path[0].cause
+
+    class Terminal(StringIO):
+        def isatty(self):
+            return True
+
+    outputs = []
+    for stream in (StringIO(), Terminal()):
+        print_report(Report(data, report.sections()), False, stream)
+        outputs.append("".join(c for c in stream.getvalue() if c.isalnum()))
+    assert all(len(line) <= 100 for line in report.text().splitlines())
+    for one in (*report.path, *report.limits):
+        name = getattr(one, "cause", None) or one.name
+        assert all("".join(c for c in name if c.isalnum()) in output for output in outputs)
+    for one in report.advice[:5]:
+        text = "".join(c for c in one.text if c.isalnum())
+        assert all(text in output for output in outputs)
+
+
+def test_lines_of_two_cores_stay_apart():
+    @nki.jit
+    def uneven(a):
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        core = nl.program_id(0)
+        for start in range(0, 512, 128):
+            rows = nl.ds(512 * core + start, 128)
+            x = nl.ndarray((128, a.shape[1]), dtype=a.dtype, buffer=nl.sbuf)
+            nisa.dma_copy(dst=x, src=a[rows, :])
+            nisa.activation(dst=x, op=nl.exp, data=x)
+            nisa.dma_copy(dst=out[rows, :], src=x)
+        return out
+
+    compiled = nki.compile(uneven[2], nki.TensorSpec((1024, 512), nl.float32), target="trn2")
+    report = profiled(compiled)
+    exp = [one for one in report.lines if "activation" in one.text]
+    assert sorted(one.core for one in exp) == [0, 1]
+    assert exp[0].executed == exp[1].executed == 4
+    assert "core" in report.text()
+    assert sum(one.percent for one in report.path) == pytest.approx(100)
