@@ -2,25 +2,8 @@
 
 A row's `cost` is a `Cost`: an ordered list of `Case`s, of which the first whose condition holds
 gives the time that the instruction occupies its engine, and a second list for the time from its
-start until its result is visible. Formulas are text in terms of the quantities below;
+start until its result is visible. Formulas are text in terms of `QUANTITIES`;
 `Case.expression` is the same formula as a sympy expression, for algebra and documentation.
-
-Quantities of one instruction:
-
-    N            elements that stream through a partition, the most of any operand
-    P            partitions, the most of any operand
-    S            slow-down of a wide inner stride, 1 to 2
-    in_bytes, out_bytes   element size of the widest streamed source, destination
-    bits16       every streamed operand is bfloat16 or float16
-    contiguous   every streamed operand has an inner stride of one element
-    psum, psum_source     some operand, some source is in PSUM
-    columns      operands that are one element a partition, read from memory
-    x_dtype, x_on_chip    dtype of operand x, None when it is no tensor; where it is
-    generation   2, 3 or 4; vector, scalar, gpsimd, tensor, sync: which engine runs it
-    MIN_II, MIN_II_DYNAMIC, and every scalar figure of `isa.target.Target` by its name
-    attributes   by their names; an operator, function or enum member is its name as text
-
-A streamed operand is any operand except columns. Units are cycles of the engine, or ns.
 """
 
 from __future__ import annotations
@@ -43,20 +26,33 @@ if TYPE_CHECKING:
 ALIASES = {"MIN_II": "minimum_interval_cycles", "MIN_II_DYNAMIC": "dynamic_interval_cycles"}
 """Names that the documents give to figures of the target."""
 
-_OPERAND_QUANTITIES = frozenset(
-    [
-        "N",
-        "P",
-        "S",
-        "in_bytes",
-        "out_bytes",
-        "bits16",
-        "contiguous",
-        "psum",
-        "psum_source",
-        "columns",
-    ]
-)
+_OPERAND_QUANTITIES = {
+    "N": "elements that stream through a partition, the most of any operand",
+    "P": "partitions, the most of any operand",
+    "S": "slow-down of a wide inner stride, 1 to 2",
+    "in_bytes": "element size of the widest streamed source",
+    "out_bytes": "element size of the widest streamed destination",
+    "bits16": "whether every streamed operand is bfloat16 or float16",
+    "contiguous": "whether every streamed operand has an inner stride of one element",
+    "psum": "whether some operand is in PSUM",
+    "psum_source": "whether some source is in PSUM",
+    "columns": "operands that are one element a partition, read from memory",
+}
+
+QUANTITIES = {
+    **_OPERAND_QUANTITIES,
+    "x_dtype": "dtype of operand x, None when it is no tensor",
+    "x_on_chip": "whether operand x is in SBUF or PSUM",
+    "generation": "2, 3 or 4",
+    "vector, scalar, gpsimd, tensor, sync": "whether that engine runs it",
+    "MIN_II": "the target's minimum_interval_cycles",
+    "MIN_II_DYNAMIC": "the target's dynamic_interval_cycles",
+    "figures": "every scalar figure of `isa.target.Target`, by its name",
+    "attributes": "by their names; an operator, function or enum member is its name as text",
+}
+"""What formulas are in terms of. A streamed operand is any operand except columns; units are cycles
+of the engine, or ns."""
+
 _OPERAND_SUFFIXES = ("_dtype", "_on_chip")
 _FUNCTIONS: dict[str, Any] = {"Max": max, "Min": min, "ceiling": math.ceil, "floor": math.floor}
 _HALF_FLOATS = frozenset({"bfloat16", "float16"})
@@ -190,7 +186,7 @@ class Cost:
         texts = [t for c in (*self.cases, *self.completion) for t in (c.formula, c.when) if t]
         used = {name for text in texts for name in _evaluator(text).names}
         attributes = tuple(index for index, name, _ in row.attributes if name in used)
-        operands = bool(used & _OPERAND_QUANTITIES) or any(
+        operands = not used.isdisjoint(_OPERAND_QUANTITIES) or any(
             name.endswith(_OPERAND_SUFFIXES) for name in used
         )
         return operands, attributes

@@ -21,14 +21,10 @@ _HOME = {
     "CompiledKernel": "nki.compiled",
     "TensorSpec": "nki.trace.call",
     "symbol": "nki.trace.call",
-    "cpu_simulate": "nki.simulator",
     "NeuronError": "isa.errors",
 }
 
-_MODULES = (
-    *("collectives", "compiler", "dtype", "isa", "language", "meta", "simulator", "tensor"),
-    "typing",
-)
+_MODULES = ("collectives", "compiler", "isa", "language", "simulator", "typing")
 """Public modules below this one, which load when they are first named."""
 
 __all__ = [
@@ -37,12 +33,12 @@ __all__ = [
     "NeuronError",
     "TensorSpec",
     "compile",
-    "cpu_simulate",
     "jit",
     "load",
     "profile",
     "simulate",
     "symbol",
+    *_MODULES,
 ]
 
 install()
@@ -51,7 +47,6 @@ if TYPE_CHECKING:
     from isa.errors import NeuronError
     from nki.compiled import CompiledKernel, load
     from nki.kernel import Kernel, compile, jit, profile, simulate
-    from nki.simulator import cpu_simulate
     from nki.trace.call import TensorSpec, symbol
 
 
@@ -62,11 +57,21 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"nki.{name}")
     if name not in _HOME:
-        from nki.superseded import REMOVED
-
-        _, instead = ABSENT.get(f"nki.{name}", ("", REMOVED.get(name)))
-        advice = f": {instead}" if instead else ""
-        raise AttributeError(f"module 'nki' has no attribute {name!r}{advice}")
+        return _earlier_name(name)
     value = getattr(importlib.import_module(_HOME[name]), name)
     globals()[name] = value
     return value
+
+
+def _earlier_name(name: str) -> Any:
+    """A name of earlier versions. Raises AttributeError, with what to write for what is gone."""
+    from nki.superseded import REMOVED, superseded_names
+
+    _, instead = ABSENT.get(f"nki.{name}", ("", REMOVED.get(name)))
+    if instead:
+        raise AttributeError(f"module 'nki' has no attribute {name!r}: {instead}")
+    return superseded_names("nki")(name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,5 +1,6 @@
-"""Modules of the vendor's `nki` that are not here, and names that later versions dropped: importing
-one says what to use instead."""
+"""What Python's own finders do not find below `nki`: modules of earlier versions, which are made;
+modules of the vendor's `nki` that are not here, and names that later versions dropped, which say
+what to use instead."""
 
 from __future__ import annotations
 
@@ -39,18 +40,25 @@ ABSENT: dict[str, tuple[str, str]] = {
 
 
 class AbsentModules:
-    """An import finder that finds nothing. Asked last, so only for what is not there."""
+    """An import finder that is asked last, so only for what is not there."""
 
     @staticmethod
     def find_spec(
         name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Raise not-supported, as an ImportError, for a module of `ABSENT` and for a name that is
-        gone; None for others. Python asks for a name when `from module import name` finds none."""
+        """Modules of earlier versions. Raise not-supported, as an ImportError, for a module of
+        `ABSENT` and for a name that is gone; None for others. Python asks for a name when `from
+        module import name` finds none."""
+        if not name.startswith("nki."):
+            return None
+        from nki.earlier_modules import earlier_module
+
+        if (found := earlier_module(name)) is not None:
+            return found
         if name in ABSENT:
             purpose, instead = ABSENT[name]
             what = f"No module named {name!r}: it {purpose}, and is no part of opennki"
-        elif name.startswith("nki.") and (note := _note_on_gone(name)) is not None:
+        elif (note := _note_on_gone(name)) is not None:
             first = note.partition(" ")[0]
             what = f"{name} is not part of this API"
             instead = note.replace(first, first.title() if first.isalpha() else first, 1)

@@ -1,5 +1,4 @@
-"""`nki.simulate` as harnesses call it: `simulate_kernel`, and `nki.cpu_simulate`, its name in NKI
-0.3."""
+"""`nki.simulate` as harnesses call it: `simulate_kernel`."""
 
 from __future__ import annotations
 
@@ -8,26 +7,6 @@ from typing import Any
 
 from nki.errors import user_frames
 from nki.kernel import Simulation, simulate
-from nki.superseded import hint
-
-
-@user_frames
-def cpu_simulate(kernel: Any) -> Simulation:
-    """The kernel (or a plain function) as a callable that runs it on this machine.
-
-    Results and errors are those of `nki.simulate`. Source: nki-library
-    test/utils/simulation_setup.py.
-
-    >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
-    >>> def copy(a):
-    ...     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    ...     nisa.dma_copy(dst=out, src=a)
-    ...     return out
-    >>> nki.cpu_simulate(copy)[1](a=np.ones((1, 3), np.float32))
-    array([[1., 1., 1.]], dtype=float32)
-    """
-    hint("nki.cpu_simulate")
-    return simulate(kernel)
 
 
 @user_frames
@@ -57,4 +36,4 @@ def simulate_kernel(
     return launched(*args, **(kwargs or {}))
 
 
-__all__ = ["Simulation", "cpu_simulate", "simulate_kernel"]
+__all__ = ["Simulation", "simulate_kernel"]

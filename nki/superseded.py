@@ -1,13 +1,16 @@
 """Spellings of earlier versions that still work, what replaces each, and the hint that says so.
 
-`SUPERSEDED` is the one list: the modules that keep an old spelling alive warn from it, and
-`nki migrate` finds and rewrites by it. Sources are SDK nki/migration/index.rst and
+These tables are all that keeps them alive: a module's `__getattr__` is `superseded_names` of it,
+`nki.earlier_modules` makes the modules of `MODULES`, and `nki migrate` finds and rewrites by them.
+No old spelling is in `__all__` or in `dir()`. Sources are SDK nki/migration/index.rst and
 release-notes/components/nki.rst.
 """
 
 from __future__ import annotations
 
+import builtins
 import difflib
+import importlib
 import sys
 import warnings
 from collections.abc import Callable
@@ -22,7 +25,8 @@ class Superseded:
     """One spelling: `old` and `new` are dotted names, `since` the version that replaced it.
 
     `rewrite` tells whether putting `new` in the place of `old` keeps the meaning; if not, `note`
-    says what to do by hand.
+    says what to do by hand. `meaning` is the dotted name of what the old name still stands for if
+    not `new`; of a module, the one whose `__all__` it had, if its names are no rows.
     """
 
     old: str
@@ -30,6 +34,7 @@ class Superseded:
     since: str
     rewrite: bool = True
     note: str = ""
+    meaning: str = ""
 
 
 class MigrationWarning(DeprecationWarning):
@@ -38,7 +43,7 @@ class MigrationWarning(DeprecationWarning):
 
 MODULES: tuple[Superseded, ...] = (
     Superseded("nki.isa.constants", "nki.isa", "0.3"),
-    Superseded("nki.dtype", "nki.language", "0.4"),
+    Superseded("nki.dtype", "nki.language", "0.4", meaning="nki.language.dtypes"),
     Superseded("nki.tensor", "nki.language", "0.4"),
     Superseded("nki.meta.tensor", "nki.language", "0.4"),
     Superseded(
@@ -69,7 +74,13 @@ SUPERSEDED: tuple[Superseded, ...] = (
         Superseded(f"nki.isa.{name}_engine", f"nki.isa.engine.{name}", "0.3")
         for name in ("gpsimd", "scalar", "tensor", "unknown", "vector")
     ),
-    Superseded("nki.typing.mutable_tensor", "nki.language.NkiTensor", "0.2"),
+    Superseded(
+        "nki.typing.mutable_tensor", "nki.language.NkiTensor", "0.2", meaning="nki.typing.tensor"
+    ),
+    *(
+        Superseded(f"{module}.NkiTensor", "nki.language.NkiTensor", "0.4")
+        for module in ("nki.tensor", "nki.meta.tensor")
+    ),
     Superseded("nki.cpu_simulate", "nki.simulate", "0.4"),
     Superseded("nki.language.bool", "nki.language.bool_", "0.4"),
     Superseded("nki.language.range", "range", "0.4"),
@@ -283,23 +294,62 @@ def warn_once(spelling: str | Superseded, code: CodeType, file: str, line: int) 
     )
 
 
-def superseded_names(module: str, values: dict[str, Any]) -> Callable[[str], Any]:
-    """A module's `__getattr__` for names that work with a hint: `values` by name."""
+def superseded_names(module: str) -> Callable[[str], Any]:
+    """A module's `__getattr__`, for names that work with a hint and modules that are gone."""
 
     def __getattr__(name: str) -> Any:
-        if name not in values:
-            from nki.ir.context import CURRENT
-
-            note = note_on_superseded(f"{module}.{name}")
-            meant = "" if note is None else f": {note}"
-            if not meant and CURRENT.get() is not None:  # a kernel asks, and no hasattr of ours
-                near = difflib.get_close_matches(name, dir(sys.modules[module]), 1)
-                meant = f". Did you mean: {near[0]!r}?" if near else ""
-            raise AttributeError(f"module {module!r} has no attribute {name!r}{meant}")
-        hint(f"{module}.{name}")
-        return values[name]
+        dotted = f"{module}.{name}"
+        if dotted in EARLIER_MODULES:
+            return importlib.import_module(dotted)
+        if (row := _kept(module, dotted)) is not None:
+            hint(dotted)
+            return meaning_of(row)
+        note = note_on_superseded(dotted)
+        meant = "" if note is None else f": {note}"
+        if not meant and _in_kernel():  # a kernel asks, and no hasattr of ours
+            near = difflib.get_close_matches(name, dir(sys.modules[module]), 1)
+            meant = f". Did you mean: {near[0]!r}?" if near else ""
+        raise AttributeError(f"module {module!r} has no attribute {name!r}{meant}")
 
     return __getattr__
+
+
+def _in_kernel() -> bool:
+    """Whether a kernel runs. Python asks `nki` for its modules while `nki.ir.context` loads."""
+    current = getattr(sys.modules.get("nki.ir.context"), "CURRENT", None)
+    return current is not None and current.get() is not None
+
+
+EARLIER_MODULES = frozenset(
+    ".".join(parts[:length])
+    for row in MODULES
+    if row.rewrite
+    for parts in (row.old.split("."),)
+    for length in range(2, len(parts) + 1)
+) - {"nki.isa"}
+"""Names of the modules that the tables alone keep alive, packages of them included."""
+
+
+def _kept(module: str, dotted: str) -> Superseded | None:
+    """The row of a name that still works; None for others."""
+    row = _HINTS.get(dotted)
+    if row is None and module in _MODULE_HINTS and _MODULE_HINTS[module].meaning:
+        names = importlib.import_module(_MODULE_HINTS[module].meaning).__all__
+        return _row(dotted) if dotted.rpartition(".")[2] in names else None
+    return row if row is not None and row.rewrite else None
+
+
+def meaning_of(row: Superseded) -> Any:
+    """What an old name stands for.
+
+    >>> meaning_of(_HINTS["nki.isa.tensor_engine"])
+    <Engine.tensor: 1>
+    """
+    first, *rest = (row.meaning or row.new).split(".")
+    value: Any = importlib.import_module(first) if rest else getattr(builtins, first)
+    for name in rest:
+        value = getattr(value, name)
+    return value
 
 
 def _user_line() -> tuple[CodeType, str, int]:

@@ -28,6 +28,10 @@ class tensor:
         return Annotated[NkiTensor, shape]
 
 
+__getattr__ = superseded_names(__name__)
+
 __all__ = ["tensor"]
 
-__getattr__ = superseded_names(__name__, {"mutable_tensor": tensor})
+
+def __dir__() -> list[str]:
+    return __all__

@@ -101,9 +101,9 @@ ORDER = (
     *("superseded", "language", "errors", "isa", "trace", "ranks"),
     # Kernels as they are called and compiled.
     *("shared_addresses", "call_chains", "fingerprint", "compiled", "jax_transforms", "kernel"),
-    *("collectives", "simulator", "reference", "compiler", "porting", "absent"),
+    *("collectives", "simulator", "reference", "compiler", "porting", "earlier_modules", "absent"),
     # The package itself and its other public modules.
-    *("", "builtin", "tensor", "dtype", "meta", "typing", "migration", "difference", "report"),
+    *("", "builtin", "typing", "migration", "difference", "report"),
     # The command and the reference pages.
     *("row_pages", "cli", "pages"),
 )

@@ -34,3 +34,7 @@ __all__ = [
     "reduce_scatter",
     "simulate_ranks",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

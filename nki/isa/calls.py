@@ -1,26 +1,27 @@
 """The public functions of `nki.isa`, one for each public row of the operation table.
 
 `nki.ir.emission` generates them; here is what only authors see: lists of operands, earlier
-spellings, keywords that no version has, signatures and documentation.
+spellings, and keywords that no version has. `nki.isa.documentation` has what they are told.
 """
 
 from __future__ import annotations
 
 import difflib
-import inspect
 import sys
 from collections.abc import Callable
 from typing import Any
 
-from isa.enums import SEQUENCERS, Memory
+from isa.enums import SEQUENCERS
 from isa.errors import NeuronError
-from isa.fields import ENUM_KINDS, REQUIRED, Attribute, Field, Kind, Operand
+from isa.fields import Kind
+from isa.operations import OPERATIONS
 from isa.spec import Operation
 from nki.errors import USER_FRAMES
 from nki.ir.context import CURRENT, Context, Location
 from nki.ir.emission import Caller, Signatures, first_of_signature, function_of, record
 from nki.ir.legalise import MISSING, check
 from nki.ir.locations import resolve
+from nki.isa.documentation import document, signature
 from nki.isa.earlier import modern
 from nki.isa.notation import plain
 from nki.language.removed import KEYWORDS, OPERANDS
@@ -52,8 +53,8 @@ def function(row: type[Operation]) -> Callable[..., Any]:
     result = function_of(row, _AUTHOR if has_name(row) else _AUTHOR_WITHOUT_NAME)
     result.__module__ = "nki.isa"
     result.__qualname__ = row.name
-    result.__doc__ = _document(row)
-    result.__signature__ = _signature(row)  # type: ignore[attr-defined]
+    result.__doc__ = document(row)
+    result.__signature__ = signature(row, has_name(row))  # type: ignore[attr-defined]
     return result
 
 
@@ -168,53 +169,5 @@ def _written(row: type[Operation]) -> str:
     return f"It is nisa.{row.name}({', '.join(names)}).{returned}"
 
 
-# Documentation
-
-
-def _signature(row: type[Operation]) -> inspect.Signature:
-    parameters = [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.POSITIONAL_OR_KEYWORD,
-            default=inspect.Parameter.empty if field.default is REQUIRED else field.default,
-        )
-        for name, fields in row.parameters().items()
-        for field in (row.fields[fields[0]],)
-    ]
-    if has_name(row):
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        parameters.append(inspect.Parameter("name", kind, default=None))
-    return inspect.Signature(parameters)
-
-
-def _document(row: type[Operation]) -> str:
-    text, heading, example = inspect.cleandoc(row.__doc__ or row.name).partition("Example:")
-    lines = [text.strip(), ""]
-    for name, fields in row.parameters().items():
-        count = f"list of 1 to {len(fields)}: " if len(fields) > 1 else ""
-        lines.append(f"{name}: {count}{_field_text(row.fields[fields[0]])}")
-    if row.document:
-        lines += ["", f"Source: SDK {row.document}"]
-    if example:
-        lines += ["", heading + example]
-    return "\n".join(lines)
-
-
-def _field_text(field: Field) -> str:
-    if isinstance(field, Operand):
-        memories = " or ".join(m.value for m in Memory if m in field.memories)
-        kind = f"[partitions, 1] in {memories}" if field.column else f"tensor in {memories}"
-        if field.immediate:
-            kind = f"number, or {kind}"
-        text = f"{kind}, {field.role.value}"
-    else:
-        text = _attribute_text(field)
-    return f"{text}; {field.doc}" if field.doc else text
-
-
-def _attribute_text(field: Attribute) -> str:
-    enumeration = ENUM_KINDS.get(field.kind)
-    if enumeration is None:
-        return field.kind.value
-    names = [m.name for m in (field.choices or enumeration)]
-    return f"{field.kind.value}: {', '.join(names)}"
+FUNCTIONS = {row.name: function(row) for row in OPERATIONS.values() if row.public}
+"""The public functions that come from the operation table, by name."""

@@ -71,7 +71,7 @@ hbm = private_hbm
 
 globals().update(OPERATORS)
 
-_superseded = superseded_names(__name__, {"bool": bool_, "range": range})
+_superseded = superseded_names(__name__)
 
 
 def __getattr__(name: str) -> Any:
@@ -160,3 +160,7 @@ __all__ = [
     "zeros_like",
     *OPERATORS,
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

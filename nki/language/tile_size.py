@@ -5,12 +5,16 @@ Names are those of SDK nki/api/nki.language.tile_size.rst; values come from `isa
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from isa.target import Target
 from nki import settings
 from nki.ir.context import CURRENT
-from nki.superseded import hint
+from nki.superseded import superseded_names
 
 _FP32_BYTES = 4
+
+_superseded = superseded_names("nki.language.tile_size")
 
 
 class TileSize:
@@ -25,12 +29,6 @@ class TileSize:
     def pmax(self) -> int:
         """Most partitions of a tile."""
         return self._target.partitions.value
-
-    @property
-    def psum_fmax(self) -> int:
-        """Most fp32 elements per partition of a PSUM bank; `psum_bank_fmax` says so."""
-        hint("nki.language.tile_size.psum_fmax")
-        return self.psum_bank_fmax
 
     @property
     def psum_bank_fmax(self) -> int:
@@ -88,11 +86,17 @@ class TileSize:
         """Bytes of SBUF in all partitions."""
         return self.sbuf_fmax_bytes * self.pmax
 
-    @property
-    def total_available_sbuf_size(self) -> int:
-        """Bytes of SBUF per partition, despite the name; `sbuf_fmax_bytes` says so."""
-        hint("nki.language.tile_size.total_available_sbuf_size")
-        return self.sbuf_fmax_bytes
+    def __dir__(self) -> list[str]:
+        return [name for name in vars(TileSize) if not name.startswith("_")]
+
+    if not TYPE_CHECKING:  # superseded names are none that completion or type checkers know
+
+        def __getattr__(self, name: str) -> Any:
+            try:
+                return _superseded(name)
+            except AttributeError:
+                what = f"nl.tile_size has no attribute {name!r}"
+                raise AttributeError(what, name=name, obj=self) from None
 
 
 tile_size = TileSize()

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Iterable
 
-import isa.cost
 from isa.alu import ACTIVATIONS, ALU, Activation, AluOperator
+from isa.cost import QUANTITIES
 from isa.dtypes import DTYPES, DType
 from isa.memory import MEMORIES, PORT_CONFLICTS, start_partitions
 from isa.target import DOCUMENTS, TARGETS, Figure
-from nki.row_pages.markdown import (
-    code,
-    document_name,
-    engines,
-    generations,
-    page,
-    source,
-    table,
-)
+from isa.wording import document_name, engines, generations
+from nki.row_pages.markdown import code, page, source, table
 
 
 def table_pages() -> dict[str, str]:
@@ -277,14 +269,11 @@ def _starts() -> list[tuple[str, str]]:
 
 
 def _costs() -> str:
-    text = inspect.getdoc(isa.cost) or ""
-    _, _, rest = text.partition("Quantities of one instruction:")
-    quantities, _, tail = rest.partition("\n\nA streamed operand")
     return page(
         "# Cost formulas",
         "The page of a [machine instruction](machine/index.md) states formulas for the time that "
         "it occupies its engine. They are in terms of these quantities of the instruction:",
-        f"```text\n{inspect.cleandoc(quantities)}\n```",
-        f"A streamed operand{tail}" if tail else "",
+        table(("quantity", "what it is"), ((code(n), text) for n, text in QUANTITIES.items())),
+        "A streamed operand is any operand except columns. Units are cycles of the engine, or ns.",
         "Abbreviations of sources are on the page of the [targets](targets.md).",
     )

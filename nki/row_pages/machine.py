@@ -11,7 +11,8 @@ from isa.codecs import codec
 from isa.cost import Case, Cost
 from isa.machine import MACHINE_INSTRUCTIONS
 from isa.spec import MachineInstruction
-from nki.row_pages.markdown import code, description, engines, fields, page, source, state, table
+from isa.wording import engines
+from nki.row_pages.markdown import code, description, fields, page, source, state, table
 from nki.row_pages.operations import used_by
 
 _FIRST_FIELD = 12

@@ -3,28 +3,14 @@
 from __future__ import annotations
 
 import inspect
-import itertools
 from enum import Enum
 from typing import Any
 
-from isa.enums import Engine
-from isa.fields import ENUM_KINDS, Field, Kind, Operand
+from isa.expansions import Computed, Placeholder, expansions, instructions_of
 from isa.operations import OPERATIONS
 from isa.spec import Instruction, Operation
-from isa.target import TARGETS
-from nki.row_pages.markdown import (
-    code,
-    description,
-    document_name,
-    engines,
-    fields,
-    generations,
-    page,
-    source,
-    state,
-    table,
-    value_text,
-)
+from isa.wording import document_name, engines, generations, value_text
+from nki.row_pages.markdown import code, description, fields, page, source, state, table
 
 
 def operation_pages() -> dict[str, str]:
@@ -103,89 +89,6 @@ def _link(name: str) -> str:
     return f"[{name}](../machine/{name}.md)"
 
 
-# Expansion: `expand` is called with placeholders, which show where each field goes.
-
-
-class _Placeholder(tuple):  # type: ignore[type-arg]
-    """Stands for the value of a field; a tuple, as some expansions take values apart. As operands
-    they have one dtype."""
-
-    field: str
-    dtype = "float32"
-
-
-class _Computed:
-    """A value that an expansion computes from fields, and that no single field shows."""
-
-
-Variant = tuple[dict[str, Any], tuple[Instruction, ...]]
-
-
-def _placeholder(field: str, length: int) -> _Placeholder:
-    elements = (_placeholder(f"{field}[{index}]", 0) for index in range(length))
-    found = _Placeholder(elements)
-    found.field = field
-    return found
-
-
-def _choices(name: str, field: Field, length: int, varies: bool, listed: bool) -> list[Any]:
-    """Values to try for one field: what an expansion may depend on, else a placeholder."""
-    if isinstance(field, Operand):
-        return [_placeholder(name, length), *([None] if field.optional and not listed else [])]
-    if field.kind is Kind.engine:
-        chosen = field.choices or ENUM_KINDS[field.kind]
-        return [choice for choice in chosen if choice is not Engine.unknown]
-    if varies:
-        return [False, True] if field.kind is Kind.flag else list(ENUM_KINDS[field.kind])
-    return [_placeholder(name, length)]
-
-
-def _tried(row: type[Operation], length: int) -> list[Variant]:
-    """Every combination of choices, with the instructions that it expands into."""
-    listed = {field for fields in row.lists.values() for field in fields}
-    options = [
-        _choices(name, field, length, name in row.variants, name in listed)
-        for name, field in row.fields.items()
-    ]
-    found = []
-    for values in itertools.product(*options):
-        chosen = zip(row.field_names, values, options)
-        choice = {name: value for name, value, given in chosen if len(given) > 1}
-        found.append((choice, tuple(row.expand(values, TARGETS["trn2"]))))
-    return found
-
-
-def expansions(row: type[Operation]) -> tuple[Variant, ...]:
-    """The variants of an expansion that differ in their instructions, simplest choices last.
-
-    What depends on the length of a field, found by trying two lengths, is `_Computed`.
-    """
-    found: dict[tuple[str, ...], Variant] = {}
-    try:
-        others = _tried(row, 3)
-    except ValueError:  # a pair is taken apart
-        others = _tried(row, 2)
-    for (choice, instructions), (_, other) in zip(_tried(row, 2), others):
-        names = tuple(i.row.name for i in instructions)
-        merged = tuple(_merged(i, o) for i, o in zip(instructions, other))
-        found.setdefault(names, (choice, merged))
-    return tuple(found.values())
-
-
-def _merged(instruction: Instruction, other: Instruction) -> Instruction:
-    values = tuple(
-        _Computed() if isinstance(a, int) and a != b else a
-        for a, b in zip(instruction.values, other.values)
-    )
-    return Instruction(instruction.row, instruction.engine, values)
-
-
-def instructions_of(row: type[Operation]) -> list[str]:
-    """Names of the machine instructions that an operation may expand into, in order."""
-    names = (i.row.name for _, instructions in expansions(row) for i in instructions)
-    return list(dict.fromkeys(names))
-
-
 def _expansion(row: type[Operation]) -> str:
     variants = expansions(row)
     parts = []
@@ -228,9 +131,9 @@ def _assignment(instruction: Instruction) -> str:
 
 
 def _value(value: Any) -> str:
-    if isinstance(value, _Computed):
+    if isinstance(value, Computed):
         return "(computed)"
-    return value.field if isinstance(value, _Placeholder) else value_text(value)
+    return value.field if isinstance(value, Placeholder) else value_text(value)
 
 
 def used_by() -> dict[str, list[str]]:

@@ -302,8 +302,6 @@ USES = {
 OTHERS = (
     "nki.dtype.float32",
     "nki.dtype.float8_e5m2_x4",
-    "nki.meta.tensor.NkiTensor",
-    "nki.tensor.NkiTensor",
 )
 """Names in superseded modules."""
 
