@@ -5,6 +5,7 @@ one; `execute` computes its outputs fast, with code compiled for this CPU, `eval
 the reference. `graph_compiler.hlo` has the nodes.
 """
 
+import nki  # noqa: F401  says so where another package shadows one of ours
 from graph_compiler.compiled import Compiled, compile
 from graph_compiler.evaluate import evaluate, evaluate_ranks
 from graph_compiler.execute import execute

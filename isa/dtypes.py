@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from isa.errors import NeuronError
 
@@ -259,6 +259,10 @@ def _numpy_dtype(name: str) -> np.dtype[Any]:
 
         return numpy.dtype(getattr(ml_dtypes, name))
     return numpy.dtype(name)
+
+
+DTypeLike: TypeAlias = "str | DType | type | np.dtype[Any]"
+"""What names a data type: `nl.float32`, its name, or a type of NumPy or ml_dtypes."""
 
 
 def normalise(value: Any) -> str:

@@ -3,11 +3,8 @@
 import nki, nki.language as nl, nki.isa as nisa
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
-from nki.absent import ABSENT, install
+from nki.absent import install as _install
+from nki.shadowed import guard as _guard
 
 __version__ = "0.1.0"
 
@@ -41,16 +38,11 @@ __all__ = [
     *_MODULES,
 ]
 
-install()
-
-if TYPE_CHECKING:
-    from isa.errors import NeuronError
-    from nki.compiled import CompiledKernel, load
-    from nki.kernel import Kernel, compile, jit, profile, simulate
-    from nki.trace.call import TensorSpec, symbol
+_guard()
+_install()
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Public names load their module at first use, so that `import nki` stays light."""
     import importlib
 
@@ -63,8 +55,9 @@ def __getattr__(name: str) -> Any:
     return value
 
 
-def _earlier_name(name: str) -> Any:
+def _earlier_name(name: str) -> object:
     """A name of earlier versions. Raises AttributeError, with what to write for what is gone."""
+    from nki.absent import ABSENT
     from nki.superseded import REMOVED, superseded_names
 
     _, instead = ABSENT.get(f"nki.{name}", ("", REMOVED.get(name)))

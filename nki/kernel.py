@@ -6,7 +6,7 @@ import functools
 import sys
 from collections.abc import Callable
 from types import MethodType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -265,6 +265,14 @@ _VENDOR_OPTIONS = (
     "show_compiler_tb",
 )
 """Options of `nki.jit` with which public kernels steer the vendor's tools."""
+
+
+@overload
+def jit(fn: Callable[..., Any], **options: Any) -> Kernel: ...
+
+
+@overload
+def jit(fn: None = None, **options: Any) -> Callable[[Callable[..., Any]], Kernel]: ...
 
 
 @user_frames

@@ -83,7 +83,15 @@ def test_a_package_imports_only_packages_to_its_left(package: str) -> None:
 
 ORDER = (
     # What all others may use.
-    *("settings", "precision", "callables", "artifacts", "compiled_functions", "extensions"),
+    *(
+        "shadowed",
+        "settings",
+        "precision",
+        "callables",
+        "artifacts",
+        "compiled_functions",
+        "extensions",
+    ),
     # Tile IR: nodes, text, checks, views, builders; what rewrites and what executes it.
     *(
         "ir",
@@ -105,7 +113,7 @@ ORDER = (
     # The package itself and its other public modules.
     *("", "builtin", "typing", "migration", "difference", "report"),
     # The command and the reference pages.
-    *("row_pages", "cli", "pages"),
+    *("row_pages", "cli", "pages", "stubs"),
 )
 """The packages and modules of `nki`, "" for `nki` itself: each imports those before it only."""
 

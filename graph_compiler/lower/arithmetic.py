@@ -86,8 +86,8 @@ def _compare(values: Sequence[Any], step: Step) -> NkiTensor:
 def _total_order(value: Any) -> Any:
     """Integers in the total order of floats: -NaN < -inf < ... < -0 < +0 < ... < NaN."""
     if not isinstance(value, NkiTensor):
-        bits = int(np.float32(value).view(np.int32))
-        return bits ^ 0x7FFFFFFF if bits < 0 else bits
+        number = int(np.float32(value).view(np.int32))
+        return number ^ 0x7FFFFFFF if number < 0 else number
     bits = nl.copy(value, dtype="float32").view("int32")
     negative = nl.less(bits, 0, dtype="uint8")
     return nl.bitwise_xor(bits, nl.where(negative, 0x7FFFFFFF, 0, dtype="int32"))
@@ -222,7 +222,8 @@ def _same(values: Sequence[Any], step: Step) -> NkiTensor:
 
 
 def _remainder(values: Sequence[Any], step: Step) -> NkiTensor:
-    return nl.fmod(*values, dtype=dtype_of(step))
+    dividend, divisor = values
+    return nl.fmod(dividend, divisor, dtype=dtype_of(step))
 
 
 _LOGICAL = {"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor"}

@@ -5,7 +5,6 @@ Uses no other package of this project before it knows that the ones found are ou
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import platform
 import shutil
@@ -20,9 +19,8 @@ import click
 from nki.cli import options
 from nki.cli.exit_codes import CHECK_FAILED, OK
 from nki.report import Facts, Report, Section, Table
+from nki.shadowed import DISTRIBUTION, PACKAGES, is_ours, location, problem, way_out
 
-DISTRIBUTION = "opennki"
-PACKAGES = ("nki", "isa", "simulator", "graph_compiler")
 LIBRARIES = ("numpy", "ml_dtypes", "llvmlite", "platformdirs", "sympy", "click", "rich", "protobuf")
 _VENDOR = ("neuronx-cc", "neuronxcc", "nki", "neuronx-cc-stubs")
 _X86_FEATURES = ("sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512_bf16")
@@ -50,10 +48,10 @@ def doctor_command(context: click.Context) -> int:
     which depends on how many CPUs other processes use. Ends with exit code 1 when another package
     hides one of ours.
     """
-    places = {name: _location(name) for name in PACKAGES}
+    places = {name: location(name) for name in PACKAGES}
     problems = find_problems(places, Path.cwd())
     data: dict[str, Any] = {
-        "packages": {n: None if p is None else str(p) for n, p in places.items()},
+        "packages": places,
         "version": _distribution_version(DISTRIBUTION),
         "command": shutil.which("nki"),
         "python": {"version": platform.python_version(), "executable": sys.executable},
@@ -68,20 +66,15 @@ def doctor_command(context: click.Context) -> int:
     return (CHECK_FAILED if problems else OK).number
 
 
-def find_problems(places: dict[str, Path | None], here: Path) -> list[Problem]:
+def find_problems(places: dict[str, str | None], here: Path) -> list[Problem]:
     """What hides, or could hide, our packages; `places` are their folders as imported."""
     root = Path(__file__).resolve().parents[2]
     problems = []
     for name, place in places.items():
         if place is None:
             problems.append(Problem(f"the package {name} is missing", f"Reinstall {DISTRIBUTION}."))
-        elif place.resolve() != root / name:
-            problems.append(
-                Problem(
-                    f"`import {name}` finds {place}, which is not ours: it shadows {root / name}",
-                    _way_out(name),
-                )
-            )
+        elif not is_ours(place):
+            problems.append(Problem(problem(name, place), way_out(name)))
     problems += _distribution_problems()
     if here.resolve() != root:
         for name in PACKAGES:
@@ -95,15 +88,6 @@ def find_problems(places: dict[str, Path | None], here: Path) -> list[Problem]:
                         )
                     )
     return problems
-
-
-def _way_out(name: str) -> str:
-    from importlib import metadata
-
-    owners = set(metadata.packages_distributions().get(name, [])) - {DISTRIBUTION}
-    if owners:
-        return f"Uninstall {', '.join(sorted(owners))}, or use separate environments."
-    return "Remove it from PYTHONPATH or rename it; `python -P` leaves the current folder out."
 
 
 def _distribution_problems() -> list[Problem]:
@@ -138,24 +122,6 @@ def _vendor_notes() -> list[str]:
 
 def _normal(distribution: str) -> str:
     return distribution.lower().replace("_", "-")
-
-
-def _location(package: str) -> Path | None:
-    """The folder that `import package` uses in this process, without importing it."""
-    module = sys.modules.get(package)
-    specification = module.__spec__ if module is not None else _find(package)
-    if specification is None:
-        return None
-    if specification.submodule_search_locations:
-        return Path(next(iter(specification.submodule_search_locations)))
-    return Path(specification.origin) if specification.origin else None
-
-
-def _find(package: str) -> Any:
-    try:
-        return importlib.util.find_spec(package)
-    except (ImportError, ValueError):
-        return None
 
 
 def _distribution_version(name: str) -> str | None:

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from nki.cli import exit_codes
+from nki.shadowed import ShadowedPackageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ def report_failure(error: BaseException, presentation: Presentation) -> int:
         from isa.errors import NeuronError
         from nki.settings import traceback_wanted
     except ImportError:
+        return _report_broken_installation(error)
+    if isinstance(error, ShadowedPackageError):
         return _report_broken_installation(error)
     presentation = replace(presentation, own_frames=traceback_wanted())
     if isinstance(error, NeuronError):

@@ -1,11 +1,9 @@
 """`nki.isa`: one function per public row of the operation table, and the names they take."""
 
-from __future__ import annotations
-
 from isa.errors import NeuronError as NkiValidationError
 from nki.ir.context import NkiInstruction
 from nki.ir.registers import VirtualRegister
-from nki.isa.calls import FUNCTIONS
+from nki.isa.calls import FUNCTIONS as _FUNCTIONS
 from nki.isa.enumerations import (
     dge_mode,
     dma_engine,
@@ -17,11 +15,11 @@ from nki.isa.enumerations import (
 )
 from nki.isa.generation import get_nc_sub_version, get_nc_version
 from nki.isa.registers import register_alloc
-from nki.superseded import superseded_names
+from nki.superseded import superseded_names as _superseded_names
 
-globals().update(FUNCTIONS)
+globals().update(_FUNCTIONS)
 
-__getattr__ = superseded_names(__name__)
+__getattr__ = _superseded_names(__name__)
 
 __all__ = [
     "NkiInstruction",
@@ -37,7 +35,7 @@ __all__ = [
     "oob_mode",
     "reduce_cmd",
     "register_alloc",
-    *FUNCTIONS,
+    *_FUNCTIONS,
 ]
 
 

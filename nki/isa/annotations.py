@@ -60,7 +60,7 @@ _OF_KIND = {
     Kind.alu: "AluOp",
     Kind.activation: "ActivationOp",
     Kind.pattern: "Pattern",
-    Kind.integers: "Sequence[Integer]",
+    Kind.integers: "Integer | Sequence[Integer]",
     Kind.numbers: "Sequence[Number]",
     Kind.register: "VirtualRegister",
     Kind.value: "Integer",
@@ -96,12 +96,7 @@ def required(field: Field) -> bool:
     return field.default is REQUIRED
 
 
-__all__ = [
-    "ActivationOp",
-    "AluOp",
-    "Integer",
-    "Number",
-    "Pattern",
-    "annotation",
-    "required",
-]
+TYPES = ("ActivationOp", "AluOp", "Integer", "Number", "Pattern")
+"""What annotations name besides public classes."""
+
+__all__ = ["TYPES", "annotation", "required", *TYPES]

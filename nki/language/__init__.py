@@ -1,13 +1,11 @@
 """`nki.language`: tensors, memories, data types, loops, and functions of tiles, the element-wise
 ones of which are also the operators of `op=` arguments."""
 
-from typing import Any
-
 from isa.enums import Memory as MemoryRegion
 from nki.ir.views.indexing import ds
 from nki.ir.views.objects import NKIObject
 from nki.ir.views.tensor import NkiTensor
-from nki.language import dtypes
+from nki.language import dtypes as _dtypes
 from nki.language.allocation import (
     empty_like,
     full,
@@ -42,7 +40,7 @@ from nki.language.dtypes import (
 )
 from nki.language.matrices import load_transpose2d, matmul, shared_identity_matrix, transpose
 from nki.language.normalisation import rms_norm, softmax
-from nki.language.operators import OPERATORS
+from nki.language.operators import OPERATORS as _OPERATORS
 from nki.language.printing import device_print
 from nki.language.program import no_reorder, num_programs, program_id, program_ndim
 from nki.language.random import dropout, rand, random_seed
@@ -55,10 +53,10 @@ from nki.language.ranges import (
     while_loop,
 )
 from nki.language.reductions import all, max, mean, min, prod, sum, var
-from nki.language.removed import advice
+from nki.language.removed import advice as _advice
 from nki.language.selection import broadcast_to, expand_dims, gather_flattened, where
 from nki.language.tile_size import tile_size
-from nki.superseded import superseded_names
+from nki.superseded import superseded_names as _superseded_names
 
 DType = str
 
@@ -69,17 +67,17 @@ shared_hbm = MemoryRegion.shared_hbm
 hbm = private_hbm
 
 
-globals().update(OPERATORS)
+globals().update(_OPERATORS)
 
-_superseded = superseded_names(__name__)
+_superseded = _superseded_names(__name__)
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Packed data types (see `nki.language.dtypes`), superseded names, advice on removed ones."""
-    if name in dtypes.PACKED:
-        value = globals()[name] = getattr(dtypes, name)
+    if name in _dtypes.PACKED:
+        value = globals()[name] = getattr(_dtypes, name)
         return value
-    if (message := advice(name)) is not None:
+    if (message := _advice(name)) is not None:
         raise AttributeError(message)
     return _superseded(name)
 
@@ -158,7 +156,7 @@ __all__ = [
     "while_loop",
     "zeros",
     "zeros_like",
-    *OPERATORS,
+    *_OPERATORS,
 ]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from math import gcd
 from typing import Any
 
-from isa.dtypes import DTYPES, DTypeKind, normalise
+from isa.dtypes import DTYPES, DTypeKind, DTypeLike, normalise
 from isa.enums import Memory
 from isa.errors import NeuronError
 from isa.operations.dma import DmaCopy
@@ -22,7 +22,7 @@ _MEMORIES = frozenset(Memory)
 
 def ndarray(
     shape: Sequence[Any],
-    dtype: Any,
+    dtype: DTypeLike,
     buffer: Memory = Memory.sbuf,
     name: str = "",
     address: tuple[int, int] | None = None,
@@ -50,7 +50,7 @@ def ndarray(
 
 
 def zeros(
-    shape: Sequence[Any], dtype: Any, buffer: Memory = Memory.sbuf, name: str = ""
+    shape: Sequence[Any], dtype: DTypeLike, buffer: Memory = Memory.sbuf, name: str = ""
 ) -> NkiTensor:
     """A new tensor filled with zeros, by way of SBUF where it is in HBM.
 
@@ -67,7 +67,7 @@ def zeros(
 
 
 def ones(
-    shape: Sequence[Any], dtype: Any, buffer: Memory = Memory.sbuf, name: str = ""
+    shape: Sequence[Any], dtype: DTypeLike, buffer: Memory = Memory.sbuf, name: str = ""
 ) -> NkiTensor:
     """A new tensor filled with ones, by way of SBUF where it is in HBM.
 
@@ -86,7 +86,7 @@ def ones(
 def full(
     shape: Sequence[Any],
     fill_value: Any,
-    dtype: Any,
+    dtype: DTypeLike,
     buffer: Memory = Memory.sbuf,
     name: str = "",
 ) -> NkiTensor:
@@ -105,7 +105,7 @@ def full(
 
 
 def _filled(
-    shape: Any, value: Any, dtype: Any, buffer: Any, name: str, location: Location
+    shape: Any, value: Any, dtype: DTypeLike, buffer: Any, name: str, location: Location
 ) -> NkiTensor:
     context = current("a nki.language allocation")
     dtype = normalise(dtype)
@@ -162,7 +162,7 @@ def fill_in_parts(
 
 
 def zeros_like(
-    x: NkiTensor, dtype: Any = None, buffer: Memory | None = None, name: str = ""
+    x: NkiTensor, dtype: DTypeLike | None = None, buffer: Memory | None = None, name: str = ""
 ) -> NkiTensor:
     """Zeros in the shape (and, unless given, dtype and memory) of another tensor.
 
@@ -179,7 +179,7 @@ def zeros_like(
 
 
 def empty_like(
-    x: NkiTensor, dtype: Any = None, buffer: Memory | None = None, name: str = ""
+    x: NkiTensor, dtype: DTypeLike | None = None, buffer: Memory | None = None, name: str = ""
 ) -> NkiTensor:
     """A new uninitialised tensor in the shape of another.
 
@@ -199,7 +199,7 @@ def empty_like(
     return allocate(context, x.shape, dtype or x.dtype, buffer or x.buffer, name, None, caller())
 
 
-def load(src: NkiTensor, dtype: Any = None) -> NkiTensor:
+def load(src: NkiTensor, dtype: DTypeLike | None = None) -> NkiTensor:
     """A new SBUF tensor with the values of an HBM tensor, converted to `dtype` if given.
 
     >>> import numpy as np, nki, nki.language as nl

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from isa.dtypes import DTYPES
+from isa.dtypes import DTYPES, DTypeLike, normalise
 from isa.enums import Memory
 from isa.errors import NeuronError
 from isa.operations.dma import DmaCopy, DmaTranspose
@@ -54,7 +54,7 @@ def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool = False) -> NkiTensor:
     return result
 
 
-def transpose(x: NkiTensor, dtype: Any = None) -> NkiTensor:
+def transpose(x: NkiTensor, dtype: DTypeLike | None = None) -> NkiTensor:
     """The transpose of a 2D tile: a new tile in PSUM, bit for bit unless `dtype` converts it.
 
     x is at most 128 x 128. Raises not-a-tensor, wrong-memory, tile-limit, value-not-allowed.
@@ -87,7 +87,7 @@ def transpose(x: NkiTensor, dtype: Any = None) -> NkiTensor:
     return result
 
 
-def load_transpose2d(src: NkiTensor, dtype: Any = None) -> NkiTensor:
+def load_transpose2d(src: NkiTensor, dtype: DTypeLike | None = None) -> NkiTensor:
     """A new SBUF tile with the transpose of a 2D tensor in HBM, converted to `dtype` if given.
 
     2-byte elements go through the DMA engines' transpose, others are copied one by one. Raises
@@ -139,7 +139,9 @@ def _not_2d(e: Emitter, tensor: NkiTensor) -> NeuronError:
     )
 
 
-def shared_identity_matrix(n: int, dtype: Any = "uint8", dst: NkiTensor | None = None) -> NkiTensor:
+def shared_identity_matrix(
+    n: int, dtype: DTypeLike = "uint8", dst: NkiTensor | None = None
+) -> NkiTensor:
     """The n x n identity matrix in SBUF, n at most 128: in `dst` if given, else in a new tile.
 
     Made on chip by the GpSimd engine, so it takes no space in HBM. `dtype` is that of the new tile.
@@ -160,7 +162,7 @@ def shared_identity_matrix(n: int, dtype: Any = "uint8", dst: NkiTensor | None =
     """
     e = Emitter("shared_identity_matrix", caller())
     if dst is None:
-        dst = e.result((n, n), dtype_of(dtype, dtype))
+        dst = e.result((n, n), normalise(dtype))
     elif tuple(e.tile("dst", dst).shape) != (n, n):
         raise NeuronError(
             "shape-mismatch",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
+from isa.dtypes import DTypeLike
 from isa.enums import ReduceCommand
 from nki.ir.context import caller
 from nki.ir.views.tensor import NkiTensor
@@ -11,7 +12,9 @@ from nki.language.lowering.emitter import FLOAT, Emitter, dtype_of, is_column
 from nki.language.lowering.reduction import against, axes_of, statistic
 
 
-def softmax(x: NkiTensor, axis: Any = -1, dtype: Any = None) -> NkiTensor:
+def softmax(
+    x: NkiTensor, axis: int | Sequence[int] = -1, dtype: DTypeLike | None = None
+) -> NkiTensor:
     """exp(x - m) / sum(exp(x - m)) along the last free dimensions, m their greatest element.
 
     `axis`: one dimension or several, the last ones, never dimension 0. `dtype` of the result: that
@@ -60,11 +63,11 @@ def softmax(x: NkiTensor, axis: Any = -1, dtype: Any = None) -> NkiTensor:
 def rms_norm(
     x: NkiTensor,
     w: NkiTensor,
-    axis: Any,
+    axis: int | Sequence[int],
     n: int,
     epsilon: float = 1e-06,
-    dtype: Any = None,
-    compute_dtype: Any = None,
+    dtype: DTypeLike | None = None,
+    compute_dtype: DTypeLike | None = None,
 ) -> NkiTensor:
     """x / sqrt(sum(x * x) / n + epsilon) * w, the sum along the last free dimensions `axis`.
 

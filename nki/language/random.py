@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from isa.dtypes import normalise
+from isa.dtypes import DTypeLike, normalise
 from isa.enums import Memory
 from isa.operations.random import Dropout, Rand2, Rng, SetRngSeed
 from nki.ir.context import caller
@@ -47,7 +47,7 @@ def random_seed(seed: NkiTensor) -> None:
 
 
 def rand(
-    shape: Sequence[Any], dtype: Any, buffer: Memory = Memory.sbuf, name: str = ""
+    shape: Sequence[Any], dtype: DTypeLike, buffer: Memory = Memory.sbuf, name: str = ""
 ) -> NkiTensor:
     """A new tensor of random numbers, uniform between 0 and 1.
 
@@ -82,7 +82,7 @@ def _draw(e: Emitter) -> Any:
     return from_bits
 
 
-def dropout(x: NkiTensor, rate: Any, dtype: Any = None) -> NkiTensor:
+def dropout(x: NkiTensor, rate: Any, dtype: DTypeLike | None = None) -> NkiTensor:
     """x with each element replaced by 0 with probability `rate`; what is kept is not scaled.
 
     `rate`: a number from 0 to 1, or a [P, 1] tile with one a partition. `dtype` of the result, a

@@ -6,8 +6,10 @@ They run on the vector engine in fp32, whatever the dtypes of input and result.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from isa.dtypes import DTypeLike
 from nki.ir.context import Location, caller
 from nki.ir.views.tensor import NkiTensor
 from nki.language.lowering.emitter import Emitter, dtype_of
@@ -21,7 +23,9 @@ from nki.language.lowering.reduction import (
 )
 
 
-def sum(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:
+def sum(
+    x: NkiTensor, axis: int | Sequence[int], dtype: DTypeLike | None = None, keepdims: bool = False
+) -> NkiTensor:
     """The sum of elements along the last free dimensions.
 
     `axis`: one of them or several, without gaps, never dimension 0. `dtype` of the result: that of
@@ -44,7 +48,9 @@ def sum(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> N
     return _reduced("sum", x, axis, dtype, keepdims, caller())
 
 
-def max(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:
+def max(
+    x: NkiTensor, axis: int | Sequence[int], dtype: DTypeLike | None = None, keepdims: bool = False
+) -> NkiTensor:
     """The greatest element along the last free dimensions; NaN if there is one. As `nl.sum`.
 
     Exact, but for integers beyond 2**24, which fp32 rounds.
@@ -62,7 +68,9 @@ def max(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> N
     return _reduced("max", x, axis, dtype, keepdims, caller())
 
 
-def min(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:
+def min(
+    x: NkiTensor, axis: int | Sequence[int], dtype: DTypeLike | None = None, keepdims: bool = False
+) -> NkiTensor:
     """The least element along the last free dimensions; NaN if there is one. As `nl.max`.
 
     Source: SDK nki/api/nki/language/__init__.py (min)
@@ -79,7 +87,9 @@ def min(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> N
     return _reduced("min", x, axis, dtype, keepdims, caller())
 
 
-def prod(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:
+def prod(
+    x: NkiTensor, axis: int | Sequence[int], dtype: DTypeLike | None = None, keepdims: bool = False
+) -> NkiTensor:
     """The product of elements along the last free dimensions. As `nl.sum`.
 
     Within n units of the last place for n elements.
@@ -97,7 +107,7 @@ def prod(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> 
     return _reduced("prod", x, axis, dtype, keepdims, caller())
 
 
-def all(x: NkiTensor, axis: Any, dtype: Any = None) -> NkiTensor:
+def all(x: NkiTensor, axis: int | Sequence[int], dtype: DTypeLike | None = None) -> NkiTensor:
     """1 where no element along the last free dimensions is 0, else 0. Axes as for `nl.sum`.
 
     Source: SDK nki/api/nki/language/__init__.py (all)
@@ -116,14 +126,16 @@ def all(x: NkiTensor, axis: Any, dtype: Any = None) -> NkiTensor:
 
 
 def _reduced(
-    name: str, x: Any, axis: Any, dtype: Any, keepdims: bool, location: Location
+    name: str, x: Any, axis: Any, dtype: DTypeLike | None, keepdims: bool, location: Location
 ) -> NkiTensor:
     e = Emitter(name, location)
     tile = e.tile("x", x)
     return reduce(e, tile, axis, keepdims, dtype_of(dtype, tile.dtype))
 
 
-def mean(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:
+def mean(
+    x: NkiTensor, axis: int | Sequence[int], dtype: DTypeLike | None = None, keepdims: bool = False
+) -> NkiTensor:
     """The arithmetic mean along the last free dimensions, from an fp32 sum. As `nl.sum`.
 
     Within 2 units of the last place of the mean of that sum.
@@ -148,7 +160,9 @@ def mean(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> 
     return result
 
 
-def var(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:
+def var(
+    x: NkiTensor, axis: int | Sequence[int], dtype: DTypeLike | None = None, keepdims: bool = False
+) -> NkiTensor:
     """The variance along the last free dimensions: the mean square of deviations from the mean.
 
     Axes and dtype as for `nl.sum`; reduced dimensions always stay with size 1, whatever `keepdims`

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from isa.affine import identical
+from isa.dtypes import DTypeLike
 from isa.errors import NeuronError
 from isa.operations.gather import NcNGather, NcStreamShuffle
 from isa.operations.gpsimd import Iota
@@ -25,7 +26,7 @@ _OUTSIDE = 2**31 - 1
 """A position in no tile."""
 
 
-def where(condition: NkiTensor, x: Any, y: Any, dtype: Any = None) -> NkiTensor:
+def where(condition: NkiTensor, x: Any, y: Any, dtype: DTypeLike | None = None) -> NkiTensor:
     """x where condition is not 0, y elsewhere, as a new tile in SBUF.
 
     x and y are tiles of condition's shape, or numbers (one of the three at most a [P, 1] column is
@@ -66,7 +67,7 @@ def where(condition: NkiTensor, x: Any, y: Any, dtype: Any = None) -> NkiTensor:
 
 
 def gather_flattened(
-    data: NkiTensor, indices: NkiTensor, axis: int = 0, dtype: Any = None
+    data: NkiTensor, indices: NkiTensor, axis: int = 0, dtype: DTypeLike | None = None
 ) -> NkiTensor:
     """result[p, ...] = data[p, indices[p, ...]], the free dimensions of data counted as one.
 
@@ -174,7 +175,7 @@ def expand_dims(x: NkiTensor, axis: int) -> NkiTensor:
     return x.expand_dim(axis)
 
 
-def broadcast_to(x: NkiTensor, shape: Sequence[Any], dtype: Any = None) -> NkiTensor:
+def broadcast_to(x: NkiTensor, shape: Sequence[Any], dtype: DTypeLike | None = None) -> NkiTensor:
     """A tile of `shape` in which dimensions of size 1 of x are repeated; NumPy's, of equal rank.
 
     x itself if it has that shape and dtype, else a new tile in SBUF. Raises not-a-tensor,

@@ -65,13 +65,13 @@ def signature(row: type[Operation]) -> str:
     >>> signature(OPERATIONS["reciprocal"])
     'nki.isa.reciprocal(dst, data, name=None)'
     """
-    from nki import isa as nisa
+    from nki.isa.calls import FUNCTIONS
 
     parameters = [
         parameter.name
         if parameter.default is parameter.empty
         else f"{parameter.name}={value_text(parameter.default)}"
-        for parameter in inspect.signature(nisa.FUNCTIONS[row.name]).parameters.values()
+        for parameter in inspect.signature(FUNCTIONS[row.name]).parameters.values()
     ]
     line = f"nki.isa.{row.name}({', '.join(parameters)})"
     if len(line) <= 88:
