@@ -48,6 +48,12 @@ def traceback_wanted() -> bool:
     return OWN_FRAMES.get() or os.environ.get("NKI_TRACEBACK", "") not in ("", "0")
 
 
+def completion_wanted() -> str:
+    """NKI_COMPLETE: what a shell asks `nki` for while the user types. In its start-up file stands
+    `eval "$(NKI_COMPLETE=bash_source nki)"`, with zsh_source or fish_source for those shells."""
+    return os.environ.get("NKI_COMPLETE", "")
+
+
 def checks_wanted() -> bool:
     """NKI_CHECKS=0 turns the run-time checks (uninitialised data, races) off. With native code they
     take a few percent of the time of a run, 8 at most in `benchmarks/native_speed.py --checks`."""
@@ -197,6 +203,7 @@ __all__ = [
     "PRECISE",
     "artifacts_folder",
     "checks_wanted",
+    "completion_wanted",
     "environment",
     "logical_core_size",
     "loop_limit",

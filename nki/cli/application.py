@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from contextvars import copy_context
 from functools import cache
 
 import click
+from click.shell_completion import shell_complete
 
 from nki.cli.compile import compile_command
 from nki.cli.diff import diff_command
@@ -114,6 +116,8 @@ def _version() -> str:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code. Without a command, show the help."""
+    if arguments is None and (wanted := _completion()):
+        return shell_complete(group(), {}, "nki", "NKI_COMPLETE", wanted)
     given = list(sys.argv[1:] if arguments is None else arguments)
     presentation = Presentation("--json" in given, "--traceback" in given)
     try:
@@ -125,6 +129,15 @@ def run(arguments: Sequence[str] | None = None) -> int:
         # Python flushes stdout once more when it exits; let that go nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return CLOSED.number
+
+
+def _completion() -> str:
+    """What a shell asks for, in place of a command; nothing where other packages shadow ours."""
+    with suppress(ImportError):
+        from nki import settings
+
+        return settings.completion_wanted()
+    return ""
 
 
 def _invoke(given: list[str], presentation: Presentation) -> int:

@@ -12,8 +12,16 @@ from nki.cli.exit_codes import OK
 from nki.report import Report, Table
 
 
+def _codes(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
+    """What a shell offers for CODE."""
+    from isa.errors import CATALOGUE
+    from isa.warned import WARNINGS
+
+    return sorted(code for code in (*CATALOGUE, *WARNINGS) if code.startswith(begun))
+
+
 @click.command("errors")
-@click.argument("code", required=False)
+@click.argument("code", required=False, shell_complete=_codes)
 @options.presented
 @click.pass_context
 def errors_command(context: click.Context, code: str | None) -> int:

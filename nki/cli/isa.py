@@ -11,8 +11,17 @@ from nki.cli.exit_codes import OK
 from nki.report import Report, Table
 
 
+def _names(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
+    """What a shell offers for NAME."""
+    from isa.machine import MACHINE_INSTRUCTIONS
+    from isa.operations import OPERATIONS
+
+    public = [name for name, row in OPERATIONS.items() if row.public]
+    return sorted(name for name in (*public, *MACHINE_INSTRUCTIONS) if name.startswith(begun))
+
+
 @click.command("isa")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=_names)
 @options.presented
 @click.pass_context
 def isa_command(context: click.Context, name: str | None) -> int:

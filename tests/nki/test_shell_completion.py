@@ -1,0 +1,48 @@
+"""What shells offer while a user types an `nki` command."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from nki.cli import main
+
+
+def offered(monkeypatch: pytest.MonkeyPatch, capsys, words: str) -> list[str]:
+    """The words that bash gets for a line that ends where the user types."""
+    monkeypatch.setattr(sys, "argv", ["nki"])
+    monkeypatch.setenv("NKI_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split(" ")) - 1))
+    assert main() == 0
+    return [line.partition(",")[2] for line in capsys.readouterr().out.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("nki do", ["doctor"]),
+        ("nki d", ["diff", "disasm", "doctor"]),
+        ("nki isa tensor_tens", ["tensor_tensor", "tensor_tensor_scan"]),
+        ("nki errors wrong-mem", ["wrong-memory"]),
+        ("nki doctor --js", ["--json"]),
+    ],
+)
+def test_commands_names_and_options_are_offered(monkeypatch, capsys, words, wanted) -> None:
+    assert offered(monkeypatch, capsys, words) == wanted
+
+
+def test_a_shell_can_read_what_turns_completion_on(monkeypatch, capsys) -> None:
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("no bash here")
+    monkeypatch.setattr(sys, "argv", ["nki"])
+    monkeypatch.setenv("NKI_COMPLETE", "bash_source")
+    assert main() == 0
+    script = capsys.readouterr().out
+    check = f"{script}\ncomplete -p nki"
+    result = subprocess.run([bash, "-c", check], capture_output=True, text=True, check=True)
+    assert result.stdout.rstrip().endswith(" nki")
