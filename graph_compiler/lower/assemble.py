@@ -31,8 +31,11 @@ from graph_compiler.execute.views import Buffer, View
 from graph_compiler.hlo.operators.custom import IDENTITIES
 from graph_compiler.hlo.operators.row import subject
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
+from graph_compiler.lower import expansions, linear
 from graph_compiler.lower.arithmetic import DTYPES, tile_attribute, tile_operands
+from graph_compiler.lower.bits import other_width
 from graph_compiler.lower.composites import recognise
+from graph_compiler.lower.computations import map_elements, reduce_windows, scan
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.elementwise import emit_loop
 from graph_compiler.lower.folds import emit_fold
@@ -257,9 +260,12 @@ def _custom_call(scheduler: Scheduler, node: Node) -> Any:
     return values if item.shape.is_tuple and len(values) > 1 else values[0]
 
 
-HANDLERS: dict[str, Callable[[Scheduler, Node], Any]] = {
+_HANDLERS: dict[str, Callable[[Scheduler, Node], Any]] = {
     "reduce": reductions.reduce_along,
-    "reduce-window": reductions.reduce_window,
+    "reduce-window": expansions.first_of(reductions.reduce_window, reduce_windows),
+    "map": map_elements,
+    "scan": scan,
+    "bitcast-convert": other_width,
     "concatenate": placement.concatenate,
     "pad": placement.pad,
     "dynamic-slice": placement.dynamic_slice,
@@ -276,7 +282,13 @@ HANDLERS: dict[str, Callable[[Scheduler, Node], Any]] = {
     "while": _while,
     "conditional": _conditional,
 }
-"""How to schedule opcodes that are not element-wise."""
+"""How to schedule opcodes that are not element-wise; None where a variant is not among them."""
+
+HANDLERS = _HANDLERS | {
+    op: expansions.first_of(*filter(None, [_HANDLERS.get(op)]), expansions.handler(expansion))
+    for op, expansion in (expansions.EXPANSIONS | linear.EXPANSIONS).items()
+}
+"""The same; what no handler takes becomes other operations."""
 
 DEVICE_MACHINE = Machine(tile_attribute, tile_operands, HANDLERS, _refused, DEVICE_PRODUCTS)
 
@@ -340,6 +352,8 @@ def assemble(module: Module, target: Target) -> Kernel:
 
 def _result(device: Device, value: Lazy, others: list[View]) -> View:
     """A value in a buffer of its own, which is a result."""
+    if value.type not in DTYPES or 0 in value.dims:
+        raise NeuronError("hlo-not-compiled", f"a result of {value.type}{list(value.dims)}")
     if isinstance(value, View) and value.buffer.kind == "arena" and is_whole(value):
         if all(value.buffer is not view.buffer for view in others):
             device.result(value)
@@ -351,10 +365,11 @@ def _result(device: Device, value: Lazy, others: list[View]) -> View:
 
 
 def _checked(node: Node) -> str:
-    """A parameter's type, which the device must have."""
-    if node.type not in DTYPES:
+    """A parameter's type, which the device must have, as it must its elements."""
+    if node.type not in DTYPES or 0 in node.dims:
         assert node.instruction is not None
-        raise NeuronError("hlo-not-compiled", f"{subject(node.instruction)} of {node.type}")
+        what = f"{subject(node.instruction)} of {node.type}{list(node.dims)}"
+        raise NeuronError("hlo-not-compiled", what)
     return node.type
 
 
