@@ -40,6 +40,7 @@ from graph_compiler.lower.device import Device
 from graph_compiler.lower.elementwise import emit_loop
 from graph_compiler.lower.folds import emit_fold
 from graph_compiler.lower.groups import grouped
+from graph_compiler.lower.kernels import native_kernel
 from graph_compiler.lower.movement import emit_dynamic_copy, emit_scatter
 from graph_compiler.lower.product import DEVICE_PRODUCTS
 from graph_compiler.lower.ranges import narrow
@@ -51,6 +52,7 @@ from nki.ir.views.tensor import NkiTensor
 if TYPE_CHECKING:
     from graph_compiler.execute.nodes import Node
     from graph_compiler.hlo.graph import Module
+    from graph_compiler.kernels import Kernels
     from isa.target import Target
     from nki.ir.nodes import Kernel
 
@@ -290,7 +292,15 @@ HANDLERS = _HANDLERS | {
 }
 """The same; what no handler takes becomes other operations."""
 
-DEVICE_MACHINE = Machine(tile_attribute, tile_operands, HANDLERS, _refused, DEVICE_PRODUCTS)
+_CUSTOM_CALL = "custom-call"
+
+
+def machine(kernels: Kernels) -> Machine:
+    """A device whose graphs may call these kernels."""
+    calls = expansions.first_of(native_kernel(kernels), HANDLERS[_CUSTOM_CALL])
+    handlers = HANDLERS | {_CUSTOM_CALL: calls}
+    return Machine(tile_attribute, tile_operands, handlers, _refused, DEVICE_PRODUCTS)
+
 
 _EMITTERS: dict[type, Callable[[Device, Any, Any], None]] = {
     Loop: emit_loop,
@@ -328,6 +338,12 @@ def _uses(steps: list[Any]) -> Counter[Buffer]:
 def assemble(module: Module, target: Target) -> Kernel:
     """The tile IR of a graph. Raises hlo-not-compiled for what has no form on the device."""
     device = Device(DEVICE_MACHINE, target, module.name)
+
+
+def assemble(module: Module, target: Target, kernels: Kernels | None = None) -> Kernel:
+    """The tile IR of a graph, with that of the kernels which it calls. Raises hlo-not-compiled for
+    what has no form on the device, and hlo-unknown-kernel."""
+    device = Device(machine({**module.kernels, **(kernels or {})}), target, module.name)
     simplifier = Simplifier(module)
     block = simplifier.block(module.entry)
     narrow(block)
