@@ -335,11 +335,6 @@ def _uses(steps: list[Any]) -> Counter[Buffer]:
     return found
 
 
-def assemble(module: Module, target: Target) -> Kernel:
-    """The tile IR of a graph. Raises hlo-not-compiled for what has no form on the device."""
-    device = Device(DEVICE_MACHINE, target, module.name)
-
-
 def assemble(module: Module, target: Target, kernels: Kernels | None = None) -> Kernel:
     """The tile IR of a graph, with that of the kernels which it calls. Raises hlo-not-compiled for
     what has no form on the device, and hlo-unknown-kernel."""
