@@ -18,15 +18,15 @@ from nki.trace.call import TensorSpec, arrays_in, map_tensors
 
 if TYPE_CHECKING:
     from nki.ir.nodes import Kernel as TracedKernel
-    from nki.kernel import Kernel
 
 
 class GraphKernel:
     """A kernel as a traced computation calls it: on arrays of these shapes, with what else its
-    parameters are. A graph compiler finds it as `nki_kernel` of the function that is called back.
+    parameters are. A graph compiler finds it as `nki_kernel` of the function that is called back. `kernel` is
+    an `nki.kernel.Kernel`.
     """
 
-    def __init__(self, kernel: Kernel, arguments: dict[str, Any]) -> None:
+    def __init__(self, kernel: Any, arguments: dict[str, Any]) -> None:
         self.kernel = kernel
         self.__name__ = kernel.function.__name__
         self.arguments = {
@@ -36,7 +36,8 @@ class GraphKernel:
 
     def trace(self, *specs: TensorSpec, target: str | None = None) -> TracedKernel:
         """The tile IR. `specs` are those that it was called with."""
-        return self.kernel.on(target).traced(self.arguments)
+        traced: TracedKernel = self.kernel.on(target).traced(self.arguments)
+        return traced
 
 
 def is_traced(arguments: dict[str, Any]) -> bool:
@@ -46,7 +47,7 @@ def is_traced(arguments: dict[str, Any]) -> bool:
 
 
 def called_back(
-    run: Callable[[dict[str, Any]], Any], kernel: Kernel, arguments: dict[str, Any]
+    run: Callable[[dict[str, Any]], Any], kernel: Any, arguments: dict[str, Any]
 ) -> Any:
     """The results, as traced arrays, of `run` on the arguments when their values are there.
 
