@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
 class GraphKernel:
     """A kernel as a traced computation calls it: on arrays of these shapes, with what else its
-    parameters are. A graph compiler finds it as `nki_kernel` of the function that is called back. `kernel` is
-    an `nki.kernel.Kernel`.
+    parameters are.
+
+    A graph compiler finds it as `nki_kernel` of the function that is called back. `kernel` is an
+    `nki.kernel.Kernel`.
     """
 
     def __init__(self, kernel: Any, arguments: dict[str, Any]) -> None:
