@@ -11,6 +11,7 @@ from graph_compiler.inputs import checked_inputs
 
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Module
+    from graph_compiler.kernels import Kernels
     from nki.compiled import CompiledKernel
     from simulator.profile import Profile
 
@@ -73,11 +74,15 @@ def _stored(array: Array) -> Array:
     return array.reshape(array.shape or (1,))
 
 
-def compile(module: Module, target: str | None = None) -> Compiled:
+def compile(
+    module: Module, target: str | None = None, *, kernels: Kernels | None = None
+) -> Compiled:
     """A graph compiled for a device.
 
-    `target`: "trn1", "trn2" ...; without it the one that settings name. Raises NeuronError
-    hlo-not-compiled for what has no form on the device.
+    `target`: "trn1", "trn2" ...; without it the one that settings name. `kernels`: those that
+    the graph calls (target `AwsNeuronCustomNativeKernel`), by name; `graph_compiler.frontends.jax`
+    adds those that a jax function calls. Raises NeuronError hlo-not-compiled for what has no form
+    on the device, and hlo-unknown-kernel.
 
     >>> import numpy as np
     >>> from graph_compiler import compile, parse_text
@@ -90,5 +95,5 @@ def compile(module: Module, target: str | None = None) -> Compiled:
     from nki.kernel import compile_traced
 
     module_argument(module, "compile")
-    kernel = assemble(module, settings.target(target))
+    kernel = assemble(module, settings.target(target), kernels)
     return Compiled(module, compile_traced(kernel))

@@ -668,6 +668,13 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         "Run the graph on the host with graph_compiler.execute, or express the operation with "
         "others.",
     ),
+    "hlo-unknown-kernel": _entry(
+        730,
+        "Call of an NKI kernel that was not given",
+        "A custom call names an NKI kernel; the kernel itself is not in the graph, and is compiled "
+        "with it.",
+        "Pass the kernel: graph_compiler.compile(module, target, kernels={name: kernel}).",
+    ),
     "argument-kind": _entry(
         711,
         "Argument of another kind",

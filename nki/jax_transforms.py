@@ -14,10 +14,32 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isa.dtypes import DTYPES
-from nki.trace.call import arrays_in, map_tensors
+from nki.trace.call import TensorSpec, arrays_in, map_tensors
 
 if TYPE_CHECKING:
-    from nki.compiled import CompiledKernel
+    from nki.ir.nodes import Kernel as TracedKernel
+
+
+class GraphKernel:
+    """A kernel as a traced computation calls it: on arrays of these shapes, with what else its
+    parameters are.
+
+    A graph compiler finds it as `nki_kernel` of the function that is called back. `kernel` is an
+    `nki.kernel.Kernel`.
+    """
+
+    def __init__(self, kernel: Any, arguments: dict[str, Any]) -> None:
+        self.kernel = kernel
+        self.__name__ = kernel.function.__name__
+        self.arguments = {
+            name: map_tensors(value, name, lambda array, _: TensorSpec(array.shape, array.dtype))
+            for name, value in arguments.items()
+        }
+
+    def trace(self, *specs: TensorSpec, target: str | None = None) -> TracedKernel:
+        """The tile IR. `specs` are those that it was called with."""
+        traced: TracedKernel = self.kernel.on(target).traced(self.arguments)
+        return traced
 
 
 def is_traced(arguments: dict[str, Any]) -> bool:
@@ -27,14 +49,15 @@ def is_traced(arguments: dict[str, Any]) -> bool:
 
 
 def called_back(
-    run: Callable[[dict[str, Any]], Any], compiled: CompiledKernel, arguments: dict[str, Any]
+    run: Callable[[dict[str, Any]], Any], kernel: Any, arguments: dict[str, Any]
 ) -> Any:
     """The results, as traced arrays, of `run` on the arguments when their values are there.
 
-    `compiled` says what the results are.
+    `kernel`, compiled, says what the results are.
     """
     import jax
 
+    compiled = kernel.compiled(arguments)
     context = contextvars.copy_context()
 
     def call(*values: Any) -> Any:
@@ -46,6 +69,7 @@ def called_back(
         # Calls may run at the same time, in threads of their own.
         return context.copy().run(run, concrete)
 
+    call.nki_kernel = GraphKernel(kernel, arguments)  # type: ignore[attr-defined]
     program = compiled.program
     compiled.refuse_lost_writes(arrays_in(arguments))
     declared = [program.tensors[index] for index in program.results]
@@ -55,4 +79,4 @@ def called_back(
     )
 
 
-__all__ = ["called_back", "is_traced"]
+__all__ = ["GraphKernel", "called_back", "is_traced"]

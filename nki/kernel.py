@@ -463,7 +463,7 @@ def _simulate(
 
         run = functools.partial(in_fp32, run)
     if is_traced(arguments):
-        return called_back(run, kernel.compiled(arguments), arguments)
+        return called_back(run, kernel, arguments)
     return run(arguments)
 
 

@@ -35,7 +35,9 @@ INLINED = 1 << 18
 Parts = Any
 """A node, a tuple of parts, or None for a token."""
 
-PURE = frozenset({*MOVES, "iota", "concatenate", "pad", "reduce", "dot", "gather", "clamp"})
+PURE = frozenset(
+    {*MOVES, "iota", "concatenate", "pad", "reduce", "dot", "gather", "clamp", "bitcast-convert"}
+)
 """Opcodes that are not element-wise, and are merged and folded like those that are."""
 
 

@@ -167,6 +167,7 @@ class Module:
     computation. `config`: settings that only the text form has (`num_partitions`).
     `wrappers`: for each message that surrounds the module in its file (HloProto, HloSnapshot),
     outermost first, that message's other fields as bytes. `conventions`: see `CONVENTIONS`.
+    `kernels`: NKI kernels that custom calls of the graph name, as far as they came with it.
 
     >>> x = Instruction("parameter", Shape("f32", (2,)), name="x")
     >>> module = Module("same", [Computation("main", [x])])
@@ -181,6 +182,7 @@ class Module:
         "conventions",
         "entry",
         "id",
+        "kernels",
         "name",
         "unknown",
         "wrappers",
@@ -199,6 +201,7 @@ class Module:
         config: dict[str, Any] | None = None,
     ) -> None:
         self.name = name
+        self.kernels: dict[str, Any] = {}
         self.computations = list(computations)
         self.entry: Computation = entry if entry is not None else self.computations[-1]
         self.id = id

@@ -2,10 +2,13 @@
 
 1. The host executor's `simplify` and `schedule` make a list of steps of the graph: loop nests of
    fused element-wise work, folds, products, copies at computed places, control flow, on strided
-   views of buffers. What a device does otherwise than the host is in `assemble.DEVICE_MACHINE`.
+   views of buffers. What a device does otherwise than the host is in `assemble.machine`.
 2. Each step is emitted by the builder: `elementwise` and `folds` cut nests into tiles (`nest`),
    `product` drives the tensor engine, `movement` moves blocks; `arithmetic` has the element-wise
-   opcodes as operations on tiles.
+   opcodes as operations on tiles, `integers` and `angles` those that take several.
+3. What the engines have no operations for is a graph of others, written as HLO text: `expansions`,
+   `linear`. `computations` applies a computation of the graph to elements, windows and slices.
+   `kernels` puts the tile IR of NKI kernels where the graph calls them.
 
 The passes of kernels (`nki.passes`) do the rest.
 """

@@ -18,7 +18,9 @@ import nki.language as nl
 from graph_compiler.execute.attributes import Number, comparison, source_of
 from graph_compiler.execute.lanes import TOTAL, UNSUPPORTED, Step
 from graph_compiler.execute.registers import kind
+from graph_compiler.execute.steps import item_size
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
+from graph_compiler.lower import angles, integers
 from graph_compiler.lower.composites import COMPOSITES
 from nki.ir.views.tensor import NkiTensor
 from nki.language.lowering.emitter import Emitter
@@ -57,12 +59,21 @@ def _unary(name: str) -> dict[str, Form]:
 
 
 def _whole(form: Form) -> dict[str, Form]:
-    """A form for the integers that the engines compute with exactly."""
+    """A form for integers of every width."""
     return {"signed": form, "unsigned": form}
+
+
+def _wrapping(op: str, form: Form) -> dict[str, Form]:
+    """A form for 32-bit integers, which wrap around, for those of every width."""
+    return _whole(integers.wrapped(form, op))
 
 
 def _numbers(name: str) -> dict[str, Form]:
     return {"real": _function(name), **_whole(_function(name))}
+
+
+def _wrapping_numbers(name: str) -> dict[str, Form]:
+    return {"real": _function(name), **_wrapping(name, _function(name))}
 
 
 _RELATIONS = {
@@ -103,6 +114,28 @@ def _clamp(values: Sequence[Any], step: Step) -> NkiTensor:
     return nl.minimum(nl.maximum(value, low), high, dtype=dtype_of(step))
 
 
+def _signed_as(result: NkiTensor, x: NkiTensor) -> NkiTensor:
+    """A result whose sign is the operand's, also where it is zero."""
+    return angles.with_sign(nl.abs(result, dtype="float32"), nl.copy(x, dtype="float32"))
+
+
+def _zero_signed(name: str) -> dict[str, Form]:
+    """A function whose results have the operand's sign; zeros too."""
+    function = getattr(nl, name)
+
+    def form(values: Sequence[Any], step: Step) -> NkiTensor:
+        (x, *_) = integers.tiles(values, "float32")
+        result = _signed_as(function(*values, dtype="float32"), x)
+        return nl.copy(result, dtype=dtype_of(step))
+
+    return {"real": form}
+
+
+def _square_root(values: Sequence[Any], step: Step) -> NkiTensor:
+    """Of all negative numbers NaN: the engine's of -infinity is not."""
+    return nl.sqrt(nl.maximum(values[0], -1.0, dtype="float32"), dtype=dtype_of(step))
+
+
 def _nearest(x: NkiTensor) -> NkiTensor:
     """The nearest integer, ties to even, of |x| < 2^23: conversions round so."""
     return nl.copy(nl.copy(x, dtype="int32"), dtype="float32")
@@ -111,7 +144,7 @@ def _nearest(x: NkiTensor) -> NkiTensor:
 def _round_even(values: Sequence[Any], step: Step) -> NkiTensor:
     (x,) = values
     small = nl.less(nl.abs(x), ALL_INTEGERS, dtype="uint8")
-    return nl.where(small, _nearest(x), x, dtype=dtype_of(step))
+    return nl.where(small, _signed_as(_nearest(x), x), x, dtype=dtype_of(step))
 
 
 def _round_away(values: Sequence[Any], step: Step) -> NkiTensor:
@@ -119,7 +152,8 @@ def _round_away(values: Sequence[Any], step: Step) -> NkiTensor:
     (x,) = values
     whole = nl.trunc(x, dtype="float32")
     farther = nl.greater_equal(nl.abs(nl.subtract(x, whole)), 0.5, dtype="float32")
-    return nl.add(whole, nl.multiply(farther, nl.sign(x)), dtype=dtype_of(step))
+    result = nl.add(whole, nl.multiply(farther, nl.sign(x)), dtype="float32")
+    return nl.copy(_signed_as(result, x), dtype=dtype_of(step))
 
 
 def _exp_minus_one(values: Sequence[Any], step: Step) -> NkiTensor:
@@ -150,7 +184,13 @@ def _log_plus_one(values: Sequence[Any], step: Step) -> NkiTensor:
 def _cube_root(values: Sequence[Any], step: Step) -> NkiTensor:
     (x,) = values
     size = nl.power(nl.abs(x), 1.0 / 3.0, dtype="float32")
-    return nl.multiply(size, nl.sign(x), dtype=dtype_of(step))
+    return nl.copy(_signed_as(size, x), dtype=dtype_of(step))
+
+
+def _negative(values: Sequence[Any], step: Step) -> NkiTensor:
+    """Of unsigned integers the number that wraps around to zero with them."""
+    (x,) = values
+    return nl.negative(x.view("int32")).view(dtype_of(step))
 
 
 def _is_finite(values: Sequence[Any], step: Step) -> NkiTensor:
@@ -159,29 +199,6 @@ def _is_finite(values: Sequence[Any], step: Step) -> NkiTensor:
 
 def _not(values: Sequence[Any], step: Step) -> NkiTensor:
     return nl.bitwise_xor(values[0], 1)
-
-
-def _shift(name: str) -> Form:
-    """Amounts of the width or more leave nothing."""
-    function = getattr(nl, name)
-
-    def shift(values: Sequence[Any], step: Step) -> NkiTensor:
-        x, amount = values
-        bits = PRIMITIVE_TYPES[step.type].bits
-        if not isinstance(amount, NkiTensor):
-            if 0 <= amount < bits:
-                return function(x, int(amount))  # type: ignore[no-any-return]
-            return nl.multiply(x, 0)
-        x = x if isinstance(x, NkiTensor) else _filled(amount, x, dtype_of(step))
-        inside = nl.bitwise_and(amount, bits - 1)
-        same = nl.equal(inside, amount, dtype="uint8")
-        return nl.where(same, function(x, inside), 0, dtype=dtype_of(step))
-
-    return shift
-
-
-def _filled(like: NkiTensor, value: Any, dtype: str) -> NkiTensor:
-    return nl.full(like.shape, value, dtype=dtype, buffer=nl.sbuf)
 
 
 def _convert(values: Sequence[Any], step: Step) -> NkiTensor:
@@ -205,11 +222,9 @@ def _narrowed(x: NkiTensor, step: Step) -> NkiTensor:
         return nl.copy(x, dtype=dtype_of(step))
     if bits == wide:
         return nl.copy(x).view(dtype_of(step))
-    low = nl.bitwise_and(x, (1 << bits) - 1)
-    if kind(step.type) == "signed":
-        sign = 1 << (bits - 1)
-        low = nl.subtract(nl.bitwise_xor(low.view("int32"), sign), sign)
-    return nl.copy(low, dtype=dtype_of(step))
+    if wide < integers.BITS:
+        x = nl.copy(x, dtype="int32" if kind(step.source) == "signed" else "uint32")
+    return integers.dropped(x, bits, kind(step.type) == "signed", dtype_of(step))
 
 
 def _bits_of(values: Sequence[Any], step: Step) -> NkiTensor:
@@ -221,39 +236,40 @@ def _same(values: Sequence[Any], step: Step) -> NkiTensor:
     return value  # type: ignore[no-any-return]
 
 
-def _remainder(values: Sequence[Any], step: Step) -> NkiTensor:
-    dividend, divisor = values
-    return nl.fmod(dividend, divisor, dtype=dtype_of(step))
-
-
 _LOGICAL = {"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor"}
 
 FORMS: dict[str, dict[str, Form]] = {
-    "add": _numbers("add") | {"boolean": _function("bitwise_or")},
-    "subtract": _numbers("subtract"),
-    "multiply": _numbers("multiply") | {"boolean": _function("bitwise_and")},
-    "divide": _unary("divide"),
-    "remainder": {"real": _remainder},
+    "add": _wrapping_numbers("add") | {"boolean": _function("bitwise_or")},
+    "subtract": _wrapping_numbers("subtract"),
+    "multiply": _wrapping_numbers("multiply") | {"boolean": _function("bitwise_and")},
+    "mulhi": _wrapping("mulhi", integers.multiply_high),
+    "divide": {**_unary("divide"), **_wrapping("divide", integers.divide)},
+    "remainder": {**_zero_signed("fmod"), **_wrapping("remainder", integers.remainder)},
     "maximum": _numbers("maximum") | {"boolean": _function("bitwise_or")},
     "minimum": _numbers("minimum") | {"boolean": _function("bitwise_and")},
     **{
         op: {**_whole(_function(name)), "boolean": _function(name)} for op, name in _LOGICAL.items()
     },
     "not": {"boolean": _not, **_whole(lambda x, step: nl.invert(x[0]))},
-    "shift-left": _whole(_shift("left_shift")),
-    "shift-right-logical": _whole(_shift("right_shift")),
+    "shift-left": _wrapping("shift-left", integers.shift_left),
+    "shift-right-logical": _wrapping("shift-right-logical", integers.shift_right_logical),
+    "shift-right-arithmetic": _wrapping("shift-right-arithmetic", integers.shift_right_arithmetic),
+    "popcnt": _wrapping("popcnt", integers.population),
+    "count-leading-zeros": _wrapping("count-leading-zeros", integers.leading_zeros),
     "compare": {"real": _compare, "boolean": _compare, **_whole(_compare)},
     "select": {"real": _select, "boolean": _select, **_whole(_select)},
     "clamp": {"real": _clamp, **_whole(_clamp)},
-    "abs": {"real": _function("abs"), "signed": _function("abs"), "unsigned": _same},
-    "negate": {"real": _function("negative"), "signed": _function("negative")},
-    "sign": {"real": _function("sign")},
-    "floor": _unary("floor"),
-    "ceil": _unary("ceil"),
+    "abs": {**_unary("abs"), **_wrapping("abs", _function("abs")), "unsigned": _same},
+    "negate": {**_unary("negative"), **_wrapping("negate", _negative)},
+    "sign": {"real": angles.sign, **_wrapping("sign", integers.sign)},
+    "atan2": {"real": angles.angle},
+    "reduce-precision": {"real": angles.reduce_precision},
+    "floor": _zero_signed("floor"),
+    "ceil": _zero_signed("ceil"),
     "round-nearest-even": {"real": _round_even},
     "round-nearest-afz": {"real": _round_away},
     "is-finite": {"real": _is_finite},
-    "sqrt": _unary("sqrt"),
+    "sqrt": {"real": _square_root},
     "rsqrt": _unary("rsqrt"),
     "cbrt": {"real": _cube_root},
     "exponential": _unary("exp"),
@@ -266,24 +282,18 @@ FORMS: dict[str, dict[str, Form]] = {
     "sine": _unary("sin"),
     "cosine": _unary("cos"),
     "tan": _unary("tan"),
-    "power": _unary("power"),
+    "power": {**_unary("power"), **_wrapping("power", integers.power)},
     "convert": {
         "real": _convert,
         "signed": _convert,
         "unsigned": _convert,
         "boolean": _convert,
     },
-    "bitcast-convert": {"real": _bits_of, **_whole(_bits_of)},
+    "bitcast-convert": {"real": _bits_of, "boolean": _bits_of, **_whole(_bits_of)},
     "real": {"real": _same},
     **{name: _unary(name) for name in COMPOSITES},
 }
 """The form of each opcode on tiles, by the kind of its operands."""
-
-_EXACT_WIDTHS: dict[str, int] = {
-    **dict.fromkeys(("add", "subtract", "multiply", "negate", "abs"), 32),
-    **dict.fromkeys(("shift-left", "shift-right-logical"), 32),
-}
-"""Opcodes whose integers wrap around, and the width that the engines compute with."""
 
 
 _BY_COLUMN = frozenset({"add", "subtract", "multiply", "divide", "maximum", "minimum", "compare"})
@@ -347,19 +357,36 @@ def has_form(op: str, source: str, type: str, attribute: Any) -> bool:
     """Whether an operation on these types has a form on tiles."""
     if source not in DTYPES or type not in DTYPES or kind(source) not in FORMS.get(op, {}):
         return False
-    row = PRIMITIVE_TYPES[source]
-    if row.is_integer and row.bits < _EXACT_WIDTHS.get(op, 0):
-        return False
-    if op == "bitcast-convert" and row.bits != PRIMITIVE_TYPES[type].bits:
+    if op in _SAME_WIDTH and item_size(source) != item_size(type):
         return False
     return attribute is not UNSUPPORTED
+
+
+_SAME_WIDTH = frozenset({"bitcast-convert"})
+"""Opcodes whose elements take as many bytes before and after."""
+
+
+def _format(node: Node, number: Number) -> Any:
+    """Bits of exponent and mantissa."""
+    item = node.instruction
+    assert item is not None
+    if not angles.has_format(node.type):
+        return UNSUPPORTED
+    return item.attribute("exponent_bits"), item.attribute("mantissa_bits")
+
+
+_ATTRIBUTES: dict[str, Callable[[Node, Number], Any]] = {
+    "compare": comparison,
+    "reduce-precision": _format,
+}
 
 
 def tile_attribute(node: Node, number: Number) -> Any:
     """The attribute of an element-wise operation's step; UNSUPPORTED where it has no form."""
     if node.op not in FORMS or len(node.results) != 1:
         return UNSUPPORTED
-    attribute = comparison(node, number) if node.op == "compare" else None
+    find = _ATTRIBUTES.get(node.op)
+    attribute = None if find is None else find(node, number)
     return attribute if has_form(node.op, source_of(node), node.type, attribute) else UNSUPPORTED
 
 

@@ -31,12 +31,16 @@ from graph_compiler.execute.views import Buffer, View
 from graph_compiler.hlo.operators.custom import IDENTITIES
 from graph_compiler.hlo.operators.row import subject
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
+from graph_compiler.lower import expansions, linear
 from graph_compiler.lower.arithmetic import DTYPES, tile_attribute, tile_operands
+from graph_compiler.lower.bits import other_width
 from graph_compiler.lower.composites import recognise
+from graph_compiler.lower.computations import map_elements, reduce_windows, scan
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.elementwise import emit_loop
 from graph_compiler.lower.folds import emit_fold
 from graph_compiler.lower.groups import grouped
+from graph_compiler.lower.kernels import native_kernel
 from graph_compiler.lower.movement import emit_dynamic_copy, emit_scatter
 from graph_compiler.lower.product import DEVICE_PRODUCTS
 from graph_compiler.lower.ranges import narrow
@@ -48,6 +52,7 @@ from nki.ir.views.tensor import NkiTensor
 if TYPE_CHECKING:
     from graph_compiler.execute.nodes import Node
     from graph_compiler.hlo.graph import Module
+    from graph_compiler.kernels import Kernels
     from isa.target import Target
     from nki.ir.nodes import Kernel
 
@@ -257,9 +262,12 @@ def _custom_call(scheduler: Scheduler, node: Node) -> Any:
     return values if item.shape.is_tuple and len(values) > 1 else values[0]
 
 
-HANDLERS: dict[str, Callable[[Scheduler, Node], Any]] = {
+_HANDLERS: dict[str, Callable[[Scheduler, Node], Any]] = {
     "reduce": reductions.reduce_along,
-    "reduce-window": reductions.reduce_window,
+    "reduce-window": expansions.first_of(reductions.reduce_window, reduce_windows),
+    "map": map_elements,
+    "scan": scan,
+    "bitcast-convert": other_width,
     "concatenate": placement.concatenate,
     "pad": placement.pad,
     "dynamic-slice": placement.dynamic_slice,
@@ -276,9 +284,23 @@ HANDLERS: dict[str, Callable[[Scheduler, Node], Any]] = {
     "while": _while,
     "conditional": _conditional,
 }
-"""How to schedule opcodes that are not element-wise."""
+"""How to schedule opcodes that are not element-wise; None where a variant is not among them."""
 
-DEVICE_MACHINE = Machine(tile_attribute, tile_operands, HANDLERS, _refused, DEVICE_PRODUCTS)
+HANDLERS = _HANDLERS | {
+    op: expansions.first_of(*filter(None, [_HANDLERS.get(op)]), expansions.handler(expansion))
+    for op, expansion in (expansions.EXPANSIONS | linear.EXPANSIONS).items()
+}
+"""The same; what no handler takes becomes other operations."""
+
+_CUSTOM_CALL = "custom-call"
+
+
+def machine(kernels: Kernels) -> Machine:
+    """A device whose graphs may call these kernels."""
+    calls = expansions.first_of(native_kernel(kernels), HANDLERS[_CUSTOM_CALL])
+    handlers = HANDLERS | {_CUSTOM_CALL: calls}
+    return Machine(tile_attribute, tile_operands, handlers, _refused, DEVICE_PRODUCTS)
+
 
 _EMITTERS: dict[type, Callable[[Device, Any, Any], None]] = {
     Loop: emit_loop,
@@ -313,9 +335,10 @@ def _uses(steps: list[Any]) -> Counter[Buffer]:
     return found
 
 
-def assemble(module: Module, target: Target) -> Kernel:
-    """The tile IR of a graph. Raises hlo-not-compiled for what has no form on the device."""
-    device = Device(DEVICE_MACHINE, target, module.name)
+def assemble(module: Module, target: Target, kernels: Kernels | None = None) -> Kernel:
+    """The tile IR of a graph, with that of the kernels which it calls. Raises hlo-not-compiled for
+    what has no form on the device, and hlo-unknown-kernel."""
+    device = Device(machine({**module.kernels, **(kernels or {})}), target, module.name)
     simplifier = Simplifier(module)
     block = simplifier.block(module.entry)
     narrow(block)
@@ -340,6 +363,8 @@ def assemble(module: Module, target: Target) -> Kernel:
 
 def _result(device: Device, value: Lazy, others: list[View]) -> View:
     """A value in a buffer of its own, which is a result."""
+    if value.type not in DTYPES or 0 in value.dims:
+        raise NeuronError("hlo-not-compiled", f"a result of {value.type}{list(value.dims)}")
     if isinstance(value, View) and value.buffer.kind == "arena" and is_whole(value):
         if all(value.buffer is not view.buffer for view in others):
             device.result(value)
@@ -351,10 +376,11 @@ def _result(device: Device, value: Lazy, others: list[View]) -> View:
 
 
 def _checked(node: Node) -> str:
-    """A parameter's type, which the device must have."""
-    if node.type not in DTYPES:
+    """A parameter's type, which the device must have, as it must its elements."""
+    if node.type not in DTYPES or 0 in node.dims:
         assert node.instruction is not None
-        raise NeuronError("hlo-not-compiled", f"{subject(node.instruction)} of {node.type}")
+        what = f"{subject(node.instruction)} of {node.type}{list(node.dims)}"
+        raise NeuronError("hlo-not-compiled", what)
     return node.type
 
 

@@ -13,6 +13,9 @@ from graph_compiler.hlo.operators import check_counts, operator
 from isa.errors import NeuronError
 
 SUM = reducer("f32", REDUCERS["add"])
+LESS = SUM.replace("reducer", "less").replace(
+    "f32[] add(a, b)", "pred[] compare(a, b), direction=LT"
+)
 SHAPE, TYPE = "hlo-shape-mismatch", "hlo-type-mismatch"
 
 # (code, a part of the message, module)
@@ -68,6 +71,27 @@ REFUSED = {
             "dimensions={0}, to_apply=reducer",
             SUM,
         ),
+    ),
+    "reduce to another kind of type": (
+        TYPE,
+        "pred[]",
+        module_text(
+            "reduce",
+            "pred[]",
+            ["f32[3]", "f32[]"],
+            "dimensions={0}, to_apply=less",
+            LESS,
+        ),
+    ),
+    "map of another type": (
+        TYPE,
+        "f32[]",
+        module_text("map", "f32[3]", ["s8[3]", "f32[3]"], "dimensions={0}, to_apply=reducer", SUM),
+    ),
+    "sort by a comparison of another type": (
+        TYPE,
+        "f32[]",
+        module_text("sort", "s8[3]", ["s8[3]"], "dimensions={0}, to_apply=less", LESS),
     ),
     "reduce outside": (
         SHAPE,

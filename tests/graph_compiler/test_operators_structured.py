@@ -92,6 +92,24 @@ def test_a_scatter_combines_repeated_targets_in_order() -> None:
     assert found.tolist() == [4, 1, ((2 + 1) * 2 + 3) * 2 + 4]
 
 
+def test_a_scatter_multiplies_what_is_there_by_one_update_after_another() -> None:
+    """Rounded after each product, as NumPy's `multiply.at`."""
+    text = module_text(
+        "scatter",
+        "f64[3]",
+        ["f64[3]", "s32[40]", "f64[40]"],
+        "update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0},"
+        " index_vector_dim=1, to_apply=reducer",
+        reducer("f64", REDUCERS["multiply"]),
+    )
+    rng = np.random.default_rng(1)
+    array, updates = rng.standard_normal(3), rng.standard_normal(40)
+    places = rng.integers(0, 3, 40).astype(np.int32)
+    (found,) = run(text, array, places, updates)
+    np.multiply.at(array, places, updates)
+    assert np.array_equal(found, array)
+
+
 SELECT = "select {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n"
 SELECT += "  ROOT z = pred[] compare(a, b), direction=GE\n}\n"
 

@@ -264,7 +264,7 @@ class Scatter(Operator):
             )
         cls._check_numbers(instruction, shapes[0], indices, updates[0])
         types = [shape.element_type for shape in shapes]
-        check_scalar_computation(instruction, instruction.called[0], types * 2, half)
+        check_scalar_computation(instruction, instruction.called[0], types * 2, half, folds=True)
         return tuple_or_one(shapes)
 
     @classmethod
@@ -420,8 +420,9 @@ def scatter_values(
     present = folder.widen([result[places] for result in results])
     wide = folder.widen(updates)
     if folder.fold is not None:
-        folded = folder.fold.ufunc.reduceat(wide[0][order], first, axis=0)
-        present = folder.combine(present, [folded])
+        # What is there comes first, as where updates are combined one after another.
+        whole = np.insert(wide[0][order], first, present[0], axis=0)
+        present = [folder.fold.ufunc.reduceat(whole, first + np.arange(len(first)), axis=0)]
     else:
         # The k-th update of every target in round k: the targets of one round are distinct.
         counts = np.diff(np.r_[first, len(ordered)])

@@ -58,7 +58,7 @@ def _inputs_and_initials(instruction: Instruction) -> list[Shape]:
             "An initial value has the element type of its input.",
         )
     types = [shape.element_type for shape in shapes]
-    check_scalar_computation(instruction, instruction.called[0], types * 2, half)
+    check_scalar_computation(instruction, instruction.called[0], types * 2, half, folds=True)
     return shapes
 
 
@@ -248,7 +248,7 @@ class SelectAndScatter(Operator):
         types = [shape.element_type] * 2
         select, combine = instruction.called
         check_scalar_computation(instruction, select, types, 1, decides=True)
-        check_scalar_computation(instruction, combine, types, 1)
+        check_scalar_computation(instruction, combine, types, 1, folds=True)
         return shape
 
     @classmethod

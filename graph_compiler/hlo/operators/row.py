@@ -237,9 +237,11 @@ def check_scalar_computation(
     parameters: Sequence[str],
     results: int,
     decides: bool = False,
+    folds: bool = False,
 ) -> None:
-    """A called computation must take scalars of these element types and give `results` of them, or
-    one pred where it `decides`."""
+    """A called computation must take scalars of these element types and give `results` scalars, one
+    pred where it `decides`. One that `folds` may take and give wider ones than the elements, which
+    become such first."""
     found = [parameter.shape for parameter in computation.parameters]
     root = computation.root.shape
     roots = root.tuple_shapes if root.is_tuple else (root,)
@@ -252,9 +254,25 @@ def check_scalar_computation(
         f"computation `{computation.name}` maps ({', '.join(map(str, found))}) to {root}.",
         f"It must take {len(parameters)} scalars and give {results}.",
     )
+    wanted = list(parameters) + list(parameters[:results] if folds else ())
+    given = [shape.element_type for shape in (*found, *(roots if folds else ()))]
+    require_type(
+        given == wanted or (folds and list(map(_kind, given)) == list(map(_kind, wanted))),
+        instruction,
+        f"computation `{computation.name}` maps ({', '.join(map(str, found))}) to {root}.",
+        f"It must take elements of ({', '.join(parameters)})"
+        + (" and give such, or wider ones." if folds else "."),
+    )
     require_type(
         not decides or roots[0].element_type == "pred",
         instruction,
         f"computation `{computation.name}` gives {root}.",
         "A computation that decides gives a pred.",
     )
+
+
+def _kind(name: str) -> str:
+    """What numbers of a type are, whatever their width."""
+    from graph_compiler.hlo.types import PRIMITIVE_TYPES
+
+    return PRIMITIVE_TYPES[name].kind

@@ -1,0 +1,28 @@
+"""Bits of elements as those of a narrower or wider type: another view of the same memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graph_compiler.execute.fusion import contiguous
+from graph_compiler.execute.steps import item_size
+from graph_compiler.execute.views import View, row_major
+from graph_compiler.hlo.types import PRIMITIVE_TYPES
+from graph_compiler.lower.arithmetic import DTYPES
+
+if TYPE_CHECKING:
+    from graph_compiler.execute.nodes import Node
+    from graph_compiler.execute.schedule import Scheduler
+
+
+def other_width(scheduler: Scheduler, node: Node) -> View | None:
+    """A bitcast-convert between types of different widths, the lowest bits first; None of types
+    that the device does not hold in whole bytes."""
+    (operand,) = node.operands
+    if operand.type not in DTYPES or node.type not in DTYPES:
+        return None
+    if any(PRIMITIVE_TYPES[type].bits < 8 for type in (operand.type, node.type)):
+        return None
+    view = contiguous(scheduler.program, scheduler.value(operand))
+    offset = view.offset * item_size(operand.type) // item_size(node.type)
+    return View(view.buffer, node.type, node.dims, row_major(node.dims), offset)
