@@ -14,10 +14,12 @@ from graph_compiler.hlo.sniff import load
 from graph_compiler.hlo.text import parse_text, print_text
 from graph_compiler.hlo.types import Shape
 from graph_compiler.hlo.verify import verify
+from graph_compiler.options import GraphOptions
 
 __all__ = [
     "Compiled",
     "Computation",
+    "GraphOptions",
     "Instruction",
     "Module",
     "Shape",

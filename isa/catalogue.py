@@ -668,6 +668,21 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         "Run the graph on the host with graph_compiler.execute, or express the operation with "
         "others.",
     ),
+    "documented-refusal": _entry(
+        713,
+        "Graph or option that the vendor's compiler documents that it refuses",
+        "A graph for the device keeps to what its documented error codes, NCC_..., state.",
+        "The page of the code, compiler/error-codes of the SDK's documentation, says more.",
+        "compiler/error-codes/index.rst",
+    ),
+    "hlo-option": _entry(
+        714,
+        "Option of neuronx-cc that is not there yet",
+        "An option that would change the program or its results does what is documented, or is "
+        "refused.",
+        "Compile without it.",
+        "compiler/neuronx-cc/api-reference-guide/index.rst",
+    ),
     "argument-kind": _entry(
         711,
         "Argument of another kind",

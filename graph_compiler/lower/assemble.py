@@ -32,6 +32,7 @@ from graph_compiler.hlo.operators.custom import IDENTITIES
 from graph_compiler.hlo.operators.row import subject
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower.arithmetic import DTYPES, tile_attribute, tile_operands
+from graph_compiler.lower.casts import demote, reinterpret
 from graph_compiler.lower.composites import recognise
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.elementwise import emit_loop
@@ -42,6 +43,7 @@ from graph_compiler.lower.product import DEVICE_PRODUCTS
 from graph_compiler.lower.ranges import narrow
 from graph_compiler.lower.sorting import emit_sort
 from graph_compiler.lower.windows import select_and_scatter
+from graph_compiler.options import GraphOptions, has_e4m3fn
 from isa.errors import NeuronError
 from nki.ir.views.tensor import NkiTensor
 
@@ -290,6 +292,9 @@ _EMITTERS: dict[type, Callable[[Device, Any, Any], None]] = {
 """How the kernels of calls are emitted."""
 
 
+_PLAIN = GraphOptions()
+
+
 def _emit(device: Device, steps: list[Any]) -> None:
     for step in grouped(device, steps, device.uses):
         if isinstance(step, Call):
@@ -313,13 +318,16 @@ def _uses(steps: list[Any]) -> Counter[Buffer]:
     return found
 
 
-def assemble(module: Module, target: Target) -> Kernel:
+def assemble(module: Module, target: Target, options: GraphOptions = _PLAIN) -> Kernel:
     """The tile IR of a graph. Raises hlo-not-compiled for what has no form on the device."""
     device = Device(DEVICE_MACHINE, target, module.name)
     simplifier = Simplifier(module)
     block = simplifier.block(module.entry)
     narrow(block)
     recognise(module, block)
+    if options.fp8_e4m3fn_as_e4m3 and not has_e4m3fn(target):
+        reinterpret(block)
+    demote(block, options)
     with device.builder.at(None):
         arguments = [
             device.parameter(_checked(node), node.dims, f"p{number}")
