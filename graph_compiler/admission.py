@@ -97,7 +97,7 @@ def _without_instructions(type: str) -> bool:
 
 
 def _float8(item: Instruction, setting: Setting) -> str:
-    if has_e4m3fn(setting.target) or setting.options.fp8_e4m3fn_as_e4m3:
+    if has_e4m3fn(setting.target) or setting.options.emulate_fp8_e4m3fn:
         return ""
     types = set().union(*(_types(value.shape) for value in (item, *item.operands)))
     return f"{setting.target.name} has no f8e4m3fn." if "f8e4m3fn" in types else ""
@@ -249,11 +249,11 @@ CHECKS = (
     Check("EVRF022", _shift, _opcodes("shift-right-arithmetic"), True),
     Check("EVRF031", _outside, _opcodes("scatter"), True),
     Check("EVRF056", _outside, _opcodes("gather"), True),
-    Check("EVRF035", _product, _opcodes("dot")),
-    Check("EVRF060", _scatter, _opcodes("scatter")),
-    Check("EVRF061", _integers("all_reduce"), _opcodes("all-reduce", "all-reduce-start")),
-    Check("EVRF062", _integers("pow", _INTEGERS_64), _opcodes("power")),
-    Check("EVRF063", _integers("reduce_scatter"), _opcodes("reduce-scatter")),
+    Check("EVRF035", _product, _opcodes("dot"), True),
+    Check("EVRF060", _scatter, _opcodes("scatter"), True),
+    Check("EVRF061", _integers("all_reduce"), _opcodes("all-reduce", "all-reduce-start"), True),
+    Check("EVRF062", _integers("pow", _INTEGERS_64), _opcodes("power"), True),
+    Check("EVRF063", _integers("reduce_scatter"), _opcodes("reduce-scatter"), True),
 )  # fmt: skip
 """In the order in which an instruction is looked at."""
 

@@ -7,7 +7,7 @@ Values and defaults are those of the SDK's command-line reference
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from isa.errors import NeuronError
@@ -34,10 +34,11 @@ class GraphOptions:
 
     `auto_cast`: which fp32 values are demoted to `auto_cast_type`: "none", "matmult" (operands of
     products and convolutions, whose sums stay fp32) or "all". Parameters and results keep types.
-    `fp8_e4m3fn_as_e4m3`: the bytes of f8e4m3fn mean f8e4m3, which trn1 and trn2 have: equal for
+    `emulate_fp8_e4m3fn`: the bytes of f8e4m3fn mean f8e4m3, which trn1 and trn2 have: equal for
     finite numbers below 256 in size, others become infinities and NaN.
     `implicit_integer_downcast`: operations that may compute 32- or 64-bit integers in a type that
-    does not hold all of them, of `DOWNCASTS`; others are refused.
+    does not hold all of them, of `DOWNCASTS`. The command line permits all, a call none. Only
+    products need it: other operations on 32-bit integers are exact here.
     `native_int64`: 64-bit integers become 32-bit ones where the graph proves that they fit, in all
     modes; what does not fit is refused.
     `logical_cores`: physical cores that share the graph. 2 is refused: it is not there yet.
@@ -53,8 +54,8 @@ class GraphOptions:
 
     auto_cast: str = "none"
     auto_cast_type: str = "bf16"
-    fp8_e4m3fn_as_e4m3: bool = False
-    implicit_integer_downcast: frozenset[str] = field(default=DOWNCASTS)
+    emulate_fp8_e4m3fn: bool = False
+    implicit_integer_downcast: frozenset[str] = frozenset()
     native_int64: str = "default"
     logical_cores: int = 1
     documented_limits: bool = False

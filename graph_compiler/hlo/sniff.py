@@ -58,7 +58,8 @@ _READERS: dict[str, Callable[[bytes], Module]] = {
 }
 
 
-def _read(path: str | os.PathLike[str]) -> bytes:
+def read_file(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a file. Raises NeuronError: file-not-found, hlo-too-large, argument-kind."""
     try:
         name = os.fspath(path)
     except TypeError:
@@ -96,7 +97,9 @@ def load_with_format(
     source: str | os.PathLike[str] | bytes, check: bool = True
 ) -> tuple[Module, str]:
     """What `load` gives, and the format that it was read from, as `sniff` names it."""
-    data = bytes(source) if isinstance(source, (bytes, bytearray, memoryview)) else _read(source)
+    data = (
+        bytes(source) if isinstance(source, (bytes, bytearray, memoryview)) else read_file(source)
+    )
     form = sniff(data)
     reader = _READERS.get(form)
     if reader is None:

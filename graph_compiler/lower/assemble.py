@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 import nki.language as nl
+from graph_compiler.evaluate import CALLS
 from graph_compiler.execute import contractions, ordering, placement, reductions
 from graph_compiler.execute.bodies import Fold, Scatter, Sort
 from graph_compiler.execute.fusion import (
@@ -25,14 +26,15 @@ from graph_compiler.execute.fusion import (
 from graph_compiler.execute.loops import Loop
 from graph_compiler.execute.movement import DynamicCopy
 from graph_compiler.execute.schedule import Scheduler
-from graph_compiler.execute.simplify import Simplifier, leaves
+from graph_compiler.execute.simplify import STRUCTURAL, Simplifier, leaves
 from graph_compiler.execute.steps import Call, Machine, Place, place_of
-from graph_compiler.execute.views import Buffer, View
+from graph_compiler.execute.views import MOVES, Buffer, View
+from graph_compiler.hlo.operators import operator
 from graph_compiler.hlo.operators.custom import IDENTITIES
 from graph_compiler.hlo.operators.row import subject
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
-from graph_compiler.lower.arithmetic import DTYPES, tile_attribute, tile_operands
-from graph_compiler.lower.casts import demote, reinterpret
+from graph_compiler.lower.arithmetic import DTYPES, FORMS, tile_attribute, tile_operands
+from graph_compiler.lower.casts import demote, downcast, reinterpret
 from graph_compiler.lower.composites import recognise
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.elementwise import emit_loop
@@ -282,6 +284,14 @@ HANDLERS: dict[str, Callable[[Scheduler, Node], Any]] = {
 
 DEVICE_MACHINE = Machine(tile_attribute, tile_operands, HANDLERS, _refused, DEVICE_PRODUCTS)
 
+
+def compiled_operators() -> list[str]:
+    """The names, as XlaBuilder spells them, of the operators that have a form on the device."""
+    opcodes = {*FORMS, *MOVES, *HANDLERS, *STRUCTURAL, *CALLS}
+    names = {name for opcode in opcodes for name in operator(opcode).builders}
+    return sorted(names)
+
+
 _EMITTERS: dict[type, Callable[[Device, Any, Any], None]] = {
     Loop: emit_loop,
     DynamicCopy: emit_dynamic_copy,
@@ -325,8 +335,9 @@ def assemble(module: Module, target: Target, options: GraphOptions = _PLAIN) -> 
     block = simplifier.block(module.entry)
     narrow(block)
     recognise(module, block)
-    if options.fp8_e4m3fn_as_e4m3 and not has_e4m3fn(target):
+    if options.emulate_fp8_e4m3fn and not has_e4m3fn(target):
         reinterpret(block)
+    downcast(block, options)
     demote(block, options)
     with device.builder.at(None):
         arguments = [

@@ -94,17 +94,17 @@ class _Casts:
         if node.type != _SINGLE:
             return node
         if node not in self.narrow:
-            self.narrow[node] = self._converted(node, self.type)
+            self.narrow[node] = self.converted(node, self.type)
         return self.narrow[node]
 
     def _wide(self, node: Node, changed: set[Node]) -> Node:
         if node not in changed:
             return node
         if node not in self.wide:
-            self.wide[node] = self._converted(node, _SINGLE)
+            self.wide[node] = self.converted(node, _SINGLE)
         return self.wide[node]
 
-    def _converted(self, node: Node, type: str) -> Node:
+    def converted(self, node: Node, type: str) -> Node:
         """A value in another type; of a constant the elements, now."""
         form = (type, node.dims)
         if node.op == "constant":
@@ -112,6 +112,36 @@ class _Casts:
         converted = Node("convert", [form], [node])
         self.nodes.append(converted)
         return converted
+
+
+def downcast(block: Block, options: GraphOptions) -> None:
+    """Products of 32-bit integers in fp32, where the options permit it: the tensor engine has no
+    integers (SDK compiler/error-codes/EVRF035.rst).
+
+    Before: `d = s32 dot(x, y)`; after: `d = s32 convert(f32 dot(f32 convert(x), f32 convert(y)))`.
+    """
+    if _PERMITTED not in options.implicit_integer_downcast:
+        return
+    casts = _Casts(block, _SINGLE, frozenset())
+    replaced: dict[Node, Node] = {}
+    for node in block.nodes:
+        for inner in node.blocks:
+            downcast(inner, options)
+        node.operands = [replaced.get(operand, operand) for operand in node.operands]
+        integers = [o.type in _INTEGERS for o in node.operands]
+        if node.op not in PRODUCTS or node.type not in _INTEGERS or not all(integers):
+            casts.nodes.append(node)
+            continue
+        operands = [casts.converted(operand, _SINGLE) for operand in node.operands]
+        product = Node(node.op, [(_SINGLE, node.dims)], operands, node.instruction)
+        casts.nodes.append(product)
+        replaced[node] = casts.converted(product, node.type)
+    block.nodes = casts.nodes
+    block.results = [replaced.get(result, result) for result in block.results]
+
+
+_PERMITTED = "dot"
+_INTEGERS = frozenset({"s32", "u32"})
 
 
 def _called(node: Node) -> list[Computation]:
