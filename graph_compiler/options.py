@@ -34,8 +34,9 @@ class GraphOptions:
 
     `auto_cast`: which fp32 values are demoted to `auto_cast_type`: "none", "matmult" (operands of
     products and convolutions, whose sums stay fp32) or "all". Parameters and results keep types.
-    `emulate_fp8_e4m3fn`: the bytes of f8e4m3fn mean f8e4m3, which trn1 and trn2 have: equal for
-    finite numbers below 256 in size, others become infinities and NaN.
+    `emulate_fp8_e4m3fn`: f8e4m3fn is computed as bf16 on targets that do not have it; else graphs
+    with it are refused there. Results are those of f8e4m3fn, also from 256 on, where the vendor's
+    option, which takes the bytes as f8e4m3, gives infinities and NaN.
     `implicit_integer_downcast`: operations that may compute 32- or 64-bit integers in a type that
     does not hold all of them, of `DOWNCASTS`. The command line permits all, a call none. Only
     products need it: other operations on 32-bit integers are exact here.

@@ -34,10 +34,11 @@ from graph_compiler.hlo.operators.custom import IDENTITIES
 from graph_compiler.hlo.operators.row import subject
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower.arithmetic import DTYPES, FORMS, tile_attribute, tile_operands
-from graph_compiler.lower.casts import demote, downcast, reinterpret
+from graph_compiler.lower.casts import demote, downcast
 from graph_compiler.lower.composites import recognise
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.elementwise import emit_loop
+from graph_compiler.lower.float8 import emulate
 from graph_compiler.lower.folds import emit_fold
 from graph_compiler.lower.groups import grouped
 from graph_compiler.lower.movement import emit_dynamic_copy, emit_scatter
@@ -336,7 +337,7 @@ def assemble(module: Module, target: Target, options: GraphOptions = _PLAIN) -> 
     narrow(block)
     recognise(module, block)
     if options.emulate_fp8_e4m3fn and not has_e4m3fn(target):
-        reinterpret(block)
+        emulate(block)
     downcast(block, options)
     demote(block, options)
     with device.builder.at(None):

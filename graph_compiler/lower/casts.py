@@ -7,7 +7,6 @@ about-neuron/appnotes/neuronx-cc/neuronx-cc-training-mixed-precision.rst).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -155,29 +154,3 @@ def _cast(array: np.ndarray[Any, Any], type: str) -> np.ndarray[Any, Any]:
         if array.size and is_uniform(array):
             return np.broadcast_to(array[(0,) * array.ndim].astype(dtype), array.shape)
         return array.astype(dtype)
-
-
-_UNSAFE = {"f8e4m3fn": "f8e4m3"}
-
-
-def reinterpret(block: Block) -> None:
-    """Give values of f8e4m3fn the type f8e4m3, bit by bit, in a block and those within it."""
-    for node in _all_nodes(block):
-        node.results = [(_UNSAFE.get(type, type), dims) for type, dims in node.results]
-        if node.type not in _UNSAFE:
-            continue
-        node.type = _UNSAFE[node.type]
-        if node.op == "constant":
-            node.value = node.value.view(PRIMITIVE_TYPES[node.type].numpy)
-
-
-def _all_nodes(block: Block) -> Iterator[Node]:
-    """The nodes of a block and those within it, with the constants that they take, each once."""
-    seen: dict[Node, None] = dict.fromkeys(block.parameters)
-    for node in block.nodes:
-        seen.update(dict.fromkeys((*node.operands, node)))
-    seen.update(dict.fromkeys(block.results))
-    yield from seen
-    for node in block.nodes:
-        for inner in node.blocks:
-            yield from _all_nodes(inner)
