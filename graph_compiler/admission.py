@@ -103,12 +103,6 @@ def _float8(item: Instruction, setting: Setting) -> str:
     return f"{setting.target.name} has no f8e4m3fn." if "f8e4m3fn" in types else ""
 
 
-def _dynamic(item: Instruction, setting: Setting) -> str:
-    parts = item.shape.tuple_shapes or (item.shape,)
-    dynamic = any(any(part.dynamic_dimensions) for part in parts)
-    return f"its shape {item.shape} is not static." if dynamic else ""
-
-
 def _large_constant(item: Instruction, setting: Setting) -> str:
     value = item.attributes.get("literal")
     if item.shape.is_tuple or item.shape.element_type != "u64" or value is None:
@@ -189,7 +183,7 @@ def _outside(item: Instruction, setting: Setting) -> str:
         indices = indices.operands[0]
     if indices.opcode != _IOTA:
         return ""
-    count = indices.shape.dimensions[indices.attribute("iota_dimension")]
+    count = indices.shape.dimensions[indices.attribute("dimensions")[0]]
     size = operand.shape.dimensions[dimensions[0]]
     return f"its indices count up to {count}, the dimension has {size}." if count > size else ""
 
@@ -230,7 +224,6 @@ def _opcodes(*names: str) -> frozenset[str]:
 
 
 CHECKS = (
-    Check("EMOD025", _dynamic),
     Check("EVRF004", _has(lambda t: PRIMITIVE_TYPES[t].is_complex), limit=True),
     Check("EVRF005", _has(_NO_SIGNED_ZERO.__contains__), limit=True),
     Check("ESPP047", _has(_OTHER_FLOATS_8.__contains__), limit=True),
@@ -256,6 +249,15 @@ CHECKS = (
     Check("EVRF063", _integers("reduce_scatter"), _opcodes("reduce-scatter"), True),
 )  # fmt: skip
 """In the order in which an instruction is looked at."""
+
+
+def require_static(module: Module) -> None:
+    """Raise NeuronError documented-refusal for dynamic shapes, which no graph that was verified has
+    (EMOD025.rst)."""
+    for item in module.instructions():
+        parts = item.shape.tuple_shapes or (item.shape,)
+        if any(any(part.dynamic_dimensions) for part in parts):
+            raise refusal("EMOD025", f"{subject(item)}: its shape {item.shape} is not static.")
 
 
 def findings(module: Module, target: Target, options: GraphOptions) -> Iterator[NeuronError]:

@@ -178,15 +178,16 @@ def _shown(options: GraphOptions) -> str:
 
 
 def _module(source: bytes, values: argparse.Namespace, options: GraphOptions) -> Module:
-    """The graph, found to be one that is compiled, then verified."""
-    from graph_compiler.admission import admit
+    """The graph, verified, and found to be one that is compiled."""
+    from graph_compiler.admission import admit, require_static
     from graph_compiler.hlo.sniff import load
     from graph_compiler.hlo.verify import verify
 
     module = load(source, check=False)
-    admit(module, settings.target(values.target), options)
+    require_static(module)
     if "--verify-hlo=false" not in (values.reader or ""):
         verify(module)
+    admit(module, settings.target(values.target), options)
     return module
 
 

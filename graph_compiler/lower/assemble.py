@@ -245,7 +245,7 @@ def _dot(scheduler: Scheduler, node: Node) -> Any:
 def _iota(scheduler: Scheduler, node: Node) -> View:
     """Positions along a dimension, as a constant that repeats along the others."""
     assert node.instruction is not None
-    axis = node.instruction.attribute("iota_dimension")
+    axis = node.instruction.attribute("dimensions")[0]
     count = node.dims[axis]
     numbers = np.arange(count).astype(PRIMITIVE_TYPES[node.type].numpy)
     strides = tuple(int(place == axis) for place in range(len(node.dims)))

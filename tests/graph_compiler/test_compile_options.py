@@ -151,3 +151,12 @@ def test_hints_leave_the_program_as_it_is(options: GraphOptions) -> None:
 
     programs = [compile(parse_text(DOT), "trn2", o).kernel.program for o in (options, None)]
     assert write(programs[0]) == write(programs[1])
+
+
+def test_counts_too_long_to_fold() -> None:
+    text = """HloModule counted
+    ENTRY e { i = s32[70000] iota(), iota_dimension=0
+      x = s32[70000] parameter(0)
+      ROOT r = s32[70000] add(i, x) }"""
+    (found,) = compile(parse_text(text), "trn2")(np.full(70000, 3, np.int32))
+    np.testing.assert_array_equal(found, np.arange(70000) + 3)
