@@ -7,5 +7,8 @@
    `product` drives the tensor engine, `movement` moves blocks; `arithmetic` has the element-wise
    opcodes as operations on tiles.
 
+Between the host's simplifying and scheduling, `casts` and `float8` give values the types that
+`GraphOptions` ask for.
+
 The passes of kernels (`nki.passes`) do the rest.
 """

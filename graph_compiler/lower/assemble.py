@@ -29,7 +29,7 @@ from graph_compiler.execute.schedule import Scheduler
 from graph_compiler.execute.simplify import STRUCTURAL, Simplifier, leaves
 from graph_compiler.execute.steps import Call, Machine, Place, place_of
 from graph_compiler.execute.views import MOVES, Buffer, View
-from graph_compiler.hlo.operators import operator
+from graph_compiler.hlo.operators import OPERATORS
 from graph_compiler.hlo.operators.custom import IDENTITIES
 from graph_compiler.hlo.operators.row import subject
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
@@ -289,8 +289,9 @@ DEVICE_MACHINE = Machine(tile_attribute, tile_operands, HANDLERS, _refused, DEVI
 def compiled_operators() -> list[str]:
     """The names, as XlaBuilder spells them, of the operators that have a form on the device."""
     opcodes = {*FORMS, *MOVES, *HANDLERS, *STRUCTURAL, *CALLS}
-    names = {name for opcode in opcodes for name in operator(opcode).builders}
-    return sorted(names)
+    return sorted(
+        {name for opcode in opcodes & OPERATORS.keys() for name in OPERATORS[opcode].builders}
+    )
 
 
 _EMITTERS: dict[type, Callable[[Device, Any, Any], None]] = {
