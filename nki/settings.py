@@ -203,6 +203,7 @@ __all__ = [
     "PRECISE",
     "artifacts_folder",
     "checks_wanted",
+    "compile_cache",
     "environment",
     "logical_core_size",
     "loop_limit",
