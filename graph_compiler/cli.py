@@ -1,4 +1,7 @@
-"""`nki hlo`: whole graphs on the command line: what is in one, running, converting, checking."""
+"""`nki hlo`: whole graphs on the command line: what is in one, running, converting, checking.
+
+`python -m graph_compiler.cli` is `neuronx-cc` (`graph_compiler.command`).
+"""
 
 from __future__ import annotations
 
@@ -351,3 +354,9 @@ def run_command(
     options.show(context, report)
     failed = comparisons is not None and not all(one.agrees for one in comparisons)
     return (CHECK_FAILED if failed else OK).number
+
+
+if __name__ == "__main__":
+    from graph_compiler.command import main
+
+    raise SystemExit(main())

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graph_compiler.hlo.arguments import module_argument
 from graph_compiler.inputs import checked_inputs
+from graph_compiler.options import GraphOptions, check_target
+from isa.dtypes import DTYPES
 
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Module
@@ -16,6 +19,9 @@ if TYPE_CHECKING:
     from simulator.profile import Profile
 
 Array = Any
+
+_VIEWED = frozenset({"float8_e4m3fn"})
+"""Types of parameters whose bytes the device may read as another type."""
 
 
 class Compiled:
@@ -54,7 +60,9 @@ class Compiled:
         from graph_compiler.execute.simplify import leaves
 
         values = leaves(tuple(checked_inputs(self.module, inputs)))
-        return [_stored(np.asarray(value)) for value in values]
+        program = self.kernel.program
+        dtypes = [program.tensors[index].dtype for index in program.parameters]
+        return [_stored(np.asarray(value), dtype) for value, dtype in zip(values, dtypes)]
 
     def _found(self, outputs: Any) -> list[Array]:
         from graph_compiler.execute.simplify import forms
@@ -67,22 +75,32 @@ class Compiled:
         ]
 
 
-def _stored(array: Array) -> Array:
-    """An array as the device holds it: preds as bytes, scalars as one element."""
+def _stored(array: Array, dtype: str) -> Array:
+    """An array as the device holds it: preds as bytes, f8e4m3fn as what options make of it, scalars
+    as one element."""
     if array.dtype == np.bool_:
         array = array.view(np.uint8)
+    elif array.dtype.name in _VIEWED:
+        array = array.view(DTYPES[dtype].numpy)
     return array.reshape(array.shape or (1,))
 
 
 def compile(
-    module: Module, target: str | None = None, *, kernels: Kernels | None = None
+    module: Module,
+    target: str | None = None,
+    options: GraphOptions | None = None,
+    observe: Callable[[str, Any], None] = lambda *_: None,
+    *,
+    kernels: Kernels | None = None,
 ) -> Compiled:
     """A graph compiled for a device.
 
     `target`: "trn1", "trn2" ...; without it the one that settings name. `kernels`: those that
     the graph calls (target `AwsNeuronCustomNativeKernel`), by name; `graph_compiler.frontends.jax`
-    adds those that a jax function calls. Raises NeuronError hlo-not-compiled for what has no form
-    on the device, and hlo-unknown-kernel.
+    adds those that a jax function calls. `observe(stage, product)` sees what each stage makes, tile
+    IR first. Raises NeuronError: hlo-not-compiled for what has no form on the device,
+    documented-refusal for what the SDK documents as an error (`admission`), hlo-option, and
+    hlo-unknown-kernel.
 
     >>> import numpy as np
     >>> from graph_compiler import compile, parse_text
@@ -90,10 +108,13 @@ def compile(
     >>> compile(parse_text(text), "trn2")(np.array([1, 2, 4], np.float32))
     [array([2., 4., 8.], dtype=float32)]
     """
+    from graph_compiler.admission import admit
     from graph_compiler.lower.assemble import assemble
     from nki import settings
     from nki.kernel import compile_traced
 
     module_argument(module, "compile")
-    kernel = assemble(module, settings.target(target), kernels)
-    return Compiled(module, compile_traced(kernel))
+    chosen, wanted = settings.target(target), options or GraphOptions()
+    check_target(wanted, chosen)
+    admit(module, chosen, wanted)
+    return Compiled(module, compile_traced(assemble(module, chosen, wanted, kernels), observe))

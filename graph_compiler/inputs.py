@@ -24,17 +24,17 @@ def checked_inputs(module: Module, inputs: Sequence[Value]) -> list[Value]:
             f"module `{module.name}` has {len(parameters)} parameters, {len(inputs)} inputs given.",
         )
     return [
-        _checked_input(parameter, parameter.shape, value)
+        checked_input(parameter, parameter.shape, value)
         for parameter, value in zip(parameters, inputs)
     ]
 
 
-def _checked_input(parameter: Instruction, shape: Shape, value: Value) -> Value:
+def checked_input(parameter: Instruction, shape: Shape, value: Value) -> Value:
     if shape.is_tuple:
         parts = tuple(value) if isinstance(value, (tuple, list)) else ()
         if len(parts) == len(shape.tuple_shapes):
             return tuple(
-                _checked_input(parameter, part, item)
+                checked_input(parameter, part, item)
                 for part, item in zip(shape.tuple_shapes, parts)
             )
         given = f"{type(value).__name__} of {len(parts)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 
+from graph_compiler.command.reference import command_pages
 from graph_compiler.hlo.operators import CUSTOM_CALLS, FAMILIES, OPERATORS, REFUSED
 from graph_compiler.hlo.operators.custom import IDENTITIES
 from graph_compiler.hlo.operators.examples import example_module, example_ranks, example_text
@@ -19,13 +20,13 @@ _WORK = {ARITHMETIC: "1 operation", TRANSCENDENTAL: "1 function that is not exac
 
 
 def operator_pages() -> dict[str, str]:
-    """Pages by path below `docs/`.
+    """Pages by path below `docs/`, with that of the command `neuronx-cc`.
 
     >>> sorted(operator_pages())[:2]
-    ['reference/hlo/abs.md', 'reference/hlo/acos.md']
+    ['neuronx-cc.md', 'reference/hlo/abs.md']
     """
     found = {f"reference/hlo/{opcode}.md": operator_page(row) for opcode, row in _rows()}
-    return {"reference/hlo/index.md": _overview(), **found}
+    return {"reference/hlo/index.md": _overview(), **found, **command_pages()}
 
 
 def _rows() -> list[tuple[str, type[Operator]]]:

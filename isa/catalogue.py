@@ -669,11 +669,26 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         "others.",
     ),
     "hlo-unknown-kernel": _entry(
-        730,
+        715,
         "Call of an NKI kernel that was not given",
         "A custom call names an NKI kernel; the kernel itself is not in the graph, and is compiled "
         "with it.",
         "Pass the kernel: graph_compiler.compile(module, target, kernels={name: kernel}).",
+    ),
+    "documented-refusal": _entry(
+        713,
+        "Graph or option that the vendor's compiler documents that it refuses",
+        "A graph for the device keeps to what its documented error codes, NCC_..., state.",
+        "The page of the code, compiler/error-codes of the SDK's documentation, says more.",
+        "compiler/error-codes/index.rst",
+    ),
+    "hlo-option": _entry(
+        714,
+        "Option of neuronx-cc that is not there yet",
+        "An option that would change the program or its results does what is documented, or is "
+        "refused.",
+        "Compile without it.",
+        "compiler/neuronx-cc/api-reference-guide/index.rst",
     ),
     "argument-kind": _entry(
         711,

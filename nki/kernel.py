@@ -348,18 +348,23 @@ def compile(kernel: Any, /, *args: Any, target: str | None = None, **specs: Any)
         return compile_traced(retrace())
 
 
-def compile_traced(traced: TracedKernel) -> CompiledKernel:
-    """Lower traced tile IR and, unless NKI_CHECKS=0, prove that the program has no race."""
+def compile_traced(
+    traced: TracedKernel, observe: Callable[[str, Any], None] = lambda *_: None
+) -> CompiledKernel:
+    """Lower traced tile IR and, unless NKI_CHECKS=0, prove that the program has no race.
+
+    `observe(stage, product)` sees what each stage makes (`nki.pipeline.STAGES`)."""
     from nki.hbm_capacity import check_hbm
     from nki.pipeline import compile_kernel
 
     with collection_paused():
-        program = compile_kernel(traced)
+        program = compile_kernel(traced, observe)
         check_hbm(program)
         if settings.checks_wanted():
             from nki.verification import verify_program
 
             verify_program(program)
+            observe("verify", program)
     keep(program)
     return CompiledKernel(program, container=_container(traced.results), traced=traced)
 

@@ -89,6 +89,12 @@ def logical_core_size() -> int | None:
     return int(value)
 
 
+def compile_cache() -> str | None:
+    """NEURON_COMPILE_CACHE_URL: the folder in which `neuronx-cc` keeps the programs of graphs, by
+    content and flags, and finds them again; None when it is not set, and nothing is kept."""
+    return os.environ.get("NEURON_COMPILE_CACHE_URL") or None
+
+
 PRECISE: ContextVar[bool | None] = ContextVar("precise", default=None)
 """What `nki.difference` says instead of NKI_PRECISE_FP."""
 
@@ -203,6 +209,7 @@ __all__ = [
     "PRECISE",
     "artifacts_folder",
     "checks_wanted",
+    "compile_cache",
     "completion_wanted",
     "environment",
     "logical_core_size",

@@ -125,7 +125,7 @@ class Simplifier:
             )
         values: dict[Instruction, Parts] = {}
         for item in computation.instructions:
-            structural = _STRUCTURAL.get(item.opcode)
+            structural = STRUCTURAL.get(item.opcode)
             if structural is not None:
                 values[item] = structural(item, [values[o] for o in item.operands], arguments)
             elif item.opcode in CALLS:
@@ -262,7 +262,7 @@ def _constant(item: Instruction, operands: list[Parts], arguments: list[Parts]) 
     return node(item.shape, value)
 
 
-_STRUCTURAL: dict[str, Callable[[Any, list[Parts], list[Parts]], Parts]] = {
+STRUCTURAL: dict[str, Callable[[Any, list[Parts], list[Parts]], Parts]] = {
     "parameter": lambda item, operands, arguments: arguments[item.parameter_number],
     "constant": _constant,
     "tuple": lambda item, operands, arguments: tuple(operands),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from typing import Any
 
 from graph_compiler.hlo.graph import Module
 from graph_compiler.hlo.proto import MAX_BYTES, find_module, from_proto
@@ -58,13 +59,15 @@ _READERS: dict[str, Callable[[bytes], Module]] = {
 }
 
 
-def _read(path: str | os.PathLike[str]) -> bytes:
+def read_file(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a file. Raises NeuronError: file-not-found, hlo-too-large, argument-kind."""
     try:
         name = os.fspath(path)
     except TypeError:
         raise NeuronError(
             "argument-kind",
-            f"load takes a path or the bytes of a file, not {type(path).__name__}.",
+            "load takes a path, the bytes of a file, or a lowered or exported program, not "
+            f"{type(path).__name__}.",
             hint="Pass the path, or what its file's read() gives.",
         ) from None
     try:
@@ -78,11 +81,13 @@ def _read(path: str | os.PathLike[str]) -> bytes:
         raise NeuronError("file-not-found", f"{name!r} cannot be read: {reason}") from None
 
 
-def load(source: str | os.PathLike[str] | bytes, check: bool = True) -> Module:
-    """The graph in a file, or in the bytes of one.
+def load(source: Any, check: bool = True) -> Module:
+    """The graph in a file, in the bytes of one, or in what jax and torch hand out.
 
     Reads HloModuleProto (also within HloProto and HloSnapshot), HLO text and, with the optional
-    `jax` extra, StableHLO text and bytecode; the content says which. With `check`, the graph is
+    `jax` extra, StableHLO text and bytecode; the content says which. Takes also what
+    `jax.jit(f).lower(...)`, `jax.export.export(...)(...)` and `torch.export.export(...)` return
+    (the weights of the last become constants). With `check`, the graph is
     verified (`graph_compiler.verify`). Raises NeuronError: file-not-found, format-unknown,
     argument-kind, the errors of the formats, and those of `verify`.
 
@@ -92,17 +97,26 @@ def load(source: str | os.PathLike[str] | bytes, check: bool = True) -> Module:
     return load_with_format(source, check)[0]
 
 
-def load_with_format(
-    source: str | os.PathLike[str] | bytes, check: bool = True
-) -> tuple[Module, str]:
-    """What `load` gives, and the format that it was read from, as `sniff` names it."""
-    data = bytes(source) if isinstance(source, (bytes, bytearray, memoryview)) else _read(source)
+def load_with_format(source: Any, check: bool = True) -> tuple[Module, str]:
+    """What `load` gives, and the format that it was read from: as `sniff` names it, or whose."""
+    module, form = _held(source) or _in_bytes(source)
+    if check:
+        verify(module)
+    return module, form
+
+
+def _held(source: Any) -> tuple[Module, str] | None:
+    from graph_compiler.frontends.held import held
+
+    return None if isinstance(source, (str, bytes, bytearray, memoryview)) else held(source)
+
+
+def _in_bytes(source: Any) -> tuple[Module, str]:
+    given = isinstance(source, (bytes, bytearray, memoryview))
+    data = bytes(source) if given else read_file(source)
     form = sniff(data)
     reader = _READERS.get(form)
     if reader is None:
         what = f"The first bytes are {data[:16]!r}." if data else "The file is empty."
         raise NeuronError("format-unknown", what)
-    module = reader(data)
-    if check:
-        verify(module)
-    return module, form
+    return reader(data), form

@@ -10,5 +10,8 @@
    `linear`. `computations` applies a computation of the graph to elements, windows and slices.
    `kernels` puts the tile IR of NKI kernels where the graph calls them.
 
+Between the host's simplifying and scheduling, `casts` and `float8` give values the types that
+`GraphOptions` ask for.
+
 The passes of kernels (`nki.passes`) do the rest.
 """

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 import nki.language as nl
+from graph_compiler.evaluate import CALLS
 from graph_compiler.execute import contractions, ordering, placement, reductions
 from graph_compiler.execute.bodies import Fold, Scatter, Sort
 from graph_compiler.execute.fusion import (
@@ -25,19 +26,22 @@ from graph_compiler.execute.fusion import (
 from graph_compiler.execute.loops import Loop
 from graph_compiler.execute.movement import DynamicCopy
 from graph_compiler.execute.schedule import Scheduler
-from graph_compiler.execute.simplify import Simplifier, leaves
+from graph_compiler.execute.simplify import STRUCTURAL, Simplifier, leaves
 from graph_compiler.execute.steps import Call, Machine, Place, place_of
-from graph_compiler.execute.views import Buffer, View
+from graph_compiler.execute.views import MOVES, Buffer, View
+from graph_compiler.hlo.operators import OPERATORS
 from graph_compiler.hlo.operators.custom import IDENTITIES
 from graph_compiler.hlo.operators.row import subject
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower import expansions, linear
-from graph_compiler.lower.arithmetic import DTYPES, tile_attribute, tile_operands
+from graph_compiler.lower.arithmetic import DTYPES, FORMS, tile_attribute, tile_operands
 from graph_compiler.lower.bits import other_width
+from graph_compiler.lower.casts import demote, downcast
 from graph_compiler.lower.composites import recognise
 from graph_compiler.lower.computations import map_elements, reduce_windows, scan
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.elementwise import emit_loop
+from graph_compiler.lower.float8 import emulate
 from graph_compiler.lower.folds import emit_fold
 from graph_compiler.lower.groups import grouped
 from graph_compiler.lower.kernels import native_kernel
@@ -46,6 +50,7 @@ from graph_compiler.lower.product import DEVICE_PRODUCTS
 from graph_compiler.lower.ranges import narrow
 from graph_compiler.lower.sorting import emit_sort
 from graph_compiler.lower.windows import select_and_scatter
+from graph_compiler.options import GraphOptions, has_e4m3fn
 from isa.errors import NeuronError
 from nki.ir.views.tensor import NkiTensor
 
@@ -245,7 +250,7 @@ def _dot(scheduler: Scheduler, node: Node) -> Any:
 def _iota(scheduler: Scheduler, node: Node) -> View:
     """Positions along a dimension, as a constant that repeats along the others."""
     assert node.instruction is not None
-    axis = node.instruction.attribute("iota_dimension")
+    axis = node.instruction.attribute("dimensions")[0]
     count = node.dims[axis]
     numbers = np.arange(count).astype(PRIMITIVE_TYPES[node.type].numpy)
     strides = tuple(int(place == axis) for place in range(len(node.dims)))
@@ -302,6 +307,14 @@ def machine(kernels: Kernels) -> Machine:
     return Machine(tile_attribute, tile_operands, handlers, _refused, DEVICE_PRODUCTS)
 
 
+def compiled_operators() -> list[str]:
+    """The names, as XlaBuilder spells them, of the operators that have a form on the device."""
+    opcodes = {*FORMS, *MOVES, *HANDLERS, *STRUCTURAL, *CALLS}
+    return sorted(
+        {name for opcode in opcodes & OPERATORS.keys() for name in OPERATORS[opcode].builders}
+    )
+
+
 _EMITTERS: dict[type, Callable[[Device, Any, Any], None]] = {
     Loop: emit_loop,
     DynamicCopy: emit_dynamic_copy,
@@ -310,6 +323,9 @@ _EMITTERS: dict[type, Callable[[Device, Any, Any], None]] = {
     Sort: emit_sort,
 }
 """How the kernels of calls are emitted."""
+
+
+_PLAIN = GraphOptions()
 
 
 def _emit(device: Device, steps: list[Any]) -> None:
@@ -335,7 +351,12 @@ def _uses(steps: list[Any]) -> Counter[Buffer]:
     return found
 
 
-def assemble(module: Module, target: Target, kernels: Kernels | None = None) -> Kernel:
+def assemble(
+    module: Module,
+    target: Target,
+    options: GraphOptions = _PLAIN,
+    kernels: Kernels | None = None,
+) -> Kernel:
     """The tile IR of a graph, with that of the kernels which it calls. Raises hlo-not-compiled for
     what has no form on the device, and hlo-unknown-kernel."""
     device = Device(machine({**module.kernels, **(kernels or {})}), target, module.name)
@@ -343,6 +364,10 @@ def assemble(module: Module, target: Target, kernels: Kernels | None = None) -> 
     block = simplifier.block(module.entry)
     narrow(block)
     recognise(module, block)
+    if options.emulate_fp8_e4m3fn and not has_e4m3fn(target):
+        emulate(block)
+    downcast(block, options)
+    demote(block, options)
     with device.builder.at(None):
         arguments = [
             device.parameter(_checked(node), node.dims, f"p{number}")

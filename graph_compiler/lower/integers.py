@@ -105,13 +105,16 @@ def _divided(n: NkiTensor, d: NkiTensor) -> NkiTensor:
     zero = nl.equal(d, 0, dtype="uint8")
     safe = nl.where(zero, 1, d, dtype="uint32")
     inverse = nl.multiply(nl.divide(1.0, nl.copy(safe, dtype="float32")), _BELOW, dtype="float32")
-    quotient = rest = None
-    for _ in range(2):
-        left = n if rest is None else rest
+
+    def part_of(left: NkiTensor) -> NkiTensor:
         estimate = nl.multiply(nl.copy(left, dtype="float32"), inverse, dtype="float32")
-        part = nl.copy(nl.trunc(estimate, dtype="float32"), dtype="uint32")
-        quotient = part if quotient is None else nl.add(quotient, part)
-        rest = nl.subtract(left, nl.multiply(part, safe))
+        return nl.copy(nl.trunc(estimate, dtype="float32"), dtype="uint32")
+
+    quotient = part_of(n)
+    rest = nl.subtract(n, nl.multiply(quotient, safe))
+    part = part_of(rest)
+    quotient = nl.add(quotient, part)
+    rest = nl.subtract(rest, nl.multiply(part, safe))
     more = nl.greater_equal(rest, safe, dtype="uint32")
     return nl.where(zero, (1 << BITS) - 1, nl.add(quotient, more), dtype="uint32")
 

@@ -94,10 +94,10 @@ def _range(node: Node, known: dict[Node, Range | None]) -> Range | None:
         return None
     if node.op == "constant":
         return Range(int(node.value.min()), int(node.value.max())) if node.value.size else whole
-    if not node.operands and node.instruction is not None:
-        axis = node.instruction.attributes.get("iota_dimension")
-        if axis is not None:
-            return Range(0, max(0, node.dims[axis] - 1))
+    if not node.operands and node.instruction is not None:  # a count along a dimension
+        axes = node.instruction.attributes.get("dimensions")
+        if axes:
+            return Range(0, max(0, node.dims[axes[0]] - 1))
     rule = _RULES.get(node.op)
     operands = [_known(operand, known) for operand in node.operands]
     if rule is None or None in operands:

@@ -65,6 +65,7 @@ _BY_HUNDRED = {1: KERNEL, 2: KERNEL, 3: KERNEL, 4: RUN, 5: CONTAINER, 6: USAGE, 
 _BY_CODE = {
     "file-not-found": FILE,
     "not-writable": FILE,
+    "hlo-option": USAGE,
     "ir-syntax": KERNEL,
     "ir-invalid": KERNEL,
     "not-supported": KERNEL,

@@ -1,0 +1,85 @@
+"""The page of `neuronx-cc`: options, exit codes and documented error codes, from their tables."""
+
+from __future__ import annotations
+
+from graph_compiler.admission import CHECKS
+from graph_compiler.command.arguments import OPTIONS, Option
+from graph_compiler.documented import DOCUMENTED
+from nki.row_pages.markdown import code, page, table
+
+_INTRODUCTION = """\
+A drop-in for the compiler of the SDK: `neuronx-cc` is installed with the package, and
+`python -m graph_compiler.cli` is the same command. `compile` reads a graph (HLO as a proto or text,
+StableHLO with the extra `jax`; the content says which) and writes a program that `nki run`,
+`nki profile` and `nki.load` take. `list-operators` lists the operators that have a form on the
+device.
+
+```text
+neuronx-cc compile model.hlo.pb --framework XLA --target trn2 --output model.neff
+neuronx-cc list-operators --framework XLA
+```
+
+`--option value` and `--option=value` are the same, of several that compete the right-most one
+counts, and an unknown option is an error. An option does what its row says, or has no effect, which
+the log says too, or is refused with an error that says that it is not there yet.
+
+In Python the same is `graph_compiler.compile(module, target, GraphOptions(...))`. It permits no
+downcasts, and refuses nothing that it can compile, unless `documented_limits=True`."""
+
+_CACHE = """\
+With NEURON_COMPILE_CACHE_URL (a path, or a `file://` URL) or --cache_dir, programs are kept as
+`neuronxcc-<version>/MODULE_<graph>+<flags>/model.neff` in that folder, and found again by the
+content of the graph, the options and the compiler. Failures are not kept."""
+
+_EXIT = """\
+0 means that the program was written. Others are those of [the nki command](command-line.md): 2 for
+the command line, 6 for files, 7 for graphs, 70 for a defect, 130 for Ctrl-C. Whatever the code, the
+output, and each program that is kept, is whole or as it was before."""
+
+_CODES = """\
+Errors begin with the code that the SDK documents (compiler/error-codes of its documentation), where
+there is one. Codes marked so are limits of the vendor's compiler: a call of
+`graph_compiler.compile` raises them with `documented_limits=True` only. Instruction counts
+(EBVF030, EVRF007, EXTP004) have no limit here."""
+
+
+def command_pages() -> dict[str, str]:
+    """Pages by path below `docs/`."""
+    text = page(
+        "# neuronx-cc",
+        _INTRODUCTION,
+        "## Options of compile",
+        table(("option", "meaning", "values", "default", "known from"), map(_row, OPTIONS)),
+        "## Programs that are kept",
+        _CACHE,
+        "## Exit codes",
+        _EXIT,
+        "## Error codes",
+        _CODES,
+        table(("code", "what", "way out", "limit"), _codes()),
+    )
+    return {"neuronx-cc.md": text}
+
+
+def _row(row: Option) -> tuple[str, str, str, str, str]:
+    notes = [row.meaning]
+    if row.deprecated:
+        notes.append("Deprecated.")
+    if row.no_effect:
+        notes.append(f"No effect: {row.no_effect}.")
+    default = " ".join(row.default) if isinstance(row.default, tuple) else row.default
+    return (
+        ", ".join(map(code, row.names)),
+        " ".join(notes),
+        ", ".join(row.values),
+        "required" if row.required else "" if default in (None, True) else code(str(default)),
+        row.origin,
+    )
+
+
+def _codes() -> list[tuple[str, str, str, str]]:
+    limits = {check.code for check in CHECKS if check.limit}
+    return [
+        (code(f"NCC_{row.code}"), row.title, row.hint, "yes" if row.code in limits else "")
+        for row in DOCUMENTED.values()
+    ]

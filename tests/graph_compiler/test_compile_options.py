@@ -1,0 +1,162 @@
+"""Options of `graph_compiler.compile`, each by what it changes in results, types or errors."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from graph_compiler import GraphOptions, compile, parse_text
+from graph_compiler.lower.assemble import assemble
+from isa.errors import NeuronError
+from isa.target import resolve
+
+DOT = """HloModule product
+ENTRY e {
+  x = f32[8,16] parameter(0)
+  y = f32[16,4] parameter(1)
+  d = f32[8,4] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  z = f32[8,4] parameter(2)
+  ROOT r = f32[8,4] multiply(d, z)
+}"""
+
+
+def arguments() -> list[np.ndarray]:
+    random = np.random.default_rng(1)
+    return [
+        random.standard_normal(shape).astype(np.float32) for shape in ((8, 16), (16, 4), (8, 4))
+    ]
+
+
+def rounded(array: np.ndarray, dtype: type) -> np.ndarray:
+    return array.astype(dtype).astype(np.float64)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("bf16", ml_dtypes.bfloat16), ("fp16", np.float16), ("fp8_e4m3", ml_dtypes.float8_e4m3)],
+)
+def test_matmult_rounds_operands_of_products_and_nothing_else(name: str, dtype: type) -> None:
+    x, y, z = arguments()
+    options = GraphOptions(auto_cast="matmult", auto_cast_type=name)
+    (found,) = compile(parse_text(DOT), "trn2", options)(x, y, z)
+    expected = (rounded(x, dtype) @ rounded(y, dtype)) * z
+    np.testing.assert_allclose(found, expected, rtol=2e-6, atol=2e-6)
+    assert np.abs(found - (x.astype(np.float64) @ y) * z).max() > 1e-5
+
+
+def test_without_casts_products_are_of_fp32() -> None:
+    x, y, z = arguments()
+    (found,) = compile(parse_text(DOT), "trn2")(x, y, z)
+    np.testing.assert_allclose(found, (x.astype(np.float64) @ y) * z, rtol=3e-6, atol=3e-6)
+
+
+def test_all_rounds_other_operations_too_and_keeps_the_types_of_results() -> None:
+    x, y, z = arguments()
+    options = GraphOptions(auto_cast="all")
+    (found,) = compile(parse_text(DOT), "trn2", options)(x, y, z)
+    bf16 = ml_dtypes.bfloat16
+    product = rounded(rounded(x, bf16) @ rounded(y, bf16), bf16)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, product * rounded(z, bf16), rtol=2**-7, atol=2**-7)
+    np.testing.assert_array_equal(found, rounded(found, bf16))
+
+
+def test_all_keeps_sums_in_fp32() -> None:
+    text = """HloModule sums
+    add { a = f32[] parameter(0)
+      b = f32[] parameter(1)
+      ROOT r = f32[] add(a, b) }
+    ENTRY e { x = f32[2,8192] parameter(0)
+      zero = f32[] constant(0)
+      ROOT r = f32[2] reduce(x, zero), dimensions={1}, to_apply=add }"""
+    compiled = compile(parse_text(text), "trn2", GraphOptions(auto_cast="all"))
+    (found,) = compiled(np.full((2, 8192), 1.0078125, np.float32))
+    np.testing.assert_array_equal(found, 8256.0)  # sums in bf16 would stop at 256
+
+
+def test_all_reaches_into_loops_and_leaves_what_they_carry() -> None:
+    text = """HloModule loop
+    body { s = (s32[], f32[4]) parameter(0)
+      i = s32[] get-tuple-element(s), index=0
+      x = f32[4] get-tuple-element(s), index=1
+      one = s32[] constant(1)
+      j = s32[] add(i, one)
+      third = f32[] constant(0.3333)
+      t = f32[4] broadcast(third), dimensions={}
+      y = f32[4] multiply(x, t)
+      ROOT r = (s32[], f32[4]) tuple(j, y) }
+    condition { s = (s32[], f32[4]) parameter(0)
+      i = s32[] get-tuple-element(s), index=0
+      n = s32[] constant(2)
+      ROOT r = pred[] compare(i, n), direction=LT }
+    ENTRY e { x = f32[4] parameter(0)
+      zero = s32[] constant(0)
+      s = (s32[], f32[4]) tuple(zero, x)
+      w = (s32[], f32[4]) while(s), condition=condition, body=body
+      ROOT r = f32[4] get-tuple-element(w), index=1 }"""
+    x = np.array([1, 3, 5, 7], np.float32)
+    (found,) = compile(parse_text(text), "trn2", GraphOptions(auto_cast="all"))(x)
+    third = rounded(np.array(0.3333), ml_dtypes.bfloat16)
+    once = rounded(rounded(x, ml_dtypes.bfloat16) * third, ml_dtypes.bfloat16)
+    np.testing.assert_array_equal(found, rounded(once * third, ml_dtypes.bfloat16))
+
+
+def test_casts_leave_the_types_of_parameters_and_results() -> None:
+    plain, cast = (
+        assemble(parse_text(DOT), resolve("trn1"), GraphOptions(auto_cast=mode))
+        for mode in ("none", "all")
+    )
+    for kernel in (plain, cast):
+        assert [tensor.dtype for tensor in kernel.parameters] == ["float32"] * 3
+
+
+def refused(options: GraphOptions, target: str, text: str = DOT) -> NeuronError:
+    with pytest.raises(NeuronError) as caught:
+        compile(parse_text(text), target, options)
+    return caught.value
+
+
+def test_two_physical_cores() -> None:
+    assert "NCC_EARG001" in str(refused(GraphOptions(logical_cores=2), "trn1"))
+    assert refused(GraphOptions(logical_cores=2), "trn2").code == "hlo-option"
+
+
+def test_tf32_is_not_there() -> None:
+    options = GraphOptions(auto_cast="all", auto_cast_type="tf32")
+    assert refused(options, "trn2").code == "hlo-option"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"auto_cast": "some"},
+        {"auto_cast_type": "bf17"},
+        {"logical_cores": 3},
+        {"optimisation": 4},
+        {"implicit_integer_downcast": frozenset({"sum"})},
+    ],
+)
+def test_other_values_are_refused(wrong: dict) -> None:
+    with pytest.raises(NeuronError) as caught:
+        GraphOptions(**wrong)
+    assert caught.value.code == "value-not-allowed"
+
+
+@pytest.mark.parametrize(
+    "options", [GraphOptions(optimisation=1), GraphOptions(model_type="transformer")]
+)
+def test_hints_leave_the_program_as_it_is(options: GraphOptions) -> None:
+    from isa.container import write
+
+    programs = [compile(parse_text(DOT), "trn2", o).kernel.program for o in (options, None)]
+    assert write(programs[0]) == write(programs[1])
+
+
+def test_counts_too_long_to_fold() -> None:
+    text = """HloModule counted
+    ENTRY e { i = s32[70000] iota(), iota_dimension=0
+      x = s32[70000] parameter(0)
+      ROOT r = s32[70000] add(i, x) }"""
+    (found,) = compile(parse_text(text), "trn2")(np.full(70000, 3, np.int32))
+    np.testing.assert_array_equal(found, np.arange(70000) + 3)
