@@ -51,13 +51,6 @@ def combined(op: Any, first: Any, second: Any, dtype: Any = None) -> Any:
     return tile
 
 
-def scaled(tile: Any, op: Any, operand: Any, dtype: Any = None) -> Any:
-    """The element-wise result of a tile and a number or column, by VectorE."""
-    result = chip(tile.shape, tile.dtype if dtype is None else dtype)
-    nisa.tensor_scalar(dst=result, data=tile, op0=op, operand0=operand, engine=nisa.engine.vector)
-    return result
-
-
 def over_partitions(row: Any, ones: Any) -> Any:
     """A row [1, n] in all partitions: a product with a row of ones, copied by ScalarE. So the SDK
     describes broadcasts over partitions (nki/guides/tutorials/fused_mamba.rst)."""
