@@ -120,6 +120,12 @@ class Activation:
     document: str = _FUNCTIONS
     assumed: str = ""
 
+    @property
+    def loaded_table(self) -> str | None:
+        """The set whose table must be loaded; None for copy, which every table has: NB036, NB039
+        alternate it with sqrt and exp, and have no time for 1.3 us of a load each."""
+        return None if self.name == "copy" else self.table_set
+
     def __repr__(self) -> str:
         return f"<activation {self.name}>"
 

@@ -198,7 +198,7 @@ def _kind(row: type[MachineInstruction]) -> int:
 def _table(instruction: Instruction) -> str | None:
     for index, _, attribute in instruction.row.attributes:
         if attribute.kind is Kind.activation:
-            return instruction.values[index].table_set
+            return instruction.values[index].loaded_table
     return None
 
 

@@ -82,7 +82,7 @@ DOCUMENTED = {
     "reduce bf16": (
         use(vector.TensorReduce, V, sbuf(1, BF16), sbuf(512, BF16), ALU["add"], 1, False), 256, 256
     ),
-    "reciprocal": (use(vector.Reciprocal, V, sbuf(512), sbuf(512)), 4096, 3072),
+    "reciprocal": (use(vector.Reciprocal, V, sbuf(512), sbuf(512)), 2.7 * 512, 3072),
     "zero bf16": (use(elementwise.Memset, V, sbuf(512, BF16), 0), 256, 409.6),
     "predicated copy": (
         use(elementwise.CopyPredicated, V, sbuf(512), sbuf(512), sbuf(512), False), 1024, 545.28

@@ -155,7 +155,7 @@ class Costs:
             work = max((ns for _, ns in planned.work), default=0.0)
             transfer = planned.dispatch_ns, work, planned.tail_ns
         tables = [
-            instruction.values[index].table_set
+            instruction.values[index].loaded_table
             for index, _, attribute in row.attributes
             if attribute.kind is Kind.activation
         ]

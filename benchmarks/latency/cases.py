@@ -1,0 +1,189 @@
+"""Which kernel, sizes and metric each row of published_latencies.csv stands for.
+
+Kernels whose outermost loop repeats the same work are timed at two numbers of its rounds and
+continued along the line through both, because a program of all rounds takes minutes to compile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+from latency import elementwise, matmuls, scans
+from latency.reference import adamw, batched, matmul, scan, silu, swapped, turned
+from latency.tiles import P
+
+BFLOAT16, FLOAT32 = nl.bfloat16, nl.float32
+Shapes = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kernel: `shapes(rounds)` are its arguments' when its outermost loop has that many rounds.
+
+    `rounds` is how many the published run had, `timed` the two that are compiled. `small` are
+    shapes for the comparison with `formula`, which is NumPy.
+    """
+
+    kernel: Any
+    target: str
+    dtype: Any
+    shapes: Callable[[int], Shapes]
+    rounds: int
+    timed: tuple[int, int]
+    small: Shapes
+    formula: Callable[..., np.ndarray]
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def program(self, rounds: int) -> Any:
+        specs = [nki.TensorSpec(shape, self.dtype) for shape in self.shapes(rounds)]
+        return nki.compile(self.kernel, *specs, target=self.target, **self.options).program
+
+
+def _product(m: int, k: int, n: int) -> Callable[[int], Shapes]:
+    """Shapes of [K, M].T @ [K, N] with `m` rows of the result a round."""
+    return lambda rounds: ((k, m * rounds), (k, n))
+
+
+def _turned(m: int, k: int, n: int) -> Callable[[int], Shapes]:
+    return lambda rounds: ((m * rounds, k), (k, n))
+
+
+def _scan(length: int) -> Callable[[int], Shapes]:
+    """Shapes of a scan over 16 states, with 128 channels a round."""
+    return lambda rounds: _scan_shapes(P * rounds, length, 16)
+
+
+def _scan_shapes(channels: int, length: int, states: int) -> Shapes:
+    wide, narrow = (channels, length), (states, length)
+    return wide, wide, (channels, states), narrow, narrow
+
+
+SMALL = ((256, 512), (256, 1024))
+SMALL_TURNED = ((128, 1024), (1024, 1024))
+SMALL_SCAN = _scan_shapes(128, 1024, 2)
+
+
+def _trn2_product(kernel: Any, shapes: Any, rounds: int, timed: Any, **options: Any) -> Case:
+    return Case(kernel, "trn2", BFLOAT16, shapes, rounds, timed, SMALL, matmul, options)
+
+
+def _square(kernel: Any, **options: Any) -> Case:
+    small = ((256, 512), (256, 1024))
+    formula = matmul
+    if options.get("lhs_turned") and options.get("rhs_turned"):
+        small, formula = ((512, 256), (1024, 256)), swapped
+    elif options.get("rhs_turned"):
+        small, formula = ((256, 512), (1024, 256)), turned
+    both = (2048, 2048), (2048, 2048)
+    return Case(kernel, "trn2", BFLOAT16, lambda _: both, 1, (1, 1), small, formula, options)
+
+
+def _mamba(kernel: Any, channels: int, length: int, timed: Any, **options: Any) -> Case:
+    shapes, tiles = _scan(length), channels // P
+    return Case(kernel, "trn1", FLOAT32, shapes, tiles, timed, SMALL_SCAN, scan, options)
+
+
+def cases() -> dict[str, Case]:
+    """Every kernel by its name."""
+    inside, columns = matmuls.loads_inside, matmuls.hoisted_columns
+    gemm = _product(512, 8192, 8192)
+    found = {
+        "mamba v1 256": _mamba(scans.states_outside, 256, 512, (2, 2)),
+        "mamba v1 4096": _mamba(scans.states_outside, 4096, 512, (4, 8)),
+        "mamba v2": _mamba(scans.channels_outside, 4096, 512, (2, 4)),
+        "mamba states outside 2048": _mamba(scans.states_outside, 256, 2048, (2, 2)),
+        "mamba parts in PSUM": _mamba(scans.parts_in_psum, 256, 2048, (2, 2)),
+        "mamba 7168": _mamba(scans.states_outside, 256, 7168, (2, 2)),
+    }
+    for length in (1024, 3072, 5120, 6144):
+        made = _mamba(scans.channels_outside, 4096, length, (1, 2), width=512)
+        found[f"mamba v3 {length}"] = made
+    wide = _product(P, 8192, 8192)
+    found |= {
+        "matmul loads inside": Case(
+            inside, "trn2", FLOAT32, wide, 32, (1, 2), SMALL, matmul, {}
+        ),
+        "matmul hoisted columns": Case(
+            columns, "trn2", FLOAT32, wide, 32, (1, 2), SMALL, matmul, {}
+        ),
+        "matmul V0": _trn2_product(inside, _product(P, 4096, 4096), 32, (2, 4), lhs_once=True),
+        "matmul V1": Case(
+            matmuls.free_blocks, "trn2", BFLOAT16, _product(1024, 4096, 4096), 4, (1, 2),
+            ((128, 1024), (128, 1024)), matmul,
+        ),
+        "matmul transposes": Case(
+            matmuls.transposed_tiles,
+            "trn2",
+            BFLOAT16,
+            _turned(P, 2048, 2048),
+            16,
+            (4, 8),
+            ((256, 512), (512, 512)),
+            lambda a, b: a @ b,
+        ),
+        "lhsT_rhs 31": _square(matmuls.resident),
+        "lhsT_rhs manual IR": _square(matmuls.summed_blocks),
+        "lhsT_rhs manual": _square(matmuls.summed_blocks, packed=True),
+        "lhsT_rhsT 53": _square(matmuls.resident, rhs_turned=True),
+        "lhs_rhsT 83": _square(matmuls.resident, lhs_turned=True, rhs_turned=True),
+        "gemm 0": Case(
+            inside, "trn1", BFLOAT16, wide, 32, (1, 2), SMALL, matmul,
+            {"engine": nisa.engine.scalar, "lhs_once": True},
+        ),
+        "gemm 3": Case(matmuls.eight_sums, "trn1", BFLOAT16, gemm, 8, (1, 2), SMALL, matmul),
+        "gemm 5": Case(
+            matmuls.eight_sums, "trn1", BFLOAT16, gemm, 8, (1, 2), SMALL, matmul, {"wide": True}
+        ),
+        "matmul K5120": Case(
+            matmuls.rows_turned, "trn1", FLOAT32, _turned(P, 5120, 12288), 32, (1, 2),
+            SMALL_TURNED, lambda a, b: a @ b,
+        ),
+        "bmm": Case(
+            matmuls.batched, "trn1", FLOAT32,
+            lambda rounds: ((rounds, 4096, 64), (rounds, 64, 4096)), 16, (1, 2),
+            ((1, 1024, 64), (1, 64, 1024)), batched,
+        ),
+        "silu": Case(
+            elementwise.silu, "trn1", FLOAT32, lambda rounds: ((P * rounds, 7168),), 32, (4, 8),
+            ((P, 1024),), silu,
+        ),
+        "adamw": Case(
+            elementwise.adamw, "trn1", FLOAT32, lambda rounds: ((P * rounds, 2048),) * 4, 86,
+            (4, 8), ((P, 1024),) * 4, adamw,
+        ),
+    }  # fmt: skip
+    return found
+
+
+KERNELS = {
+    "MB001": "mamba v1 256", "MB002": "mamba v1 256", "MB003": "mamba v1 256",
+    "MB004": "mamba v1 4096", "MB005": "mamba v1 4096", "MB006": "mamba v2", "MB007": "mamba v2",
+    "MB015": "mamba v3 1024", "MB019": "mamba v3 3072", "MB023": "mamba v3 5120",
+    "MB025": "mamba v3 6144",
+    "KO001": "matmul loads inside", "KO002": "matmul loads inside",
+    "KO003": "matmul loads inside", "KO004": "matmul loads inside",
+    "KO005": "matmul loads inside", "KO007": "matmul loads inside",
+    "KO008": "matmul hoisted columns", "KO009": "matmul hoisted columns",
+    "KO010": "matmul hoisted columns", "KO011": "matmul hoisted columns",
+    "KO012": "matmul hoisted columns", "KO014": "matmul hoisted columns",
+    "AG001": "matmul V0", "AG002": "matmul V0", "AG003": "matmul V0", "AG004": "matmul V0",
+    "AG005": "matmul V1", "AG006": "matmul V1", "AG007": "matmul V1", "AG008": "matmul V1",
+    "AG014": "matmul transposes", "AG015": "matmul transposes",
+    "NA004": "lhsT_rhs 31", "NA005": "lhsT_rhs manual IR", "NA006": "lhsT_rhs manual",
+    "NA007": "lhsT_rhsT 53", "NA009": "lhs_rhsT 83",
+    "AC001": "gemm 0", "AC004": "gemm 3", "AC006": "gemm 5",
+    "AC007": "mamba states outside 2048", "AC011": "mamba parts in PSUM",
+    "NB010": "matmul K5120", "NB011": "matmul K5120", "NB012": "matmul K5120",
+    "NB022": "bmm", "NB023": "bmm", "NB024": "bmm",
+    "NB034": "adamw", "NB035": "adamw", "NB036": "adamw",
+    "NB037": "silu", "NB038": "silu", "NB039": "silu",
+    "NB040": "mamba 7168", "NB041": "mamba 7168", "NB042": "mamba 7168",
+}  # fmt: skip
+"""Kernel of each row of published_latencies.csv."""

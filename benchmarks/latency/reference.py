@@ -1,0 +1,45 @@
+"""What the kernels compute, in NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+Array = np.ndarray
+
+
+def matmul(lhs_t: Array, rhs: Array) -> Array:
+    return lhs_t.T @ rhs
+
+
+def turned(lhs_t: Array, rhs_t: Array) -> Array:
+    return lhs_t.T @ rhs_t.T
+
+
+def swapped(lhs: Array, rhs_t: Array) -> Array:
+    return lhs @ rhs_t.T
+
+
+def batched(lhs: Array, rhs: Array) -> Array:
+    return lhs @ rhs
+
+
+def scan(delta: Array, u: Array, a: Array, b: Array, c: Array) -> Array:
+    total = np.zeros_like(delta)
+    for state in range(a.shape[1]):
+        decay = np.exp(delta * a[:, state : state + 1])
+        driven = delta * u * b[state]
+        value = np.zeros(delta.shape[0])
+        for time in range(delta.shape[1]):
+            value = decay[:, time] * value + driven[:, time]
+            total[:, time] += value * c[state, time]
+    return total
+
+
+def silu(x: Array) -> Array:
+    return x / (1 + np.exp(-x))
+
+
+def adamw(theta: Array, gradient: Array, first: Array, second: Array) -> Array:
+    mean = 0.9 * first + 0.1 * gradient
+    spread = 0.999 * second + 0.001 * gradient**2
+    return theta * (1 - 1e-5) - 0.01 * mean / (np.sqrt(1000.0 * spread) + 1e-8)
