@@ -1745,7 +1745,7 @@ def reciprocal(
     Cost, how long the engine is busy (the first case that holds):
         Reciprocal:
             Max(MIN_II, 6*N) cycles if generation >= 3
-            Max(MIN_II, 8*N) cycles otherwise
+            Max(MIN_II, 2.7*N) cycles otherwise
         N: elements that stream through a partition, the most of any operand
         generation: 2, 3 or 4
         MIN_II: the target's minimum_interval_cycles
