@@ -172,7 +172,7 @@ class Nest:
         leaves: list[Value] = [
             self._leaf(tiling, tile, number) for number in range(len(self.leaves))
         ]
-        return evaluate(self.loop.steps, leaves, room)[-1]
+        return evaluate(self.loop.steps, leaves, room, tile.sizes[0])[-1]
 
 
 def full_pattern(tiling: Tiling, tile: Tile, operand: int) -> list[tuple[Any, int]]:
@@ -183,10 +183,13 @@ def full_pattern(tiling: Tiling, tile: Tile, operand: int) -> list[tuple[Any, in
 
 
 def evaluate(
-    steps: Sequence[Step], values: Sequence[Value], room: NkiTensor | None = None
+    steps: Sequence[Step],
+    values: Sequence[Value],
+    room: NkiTensor | None = None,
+    rows: int = PARTITIONS,
 ) -> list[Value]:
     """The values, and behind them those of the steps, the last one in `room` where that has its
-    form."""
+    form. `rows`: partitions of tiles of which all is known."""
     found: list[Any] = list(values)
     uses = Counter(argument for step in steps for argument in step.arguments)
     for number, step in enumerate(steps):
@@ -201,7 +204,7 @@ def evaluate(
                 found.append(put_off)
                 continue
         with into(room if last else None):
-            found.append(computed(step, arguments))
+            found.append(computed(step, arguments, rows))
     return found
 
 
@@ -216,13 +219,13 @@ def _literal(step: Step) -> Value:
     return number % (1 << row.bits) if row.kind == "unsigned" else number
 
 
-def computed(step: Step, arguments: Sequence[Value]) -> NkiTensor:
+def computed(step: Step, arguments: Sequence[Value], rows: int = PARTITIONS) -> NkiTensor:
     """A step's tile; its arguments agree in each dimension, or have one element there."""
     if isinstance(arguments[0], arithmetic.Scaled):
         return arithmetic.activated(step, arguments[0])
     tiles = [value for value in arguments if isinstance(value, NkiTensor)]
     if not tiles:
-        sizes: tuple[int, ...] = (PARTITIONS, 1)
+        sizes: tuple[int, ...] = (rows, 1)
         first = _as_tile(arguments[0], sizes, step.source)
         arguments = [first, *arguments[1:]]
     else:

@@ -1,11 +1,11 @@
 """The `nki` command. `main` is its entry point; each module holds one family of commands.
 
-Nothing here imports `isa` or `simulator` before a command needs it, so that `nki doctor` can
-report packages that shadow ours.
+Where another package shadows one of ours there are no commands; `main` says which one it is.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 
@@ -14,8 +14,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     The codes are those of `nki.cli.exit_codes`.
     """
-    from nki.cli.application import run
+    from nki.shadowed import ShadowedPackageError
 
+    try:
+        from nki.cli.application import run
+    except ShadowedPackageError as error:
+        asked = "doctor" in (sys.argv[1:] if arguments is None else arguments)
+        print(error, file=sys.stdout if asked else sys.stderr)
+        return 1
     return run(arguments)
 
 
