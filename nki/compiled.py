@@ -226,7 +226,8 @@ class CompiledKernel:
 @user_frames
 def load(path: Any) -> CompiledKernel:
     """A compiled kernel from a container file. Executes no code from it. Unless NKI_CHECKS=0, the
-    program is proven as `nki.compile` proves it: a file may have been changed.
+    program is proven as `nki.compile` proves it: a file may have been changed. The proof of a file
+    is kept by its content (`nki.proofs`).
 
     Raises file-not-found, hbm-overflow, race, and the errors of `isa.container.read`.
 
@@ -244,16 +245,16 @@ def load(path: Any) -> CompiledKernel:
     >>> compiled(np.ones((2, 3), np.float32)).shape
     (2, 3)
     """
-    from isa.container import load as load_program
+    from isa.container import load_contents
     from nki.hbm_capacity import check_hbm
 
-    program = load_program(path)
-    check_hbm(program)
+    contents = load_contents(path)
+    check_hbm(contents.program)
     if settings.checks_wanted():
-        from nki.verification import verify_program
+        from nki.proofs import prove
 
-        verify_program(program)
-    return CompiledKernel(program)
+        prove(contents)
+    return CompiledKernel(contents.program)
 
 
 @contextmanager
