@@ -93,7 +93,7 @@ class Lanes:
         """The device whose tensors are those of a run."""
         return (self._whole or self._lanes[0]).device
 
-    def run(self, inputs: Sequence[Array]) -> RunResult:
+    def run(self, inputs: Sequence[Array], traced: bool = True) -> RunResult:
         """As `LoadedProgram.run`."""
         if self._whole is None:
             self.prepare(inputs)
@@ -105,7 +105,7 @@ class Lanes:
             if usual:
                 return self._result(inputs)
             self._whole = LoadedProgram(self.program, threads=self._threads)
-        return self._whole.run(inputs)
+        return self._whole.run(inputs, traced)
 
     def prepare(self, inputs: Sequence[Array]) -> None:
         """The first part of `run`: everything as it is before the first instruction."""
@@ -157,11 +157,10 @@ class Lanes:
 
     def _result(self, inputs: Sequence[Array]) -> RunResult:
         first = self._lanes[0]
-        streams = self.program.cores[0].streams
         return RunResult(
             outputs=[first.tensors.result(index) for index in self.program.results],
             inputs_after=[np.asarray(given) for given in inputs],
-            trace=ControlTrace([{engine: [] for engine, stream in streams.items() if stream}]),
+            trace=ControlTrace([{}]),
         )
 
 

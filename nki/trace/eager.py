@@ -307,7 +307,7 @@ class EagerContext(Authored):
         loop.next_iteration()
         watchdog = self.launch.watchdog
         try:
-            watchdog.look()
+            watchdog.look(weight=64)
             if loop.iterations > watchdog.limits.instructions:
                 limit = f"{watchdog.limits.instructions:,}"
                 raise NeuronError("loop-limit", f"The loop has more than {limit} iterations.")
