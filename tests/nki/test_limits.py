@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import tracemalloc
+import warnings
 
 import numpy as np
 import pytest
@@ -170,6 +172,41 @@ def test_memory_does_not_grow_with_iterations(monkeypatch, mode, backend, rounds
         finally:
             tracemalloc.stop()
     assert peaks[1] < peaks[0] + (8 << 10)
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_eager_mode_keeps_nothing_of_iterations(cores):
+    """Objects of this project that are alive after 40 iterations and after 10: tiles with addresses
+    in SBUF, sums in PSUM, accesses to shared HBM between meetings."""
+    alive = []
+
+    @nki.jit(platform_target="trn2")
+    def kernel(a, rounds):
+        core = nl.program_id(0)
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        half = slice(2 * core, 2 * core + 4 // nl.num_programs())
+        for number in range(rounds):
+            tile = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf, address=(0, 64))
+            other = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf, address=(0, 64))
+            nisa.dma_copy(dst=tile, src=a)
+            nisa.dma_copy(dst=other, src=a)
+            total = nl.ndarray((8, 8), dtype=nl.float32, buffer=nl.psum)
+            nisa.nc_matmul(dst=total, stationary=other, moving=other)
+            nisa.memset(dst=other, value=float(number))
+            nisa.dma_copy(dst=out[half], src=other[half])
+            if nl.num_programs() > 1:
+                nisa.core_barrier(out, (0, 1))
+            if number in (9, rounds - 1):
+                del tile, other, total
+                gc.collect()
+                modules = [str(type(found).__module__) for found in gc.get_objects()]
+                alive.append(sum(m.startswith(("nki.", "simulator.")) for m in modules))
+        return out
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        nki.simulate(kernel[cores], mode="eager")(A, 40)
+    assert len(alive) == 2 * cores and max(alive[cores:]) < max(alive[:cores]) + 20
 
 
 def test_a_trace_that_timing_needs_is_whole():
