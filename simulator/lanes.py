@@ -9,6 +9,7 @@ of results, to which each writes bytes of its own.
 from __future__ import annotations
 
 import threading
+from array import array
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -157,10 +158,13 @@ class Lanes:
 
     def _result(self, inputs: Sequence[Array]) -> RunResult:
         first = self._lanes[0]
+        streams = self.program.cores[0].streams
         return RunResult(
             outputs=[first.tensors.result(index) for index in self.program.results],
             inputs_after=[np.asarray(given) for given in inputs],
-            trace=ControlTrace([{}]),
+            trace=ControlTrace(
+                [{engine: array("q") for engine, stream in streams.items() if stream}]
+            ),
         )
 
 
