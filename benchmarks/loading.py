@@ -1,6 +1,6 @@
 """Seconds from a finished program to one that is ready to run natively, by stage.
 
-Run: python benchmarks/loading.py [--first]
+Run: python benchmarks/loading.py [--first | --proof]
 
 Programs are `tiled` of the tutorials, unrolled to some 10,000, 100,000 and 200,000 instructions,
 and the same product with loops that the device counts. Each is loaded right behind its compilation
@@ -14,7 +14,8 @@ process of its own. Seconds are of CPU time, as other programs may be at work.
 - "MiB": by how much the process has grown at its largest.
 
 `--first` prints instead the first call of kernels of the tutorials in a fresh process, with an
-empty cache of native code and with a full one.
+empty cache of native code and with a full one. `--proof` prints what `nki.load` takes of the same
+files: the first time, when it proves the program, and again, when it has the proof.
 """
 
 from __future__ import annotations
@@ -197,8 +198,38 @@ def print_first_calls() -> None:
         print(f"{name:18}{empty:11.2f}{full:8.2f}", flush=True)
 
 
+# -- the proof of what is loaded ------------------------------------------------------------------
+
+
+def load_seconds(file: str, other: str, cache: str, checked: bool) -> float:
+    """CPU seconds of `nki.load` of a file, in a process that has loaded another one before."""
+    os.environ["XDG_CACHE_HOME"] = cache
+    os.environ["NKI_CHECKS"] = "01"[checked]
+    import nki
+
+    nki.load(other)
+    start = time.process_time()
+    nki.load(file)
+    return time.process_time() - start
+
+
+def print_proofs() -> None:
+    print("program   rows  nki.load, ms: unchecked   first   again")
+    with tempfile.TemporaryDirectory() as folder:
+        other = str(Path(folder, "other.neff"))
+        alone(_save, unrolled, 128, other)
+        for make, rows in ((unrolled, 256), (unrolled, 2048), (rolled, 4096)):
+            file = str(Path(folder, f"{make.__name__}{rows}.neff"))
+            alone(_save, make, rows, file)
+            taken = [alone(load_seconds, file, other, folder, checked) for checked in (0, 1, 1)]
+            columns = "".join(f"{1000 * spent:8.1f}" for spent in taken)
+            print(f"{make.__name__:10}{rows:4}{'':19}{columns}", flush=True)
+
+
 if __name__ == "__main__":
-    if "--first" in sys.argv:
+    if "--proof" in sys.argv:
+        print_proofs()
+    elif "--first" in sys.argv:
         print_first_calls()
     else:
         print_stages()

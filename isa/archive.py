@@ -75,10 +75,12 @@ _ON_CHIP = tuple(memory.value for memory in Memory if memory.on_chip)
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a container holds: the program, and what its writer noted beside it."""
+    """What a container holds: the program, and what its writer noted beside it. `digest` is the
+    SHA-256 of all its files, by which results about the program can be kept."""
 
     program: Program
     metadata: dict[str, Any]
+    digest: bytes = b""
 
 
 def _json(value: Any) -> bytes:

@@ -451,6 +451,24 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         "Look at where the engines stand; set NKI_RUN_SECONDS for a run that needs longer.",
         _LOOPS,
     ),
+    "memory-limit": _entry(
+        410,
+        "Run takes too much memory",
+        "A run ends when the process holds more memory than NKI_MEMORY_LIMIT states, three "
+        "quarters of the machine's without it.",
+        "Look for what a loop of Python keeps in each iteration; profile fewer iterations, as a "
+        "profile keeps what each of them decided; or set NKI_MEMORY_LIMIT.",
+        _LOOPS,
+    ),
+    "simulated-time-limit": _entry(
+        411,
+        "Kernel takes too long on the device",
+        "A profile ends when the modelled time of an engine passes NKI_SIMULATED_SECONDS, ten "
+        "without it.",
+        "Profile smaller sizes or fewer iterations; set NKI_SIMULATED_SECONDS for a kernel that is "
+        "to take longer on the device.",
+        _LOOPS,
+    ),
     "container-truncated": _entry(
         501,
         "Container is incomplete",

@@ -17,7 +17,7 @@ import contextlib
 import os
 import tarfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from struct import Struct
@@ -119,7 +119,7 @@ def read_contents(data: bytes) -> Contents:
         raise NeuronError("container-corrupt", "the SHA-256 of the archive is not the header's")
     try:
         with collection_paused():
-            return read_files(unpack_archive(archive))
+            return replace(read_files(unpack_archive(archive)), digest=header.hash)
     except (*MALFORMED, tarfile.TarError) as error:
         if isinstance(error, NeuronError) and error.code == "container-corrupt":
             raise

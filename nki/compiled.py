@@ -96,11 +96,12 @@ class CompiledKernel:
     def profile(self, *arrays: Any, **named: Any) -> tuple[Any, Profile]:
         """Run and time: (outputs as a call returns them, the profile)."""
         inputs = self._inputs(arrays, named)
-        program, result = self._run(inputs)
+        program, result = self._run(inputs, traced=True)
         from simulator.profile import profile
         from simulator.timing import simulate as time
 
-        timeline = time(program, result.trace, keep_spans=False, keep_path=True)
+        with run_settings():
+            timeline = time(program, result.trace, keep_spans=False, keep_path=True)
         update(inputs, result.inputs_after)
         outputs = like((*arrays, *named.values()), self.packed(result.outputs))
         return outputs, profile(program, timeline, self.advisor(program, result.trace, timeline))
@@ -176,7 +177,7 @@ class CompiledKernel:
             if tensors[index].role == "inout" and index not in results:
                 refuse_read_only(value, tensors[index].name)
 
-    def _run(self, inputs: list[np.ndarray]) -> tuple[Program, RunResult]:
+    def _run(self, inputs: list[np.ndarray], traced: bool = False) -> tuple[Program, RunResult]:
         checked, native = settings.checks_wanted(), settings.native_wanted()
         threads = settings.threads_wanted()
         self._check(inputs)
@@ -191,7 +192,7 @@ class CompiledKernel:
             loaded = load(program, checked, native, threads, self._capacity)
             found = _Loaded(program, loaded)
         with run_settings():
-            result = found.loaded.run(inputs)
+            result = found.loaded.run(inputs, traced)
         if sum(buffer.nbytes for buffer in found.loaded.device.tensors) > _LOADED_BYTES:
             return found.program, result
         self._loaded[key] = weakref.ref(found)
@@ -226,7 +227,8 @@ class CompiledKernel:
 @user_frames
 def load(path: Any) -> CompiledKernel:
     """A compiled kernel from a container file. Executes no code from it. Unless NKI_CHECKS=0, the
-    program is proven as `nki.compile` proves it: a file may have been changed.
+    program is proven as `nki.compile` proves it: a file may have been changed. The proof of a file
+    is kept by its content (`nki.proofs`).
 
     Raises file-not-found, hbm-overflow, race, and the errors of `isa.container.read`.
 
@@ -244,28 +246,33 @@ def load(path: Any) -> CompiledKernel:
     >>> compiled(np.ones((2, 3), np.float32)).shape
     (2, 3)
     """
-    from isa.container import load as load_program
+    from isa.container import load_contents
     from nki.hbm_capacity import check_hbm
 
-    program = load_program(path)
-    check_hbm(program)
+    contents = load_contents(path)
+    check_hbm(contents.program)
     if settings.checks_wanted():
-        from nki.verification import verify_program
+        from nki.proofs import prove
 
-        verify_program(program)
-    return CompiledKernel(program)
+        prove(contents)
+    return CompiledKernel(contents.program)
 
 
 @contextmanager
 def run_settings() -> Iterator[None]:
     """For runs inside, what the environment says: whether what they print goes to files too, and
-    whether results may hold what was never written, and how long they may take."""
+    whether results may hold what was never written, and what they may take."""
     from simulator.checks.initialised import UNWRITTEN_ALLOWED
     from simulator.printed import printed_to
     from simulator.watchdog import Limits, limited
 
     token = UNWRITTEN_ALLOWED.set(settings.unwritten_allowed())
-    limits = Limits(settings.loop_limit(), settings.run_seconds())
+    limits = Limits(
+        settings.loop_limit(),
+        settings.run_seconds(),
+        settings.memory_limit(),
+        settings.simulated_seconds(),
+    )
     try:
         with printed_to(settings.print_folder()), limited(limits):
             yield

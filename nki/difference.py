@@ -318,7 +318,7 @@ def _in_order(
     loaded = LoadedProgram(
         ordered.program, checks, native, watch=follower, capacity=ordered.capacity
     )
-    return loaded.run(inputs).outputs, [follower.sequence[core] for core, _ in places]
+    return loaded.run(inputs, traced=False).outputs, [follower.sequence[core] for core, _ in places]
 
 
 def _reference(subject: _Subject, watch: Watch) -> list[Array]:
@@ -365,7 +365,7 @@ def _device(subject: _Subject, watch: Watch) -> list[Array]:
 
     program, follower, inputs = _compiled(subject, watch)
     loaded = LoadedProgram(program, settings.checks_wanted(), native=False, watch=follower)
-    return loaded.run(inputs).outputs
+    return loaded.run(inputs, traced=False).outputs
 
 
 def _native(subject: _Subject, watch: Watch) -> list[Array]:
@@ -377,7 +377,9 @@ def _native(subject: _Subject, watch: Watch) -> list[Array]:
     program, follower, inputs = _compiled(subject, watch)
     checks = settings.checks_wanted()
     LoadedProgram(program, checks, watch=follower, in_loop=True).run(inputs)
-    return load(program, checks, threads=settings.threads_wanted()).run(inputs).outputs
+    return (
+        load(program, checks, threads=settings.threads_wanted()).run(inputs, traced=False).outputs
+    )
 
 
 def _compiled(subject: _Subject, watch: Watch) -> tuple[Program, InStreams, list[Array]]:

@@ -85,6 +85,7 @@ class Interpreter:
         self.unordered = unordered
         self.barriers = 0
         self.meetings = 0
+        self.executed = 0
         self.native = native
         self.exchange = exchange or Exchange()
         self.storage_of = storage_of
@@ -104,6 +105,7 @@ class Interpreter:
     def _run(self, instruction: Instruction, op: Op) -> None:
         """Run a machine instruction of an operation."""
         row, state = instruction.row, self.state
+        self.executed += 1
         arguments, stages, start = self._arguments(instruction)
         state.engine = instruction.engine
         state.start_partition = start
@@ -138,19 +140,18 @@ class Interpreter:
         op: Op,
         twin: tuple[Any, ...] | None,
     ) -> None:
-        """Note what an instruction accesses in shared HBM, where registers and indices do not
-        decide where."""
+        """Note what an instruction accesses in shared HBM."""
         row = instruction.row
         for position, _, _ in row.operands:
             access, view = instruction.values[position], arguments[position]
             if not isinstance(access, Access) or access.storage.memory is not Memory.shared_hbm:
                 continue
-            if type(access.offset) is int and isinstance(view, np.ndarray):
-                tensor = self.storage_of(access.storage).buffer, access.storage.name
-                writes = position in row.writes
-                key = None if twin is None else (row, op.location, *twin)
-                core, at = self.state.number, self.meetings
-                unordered.note(core, at, tensor, view, writes, row.name, op.location, key)
+            moves = type(access.offset) is not int or access.vector_offset is not None
+            how = position in row.writes, moves, self.executed
+            tensor = self.storage_of(access.storage).buffer, access.storage.name
+            key = None if twin is None else (row, op.location, *twin)
+            core, at = self.state.number, self.meetings
+            unordered.note(core, at, tensor, view, how, row.name, op.location, key)
 
     def _initialises(self, instruction: Instruction, arguments: list[Any]) -> bool:
         """Whether initialised data goes to initialised tensors or to all of a tensor, which then is

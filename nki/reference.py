@@ -58,7 +58,7 @@ def run(
     ordered = in_order(kernel)
     program = bind(ordered.program, _symbol_values(kernel, inputs, binding or {}))
     loaded = LoadedProgram(program, check, native, capacity=ordered.capacity)
-    result = loaded.run(inputs)
+    result = loaded.run(inputs, traced=False)
     result.findings = [
         replace(found, location=program.locations[found.location]) for found in result.findings
     ]

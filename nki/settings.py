@@ -174,17 +174,47 @@ def run_seconds() -> float:
     """NKI_RUN_SECONDS: how much wall time the run of a kernel may take; 600 without it."""
     from simulator.watchdog import Limits
 
-    value = os.environ.get("NKI_RUN_SECONDS")
+    return _seconds("NKI_RUN_SECONDS", Limits().seconds)
+
+
+def simulated_seconds() -> float:
+    """NKI_SIMULATED_SECONDS: how long a kernel that is profiled may take on the device, as the
+    timing model has it; 10 without it."""
+    from simulator.watchdog import Limits
+
+    return _seconds("NKI_SIMULATED_SECONDS", Limits().simulated)
+
+
+def _seconds(name: str, otherwise: float) -> float:
+    value = os.environ.get(name)
     if not value:
-        return Limits().seconds
+        return otherwise
     try:
         seconds = float(value)
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < 1e9:
-        what = f"NKI_RUN_SECONDS is {value!r}; it is a number of seconds"
+        what = f"{name} is {value!r}; it is a number of seconds"
         raise NeuronError("value-not-allowed", what)
     return seconds
+
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def memory_limit() -> int | None:
+    """NKI_MEMORY_LIMIT: how much physical memory the process may hold while a kernel runs, in
+    bytes, or in binary units as in 500M or 8G; three quarters of the machine's without it. Where
+    the system does not tell (there is no /proc), nothing is limited."""
+    value = os.environ.get("NKI_MEMORY_LIMIT")
+    if not value:
+        return None
+    number = value.rstrip("KMG")
+    unit = _UNITS.get(value[len(number) :])
+    if unit is None or not number.isdecimal() or not 1 <= int(number) < 2**60:
+        what = f"NKI_MEMORY_LIMIT is {value!r}; it is a number of bytes, or one with K, M or G"
+        raise NeuronError("value-not-allowed", what)
+    return int(number) * unit
 
 
 def threads_wanted() -> int:
@@ -214,11 +244,13 @@ __all__ = [
     "environment",
     "logical_core_size",
     "loop_limit",
+    "memory_limit",
     "mode_wanted",
     "native_wanted",
     "precise_wanted",
     "print_folder",
     "run_seconds",
+    "simulated_seconds",
     "target",
     "target_source",
     "threads_wanted",

@@ -31,9 +31,9 @@ _UNLIMITED = 1 << 20
 
 
 @refuses_malformed
-def verify_program(program: Program) -> None:
+def verify_program(program: Program) -> bool:
     """Raise NeuronError race unless the happens-before check proves the program, for all sizes of
-    `representative_sizes`. The message names both lines."""
+    `representative_sizes`. The message names both lines. Whether there was nothing to warn of."""
     in_step: list[Race] = []
     for sizes in representative_sizes(program):
         races = check(bind(program, sizes), limit=1, in_step=in_step)
@@ -41,6 +41,7 @@ def verify_program(program: Program) -> None:
             raise race_error(races[0], sizes)
     if in_step:
         _warn(in_step[0])
+    return not in_step
 
 
 def refuse_unordered(pairs: Iterable[tuple[Race, bool]]) -> None:

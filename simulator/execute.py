@@ -9,6 +9,7 @@ decided on the way (trip counts, branches, rows moved) is left in a `ControlTrac
 from __future__ import annotations
 
 import ctypes
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -49,20 +50,21 @@ class ControlTrace:
     vector offset the number of rows it moved (rows that were skipped excluded).
     """
 
-    cores: list[dict[Engine, list[int]]]
+    cores: list[dict[Engine, array[int]]]
 
-    def events(self, core: int, engine: Engine) -> list[int]:
+    def events(self, core: int, engine: Engine) -> Sequence[int]:
         """The event values of one stream; none where the core has no such stream."""
-        return self.cores[core].get(engine, [])
+        return self.cores[core].get(engine, ())
 
 
 @dataclass(slots=True)
 class RunResult:
-    """Outputs in return order, the parameters as the run left them, control trace, findings."""
+    """Outputs in return order, the parameters as the run left them, control trace (None where it
+    was not kept), findings."""
 
     outputs: list[Array]
     inputs_after: list[Array]
-    trace: ControlTrace
+    trace: ControlTrace | None
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -256,9 +258,10 @@ class LoadedProgram:
         locations = self.program.locations
         return locations[index] if isinstance(index, int) and index < len(locations) else None
 
-    def run(self, inputs: Sequence[Array]) -> RunResult:
-        """Execute once; see `run`."""
-        self.prepare(inputs)
+    def run(self, inputs: Sequence[Array], traced: bool = True) -> RunResult:
+        """Execute once; see `run`. The control trace grows with the iterations of loops, and is
+        kept only where it is `traced`."""
+        self.prepare(inputs, traced)
         self.execute()
         self._check_semaphores()
         self._check_outputs()
@@ -268,14 +271,14 @@ class LoadedProgram:
                 self.tensors.after(index, given)
                 for index, given in zip(self.program.parameters, inputs)
             ],
-            trace=ControlTrace(
-                [{s.engine: list(s.events) for s in streams} for streams in self.cores]
-            ),
+            trace=ControlTrace([{s.engine: s.events[:] for s in streams} for streams in self.cores])
+            if traced
+            else None,
             findings=list(self.shadow.findings) if self.shadow is not None else [],
         )
 
     @refuses_malformed
-    def prepare(self, inputs: Sequence[Array]) -> None:
+    def prepare(self, inputs: Sequence[Array], traced: bool = True) -> None:
         """The first part of `run`: everything as it is before the first instruction."""
         watchdog = Watchdog()
         if self._beside is None:
@@ -294,7 +297,7 @@ class LoadedProgram:
             self.replicated.restart()
         for streams in self.cores:
             for stream in streams:
-                stream.restart(watchdog)
+                stream.restart(watchdog, traced)
                 stream.semaphores[:] = [0] * len(stream.semaphores)
         for preparation in self._preparations:
             preparation.start()

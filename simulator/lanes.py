@@ -9,6 +9,7 @@ of results, to which each writes bytes of its own.
 from __future__ import annotations
 
 import threading
+from array import array
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -93,7 +94,7 @@ class Lanes:
         """The device whose tensors are those of a run."""
         return (self._whole or self._lanes[0]).device
 
-    def run(self, inputs: Sequence[Array]) -> RunResult:
+    def run(self, inputs: Sequence[Array], traced: bool = True) -> RunResult:
         """As `LoadedProgram.run`."""
         if self._whole is None:
             self.prepare(inputs)
@@ -105,7 +106,7 @@ class Lanes:
             if usual:
                 return self._result(inputs)
             self._whole = LoadedProgram(self.program, threads=self._threads)
-        return self._whole.run(inputs)
+        return self._whole.run(inputs, traced)
 
     def prepare(self, inputs: Sequence[Array]) -> None:
         """The first part of `run`: everything as it is before the first instruction."""
@@ -161,7 +162,9 @@ class Lanes:
         return RunResult(
             outputs=[first.tensors.result(index) for index in self.program.results],
             inputs_after=[np.asarray(given) for given in inputs],
-            trace=ControlTrace([{engine: [] for engine, stream in streams.items() if stream}]),
+            trace=ControlTrace(
+                [{engine: array("q") for engine, stream in streams.items() if stream}]
+            ),
         )
 
 

@@ -7,6 +7,7 @@ that loops and repeated runs build nothing again; the others are resolved each t
 from __future__ import annotations
 
 import ctypes
+from array import array
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -453,7 +454,7 @@ def _on_engine(function: Call, state: CoreState, engine: Engine) -> Call:
     return call
 
 
-def _recording(function: Call, events: list[int]) -> Action:
+def _recording(function: Call, events: array[int]) -> Action:
     def call() -> None:
         events.append(function())
 

@@ -11,6 +11,7 @@ come as far as they can: so tiles are used soon after they came, while a cache s
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, MutableSequence, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -65,8 +66,8 @@ class Stream:
     """The instructions of one engine on one core, or of all in one order (`Engine.unknown`), and
     where it stands in them.
 
-    `events` is the engine's part of the control trace. `failed`: the instruction at `pc` raised an
-    error. `semaphores` are shared by the streams of a core.
+    `events` is the engine's part of the control trace, if the run is `traced`. `failed`: the
+    instruction at `pc` raised an error. `semaphores` are shared by the streams of a core.
     """
 
     __slots__ = (
@@ -83,6 +84,7 @@ class Stream:
         "semaphores",
         "state",
         "steps",
+        "traced",
         "watchdog",
     )
 
@@ -98,7 +100,7 @@ class Stream:
         self.state = state
         self.semaphores = semaphores
         self.registers = state.registers[engine]
-        self.events: list[int] = []
+        self.events = array("q")
         self.steps: list[tuple[Amounts, Action, Amounts, bool]] = []
         self.restart(Watchdog())
 
@@ -114,8 +116,9 @@ class Stream:
             return f"Core {self.state.number}"
         return f"The {self.engine.name} engine"
 
-    def restart(self, watchdog: Watchdog) -> None:
+    def restart(self, watchdog: Watchdog, traced: bool = True) -> None:
         """Back to the first instruction, with nothing recorded."""
+        self.traced = traced
         self.pc = 0
         self.failed = False
         self.issued = False
@@ -123,7 +126,7 @@ class Stream:
         self.watchdog = watchdog
         self.budget = watchdog.limits.instructions
         self.look_at = max(0, self.budget - LOOK_EVERY)
-        self.events.clear()
+        del self.events[:]
 
     def advance(self, fetch: bool) -> bool:
         """As `Turns.advance`."""
@@ -156,6 +159,8 @@ class Stream:
                                 raise runaway(self)
                             self.look_at = max(0, self.budget - LOOK_EVERY)
                             self.watchdog.look()
+                            if not self.traced:
+                                del self.events[:]
                     pc = target
                 elif target == BLOCKED:
                     self.issued = True

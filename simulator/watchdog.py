@@ -1,7 +1,9 @@
-"""Limits of a run: how many instructions in loops, how many seconds; and who stands where then."""
+"""Limits of a run: instructions in loops, seconds, memory, seconds of the device when it is timed;
+and who stands where then."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -19,11 +21,14 @@ if TYPE_CHECKING:
 
 
 class Limits(NamedTuple):
-    """What a run may take: `instructions` that one engine executes in loops, whose control trace
-    grows by some 20 bytes each, and `seconds` of wall time."""
+    """What a run may take: `instructions` that one engine executes in loops, `seconds` of wall
+    time, bytes of `memory` that the process holds (None: three quarters of what the machine has),
+    and, if it is timed, `simulated` seconds of the device."""
 
     instructions: int = 2 * 10**7
     seconds: float = 600.0
+    memory: int | None = None
+    simulated: float = 10.0
 
 
 _DEFAULTS = Limits()
@@ -47,23 +52,62 @@ def limited(limits: Limits) -> Iterator[None]:
 
 
 class Watchdog:
-    """Ends a run that takes longer than the limits say that hold when it is made."""
+    """Ends a run that takes more than the limits say that hold when it is made."""
 
-    __slots__ = ("end", "limits")
+    __slots__ = ("end", "limits", "looks", "memory")
 
     def __init__(self) -> None:
         self.limits = LIMITS.get()
         self.end = time.monotonic() + self.limits.seconds
+        self.memory = self.limits.memory or _machine_memory() * 3 // 4
+        self.looks = 0
 
-    def look(self) -> None:
-        """Raise NeuronError time-limit once the time is over."""
+    def look(self, weight: int = LOOK_EVERY) -> None:
+        """Raise NeuronError time-limit once the time is over, memory-limit where the process holds
+        too much. `weight`: about how many instructions ran since the last look."""
         if time.monotonic() > self.end:
             raise NeuronError(
                 "time-limit", f"The run has taken more than {self.limits.seconds:g} seconds."
             )
+        self.looks += weight
+        if self.looks >= LOOK_EVERY:
+            self.looks = 0
+            held = held_memory()
+            if held > self.memory:
+                raise NeuronError(
+                    "memory-limit",
+                    f"The process holds {held >> 20:,} MiB, more than {self.memory >> 20:,}.",
+                )
+
+    def look_at_device(self, nanoseconds: float) -> None:
+        """Raise NeuronError simulated-time-limit where an engine has come further than it may;
+        time-limit and memory-limit as `look` does."""
+        if nanoseconds > 1e9 * self.limits.simulated:
+            raise NeuronError(
+                "simulated-time-limit",
+                f"The kernel takes more than {self.limits.simulated:g} seconds on the device.",
+            )
+        self.look(weight=1)
 
 
-LIMIT_ERRORS = ("loop-limit", "time-limit")
+def held_memory() -> int:
+    """Bytes of physical memory that this process holds; 0 where the system does not tell."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _machine_memory() -> int:
+    """Bytes of physical memory of the machine; 2^62 where the system does not tell."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (OSError, ValueError, AttributeError):
+        return 1 << 62
+
+
+LIMIT_ERRORS = ("loop-limit", "time-limit", "memory-limit")
 
 
 def standing(

@@ -102,6 +102,7 @@ ORDER = (
         "pipeline",
         "in_order",
         "verification",
+        "proofs",
         "hbm_capacity",
         "advice",
     ),

@@ -82,8 +82,8 @@ def profile_command(
     loaded = load(program, launch.checked, native_wanted(), threads_wanted())
     with run_settings():
         result = loaded.run(arrays)
-    keep_spans = bool(perfetto or plot)
-    timeline = simulate(program, result.trace, keep_spans, keep_path=True)
+        keep_spans = bool(perfetto or plot)
+        timeline = simulate(program, result.trace, keep_spans, keep_path=True)
     assert launch.compiled is not None
     found = profile(program, timeline, launch.compiled.advisor(program, result.trace, timeline))
     for array, after in zip(arrays, result.inputs_after):

@@ -30,10 +30,15 @@ class AddressesInUse:
                 f"bytes of {tensor.memory.value} while both are in use",
                 location=resolve(later.location),
             )
-        for other in [other for other in self._current if share_bytes(tensor, other)]:
+        for other in [other for other in list(self._current) if share_bytes(tensor, other)]:
             del self._current[other]
             self._displaced[other] = tensor
         self._current[tensor] = None
+
+    def forget(self, tensor: Tensor) -> None:
+        """No access to a tensor comes any more."""
+        self._current.pop(tensor, None)
+        self._displaced.pop(tensor, None)
 
 
 def share_bytes(one: Tensor, other: Tensor) -> bool:

@@ -80,6 +80,10 @@ class Hazards:
             if storage.memory is _PSUM:
                 self._written(op, dst, None if flag is None else values[flag], flag is not None)
 
+    def forget(self, tensor: Tensor) -> None:
+        """No operation on a tensor comes any more."""
+        self._sums.pop(tensor, None)
+
     def _meet(self, op: Op, dst: Access, source: Access) -> None:
         if source.vector_offset is not None:
             return

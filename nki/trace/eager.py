@@ -21,6 +21,7 @@ from isa.spec import Operation
 from isa.target import Target
 from nki.arrays import as_numpy, refuse_read_only
 from nki.interpreter import Follower, Interpreter
+from nki.ir.accumulate import Accumulation
 from nki.ir.addresses_in_use import AddressesInUse
 from nki.ir.context import CURRENT, Location, NkiInstruction, of_another_run
 from nki.ir.declarations import Declarations, parameter_memory
@@ -60,20 +61,25 @@ Array = np.ndarray[Any, Any]
 class EagerTensor(Tensor):
     """A tensor with its contents, which go when the last view of it does.
 
-    `twin` has the same description without contents: what bookkeeping may keep for longer.
-    `iteration` is that of the rolled loop whose body made it.
+    `twin` has the same description without contents: what bookkeeping keeps, until the tensor goes
+    and `forget` is told. `iteration` is that of the rolled loop whose body made it.
     """
 
-    __slots__ = ("contents", "iteration", "run", "twin", "written")
+    __slots__ = ("contents", "forget", "iteration", "run", "twin", "written")
 
     def __init__(self, description: Tensor, shadow: Shadow | None, run: object = None) -> None:
         for slot in Tensor.__slots__:
             setattr(self, slot, getattr(description, slot))
         self.twin = description
         self.run = run
+        self.forget: Callable[[Tensor], None] | None = None
         self.iteration: Iteration | None = None
         self.written = False
         self.contents = Storage(description, self.shape, shadow)
+
+    def __del__(self) -> None:
+        if self.forget is not None:
+            self.forget(self.twin)
 
 
 class EagerInstruction(NkiInstruction):
@@ -183,6 +189,7 @@ class EagerContext(Authored):
                     raise constant_written(storage, location)
                 storage.written = True
         if row.meets:
+            self.launch.refuse_unordered(self.core, self.interpreter.meetings)
             meeting = row.meeting(values, self.core)
             arrival = op, self.launch.barriers.arrive(self.core, meeting)
             if row.apart and not self.loops.ordered:
@@ -244,6 +251,7 @@ class EagerContext(Authored):
         storage = launch.tensor(label, memory, dtype, shape, address, core, location, data)
         if core is not None:
             storage.iteration = self.loops.iteration
+            storage.forget = partial(_forget, self.accumulation, self.hazards, self.addresses)
         return storage
 
     def _begin_storage(self, view: NkiTensor, location: Location) -> None:
@@ -307,7 +315,7 @@ class EagerContext(Authored):
         loop.next_iteration()
         watchdog = self.launch.watchdog
         try:
-            watchdog.look()
+            watchdog.look(weight=64)
             if loop.iterations > watchdog.limits.instructions:
                 limit = f"{watchdog.limits.instructions:,}"
                 raise NeuronError("loop-limit", f"The loop has more than {limit} iterations.")
@@ -345,6 +353,15 @@ def _contents(tensor: Any) -> Storage:
     return tensor.contents
 
 
+def _forget(
+    accumulation: Accumulation, hazards: Hazards, addresses: AddressesInUse, tensor: Tensor
+) -> None:
+    """What a core knows of a tensor goes with it."""
+    accumulation.begin(tensor)
+    hazards.forget(tensor)
+    addresses.forget(tensor)
+
+
 def _described(view: Access) -> Access:
     """The view without its data, for state that outlives the tensor."""
     storage: Any = view.storage
@@ -379,7 +396,7 @@ class _Launch:
         self.shared = SharedTensors()
         self.barriers = Barriers()
         self.in_step = InStep() if cores > 1 else None
-        self.unordered = Unordered() if cores > 1 and check else None
+        self.unordered = Unordered(cores) if cores > 1 and check else None
         self.number = object()
         self.watchdog = Watchdog()
         """Stands for this run in the tensors that it makes."""
@@ -397,10 +414,6 @@ class _Launch:
             self._run_core(0, _no_partner)
         else:
             self._run_threads()
-        if self.unordered is not None:
-            from nki.verification import refuse_unordered
-
-            refuse_unordered(self.unordered.races(resolve))
         results = self.shared.agreed(self.results)
         changed = [t for t in self.parameters if t.written and t not in results]
         warn_of_lost_results(self.function, results, bool(changed), self.rows)
@@ -473,6 +486,7 @@ class _Launch:
         try:
             returned = self.function(*args, **kwargs)
             context.finish()
+            self.refuse_unordered(core, None)
             self.results[core] = results_of(returned, self.function)
         except Exception as error:
             found = kernel_error(error)
@@ -485,6 +499,13 @@ class _Launch:
         finally:
             found = None  # its traceback has this frame
             CURRENT.reset(token)
+
+    def refuse_unordered(self, core: int, meetings: int | None) -> None:
+        """A core has come to a meeting, its number `meetings`, or ended. Raises race."""
+        if self.unordered is not None:
+            from nki.verification import refuse_unordered
+
+            refuse_unordered(self.unordered.races(core, meetings, resolve))
 
     def _run_threads(self) -> None:
         threads = [CoreThread(partial(self._run_core, core), core) for core in range(self.cores)]

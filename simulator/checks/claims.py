@@ -23,7 +23,7 @@ import numpy as np
 from isa.access import AccessPattern, Footprint, footprint
 from isa.enums import Memory
 from isa.errors import NeuronError
-from isa.program import Program
+from isa.program import Program, SourceLocation
 from isa.spec import Instruction
 from simulator.views import Indirect
 
@@ -48,6 +48,18 @@ class Claim(NamedTuple):
     view: Any
     rows: frozenset[int] | None
     writes: bool
+
+
+def claim_of(value: Any, writes: bool) -> Claim | None:
+    """The claim of an access to an operand; None for one outside its tensor, which is skipped."""
+    view, rows = value, None
+    if isinstance(value, Indirect):
+        view, indices = value.base, np.array(value.index).reshape(-1)
+        rows = frozenset(indices[(indices >= 0) & (indices < len(view))].tolist())
+    if view is None or (rows is not None and not rows):
+        return None
+    low, high = hull(view if rows is None else view[min(rows) : max(rows) + 1])
+    return Claim(low, high, view, rows, writes)
 
 
 class _Made:
@@ -148,14 +160,10 @@ class Claims:
 
     def _claim(self, core: int, barriers: int, value: Any, writes: bool) -> int | None:
         """Note an access; a core that has read what it writes, if there is one. Raises race."""
-        view, rows = value, None
-        if isinstance(value, Indirect):
-            view, indices = value.base, np.array(value.index).reshape(-1)
-            rows = frozenset(indices[(indices >= 0) & (indices < len(view))].tolist())
-        if view is None or (rows is not None and not rows):
-            return None  # outside its tensor, and skipped
-        low, high = hull(view if rows is None else view[min(rows) : max(rows) + 1])
-        claim = Claim(low, high, view, rows, writes)
+        claim = claim_of(value, writes)
+        if claim is None:
+            return None
+        low, high = claim.low, claim.high
         reader = None
         for other, made in self._made.items():
             if other == core or made.barriers != barriers:
@@ -184,14 +192,19 @@ class Claims:
 
     def _warn(self, core: int, reader: int, location: int) -> None:
         place = self._locations[location] if location < len(self._locations) else None
-        warnings.warn_explicit(
-            f"core {core} writes what core {reader} has read, at a place that a register or an "
-            "index decides, and nothing orders the two: on a device the reader may get either. "
-            "nisa.core_barrier orders them.",
-            UnorderedReadWarning,
-            place.file if place else "<kernel>",
-            place.line if place else 0,
-        )
+        warn_of_read(core, reader, place)
+
+
+def warn_of_read(core: int, reader: int, place: SourceLocation | None) -> None:
+    """Warn of a core's write at a line, behind the read of another one."""
+    warnings.warn_explicit(
+        f"core {core} writes what core {reader} has read, at a place that a register or an "
+        "index decides, and nothing orders the two: on a device the reader may get either. "
+        "nisa.core_barrier orders them.",
+        UnorderedReadWarning,
+        place.file if place else "<kernel>",
+        place.line if place else 0,
+    )
 
 
 class _Reach:
@@ -297,4 +310,4 @@ def _bytes_of(view: Any, low: int, high: int) -> np.ndarray[Any, np.dtype[np.boo
     return found
 
 
-__all__ = ["Claim", "Claims", "UnorderedReadWarning"]
+__all__ = ["Claim", "Claims", "UnorderedReadWarning", "claim_of", "hull", "meet", "warn_of_read"]

@@ -90,6 +90,23 @@ class Execution(NamedTuple):
     result: Any
 
 
+class _Executions:
+    """The executions of a twin by one core: how many, and by number those since its last barrier,
+    as no other core comes to an earlier stretch any more."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.kept: dict[int, Execution] = {}
+
+    def append(self, execution: Execution) -> None:
+        """The next one."""
+        last = self.kept.get(self.count - 1)
+        if last is not None and last.barriers < execution.barriers:
+            self.kept.clear()
+        self.kept[self.count] = execution
+        self.count += 1
+
+
 class SharedRowWarning(RuntimeWarning):
     """Two cores scatter to one row of a tensor, and nothing orders them."""
 
@@ -111,7 +128,7 @@ class InStep:
     """
 
     def __init__(self) -> None:
-        self._executed: dict[Key, dict[int, list[Execution]]] = {}
+        self._executed: dict[Key, dict[int, _Executions]] = {}
 
     def restart(self) -> None:
         self._executed.clear()
@@ -150,10 +167,11 @@ class InStep:
         """Other cores that have executed the twin of the next execution of this one, with no
         barrier between."""
         cores = self._executed.setdefault(key, {})
-        done = len(cores.setdefault(core, []))
+        done = cores.setdefault(core, _Executions()).count
         for other, executed in cores.items():
-            if other != core and len(executed) > done and executed[done].barriers == barriers:
-                yield other, executed[done]
+            then = executed.kept.get(done) if other != core else None
+            if then is not None and then.barriers == barriers:
+                yield other, then
 
 
 class Replicated(InStep):
@@ -215,9 +233,11 @@ class Replicated(InStep):
         meet. Those of other cores to which this one has none are noted belatedly."""
         self._apart.add(key)
         cores = self._executed[key]
-        done = len(cores[core])
+        done = cores[core].count
         for other, executed in cores.items():
-            for then in executed[done:] if other != core else ():
+            for number, then in executed.kept.items():
+                if other == core or number < done:
+                    continue
                 for value in then.effect.written if then.barriers == barriers else ():
                     self.claims.note(other, then.barriers, value, location)
 

@@ -1,9 +1,14 @@
 """What the cores of a kernel accessed in shared HBM while they ran without a program, one after the
-other up to a barrier: eager mode finds here what the proof of a program (`happens_before`) finds.
+other up to a barrier: eager mode finds here what the proof of a program (`happens_before`) and its
+run (`claims`) find.
 
-Accesses of different cores behind as many meetings have no order. Places that registers or indices
-decide are left out, as they are in the proof. What both cores write by one line is taken as made
-together (`simulator.checks.replicated`).
+Accesses of different cores behind as many meetings have no order. They are compared when the last
+core comes to its next meeting or ends, and forgotten then. What both cores write by one line is
+taken as made together (`simulator.checks.replicated`).
+
+Where a register or an index decides the place, a write behind another core's read is a warning, as
+in `claims`. As the cores ran one after the other, what came first is told by how many instructions
+each core had executed: the order of cores that run in step.
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ import numpy as np
 
 from isa.enums import Engine
 from isa.program import SourceLocation
-from simulator.checks.claims import Claim, hull, meet
+from simulator.checks.claims import Claim, claim_of, hull, meet, warn_of_read
 from simulator.checks.race import Race, Site
 from simulator.checks.replicated import Key
 
@@ -26,60 +31,102 @@ Locate = Callable[[Any], SourceLocation | None]
 
 
 class Accessed(NamedTuple):
-    """One access: its claim, its row's name, its line, and its key if it may be a twin."""
+    """One access: its claim, its row's name, its line, its key if it may be a twin, and, where a
+    register or an index decided its place (`moves`), the number of the instruction: of equal reads
+    the last, of equal writes the first."""
 
     claim: Claim
     row: str
     location: Any
     key: Key | None
+    moves: bool
+    number: int
+
+
+class _Stretch:
+    """Accesses behind one number of meetings, by tensor, then by core; equal ones are kept once."""
+
+    def __init__(self) -> None:
+        self.made: dict[int, dict[int, dict[Key, Accessed]]] = {}
+        self.tensors: dict[int, tuple[Array, str]] = {}
+        self.keys: dict[int, set[Key]] = {}
+
+    def made_by(self, core: int, access: Accessed) -> bool:
+        """Whether a core makes the same write as another one."""
+        return access.key is not None and access.key in self.keys.get(core, ())
 
 
 class Unordered:
-    """Accesses by tensor and by how many meetings came before; within these by core. Equal ones are
-    kept once."""
+    """Accesses of `cores` cores since the meetings that all of them have left behind."""
 
-    def __init__(self) -> None:
-        self._made: dict[tuple[int, int], dict[int, dict[Key, Accessed]]] = {}
-        self._tensors: dict[int, tuple[Array, str]] = {}
-        self._keys: dict[int, set[Key]] = {}
+    def __init__(self, cores: int) -> None:
+        self._stretches: dict[int, _Stretch] = {}
+        self._over = [0] * cores
 
     def note(
         self,
         core: int,
         meetings: int,
         tensor: tuple[Array, str],
-        view: Array,
-        writes: bool,
+        value: Any,
+        access: tuple[bool, bool, int],
         row: str,
         location: Any,
         key: Key | None,
     ) -> None:
-        """An instruction of a core accesses `view` of a tensor, given by its bytes and name."""
+        """An instruction of a core accesses `value`, a view of a tensor that is given by its bytes
+        and name. `access`: whether it writes, and `Accessed.moves` and `number`."""
+        writes, moves, number = access
+        claim = claim_of(value, writes)
+        if claim is None:
+            return
+        stretch = self._stretches.get(meetings)
+        if stretch is None:
+            stretch = self._stretches[meetings] = _Stretch()
         memory = id(tensor[0])
-        self._tensors[memory] = tensor
+        stretch.tensors[memory] = tensor
         if key is not None:
-            self._keys.setdefault(core, set()).add(key)
-        low, high = hull(view)
-        mine = self._made.setdefault((memory, meetings), {}).setdefault(core, {})
-        same = low, view.shape, view.strides, view.itemsize, writes, location
-        if same not in mine:
-            mine[same] = Accessed(Claim(low, high, view, None, writes), row, location, key)
+            stretch.keys.setdefault(core, set()).add(key)
+        view = claim.view
+        mine = stretch.made.setdefault(memory, {}).setdefault(core, {})
+        same = (
+            *(claim.low, view.shape, view.strides, view.itemsize, claim.rows),
+            *(writes, moves, location),
+        )
+        if same not in mine or (moves and not writes):
+            mine[same] = Accessed(claim, row, location, key, moves, number)
 
-    def races(self, locate: Locate) -> Iterator[tuple[Race, bool]]:
-        """Pairs that nothing orders, and whether cores that run in step order them."""
-        for (memory, _), cores in self._made.items():
-            tensor = self._tensors[memory]
-            numbers = sorted(cores)
-            for at, core in enumerate(numbers):
-                for other in numbers[at + 1 :]:
-                    for pair in _meeting(list(cores[core].values()), list(cores[other].values())):
-                        made = (self._made_by(other, pair[0]), self._made_by(core, pair[1]))
-                        if not (all(made) and all(one.claim.writes for one in pair)):
-                            yield _race(tensor, (core, other), pair, locate), any(made)
+    def races(self, core: int, meetings: int | None, locate: Locate) -> Iterator[tuple[Race, bool]]:
+        """A core has left this many meetings behind (None: it has ended). Pairs that nothing orders
+        among the accesses that all cores have left behind now, and whether cores that run in step
+        order them. Warns of writes behind reads where registers or indices decide."""
+        noted = max(self._stretches, default=0) + 1
+        self._over[core] = noted if meetings is None else meetings
+        for number in sorted(n for n in self._stretches if n < min(self._over)):
+            yield from _races(self._stretches.pop(number), locate)
 
-    def _made_by(self, core: int, access: Accessed) -> bool:
-        """Whether a core makes the same write as another one."""
-        return access.key is not None and access.key in self._keys.get(core, ())
+
+def _races(stretch: _Stretch, locate: Locate) -> Iterator[tuple[Race, bool]]:
+    for memory, cores in stretch.made.items():
+        tensor = stretch.tensors[memory]
+        numbers = sorted(cores)
+        for at, core in enumerate(numbers):
+            for other in numbers[at + 1 :]:
+                for pair in _meeting(list(cores[core].values()), list(cores[other].values())):
+                    made = stretch.made_by(other, pair[0]), stretch.made_by(core, pair[1])
+                    both_write = all(one.claim.writes for one in pair)
+                    if both_write and all(made):
+                        continue
+                    if any(one.moves for one in pair) and not both_write:
+                        reads = int(pair[0].claim.writes)
+                        read, write = pair[reads], pair[1 - reads]
+                        if any(made) or read.number < write.number:
+                            if not any(made):
+                                two = (core, other)
+                                place = locate(write.location)
+                                warn_of_read(two[1 - reads], two[reads], place)
+                            continue
+                    yield _race(tensor, (core, other), pair, locate), any(made)
 
 
 def _meeting(left: list[Accessed], right: list[Accessed]) -> Iterator[tuple[Accessed, Accessed]]:

@@ -1,4 +1,5 @@
-"""Compiled micro-kernels on disk: one file each, in a folder of the user's cache directory.
+"""Compiled micro-kernels, and other results that may be computed again, on disk: one file each, in
+a folder of the user's cache directory.
 
 The folder's name is the digest of everything that objects depend on, so that another version, CPU
 or compiler starts a folder of its own. A file is the SHA-256 of where it belongs and of the code,
@@ -90,9 +91,7 @@ class Cache:
     def _report(self, what: str) -> None:
         if not self._reported:
             self._reported = True
-            warnings.warn(
-                f"The cache of native kernels {self.folder} {what}.", RuntimeWarning, stacklevel=2
-            )
+            warnings.warn(f"The cache {self.folder} {what}.", RuntimeWarning, stacklevel=2)
 
 
 def _remove_unused(made: Path) -> None:

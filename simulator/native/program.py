@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 _INDICES = (1 << INDEX_BITS) - 1
 
-EVENTS = 256
-"""Events of a stream for which there is space at first."""
+EVENTS = 1024
+"""Events of a stream that native code leaves before Python takes them."""
 
 _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
 
@@ -231,9 +231,7 @@ class NativeProgram:
             stream.pc = words[self._member(number, "pc")]
             stream.issued = bool(words[self._member(number, "issued")])
             stream.halted = bool(words[self._member(number, "halted")])
-            count = words[self._member(number, "events_count")]
-            place = words[self._member(number, "events")]
-            stream.events[:] = (ctypes.c_int64 * count).from_address(place)
+            self._take_events(number)
         if self._error is not None:
             error, self._error = self._error, None
             try:
@@ -304,11 +302,10 @@ class NativeProgram:
         state.engine = stream.engine
         if stateful:
             marks.tell()
+        self._take_events(number)
         target = preparation.action(index)()
         if stateful:
             marks.ask()
-        if stream.events:
-            self._take_events(number, stream.events)
         self._packings[number].learn(index)
         self._point_to_states()
         return NEXT if target is None else target
@@ -324,21 +321,16 @@ class NativeProgram:
                     return preparation.parcel(index)
         raise AssertionError(f"core {core} has come to {meeting}")
 
-    def _take_events(self, number: int, events: list[int]) -> None:
-        """Append what Python left in the control trace to what native code has."""
-        words = self._streams
-        count, limit, place = (
-            self._member(number, name) for name in ("events_count", "events_limit", "events")
-        )
-        if words[count] + len(events) > words[limit]:
-            old = (ctypes.c_int64 * words[count]).from_address(words[place])
-            more = self._memory.words([*old, *[0] * (3 * words[limit] + len(events))])
-            words[place], words[limit] = ctypes.addressof(more), len(more)
-        array = (ctypes.c_int64 * words[limit]).from_address(words[place])
-        for event in events:
-            array[words[count]] = event
-            words[count] += 1
-        events.clear()
+    def _take_events(self, number: int) -> None:
+        """Move what native code left in the control trace of a stream to the stream, if it has
+        one."""
+        words, stream = self._streams, self._preparations[number].stream
+        count, place = (self._member(number, name) for name in ("events_count", "events"))
+        if stream.traced:
+            stream.events.frombytes(ctypes.string_at(words[place], 8 * words[count]))
+        else:
+            del stream.events[:]
+        words[count] = 0
 
 
 def _parcel_of(reference: weakref.ref[NativeProgram], core: int, meeting: Meeting) -> Parcel:

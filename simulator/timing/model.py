@@ -27,6 +27,7 @@ from simulator.timing.path import Moment, Path
 from simulator.timing.resources import port_queues
 from simulator.timing.stream import Running, Stream
 from simulator.timing.timeline import CoreTimeline, Lane, Spans, Timeline
+from simulator.watchdog import Watchdog
 
 Token = tuple[float, int, int]
 """When units of a semaphore are there, how many, and the node of the path that gives them."""
@@ -45,7 +46,8 @@ def simulate(
     (NeuronError missing-argument), and gathers are taken to move every row. `keep_spans` records
     when every executed instruction and transfer starts and ends, `keep_path` where the critical
     path goes; it does so with the spans unless it is given. `assume` is for what-ifs. Raises
-    NeuronError deadlock when streams wait for each other for ever.
+    NeuronError deadlock when streams wait for each other for ever; simulated-time-limit, time-limit
+    and memory-limit beyond `simulator.watchdog.LIMITS`.
 
     >>> from isa.text import assemble
     >>> program = assemble('''
@@ -140,6 +142,7 @@ class Model:
         self.meetings: dict[Any, Meeting] = {}
         self.blocked: dict[Any, int] = {}
         self.served = 0.0
+        self.watchdog = Watchdog()
 
     def run(self) -> Timeline:
         for core in self.cores:

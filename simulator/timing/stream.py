@@ -13,6 +13,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from isa.enums import Engine
+from isa.errors import NeuronError
 from isa.spec import Meeting as Where
 from simulator.timing import plan as p
 from simulator.timing.flow import Flow
@@ -207,7 +208,10 @@ class Stream:
                     node = path.sequence(pc, met, held, now)
                 if sequencer is not None and interval:
                     sequencer.add(ready, now, pc, self.iteration)
-                pc = self._steer(kind, extra, pc)
+                following = self._steer(kind, extra, pc)
+                if following <= pc:
+                    self._look(pc, following, now)
+                pc = following
                 if updates:
                     done = max(now, last) + signal
                     post(core, updates, done, -1 if path is None else path.complete()[1])
@@ -265,6 +269,19 @@ class Stream:
             self.core.queue_waiting[queue] = self.running
             yield from self._blocked(pc)
         return max(ready, self.core.queue_done[queue])
+
+    def _look(self, pc: int, following: int, now: float) -> None:
+        """Let the watchdog look at a stream that goes from `pc` back to another instruction."""
+        try:
+            self.model.watchdog.look_at_device(now)
+        except NeuronError as error:
+            locations = self.model.program.locations
+            begin, end = (self.plan.instructions[at].location for at in (following, pc))
+            at = next((at for at in (end, begin) if type(at) is int and at < len(locations)), None)
+            error.location = None if at is None else locations[at]
+            engine, back = self.plan.engine.name, self.iteration
+            error.notes += (f"core {self.core.number}, {engine}: instruction {pc}, round {back}",)
+            raise
 
     def _steer(self, kind: int, fields: p.ControlFields, pc: int) -> int:
         """What a control instruction does to the stream; the index of the next instruction."""

@@ -144,7 +144,8 @@ def test_the_text_names_a_line_of_the_file(code):
 NOT_HERE = (
     *("symbol-branch", "shape-unsolved", "integer-division"),  # tests/isa/test_affine.py
     *("register-overflow", "semaphore-overflow"),  # of programs larger than a test should be
-    *("loop-limit", "time-limit"),  # tests/nki/test_limits.py
+    *("loop-limit", "time-limit", "memory-limit"),  # tests/nki/test_limits.py
+    "simulated-time-limit",  # the same
     "uninitialised-control",  # tests/simulator/test_uninitialised_control.py
 )
 """Codes of kernels that other tests meet, or none."""

@@ -50,6 +50,14 @@ def test_a_place_in_the_other_cores_row(backend):
     assert "dma_copy" in caught.value.location.text
 
 
+def test_a_place_in_the_other_cores_row_without_a_program():
+    places = np.array([[4, 14], [0, 9]], np.int32)
+    with pytest.raises(nki.NeuronError, match="nothing orders the two") as caught:
+        nki.simulate(appended[2], mode="eager")(A, places)
+    assert caught.value.code == "race" and "'out'" in caught.value.what
+    assert "dma_copy" in caught.value.location.text
+
+
 @nki.jit(platform_target="trn2")
 def scattered(a, rows):
     """Core c clears half c of the result and scatters its rows of `a` to it, by indices that could
@@ -81,11 +89,12 @@ def test_rows_apart(mode, backend):
 
 
 @pytest.mark.parametrize("backend", ["native", "numpy"])
-def test_a_row_in_the_other_cores_half(backend):
+@pytest.mark.parametrize("mode", ["device", "reference", "eager"])
+def test_a_row_in_the_other_cores_half(mode, backend):
     places = np.tile(np.arange(32, dtype=np.int32), (2, 1))
     places[0, 7] = 64 + 40  # which core 1 clears
-    with pytest.raises(nki.NeuronError, match="core 0 writes") as caught:
-        nki.simulate(scattered[2], backend=backend)(ROWS, places[..., None])
+    with pytest.raises(nki.NeuronError, match=r"core 0.* writes") as caught:
+        nki.simulate(scattered[2], mode=mode, backend=backend)(ROWS, places[..., None])
     assert caught.value.code == "race"
 
 
@@ -116,7 +125,8 @@ def test_a_write_behind_what_the_other_core_read(mode):
     assert w[0].filename == __file__
 
 
-def test_a_read_behind_what_the_other_core_wrote():
+@pytest.mark.parametrize("mode", ["device", "reference", "eager"])
+def test_a_read_behind_what_the_other_core_wrote(mode):
     @nki.jit(platform_target="trn2")
     def kernel(cache, places):
         column = cache.ap([[8, 4], [1, 1]], scalar_offset=nl.load(places), indirect_dim=1)
@@ -128,8 +138,56 @@ def test_a_read_behind_what_the_other_core_wrote():
             nisa.dma_copy(dst=tile, src=column)
         return cache
 
-    with pytest.raises(nki.NeuronError, match="core 1 reads what core 0 writes"):
-        nki.simulate(kernel[2])(np.zeros((4, 8), np.float32), np.array([[3]], np.int32))
+    two = "core 1.* reads|core 0.* writes" if mode == "eager" else "core 1 reads what core 0 writes"
+    with pytest.raises(nki.NeuronError, match=two) as caught:
+        nki.simulate(kernel[2], mode=mode)(np.zeros((4, 8), np.float32), np.array([[3]], np.int32))
+    assert caught.value.code == "race"
+
+
+@pytest.mark.parametrize("core", [0, 1])
+def test_a_read_that_comes_long_before_the_write(core):
+    """Core 0 runs first in eager mode, yet of cores in step the one that reads at once comes before
+    the one that writes as its last instruction."""
+
+    @nki.jit(platform_target="trn2")
+    def kernel(cache, places):
+        column = cache.ap([[8, 4], [1, 1]], scalar_offset=nl.load(places), indirect_dim=1)
+        tile = nl.ndarray((4, 1), dtype=cache.dtype, buffer=nl.sbuf)
+        if nl.program_id(0) == core:
+            nisa.dma_copy(dst=tile, src=column)
+        else:
+            nisa.memset(dst=tile, value=0.0)
+            for _ in range(20):
+                nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=1.0)
+            nisa.dma_copy(dst=column, src=tile)
+        return cache
+
+    cache, place = np.zeros((4, 8), np.float32), np.array([[3]], np.int32)
+    what = f"core {1 - core} writes what core {core} has read"
+    with pytest.warns(claims.UnorderedReadWarning, match=what):
+        result = nki.simulate(kernel[2], mode="eager")(cache, place)
+    np.testing.assert_array_equal(result[:, 3], 20)
+
+
+def test_eager_mode_stops_at_the_meeting_behind_a_race():
+    reached = []
+
+    @nki.jit(platform_target="trn2")
+    def kernel(a):
+        core = nl.program_id(0)
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(a)
+        for number in range(5):
+            if core == 0 or number == 2:
+                nisa.dma_copy(dst=out[core:, number : number + 1], src=tile[core:, :1])
+            reached.append((core, number))
+            nisa.core_barrier(out, (0, 1))
+        return out
+
+    with pytest.raises(nki.NeuronError, match="nothing orders the two") as caught:
+        nki.simulate(kernel[2], mode="eager")(A)
+    assert caught.value.code == "race" and "dma_copy" in caught.value.location.text
+    assert max(number for _, number in reached) == 2
 
 
 def test_a_barrier_orders_them():
