@@ -75,7 +75,9 @@ class AluOperator:
     scalar engine only in the combinations that `tensor_scalar` documents). `reduces`: legal as the
     operator of `tensor_reduce`; `identity` is what starts such a reduction (None: its first
     element), `finish` maps its result x and the number of elements y to the value stored.
-    `comparison`: gives 1.0 or 0.0. `assumed`: what of the row no public document states.
+    `comparison`: gives 1.0 or 0.0. `commutative`: x and y may change places, and the bits stay the
+    same (a maximum of zeros of both signs depends on the order). `assumed`: what of the row no
+    public document states.
     """
 
     name: str
@@ -87,6 +89,7 @@ class AluOperator:
     tensor_scalar_engines: frozenset[Engine]
     reduces: bool = False
     comparison: bool = False
+    commutative: bool = False
     identity: float | None = None
     finish: Expression | None = None
     generations: tuple[int, ...] = _ALL
@@ -162,6 +165,7 @@ def _arithmetic(
     engines: frozenset[Engine] = _VECTOR_GPSIMD,
     tensor_scalar_engines: frozenset[Engine] | None = None,
     reduces: bool = False,
+    commutative: bool = False,
     identity: float | None = None,
     finish: Expression | None = None,
     generations: tuple[int, ...] = _ALL,
@@ -177,6 +181,7 @@ def _arithmetic(
         engines=engines,
         tensor_scalar_engines=tensor_scalar_engines or engines,
         reduces=reduces,
+        commutative=commutative,
         identity=identity,
         finish=finish,
         generations=generations,
@@ -216,7 +221,15 @@ _ALU_ROWS = (
     _bitvec("bitwise_xor", 0x04, Xor(X, Y), identity=0),
     _bitvec("left_shift", 0x05, ShiftLeft(X, Y)),
     _bitvec("right_shift", 0x06, ShiftRight(X, Y)),
-    _arithmetic("add", 0x10, X + Y, tensor_scalar_engines=_COMPUTE, reduces=True, identity=0.0),
+    _arithmetic(
+        "add",
+        0x10,
+        X + Y,
+        tensor_scalar_engines=_COMPUTE,
+        reduces=True,
+        identity=0.0,
+        commutative=True,
+    ),
     _arithmetic(
         "subtract",
         0x11,
@@ -225,7 +238,13 @@ _ALU_ROWS = (
         assumed="a reduction is the first element minus the sum of the others",
     ),
     _arithmetic(
-        "multiply", 0x12, X * Y, tensor_scalar_engines=_COMPUTE, reduces=True, identity=1.0
+        "multiply",
+        0x12,
+        X * Y,
+        tensor_scalar_engines=_COMPUTE,
+        reduces=True,
+        identity=1.0,
+        commutative=True,
     ),
     _arithmetic(
         "maximum", 0x13, Maximum(X, Y), reduces=True, identity=-math.inf, assumed=_NAN_RULE

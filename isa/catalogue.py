@@ -336,7 +336,8 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         307,
         "Unordered accesses to the same bytes",
         "Two accesses to the same bytes, one of them a write, must be ordered by the program "
-        "on every path.",
+        "on every path. Two cores may make one write by one line if both make its values by the "
+        "same operations from the same data, so that any data give both the same.",
         "Order them: nisa.core_barrier between cores, or a dependence within one core.",
         _API,
     ),

@@ -58,13 +58,27 @@ class Follower(Protocol):
         """An instruction of an operation has computed or moved data."""
 
 
+class Numbers(Protocol):
+    """Numbers what cores make, by how they do."""
+
+    def follow(
+        self,
+        core: int,
+        instruction: Instruction,
+        arguments: list[Any],
+        storages: dict[int, Storage],
+    ) -> int:
+        """The number of what an instruction writes to operands in tensors."""
+
+
 class Interpreter:
     """Executes operations on one core. `registers` holds values by register number.
 
     `storage_of` gives the storage of a tensor. With a `shadow`, reads of data that was never
     written are found. `native`: compiled kernels where there are any, else NumPy alone. `in_step`
     is common to the cores, None when there is one. `watch` is told what was executed.
-    `unordered` notes what the cores access in shared HBM.
+    `unordered` notes what the cores access in shared HBM, and `numbers` how they made what they
+    hold.
     """
 
     def __init__(
@@ -78,7 +92,9 @@ class Interpreter:
         in_step: InStep | None = None,
         watch: Follower | None = None,
         unordered: Unordered | None = None,
+        numbers: Numbers | None = None,
     ) -> None:
+        self.numbers = numbers
         self.target = target
         self.in_step = in_step
         self.watch = watch
@@ -112,6 +128,9 @@ class Interpreter:
         if self.shadow is not None and not self._initialises(instruction, arguments):
             operands = _track(self.shadow, row, arguments, stages)
             self.shadow.follow(row, state, arguments, op.location, operands)
+        number = -1
+        if self.numbers is not None:
+            number = self._number(self.numbers, instruction, arguments, stages)
         if row.control:
             self.meetings += row.meets
             _CONTROL[row](self, *arguments)
@@ -121,7 +140,7 @@ class Interpreter:
             call = through(stages.values(), call)
         twin = None if self.in_step is None else _twin(row, instruction.values)
         if self.unordered is not None:
-            self._note(self.unordered, instruction, arguments, op, twin)
+            self._note(self.unordered, instruction, arguments, op, twin, number)
         if twin is None:
             call()
         else:
@@ -132,6 +151,27 @@ class Interpreter:
         if self.watch is not None:
             self.watch(state.number, op, row, arguments)
 
+    def _number(
+        self,
+        numbers: Numbers,
+        instruction: Instruction,
+        arguments: list[Any],
+        stages: dict[int, Stage],
+    ) -> int:
+        """The number of what an instruction writes, -1 where there is nothing to number."""
+        row = instruction.row
+        if row is control.StorageBegin:
+            return -1
+        operands = list(arguments)
+        for position, stage in stages.items():
+            operands[position] = stage.columns
+        storages = {
+            position: self.storage_of(instruction.values[position].storage)
+            for position, _, _ in row.operands
+            if isinstance(instruction.values[position], Access)
+        }
+        return numbers.follow(self.state.number, instruction, operands, storages)
+
     def _note(
         self,
         unordered: Unordered,
@@ -139,6 +179,7 @@ class Interpreter:
         arguments: list[Any],
         op: Op,
         twin: tuple[Any, ...] | None,
+        number: int,
     ) -> None:
         """Note what an instruction accesses in shared HBM."""
         row = instruction.row
@@ -151,7 +192,7 @@ class Interpreter:
             tensor = self.storage_of(access.storage).buffer, access.storage.name
             key = None if twin is None else (row, op.location, *twin)
             core, at = self.state.number, self.meetings
-            unordered.note(core, at, tensor, view, how, row.name, op.location, key)
+            unordered.note(core, at, tensor, view, how, row.name, op.location, key, number)
 
     def _initialises(self, instruction: Instruction, arguments: list[Any]) -> bool:
         """Whether initialised data goes to initialised tensors or to all of a tensor, which then is

@@ -46,6 +46,7 @@ from nki.trace.call import (
     spec_of,
 )
 from nki.trace.core_threads import Arrival, CoreThread, deadlock, step_cores
+from nki.trace.eager_numbers import EagerNumbers
 from nki.trace.exchanges import must_end
 from nki.trace.shared import SharedTensors, results_of, warn_of_lost_results
 from simulator.checks.initialised import Shadow
@@ -148,6 +149,7 @@ class EagerContext(Authored):
             in_step=launch.in_step,
             watch=launch.watch,
             unordered=launch.unordered,
+            numbers=launch.numbers,
         )
 
     # Operations
@@ -251,7 +253,9 @@ class EagerContext(Authored):
         storage = launch.tensor(label, memory, dtype, shape, address, core, location, data)
         if core is not None:
             storage.iteration = self.loops.iteration
-            storage.forget = partial(_forget, self.accumulation, self.hazards, self.addresses)
+            storage.forget = partial(
+                _forget, self.accumulation, self.hazards, self.addresses, launch.numbers
+            )
         return storage
 
     def _begin_storage(self, view: NkiTensor, location: Location) -> None:
@@ -282,6 +286,7 @@ class EagerContext(Authored):
         high = None if trips is None else lower + step * (trips - 1)
         loop = OpenLoop(location)
         self.loops.enter(loop, trips)
+        self._depend(lower, upper)
         for value in values:
             variable = self._variable(location, low, high)
             self.interpreter.registers[variable.number] = value
@@ -290,7 +295,18 @@ class EagerContext(Authored):
             self._await_exchanges()
             self.loops.expect(loop)
             self._next(loop)
+        self._depend_no_longer()
         self.loops.leave(loop)
+
+    def _depend(self, *bounds: Any) -> None:
+        """What follows depends on whether registers let a loop run."""
+        if self.launch.numbers is not None:
+            registers = [bound for bound in bounds if isinstance(bound, Register)]
+            self.launch.numbers.enter(self.core, registers)
+
+    def _depend_no_longer(self) -> None:
+        if self.launch.numbers is not None:
+            self.launch.numbers.leave(self.core)
 
     def while_condition(
         self, register: VirtualRegister, location: Location, frame: FrameType
@@ -301,12 +317,15 @@ class EagerContext(Authored):
             loop = OpenLoop(location, register, frame)
             self.loops.enter(loop)
         else:
+            self._depend_no_longer()
             self._await_exchanges()
             if not loop.renewed:
                 raise never_written(register, location)
             self._next(loop)
         holds = self.interpreter.registers[register.number] != 0
-        if not holds:
+        if holds:
+            self._depend(register)
+        else:
             self.loops.leave(loop)
         return holds
 
@@ -354,12 +373,18 @@ def _contents(tensor: Any) -> Storage:
 
 
 def _forget(
-    accumulation: Accumulation, hazards: Hazards, addresses: AddressesInUse, tensor: Tensor
+    accumulation: Accumulation,
+    hazards: Hazards,
+    addresses: AddressesInUse,
+    numbers: EagerNumbers | None,
+    tensor: Tensor,
 ) -> None:
     """What a core knows of a tensor goes with it."""
     accumulation.begin(tensor)
     hazards.forget(tensor)
     addresses.forget(tensor)
+    if numbers is not None:
+        numbers.forget(tensor)
 
 
 def _described(view: Access) -> Access:
@@ -397,6 +422,7 @@ class _Launch:
         self.barriers = Barriers()
         self.in_step = InStep() if cores > 1 else None
         self.unordered = Unordered(cores) if cores > 1 and check else None
+        self.numbers = EagerNumbers(_contents) if cores > 1 and check else None
         self.number = object()
         self.watchdog = Watchdog()
         """Stands for this run in the tensors that it makes."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from isa.cells import Grid, coarsened, decisive_pairs
 from isa.columns import Flags, Integers, counted, distinct, elements, joined, ordered, starts_of
 from simulator.checks.boxes import Boxes
 from simulator.checks.clocks import Clocks, Steps
-from simulator.checks.prepare import Prepared
+from simulator.checks.prepare import OperandColumns, Prepared
 from simulator.checks.regions import OverlapCache
 
 _PAIRS = 1 << 22
@@ -36,13 +36,16 @@ class Pairs(NamedTuple):
 class Accesses:
     """The accesses of the steps of an expansion.
 
-    By access: its `step`, number `box` among `boxes`, and whether it writes.
+    By access: its `step`, number `box` among `boxes`, whether it writes, and which `operand` of
+    `operands` it is: those of `prepared` that may race, or others.
     """
 
-    def __init__(self, prepared: Prepared, steps: Steps) -> None:
+    def __init__(
+        self, prepared: Prepared, steps: Steps, operands: OperandColumns | None = None
+    ) -> None:
         self._prepared = prepared
         self._steps = steps
-        starts, pattern, column, write = prepared.operands_of
+        starts, pattern, column, write = operands or prepared.operands_of
         which, operand = elements(starts, steps.template)
         instruction = steps.instruction[which]
         offset = prepared.offsets(instruction, column[operand])
@@ -54,7 +57,10 @@ class Accesses:
             prepared.layout, prepared.patterns, number[first], offset[first], known[first] != 0
         )
         kept = ~self.boxes.empty[box]
-        self.step, self.box, self.write = which[kept], box[kept], write[operand][kept] != 0
+        self.step, self.box, self.operand = which[kept], box[kept], operand[kept]
+        self.write = write[self.operand] != 0
+        self.same_writes: dict[Any, bool] = {}
+        """Of writes that several cores make, by key, whether these write the same."""
         self._cache = OverlapCache(prepared.layout)
 
     def _moved(

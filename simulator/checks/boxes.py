@@ -135,6 +135,11 @@ class Boxes:
         pair = np.where(placed, 0, 1 + np.arange(left.size))
         return joined([self._which[left], self._which[right], far - far.min(), pair])
 
+    def begin(self, number: int) -> int:
+        """The first byte of a region, in its partition or its tensor, where its registers are 0."""
+        pattern, _ = self._patterns[self._which[number]]
+        return int(pattern.offset) + int(self._offset[number])
+
     def anywhere(self, number: int) -> bool:
         """Whether only a run can tell which part of its tensor an access touches."""
         _, _, row1, _, column1 = self.columns[number]

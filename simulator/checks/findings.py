@@ -16,7 +16,8 @@ from simulator.checks.accesses import Accesses
 from simulator.checks.clocks import Clocks, Steps
 from simulator.checks.prepare import Prepared
 from simulator.checks.race import Bounds, Race, Site
-from simulator.checks.replicated import Key, twin_key, twins
+from simulator.checks.replicated import Key, twin_key
+from simulator.checks.same_writes import SameWrites, meetings_of
 from simulator.exchange import misfit
 
 _KINDS = {(True, False): "RAW", (False, True): "WAR", (True, True): "WAW"}
@@ -39,7 +40,8 @@ class Findings:
         self.limit = limit
         self.found: dict[Any, Race] = {}
         self.in_step: dict[Any, Race] = {}
-        self._twins: dict[Key, set[int]] | None = None
+        self._twins: dict[Key, dict[int, list[int]]] | None = None
+        self._numbers: SameWrites | None = None
         self._collect()
 
     def _collect(self) -> None:
@@ -82,26 +84,26 @@ class Findings:
         steps = [int(accesses.step[access]) for access in (old, new)]
         writes = [bool(accesses.write[access]) for access in (old, new)]
         numbers = (self._number(steps[0]), self._number(steps[1]))
-        if numbers in self.found or numbers in self.in_step:
+        if numbers in self.found or (numbers in self.in_step and not all(writes)):
             return
         twice = self._made_by_both(*numbers)
-        if all(twice) and all(writes):
-            return  # whichever comes last leaves the same bytes
         boxes = [int(accesses.box[access]) for access in (old, new)]
         memory = int(accesses.boxes.columns[boxes[0], 0])
         if self._core(numbers[0]) != self._core(numbers[1]):
             anywhere = any(accesses.boxes.anywhere(box) for box in boxes)
             tensor = memory - prepared.layout.first_tensor
             picked = any(_picks(prepared.instruction(number), tensor) for number in numbers)
-            if anywhere or (not any(twice) and picked):
+            if anywhere or (picked and (not any(twice) or (all(twice) and all(writes)))):
                 return  # where is known in a run, which checks it (`simulator.checks.claims`)
+        made_twice = all(twice) and all(writes)
+        if made_twice and all(map(self._writes_the_same, numbers)):
+            return  # whichever comes last leaves the same bytes
         first, second = (self._site(step, write) for step, write in zip(steps, writes))
         if _author_order(second) < _author_order(first):
             first, second = second, first
         kind = _KINDS[first.writes, second.writes]
         partitions, shared_bytes = self._shared_bytes(memory, *boxes)
-        found = self.in_step if any(twice) else self.found
-        found[numbers] = Race(
+        race = Race(
             kind if first.core == second.core else "cross-core",
             first,
             second,
@@ -109,13 +111,34 @@ class Findings:
             partitions,
             shared_bytes,
         )
+        if made_twice:
+            self.found[numbers] = race.differing()
+        else:
+            (self.in_step if any(twice) else self.found).setdefault(numbers, race)
+
+    def _writes_the_same(self, number: int) -> bool:
+        """Whether all cores that make the write of an instruction write the same, each time."""
+        key = twin_key(self.prepared.instruction(number))
+        same = self.accesses.same_writes
+        if key not in same:
+            if self._numbers is None:
+                self._numbers = SameWrites(self.prepared, self.steps, self.clocks)
+            assert self._twins is not None and key is not None
+            written = [self._numbers.written(numbers) for numbers in self._twins[key].values()]
+            same[key] = all(one == written[0] for one in written)
+        return same[key]
 
     def _made_by_both(self, first: int, second: int) -> tuple[bool, bool]:
         """Of instructions of different cores, which are writes that both cores make."""
         if self._core(first) == self._core(second):
             return False, False
         if self._twins is None:
-            self._twins = twins(self._instructions(core) for core in range(self._cores))
+            self._twins = {}
+            for core in range(self._cores):
+                for number in self._may_be_twins(core):
+                    key = twin_key(self.prepared.instruction(number))
+                    if key is not None:
+                        self._twins.setdefault(key, {}).setdefault(core, []).append(number)
         left, right = (twin_key(self.prepared.instruction(n)) for n in (first, second))
         return (
             left is not None and self._core(second) in self._twins[left],
@@ -126,16 +149,16 @@ class Findings:
     def _cores(self) -> int:
         return len(self.prepared.program.cores)
 
-    def _instructions(self, core: int) -> list[Instruction]:
-        """The instructions of a core that may be twins."""
+    def _may_be_twins(self, core: int) -> list[int]:
+        """The numbers of the instructions of a core that may be twins."""
         prepared = self.prepared
         templates = prepared.templates
         may = [
             prepared.streams[stream][0] == core and twin_key(template) is not None
             for stream, template in zip(templates.stream, templates.instructions)
         ]
-        wanted = np.flatnonzero(np.array(may, np.bool_)[prepared.template])
-        return [prepared.instruction(number) for number in wanted.tolist()]
+        found: list[int] = np.flatnonzero(np.array(may, np.bool_)[prepared.template]).tolist()
+        return found
 
     def _shared_bytes(self, memory: int, *boxes: int) -> tuple[Bounds | None, Bounds]:
         """Partitions and bytes in which two boxes meet, or None and bytes of the tensor."""
@@ -216,19 +239,11 @@ class Findings:
 
     def _exchanges(self) -> list[list[int]]:
         """The steps that meet to exchange tiles, each time in the order in which they come."""
-        clocks, meetings = self.clocks, list(self.prepared.meetings)
-        meeting = np.array(self.prepared.templates.meeting, np.int64)
-        where = meeting[self.steps.template[clocks.step]]
-        met = np.flatnonzero((where >= 0) & (clocks.arrival >= 0))
-        times: dict[tuple[int, int], int] = {}
-        groups: dict[tuple[int, int], list[int]] = {}
-        for signal in met[np.argsort(clocks.arrival[met])].tolist():
-            step, place = int(clocks.step[signal]), int(where[signal])
-            if self._instruction(step).row is control.SendReceive:
-                came = place, self._core(self._number(step))
-                times[came] = times.get(came, 0) + 1
-                groups.setdefault((place, times[came]), []).append(step)
-        return [came for (at, _), came in groups.items() if len(came) == len(meetings[at][1])]
+        return [
+            came
+            for came in meetings_of(self.prepared, self.steps, self.clocks)
+            if self._instruction(came[0]).row is control.SendReceive
+        ]
 
     def _deadlock(self, blocked: list[int]) -> None:
         clocks = self.clocks

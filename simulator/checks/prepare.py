@@ -6,6 +6,7 @@ template means is looked up once; the rest of a check works on columns of intege
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -58,6 +59,9 @@ class Operand(NamedTuple):
     pattern: int
     column: int
     write: bool
+
+
+OperandColumns = tuple[Integers, Integers, Integers, Integers]
 
 
 class Templates:
@@ -161,7 +165,7 @@ class Prepared:
                 self._enter(number, core, template)
             columns.append(stream)
         self._number(columns)
-        self.operands_of = self._operands()
+        self.operands_of = self.operands(lambda memory: memory in self._written)
 
     def _enter(self, stream: int, core: int, template: Instruction) -> None:
         """Enter a template into the tables."""
@@ -230,11 +234,11 @@ class Prepared:
         self.template, self.kinds.of = np.concatenate(template), np.concatenate(kind)
         self._row_at, self._flat = np.concatenate(row_at), np.concatenate(flat)
 
-    def _operands(self) -> tuple[Integers, Integers, Integers, Integers]:
-        """The operands that may race, in columns: where those of each template start, and by
+    def operands(self, wanted: Callable[[int], bool]) -> OperandColumns:
+        """The operands in wanted memories, in columns: where those of each template start, and by
         operand its pattern, its column and whether it is written."""
         kept = [
-            [one for one in operands if self.patterns[one.pattern][1] in self._written]
+            [one for one in operands if wanted(self.patterns[one.pattern][1])]
             for operands in self.templates.operands
         ]
         starts = starts_of(np.array([len(operands) for operands in kept], np.int64))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from isa.enums import Engine
 from isa.errors import CATALOGUE, NeuronError
@@ -68,6 +68,15 @@ class Race:
         return (
             f"{self.kind}: {self.second} {second} {self.where()} of {self.memory}, which "
             f"{self.first} {first}; nothing orders the two"
+        )
+
+    def differing(self) -> Race:
+        """The finding for writes that both cores make, if each may write something else."""
+        return replace(
+            self,
+            detail=f"cross-core: core {min(self.first.core, self.second.core)} and core "
+            f"{max(self.first.core, self.second.core)} both write {self.where()} of {self.memory}; "
+            "nothing orders the two, and it depends on the core how the program makes the values",
         )
 
     def where(self) -> str:

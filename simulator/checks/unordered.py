@@ -4,7 +4,8 @@ run (`claims`) find.
 
 Accesses of different cores behind as many meetings have no order. They are compared when the last
 core comes to its next meeting or ends, and forgotten then. What both cores write by one line is
-taken as made together (`simulator.checks.replicated`).
+taken as made together (`simulator.checks.replicated`), if the values have the same numbers
+(`simulator.checks.value_numbers`).
 
 Where a register or an index decides the place, a write behind another core's read is a warning, as
 in `claims`. As the cores ran one after the other, what came first is told by how many instructions
@@ -49,11 +50,18 @@ class _Stretch:
     def __init__(self) -> None:
         self.made: dict[int, dict[int, dict[Key, Accessed]]] = {}
         self.tensors: dict[int, tuple[Array, str]] = {}
-        self.keys: dict[int, set[Key]] = {}
+        self.written: dict[int, dict[Key, list[int]]] = {}
 
     def made_by(self, core: int, access: Accessed) -> bool:
         """Whether a core makes the same write as another one."""
-        return access.key is not None and access.key in self.keys.get(core, ())
+        return access.key is not None and access.key in self.written.get(core, ())
+
+    def alike(self, core: int, other: int, access: Accessed) -> bool:
+        """Whether two cores that make a write give it values of the same numbers, each time. Where
+        a register or an index decides the place, their values of this run are compared instead."""
+        key = access.key
+        assert key is not None
+        return access.moves or self.written[core][key] == self.written[other][key]
 
 
 class Unordered:
@@ -73,9 +81,11 @@ class Unordered:
         row: str,
         location: Any,
         key: Key | None,
+        made: int,
     ) -> None:
         """An instruction of a core accesses `value`, a view of a tensor that is given by its bytes
-        and name. `access`: whether it writes, and `Accessed.moves` and `number`."""
+        and name. `access`: whether it writes, and `Accessed.moves` and `number`. `made` is the
+        number of what it writes."""
         writes, moves, number = access
         claim = claim_of(value, writes)
         if claim is None:
@@ -85,8 +95,8 @@ class Unordered:
             stretch = self._stretches[meetings] = _Stretch()
         memory = id(tensor[0])
         stretch.tensors[memory] = tensor
-        if key is not None:
-            stretch.keys.setdefault(core, set()).add(key)
+        if key is not None and writes:
+            stretch.written.setdefault(core, {}).setdefault(key, []).append(made)
         view = claim.view
         mine = stretch.made.setdefault(memory, {}).setdefault(core, {})
         same = (
@@ -116,6 +126,8 @@ def _races(stretch: _Stretch, locate: Locate) -> Iterator[tuple[Race, bool]]:
                     made = stretch.made_by(other, pair[0]), stretch.made_by(core, pair[1])
                     both_write = all(one.claim.writes for one in pair)
                     if both_write and all(made):
+                        if not all(stretch.alike(core, other, one) for one in pair):
+                            yield _race(tensor, (core, other), pair, locate).differing(), False
                         continue
                     if any(one.moves for one in pair) and not both_write:
                         reads = int(pair[0].claim.writes)

@@ -35,12 +35,14 @@ def test_cores_may_write_the_same(backend):
 
 @pytest.mark.parametrize("mode", ["reference", "eager"])
 def test_cores_that_write_different_values_in_other_modes(mode):
-    with pytest.raises(nki.NeuronError, match="core 1 and core 0 both write"):
+    with pytest.raises(nki.NeuronError, match=r"core [01] and core [01] both write"):
         nki.simulate(stored(lambda core: core + 1), mode=mode)(A)
 
 
 @pytest.mark.parametrize("backend", ["native", "numpy"])
-def test_cores_that_write_different_values(backend):
+def test_cores_that_write_different_values(backend, monkeypatch):
+    """A run sees it too where nothing was proven."""
+    monkeypatch.setattr("nki.verification.verify_program", lambda program: None)
     with pytest.raises(nki.NeuronError, match="core 1 and core 0 both write") as caught:
         nki.simulate(stored(lambda core: core + 1), backend=backend)(A)
     assert caught.value.code == "race"

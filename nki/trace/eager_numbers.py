@@ -1,0 +1,260 @@
+"""Numbers of what eager mode computes on several cores (`simulator.checks.value_numbers`): whether
+cores that make one write write the same whatever the data are, not only for those of this run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from isa.affine import Affine
+from isa.dtypes import DTYPES
+from isa.enums import Memory
+from isa.machine import control
+from isa.spec import Instruction
+from nki.ir.nodes import Register, Tensor
+from nki.storage import Storage
+from simulator.checks.claims import hull
+from simulator.checks.value_numbers import (
+    COPIES,
+    Box,
+    EngineStates,
+    Memories,
+    Numbering,
+    Place,
+    deciding_attributes,
+    fixed_key,
+    interchangeable,
+)
+from simulator.views import Columns, Indirect
+
+
+class EagerNumbers:
+    """What the cores of a run hold, by number. Cores are told apart by theirs."""
+
+    def __init__(self, contents: Callable[[Tensor], Storage]) -> None:
+        """`contents` gives the storage of a tensor."""
+        self._contents = contents
+        self._numbering = Numbering()
+        self._memories = Memories(self._numbering)
+        self._states = EngineStates(self._numbering)
+        self._loaded: dict[tuple[int, int], int] = {}
+        self._scopes: dict[int, list[int]] = {}
+        self._came: dict[tuple[Hashable, int], int] = {}
+        self._parcels: dict[tuple[Hashable, int], dict[int, tuple[Any, ...]]] = {}
+
+    def forget(self, tensor: Tensor) -> None:
+        """A tensor of a core is gone."""
+        if tensor.core is not None:
+            self._memories.forget(tensor.core, tensor.number)
+
+    # Loops
+
+    def enter(self, core: int, registers: list[Register]) -> None:
+        """The operations of a core that follow depend on what registers hold."""
+        found = [self._loaded.get((core, register.number), -1) for register in registers]
+        outer = self._depends_on(core)
+        number = (
+            self._numbering.of("scope", outer, *found) if max(found, default=-1) >= 0 else outer
+        )
+        self._scopes.setdefault(core, []).append(number)
+
+    def leave(self, core: int) -> None:
+        self._scopes[core].pop()
+
+    # Instructions
+
+    def follow(
+        self,
+        core: int,
+        instruction: Instruction,
+        arguments: list[Any],
+        storages: dict[int, Storage],
+    ) -> int:
+        """The number of what an instruction of a core writes; `arguments` are its operands in the
+        tensors, `storages` these tensors by position."""
+        row, values = instruction.row, instruction.values
+        if row is control.CoreBarrier:
+            self._arrive(core, row.meeting(values, core))
+            return -1
+        if row is control.SendReceive:
+            self._send(core, instruction, arguments, storages)
+            return -1
+        if instruction.row in COPIES and _copies(instruction, arguments):
+            return self._copy(core, arguments, storages)
+        number = self._numbering.of(
+            *fixed_key(instruction),
+            self._depends_on(core),
+            *self._attributes(core, instruction, arguments),
+            *self._operands(core, instruction, arguments, storages),
+            *self._states.read(core, instruction),
+        )
+        for place, position in enumerate(row.writes):
+            if position in storages:
+                self._write(
+                    core, storages[position], arguments[position], self._numbering.of(place, number)
+                )
+        self._states.write(core, instruction, number)
+        for position in row.register_writes:
+            self._set(core, instruction, values[position], number)
+        return number
+
+    def _copy(self, core: int, arguments: list[Any], storages: dict[int, Storage]) -> int:
+        """Copy a tile as it is; the number of what is in it."""
+        target, source = (_place(storages[at], arguments[at]) for at in (0, 1))
+        if target == source:
+            return -1
+        tile = self._memories.tile(core, *source)
+        self._memories.put(core, target, tile)
+        return tile.number
+
+    def _depends_on(self, core: int) -> int:
+        scopes = self._scopes.get(core)
+        return scopes[-1] if scopes else -1
+
+    def _attributes(
+        self, core: int, instruction: Instruction, arguments: list[Any]
+    ) -> Iterator[Hashable]:
+        for position in deciding_attributes(instruction.row):  # type: ignore[arg-type]
+            yield repr(arguments[position])
+            yield from self._registers(core, instruction.values[position])
+
+    def _registers(self, core: int, value: Any) -> Iterator[int]:
+        """The numbers of the registers in a value that memory has decided."""
+        registers = (value,) if isinstance(value, Register) else ()
+        if isinstance(value, Affine):
+            registers = tuple(register for register, _ in value.terms)
+        for register in registers:
+            yield self._loaded.get((core, register.number), -1)
+
+    def _operands(
+        self,
+        core: int,
+        instruction: Instruction,
+        arguments: list[Any],
+        storages: dict[int, Storage],
+    ) -> Iterator[Hashable]:
+        row = instruction.row
+        written = [_place(storages[at], arguments[at]) for at in row.writes if at in storages]
+        found: list[tuple[int, int]] = []
+        for position, _, _ in row.operands:
+            value = instruction.values[position]
+            if position not in storages:
+                yield repr(value)
+                continue
+            shape = self._numbering.of("shape", value.dtype, value.shape, value.strides)
+            yield from self._registers(core, value.offset)
+            if value.vector_offset is not None:
+                yield value.vector_stride, value.vector_bound
+                index = getattr(arguments[position], "index", None)
+                yield self._read(core, self._contents(value.vector_offset.storage), index)
+            if position in row.writes:
+                yield shape, value.offset if row.state or row.lane_fields else 0
+            if position in row.reads:
+                place = _, shared, box = _place(storages[position], arguments[position])
+                stays = shared and box.exact and place in written
+                read = self._read(core, storages[position], arguments[position])
+                found.append((shape, -1 if stays else read))
+        yield from sorted(found) if interchangeable(instruction) else found
+
+    def _set(self, core: int, instruction: Instruction, register: Register, number: int) -> None:
+        """A register has a value that memory decides, or has no longer."""
+        from_memory = instruction.row is control.RegisterLoad or any(
+            (core, value.number) in self._loaded
+            for value in instruction.values
+            if isinstance(value, Register) and value is not register
+        )
+        if from_memory or self._depends_on(core) >= 0:
+            self._loaded[core, register.number] = number
+        else:
+            self._loaded.pop((core, register.number), None)
+
+    # Memories
+
+    def _read(self, core: int, storage: Storage, view: Any) -> int:
+        return self._memories.read(core, *_place(storage, view))
+
+    def _write(self, core: int, storage: Storage, view: Any, number: int) -> None:
+        self._memories.write(core, *_place(storage, view), number)
+
+    # Meetings
+
+    def _arrive(self, core: int, meeting: tuple[Hashable, tuple[int, ...]]) -> int:
+        """A core comes to a meeting once more. With the last one what all have written is known."""
+        self._came[meeting, core] = times = self._came.get((meeting, core), 0) + 1
+        if all(self._came.get((meeting, other), 0) >= times for other in meeting[1]):
+            self._memories.meet(meeting[1])
+        return times
+
+    def _send(
+        self,
+        core: int,
+        instruction: Instruction,
+        arguments: list[Any],
+        storages: dict[int, Storage],
+    ) -> None:
+        meeting = instruction.row.meeting(instruction.values, core)
+        times = self._arrive(core, meeting)
+        sent = self._memories.tile(core, *_place(storages[1], arguments[1]))
+        parcels = self._parcels.setdefault((meeting, times), {})
+        parcels[core] = _place(storages[0], arguments[0]), instruction.values[3], sent
+        if len(parcels) == len(meeting[1]):
+            for other, (place, sender, _) in parcels.items():
+                if sender in parcels:
+                    self._memories.put(other, place, parcels[sender][2])
+            del self._parcels[meeting, times]
+
+
+def _copies(instruction: Instruction, arguments: list[Any]) -> bool:
+    """Whether a transfer leaves all bits as they are, and in their order."""
+    return len({value.dtype for value in instruction.values[:2]}) == 1 and all(
+        isinstance(view, np.ndarray)
+        and view.size > 0
+        and all(a >= b for a, b in pairwise([s for s, n in zip(view.strides, view.shape) if n > 1]))
+        for view in arguments[:2]
+    )
+
+
+def _place(storage: Storage, view: Any) -> Place:
+    """A memory, whether what it holds is common to the cores, and which part of it a view is."""
+    tensor = storage.tensor
+    shared = tensor.memory is Memory.shared_hbm or tensor.role in ("input", "constant")
+    return tensor.number, shared, _box(storage, view)
+
+
+def _box(storage: Storage, view: Any) -> Box:
+    """The rows and columns of a tensor that a view has."""
+    picked = isinstance(view, (Indirect, Columns))
+    if picked:
+        view = view.base
+    if not isinstance(view, np.ndarray) or not view.size:
+        return Box(0, 0, 0, 0, False, 0)
+    low, high = (end - storage.buffer.ctypes.data for end in hull(view))
+    pitch = storage.row_bytes
+    if storage.rows == 1 and len(storage.shape) > 1:
+        pitch = storage.shape[-1] * DTYPES[storage.tensor.dtype].size
+    row0, column0 = divmod(low, pitch)
+    width = view.itemsize
+    rest: list[tuple[int, int]] = []
+    for stride, count in sorted(zip(view.strides, view.shape)):
+        if count == 1:
+            continue
+        if stride == width and not rest:
+            width *= count
+        else:
+            rest.append((stride, count))
+    if picked:
+        return Box(row0, -(-high // pitch), 0, pitch, False, column0)
+    if not rest and column0 == 0 and width % pitch == 0:
+        return Box(row0, row0 + width // pitch, 0, pitch, True, 0)
+    if column0 + width <= pitch:
+        if not rest:
+            return Box(row0, row0 + 1, column0, column0 + width, True, column0)
+        if len(rest) == 1 and rest[0][0] == pitch:
+            return Box(row0, row0 + rest[0][1], column0, column0 + width, True, column0)
+    return Box(row0, -(-high // pitch), 0, pitch, False, column0)
+
+
+__all__ = ["EagerNumbers"]
