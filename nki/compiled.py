@@ -230,7 +230,8 @@ def load(path: Any) -> CompiledKernel:
     program is proven as `nki.compile` proves it: a file may have been changed. The proof of a file
     is kept by its content (`nki.proofs`).
 
-    Raises file-not-found, hbm-overflow, race, and the errors of `isa.container.read`.
+    Raises file-not-found, hbm-overflow, program-malformed, race, and the errors of
+    `isa.container.read`.
 
     >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
     >>> @nki.jit
@@ -253,7 +254,9 @@ def load(path: Any) -> CompiledKernel:
     check_hbm(contents.program)
     if settings.checks_wanted():
         from nki.proofs import prove
+        from simulator.checks.impossible import refuse_impossible
 
+        refuse_impossible(contents.program)
         prove(contents)
     return CompiledKernel(contents.program)
 

@@ -39,6 +39,7 @@ def outcome_of(seed: int) -> str:
     from isa.text import assemble, disassemble
     from nki.hbm_capacity import check_hbm
     from nki.verification import verify_program
+    from simulator.checks.impossible import refuse_impossible
 
     data = within("making", lambda: mutant(seed))
     try:
@@ -47,6 +48,7 @@ def outcome_of(seed: int) -> str:
         return f"refused: {error.code}"
     try:
         within("measuring", lambda: check_hbm(program))
+        within("looking", lambda: refuse_impossible(program))
         within("proving", lambda: verify_program(program))
     except NeuronError as error:
         return f"refused by the proof: {error.code}"

@@ -1,0 +1,75 @@
+"""Instructions of a file that no compiler of ours would have written, because no engine runs them.
+
+What authors write is checked by the rules of operations (`isa.rules`); a container or a text may
+hold any values. These checks follow from the rows of the machine instructions, for all of them
+alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+from isa.access import AccessPattern
+from isa.alu import AluOperator
+from isa.dtypes import DTYPES
+from isa.errors import NeuronError
+from isa.program import Program, SourceLocation
+from isa.spec import Instruction
+from isa.stream import in_columns
+from isa.target import TARGETS
+
+
+def refuse_impossible(program: Program) -> None:
+    """Raise NeuronError program-malformed for an operator whose operand is absent, for a bit-vector
+    operator on tensors that are no integers, and for an instruction of an engine with more elements
+    a partition than a partition of SBUF has bytes: a tile of distinct elements cannot have more.
+    Transfers may have any number."""
+    most = TARGETS[program.target].sbuf_bytes_per_partition.value
+    for core in program.cores:
+        for stream in core.streams.values():
+            for template in in_columns(stream, encoded=False).templates:
+                for problem in _problems(template, most):
+                    raise NeuronError(
+                        "program-malformed",
+                        f"{template.row.name}: {problem}",
+                        location=_location(program, template),
+                    )
+
+
+def _problems(instruction: Instruction, most: int) -> Iterator[str]:
+    row = instruction.row
+    values = dict(zip(row.field_names, instruction.values))
+    tensors = {name: one for name, one in values.items() if isinstance(one, AccessPattern)}
+    for name, operator in values.items():
+        if not isinstance(operator, AluOperator):
+            continue
+        operand = "operand" + name.removeprefix("op")
+        if operator.arity > 1 and operand in values and values[operand] is None:
+            yield f"{name}={operator.name} needs {operand}, which is absent"
+        for tensor, pattern in tensors.items() if not operator.arithmetic else ():
+            if not DTYPES[pattern.dtype].is_integer:
+                yield (
+                    f"{name}={operator.name} works on bit patterns of integers, {tensor} is "
+                    f"{pattern.dtype}"
+                )
+    for tensor, pattern in tensors.items() if not row.asynchronous else ():
+        count = _elements(pattern)
+        if pattern.memory.on_chip and count > most:
+            yield f"{tensor} has {count:,} elements a partition, and a partition {most:,} bytes"
+
+
+def _elements(pattern: AccessPattern) -> int:
+    """Elements of each partition; 0 where launch symbols decide."""
+    counts: list[Any] = [count for _, count in pattern.dims]
+    return prod(counts) if all(type(count) is int for count in counts) else 0
+
+
+def _location(program: Program, instruction: Instruction) -> SourceLocation | None:
+    at = instruction.location
+    known = isinstance(at, int) and 0 <= at < len(program.locations)
+    return program.locations[at] if known else None
+
+
+__all__ = ["refuse_impossible"]
