@@ -2,9 +2,9 @@
 
 Frameworks write gelu, silu, erf and their like as dozens of element-wise operations, differently
 from version to version. A value that depends on one other value alone is a function of it; that
-function is evaluated at sample points, with the graph's own rounding, and compared with the
-functions of the scalar engine. What agrees as far as the operations of the graph are exact becomes
-one operation.
+function is evaluated at sample points in float64, and compared with the functions of the scalar
+engine. What agrees as far as the constants and the operations of the graph are exact becomes one
+operation, which is nearer to what the graph means than the graph's own rounding.
 """
 
 from __future__ import annotations
@@ -193,39 +193,47 @@ class _Finder:
         return self._known[key]
 
     def _compared(self, node: Node, source: Node, cone: list[Node]) -> str | None:
-        points = _POINTS.astype(PRIMITIVE_TYPES[source.type].numpy)
+        points = _POINTS.astype(PRIMITIVE_TYPES[source.type].numpy).astype(np.float64)
         values: dict[Node, Any] = {source: points}
         with np.errstate(all="ignore"):
             for item in cone:
-                operands = [
-                    values[o] if o in values else np.asarray(o.value[(0,) * o.value.ndim])
-                    for o in item.operands
-                ]
-                shapes = [np.broadcast_to(operand, points.shape) for operand in operands]
-                assert item.instruction is not None
-                row = OPERATORS[item.op]
-                values[item] = row.evaluate(item.instruction, shapes, self._evaluator)
+                operands = [values[o] if o in values else _number(o) for o in item.operands]
+                values[item] = self._value(item, operands, points.shape)
             found = np.asarray(values[node], np.float64)
-            exact = points.astype(np.float64)
             errors: dict[str, float] = {}
             for name, function in COMPOSITES.items():
-                wanted = function(exact)
-                nearby = function(exact * (1 + _NEAR)) - function(exact * (1 - _NEAR))
+                wanted = function(points)
+                nearby = function(points * (1 + _NEAR)) - function(points * (1 - _NEAR))
                 slope = np.abs(nearby) / (2 * _NEAR)  # of a relative change of the source
                 allowed = _allowed([*cone, source], np.abs(wanted) + slope)
                 errors[name] = float((np.abs(found - wanted) / allowed).max())
-        best = min(
-            errors, key=lambda name: math.inf if errors[name] != errors[name] else errors[name]
-        )
+        best = min(errors, key=lambda name: np.nan_to_num(errors[name], nan=math.inf))
         return best if errors[best] <= 1 else None
+
+    def _value(self, item: Node, operands: list[Any], shape: tuple[int, ...]) -> Any:
+        """An operation without rounding: conversions between floats do nothing."""
+        assert item.instruction is not None
+        if item.op in _ROUNDED and item.type in _TYPES and operands[0].dtype == np.float64:
+            return operands[0]
+        spread = [np.broadcast_to(operand, shape) for operand in operands]
+        return OPERATORS[item.op].evaluate(item.instruction, spread, self._evaluator)
+
+
+_ROUNDED = frozenset({"convert"})
+
+
+def _number(node: Node) -> Array:
+    """What a constant is everywhere, floats in float64."""
+    number = np.asarray(node.value[(0,) * node.value.ndim])
+    return number.astype(np.float64) if node.type in _TYPES else number
 
 
 _NEAR = 1e-6
 
 
 def _allowed(cone: list[Node], scale: Array) -> Array:
-    """How far values may be off: a few roundings, of the source and of results, in the coarsest
-    type of the operations."""
+    """How far values may be off: by a few roundings, of constants, in the coarsest type of the
+    operations."""
     step = max(_EPSILONS[item.type] for item in cone if item.type in _TYPES)
     return 16 * step * scale + 2 * step * step  # type: ignore[no-any-return]
 
