@@ -73,10 +73,15 @@ def _cheapest(device: Device, loop: Loop, partition_reduced: bool) -> tuple[floa
     sizes = [item_size(type) for type, _ in operands]
     room = tiling_room(loop)
     found = [
-        (cost(tiling, sizes, 1 + len(loop.steps), device.target), tiling)
+        (cost(tiling, sizes, passes(loop), device.target).total, tiling)
         for tiling in tilings(axes, len(operands), room, partition_reduced)
     ]
     return min(found, key=lambda item: item[0])
+
+
+def passes(loop: Loop) -> int:
+    """About how often engines go through the elements of a nest's tiles."""
+    return max(1, len(loop.steps)) + (loop.fold is not None)
 
 
 def tiling_room(loop: Loop) -> int:

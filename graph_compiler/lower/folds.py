@@ -39,7 +39,7 @@ def emit_fold(device: Device, fold: Fold, words: Sequence[Any]) -> None:
     if not found:
         raise NeuronError("hlo-not-compiled", f"a reduction of {fold.counts} by a computation")
     sizes = [4] * len(operands)
-    tiling = min(found, key=lambda item: cost(item, sizes, 10, device.target))
+    tiling = min(found, key=lambda item: cost(item, sizes, 10, device.target).total)
     kept = sum(not axis.reduced for axis in tiling.free)
 
     stored = [Stored(device, place, type) for place, (type, _) in zip(places, operands)]

@@ -17,11 +17,12 @@ from graph_compiler.execute.loops import Loop
 from graph_compiler.execute.steps import Call, Place, item_size
 from graph_compiler.execute.views import Buffer
 from graph_compiler.lower.device import Device
-from graph_compiler.lower.elementwise import Nest, plan, tiling_room, types_of
+from graph_compiler.lower.elementwise import Nest, passes, plan, tiling_room, types_of
 from graph_compiler.lower.nest import (
     PARTITIONS,
     UNROLLED,
     Axis,
+    Price,
     Tiling,
     axes_of,
     cost,
@@ -266,21 +267,23 @@ class Rows:
         """About how many ns are saved: the nests one by one less the group."""
         group, device = self.group, self.device
         blocks = -(-group.count // PARTITIONS)
-        apart = together = 0.0
+        apart = engines = transfers = fixed = 0.0
         for number, (member, tiling) in enumerate(zip(group.members, self.tilings)):
             apart += plan(device, member.loop)[0] + (ROUND_TRIP if number else 0)
             sizes = [
                 0 if place.buffer in self.resident else item_size(type)
                 for place, type in zip(member.places, types_of(member.loop))
             ]
-            passes = 1 + len(member.loop.steps)
             operands = sizes[: 1 + len(member.loop.leaves)]
-            together += blocks * cost(tiling, operands, passes, device.target)
+            price = cost(tiling, operands, passes(member.loop), device.target)
+            engines += blocks * price.engines
+            transfers += blocks * price.transfers
+            fixed += blocks * price.fixed
         for buffer in self.resident:
             if buffer not in self.inside:
                 moved = group.count * group.steps[buffer] * item_size(group.types[buffer])
-                together += moved / device.target.dma_bytes_per_ns
-        return apart - together
+                transfers += moved / device.target.dma_bytes_per_ns
+        return apart - Price(engines, transfers, fixed).total
 
     def emit(self, device: Device) -> None:
         builder = device.builder

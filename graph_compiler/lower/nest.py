@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from graph_compiler.execute.views import collapsed
 from isa.target import Target
@@ -137,9 +137,22 @@ def tiled(partition: Axis, others: list[Axis], room: int) -> Tiling:
     return Tiling(partition, tuple(free), tuple(outer), (rows, *blocks))
 
 
-def cost(tiling: Tiling, sizes: Sequence[int], passes: int, target: Target) -> float:
-    """About how many ns the tiles take. `sizes`: bytes of an element of each operand; `passes`: of
-    engines over a tile's elements."""
+class Price(NamedTuple):
+    """About how many ns tiles take: engines, transfers beside them, and what neither hides."""
+
+    engines: float
+    transfers: float
+    fixed: float
+
+    @property
+    def total(self) -> float:
+        """The ns in all."""
+        return max(self.engines, self.transfers) + self.fixed
+
+
+def cost(tiling: Tiling, sizes: Sequence[int], passes: int, target: Target) -> Price:
+    """What tiles take. `sizes`: bytes of an element of each operand, 0 of those that are on chip;
+    `passes`: of engines over a tile's elements."""
     tiles = math.prod(-(-item.axis.count // item.block) for item in tiling.outer)
     elements = math.prod(tiling.sizes[1:])
     engines = tiles * (passes * elements / 0.96 + 60 * passes)
@@ -169,7 +182,7 @@ def cost(tiling: Tiling, sizes: Sequence[int], passes: int, target: Target) -> f
         )
         transfers += repeats * runs * descriptor / target.dma_engines.value
     reduced = tiling.partition.reduced and tiling.partition.count > 1
-    return max(engines, transfers) + tiles * 100 + (4000 if reduced else 0)
+    return Price(engines, transfers, tiles * 100 + (4000 if reduced else 0))
 
 
 def each_tile(
