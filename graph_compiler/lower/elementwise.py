@@ -25,6 +25,7 @@ from graph_compiler.lower.arithmetic import DTYPES, Value
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.nest import PARTITIONS, Tile, Tiling, axes_of, cost, each_tile, tilings
 from graph_compiler.lower.operands import Operand, Stored, stored
+from graph_compiler.lower.transposition import emit_turned, turned
 from isa.alu import ALU
 from nki.ir.views.tensor import NkiTensor
 from nki.language.lowering.emitter import into
@@ -147,6 +148,10 @@ class Nest:
         """A copy from HBM to HBM."""
         output, source = self.output, self.leaves[0]
         assert isinstance(output, Stored) and isinstance(source, Stored)
+        axes = turned(self.device, self.loop)
+        if axes is not None:
+            emit_turned(self.device, output, source, axes)
+            return
 
         def visit(tile: Tile) -> None:
             elements = source.elements(full_pattern(tiling, tile, 1), tile.offsets[1])

@@ -330,3 +330,23 @@ def test_every_target_runs_graphs(target: str) -> None:
     (found,) = compile(parse_text(text), target)(x)
     (wanted,) = evaluate(parse_text(text), x)
     np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
+# Copies
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2"])
+@pytest.mark.parametrize("type", ["f32", "bf16", "s32", "u8"])
+@pytest.mark.parametrize("rows, columns", [(300, 700), (33, 1500), (5, 9)])
+def test_transpositions_keep_all_bits(target: str, type: str, rows: int, columns: int) -> None:
+    text = f"""HloModule turned
+ENTRY e {{
+ x = {type}[{rows},{columns}] parameter(0)
+ ROOT r = {type}[{columns},{rows}] transpose(x), dimensions={{1,0}}
+}}"""
+    module = parse_text(text)
+    dtype = module.parameters[0].shape.numpy_dtype()
+    bits = np.random.default_rng(rows).integers(0, 256, (rows, columns, dtype.itemsize), np.uint8)
+    (found,) = compile(module, target)(bits.view(dtype)[..., 0])
+    turned = np.swapaxes(bits, 0, 1)
+    assert np.array_equal(found.view(np.uint8).reshape(turned.shape), turned)

@@ -1,0 +1,121 @@
+"""Copies between HBM that turn rows into columns, through the tensor engine.
+
+A transfer of such a copy moves single elements, each a descriptor. Where the elements of one
+dimension are adjacent in the source, and those of another one in the target, blocks of both are
+loaded in rows, turned by the tensor engine, which passes elements on bit for bit from gen3 on (SDK
+nki/api/nki.isa.rst#nki.isa.nc_transpose), and stored in rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from graph_compiler.execute.loops import Loop
+from graph_compiler.execute.steps import item_size
+from graph_compiler.lower.device import Device
+from graph_compiler.lower.nest import PARTITIONS, UNROLLED, Axis, axes_of
+from graph_compiler.lower.operands import Stored
+from isa.enums import Engine, Memory
+from nki.ir.views.tensor import NkiTensor
+
+BLOCK, WIDTH = 512, 1024
+"""Elements of a block: adjacent ones in the target, and in the source."""
+
+LEAST = 32
+"""Elements along either dimension below which transfers do it."""
+
+BIT_FOR_BIT = 3
+"""The generation from which the tensor engine passes on bits."""
+
+_FLOATS = {2: "bfloat16", 4: "float32"}
+"""As what elements pass through the tensor engine, by their bytes."""
+
+
+def turned(device: Device, loop: Loop) -> tuple[Axis, Axis, list[Axis]] | None:
+    """The dimension that is adjacent in the source, the one that is in the target, and the others;
+    None of copies that are not turned, or not on this device."""
+    if device.target.generation < BIT_FOR_BIT or item_size(loop.output[0]) not in _FLOATS:
+        return None
+    axes = axes_of(loop.counts, [loop.output[1], loop.leaves[0][1]])
+    across = [axis for axis in axes if axis.strides[1] == 1 and axis.strides[0] != 1]
+    along = [axis for axis in axes if axis.strides[0] == 1 and axis.strides[1] != 1]
+    if len(across) != 1 or len(along) != 1 or min(across[0].count, along[0].count) < LEAST:
+        return None
+    (a,), (b,) = across, along
+    if min(a.strides) < 1 or min(b.strides) < 1:
+        return None
+    return a, b, [axis for axis in axes if axis not in (a, b)]
+
+
+def emit_turned(
+    device: Device, target: Stored, source: Stored, axes: tuple[Axis, Axis, list[Axis]]
+) -> None:
+    """The copy, block by block."""
+    a, b, others = axes
+
+    def each(rest: list[Axis], to: Any, at: Any) -> None:
+        if rest:
+            axis, *more = rest
+            for index in _numbers(device, axis.count):
+                each(more, to + index * axis.strides[0], at + index * axis.strides[1])
+            return
+        for first, rows in _blocks(device, b.count, BLOCK):
+            for start, width in _blocks(device, a.count, WIDTH):
+                _block(
+                    device,
+                    (target, to + first + start * a.strides[0], a.strides[0]),
+                    (source, at + start + first * b.strides[1], b.strides[1]),
+                    (rows, width),
+                )
+
+    each(others, 0, 0)
+
+
+def _numbers(device: Device, count: int) -> Iterator[Any]:
+    if count <= UNROLLED:
+        yield from range(count)
+        return
+    with device.builder.loop(0, count, 1, unroll=True) as index:
+        yield index
+
+
+def _blocks(device: Device, count: int, size: int) -> Iterator[tuple[Any, int]]:
+    """Where blocks of a dimension begin, and how long they are."""
+    whole = count // size
+    for index in _numbers(device, whole) if whole else ():
+        yield index * size, size
+    if count % size:
+        yield whole * size, count % size
+
+
+def _block(
+    device: Device,
+    target: tuple[Stored, Any, int],
+    source: tuple[Stored, Any, int],
+    sizes: tuple[int, int],
+) -> None:
+    """[rows, width] of the source, whose rows are a step apart, turned into the target."""
+    (to, first, step), (at, start, pitch) = target, source
+    rows, width = sizes
+    dtype = _FLOATS[item_size(to.type)]
+    loaded: list[NkiTensor] = []
+    for row in range(0, rows, PARTITIONS):
+        count = min(PARTITIONS, rows - row)
+        tile = at.leaf([(pitch, count), (1, width)], start + row * pitch)
+        loaded.append(tile if tile.dtype == dtype else tile.view(dtype))
+    for column in range(0, width, PARTITIONS):
+        count = min(PARTITIONS, width - column)
+        bank = device.tile((count, rows), dtype, Memory.psum)
+        for number, tile in enumerate(loaded):
+            begin = number * PARTITIONS
+            part = tile[:, column : column + count]
+            place = bank[:, begin : begin + tile.shape[0]]
+            device.builder.emit("nc_transpose", dst=place, data=part, engine=Engine.tensor)
+        done = device.tile((count, rows), to.dtype)
+        device.builder.emit("tensor_copy", dst=_as(done, dtype), src=bank)
+        to.keep(done, [(step, count), (1, rows)], first + column * step)
+
+
+def _as(tile: NkiTensor, dtype: str) -> NkiTensor:
+    return tile if tile.dtype == dtype else tile.view(dtype)
