@@ -3,9 +3,9 @@
 Engines compute in fp32; what they read is widened, what they write is rounded to the dtype of the
 destination by the rules of `isa.dtypes`: to the nearest, ties to even; integers saturate and NaN
 becomes 0; fp8 beyond its largest value becomes infinity (NaN in float8_e4m3fn, which has no
-infinity). NaN keep their payload in float16, whose conversions by NumPy make them quiet on some
-CPUs and not on others, so that their bits are stated here; one-byte NaN have none. Callers silence
-NumPy's floating-point warnings (`simulator.oracle.quiet`).
+infinity). What NaN become is the rule of `simulator.special_values`. NumPy and ml_dtypes round
+numbers, which IEEE 754 leaves no choice in. Callers silence NumPy's floating-point warnings
+(`simulator.oracle.quiet`).
 """
 
 from __future__ import annotations
@@ -18,18 +18,24 @@ import numpy as np
 
 from isa.dtypes import DTYPES, DType, DTypeKind
 from isa.errors import NeuronError
+from simulator.special_values import (
+    EXPONENTS,
+    MANTISSA_BITS,
+    NAN,
+    exponent_bias,
+    has_nan,
+    is_signed,
+    narrowed_nan,
+    widened_nan,
+)
 from simulator.views import bits, dtype_name, same_type, view_dtype
 
 Array = np.ndarray[Any, Any]
 
-_TF32_DROPPED = DTYPES["float32"].mantissa_bits - DTYPES["tfloat32"].mantissa_bits
+_TF32_DROPPED = MANTISSA_BITS - DTYPES["tfloat32"].mantissa_bits
 _TF32_MASK = np.uint32(0xFFFFFFFF ^ ((1 << _TF32_DROPPED) - 1))
 _TF32_HALF = np.uint32((1 << (_TF32_DROPPED - 1)) - 1)
-_QUIET_NAN = np.uint32(0x00400000)
-_EXPONENTS = np.uint32(0x7F800000)
-_MANTISSA = np.uint32(0x007FFFFF)
-_FLOAT16_INFINITY = np.uint32(0x7C00)
-_FLOAT16_DROPPED = DTYPES["float32"].mantissa_bits - DTYPES["float16"].mantissa_bits
+_QUIET = np.uint32(1 << (MANTISSA_BITS - 1))
 
 
 def round_tfloat32(values: Array) -> Array:
@@ -39,7 +45,7 @@ def round_tfloat32(values: Array) -> Array:
     rounded = (pattern + _TF32_HALF + odd) & _TF32_MASK
     nan = np.isnan(values)
     if nan.any():
-        rounded = np.where(nan, (pattern | _QUIET_NAN) & _TF32_MASK, rounded)
+        rounded = np.where(nan, (pattern | _QUIET) & _TF32_MASK, rounded)
     return rounded.view(np.float32)
 
 
@@ -90,20 +96,6 @@ def convert(view: Array, source: Array) -> None:
         store(view, load_fp32(source))
 
 
-def canonical_nan(values: Array) -> Array:
-    """fp32 results with the positive quiet NaN for every NaN; the array itself if it has none.
-
-    Every arithmetic result passes here before it is stored. NumPy and BLAS do not fix the sign and
-    payload of NaN: which operand's NaN comes out may depend on an element's place in its array.
-    """
-    # The minimum is NaN if anything is, and cheaper than a mask.
-    if values.size:
-        low = np.minimum.reduce(values, axis=None)
-        if low != low:
-            return np.where(np.isnan(values), np.float32(np.nan), values)
-    return values
-
-
 def _unconvertible(row: DType) -> NeuronError:
     return NeuronError(
         "dtype-not-allowed",
@@ -121,10 +113,12 @@ def _loader(name: str) -> Callable[[Array], Array]:
     if row.kind is DTypeKind.boolean:
         return lambda view: (bits(view) != 0).astype(np.float32)
     if row.is_float and row.size == 1:
-        table = np.arange(256, dtype=np.uint8).view(row.numpy).astype(np.float32)
+        table = values_of_codes(row)
         return lambda view: table[bits(view)]
     if name == "float16":
         return _widen_float16
+    if name == "bfloat16":
+        return _widen_bfloat16
     if name == view_dtype(name).name:
         return _identity if row.numpy == np.float32 else _widen
     return round_tfloat32
@@ -138,31 +132,40 @@ def _widen(view: Array) -> Array:
     return view.astype(np.float32)
 
 
+def _widen_bfloat16(view: Array) -> Array:
+    """The upper half of fp32."""
+    return (bits(view).astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
 def _widen_float16(view: Array) -> Array:
-    """NaN keep sign and payload, and stay signalling, whatever this CPU does."""
     values = np.asarray(view.astype(np.float32))
-    code = bits(view).astype(np.uint32)
-    magnitude = code & np.uint32(0x7FFF)
-    nan = magnitude > _FLOAT16_INFINITY
-    if nan.any():
-        sign = (code & np.uint32(0x8000)) << np.uint32(16)
-        pattern = sign | _EXPONENTS | (magnitude << np.uint32(_FLOAT16_DROPPED))
-        values = np.where(nan, pattern.view(np.float32), values)
-    return values
+    if not has_nan(values):
+        return values
+    patterns = widened_nan(DTYPES["float16"], bits(view))
+    return np.where(np.isnan(values), patterns.view(np.float32), values)
 
 
-def _store_float16(view: Array, values: Array) -> None:
-    """NaN keep their sign and the upper bits of the payload, of which one is set at least."""
-    nan = np.isnan(values)
-    if not nan.any():
-        view[...] = values
-        return
-    view[...] = np.where(nan, np.float32(0), values)
-    pattern = np.ascontiguousarray(values, np.float32).view(np.uint32).reshape(values.shape)
-    payload = (pattern & _MANTISSA) >> np.uint32(_FLOAT16_DROPPED)
-    payload = np.maximum(payload, np.uint32(1)) | _FLOAT16_INFINITY
-    code = payload | ((pattern >> np.uint32(16)) & np.uint32(0x8000))
-    np.copyto(bits(view), code.astype(np.uint16), where=nan)
+def values_of_codes(row: DType) -> Array:
+    """The fp32 value of every bit pattern of a float dtype of at most one byte, of which the lanes
+    of packed dtypes are some."""
+    codes = np.arange(1 << row.bits, dtype=np.uint32)
+    mantissa = codes & np.uint32((1 << row.mantissa_bits) - 1)
+    exponent = (codes >> np.uint32(row.mantissa_bits)) & np.uint32((1 << row.exponent_bits) - 1)
+    # float8_e8m0fnu, which has no mantissa, has no denormal numbers either.
+    normal = (exponent > 0) | (row.mantissa_bits == 0)
+    units = mantissa + np.where(normal, 1 << row.mantissa_bits, 0)
+    smallest = 1 - exponent_bias(row) - row.mantissa_bits
+    scale = np.where(normal, exponent.astype(np.int32) - 1, 0) + smallest
+    values = np.ldexp(units.astype(np.float32), scale)
+    largest = np.float32(row.largest)
+    infinite = (values > largest) & (mantissa == 0) & row.has_infinity
+    pattern = np.where(infinite, np.uint32(EXPONENTS), values.view(np.uint32))
+    if is_signed(row):
+        pattern |= (codes >> np.uint32(row.bits - 1)) << np.uint32(31)
+    if row.has_nan:
+        nan = (values > largest) & ~infinite
+        pattern = np.where(nan, widened_nan(row, codes), pattern)
+    return pattern.view(np.float32)
 
 
 @cache
@@ -174,8 +177,8 @@ def _storer(name: str) -> Callable[[Array, Array], None]:
         return _store_bool
     if row.is_integer:
         return _integer_storer(row)
-    if name == "float16":
-        return _store_float16
+    if name in NAN:
+        return _narrower(row)
     if name == view_dtype(name).name:
         return _assign
     return _store_tfloat32
@@ -183,6 +186,20 @@ def _storer(name: str) -> Callable[[Array, Array], None]:
 
 def _assign(view: Array, values: Array) -> None:
     view[...] = values
+
+
+def _narrower(row: DType) -> Callable[[Array, Array], None]:
+    def store_narrow(view: Array, values: Array) -> None:
+        if not has_nan(values):
+            view[...] = values
+            return
+        nan = np.isnan(values)
+        view[...] = np.where(nan, np.float32(0), values)
+        patterns = np.ascontiguousarray(values, np.float32).view(np.uint32).reshape(values.shape)
+        codes = narrowed_nan(row, patterns).astype(bits(view).dtype)
+        np.copyto(bits(view), codes, where=nan)
+
+    return store_narrow
 
 
 def _store_bool(view: Array, values: Array) -> None:

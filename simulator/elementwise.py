@@ -17,7 +17,7 @@ import numpy as np
 from isa import scalar
 from isa.alu import ACTIVATIONS, ALU
 from isa.scalar import Expression, Relation
-from simulator import transcendental
+from simulator import special_values, transcendental
 
 Array = np.ndarray[Any, Any]
 
@@ -50,28 +50,6 @@ def _integer_power(base: Array, exponent: Array) -> Array:
     return np.where(negative, np.where(unit, result, result.dtype.type(0)), result)
 
 
-def _maximum(x: Any, y: Any, out: Array | None = None) -> Array:
-    """As `np.maximum`, and of equal zeros the right one: NumPy's depends on the CPU."""
-    return _right_of_equal(np.maximum(x, y), x, y, out)
-
-
-def _minimum(x: Any, y: Any, out: Array | None = None) -> Array:
-    """As `np.minimum`, and of equal zeros the right one."""
-    return _right_of_equal(np.minimum(x, y), x, y, out)
-
-
-def _right_of_equal(chosen: Array, x: Any, y: Any, out: Array | None) -> Array:
-    """What was chosen of x and y, but the right one where both are zero. `out` may be one of
-    them, so that nothing is written to it before both have been read."""
-    zeros = np.equal(chosen, 0)
-    if zeros.any():
-        chosen = np.where(zeros & np.equal(x, y), y, chosen)
-    if out is None:
-        return chosen
-    out[...] = chosen
-    return out
-
-
 _SHARED: dict[type[Expression], Callable[..., Array]] = {
     scalar.Add: np.add,
     scalar.Subtract: np.subtract,
@@ -95,8 +73,8 @@ _INTEGER: dict[type[Expression], Callable[..., Array]] = _SHARED | {
 }
 
 _REAL: dict[type[Expression], Callable[..., Array]] = _SHARED | {
-    scalar.Maximum: _maximum,
-    scalar.Minimum: _minimum,
+    scalar.Maximum: special_values.maximum,
+    scalar.Minimum: special_values.minimum,
     scalar.Divide: np.divide,
     scalar.Sqrt: np.sqrt,
     scalar.Reciprocal: lambda x, **out: np.divide(np.float32(1), x, **out),

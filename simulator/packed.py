@@ -13,11 +13,14 @@ import numpy as np
 
 from isa.dtypes import DTYPES
 from isa.machine.mx import GROUP_PARTITIONS, NAN_SCALE, SCALE_ROWS
+from simulator.conversion import values_of_codes
 from simulator.views import bits, dtype_name
 
 Array = np.ndarray[Any, Any]
 
 _BIAS = 127
+_FLOAT4 = (0, 0.5, 1, 1.5, 2, 3, 4, 6)
+"""The positive values of float4_e2m1fn (OCP Microscaling Formats 1.0, section 5.3.3)."""
 _QUADRANT = GROUP_PARTITIONS * SCALE_ROWS
 
 
@@ -30,12 +33,10 @@ def lane_bits(name: str) -> int:
 @cache
 def _lane_table(name: str) -> Array:
     """The value of every bit pattern of a lane, fp32."""
-    import ml_dtypes
-
-    width = lane_bits(name)
-    lane = np.dtype(getattr(ml_dtypes, DTYPES[name].lane or ""))
-    table: Array = np.arange(1 << width, dtype=np.uint8).view(lane).astype(np.float32)
-    return table
+    if lane_bits(name) == 8:
+        return values_of_codes(DTYPES[DTYPES[name].lane or ""])
+    positive = np.array(_FLOAT4, np.float32)
+    return np.concatenate([positive, -positive])
 
 
 def lane_codes(words: Array, name: str) -> Array:

@@ -109,7 +109,7 @@ def _generator() -> str:
     root = Path(__file__).resolve().parents[2]
     files = [*(root / "simulator" / "native").glob("*.py")]
     files += [root / "isa" / name for name in ("scalar.py", "alu.py", "dtypes.py")]
-    shared = ("polynomial.py", "double.py", "matmul.py", "random.py")
+    shared = ("polynomial.py", "double.py", "matmul.py", "random.py", "special_values.py")
     files += [root / "simulator" / name for name in shared]
     digest = hashlib.sha256()
     for path in sorted(files):

@@ -37,6 +37,7 @@ from simulator.native.table import compiled, plans, touches
 from simulator.native.text import FunctionText, Value
 from simulator.oracle.table import KERNELS
 from simulator.packed import lane_bits
+from simulator.special_values import CANONICAL
 from simulator.views import Window, dtype_name
 
 if TYPE_CHECKING:
@@ -52,7 +53,6 @@ WIDTH = 16
 
 _ONE_BITS = 23
 _BIAS = 127
-_NAN = 0x7FC00000
 _MAGNITUDE = 0x7FFFFFFF
 _ALL_ONES = 0xFF
 _SMALLEST = 0x00400000
@@ -106,7 +106,7 @@ class Dequantize:
             def some(width: int, column: Value) -> None:
                 codes = f.convert("zext", f.load(f.offset(scale, column), "i8", width), "i32")
                 nan = f.compare("icmp eq", codes, f.like(codes, NAN_SCALE))
-                nans = f.convert("bitcast", f.like(codes, _NAN), "float")
+                nans = f.convert("bitcast", f.like(codes, CANONICAL), "float")
                 factors = f.select(nan, nans, _power(f, codes))
 
                 def partition(index: Value) -> None:

@@ -2,7 +2,8 @@
 
 `decode` takes elements as the unsigned integers that memory holds, `encode` gives them back.
 Floats narrower than fp32 go by integer sequences that need no hardware support and give the same
-bits everywhere: nearest even, with the overflow and the NaN patterns of NumPy and ml_dtypes.
+bits everywhere: nearest even, with the overflow of `isa.dtypes` and the NaN of
+`simulator.special_values`.
 """
 
 from __future__ import annotations
@@ -12,11 +13,9 @@ from collections.abc import Callable
 from isa.dtypes import DTYPES, DType, DTypeKind, Overflow
 from simulator.native.levels import GENERATING
 from simulator.native.text import FunctionText, Value
+from simulator.special_values import CANONICAL, EXPONENTS, MANTISSA_BITS, NAN, exponent_bias
 
-_ONE_BITS = 23
-_BIAS = 127
-_EXPONENTS = 0x7F800000
-_QUIET_NAN = 0x7FC00000
+_BIAS = exponent_bias(DTYPES["float32"])
 _MAGNITUDE = 0x7FFFFFFF
 _SIGN = 1 << 31
 
@@ -33,12 +32,8 @@ def converts(dtype: str) -> bool:
     return row.kind is DTypeKind.boolean or (row.is_integer and row.size <= 4)
 
 
-def _bias(row: DType) -> int:
-    return (1 << (row.exponent_bits - 1)) - 1
-
-
 def _dropped(row: DType) -> int:
-    return _ONE_BITS - row.mantissa_bits
+    return MANTISSA_BITS - row.mantissa_bits
 
 
 def _as_bits(f: FunctionText, value: Value) -> Value:
@@ -62,8 +57,9 @@ def _down(f: FunctionText, value: Value, bits: int) -> Value:
 
 
 def canonical(f: FunctionText, value: Value) -> Value:
-    """fp32 results with the positive quiet NaN for every NaN."""
-    return f.select(f.compare("fcmp uno", value, value), f.like(value, float("nan")), value)
+    """fp32 results with `CANONICAL` for every NaN."""
+    nan = _as_float(f, f.constant("i32", CANONICAL, value.width))
+    return f.select(f.compare("fcmp uno", value, value), nan, value)
 
 
 # Memory to fp32
@@ -93,8 +89,8 @@ def decode_magnitude(f: FunctionText, code: Value, mantissa_bits: int, bias: int
     Moved up, and with another bias, they are those of fp32 for normal numbers; the others are
     multiples of the smallest one. CPUs take many times as long where fp32 denormals take part.
     """
-    raised = _up(f, code, _ONE_BITS - mantissa_bits)
-    normal = f.binary("add", raised, f.like(code, (_BIAS - bias) << _ONE_BITS))
+    raised = _up(f, code, MANTISSA_BITS - mantissa_bits)
+    normal = f.binary("add", raised, f.like(code, (_BIAS - bias) << MANTISSA_BITS))
     unit = f.constant("float", 2.0 ** (1 - bias - mantissa_bits), code.width)
     small = f.binary("fmul", f.convert("sitofp", code, "float"), unit)
     is_small = f.compare("icmp ult", code, f.like(code, 1 << mantissa_bits))
@@ -104,21 +100,26 @@ def decode_magnitude(f: FunctionText, code: Value, mantissa_bits: int, bias: int
 def _decode_narrow(f: FunctionText, row: DType, wide: Value) -> Value:
     sign = _up(f, _masked(f, wide, 1 << (row.bits - 1)), 32 - row.bits)
     code = _masked(f, wide, (1 << (row.bits - 1)) - 1)
-    value = _as_bits(f, decode_magnitude(f, code, row.mantissa_bits, _bias(row)))
+    value = _as_bits(f, decode_magnitude(f, code, row.mantissa_bits, exponent_bias(row)))
     if row.has_infinity:
         infinity = ((1 << row.exponent_bits) - 1) << row.mantissa_bits
-        # One-byte NaN come out quiet, without payload; float16 keeps its payload.
-        nan = f.like(wide, _QUIET_NAN)
-        if row.size == 2:
-            nan = f.binary("or", _up(f, code, _dropped(row)), f.like(wide, _EXPONENTS))
+        nan = _wide_nan(f, row, code)
         special = f.select(
-            f.compare("icmp ugt", code, f.like(code, infinity)), nan, f.like(wide, _EXPONENTS)
+            f.compare("icmp ugt", code, f.like(code, infinity)), nan, f.like(wide, EXPONENTS)
         )
         value = f.select(f.compare("icmp uge", code, f.like(code, infinity)), special, value)
     else:
         only_nan = f.compare("icmp eq", code, f.like(code, (1 << (row.bits - 1)) - 1))
-        value = f.select(only_nan, f.like(wide, _QUIET_NAN), value)
+        value = f.select(only_nan, _wide_nan(f, row, code), value)
     return _as_float(f, f.binary("or", value, sign))
+
+
+def _wide_nan(f: FunctionText, row: DType, code: Value) -> Value:
+    """The fp32 pattern of a narrow NaN, without the sign."""
+    pattern = NAN[row.name].widened
+    if pattern is not None:
+        return f.like(code, pattern)
+    return f.binary("or", _up(f, code, _dropped(row)), f.like(code, EXPONENTS))
 
 
 # fp32 to memory
@@ -137,7 +138,7 @@ def encode(f: FunctionText, dtype: str, value: Value) -> Value:
     if row.exponent_bits == DTYPES["float32"].exponent_bits:
         rounded = _down(f, _rounded(f, pattern, _dropped(row)), _dropped(row))
         sign = _down(f, _masked(f, pattern, _SIGN), 32 - row.bits)
-        nan = f.binary("or", sign, f.like(pattern, _QUIET_NAN >> _dropped(row)))
+        nan = f.binary("or", sign, _narrow_nan(f, row, pattern))
         is_nan = f.compare("fcmp uno", value, value)
         return f.convert("trunc", f.select(is_nan, nan, rounded), f"i{row.bits}")
     return f.convert("trunc", _encode_narrow(f, row, pattern), f"i{row.bits}")
@@ -235,46 +236,44 @@ def _round_in_place(f: FunctionText, row: DType, pattern: Value) -> Value:
     mask = (0xFFFFFFFF >> dropped) << dropped
     rounded = _masked(f, _rounded(f, pattern, dropped), mask)
     value = _as_float(f, pattern)
-    quiet = _masked(f, f.binary("or", pattern, f.like(pattern, 1 << (_ONE_BITS - 1))), mask)
+    quiet = _masked(f, f.binary("or", pattern, f.like(pattern, 1 << (MANTISSA_BITS - 1))), mask)
     nan = f.compare("fcmp uno", value, value)
     return _as_float(f, f.select(nan, quiet, rounded))
 
 
 def _encode_narrow(f: FunctionText, row: DType, pattern: Value) -> Value:
-    dropped, bias = _dropped(row), _bias(row)
+    dropped, bias = _dropped(row), exponent_bias(row)
     magnitude = _masked(f, pattern, _MAGNITUDE)
     sign = _down(f, _masked(f, pattern, _SIGN), 32 - row.bits)
     rounded = _down(f, _rounded(f, magnitude, dropped), dropped)
     normal = f.binary("sub", rounded, f.like(pattern, (_BIAS - bias) << row.mantissa_bits))
     # Below the smallest normal number: adding a number whose last place is the smallest denormal
     # rounds to a multiple of that.
-    magic = 2.0 ** (_ONE_BITS + 1 - bias - row.mantissa_bits)
+    magic = 2.0 ** (MANTISSA_BITS + 1 - bias - row.mantissa_bits)
     anchor = f.constant("float", magic, pattern.width)
     small = _as_bits(f, f.binary("fadd", _as_float(f, magnitude), anchor))
     denormal = f.binary("sub", small, f.convert("bitcast", anchor, "i32"))
-    limit = f.like(pattern, (_BIAS - bias + 1) << _ONE_BITS)
+    limit = f.like(pattern, (_BIAS - bias + 1) << MANTISSA_BITS)
     code = f.select(f.compare("icmp ult", magnitude, limit), denormal, normal)
     all_ones = (1 << (row.bits - 1)) - 1
     infinity = ((1 << row.exponent_bits) - 1) << row.mantissa_bits
     overflow = infinity if row.overflow is Overflow.infinity else all_ones
     beyond = f.like(pattern, overflow)
     code = f.select(f.compare("icmp ugt", code, beyond), beyond, code)
-    is_nan = f.compare("icmp ugt", magnitude, f.like(pattern, _EXPONENTS))
-    code = f.select(is_nan, _narrow_nan(f, row, magnitude, infinity, all_ones), code)
+    is_nan = f.compare("icmp ugt", magnitude, f.like(pattern, EXPONENTS))
+    code = f.select(is_nan, _narrow_nan(f, row, magnitude), code)
     return f.binary("or", code, sign)
 
 
-def _narrow_nan(
-    f: FunctionText, row: DType, magnitude: Value, infinity: int, all_ones: int
-) -> Value:
-    if not row.has_infinity:
-        return f.like(magnitude, all_ones)
-    if row.size == 1:
-        return f.like(magnitude, infinity | 1 << (row.mantissa_bits - 1))
-    # float16 keeps the payload's upper bits; a payload without any becomes 1.
-    payload = _down(f, _masked(f, magnitude, (1 << _ONE_BITS) - 1), _dropped(row))
+def _narrow_nan(f: FunctionText, row: DType, pattern: Value) -> Value:
+    """NaN in a narrower dtype, without the sign."""
+    code = NAN[row.name].narrowed
+    if code is not None:
+        return f.like(pattern, code)
+    payload = _down(f, _masked(f, pattern, (1 << MANTISSA_BITS) - 1), _dropped(row))
     empty = f.compare("icmp eq", payload, f.like(payload, 0))
     kept = f.select(empty, f.like(payload, 1), payload)
+    infinity = ((1 << row.exponent_bits) - 1) << row.mantissa_bits
     return f.binary("or", kept, f.like(payload, infinity))
 
 
@@ -282,7 +281,9 @@ def _encode_integer(f: FunctionText, row: DType, value: Value) -> Value:
     """Nearest even, saturating, NaN to 0."""
     lowest, largest = int(row.lowest), int(row.largest)
     # The largest 32-bit integers are no fp32 numbers: what is beyond the last one comes after.
-    last = largest if row.size < 4 else largest + 1 - (1 << (largest.bit_length() - _ONE_BITS - 1))
+    last = (
+        largest if row.size < 4 else largest + 1 - (1 << (largest.bit_length() - MANTISSA_BITS - 1))
+    )
     rounded = f.intrinsic("rint", value)
     upper, lower = f.like(value, last), f.like(value, lowest)
     bounded = f.select(f.compare("fcmp olt", rounded, upper), rounded, upper)

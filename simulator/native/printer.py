@@ -48,7 +48,7 @@ def _operation(name: str) -> Print:
 
 
 def _maximum(f: FunctionText, left: Value, right: Value) -> Value:
-    """NaN when either is NaN; of equal zeros the right one, as `simulator.elementwise`."""
+    """As `simulator.special_values.maximum`."""
     return _extreme(f, "fcmp ogt", left, right)
 
 
