@@ -65,7 +65,7 @@ def copied(copy: Copy, source: Array, dtype: str) -> Array:
 
 def widened(code: int, dtype: str) -> int:
     """The fp32 bits of a code."""
-    exponent_bits, mantissa_bits, infinities, narrow = FORMATS[dtype]
+    exponent_bits, mantissa_bits, infinities, _narrow = FORMATS[dtype]
     width = 1 + exponent_bits + mantissa_bits
     sign, ones = code >> (width - 1) << 31, (1 << exponent_bits) - 1
     exponent = code >> mantissa_bits & ones
