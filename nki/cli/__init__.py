@@ -19,9 +19,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         from nki.cli.application import run
     except ShadowedPackageError as error:
+        from nki.cli.exit_codes import CHECK_FAILED, INTERNAL
+
         asked = "doctor" in (sys.argv[1:] if arguments is None else arguments)
         print(error, file=sys.stdout if asked else sys.stderr)
-        return 1
+        return (CHECK_FAILED if asked else INTERNAL).number
     return run(arguments)
 
 

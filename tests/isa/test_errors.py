@@ -30,7 +30,7 @@ def test_entries_state_rule_and_way_out(code):
     for text in (entry.rule, entry.hint):
         assert text.endswith(".") and "  " not in text
         assert 10 < len(text) < 400
-    assert not entry.document or entry.document.startswith(("nki/", "https://"))
+    assert not entry.document or entry.document.startswith(("nki/", "compiler/", "https://"))
     assert 101 <= entry.number <= 799
 
 
