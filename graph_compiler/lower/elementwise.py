@@ -27,6 +27,7 @@ from graph_compiler.lower.nest import PARTITIONS, Tile, Tiling, axes_of, cost, e
 from graph_compiler.lower.operands import Operand, Stored, stored
 from graph_compiler.lower.transposition import emit_turned, turned
 from isa.alu import ALU
+from isa.enums import Memory
 from nki.ir.views.tensor import NkiTensor
 from nki.language.lowering.emitter import into
 
@@ -45,7 +46,10 @@ def emit_loop(device: Device, loop: Loop, words: Sequence[Any]) -> None:
     price, tiling = plan(device, loop)
     across, other = plan(device, loop, partition_reduced=True)
     if across < price and other.partition.reduced:
-        _fold_in_two(nest, other, places[0])
+        if sums_across(loop):
+            Folding(nest).emit(other, across=True)
+        else:
+            _fold_in_two(nest, other, places[0])
     else:
         nest.emit(tiling)
 
@@ -74,10 +78,15 @@ def _cheapest(device: Device, loop: Loop, partition_reduced: bool) -> tuple[floa
     sizes = [item_size(type) for type, _ in operands]
     room = tiling_room(loop)
     found = [
-        (cost(tiling, sizes, passes(loop), device.target).total, tiling)
+        (cost(tiling, sizes, passes(loop), device.target, _across_ns(loop)).total, tiling)
         for tiling in tilings(axes, len(operands), room, partition_reduced)
     ]
     return min(found, key=lambda item: item[0])
+
+
+def _across_ns(loop: Loop) -> float:
+    """About how long it takes to fold partitions: by a product, or by way of HBM."""
+    return 1000.0 if loop.fold is not None and sums_across(loop) else 4000.0
 
 
 def passes(loop: Loop) -> int:
@@ -282,6 +291,18 @@ _ENGINE_FOLDS = {"add": "add", "maximum": "maximum", "minimum": "minimum", "mult
 """Opcodes by which the vector engine folds fp32 numbers along a row, and its operators."""
 
 
+_COLUMNS = 512
+"""Columns that move through the tensor engine at a time."""
+
+
+def sums_across(loop: Loop) -> bool:
+    """Whether the tensor engine can fold partitions: it adds floats."""
+    return loop.fold in _SUMS and kind(loop.output[0]) == "real"
+
+
+_SUMS = frozenset({"add"})
+
+
 class Folding:
     """A nest with a fold: partial results of tiles, put together behind the initial value. Floats
     are summed in fp32."""
@@ -304,8 +325,10 @@ class Folding:
         offsets: Sequence[Any] | None = None,
         rolled: bool = True,
         partial: Operand | None = None,
+        across: bool = False,
     ) -> None:
-        """All tiles. With `partial`, results are left there, before the initial value."""
+        """All tiles. With `partial`, results are left there, before the initial value; `across`:
+        the partitions are summed as well."""
         inner = any(item.axis.reduced for item in tiling.outer)
         kept = sum(not axis.reduced for axis in tiling.free)
         builder = self.device.builder
@@ -336,8 +359,11 @@ class Folding:
             if partial is not None:
                 partial.keep(state[0], full_pattern(tiling, here, -1), tile.offsets[-1])
                 return
+            total = state[0]
+            if across:
+                total, here = self._summed_across(total), Tile((1, *here.sizes[1:]), tile.offsets)
             self.nest.output.keep(
-                self._behind_initial(state[0]), full_pattern(tiling, here, 0), tile.offsets[0]
+                self._behind_initial(total), full_pattern(tiling, here, 0), tile.offsets[0]
             )
 
         each_tile(builder, tiling, visit, enter, leave, offsets, rolled)
@@ -360,6 +386,20 @@ class Folding:
         number = math.prod(value.shape) // math.prod(shape)
         value = value.reshape((*shape, number))
         return fold_halves([value], number, lambda a, b: [computed(self.step, [*a, *b])])[0]
+
+    def _summed_across(self, total: NkiTensor) -> NkiTensor:
+        """[rows, ...] summed over the rows, by the tensor engine: a product with ones."""
+        device, rows, count = self.device, total.shape[0], math.prod(total.shape[1:])
+        ones = nl.full((rows, 1), 1.0, dtype="float32", buffer=nl.sbuf)
+        flat = total.reshape((rows, count))
+        result = device.tile((1, count), "float32")
+        for start in range(0, count, _COLUMNS):
+            size = min(_COLUMNS, count - start)
+            bank = device.tile((1, size), "float32", Memory.psum)
+            part = flat[:, start : start + size]
+            device.builder.emit("nc_matmul", dst=bank, stationary=ones, moving=part)
+            device.builder.emit("tensor_copy", dst=result[:, start : start + size], src=bank)
+        return result.reshape((1, *total.shape[1:]))
 
     def _behind_initial(self, total: NkiTensor) -> NkiTensor:
         """A fold's result behind the initial value, in the result's type."""

@@ -150,9 +150,11 @@ class Price(NamedTuple):
         return max(self.engines, self.transfers) + self.fixed
 
 
-def cost(tiling: Tiling, sizes: Sequence[int], passes: int, target: Target) -> Price:
+def cost(
+    tiling: Tiling, sizes: Sequence[int], passes: int, target: Target, across: float = 0.0
+) -> Price:
     """What tiles take. `sizes`: bytes of an element of each operand, 0 of those that are on chip;
-    `passes`: of engines over a tile's elements."""
+    `passes`: of engines over a tile's elements; `across`: ns for folding partitions."""
     tiles = math.prod(-(-item.axis.count // item.block) for item in tiling.outer)
     elements = math.prod(tiling.sizes[1:])
     engines = tiles * (passes * elements / 0.96 + 60 * passes)
@@ -182,7 +184,7 @@ def cost(tiling: Tiling, sizes: Sequence[int], passes: int, target: Target) -> P
         )
         transfers += repeats * runs * descriptor / target.dma_engines.value
     reduced = tiling.partition.reduced and tiling.partition.count > 1
-    return Price(engines, transfers, tiles * 100 + (4000 if reduced else 0))
+    return Price(engines, transfers, tiles * 100 + (across if reduced else 0))
 
 
 def each_tile(

@@ -128,6 +128,34 @@ def test_a_group_loads_and_stores_once() -> None:
     assert sum(profile.dma.bytes.values()) <= 1.05 * 2 * x.nbytes
 
 
+@settings(max_examples=12, deadline=None)
+@given(
+    st.tuples(*[st.sampled_from([1, 7, 64, 130, 257])] * 3),
+    st.sets(st.integers(0, 2), min_size=1),
+    st.sampled_from(["plus", "larger"]),
+    st.sampled_from(["0", "2.5"]),
+)
+def test_folds_along_any_dimensions(
+    sizes: tuple[int, int, int], axes: set[int], fold: str, initial: str
+) -> None:
+    kept = ",".join(str(size) for place, size in enumerate(sizes) if place not in axes)
+    gone = ",".join(map(str, sorted(axes)))
+    head, _ = SOFTMAX.split("ENTRY")
+    text = f"""{head}ENTRY e {{
+ x = f32[{",".join(map(str, sizes))}] parameter(0)
+ i = f32[] constant({initial})
+ ROOT r = f32[{kept}] reduce(x, i), dimensions={{{gone}}}, to_apply={fold}
+}}"""
+    x = np.random.default_rng(len(axes)).standard_normal(sizes, np.float32)
+    tolerance = {"plus": 1e-5, "larger": 0.0}[fold]
+    (found,) = on_device(text, x)
+    wanted = x.sum(tuple(axes), np.float64) + float(initial)
+    if fold == "larger":
+        wanted = np.maximum(x.max(tuple(axes)), np.float32(initial))
+    scale = np.abs(x).sum(tuple(axes)) + abs(float(initial))
+    assert np.all(np.abs(found - wanted) <= tolerance * scale)
+
+
 # Functions
 
 _FUNCTION = """HloModule function
