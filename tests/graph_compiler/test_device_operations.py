@@ -64,7 +64,7 @@ def distant(found: Array, expected: Array, ulps: float) -> Array:
     return np.flatnonzero(~same)
 
 
-SLOW = frozenset({"f16", "s16", "u16"})
+SLOW = frozenset({"f16", "bf16", "s8", "u8", "s16", "u16"})
 """Types of a complete run only: other ones of their kind and width are compiled alike."""
 
 

@@ -15,7 +15,7 @@ from isa.dtypes import DTYPES
 from isa.enums import Engine
 from isa.machine.elementwise import TensorCopy
 from simulator import special_values
-from simulator.conversion import load_fp32, store
+from simulator.conversion import load_fp32, store, values_of_codes
 from simulator.elementwise import alu
 from simulator.kernels import fixed
 from simulator.native.library import library
@@ -175,3 +175,11 @@ def test_of_equal_zeros_the_right_one_whatever_numpy_takes(monkeypatch: pytest.M
 def test_computed_nan_have_one_pattern(pattern: int) -> None:
     values = np.full((3, 20), pattern, np.uint32).view(np.float32)
     assert (special_values.canonical_nan(values).view(np.uint32) == 0x7FC00000).all()
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "dtype", [name for name, row in DTYPES.items() if row.is_float and row.bits == 8]
+)
+def test_tables_are_made_without_warnings(dtype: str) -> None:
+    assert values_of_codes(DTYPES[dtype]).shape == (256,)
