@@ -97,7 +97,8 @@ def _axes(view: View, chosen: Sequence[int]) -> Axes:
     return [(view.dims[axis], view.strides[axis]) for axis in chosen]
 
 
-def _joined(axes: Axes) -> Axes:
+def joined(axes: Axes) -> Axes:
+    """Dimensions without those of one element, neighbours joined that are one run."""
     sizes, (strides,) = collapsed([size for size, _ in axes], [[step for _, step in axes]])
     return list(zip(sizes, strides))
 
@@ -129,9 +130,9 @@ class Product:
         self.pairs = pairs
         self.batch = batch
         self.rows = rows
-        self.columns = _joined(columns) or [(1, 1)]
-        self.depth_left = _joined(depth[0]) or [(1, 1)]
-        self.depth_right = _joined(depth[1]) or [(1, 1)]
+        self.columns = joined(columns) or [(1, 1)]
+        self.depth_left = joined(depth[0]) or [(1, 1)]
+        self.depth_right = joined(depth[1]) or [(1, 1)]
 
     def left_fits(self) -> bool:
         length, step = self.depth_left[-1]

@@ -26,7 +26,7 @@ from graph_compiler.execute.fusion import (
 from graph_compiler.execute.loops import Loop
 from graph_compiler.execute.movement import DynamicCopy
 from graph_compiler.execute.schedule import Scheduler
-from graph_compiler.execute.simplify import STRUCTURAL, Simplifier, leaves
+from graph_compiler.execute.simplify import STRUCTURAL, Simplifier
 from graph_compiler.execute.steps import Call, Machine, Place, place_of
 from graph_compiler.execute.views import MOVES, Buffer, View
 from graph_compiler.hlo.operators import OPERATORS
@@ -63,18 +63,30 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class While:
-    """A loop: steps that compute whether it goes on, the place of that, and its body."""
+class Flagged:
+    """Steps of which a pred decides, at the place `flag`, whether they run. What they read and
+    write is said by themselves."""
 
-    condition: list[Any]
     flag: Place
     body: list[Any]
-
     writes: ClassVar[tuple[Buffer, ...]] = ()
 
     @property
     def reads(self) -> list[Buffer]:
+        """What is read beside the steps inside."""
         return [self.flag.buffer]
+
+    @property
+    def inner(self) -> list[list[Any]]:
+        """The steps inside."""
+        return [self.body]
+
+
+@dataclass(frozen=True)
+class While(Flagged):
+    """A loop, with the steps that compute whether it goes on."""
+
+    condition: list[Any]
 
     @property
     def inner(self) -> list[list[Any]]:
@@ -94,21 +106,8 @@ class While:
 
 
 @dataclass(frozen=True)
-class When:
+class When(Flagged):
     """Steps that run where a flag holds."""
-
-    flag: Place
-    body: list[Any]
-
-    writes: ClassVar[tuple[Buffer, ...]] = ()
-
-    @property
-    def reads(self) -> list[Buffer]:
-        return [self.flag.buffer]
-
-    @property
-    def inner(self) -> list[list[Any]]:
-        return [self.body]
 
     def emit(self, device: Device) -> None:
         builder = device.builder
@@ -165,7 +164,7 @@ def _while(scheduler: Scheduler, node: Node) -> Any:
 
     steps, flag = _apart(device, test)
     inside, _ = _apart(device, once)
-    device.steps.append(While(steps, flag, inside))
+    device.steps.append(While(flag, inside, steps))
     return state[0] if len(node.results) == 1 else state
 
 
@@ -330,11 +329,10 @@ _PLAIN = GraphOptions()
 
 def _emit(device: Device, steps: list[Any]) -> None:
     for step in grouped(device, steps, device.uses):
+        device.forget(step.writes)
         if isinstance(step, Call):
-            device.forget(step.writes)
             _EMITTERS[type(step.kernel)](device, step.kernel, step.words)
         else:
-            device.forget(step.writes)
             step.emit(device)
 
 
@@ -342,12 +340,9 @@ def _uses(steps: list[Any]) -> Counter[Buffer]:
     """How often each buffer is read."""
     found: Counter[Buffer] = Counter()
     for step in steps:
-        if isinstance(step, Call):
-            found.update(step.reads)
-        else:
-            found.update(step.reads)
-            for inner in step.inner:
-                found += _uses(inner)
+        found.update(step.reads)
+        for inner in () if isinstance(step, Call) else step.inner:
+            found += _uses(inner)
     return found
 
 
@@ -407,6 +402,3 @@ def _checked(node: Node) -> str:
         what = f"{subject(node.instruction)} of {node.type}{list(node.dims)}"
         raise NeuronError("hlo-not-compiled", what)
     return node.type
-
-
-__all__ = ["assemble", "leaves"]

@@ -46,6 +46,7 @@ class Device(Program):
         self.target = target
         self._types: dict[Buffer, str] = {}
         self._tensors: dict[Buffer, NkiTensor] = {}
+        self._flat: dict[tuple[Buffer, str], NkiTensor] = {}
         self._declared = False
         self.plans: dict[Any, Any] = {}
         self.uses: Counter[Buffer] = Counter()
@@ -99,6 +100,9 @@ class Device(Program):
 
     def _tensor(self, buffer: Buffer, type: str) -> NkiTensor:
         """A buffer as elements of a type, in one dimension."""
+        found = self._flat.get((buffer, type))
+        if found is not None:
+            return found
         tensor = self._tensors.get(buffer)
         if tensor is None:
             own = self._types[buffer]
@@ -107,7 +111,8 @@ class Device(Program):
             tensor = self.builder.tensor((count,), DTYPES[own], memory, "value")
             self._tensors[buffer] = tensor
         flat = tensor.ap([[1, count_of(tensor.shape)]], 0)
-        return flat if flat.dtype == DTYPES[type] else flat.view(DTYPES[type])
+        self._flat[buffer, type] = flat if flat.dtype == DTYPES[type] else flat.view(DTYPES[type])
+        return self._flat[buffer, type]
 
     def known(self, place: Place, type: str) -> Any:
         """The number at a place, where that is a constant; None elsewhere."""

@@ -8,6 +8,7 @@ what several read is loaded once. Softmax is one pass over its rows then, instea
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,12 +21,12 @@ from graph_compiler.lower.device import Device
 from graph_compiler.lower.elementwise import Nest, passes, plan, tiling_room, types_of
 from graph_compiler.lower.nest import (
     PARTITIONS,
-    UNROLLED,
     Axis,
     Price,
     Tiling,
     axes_of,
     cost,
+    numbers,
     tiled,
 )
 from graph_compiler.lower.operands import Operand, Resident, Stored
@@ -57,11 +58,17 @@ class Member:
             low, high = low + min(0, reach), high + max(0, reach)
         return low, high
 
+    def is_dense(self) -> bool:
+        """Whether the result has every element of its span."""
+        low, high = self.span(0)
+        counts = [axis.count for axis in self.inner if axis.strides[0]]
+        return math.prod(counts) == high - low + 1
+
 
 @dataclass
 class Group:
-    """Nests over the same rows. `steps`: elements from row to row of each buffer; `written`: those
-    that the group makes, `first_read` those that it reads before."""
+    """Nests over the same rows. `steps`, `types`: elements from row to row of each buffer, and
+    their type; `written`: those that the group makes, `read` those that it reads before."""
 
     count: int
     members: list[Member] = field(default_factory=list)
@@ -72,11 +79,12 @@ class Group:
     apart: set[Buffer] = field(default_factory=set)
     """Buffers that a member reads otherwise than row by row."""
     made: dict[Buffer, list[tuple[int, int]]] = field(default_factory=dict)
-    """Elements of a row that are written, as first and last ones."""
+    """Elements of a row that are written, as first and last ones of runs without gaps."""
 
-    def _is_made(self, buffer: Buffer, first: int, last: int) -> bool:
-        """Whether elements of a row were written by members."""
-        for low, high in sorted(self.made[buffer]):
+    def makes(self, buffer: Buffer, first: int = 0, last: int | None = None) -> bool:
+        """Whether elements of a row, by default all, were written by members."""
+        last = self.steps[buffer] - 1 if last is None else last
+        for low, high in sorted(self.made.get(buffer, [])):
             if low <= first <= high:
                 first = high + 1
         return first > last
@@ -84,7 +92,8 @@ class Group:
     def takes(self, member: Member) -> bool:
         """Add a nest, if its rows are the group's."""
         changes: list[tuple[Buffer, int, str]] = []
-        own = (0, 0)
+        own: list[tuple[int, int]] = []
+        found: dict[Buffer, tuple[int, str]] = {}
         types = types_of(member.loop)
         for operand, (place, type) in enumerate(zip(member.places, types)):
             if operand > len(member.loop.leaves):
@@ -97,24 +106,20 @@ class Group:
             if operand == 0:
                 if not by_row or buffer in self.apart:
                     return False
-                own = first + low, first + high
+                if member.is_dense():
+                    own.append((first + low, first + high))
             elif by_row and buffer in self.written:
-                if not self._is_made(buffer, first + low, first + high):
+                if not self.makes(buffer, first + low, first + high):
                     return False
             elif not by_row:
                 if buffer in self.written or buffer is member.places[0].buffer:
                     return False
                 changes.append((buffer, 0, type))
                 continue
-            if self.steps.get(buffer, step) != step or self.types.get(buffer, type) != type:
+            known = self.steps.get(buffer, step), self.types.get(buffer, type)
+            if found.setdefault(buffer, known) != (step, type):
                 return False
             changes.append((buffer, step, type))
-        if any(self.steps.get(b, step) != step for b, step, _ in changes if step):
-            return False
-        seen: dict[Buffer, tuple[int, str]] = {}
-        for buffer, step, type in changes:
-            if step and seen.setdefault(buffer, (step, type)) != (step, type):
-                return False
         for operand, (buffer, step, type) in enumerate(changes):
             if step:
                 self.steps[buffer], self.types[buffer] = step, type
@@ -124,7 +129,7 @@ class Group:
                 self.read.add(buffer)
         target = member.places[0].buffer
         self.written.add(target)
-        self.made.setdefault(target, []).append(own)
+        self.made.setdefault(target, []).extend(own)
         self.members.append(member)
         return True
 
@@ -286,16 +291,11 @@ class Rows:
         return apart - Price(engines, transfers, fixed).total
 
     def emit(self, device: Device) -> None:
-        builder = device.builder
         count = self.group.count
         fixed = self._fixed()
         whole = count // PARTITIONS
-        if whole > UNROLLED:
-            with builder.loop(0, whole, 1, unroll=True) as index:
-                self._rows(index * PARTITIONS, PARTITIONS, fixed)
-        else:
-            for number in range(whole):
-                self._rows(number * PARTITIONS, PARTITIONS, fixed)
+        for number in numbers(device.builder, whole):
+            self._rows(number * PARTITIONS, PARTITIONS, fixed)
         if count % PARTITIONS:
             self._rows(whole * PARTITIONS, count % PARTITIONS, fixed)
 
@@ -367,7 +367,7 @@ class Rows:
             )
         if rows == group.count:
             for buffer in self.resident:
-                if buffer.kind == "arena" or buffer in self.shared:
+                if buffer in self.shared or group.makes(buffer):
                     step, type = group.steps[buffer], group.types[buffer]
                     device.hold(buffer, tiles[buffer], step, type)
 

@@ -7,7 +7,6 @@ transfers).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -18,11 +17,10 @@ from graph_compiler.execute.bodies import Scatter
 from graph_compiler.execute.movement import DynamicCopy
 from graph_compiler.execute.steps import Place
 from graph_compiler.execute.views import collapsed
-from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower.arithmetic import DTYPES
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.elementwise import evaluate
-from graph_compiler.lower.nest import PARTITIONS
+from graph_compiler.lower.nest import PARTITIONS, numbers
 from nki.ir.views.tensor import NkiTensor
 
 _TYPES = {1: "u8", 2: "u16", 4: "u32"}
@@ -77,12 +75,8 @@ def emit_dynamic_copy(device: Device, step: DynamicCopy, words: Sequence[Any]) -
 
 
 def _numbers(device: Device, count: int) -> Iterator[Any]:
-    """All numbers below a count, in a loop on the device where there are many."""
-    if count <= 2:
-        yield from range(count)
-        return
-    with device.builder.loop(0, count, 1) as index:
-        yield index
+    """Numbers of blocks, which come one after another."""
+    return numbers(device.builder, count, 2, overlap=False)
 
 
 def _index(
@@ -255,11 +249,3 @@ def emit_scatter(device: Device, step: Scatter, words: Sequence[Any]) -> None:
             combine(at, of, distances)
 
     each(0, [0] * number, [0] * number, 0)
-
-
-def window_elements(step: Scatter) -> int:
-    """Elements of an update."""
-    return math.prod(step.window)
-
-
-__all__ = ["PRIMITIVE_TYPES", "emit_dynamic_copy", "emit_scatter", "window_elements"]

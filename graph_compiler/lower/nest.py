@@ -24,6 +24,18 @@ UNROLLED = 16
 """Tiles of a nest up to which no loop is rolled."""
 
 
+def numbers(
+    builder: Builder, count: int, unrolled: int = UNROLLED, overlap: bool = True
+) -> Iterator[Any]:
+    """All numbers below a count: plain ones up to `unrolled` of them, else the variable of a loop
+    on the device, whose iterations may `overlap`."""
+    if count <= unrolled:
+        yield from range(count)
+        return
+    with builder.loop(0, count, 1, unroll=overlap) as index:
+        yield index
+
+
 @dataclass(frozen=True, slots=True)
 class Axis:
     """One dimension: its count, each operand's stride, and whether it is folded."""

@@ -10,18 +10,18 @@ dimensions.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import nki.language as nl
-from graph_compiler.execute.contractions import Axes, Product, converted, narrow_source
+from graph_compiler.execute.contractions import Axes, Product, converted, joined, narrow_source
 from graph_compiler.execute.fusion import Lazy
 from graph_compiler.execute.steps import Place, Products, Program, item_size, place_of
 from graph_compiler.execute.views import Buffer, View
 from graph_compiler.lower.arithmetic import DTYPES
 from graph_compiler.lower.device import HELD
-from graph_compiler.lower.nest import UNROLLED
+from graph_compiler.lower.nest import numbers
 from isa.enums import Engine, Memory
 from nki.ir.views.tensor import NkiTensor
 
@@ -146,11 +146,11 @@ class _Emitter:
         self.result = DTYPES[step.target.type]
         ((self.columns, self.across),) = product.columns
         ((self.depth, self.down),) = product.depth_right
-        rows = _joined(product.rows)
+        rows = joined(product.rows)
         depth = product.depth_left
         self.row_tiles = grouped(runs(rows, ROWS), ROWS)
         self.depth_tiles = grouped(runs(depth, DEPTH), DEPTH)
-        self.size = nl_size(self.dtype)
+        self.size = item_size(self.type)
         self.folded = _folded(depth) if self.result != "int32" else None
         if self.folded is not None and self.folded[1] * ROWS * self.size > RESIDENT:
             self.folded = None
@@ -170,16 +170,8 @@ class _Emitter:
             self._matrix(left, right, to)
             return
         (count, a, b, c), *rest = axes
-        for index in self.indices(count):
+        for index in numbers(self.device.builder, count):
             self._batch(rest, left + index * a, right + index * b, to + index * c)
-
-    def indices(self, count: int) -> Iterator[Any]:
-        """All numbers below a count, in a loop on the device where there are many."""
-        if count <= UNROLLED:
-            yield from range(count)
-            return
-        with self.device.builder.loop(0, count, 1, unroll=True) as index:
-            yield index
 
     def _matrix(self, left: Any, right: Any, to: Any) -> None:
         if self.folded is not None:
@@ -195,7 +187,7 @@ class _Emitter:
                 for number in range(tiles):
                     kept[number] = self._stationary(group, number, left)
             whole = self.columns // COLUMNS
-            for block in self.indices(whole) if whole else ():
+            for block in numbers(self.device.builder, whole):
                 self._block(group, kept, block * COLUMNS, COLUMNS, left, right, to)
             if blocks > whole:
                 start_column = whole * COLUMNS
@@ -333,8 +325,7 @@ class _Folded:
             width = RESIDENT // (self.tiles * whole.size)
             width = min(whole.columns, max(1, width // COLUMNS) * COLUMNS)
             count = whole.columns // width
-            alone = len(whole.row_tiles) == 1 and count <= UNROLLED
-            for block in range(count) if alone else whole.indices(count):
+            for block in numbers(self.device.builder, count):
                 self._columns(group, stationary, block * width, width, right, to)
             if whole.columns % width:
                 rest = whole.columns % width
@@ -473,20 +464,3 @@ class _Folded:
 
 def _count(group: list[Run]) -> int:
     return sum(run.count for run in group)
-
-
-def _joined(axes: Axes) -> Axes:
-    from graph_compiler.execute.views import collapsed
-
-    sizes, (strides,) = collapsed([size for size, _ in axes], [[step for _, step in axes]])
-    return list(zip(sizes, strides))
-
-
-def nl_size(dtype: str) -> int:
-    """Bytes of an element."""
-    from isa.dtypes import DTYPES as ROWS_OF
-
-    return ROWS_OF[dtype].bits // 8
-
-
-__all__ = ["DEVICE_PRODUCTS", "Contraction", "Place"]

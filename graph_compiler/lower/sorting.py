@@ -8,7 +8,6 @@ travel with the elements, decide between equals, and mark what fills a row up to
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -159,9 +158,3 @@ class _Rows:
         value = values[body.results[0]]
         assert isinstance(value, NkiTensor)
         return value
-
-
-def stages(count: int) -> int:
-    """How many exchanges of all pairs a row takes."""
-    levels = math.ceil(math.log2(max(1, count)))
-    return levels * (levels + 1) // 2

@@ -14,7 +14,7 @@ from typing import Any
 from graph_compiler.execute.loops import Loop
 from graph_compiler.execute.steps import item_size
 from graph_compiler.lower.device import Device
-from graph_compiler.lower.nest import PARTITIONS, UNROLLED, Axis, axes_of
+from graph_compiler.lower.nest import PARTITIONS, Axis, axes_of, numbers
 from graph_compiler.lower.operands import Stored
 from isa.enums import Engine, Memory
 from nki.ir.views.tensor import NkiTensor
@@ -57,7 +57,7 @@ def emit_turned(
     def each(rest: list[Axis], to: Any, at: Any) -> None:
         if rest:
             axis, *more = rest
-            for index in _numbers(device, axis.count):
+            for index in numbers(device.builder, axis.count):
                 each(more, to + index * axis.strides[0], at + index * axis.strides[1])
             return
         for first, rows in _blocks(device, b.count, BLOCK):
@@ -72,18 +72,10 @@ def emit_turned(
     each(others, 0, 0)
 
 
-def _numbers(device: Device, count: int) -> Iterator[Any]:
-    if count <= UNROLLED:
-        yield from range(count)
-        return
-    with device.builder.loop(0, count, 1, unroll=True) as index:
-        yield index
-
-
 def _blocks(device: Device, count: int, size: int) -> Iterator[tuple[Any, int]]:
     """Where blocks of a dimension begin, and how long they are."""
     whole = count // size
-    for index in _numbers(device, whole) if whole else ():
+    for index in numbers(device.builder, whole):
         yield index * size, size
     if count % size:
         yield whole * size, count % size

@@ -128,6 +128,27 @@ def test_a_group_loads_and_stores_once() -> None:
     assert sum(profile.dma.bytes.values()) <= 1.05 * 2 * x.nbytes
 
 
+@pytest.mark.parametrize("columns", [64, 512, 1024])
+def test_rows_that_a_group_makes_in_part_are_loaded(columns: int) -> None:
+    """A product reads rows of which another step has made one half."""
+    text = f"""HloModule halves
+ENTRY e {{
+ a = f32[128,32] parameter(0)
+ w = f32[32,{columns}] parameter(1)
+ t = f32[128,{columns}] parameter(2)
+ v = f32[{2 * columns},16] parameter(3)
+ y = f32[128,{columns}] dot(a, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+ back = f32[128,{columns}] reverse(t), dimensions={{0}}
+ z = f32[128,{columns}] multiply(y, y)
+ c = f32[128,{2 * columns}] concatenate(back, z), dimensions={{1}}
+ ROOT r = f32[128,16] dot(c, v), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+}}"""
+    rng = np.random.default_rng(3)
+    shapes = [(128, 32), (32, columns), (128, columns), (2 * columns, 16)]
+    inputs = [rng.standard_normal(shape, np.float32) for shape in shapes]
+    assert_as_evaluated(text, *inputs, tolerance=2e-6)
+
+
 @settings(max_examples=12, deadline=None)
 @given(
     st.tuples(*[st.sampled_from([1, 7, 64, 130, 257])] * 3),
