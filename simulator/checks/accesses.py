@@ -113,61 +113,57 @@ class Accesses:
         return apart & unknown & (old != new)
 
     def _exactly(self, cell: Integers, access: Integers, time: Integers) -> Iterator[Pairs]:
-        """Unordered conflicting accesses of some cells. Accesses are of one class that have the
-        same region, are of one stream of events, and both write or both read."""
+        """Unordered conflicting accesses of some cells, as the newer ones come. Of those of one
+        stream to one region, all writes or all reads, the last before each newer access."""
         steps = self._steps
-        one, which = distinct(access)[::2]
-        key = joined([self.box[one], steps.stream[self.step[one]], self.write[one] * 1])
-        _, first, kind = distinct(key)
-        # The accesses of each class in their order; of a class the last before each of another.
-        now = distinct(time[self.step[one]]).which
-        span = int(now.max()) + 2
-        sequence = ordered(kind * span + now)
-        rank = (kind * span + now)[sequence]
-        starts = starts_of(np.bincount(kind, minlength=first.size))
-        for left, right in self._classes(cell, kind[which], one[first], np.diff(starts)):
-            pair, member = elements(starts, right)
-            newer = sequence[member]
-            place = np.searchsorted(rank, left[pair] * span + now[newer]) - 1
-            there = np.flatnonzero(place >= starts[left[pair]])
-            older, newer = one[sequence[place[there]]], one[newer[there]]
-            late = self._late(self.step[older], self.step[newer])
-            late[late] = self._meet(self.box[older[late]], self.box[newer[late]])
-            older, newer = older[late], newer[late]
-            found = np.lexsort((time[self.step[older]], time[self.step[newer]]))
+        for older, newer in self._candidates(cell, access, time):
+            meet = self._meet(self.box[older], self.box[newer])
+            older, newer = older[meet], newer[meet]
+            before, after = time[self.step[older]], time[self.step[newer]]
+            stream = steps.stream[self.step[older]]
+            latest = np.argsort(-before, kind="stable")
+            alike = joined([newer, self.box[older], stream, self.write[older] * 1])[latest]
+            last = latest[distinct(alike).first]
+            found = last[np.lexsort((before[last], after[last]))]
             yield Pairs(older[found], newer[found])
 
-    def _classes(
-        self, cell: Integers, kind: Integers, sample: Integers, uses: Integers
+    def _candidates(
+        self, cell: Integers, access: Integers, time: Integers
     ) -> Iterator[tuple[Integers, Integers]]:
-        """Pairs of classes that have a cell in common and may be in no order, both ways around, in
-        batches; `sample` is an access of each class, `uses` how many it has."""
-        kinds = sample.size
-        cells, member = np.divmod(distinct(cell * kinds + kind).values, kinds)
-        sizes = np.diff(starts_of(np.bincount(distinct(cells).which)))
-        starts = starts_of(sizes)
-        batch = np.cumsum(sizes * sizes) // _PAIRS
-        for part in distinct(batch).values.tolist():
-            mine = np.flatnonzero(batch == part)
-            number, within = counted(sizes[mine] * sizes[mine])
-            a, b = np.divmod(within, sizes[mine][number])
-            base = starts[mine][number]
-            left, right = np.divmod(
-                distinct(self._conflicting(member[base + a], member[base + b], sample)).values,
-                kinds,
-            )
-            ends = np.flatnonzero(np.diff(np.cumsum(uses[right]) // _PAIRS, append=-1))
-            for begin, end in pairwise([0, *(ends + 1).tolist()]):
-                yield left[begin:end], right[begin:end]
+        """Pairs of accesses to one cell that are in no order, and of which one writes; in batches.
 
-    def _conflicting(self, left: Integers, right: Integers, sample: Integers) -> Integers:
-        """Pairs of classes of which one writes, and whose streams do not order them."""
-        steps = self._steps
-        a, b = sample[left], sample[right]
-        conflict = self.write[a] | self.write[b]
-        apart = steps.stream[self.step[a]] != steps.engine[self.step[b]]
-        kept = conflict & apart
-        return left[kept] * sample.size + right[kept]
+        Of a stream an engine knows all events up to one. Those to a cell that it does not know, and
+        that come before an access, stand together in their order: two searches find where.
+        """
+        steps, step = self._steps, self.step[access]
+        stream, epoch, write = steps.stream[step], steps.epoch[step], self.write[access]
+        now = distinct(time[step]).which
+        ticks, epochs = int(now.max()) + 1, int(epoch.max()) + 1
+        in_order = np.lexsort((now, cell))
+        runs = []
+        for source in distinct(stream).values.tolist():
+            events = in_order[stream[in_order] == source]
+            for writes in (False, True):
+                old = events if writes else events[write[events]]
+                new = np.flatnonzero((steps.engine[step] != source) & (write == writes))
+                known = np.minimum(self._rows[self._row[step[new]], source], epochs - 1)
+                begin = np.searchsorted(
+                    cell[old] * epochs + epoch[old], cell[new] * epochs + known, "right"
+                )
+                end = np.searchsorted(cell[old] * ticks + now[old], cell[new] * ticks + now[new])
+                some = np.flatnonzero(end > begin)
+                runs.append((old, new[some], begin[some], (end - begin)[some]))
+        bases = starts_of(np.array([run[0].size for run in runs], np.int64)).tolist()
+        old = np.concatenate([run[0] for run in runs])
+        new = np.concatenate([run[1] for run in runs])
+        begin = np.concatenate([run[2] + base for run, base in zip(runs, bases)])
+        many = np.concatenate([run[3] for run in runs])
+        rows = ordered(now[new])
+        ends = np.flatnonzero(np.diff(np.cumsum(many[rows]) // _PAIRS, append=-1)) + 1
+        for first, last in pairwise([0, *ends.tolist()]):
+            mine = rows[first:last]
+            row, within = counted(many[mine])
+            yield access[old[begin[mine][row] + within]], access[new[mine][row]]
 
     def _meet(self, left: Integers, right: Integers) -> Flags:
         """Whether regions share a byte."""
