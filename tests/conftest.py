@@ -46,6 +46,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="compare native code with NumPy in every generated case",
     )
+    parser.addoption(
+        "--site",
+        type=Path,
+        metavar="PATH",
+        help="the built documentation, which a browser opens",
+    )
     from checkouts import REPOSITORIES
 
     for repository in REPOSITORIES:

@@ -18,7 +18,7 @@ def pages() -> dict[str, str]:
     from nki.pages.collectives import collective_pages
     from nki.pages.command_line import command_line_page
     from nki.pages.environment import environment_pages
-    from nki.pages.index import index_page
+    from nki.pages.index import PATH, index_page
     from nki.pages.language import language_pages
     from nki.pages.tables import table_pages
     from nki.row_pages.machine import machine_pages
@@ -36,7 +36,7 @@ def pages() -> dict[str, str]:
     }
     for entry in extensions(PAGES, own=True).values():
         found |= entry.load()()
-    return {"index.md": index_page(found), **found}
+    return {PATH: index_page(found), **found}
 
 
 def difference(folder: Path) -> list[str]:

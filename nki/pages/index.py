@@ -1,4 +1,4 @@
-"""The index of the documentation."""
+"""The index of the reference pages."""
 
 from __future__ import annotations
 
@@ -7,32 +7,20 @@ from pathlib import PurePosixPath
 
 from nki.row_pages.markdown import NOTE, page
 
-_SECTIONS = {
-    "": "Guides",
-    "reference": "Tables",
-    "reference/operations": "Operations (nki.isa)",
-    "reference/machine": "Machine instructions",
-    "reference/hlo": "HLO operators",
-}
+PATH = "reference/index.md"
 
 
 def index_page(found: Mapping[str, str]) -> str:
-    """`docs/index.md`: every other page under its section, by title."""
-    parts = ["# opennki"]
-    for folder, title in _SECTIONS.items():
-        paths = [p for p in found if _folder(p) == folder and not p.endswith("index.md")]
-        overview = f"{folder}/index.md"
-        head = f"[{title}]({overview})" if overview in found else title
-        links = sorted((_title(found[path]), path) for path in paths)
-        if not links:
-            continue
-        parts.append(f"## {head}\n\n" + "\n".join(f"- [{name}]({path})" for name, path in links))
-    return page(*parts)
-
-
-def _folder(path: str) -> str:
-    folder = str(PurePosixPath(path).parent)
-    return "" if folder == "." else folder
+    """`docs/reference/index.md`: the tables, and the overviews of the families of pages."""
+    folder = PurePosixPath(PATH).parent
+    links = []
+    for path, text in found.items():
+        below = PurePosixPath(path)
+        overview = below.name == "index.md"
+        if (below.parent.parent if overview else below.parent) == folder:
+            links.append(f"- [{_title(text)}]({below.relative_to(folder)})")
+    origin = "Every page here is printed from the tables that the code itself uses."
+    return page("# Tables", origin, "\n".join(sorted(links)))
 
 
 def _title(text: str) -> str:

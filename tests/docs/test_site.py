@@ -1,0 +1,74 @@
+"""The pages under docs/ that people wrote: their code runs, and their links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from nki.pages import pages
+from simulator.profile import report
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+GENERATED = set(pages())
+WRITTEN = sorted(
+    path.relative_to(DOCS).as_posix()
+    for path in DOCS.rglob("*.md")
+    if path.relative_to(DOCS).as_posix() not in GENERATED
+)
+CODE = [
+    name for name in WRITTEN if re.search(r"^```python$", (DOCS / name).read_text(), re.MULTILINE)
+]
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", CODE)
+def test_the_code_of_a_page_runs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    """From top to bottom, in one namespace. Kernels need their source, so blocks are files."""
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "__main__"}
+    for number, block in enumerate(blocks((DOCS / name).read_text(), "python")):
+        file = tmp_path / f"block{number}.py"
+        file.write_text(block)
+        exec(compile(block, str(file), "exec"), names)
+    assert [str(warning.message) for warning in recwarn] == []
+
+
+def test_pages_have_code() -> None:
+    assert {"start.md", "programming-model.md", "coming-from/triton.md"} <= set(CODE)
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_links_and_pictures_of_a_page_lead_somewhere(name: str) -> None:
+    text = (DOCS / name).read_text()
+    prose = re.sub(r"^```.*?^```$|`[^`\n]*`", "", text, flags=re.DOTALL | re.MULTILINE)
+    targets = re.findall(r"\]\(([^)#:]+)\)", prose) + re.findall(r"^```{image} (\S+)", text, re.M)
+    missing = [target for target in targets if not (DOCS / name).parent.joinpath(target).exists()]
+    assert missing == []
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    entries: list[str] = []
+    for block in blocks((DOCS / "index.md").read_text(), "{toctree}"):
+        entries += [line for line in block.splitlines() if line and not line.startswith(":")]
+    listed = {f"{entry}.md" for entry in entries}
+    top = {name for name in GENERATED if not name.startswith("reference/")}
+    assert listed - {"tutorials/*.md"} == {*WRITTEN, *top, "reference/index.md"} - {"index.md"}
+
+
+def test_the_glossary_explains_every_engine_figure() -> None:
+    """Each quantity of an engine and of a profile's text has an entry."""
+    terms = re.findall(r"^([^:\n].*)\n: ", (DOCS / "glossary.md").read_text(), re.MULTILINE)
+    quantities = {
+        re.sub(r"_(ns|percent|cycles)$", "", name)
+        for name in report.EngineProfile.__dataclass_fields__
+        if re.search(r"_(ns|percent|cycles)$", name)
+    }
+    text = " ".join(terms)
+    assert [word for word in sorted(quantities) if word.rstrip("ed") not in text] == []
