@@ -52,7 +52,8 @@ class Run:
 
         Raises the errors of loading, and bad-input-spec, unknown-input, file-not-found.
         """
-        from nki.cli.input_specs import make_array, match_parameters, read_inputs
+        from nki.cli.input_specs import match_parameters, read_inputs
+        from nki.cli.input_values import Inputs
 
         module = load(file)
         specs = read_inputs(inputs, {})
@@ -60,11 +61,12 @@ class Run:
             specs, {}, dict.fromkeys((item.name for item in module.parameters), False), module.name
         )
         values, sources = sample_inputs(module, seed), {}
+        made = Inputs(specs, seed)
         for item in module.parameters:
             spec = specs.get(item.name)
             sources[item.name] = f"seed {seed}" if spec is None else spec.text.partition("=")[2]
             if spec is not None:
-                array = make_array(spec, seed)
+                array = made.array(item.name)
                 values[item.name] = fitted(array, item.shape, convert=spec.dtype is None)
         return Run(module, tuple(values.values()), tuple(sources.values()), seed, ranks, partitions)
 

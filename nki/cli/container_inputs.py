@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from isa.affine import evaluate, symbols_of
 from isa.program import Program
-from nki.cli.input_specs import InputSpec, kind_of, read_input
+from nki.cli.input_specs import InputSpec, read_input
+from nki.cli.input_values import kind_of
 
 
 def declared_inputs(program: Program) -> dict[str, InputSpec]:

@@ -1,12 +1,21 @@
 """Tensors and values on the command line: the grammar of --input, --symbol and --arg.
 
-    NAME=KIND(SIZE,...)[:DTYPE]    KIND: normal, uniform, zeros, ones, arange
+    NAME=KIND(SIZE,...)[:DTYPE]    KIND: normal, uniform, randint, onehot, ... with options
     NAME=(SIZE,...)[:DTYPE]        shape and dtype only (nki compile, nki ir)
     NAME=[VALUES][:DTYPE]          a (nested) list of numbers
-    NAME=@FILE.npy[:DTYPE]         an array from a file, converted to DTYPE
+    NAME=@FILE[:ENTRY][:DTYPE]     an array of a .npy, .npz, .pt or .safetensors file
+    NAME=EXPRESSION[:DTYPE]        of numbers, kinds and other inputs: 2*a.T+normal(4,8)
 
-Without a dtype: float32, int32 for lists of integers, the file's own. normal and uniform (0 to 1)
-are for float dtypes. A SIZE is a number or the name of a --symbol.
+Kinds are normal, uniform, zeros, ones, arange, randint, choice, permutation and onehot (both along
+the last dimension). Options stand behind the sizes: normal(4,8,mean=0,scale=1),
+uniform(4,8,low=0,high=1), randint(4,8,low=0,high=10) without 10, choice(4,8,of=[1,2]).
+
+Without a dtype: float32, int32 for randint, permutation and lists of whole numbers, the file's own.
+normal and uniform are for float dtypes. A SIZE is a number or the name of a --symbol. A file with
+several arrays gives the one called ENTRY, else the one called like the parameter.
+
+Expressions have + - * / // % ** @, comparisons, .T, indices, and abs, exp, sqrt, round, minimum,
+maximum, where and transpose. Low-precision inputs count as float32 in them.
 """
 
 from __future__ import annotations
@@ -14,18 +23,16 @@ from __future__ import annotations
 import ast
 import difflib
 import json
-import os
 import re
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from isa.dtypes import DTYPES, normalise
+from isa.dtypes import DTYPES
 from isa.errors import NeuronError
+from nki.cli.array_files import SUFFIXES
+from nki.cli.input_values import FUNCTIONS, KINDS, check_expression
 
-KINDS = ("normal", "uniform", "zeros", "ones", "arange")
-_RANDOM = ("normal", "uniform")
 GRAMMAR = tuple((__doc__ or "").split("\n\n")[1].splitlines())
 """The forms of --input, a line each."""
 
@@ -33,12 +40,20 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 _PARAMETER = re.compile(r"[A-Za-z_][^=]*")
 _SIZE = re.compile(r"\s*(\d+|[A-Za-z_]\w*)\s*")
 _DTYPE = re.compile(r"\w+")
+_STATED_DTYPE = re.compile(r":\w*$")
+_SHAPE = re.compile(r"\([\w\s,;]*\)?\s*(:|$)")
+_CALL = re.compile(r"([A-Za-z_]\w*)(\(?)")
+_OPTION = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*")
+_VALUE = re.compile(r"\s*(\[[^\]]*\]|[-+.\w]+)\s*")
+_SUFFIX = "|".join(re.escape(suffix) for suffix in SUFFIXES)
+_FILE = re.compile(rf"(.*?(?:{_SUFFIX})|[^:]*)(?::([^:]*))?(?::([^:]*))?$")
 
 
 @dataclass(frozen=True, slots=True)
 class InputSpec:
-    """One --input. `shape` is None for files and lists; `kind` is one of `KINDS`, "shape",
-    "values" or "file", for which `source` is the list or the path. `dtype` None: not stated."""
+    """One --input. `kind` is one of `KINDS` or "shape", which have a shape, or "values", "file" or
+    "expression". `source`: the options of a kind, the list, the path and the entry (or None), or
+    the tree. `dtype` None: not stated."""
 
     name: str
     kind: str
@@ -134,26 +149,87 @@ def read_input(text: str, symbols: Mapping[str, Any]) -> InputSpec:
     if cursor.text.startswith("[", cursor.position):
         return _read_values(cursor, name)
     start = cursor.position
-    kind = "shape"
-    if not cursor.text.startswith("(", start):
-        kind = cursor.match(_NAME, "(shape), " + ", ".join(KINDS) + ", [values] or @file.npy")
-        if kind not in KINDS:
-            cursor.fail(f"{kind} is none of {', '.join(KINDS)}", at=start)
-    shape = _read_shape(cursor, symbols)
-    dtype = _read_dtype(cursor) or "float32"
+    if _SHAPE.match(text, start):
+        return _read_made(cursor, name, "shape", symbols)
+    found = _CALL.match(text, start)
+    if found is None or (found[1] in FUNCTIONS and found[2]):
+        return _read_expression(cursor, name)
+    kind = found[1]
+    if kind not in KINDS and found[2]:
+        cursor.fail(f"{kind} is none of {', '.join(KINDS)}", at=start)
+    if kind not in KINDS or _goes_on(text, found):
+        return _read_expression(cursor, name)
+    cursor.position = found.end(1)
+    return _read_made(cursor, name, kind, symbols)
+
+
+def _goes_on(text: str, call: re.Match[str]) -> bool:
+    """Whether an operator stands behind the parenthesis that closes a call."""
+    depth = 0
+    for place in range(call.end(1), len(text)):
+        depth += (text[place] in "([") - (text[place] in ")]")
+        if depth == 0:
+            return text[place + 1 :].lstrip()[:1] in tuple("+-*/%@<>=!.[")
+    return False
+
+
+def _read_made(cursor: _Cursor, name: str, kind: str, symbols: Mapping[str, Any]) -> InputSpec:
+    """What has a shape: a kind of values, or the shape alone."""
+    options = dict(KINDS[kind].options) if kind in KINDS else {}
+    given = dict.fromkeys(options, False)
+    shape = _read_shape(cursor, symbols, options, given)
+    closed = cursor.position - 1
+    for option, value in options.items():
+        if value is None and not given[option]:
+            cursor.fail(f"{kind} needs {option}=", at=closed)
+    stated = _read_dtype(cursor)
     cursor.end()
-    if kind in _RANDOM and not (DTYPES[dtype].is_float and DTYPES[dtype].lanes == 1):
+    row = DTYPES[stated or "float32"]
+    if kind in KINDS and KINDS[kind].only == "floats" and not (row.is_float and row.lanes == 1):
         cursor.fail(
-            f"{kind} values are floats, {dtype} is not", "Use arange, ones, zeros or @file.npy."
+            f"{kind} values are floats, {row.name} is not",
+            "Use randint, arange, ones, zeros or @file.npy.",
         )
-    return InputSpec(name, kind, shape, dtype, text=text)
+    whole = kind in KINDS and KINDS[kind].only == "integers"
+    dtype = stated or ("int32" if whole else "float32")
+    return InputSpec(name, kind, shape, dtype, options, cursor.text)
 
 
-def _read_shape(cursor: _Cursor, symbols: Mapping[str, Any]) -> tuple[Any, ...]:
+def _read_expression(cursor: _Cursor, name: str) -> InputSpec:
+    start = cursor.position
+    rest = cursor.text[start:]
+    body = _STATED_DTYPE.sub("", rest)
+    if not body.strip():
+        cursor.fail(f"expected (shape), {', '.join(KINDS)}, [values], @file or an expression")
+    try:
+        tree = ast.parse(body, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        at = start + max(getattr(error, "offset", 1) or 1, 1) - 1
+        cursor.fail(f"expected an expression: {error.args[0]}", at=min(at, len(cursor.text)))
+    if isinstance(tree, ast.Name) and tree.id in KINDS:
+        cursor.position += len(tree.id)
+        cursor.expect("(")
+    wrong = check_expression(tree)
+    if wrong is not None:
+        cursor.fail(wrong[1], at=start + getattr(wrong[0], "col_offset", 0))
+    cursor.position = start + len(body)
+    dtype = _read_dtype(cursor)
+    cursor.end()
+    return InputSpec(name, "expression", None, dtype, tree, cursor.text)
+
+
+def _read_shape(
+    cursor: _Cursor, symbols: Mapping[str, Any], options: dict[str, Any], given: dict[str, bool]
+) -> tuple[Any, ...]:
+    """Sizes, and behind them options, whose values are changed."""
     cursor.expect("(")
     sizes: list[Any] = []
     while not cursor.accept(")"):
         start = cursor.position
+        option = _OPTION.match(cursor.text, start)
+        if option is not None:
+            _read_option(cursor, option, options, given)
+            continue
         size = cursor.match(_SIZE, "a size or `)`")
         if size.isdigit():
             if int(size) == 0:
@@ -175,6 +251,25 @@ def _read_shape(cursor: _Cursor, symbols: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(sizes)
 
 
+def _read_option(
+    cursor: _Cursor, option: re.Match[str], options: dict[str, Any], given: dict[str, bool]
+) -> None:
+    """One NAME=VALUE, a number or a list of numbers, with the comma behind it."""
+    name = option[1]
+    if name not in options:
+        known = f"; there are {', '.join(options)}" if options else " here"
+        cursor.fail(f"there is no option {name}{known}")
+    cursor.position = option.end()
+    value = cursor.match(_VALUE, "a number or [numbers]")
+    try:
+        options[name] = ast.literal_eval(value)
+    except (SyntaxError, ValueError):
+        cursor.fail("expected a number or [numbers]", at=option.end())
+    given[name] = True
+    if not cursor.accept(",") and not cursor.text.startswith(")", cursor.position):
+        cursor.fail("expected `,` or `)`")
+
+
 def _read_dtype(cursor: _Cursor) -> str | None:
     if not cursor.accept(":"):
         return None
@@ -191,16 +286,18 @@ def _read_dtype(cursor: _Cursor) -> str | None:
 
 
 def _read_file(cursor: _Cursor, name: str) -> InputSpec:
-    rest = cursor.text[cursor.position :]
-    path, colon, _ = rest.rpartition(":")
-    if not colon or rest.endswith(".npy"):
-        path = rest
-    cursor.position += len(path)
-    if not path:
-        cursor.fail("expected the path of a .npy file")
+    found = _FILE.match(cursor.text, cursor.position)
+    if found is None or not found[1]:
+        cursor.fail(f"expected the path of a file ({', '.join(SUFFIXES)})")
+    path, entry, stated = found.groups()
+    if entry is not None and stated is None and entry in DTYPES:
+        entry, stated = None, entry
+    elif entry is not None and stated is None and path.endswith(".npy"):
+        entry, stated = None, entry  # which holds one array: a dtype is meant
+    cursor.position = found.end() - (len(stated) + 1 if stated is not None else 0)
     dtype = _read_dtype(cursor)
     cursor.end()
-    return InputSpec(name, "file", None, dtype, path, cursor.text)
+    return InputSpec(name, "file", None, dtype, (path, entry), cursor.text)
 
 
 def _read_values(cursor: _Cursor, name: str) -> InputSpec:
@@ -214,96 +311,6 @@ def _read_values(cursor: _Cursor, name: str) -> InputSpec:
     dtype = _read_dtype(cursor)
     cursor.end()
     return InputSpec(name, "values", None, dtype, values, cursor.text)
-
-
-def kind_of(dtype: str) -> str:
-    """The kind of values that suits a data type: random floats; zeros, which are indices too."""
-    row = DTYPES[dtype]
-    return "normal" if row.is_float and row.lanes == 1 else "zeros"
-
-
-def make_array(spec: InputSpec, seed: int) -> Any:
-    """The NumPy array that a spec describes.
-
-    Random values depend on the seed and the parameter's name only. Raises bad-input-spec for a
-    spec without values, file-not-found for a file that is not there or holds no array.
-    """
-    import numpy as np
-
-    if spec.kind == "file":
-        return _load(spec)
-    if spec.kind == "values":
-        return _from_values(spec)
-    shape, row = spec.shape or (), DTYPES[spec.dtype or "float32"]
-    if spec.kind == "shape":
-        raise NeuronError(
-            "bad-input-spec",
-            f"--input {spec.text} has a shape and no values",
-            hint=f"Say which values: {spec.text.replace('=', f'={kind_of(row.name)}', 1)}.",
-        )
-    random = np.random.default_rng([seed, zlib.crc32(spec.name.encode())])
-    makers: dict[str, Any] = {
-        "normal": lambda: random.standard_normal(shape, dtype=np.float32),
-        "uniform": lambda: random.random(shape, dtype=np.float32),
-        "zeros": lambda: np.zeros(shape, np.int8),
-        "ones": lambda: np.ones(shape, np.int8),
-        "arange": lambda: np.arange(int(np.prod(shape))).reshape(shape),
-    }
-    try:
-        return row.array(makers[spec.kind]())
-    except (MemoryError, ValueError, OverflowError) as error:
-        raise NeuronError(
-            "bad-input-spec", f"--input {spec.text}: no array can have this shape here: {error}"
-        ) from error
-
-
-def _load(spec: InputSpec) -> Any:
-    import numpy as np
-
-    path = spec.source
-    if not os.path.isfile(path):
-        raise NeuronError("file-not-found", f"--input {spec.text}: there is no file {path}")
-    try:
-        array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise NeuronError(
-            "bad-input-spec",
-            f"--input {spec.text}: {path} is not a NumPy array file: {error}",
-            hint="Write it with numpy.save(path, array).",
-        ) from error
-    if spec.dtype is None:
-        return array
-    wanted = DTYPES[spec.dtype]
-    # NumPy files hold bfloat16 and the like as raw bytes.
-    raw = array.dtype.kind == "V" and array.dtype.itemsize == wanted.size
-    return array.view(wanted.numpy) if raw else wanted.array(array)
-
-
-def _from_values(spec: InputSpec) -> Any:
-    import numpy as np
-
-    try:
-        array = np.array(spec.source)
-    except ValueError:
-        array = np.array(None)
-    if array.dtype.kind not in "bif" or array.size == 0:
-        raise NeuronError(
-            "bad-input-spec",
-            f"--input {spec.text}: the values are not a full array of numbers",
-            hint="Give all rows the same length: [[1,2],[3,4]].",
-        )
-    default = "float32" if array.dtype.kind == "f" else "int32"
-    return DTYPES[spec.dtype or default].array(array)
-
-
-def make_tensor_spec(spec: InputSpec) -> Any:
-    """The `nki.TensorSpec` of a spec: its shape and dtype, whatever its values."""
-    from nki import TensorSpec
-
-    if spec.shape is None:
-        array = make_array(spec, 0)
-        return TensorSpec(array.shape, normalise(array.dtype))
-    return TensorSpec(spec.shape, spec.dtype or "float32")
 
 
 def read_symbols(texts: Sequence[str]) -> dict[str, Any]:

@@ -15,11 +15,11 @@ from isa.program import Program
 from nki.cli.container_inputs import declared_inputs, example_inputs
 from nki.cli.input_specs import (
     InputSpec,
-    make_array,
     match_parameters,
     read_arguments,
     read_inputs,
 )
+from nki.cli.input_values import Inputs
 from nki.cli.kernel_files import Reference, load_function, load_kernel, read_reference
 from nki.compiled import CompiledKernel, load
 from nki.kernel import Kernel, compile
@@ -96,8 +96,8 @@ def prepare(
         name = kernel.function.__name__
         parameters = required_parameters(kernel)
     match_parameters(specs, values, parameters, name, examples)
-    ordered = [parameter for parameter in parameters if parameter in specs]
-    tensors = {parameter: make_array(specs[parameter], seed) for parameter in ordered}
+    made = Inputs(specs, seed)
+    tensors = {name: made.array(name) for name in parameters if name in specs}
     return Launch(name, reference, kernel, compiled, specs, tensors, values, checks_wanted())
 
 

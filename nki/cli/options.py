@@ -58,8 +58,8 @@ inputs = click.option(
     "inputs",
     multiple=True,
     metavar="NAME=SPEC",
-    help="One tensor: a=normal(1024,1024):bfloat16 (also uniform, zeros, ones, arange), "
-    "a=[[1,2],[3,4]]:int32, or a=@file.npy. Once for every tensor parameter.",
+    help="One tensor: a=normal(1024,1024):bfloat16 (also uniform, randint, onehot, zeros, ...), "
+    "a=[[1,2],[3,4]]:int32, a=@file.npy, or b=2*a.T. Once for every tensor parameter.",
 )
 shapes = click.option(
     "--input",

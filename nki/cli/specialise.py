@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from isa.errors import NeuronError
 from nki.cli.input_specs import (
     InputSpec,
-    make_tensor_spec,
     match_parameters,
     read_arguments,
     read_inputs,
     read_symbols,
 )
+from nki.cli.input_values import make_tensor_specs
 from nki.cli.kernel_files import load_kernel, read_reference
 from nki.cli.launch import required_parameters
 from nki.settings import target as resolve_target
@@ -45,7 +45,7 @@ def specialise(
     resolve_target(target)
     kernel = load_kernel(reference, target, cores)
     match_parameters(specs, values, required_parameters(kernel), kernel.function.__name__)
-    tensors = {name: make_tensor_spec(spec) for name, spec in specs.items()}
+    tensors = make_tensor_specs(specs)
     call = inspect.signature(kernel.function).bind(**tensors, **values)
     return kernel.trace(*call.args, **call.kwargs)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 
 import ml_dtypes
 import numpy as np
@@ -14,14 +15,23 @@ from hypothesis import strategies as st
 from isa.dtypes import DTYPES
 from isa.errors import NeuronError
 from nki.cli import application
-from nki.cli.input_specs import KINDS, make_array, read_arguments, read_input, read_inputs
+from nki.cli.input_specs import read_arguments, read_input, read_inputs
+from nki.cli.input_values import KINDS, Inputs
 from nki.cli.output_files import save_arrays
+
+
+def make_array(spec, seed, **others):
+    """The array of one spec; `others` are the texts of further inputs."""
+    texts = [f"{name}={text}" for name, text in others.items()]
+    return Inputs({spec.name: spec, **read_inputs(texts, {})}, seed).array(spec.name)
 
 
 @st.composite
 def specifications(draw):
     shape = tuple(draw(st.lists(st.integers(1, 9), min_size=1, max_size=4)))
-    kind = draw(st.sampled_from(KINDS))
+    kind = draw(
+        st.sampled_from([kind for kind, row in KINDS.items() if None not in row.options.values()])
+    )
     floats = [name for name, row in DTYPES.items() if row.is_float and row.lanes == 1]
     dtype = draw(st.sampled_from(floats if kind in ("normal", "uniform") else sorted(DTYPES)))
     return kind, shape, dtype
@@ -55,6 +65,106 @@ def test_random_inputs_depend_on_seed_and_name_only() -> None:
     assert not np.array_equal(first, make("a=normal(64,64):float32", 1))
     uniform = make("a=uniform(64,64):float32", 0)
     assert uniform.min() >= 0 and uniform.max() < 1 and abs(uniform.mean() - 0.5) < 0.05
+
+
+def made(name, **texts):
+    """The array of one of some inputs."""
+    return Inputs(read_inputs([f"{key}={text}" for key, text in texts.items()], {}), 0).array(name)
+
+
+def test_kinds_take_options() -> None:
+    normal = made("a", a="normal(64,64,mean=3,scale=0.5)")
+    assert abs(normal.mean() - 3) < 0.05 and abs(normal.std() - 0.5) < 0.05
+    uniform = made("a", a="uniform(64,64, low=-2, high=-1)")
+    assert uniform.min() >= -2 and uniform.max() < -1
+    whole = made("a", a="randint(1000,low=-3,high=4)")
+    assert whole.dtype == np.int32 and set(whole.tolist()) == set(range(-3, 4))
+    assert set(made("a", a="choice(100,of=[0.5,4])").tolist()) == {0.5, 4}
+    rows = made("a", a="permutation(5,16):int16")
+    assert rows.dtype == np.int16 and (np.sort(rows, axis=1) == np.arange(16)).all()
+    hot = made("a", a="onehot(9,7):bfloat16").astype(np.float32)
+    assert (hot.sum(axis=1) == 1).all() and set(hot.ravel().tolist()) == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("a.T", lambda a: a.T),
+        ("2*a - a/4", lambda a: 2 * a - a / 4),
+        ("(a[0:2, ::2] + 1) ** 2", lambda a: (a[0:2, ::2] + 1) ** 2),
+        ("a @ transpose(a)", lambda a: a @ a.T),
+        ("where(a > 0, a, exp(a))", lambda a: np.where(a > 0, a, np.exp(a))),
+        ("maximum(abs(-a), 1)", lambda a: np.maximum(abs(-a), 1)),
+        ("ones(3, 4) + a", lambda a: 1 + a),
+    ],
+)
+def test_expressions_between_inputs(text, wanted) -> None:
+    a = made("a", a="normal(3,4)")
+    found = made("b", b=text, a="normal(3,4)")
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, wanted(a), rtol=1e-6)
+    low = made("b", b=f"{text}:bfloat16", a="normal(3,4)")
+    np.testing.assert_array_equal(low, wanted(a).astype(np.float32).astype(ml_dtypes.bfloat16))
+
+
+def test_expressions_have_whole_numbers_and_masks() -> None:
+    assert made("b", b="a % 3 == 1", a="arange(4):int32").tolist() == [0, 1, 0, 0]
+    whole = made("b", b="a // 2", a="arange(4):int32")
+    assert whole.dtype == np.int32 and whole.tolist() == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        ({"b": "a + 1"}, "there is no --input a"),
+        ({"b": "c", "c": "b"}, "computed from itself"),
+        ({"b": "a @ a", "a": "ones(2,3)"}, "no array can be made"),
+        ({"b": "a.shape", "a": "ones(2)"}, "not .shape"),
+        ({"b": "__import__('os')"}, "none of"),
+        ({"b": "a[a]", "a": "arange(3)"}, "no array can be made"),
+        ({"b": "randint(3)"}, "needs high="),
+        ({"b": "normal(3,width=2)"}, "there is no option width; there are mean, scale"),
+        ({"b": "choice(3,of=[x])"}, "expected a number"),
+        ({"b": "a +"}, "expected an expression"),
+        ({"b": "[i for i in a]", "a": "ones(3)"}, "list of numbers"),
+        ({"b": "1 + (lambda: 1)()"}, "expected names"),
+        ({"b": "a << 1", "a": "ones(3)"}, "no operator LShift"),
+    ],
+)
+def test_bad_expressions_say_what_is_wrong(texts, words) -> None:
+    with pytest.raises(NeuronError) as raised:
+        made("b", **texts)
+    assert raised.value.code == "bad-input-spec" and words in raised.value.what
+
+
+def test_arrays_of_files_have_names(tmp_path) -> None:
+    both = tmp_path / "both.npz"
+    np.savez(both, a=np.array([1.5], np.float32), other=np.array([7], np.int64))
+    assert made("a", a=f"@{both}").tolist() == [1.5]
+    assert made("a", a=f"@{both}:other:int32").dtype == np.int32
+    assert made("a", a=f"@{both}:other").tolist() == [7]
+    one = tmp_path / "one.npz"
+    np.savez(one, weights=np.array([2.0]))
+    assert made("a", a=f"@{one}:float16").dtype == np.float16
+    with pytest.raises(NeuronError, match="holds no array b, but a, other"):
+        made("b", b=f"@{both}")
+    (tmp_path / "bad.npz").write_text("no array")
+    with pytest.raises(NeuronError, match="not a NumPy archive"):
+        made("a", a=f"@{tmp_path / 'bad.npz'}")
+
+
+def test_arrays_of_torch_and_safetensors(tmp_path) -> None:
+    torch = pytest.importorskip("torch")
+    torch.save({"a": torch.tensor([1.5], dtype=torch.bfloat16)}, tmp_path / "x.pt")
+    assert made("a", a=f"@{tmp_path / 'x.pt'}").dtype == ml_dtypes.bfloat16
+
+
+def test_a_missing_library_is_named(tmp_path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
+    (tmp_path / "x.safetensors").write_bytes(b"")
+    with pytest.raises(NeuronError) as raised:
+        made("a", a=f"@{tmp_path / 'x.safetensors'}")
+    assert raised.value.code == "missing-extra" and "pip install safetensors" in raised.value.hint
 
 
 def test_values_and_files_are_inputs(tmp_path) -> None:

@@ -1,0 +1,100 @@
+"""Files that hold arrays: .npy and .npz of NumPy, .pt of torch, .safetensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from isa.errors import NeuronError
+
+if TYPE_CHECKING:
+    from nki.cli.input_specs import InputSpec
+
+
+def _numpy(path: str) -> Any:
+    import numpy as np
+
+    return np.load(path, allow_pickle=False)
+
+
+def _torch(path: str) -> Any:
+    import torch
+
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def _safetensors(path: str) -> Any:
+    from safetensors.numpy import load_file
+
+    return load_file(path)
+
+
+_READERS: dict[str, tuple[Callable[[str], Any], str, str]] = {
+    ".npy": (_numpy, "NumPy array", "numpy"),
+    ".npz": (_numpy, "NumPy archive", "numpy"),
+    ".pt": (_torch, "torch", "torch"),
+    ".pth": (_torch, "torch", "torch"),
+    ".safetensors": (_safetensors, "safetensors", "safetensors"),
+}
+"""By suffix: who reads it, what it is, and the library that this needs."""
+SUFFIXES = tuple(_READERS)
+
+
+def array_of(spec: InputSpec, path: str, entry: str | None) -> Any:
+    """The array of a file; of one with several that called `entry`, else like the parameter.
+
+    Raises bad-input-spec, missing-extra.
+    """
+    suffix = next((suffix for suffix in SUFFIXES if path.endswith(suffix)), ".npy")
+    read, what, library = _READERS[suffix]
+    try:
+        found = read(path)
+    except ImportError as error:
+        raise NeuronError(
+            "missing-extra",
+            f"--input {spec.text}: {suffix} files need {library}",
+            hint=f"pip install {library}",
+        ) from error
+    except Exception as error:  # each library has errors of its own for a file that is no such file
+        raise NeuronError(
+            "bad-input-spec",
+            f"--input {spec.text}: {path} is not a {what} file: {error}",
+            hint="Write it with numpy.save(path, array)." if suffix == ".npy" else "",
+        ) from error
+    if isinstance(found, Mapping):
+        found = _entry(spec, path, found, entry)
+    elif entry is not None:
+        _refuse(spec, f"{path} holds one array, and none called {entry}")
+    return _as_numpy(spec, path, found)
+
+
+def _entry(spec: InputSpec, path: str, found: Mapping[str, Any], entry: str | None) -> Any:
+    if entry is None and len(found) == 1:
+        return next(iter(found.values()))
+    name = spec.name if entry is None else entry
+    if name not in found:
+        _refuse(
+            spec,
+            f"{path} holds no array {name}, but {', '.join(map(str, found)) or 'none'}",
+            f"Name one: {spec.name}=@{path}:{next(iter(found), 'NAME')}",
+        )
+    return found[name]
+
+
+def _as_numpy(spec: InputSpec, path: str, found: Any) -> Any:
+    import numpy as np
+
+    if isinstance(found, np.ndarray):
+        return found
+    from nki.arrays import as_numpy
+
+    if not hasattr(found, "shape"):
+        _refuse(spec, f"what {path} holds is a {type(found).__name__}, no array")
+    return as_numpy(found)
+
+
+def _refuse(spec: InputSpec, what: str, hint: str = "") -> None:
+    raise NeuronError("bad-input-spec", f"--input {spec.text}: {what}", hint=hint)
+
+
+__all__ = ["SUFFIXES", "array_of"]
