@@ -20,7 +20,7 @@ from typing import Any
 from isa.errors import NeuronError
 from isa.program import SourceLocation
 from nki.errors import annotate
-from nki.ir.locations import definition, is_own_file, resolve
+from nki.ir.locations import definition, is_own_file, resolve, shown_file
 
 _SHOWN = 3
 """Chains of calls that an error lists."""
@@ -68,9 +68,9 @@ def _is_raised_there(error: NeuronError, place: SourceLocation) -> bool:
     """Whether the error was raised below the line, so that its traceback shows the callers."""
     traceback = error.__traceback__
     while traceback is not None:
-        if traceback.tb_frame.f_code.co_filename == place.file:
-            if traceback.tb_frame.f_code.co_name == place.function:
-                return True
+        code = traceback.tb_frame.f_code
+        if code.co_name == place.function and shown_file(code) == place.file:
+            return True
         traceback = traceback.tb_next
     return False
 
@@ -81,7 +81,8 @@ def _chains(place: SourceLocation, retrace: Callable[[], Any]) -> list[Chain]:
 
     def enter(frame: FrameType, _: str, __: Any) -> Any:
         code = frame.f_code
-        return step if (code.co_name, code.co_filename) == (place.function, place.file) else None
+        here = code.co_name == place.function and shown_file(code) == place.file
+        return step if here else None
 
     def step(frame: FrameType, event: str, _: Any) -> Any:
         if event == "line" and frame.f_lineno == place.line:

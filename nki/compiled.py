@@ -84,6 +84,16 @@ class CompiledKernel:
         """The name of the target that the program is for."""
         return self.program.target
 
+    def __repr__(self) -> str:
+        names = ", ".join(self.program.parameter_names)
+        return f"<compiled kernel {self.program.name}({names}) for {self.target}>"
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: tensors, instructions by engine, maps of SBUF and PSUM."""
+        from nki.displays.notebook import program_display
+
+        return program_display(self.program)
+
     @user_frames
     @outside_graphs
     def __call__(self, *arrays: Any, **named: Any) -> Any:

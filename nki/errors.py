@@ -17,7 +17,7 @@ from isa.errors import CATALOGUE, CatalogueEntry, NeuronError
 from isa.program import SourceLocation
 from isa.warned import WARNINGS
 from nki.ir.context import CURRENT
-from nki.ir.locations import author_location, is_own_file, resolve
+from nki.ir.locations import author_location, is_own_file, resolve, shown_file
 from nki.settings import traceback_wanted
 
 _Parameters = ParamSpec("_Parameters")
@@ -210,9 +210,9 @@ def _name_place(error: NeuronError) -> None:
     while traceback is not None:
         code = traceback.tb_frame.f_code
         if is_authors_file(code.co_filename) and not _is_own(traceback.tb_frame):
-            if (code.co_filename, code.co_name) == (place.file, place.function):
+            if (shown_file(code), code.co_name) == (place.file, place.function):
                 error.callers = ("called from " + ", from ".join(below),) if below else ()
-            below.insert(0, f"{code.co_filename}:{traceback.tb_lineno} in {code.co_name}")
+            below.insert(0, f"{shown_file(code)}:{traceback.tb_lineno} in {code.co_name}")
         traceback = traceback.tb_next
 
 

@@ -160,6 +160,13 @@ class Kernel:
         lnc = f"[{self.cores}]" if self.cores != 1 else ""
         return f"<nki kernel {self.__name__}{lnc}>"  # type: ignore[attr-defined]
 
+    def _repr_html_(self) -> str:
+        """What notebooks show: the signature, and the shapes that it is compiled for."""
+        from nki.displays.notebook import kernel_display
+
+        programs = [compiled.program for compiled in self._kept.values()]
+        return kernel_display(self.function, self.target, self.cores, programs)
+
     @user_frames
     def trace(self, *args: Any, target: str | None = None, **kwargs: Any) -> TracedKernel:
         """The tile IR for arguments that are arrays, `TensorSpec`s, or compile-time values."""

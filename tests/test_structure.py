@@ -91,6 +91,7 @@ ORDER = (
         "artifacts",
         "compiled_functions",
         "extensions",
+        "displays",
     ),
     # Tile IR: nodes, text, checks, views, builders; what rewrites and what executes it.
     *(

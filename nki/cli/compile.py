@@ -42,8 +42,8 @@ def compile_command(
           --symbol M:multiple_of=128,max=8192 --target trn2 -o rows.neff
     """
     from nki.cli.output_files import check_writable
-    from nki.cli.program_facts import program_data, program_sections
     from nki.cli.specialise import specialise
+    from nki.displays.program_facts import program_data, program_sections
     from nki.kernel import compile_traced
 
     check_writable(output)

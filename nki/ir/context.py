@@ -184,6 +184,10 @@ class Context:
         """The data of a view as text below its description: nothing, unless it has some now."""
         return ""
 
+    def contents(self, tensor: NkiTensor) -> Any:
+        """The data of a view as an array; None where it has none now."""
+        return None
+
     def holds(self, tensor: NkiTensor, location: Location) -> bool:
         """Whether no element of a tensor is 0, as an `assert` at `location` says. What is not known
         is taken for granted, with a warning."""

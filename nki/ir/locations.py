@@ -11,6 +11,7 @@ import dis
 import linecache
 import os
 import sys
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from types import CodeType, FrameType
@@ -33,7 +34,18 @@ def resolve(location: Any) -> SourceLocation | None:
     if location is None or isinstance(location, SourceLocation):
         return location
     code, offset = location
-    return _resolve(code.co_filename, code, offset)
+    found = _resolve(code.co_filename, code, offset)
+    file = shown_file(code)
+    return found if file == found.file else replace(found, file=file)
+
+
+def shown_file(code: CodeType) -> str:
+    """The file of a function; of one in a notebook its cell, as IPython calls it, In[3], in place
+    of the temporary file that IPython gives it."""
+    file = code.co_filename
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    name = getattr(getattr(shell, "compile", None), "format_code_name", lambda _: None)(file)
+    return str(name[1]) if name else file
 
 
 @cache
@@ -266,7 +278,7 @@ def while_exit(location: tuple[CodeType, int]) -> SourceLocation | None:
         return None
     text = linecache.getline(code.co_filename, statement.lineno).rstrip("\n")
     start, end = statement.col_offset, statement.end_col_offset or 0
-    return SourceLocation(code.co_filename, statement.lineno, start, end, code.co_name, text)
+    return SourceLocation(shown_file(code), statement.lineno, start, end, code.co_name, text)
 
 
 def _exit_of(body: list[ast.stmt]) -> ast.stmt | None:

@@ -233,6 +233,12 @@ class EagerContext(Authored):
         except NeuronError as error:
             return f"\n({error.what})"
 
+    def contents(self, tensor: NkiTensor) -> Array | None:
+        try:
+            return self.array(tensor)
+        except NeuronError:
+            return None
+
     def value_of(self, register: VirtualRegister) -> int | None:
         return self.interpreter.registers.get(register.number)
 

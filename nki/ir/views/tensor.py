@@ -7,13 +7,12 @@ Views are arithmetic on shape, strides and offset while tracing; they cost nothi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from isa.affine import identical
 from isa.dtypes import normalise
 from isa.enums import Memory
 from isa.errors import NeuronError
-from nki.ir.context import CURRENT
 from nki.ir.locations import author_location, resolve
 from nki.ir.nodes import Register, Tensor
 from nki.ir.views import layout
@@ -32,6 +31,7 @@ from nki.ir.views.pattern import (
 from nki.ir.views.refused import NoNumber
 from nki.ir.views.runtime_index import index_rows, reinterpreted, scalar_index
 from nki.ir.views.shape_views import ShapeViews, set_view
+from nki.ir.views.shown import Shown
 
 _new = object.__new__
 
@@ -41,11 +41,7 @@ def strided(storage: Tensor, dtype: str, *view: Any) -> NkiTensor:
     return set_view(_new(NkiTensor), storage, dtype, *view)
 
 
-_NO_VALUES = "(no values while tracing; NKI_MODE=eager has them)"
-"""What `print` of a tensor says in modes that run a kernel's Python before there is data."""
-
-
-class NkiTensor(ShapeViews, NoNumber):
+class NkiTensor(ShapeViews, Shown, NoNumber):
     """A strided view of a tensor in one of the device's memories.
 
     Element (i0, i1, ...) is storage element `offset + sum(i * stride)`, counted in elements of
@@ -660,29 +656,6 @@ class NkiTensor(ShapeViews, NoNumber):
         return self._as(scale.new, sizes, strides, scale.form(self.offset, "offset"))
 
     reinterpret_cast = view
-
-    # What is not NKI
-
-    def __iter__(self) -> NoReturn:
-        raise NeuronError(
-            "not-supported",
-            what=f"iteration over {self.name!r}",
-            why="A tensor is no sequence of Python: its rows are views, which are taken by index.",
-            hint="Iterate over indices: for i in range(t.shape[0]): t[i] ...",
-        )
-
-    def __repr__(self) -> str:
-        """The description and, in eager mode, the data: `print(tensor)` in a kernel, and what
-        debuggers show."""
-        context = CURRENT.get()
-        return (
-            f"NkiTensor({self.name!r}, shape={self.shape}, dtype={self.dtype}, "
-            f"buffer={self.buffer.value}, strides={self.strides}, offset={self.offset})"
-        ) + ("" if context is None else context.preview(self))
-
-    def __str__(self) -> str:
-        text = repr(self)
-        return text if "\n" in text or CURRENT.get() is None else f"{text} {_NO_VALUES}"
 
     # Parts of views
 

@@ -8,8 +8,8 @@ from typing import Any
 from isa.enums import SEQUENCERS, Memory
 from isa.memory import bytes_per_partition
 from isa.program import Program
+from isa.sections import Facts, Section, Table
 from isa.target import resolve
-from nki.report import Facts, Section, Table
 
 
 def program_data(program: Program) -> dict[str, Any]:
