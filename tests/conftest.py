@@ -62,9 +62,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(autouse=True, scope="module")
 def _collected() -> Iterator[None]:
     """Errors that pytest holds are in cycles with frames, and so with what eager mode has of a
-    device; tracing and running make collections rare (`isa.collection`)."""
+    device; tracing and running make collections rare (`isa.collection`). What is left stays, mostly
+    in caches, so that later collections need not look at it."""
     yield
     gc.collect()
+    gc.freeze()
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
 
 
 # The default tier gives the same verdict every time, on machines of any speed; `search` looks for
