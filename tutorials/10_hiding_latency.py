@@ -67,6 +67,7 @@ def one_chain(a):
     return out
 
 
+# %%
 a = rng.uniform(0.5, 1.5, (128, 256)).astype(np.float32)
 out, alone = nki.profile(one_chain)(a)
 np.testing.assert_allclose(out, a**-0.5, rtol=1e-5)
@@ -101,6 +102,7 @@ def chains(count):
     return kernel
 
 
+# %%
 times = {}
 for count in (1, 2, 4, 8):
     out, profile = nki.profile(chains(count))(a)
@@ -137,6 +139,7 @@ def loads_by(engine):
     return kernel
 
 
+# %%
 a = rng.standard_normal((2048, 256), dtype=np.float32)
 started = {}
 for engine in (nisa.engine.scalar, nisa.engine.sync, None):
