@@ -16,7 +16,7 @@
 # A kernel is a Python function that says which instructions a NeuronCore runs. It moves tiles from
 # device memory (HBM) into the on-chip memory SBUF, computes there, and moves the result back. Here
 # the whole of that is one addition. Nothing but this package is needed: the compiled program runs
-# on a simulator of the engines.
+# on a simulator of the engines. Target: trn2.
 
 # %%
 import numpy as np
@@ -31,7 +31,7 @@ import nki.language as nl
 
 
 # %%
-@nki.jit
+@nki.jit(target="trn2")
 def add(a, b):
     """a + b for matrices whose rows are a multiple of 128."""
     rows, columns = a.shape
@@ -75,9 +75,14 @@ outputs, metrics = nki.profile(add)(a, b)
 print(metrics.text())
 
 # %% [markdown]
-# What runs on the device is the program: one stream of instructions an engine, in which semaphores
-# say who waits for whom. `$S[3]-=1` waits for a token of semaphore 3, `$S[3]+=1@complete` gives one
-# when the instruction is done.
+# What runs on the device is the program: one stream of instructions an engine. Engines do not see
+# each other; semaphores say who waits for whom. `$S[3]-=1` waits for a token of semaphore 3,
+# `$S[3]+=1@complete` gives one when the instruction is done. Nobody has to write this: the compiler
+# derives it from what the kernel reads and writes.
+#
+# Below is the program for one tile, a line an instruction. SyncE starts both loads (`DmaCopy`), the
+# vector engine waits for them, adds, and tells the engine that starts the store. Lines that begin
+# with a point describe tensors and queues.
 
 # %%
 from isa.text import disassemble  # noqa: E402

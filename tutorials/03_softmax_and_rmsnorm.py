@@ -15,7 +15,7 @@
 #
 # Rows that are normalised by something that depends on the whole row: the maximum, the sum, the
 # mean of the squares. The work is element by element, so the question is which engine does it, how
-# many times each element is read, and how much goes over the memory bus.
+# many times each element is read, and how much goes over the memory bus. Target: trn2.
 
 # %%
 import numpy as np

@@ -1,5 +1,6 @@
 """The tutorials run from top to bottom, and are notebooks that jupytext can convert."""
 
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -46,5 +47,6 @@ def test_a_tutorial_is_a_notebook(name):
     kinds = [cell.cell_type for cell in notebook.cells]
     assert kinds[0] == "markdown" and kinds.count("code") >= 5
     assert notebook.cells[0].source.startswith("# Tutorial")
+    assert re.search(r"Targets?:\s", notebook.cells[0].source), "it states its target"
     again = jupytext.reads(jupytext.writes(notebook, fmt="py:percent"), fmt="py:percent")
     assert [cell.source for cell in again.cells] == [cell.source for cell in notebook.cells]
