@@ -180,9 +180,9 @@ print(profiles[False].text())
 # %% [markdown]
 # ## Full and causal attention
 #
-# In full attention each query sees all keys. In a causal model a token must not see those that come
-# after it, so query i sees the keys up to i: of the S x S scores only the lower triangle counts. The
-# kernel treats the blocks of keys in three ways:
+# In full attention each query sees all keys. In a causal model a token must not see those that
+# come after it, so query i sees the keys up to i: of the S x S scores only the lower triangle
+# counts. The kernel treats the blocks of keys in three ways:
 #
 # - blocks below the diagonal are computed as in full attention;
 # - blocks that the diagonal crosses are computed, and scores above it become very small, so that
