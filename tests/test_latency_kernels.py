@@ -21,7 +21,7 @@ from latency.cases import BFLOAT16, KERNELS, cases
 from latency.measures import kind
 from latency.reference import scan
 
-from simulator.timing.uncertainty import LEVEL, TABLE
+from simulator.timing.uncertainty import FEWEST, LEVEL, TABLE
 
 FACTS = Path(__file__).parents[2] / "shared" / "facts" / "published_latencies.csv"
 CASES = cases()
@@ -66,9 +66,10 @@ def test_stated_uncertainties_hold_for_the_published_totals():
         if row in KERNELS and kind({"metric": line[34:70].strip()}) == "total":
             *_, error, bound = line.split()
             alike[CASES[KERNELS[row]].target, bound].append(abs(float(error)))
-    assert sum(map(len, alike.values())) >= 29
-    assert alike.keys() == TABLE.keys()
-    for key, errors in alike.items():
+    assert sum(map(len, alike.values())) >= 31
+    assert TABLE.keys() == {key for key, errors in alike.items() if len(errors) >= FEWEST}
+    for key in TABLE:
+        errors = alike[key]
         assert TABLE[key].rows == len(errors)
         within = sum(error <= TABLE[key].percent for error in errors)
         assert within >= LEVEL / 100 * len(errors), key

@@ -16,7 +16,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 from latency import elementwise, matmuls, scans
-from latency.reference import adamw, batched, matmul, scan, silu, swapped, turned
+from latency.reference import adamw, batched, layer_norm, matmul, scan, silu, swapped, turned
 from latency.tiles import P
 
 BFLOAT16, FLOAT32 = nl.bfloat16, nl.float32
@@ -115,6 +115,14 @@ def _mamba(
     return Case(kernel, "trn1", FLOAT32, shapes, tiles, timed, small, scan, options, done)
 
 
+def _layer_norm(target: str) -> Case:
+    return Case(
+        elementwise.layer_norm, target, FLOAT32,
+        lambda rounds: ((P * rounds, 8192), (1, 8192), (1, 8192)), 32, (2, 4),
+        ((P, 1024), (1, 1024), (1, 1024)), layer_norm,
+    )  # fmt: skip
+
+
 def cases() -> dict[str, Case]:
     """Every kernel by its name."""
     inside, columns = matmuls.loads_inside, matmuls.hoisted_columns
@@ -179,6 +187,8 @@ def cases() -> dict[str, Case]:
             lambda rounds: ((rounds, 4096, 64), (rounds, 64, 4096)), 16, (1, 2),
             ((1, 1024, 64), (1, 64, 1024)), batched,
         ),
+        "layer norm trn1": _layer_norm("trn1"),
+        "layer norm trn2": _layer_norm("trn2"),
         "silu": Case(
             elementwise.silu, "trn1", FLOAT32, lambda rounds: ((P * rounds, 7168),), 32, (4, 8),
             ((P, 1024),), silu, fitted={"reciprocal_cycles": 8.0},
@@ -210,6 +220,7 @@ KERNELS = {
     "AC001": "gemm 0", "AC004": "gemm 3", "AC006": "gemm 5",
     "AC007": "mamba states outside 2048", "AC011": "mamba parts in PSUM",
     "NB010": "matmul K5120", "NB011": "matmul K5120", "NB012": "matmul K5120",
+    "LN002": "layer norm trn1", "VG001": "layer norm trn2",
     "NB022": "bmm", "NB023": "bmm", "NB024": "bmm",
     "NB034": "adamw", "NB035": "adamw", "NB036": "adamw",
     "NB037": "silu", "NB038": "silu", "NB039": "silu",
