@@ -53,6 +53,7 @@ QUANTITIES = {
 """What formulas are in terms of. A streamed operand is any operand except columns; units are cycles
 of the engine, or ns."""
 
+_UNSTREAMED = {"MIN_II": 0, "MIN_II_DYNAMIC": 0, "matmul_switch_cycles": 0}
 _OPERAND_SUFFIXES = ("_dtype", "_on_chip")
 _FUNCTIONS: dict[str, Any] = {"Max": max, "Min": min, "ceiling": math.ceil, "floor": math.floor}
 _HALF_FLOATS = frozenset({"bfloat16", "float16"})
@@ -196,8 +197,8 @@ class Cost:
         case = _first(self.cases, names)
         formula = _evaluator(case.formula)
         occupied = float(formula(names))
-        # What the issue floor adds passes while nothing streams: completion does not wait for it.
-        streamed = float(formula(names | {"MIN_II": 0, "MIN_II_DYNAMIC": 0}))
+        # What these add passes while nothing streams: completion does not wait for it.
+        streamed = float(formula(names | _UNSTREAMED))
         clock = target.clock_ghz(instruction.engine)
         if case.unit == "cycles":
             cycles, occupied, streamed = occupied, occupied / clock, streamed / clock

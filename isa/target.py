@@ -27,7 +27,9 @@ DOCUMENTS: Mapping[str, str] = MappingProxyType(
         "COSTS": "AWS Neuron SDK 2.26, general/nki/api/nki/isa/__init__.py, costs by instruction",
         "THROTTLING": "AWS Neuron SDK 2.32, tools/neuron-explorer/overview-summary-page.rst",
         "DRIVER": "AWS Neuron kernel driver, address_map.h and udma.h",
-        "KO004": "AWS Neuron SDK 2.32, nki/guides/tutorials/kernel-optimization.rst, version 2",
+        "KO": "AWS Neuron SDK 2.32, nki/guides/tutorials/kernel-optimization.rst, versions 2 and 3",
+        "DM": "AWS Neuron SDK 2.32, nki/get-started/about/nki-dma-overview.rst",
+        "AG": "AWS, neuron-agentic-development, skills/neuron-nki-profile-querying",
         "MEASURED": "third-party measurements on trn2 hardware, Joejoedesu/voyager-compiler",
     }
 )
@@ -113,6 +115,8 @@ class Target:
     wide_stride_bytes: Figure[int]
     wide_stride_factor: Figure[float]
     fp32_matmul_passes: Figure[int]
+    matmul_switch_cycles: Figure[int]
+    reciprocal_cycles: Figure[float]
     load_stationary_columns_per_cycle: Figure[int]
     completion_ns: PerEngine
     matmul_fp32_completion_ns: Figure[float]
@@ -140,6 +144,7 @@ class Target:
     dma_load_dispatch_ns: Figure[float]
     dma_load_tail_ns: Figure[float]
     dma_load_notify_ns: Figure[float]
+    dma_load_lag: Figure[float]
     dma_store_dispatch_ns: Figure[float]
     dma_store_tail_ns: Figure[float]
     dma_store_notify_ns: Figure[float]
@@ -262,7 +267,7 @@ _MEASURED = "MEASURED"
 
 _TIMING: dict[str, tuple[float, str, bool]] = {
     "matmul_fp32_completion_ns": (381.3, _MEASURED, False),
-    "activation_function_ns": (290.0, _MEASURED + " (exp, sigmoid; bias included)", False),
+    "activation_function_ns": (293.5, _MEASURED + " (exp, sigmoid; bias included)", False),
     "activation_operand_ns": (91.0, _MEASURED + " (a column of scale or bias)", False),
     "accumulator_read_ns": (279.0, _MEASURED, False),
     "accumulator_read_issue_ns": (185.0, _MEASURED, False),
@@ -270,14 +275,14 @@ _TIMING: dict[str, tuple[float, str, bool]] = {
     "semaphore_ns": (50.0, "no source", True),
     "sequencer_move_ns": (68.0, _MEASURED, False),
     "core_barrier_ns": (2000.0, "third-party: LNC2 barrier and sendrecv, about 2 us", True),
-    "dma_descriptor_ns": (20.5, "fit to KO004: 16 a + 888 ns = 1217 ns", False),
+    "dma_descriptor_ns": (7.6, "fit to DM012 and DM013: 7.1 and 8.1 ns", False),
     "dma_load_dispatch_ns": (751.0, _MEASURED, False),
     "dma_load_tail_ns": (293.1, _MEASURED, False),
     "dma_load_notify_ns": (314.5, _MEASURED, False),
     "dma_store_dispatch_ns": (565.5, _MEASURED, False),
     "dma_store_tail_ns": (162.3, _MEASURED, False),
     "dma_store_notify_ns": (355.0, _MEASURED, False),
-    "dma_trigger_static_ns": (68.0, "one queue write, as long as a sequencer move", True),
+    "dma_trigger_static_ns": (600.0, _MEASURED + " (599 load, 609 store); KO003: 608", False),
     "dma_trigger_hwdge_ns": (600.0, "DGE (about 600 ns an instruction)", False),
     "dma_trigger_swdge_ns": (865.0, "fit to DM005-DM010: constant below 2 KiB a partition", False),
     "kernel_overhead_ns": (9403.0, _MEASURED + " (first table load included)", False),
@@ -346,10 +351,15 @@ TARGETS: dict[str, Target] = _targets(
         throttle_window_ns=Figure(0.0, "ns", "no rule is published for gen2"),
         throttle_fraction=Figure(1.0, "", "no rule is published for gen2"),
         throttle_threshold=Figure(0.0, "", "no rule is published for gen2"),
+        dma_load_lag=Figure(0.0, "of the time of the bytes", "none is published for gen2"),
+        matmul_switch_cycles=_count(0, "none is published for gen2", "cycles"),
+        reciprocal_cycles=Figure(
+            2.7, "cycles/element", "fit to NB038: 4.8, 2 of them a multiplication (COSTS: 8)"
+        ),
         **_SHARED,
         **_timing(
             measured=False,
-            dma_descriptor_ns=Figure(12.0, "ns", "fit to AC001, AC004, AC006 and NB010"),
+            dma_trigger_static_ns=Figure(68.0, "ns", "as long as a sequencer move", True),
             kernel_overhead_ns=Figure(
                 21900.0, "ns", "fused Mamba tutorial: 16.9 us before, 5 us after the work"
             ),
@@ -390,6 +400,11 @@ TARGETS: dict[str, Target] = _targets(
         peak_tflops=_peaks(_ARCH3, float8=158, bfloat16=79, float32=20),
         dma_bytes_per_ns_per_engine=Figure(23.0, "B/ns", "BANDWIDTH"),
         hwdge_blocks=_count(2, "DGE"),
+        matmul_switch_cycles=_count(9, "AG (AG018: 98.2 % of the peak); VG020, KO008", "cycles"),
+        reciprocal_cycles=Figure(6.0, "cycles/element", "MEASURED"),
+        dma_load_lag=Figure(
+            0.3046, "of the time of the bytes", "MEASURED (a load takes 1.3046 times that)"
+        ),
         **_SHARED,
         **_THROTTLED,
         **_timing(measured=True),
@@ -417,6 +432,9 @@ TARGETS: dict[str, Target] = _targets(
         peak_tflops=_peaks(_ARCH4, mxfp8=315, bfloat16=79, float32=20),
         dma_bytes_per_ns_per_engine=Figure(33.0, "B/ns", "BANDWIDTH"),
         hwdge_blocks=_count(2, _FROM_TRN2, assumed=True),
+        matmul_switch_cycles=_count(9, _FROM_TRN2, "cycles", assumed=True),
+        reciprocal_cycles=Figure(6.0, "cycles/element", _FROM_TRN2, assumed=True),
+        dma_load_lag=Figure(0.3046, "of the time of the bytes", _FROM_TRN2, assumed=True),
         **_SHARED,
         **_THROTTLED,
         **_timing(measured=False),

@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 REASONS = {
-    "LN": "its kernel is not re-written yet",
-    "DM": "laws of one transfer: compared in tests/simulator/test_timing.py",
-    "AG018": "a rate of one instruction: compared in tests/simulator/test_timing.py",
-    "AC": "its kernel is not re-written yet",
-    "NB": "its kernel is not re-written yet",
-    "VG": "an isolated instruction, or the layer norm of LN002, not re-written yet",
-    "NS": "its kernel is not re-written yet",
+    "AC": "a listing of a candidate program of some hundred lines: not re-written yet",
+    "NB": "matmul with RMSNorm: which tiles its compiler kept on chip is not known",
+    "VG016": "is the figure accumulator_read_ns itself",
+    "VG018": "is the figure activation_table_load_ns itself",
+    "NS": "a threshold of a test, and the generation it ran on is not stated",
 }
 
 

@@ -7,7 +7,16 @@ from typing import Any
 import nki
 import nki.isa as nisa
 import nki.language as nl
-from latency.tiles import BANK, P, chip, combined, loaded, output
+from latency.tiles import (
+    BANK,
+    P,
+    chip,
+    combined,
+    loaded,
+    output,
+    over_partitions,
+    row_of_ones,
+)
 
 WIDE = 2 * BANK
 
@@ -78,4 +87,23 @@ def adamw(theta, gradient, first, second):
                 change = combined(nl.multiply, step, inverse)
                 nisa.tensor_tensor(dst=whole[:, half], data1=kept, data2=change, op=nl.subtract)
             nisa.dma_copy(dst=result[here], src=whole)
+    return result
+
+
+@nki.jit
+def layer_norm(x, gamma, beta):
+    """Layer normalisation of whole rows, the variance from the mean of squares; rows gamma and beta
+    [1, n] in all partitions."""
+    rows = x.shape[0]
+    result, ones = output(x.shape, x.dtype), row_of_ones()
+    weight, shift = (over_partitions(loaded(row[:, :]), ones) for row in (gamma, beta))
+    for m in range(0, rows, P):
+        tile = loaded(x[nl.ds(m, P), :])
+        mean = nl.mean(tile, axis=1, keepdims=True)
+        spread = nl.subtract(
+            nl.mean(nl.square(tile), axis=1, keepdims=True), nl.multiply(mean, mean)
+        )
+        scaled = nl.multiply(nl.subtract(tile, mean), nl.rsqrt(nl.add(spread, 1e-5)))
+        whole = nl.add(nl.multiply(scaled, weight), shift)
+        nisa.dma_copy(dst=result[nl.ds(m, P), :], src=whole)
     return result

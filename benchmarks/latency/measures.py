@@ -8,6 +8,8 @@ from isa.enums import Engine
 from isa.target import TARGETS
 from latency.cases import Case
 from simulator.timing import simulate
+from simulator.timing.assumptions import Assumptions
+from simulator.timing.uncertainty import busiest
 
 
 class Figures(NamedTuple):
@@ -24,18 +26,17 @@ class Figures(NamedTuple):
 
 
 def _once(case: Case, rounds: int) -> Figures:
-    timeline = simulate(case.program(rounds))
+    timeline = simulate(case.program(rounds), assume=Assumptions.of(**case.figures))
     core = timeline.cores[0]
     active = {e: timeline.active_ns(e) for e in (Engine.tensor, Engine.vector, Engine.scalar)}
     window = [s for lane in core.lanes if lane.name == "vector" and lane.spans for s in lane.spans]
-    work = {e.name: time.busy for e, time in core.engines.items()} | {"dma": timeline.dma_active_ns}
     return Figures(
         timeline.total_ns,
         *active.values(),
         timeline.dma_active_ns,
         core.flops,
         max((s[1] for s in window), default=0.0) - min((s[0] for s in window), default=0.0),
-        max(work, key=lambda name: work[name]),
+        busiest(timeline),
     )
 
 

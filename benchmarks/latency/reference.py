@@ -39,6 +39,12 @@ def silu(x: Array) -> Array:
     return x / (1 + np.exp(-x))
 
 
+def layer_norm(x: Array, gamma: Array, beta: Array) -> Array:
+    centred = x - x.mean(axis=1, keepdims=True)
+    spread = (centred**2).mean(axis=1, keepdims=True)
+    return centred / np.sqrt(spread + 1e-5) * gamma + beta
+
+
 def adamw(theta: Array, gradient: Array, first: Array, second: Array) -> Array:
     mean = 0.9 * first + 0.1 * gradient
     spread = 0.999 * second + 0.001 * gradient**2

@@ -51,15 +51,20 @@ def combined(op: Any, first: Any, second: Any, dtype: Any = None) -> Any:
     return tile
 
 
+def in_psum(row: Any, ones: Any) -> Any:
+    """A row [1, n], n at most 512, in all partitions: a product with a row of ones."""
+    product = psum((P, row.shape[1]))
+    nisa.nc_matmul(dst=product, stationary=ones, moving=row)
+    return product
+
+
 def over_partitions(row: Any, ones: Any) -> Any:
     """A row [1, n] in all partitions: a product with a row of ones, copied by ScalarE. So the SDK
     describes broadcasts over partitions (nki/guides/tutorials/fused_mamba.rst)."""
     result = chip((P, row.shape[1]), row.dtype)
     for start in range(0, row.shape[1], BANK):
         part = nl.ds(start, min(BANK, row.shape[1] - start))
-        product = psum((P, min(BANK, row.shape[1] - start)))
-        nisa.nc_matmul(dst=product, stationary=ones, moving=row[:, part])
-        scalar_copy(result[:, part], product)
+        scalar_copy(result[:, part], in_psum(row[:, part], ones))
     return result
 
 

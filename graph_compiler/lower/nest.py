@@ -191,10 +191,10 @@ def cost(
         repeats = math.prod(
             -(-item.axis.count // item.block) for item in tiling.outer if item.axis.strides[operand]
         )
-        descriptor = max(
-            target.dma_descriptor_ns.value, run / target.dma_bytes_per_ns_per_engine.value
-        )
-        transfers += repeats * runs * descriptor / target.dma_engines.value
+        rate = target.dma_bytes_per_ns_per_engine.value
+        descriptors = runs * (target.dma_descriptor_ns.value + run / rate)
+        one = descriptors / target.dma_engines.value
+        transfers += repeats * max(one, target.dma_trigger_static_ns.value)
     reduced = tiling.partition.reduced and tiling.partition.count > 1
     return Price(engines, transfers, tiles * 100 + (across if reduced else 0))
 

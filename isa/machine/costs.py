@@ -39,10 +39,19 @@ TENSOR_COPY = Cost(
         _MEASURED,
     ),
     Case(_STREAM, source=_DOCUMENTED),
-    completion=(Case("165", "scalar and psum_source", _MEASURED), Case("completion")),
+    completion=(
+        Case("159", "scalar and psum_source and out_bytes == 4", _MEASURED),
+        Case("174", "scalar and psum_source", _MEASURED),
+        Case("completion"),
+    ),
 )
 TENSOR_SCALAR = Cost(
-    _SCALAR_DOUBLE, _QUADRUPLE, _DOUBLE, _DOUBLE_FP32, Case(_STREAM, source=_DOCUMENTED)
+    _SCALAR_DOUBLE,
+    _QUADRUPLE,
+    _DOUBLE,
+    _DOUBLE_FP32,
+    Case(_STREAM, source=_DOCUMENTED),
+    completion=(Case("160", "vector", _MEASURED), Case("completion")),
 )
 TENSOR_TENSOR = Cost(
     Case("Max(MIN_II, 2*N*S)", "gpsimd", _AS_VECTOR, assumed=True),
@@ -55,6 +64,11 @@ TENSOR_TENSOR = Cost(
         _DOCUMENTED,
     ),
     Case("Max(MIN_II, 2*N*S)", source=_DOCUMENTED),
+    completion=(
+        Case("completion", "gpsimd"),
+        Case("144", "psum_source", _MEASURED),
+        Case("160", source=_MEASURED),
+    ),
 )
 SCALAR_TENSOR_TENSOR = Cost(
     Case(_STREAM, "generation >= 3", "not published for gen3: as tensor_tensor", assumed=True),
@@ -83,11 +97,15 @@ COPY_PREDICATED = Cost(
 TENSOR_REDUCE = Cost(
     Case("Max(MIN_II, N*S/2)", "bits16 and op in ('add', 'maximum')", _DOCUMENTED),
     Case(_STREAM, source=_DOCUMENTED + ", " + _MEASURED),
+    completion=(
+        Case("completion", "gpsimd"),
+        Case("143", "in_bytes == 2", _MEASURED),
+        Case("completion"),
+    ),
 )
 RECIPROCAL = Cost(
-    Case("Max(MIN_II, 6*N)", "generation >= 3", _MEASURED),
-    # The documents say 8*N, which is more than VectorE does in all for an element of NB038.
-    Case("Max(MIN_II, 2.7*N)", source="NB038 (4.8 cycles, 2 of them a multiplication)"),
+    # The documents say 8*N, which is more than gen2's VectorE does in all for an element of NB038.
+    Case("Max(MIN_II, reciprocal_cycles*N)", source=_MEASURED + "; gen2: NB038"),
 )
 VECTOR_READ_ACCUMULATOR = Cost(Case("MIN_II", source=_DOCUMENTED + " (tensor_scalar_reduce)"))
 TENSOR_TENSOR_SCAN = Cost(Case("Max(MIN_II, 2*N*S)", source=_DOCUMENTED))
@@ -104,7 +122,9 @@ SELECT_REDUCE = Cost(Case(_STREAM, source="not published: as tensor_scalar_reduc
 RANGE_SELECT = Cost(Case(_STREAM, source=_DOCUMENTED))
 EXPONENTIAL = Cost(Case(_STREAM, source="not published: as tensor_scalar_reduce", assumed=True))
 QUANTIZE_MX = Cost(Case("Max(MIN_II, N/4)", source="ARCH4 (QuantizeMX: four elements a cycle)"))
-STREAM_SHUFFLE = Cost(Case(_STREAM, source=_DOCUMENTED))
+STREAM_SHUFFLE = Cost(
+    Case(_STREAM, source=_DOCUMENTED), completion=(Case("143", source=_MEASURED),)
+)
 TRANSPOSE_32 = Cost(
     Case("Max(89, N)", "generation >= 3", _MEASURED + " (93 ns an issue)"),
     Case(_STREAM, source=_DOCUMENTED),
@@ -117,7 +137,10 @@ ACTIVATE = Cost(
     Case(_STREAM, source=_DOCUMENTED),
     completion=(
         Case("202 + columns*activation_operand_ns", "op == 'copy'", _MEASURED),
-        Case("251", "psum_source", _MEASURED),
+        # The law of silu is of 1 to 128 elements, that of exp of 64 to 512.
+        Case("260 + 0.494*Min(N, 128)", "psum_source and op == 'silu'", _MEASURED),
+        Case("251 + 0.141*N", "psum_source", _MEASURED),
+        Case("285", "columns <= 1 and op in ('square', 'sqrt', 'log', 'rsqrt')", _MEASURED),
         Case("activation_function_ns + Max(columns - 1, 0)*activation_operand_ns"),
     ),
 )
@@ -182,9 +205,15 @@ LOAD_STATIONARY = Cost(
     Case("Max(MIN_II/2, N/load_stationary_columns_per_cycle)", source="ARCH2 (fast weight load)"),
     completion=_DONE,
 )
+# Between products of the largest tiles some cycles pass; fp32 are two instructions.
+_SWITCH = _DOCUMENTED + "; gen3: AG018, VG020"
 MULTIPLY_MOVING = Cost(
-    Case("fp32_matmul_passes*Max(MIN_II, N)", "moving_dtype == 'float32'", _DOCUMENTED),
-    Case(_STREAM, source=_DOCUMENTED),
+    Case(
+        "fp32_matmul_passes*Max(MIN_II, N) + 2*matmul_switch_cycles",
+        "moving_dtype == 'float32'",
+        _SWITCH,
+    ),
+    Case("Max(MIN_II, N*S + matmul_switch_cycles)", source=_SWITCH),
 )
 _ONE_ZERO = "nki.isa.nc_matmul (is_stationary_onezero: up to 2x for fp32)"
 MULTIPLY_MOVING_ONE_ZERO = Cost(

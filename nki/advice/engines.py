@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from isa.enums import Engine
+from isa.enums import DgeMode, Engine
 from isa.fields import Kind
 from isa.rules import check_call
 from isa.target import TARGETS
@@ -35,7 +35,8 @@ def other_engine(kernel: Kernel, line: Line) -> Iterator[Changed]:
 
 
 def open_starter(kernel: Kernel, line: Line) -> Iterator[Changed]:
-    """The line's transfers started by whichever engine has time, where the author names one.
+    """The line's transfers started by whichever engine has time, where the author names one, or by
+    descriptors that the hardware writes, which two engines may command.
 
     Before:
 
@@ -46,11 +47,14 @@ def open_starter(kernel: Kernel, line: Line) -> Iterator[Changed]:
         nisa.dma_copy(dst=x, src=a[here, :])
     """
     ops = [op for body in kernel.bodies for op in at_line(body, line)]
-    open_ops = {op: _started_by_any(op) for op in ops}
-    complete = {op: new for op, new in open_ops.items() if new is not None}
-    if complete:
-        text = "leave open which engine starts it (no engine=)"
-        yield Changed("DMA triggers", text, with_ops(kernel, complete))
+    for text, change in (
+        ("leave open which engine starts it (no engine=)", _started_by_any),
+        ("let two engines start it (dge_mode=nisa.dge_mode.hwdge)", _by_hardware),
+    ):
+        changed = {op: change(op, kernel) for op in ops}
+        complete = {op: new for op, new in changed.items() if new is not None}
+        if complete:
+            yield Changed("DMA triggers", text, with_ops(kernel, complete))
 
 
 def _field(op: Op) -> int | None:
@@ -80,7 +84,23 @@ def _on(op: Op, engine: Engine, kernel: Kernel) -> Op | None:
     return Op(op.row, values, op.location, op.name, op.after)
 
 
-def _started_by_any(op: Op) -> Op | None:
+def _started_by_any(op: Op, kernel: Kernel) -> Op | None:
+    """The transfer without the engine that its author names; None where the author cannot name one,
+    as for descriptors that are written before the run."""
+    return None if DgeMode.none in op.values else _open(op)
+
+
+def _by_hardware(op: Op, kernel: Kernel) -> Op | None:
+    """The transfer with descriptors that the hardware writes, in place of prepared ones."""
+    for index, _, attribute in op.row.attributes:
+        if attribute.kind is Kind.dge_mode and op.values[index] is DgeMode.none:
+            values = _with(op, index, DgeMode.hwdge)
+            if check_call(op.row, values, TARGETS[kernel.target]) is None:
+                return _open(Op(op.row, values, op.location, op.name, op.after))
+    return None
+
+
+def _open(op: Op) -> Op | None:
     for index, _, attribute in op.row.attributes:
         if attribute.kind is Kind.engine and op.values[index] is not Engine.unknown:
             values = _with(op, index, Engine.unknown)

@@ -1123,8 +1123,9 @@ def nc_matmul(
             Max(MIN_II, 3.15*N) cycles if in_bytes == 4
             Max(MIN_II/2, N/load_stationary_columns_per_cycle) cycles otherwise
         MultiplyMoving:
-            fp32_matmul_passes*Max(MIN_II, N) cycles if moving_dtype == 'float32'
-            Max(MIN_II, N*S) cycles otherwise
+            fp32_matmul_passes*Max(MIN_II, N) + 2*matmul_switch_cycles cycles if moving_dtype ==
+                'float32'
+            Max(MIN_II, N*S + matmul_switch_cycles) cycles otherwise
         LoadStationaryPairs: Max(MIN_II/2, N/2/load_stationary_columns_per_cycle) cycles
         MultiplyMovingPairs: Max(MIN_II, N/2*S) cycles
         TransposeMoving:
@@ -1743,11 +1744,8 @@ def reciprocal(
     Engines: vector.
 
     Cost, how long the engine is busy (the first case that holds):
-        Reciprocal:
-            Max(MIN_II, 6*N) cycles if generation >= 3
-            Max(MIN_II, 2.7*N) cycles otherwise
+        Reciprocal: Max(MIN_II, reciprocal_cycles*N) cycles
         N: elements that stream through a partition, the most of any operand
-        generation: 2, 3 or 4
         MIN_II: the target's minimum_interval_cycles
 
     Source: SDK nki/api/nki.isa.rst#nki.isa.reciprocal

@@ -32,6 +32,7 @@ from simulator.timing.critical import Step
 from simulator.timing.plan import PRODUCTS
 from simulator.timing.plan import flops as instruction_flops
 from simulator.timing.timeline import Timeline
+from simulator.timing.uncertainty import uncertainty
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,8 @@ class Profile:
     `balance` the intensity from which the target is compute-bound. `bound` names what most of the
     critical path goes to, and `reason` says where; `path` and `path_lines` are the whole of it, and
     `waits` what ended its stalls. `lower_bounds_ns` are times that no schedule undercuts.
+    `uncertainty_percent` is the error that most of `uncertainty_rows` published times of kernels
+    bound alike stay within (`simulator.timing.uncertainty`), None where there are none.
     `provenance` says what no measurement backs. `advisor` times changed programs, when `limits`,
     `advice` or `bottleneck` is asked for.
     """
@@ -135,6 +138,8 @@ class Profile:
     memories: list[MemoryProfile]
     lines: list[LineProfile] = field(default_factory=list)
     provenance: list[str] = field(default_factory=list)
+    uncertainty_percent: float | None = None
+    uncertainty_rows: int = 0
     path: list[PathCause] = field(default_factory=list)
     path_lines: list[PathLine] = field(default_factory=list)
     waits: list[Wait] = field(default_factory=list)
@@ -242,7 +247,10 @@ def profile(program: Program, timeline: Timeline, advisor: Advisor | None = None
     rate = min(dma.peak_bytes_per_ns, hbm_rate)
     causes, lines = path_causes(timeline), path_lines(program, timeline)
     stalls = verdict.waits(program, timeline)
+    known = uncertainty(timeline)
     return Profile(
+        uncertainty_percent=None if known is None else known.percent,
+        uncertainty_rows=0 if known is None else known.rows,
         kernel=program.name,
         target=target.name,
         cores=cores,
@@ -421,6 +429,8 @@ def _provenance(program: Program, timeline: Timeline, target: Target) -> list[st
         )
     if target.generation == 4:
         notes.append(f"{target.name}: no published kernel time could be compared with.")
+    elif len(timeline.cores) == 1 and uncertainty(timeline) is None:
+        notes.append(f"{target.name}: no published kernel time is of a program bound like this.")
     if len(timeline.cores) > 1:
         notes.append("Several cores: their sharing of HBM and their barriers are not validated.")
     if any(core.barrier_ns for core in timeline.cores):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from isa.sections import Facts, Section, Table
 from simulator.profile.verdict import Advice, PathLine, Wait, short
+from simulator.timing.uncertainty import LEVEL
 
 if TYPE_CHECKING:
     from simulator.profile.report import Profile
@@ -64,11 +65,18 @@ def _head(profile: Profile) -> Facts:
     if profile.table_loads:
         tables = f"{_us(profile.table_load_ns)} us, loaded {profile.table_loads:,} times"
     width = WIDTH - 24
+    within = "no published kernel time is of a program bound like this"
+    if profile.uncertainty_percent is not None:
+        within = (
+            f"{LEVEL} % of {profile.uncertainty_rows} published times of kernels bound alike are "
+            f"within {profile.uncertainty_percent:g} %"
+        )
     return Facts.of(
         "",
         kernel=f"{profile.kernel} on {profile.target}{cores}",
         time=f"{_us(profile.total_ns)} us, and about {profile.overhead_ns / 1e3:,.1f} us to start "
         "and stop a kernel",
+        uncertainty=within,
         bound=_wrapped(f"{profile.bound}: {profile.reason}", width=width),
         verdict=_wrapped(_verdict(profile), width=width),
         matmul=matmul,

@@ -26,16 +26,18 @@ class Transfer:
     """A planned transfer.
 
     `work`: (engine, ns) of every DMA engine that moves something. `even`: that time when it is
-    the same on all engines, else 0. `dispatch_ns`: from the trigger to the first byte. `tail_ns`:
-    from the last byte until the semaphores are updated. `direction`: as "hbm->sbuf". `rows`: how
-    many it moves. `bytes` are those written to the destination, `hbm_bytes` those read from and
-    written to HBM, `engine_ns` the time of all engines together.
+    the same on all engines, else 0. `dispatch_ns`: from the trigger to the first byte. `settle_ns`:
+    from the last byte until all are written, `tail_ns` until the semaphores are updated.
+    `direction`: as "hbm->sbuf". `rows`: how many it moves. `bytes` are those written to the
+    destination, `hbm_bytes` those read from and written to HBM, `engine_ns` the time of all engines
+    together.
     """
 
     queue: int
     work: tuple[tuple[int, float], ...]
     even: float
     dispatch_ns: float
+    settle_ns: float
     tail_ns: float
     direction: str
     bytes: int
@@ -110,11 +112,12 @@ def plan_transfer(instruction: Instruction, target: Target) -> Transfer:
     engines = target.dma_engines.value
     stores = src.memory.on_chip and not dst.memory.on_chip
     if stores:
-        dispatch = target.dma_store_dispatch_ns.value
-        tail = target.dma_store_tail_ns.value + target.dma_store_notify_ns.value
+        dispatch, settle = target.dma_store_dispatch_ns.value, target.dma_store_tail_ns.value
+        tail = settle + target.dma_store_notify_ns.value
     else:
-        dispatch = target.dma_load_dispatch_ns.value
-        tail = target.dma_load_tail_ns.value + target.dma_load_notify_ns.value
+        dispatch, settle = target.dma_load_dispatch_ns.value, target.dma_load_tail_ns.value
+        settle += target.dma_load_lag.value * max((b for _, b in counts.values()), default=0) / rate
+        tail = settle + target.dma_load_notify_ns.value
     operands = (dst, *sources)
     indexed = next((p for p in operands if p.vector_offset is not None), None)
     reads = [elements(p) * p.partitions * DTYPES[p.dtype].size for p in sources]
@@ -125,6 +128,7 @@ def plan_transfer(instruction: Instruction, target: Target) -> Transfer:
         work=work,
         even=times.pop() if len(work) == engines and len(times) == 1 else 0.0,
         dispatch_ns=dispatch,
+        settle_ns=settle,
         tail_ns=tail,
         direction=f"{place(src)}->{place(dst)}",
         bytes=written,

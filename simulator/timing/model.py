@@ -203,9 +203,10 @@ class Model:
             first, last = self._spread(core, transfer, ready)
         timeline = core.timeline
         covered = core.dma_covered
-        if last > covered:
-            timeline.dma_active += last - (first if first > covered else covered)
-            core.dma_covered = last
+        written = last + transfer.settle_ns
+        if written > covered:
+            timeline.dma_active += written - (first if first > covered else covered)
+            core.dma_covered = written
         work = transfer.engine_ns
         timeline.dma_work += work
         by_instruction = timeline.dma_work_by_instruction

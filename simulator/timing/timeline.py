@@ -73,9 +73,10 @@ class EngineTime:
 
 @dataclass(slots=True)
 class CoreTimeline:
-    """One core. `dma_active` is the time in which at least one DMA engine moves bytes, `dma_work`
-    what all of them spend together; `bytes` are by direction ("hbm->sbuf"). `throttled` is the time
-    that the TensorE limit cost, `table_load_ns` that of activation-table loads."""
+    """One core. `dma_active` is the time in which some transfer is under way, from its first byte
+    until its last is written, `dma_work` what all engines spend together; `bytes` are by direction
+    ("hbm->sbuf"). `throttled` is the time that the TensorE limit cost, `table_load_ns` that of
+    activation-table loads."""
 
     engines: dict[Engine, EngineTime] = field(default_factory=dict)
     lanes: list[Lane] = field(default_factory=list)
@@ -121,5 +122,5 @@ class Timeline:
 
     @property
     def dma_active_ns(self) -> float:
-        """Time with a DMA engine at work, on the core where it is longest."""
+        """Time with a transfer under way, on the core where it is longest."""
         return max((core.dma_active for core in self.cores), default=0.0)

@@ -101,12 +101,16 @@ def test_every_sequencer_has_a_clock_and_a_completion_time(row):
         assert row.cycles_to_ns(engine, 1000 * row.clock_ghz(engine)) == pytest.approx(1000)
 
 
-def test_descriptor_time_solves_the_published_profile():
-    """KO003: 32,768 steps that load 8 rows of 512 B and 8 of 2 KiB an engine, in 39.87 ms."""
+@pytest.mark.parametrize(("size", "fraction"), [(4096, 0.9664), (8192, 0.9832)])
+def test_descriptor_time_solves_the_published_curve(size, fraction):
+    """DM012, DM013: throughput of rows of 4 and 8 KiB against that of rows of 32 KiB."""
     row = TARGETS["trn2"]
-    payload = (8 * 512 + 8 * 2048) / row.dma_bytes_per_ns_per_engine.value
-    step = 16 * row.dma_descriptor_ns.value + payload
-    assert step == pytest.approx(39.87e6 / 32768, rel=0.01)
+
+    def rate(size):
+        payload = size / row.dma_bytes_per_ns_per_engine.value
+        return size / (row.dma_descriptor_ns.value + payload)
+
+    assert rate(size) / rate(32768) == pytest.approx(fraction, rel=0.003)
 
 
 def test_throttling_is_published_for_gen3_and_gen4():

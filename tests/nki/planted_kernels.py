@@ -225,15 +225,18 @@ def one_engine(a):
 def product(lhsT, rhs):
     depth, rows = lhsT.shape
     out = result((rows, rhs.shape[1]))
-    sums = tile(rhs.shape[1], F32, buffer=nl.psum)
+    parts = [nl.ds(part, 512) for part in range(0, rhs.shape[1], 512)]
+    sums = [tile(512, F32, buffer=nl.psum) for _ in parts]
     for start in range(0, depth, 128):
         here = slice(start, start + 128)
         left, right = tile(rows, lhsT.dtype), tile(rhs.shape[1], rhs.dtype)
         nisa.dma_copy(dst=left, src=lhsT[here, :])
         nisa.dma_copy(dst=right, src=rhs[here, :])
-        nisa.nc_matmul(dst=sums, stationary=left, moving=right)  # planted
+        for part, total in zip(parts, sums):
+            nisa.nc_matmul(dst=total, stationary=left, moving=right[:, part])  # planted
     y = tile(rhs.shape[1])
-    nisa.tensor_copy(dst=y, src=sums)
+    for part, total in zip(parts, sums):
+        nisa.tensor_copy(dst=y[:, part], src=total)
     nisa.dma_copy(dst=out, src=y)
     return out
 
@@ -388,7 +391,7 @@ PLANTED = (
     Planted("late", "late load", late_load, early_load, (single(128, 1024), single(2560, 2048))),
     Planted("ping-pong", "ping-pong between engines", ping_pong, one_engine, (single(128, 64),)),
     Planted("operands", "32-bit operands", product, product,
-            (single(2048, 128), single(2048, 512)), (half(2048, 128), half(2048, 512))),
+            (single(2048, 128), single(2048, 2048)), (half(2048, 128), half(2048, 2048))),
     Planted("hoistable", "hoistable load", loaded_each_time, loaded_once,
             (single(1024, 512), single(128, 2048))),
     Planted("buffer", "one buffer", one_buffer, several_buffers, (single(2048, 1024),)),

@@ -54,16 +54,17 @@ def test_matmul_utilisation():
     assert report.bound == "TensorE"
     busy = engine(report, "TensorE")
     assert busy.busy_cycles == pytest.approx(2.4 * busy.busy_ns)
-    assert busy.busy_ns == pytest.approx(500 * 512 / 2.4 + report.throttled_ns, rel=0.001)
+    assert busy.busy_ns == pytest.approx(500 * 521 / 2.4 + report.throttled_ns, rel=0.001)
     assert profiled(multiplications(50, dtype="float32")).peak_tflops == 20
     assert profiled(multiplications(50, target="trn1")).peak_tflops == 92
 
 
 def test_bound_of_the_published_matmuls():
-    """Tutorial: version 2 waits for loads; version 3 keeps TensorE and DMA busy alike."""
+    """Tutorial: version 2 waits for loads, whose triggers take 608 ns each (KO003); version 3 keeps
+    TensorE and DMA busy alike."""
     inside = profiled(matmul_loads_inside(8, 64, DgeMode.none))
-    assert inside.bound == "DMA bandwidth" and inside.path[1].name == "DMA descriptors"
-    assert 100 * inside.path[1].ns / inside.total_ns > 20
+    assert inside.bound == "DMA trigger (SyncE)"
+    assert inside.dma.active_percent > 99
     assert engine(inside, "TensorE").waits_for == "queue loads"
     hoisted = profiled(matmul_hoisted_loads(2, 16, 64))
     assert hoisted.bound in ("DMA bandwidth", "TensorE")
@@ -88,7 +89,7 @@ def test_small_program_is_bound_by_latency():
 
 def test_transfers_on_few_partitions_are_a_matter_of_balance():
     b = Builder()
-    for _ in range(10):
+    for _ in range(40):
         b.load(sbuf(32768, partitions=4), hbm(4, 32768, 32768))
     report = profiled(b.program())
     assert report.bound == "DMA balance"
@@ -104,7 +105,7 @@ def test_lines_add_up_what_their_instructions_occupy():
     first, second = profiled(b.program()).lines
     assert (first.file, first.line, second.line) == ("kernel.py", 6, 4)
     assert first.by_engine["VectorE"] == pytest.approx(8192 / 0.96)
-    assert first.by_engine["DMA"] == pytest.approx(8 * (20.5 + 2048 / 23))
+    assert first.by_engine["DMA"] == pytest.approx(8 * (7.6 + 2048 / 23))
     assert second.by_engine == {"VectorE": pytest.approx(2 * 2048 / 0.96)}
     assert second.executed == 2
 

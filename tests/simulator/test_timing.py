@@ -234,7 +234,7 @@ def test_throttling_of_the_tensor_engine():
 
     times, timeline = starts("trn2")
     gaps = [b - a for a, b in pairwise(times)]
-    full = 512 / 2.4
+    full = 521 / 2.4  # with the 9 cycles between two products
     assert gaps[0] == pytest.approx(2 * full)
     assert gaps[10] == pytest.approx(full) and gaps[28] == pytest.approx(full)
     assert gaps[30] == pytest.approx(2 * full) and gaps[45] == pytest.approx(full)
@@ -329,8 +329,9 @@ def test_transfers_use_the_engines_of_their_partitions():
         b = Builder(queues=(("one", SP), ("two", ACT)))
         b.load(sbuf(8192, partitions=8), hbm(8, 8192, 8192))
         b.load(sbuf(8192, partitions=8, start=second_start), hbm(8, 8192, 8192), engine=ACT)
-        timeline = simulate(b.program())
-        return timeline.cores[0].dma_active
+        lanes = simulate(b.program()).cores[0].lanes
+        found = [span for lane in lanes if lane.queue >= 0 for span in lane.spans]
+        return max(end for _, end, *_ in found) - min(start for start, *_ in found)
 
     assert span(0) == pytest.approx(2 * span(8), rel=0.01)
 
@@ -346,7 +347,7 @@ def test_strided_hbm_rows_cost_a_descriptor_an_element():
 
     assert active(1).descriptors == 128
     assert active(2).descriptors == 128 * 512
-    assert active(2).dma_active > 50 * active(1).dma_active
+    assert active(2).dma_work > 40 * active(1).dma_work
 
 
 def test_casting_transfers_run_at_half_rate():
