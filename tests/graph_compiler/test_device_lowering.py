@@ -425,3 +425,22 @@ ENTRY e {{
 }}""",
         *np.random.default_rng(0).integers(-9, 9, (2, 257, 1, 16)).astype(np.int32),
     )
+
+
+def test_a_gather_may_take_its_indices_backwards() -> None:
+    gather = (
+        "offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, "
+        "slice_sizes={1,4}"
+    )
+    assert_as_evaluated(
+        f"""
+HloModule m
+ENTRY e {{
+  p = s32[9,4] parameter(0)
+  i = s32[5] parameter(1)
+  back = s32[5] reverse(i), dimensions={{0}}
+  ROOT r = s32[5,4] gather(p, back), {gather}
+}}""",
+        np.arange(36, dtype=np.int32).reshape(9, 4),
+        np.array([3, -1, 99, 0, 5], np.int32),
+    )
