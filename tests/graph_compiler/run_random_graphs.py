@@ -66,7 +66,7 @@ def show(seed: int) -> str:
     return random_graph(seeded(seed)).text
 
 
-SUBJECT = Subject(Path(__file__).resolve(), outcome_of, warm_up, show)
+SUBJECT = Subject(Path(__file__).resolve(), outcome_of, warm_up, show, 5000)
 
 if __name__ == "__main__":
     sys.exit(main(SUBJECT, __doc__))
