@@ -59,7 +59,7 @@ class Compiled:
     def _given(self, inputs: Any) -> list[Array]:
         from graph_compiler.execute.simplify import leaves
 
-        values = leaves(tuple(checked_inputs(self.module, inputs)))
+        values = [v for v in leaves(tuple(checked_inputs(self.module, inputs))) if np.size(v)]
         program = self.kernel.program
         dtypes = [program.tensors[index].dtype for index in program.parameters]
         return [_stored(np.asarray(value), dtype) for value, dtype in zip(values, dtypes)]
@@ -68,10 +68,12 @@ class Compiled:
         from graph_compiler.execute.simplify import forms
         from graph_compiler.hlo.types import Shape
 
-        given = outputs if isinstance(outputs, (tuple, list)) else [outputs]
+        given = iter(outputs if isinstance(outputs, (tuple, list)) else [outputs])
         return [
-            np.asarray(array).view(Shape(type, dims).numpy_dtype()).reshape(dims)
-            for array, (type, dims) in zip(given, forms(self.module.result_shape))
+            np.asarray(next(given)).view(Shape(type, dims).numpy_dtype()).reshape(dims)
+            if 0 not in dims
+            else np.empty(dims, Shape(type, dims).numpy_dtype())
+            for type, dims in forms(self.module.result_shape)
         ]
 
 

@@ -44,12 +44,13 @@ EACH = 2000
 class Subject(NamedTuple):
     """What is mutated: the `script` that calls `main`; `outcome_of(seed)` says what became of a
     mutant, or raises `Failure`; `warm_up` does once what is no mutant's time; `show(seed)` gives a
-    mutant to look at."""
+    mutant to look at; `count` are run unless the command says otherwise."""
 
     script: Path
     outcome_of: Callable[[int], str]
     warm_up: Callable[[], object]
     show: Callable[[int], str]
+    count: int = 1_000_000
 
 
 class Failure(Exception):
@@ -213,7 +214,7 @@ def _range(text: str) -> tuple[int, int]:
 def main(subject: Subject, description: str) -> int:
     """The command line of a program that has mutants."""
     parser = argparse.ArgumentParser(description=description.partition("\n")[0])
-    parser.add_argument("--seeds", type=_range, default=(0, 1_000_000), metavar="FIRST:LAST")
+    parser.add_argument("--seeds", type=_range, default=(0, subject.count), metavar="FIRST:LAST")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--show", action="store_true", help="one mutant here, with its traceback")
     parser.add_argument("--worker", type=_range, help=argparse.SUPPRESS)

@@ -33,7 +33,7 @@ from graph_compiler.hlo.operators import OPERATORS
 from graph_compiler.hlo.operators.custom import IDENTITIES
 from graph_compiler.hlo.operators.row import subject
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
-from graph_compiler.lower import expansions, linear
+from graph_compiler.lower import empties, expansions, linear
 from graph_compiler.lower.arithmetic import DTYPES, FORMS, tile_attribute, tile_operands
 from graph_compiler.lower.bits import other_width
 from graph_compiler.lower.casts import demote, downcast
@@ -290,11 +290,23 @@ _HANDLERS: dict[str, Callable[[Scheduler, Node], Any]] = {
 }
 """How to schedule opcodes that are not element-wise; None where a variant is not among them."""
 
-HANDLERS = _HANDLERS | {
-    op: expansions.first_of(*filter(None, [_HANDLERS.get(op)]), expansions.handler(expansion))
-    for op, expansion in (expansions.EXPANSIONS | linear.EXPANSIONS).items()
-}
-"""The same; what no handler takes becomes other operations."""
+_OTHERWISE = expansions.EXPANSIONS | linear.EXPANSIONS
+
+
+def _handler(op: str) -> Callable[[Scheduler, Node], Any]:
+    """The handler of an opcode, behind those for what has no elements and before one that makes
+    other operations."""
+    before, after = empties.EXPANSIONS.get(op), _OTHERWISE.get(op)
+    return expansions.first_of(
+        empties.nothing,
+        *([expansions.handler(before)] if before else []),
+        *filter(None, [_HANDLERS.get(op)]),
+        *([expansions.handler(after)] if after else []),
+    )
+
+
+HANDLERS = {op: _handler(op) for op in _HANDLERS | _OTHERWISE}
+"""How to schedule all opcodes that are not element-wise."""
 
 _CUSTOM_CALL = "custom-call"
 
@@ -328,7 +340,8 @@ _PLAIN = GraphOptions()
 
 
 def _emit(device: Device, steps: list[Any]) -> None:
-    for step in grouped(device, steps, device.uses):
+    made = [step for step in steps if not step.writes or any(b.size for b in step.writes)]
+    for step in grouped(device, made, device.uses):
         device.forget(step.writes)
         if isinstance(step, Call):
             _EMITTERS[type(step.kernel)](device, step.kernel, step.words)
@@ -377,14 +390,17 @@ def assemble(
         device.uses.update(view.buffer for view in outputs)
         _emit(device, device.steps)
         for view in outputs:
-            device.returned(view)
+            if view.buffer.size:
+                device.returned(view)
     return device.builder.kernel()
 
 
 def _result(device: Device, value: Lazy, others: list[View]) -> View:
     """A value in a buffer of its own, which is a result."""
-    if value.type not in DTYPES or 0 in value.dims:
+    if value.type not in DTYPES:
         raise NeuronError("hlo-not-compiled", f"a result of {value.type}{list(value.dims)}")
+    if 0 in value.dims:
+        return device.buffer(value.type, value.dims)
     if isinstance(value, View) and value.buffer.kind == "arena" and is_whole(value):
         if all(value.buffer is not view.buffer for view in others):
             device.result(value)
@@ -396,8 +412,8 @@ def _result(device: Device, value: Lazy, others: list[View]) -> View:
 
 
 def _checked(node: Node) -> str:
-    """A parameter's type, which the device must have, as it must its elements."""
-    if node.type not in DTYPES or 0 in node.dims:
+    """A parameter's type, which the device must have."""
+    if node.type not in DTYPES:
         assert node.instruction is not None
         what = f"{subject(node.instruction)} of {node.type}{list(node.dims)}"
         raise NeuronError("hlo-not-compiled", what)

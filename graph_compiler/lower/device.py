@@ -61,7 +61,7 @@ class Device(Program):
 
     def constant(self, array: np.ndarray[Any, Any]) -> Buffer:
         buffer = super().constant(array)
-        if buffer not in self._tensors:
+        if buffer not in self._tensors and array.size:
             flat = np.ascontiguousarray(array).reshape(-1)
             if flat.dtype == np.bool_:
                 flat = flat.view(np.uint8)
@@ -69,10 +69,11 @@ class Device(Program):
         return buffer
 
     def parameter(self, type: str, dims: tuple[int, ...], name: str) -> View:
-        """The graph's next parameter."""
+        """The graph's next parameter; one without elements is none of the kernel's."""
         view = self.buffer(type, dims)
         view.buffer.kind = "input"
-        self._tensors[view.buffer] = self.builder.parameter(dims or (1,), DTYPES[type], name)
+        if view.buffer.size:
+            self._tensors[view.buffer] = self.builder.parameter(dims or (1,), DTYPES[type], name)
         return view
 
     def result(self, view: View) -> None:

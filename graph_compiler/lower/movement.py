@@ -15,7 +15,7 @@ import numpy as np
 import nki.language as nl
 from graph_compiler.execute.bodies import Scatter
 from graph_compiler.execute.movement import DynamicCopy
-from graph_compiler.execute.steps import Place
+from graph_compiler.execute.steps import Place, place_of
 from graph_compiler.execute.views import collapsed
 from graph_compiler.lower.arithmetic import DTYPES
 from graph_compiler.lower.device import Device
@@ -83,6 +83,11 @@ def _index(
     device: Device, place: Place, type: str, rows: int, stride: int = 0, offset: Any = 0
 ) -> NkiTensor:
     """Start indices of rows, [rows, 1], as int32."""
+    if stride < 0:  # elements of one row may go down, rows may not
+        turned = place_of(device.buffer(type, (rows,)))
+        source = device.elements(place, type, [(1, 1), (stride, rows)], offset)
+        device.copy(device.elements(turned, type, [(1, 1), (1, rows)]), source)
+        place, stride, offset = turned, 1, 0
     tile = device.tile((rows, 1), DTYPES[type])
     device.copy(tile, device.elements(place, type, [(stride, rows), (0, 1)], offset))
     return tile if DTYPES[type] == "int32" else nl.copy(tile, dtype="int32")

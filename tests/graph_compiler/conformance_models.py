@@ -211,3 +211,28 @@ def in_float64(module: Any) -> Any:
                 item.opcode, item.attributes, item.operands = "convert", {}, [cast]
     module.renumber()
     return module
+
+
+def in_double(arrays: list[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
+    """Floating-point arrays as float64, others as they are."""
+    return [a if a.dtype.kind in "biu" else a.astype(np.float64) for a in arrays]
+
+
+def judged(
+    model: Model,
+    module: Any,
+    inputs: list[np.ndarray[Any, Any]],
+    outputs: list[np.ndarray[Any, Any]],
+) -> tuple[list[str], str]:
+    """What disagrees with the golden outputs, examined by the graph in float64 if anything does;
+    and a remark where that found the golden outputs too far off."""
+    from graph_compiler import evaluate
+
+    found = disagreements(model, outputs)
+    if not found:
+        return [], ""
+    exact = evaluate(in_float64(module), *in_double(inputs))
+    uncertainty, remaining = examined(model, outputs, exact)
+    if remaining == found:
+        return found, ""
+    return remaining, f"{len(found)} outputs by float64: the golden is {uncertainty:.2g} from it"

@@ -1,28 +1,32 @@
 """Graphs compiled for a device: the StableHLO conformance cases and the model files.
 
-By default a sample of the cases and the quick models; all of them by
+By default a sample of the cases and the quick models; all of them, every model for every target at
+-O1 and -O2, by
 
     python -m pytest tests/graph_compiler/test_device_conformance.py --all-conformance
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable
 
 import pytest
 from conformance_cases import DATA, Case, Outcome, cases, judge, passed, protos, table
-from conformance_models import MODELS, WITHOUT_GOLDEN, disagreements, inputs_of, models
+from conformance_models import MODELS, WITHOUT_GOLDEN, inputs_of, judged, models
 from test_conformance_stablehlo import EXPLAINED
 from test_execute_conformance import constants_as_parameters
 
 import graph_compiler
+from graph_compiler.options import GraphOptions
 from isa.errors import NeuronError
 
 SAMPLE = 16
 """In a default run every so many cases."""
 
 TARGET = "trn2"
+TARGETS = ("trn1", "trn2", "trn3")
 
 QUICK = frozenset({"clip_infer_f32", "mamba_scan_infer_f32", "lstm_train_adam"})
 """Models of a default run."""
@@ -59,12 +63,27 @@ def test_stablehlo_cases(pytestconfig: pytest.Config, report_table: Callable[[st
 
 
 @pytest.mark.skipif(not MODELS.exists(), reason=f"no model files in {MODELS}")
+@pytest.mark.parametrize("level", [1, 2])
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(
     "name", sorted(set(models()) - set(WITHOUT_GOLDEN)) if MODELS.exists() else []
 )
-def test_a_model_agrees_with_its_golden_outputs(name: str, pytestconfig: pytest.Config) -> None:
-    if name not in QUICK and not pytestconfig.getoption("--all-conformance"):
+def test_a_model_agrees_with_its_golden_outputs(
+    name: str,
+    target: str,
+    level: int,
+    pytestconfig: pytest.Config,
+    report_table: Callable[[str], None],
+) -> None:
+    quick = name in QUICK and target == TARGET and level == GraphOptions().optimisation
+    if not quick and not pytestconfig.getoption("--all-conformance"):
         pytest.skip("slow: --all-conformance runs it")
     model = models()[name]
-    compiled = graph_compiler.compile(graph_compiler.load(model.path), TARGET)
-    assert disagreements(model, compiled(*inputs_of(model))) == []
+    module, inputs = graph_compiler.load(model.path), inputs_of(model)
+    options = GraphOptions(optimisation=level, emulate_fp8_e4m3fn=True)
+    start = time.perf_counter()
+    compiled = graph_compiler.compile(module, target, options)
+    seconds = time.perf_counter() - start
+    found, remark = judged(model, module, inputs, compiled(*inputs))
+    report_table(f"device {target} -O{level} {name:<28} compiled in {seconds:.1f} s  {remark}")
+    assert found == []

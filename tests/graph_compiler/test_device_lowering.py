@@ -399,3 +399,48 @@ ENTRY e {{
     (found,) = compile(module, target)(bits.view(dtype)[..., 0])
     turned = np.swapaxes(bits, 0, 1)
     assert np.array_equal(found.view(np.uint8).reshape(turned.shape), turned)
+
+
+def test_control_flow_may_end_with_copies_that_take_no_memory_on_chip() -> None:
+    shape = "s32[257,1,16]"
+    state = f"({shape}, {shape})"
+    assert_as_evaluated(
+        f"""
+HloModule m
+turned {{
+  s = {state} parameter(0)
+  a = {shape} get-tuple-element(s), index=0
+  b = {shape} reverse(a), dimensions={{0,1,2}}
+  ROOT r = {shape} maximum(b, a)
+}}
+first {{ s = {state} parameter(0) ROOT r = {shape} get-tuple-element(s), index=0 }}
+second {{ s = {state} parameter(0) ROOT r = {shape} get-tuple-element(s), index=1 }}
+ENTRY e {{
+  p = {shape} parameter(0)
+  q = {shape} parameter(1)
+  i = s32[] constant(-2)
+  t = {state} tuple(p, q)
+  c = {shape} conditional(i, t, t, t), branch_computations={{turned, first, second}}
+  ROOT r = ({shape}, {shape}) tuple(c, c)
+}}""",
+        *np.random.default_rng(0).integers(-9, 9, (2, 257, 1, 16)).astype(np.int32),
+    )
+
+
+def test_a_gather_may_take_its_indices_backwards() -> None:
+    gather = (
+        "offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, "
+        "slice_sizes={1,4}"
+    )
+    assert_as_evaluated(
+        f"""
+HloModule m
+ENTRY e {{
+  p = s32[9,4] parameter(0)
+  i = s32[5] parameter(1)
+  back = s32[5] reverse(i), dimensions={{0}}
+  ROOT r = s32[5,4] gather(p, back), {gather}
+}}""",
+        np.arange(36, dtype=np.int32).reshape(9, 4),
+        np.array([3, -1, 99, 0, 5], np.int32),
+    )

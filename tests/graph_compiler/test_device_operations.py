@@ -177,8 +177,8 @@ def test_large_products_of_integers_are_exact(types: tuple[str, str, str]) -> No
 COUNTS = {"sort": 1, "arg_max": 2, "rng_bits": 1}
 """Cases of families that take long, or that the device has no types for."""
 
-REFUSED = ("f64", "c64", "u64", ",0", "[0")
-"""What results or parameters of refused cases have in their text: types, or no elements."""
+REFUSED = ("f64", "c64", "u64")
+"""Types that refused cases have in their text."""
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -195,6 +195,28 @@ def test_structured_operations_agree_with_the_reference(family: str) -> None:
             continue
         expected = evaluate(module, *inputs)
         assert differing(found, expected, max(tolerance, 1e-5) if tolerance else 0.0) == "", text
+
+
+def test_arrays_without_elements() -> None:
+    """Sums over nothing are where they begin; results without elements have their shape."""
+    lines = [
+        ("f32[0,3]", "tanh(p0)"),
+        ("f32[3]", "reduce(p0, p1), dimensions={0}, to_apply=reducer"),
+        ("f32[3,3]", "dot(p0, p0), lhs_contracting_dims={0}, rhs_contracting_dims={0}"),
+        ("f32[2,3]", "concatenate(p0, p2, p0), dimensions={0}"),
+        ("f32[1,3]", "pad(p0, p1), padding=1_0x0_0"),
+        ("f32[2,3]", "add(p2, p2)"),
+        ("f32[0]", "reduce(p0, p1), dimensions={1}, to_apply=reducer"),
+        ("f32[2,3]", "dynamic-update-slice(p2, p0, p3, p3)"),
+    ]
+    text = several(lines, ["f32[0,3]", "f32[]", "f32[2,3]", "s32[]"])
+    text = text.replace("ENTRY", reducer("f32", REDUCERS["add"]) + "ENTRY")
+    x, empty = np.arange(6, dtype=np.float32).reshape(2, 3), np.empty((0, 3), np.float32)
+    found = compile(parse_text(text), TARGET)(empty, np.float32(7), x, np.int32(0))
+    sevens = np.full(3, 7, np.float32)
+    wanted = [empty, sevens, np.zeros((3, 3)), x, sevens[np.newaxis], x + x, empty[:, 0], x]
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_a_computation_is_applied_to_elements_windows_and_slices() -> None:
@@ -233,65 +255,3 @@ def test_factors_of_positive_matrices(lower: bool) -> None:
     expected = np.linalg.cholesky(a[0].astype(np.float64))
     assert np.allclose(found[0], expected if lower else expected.T, rtol=1e-5, atol=1e-5)
     assert np.isnan(found[1]).all()
-
-
-UNARY = ("negate", "abs", "tanh", "floor", "sign", "logistic", "exponential")
-BINARY = ("add", "subtract", "multiply", "maximum", "minimum")
-
-
-@st.composite
-def graphs(draw: Any) -> tuple[str, tuple[int, int]]:
-    """Small graphs over matrices: element-wise work, moves, sums and products mixed."""
-    rows, columns = draw(st.integers(1, 40)), draw(st.integers(1, 40))
-    lines: list[str] = []
-    known = [("p0", (rows, columns)), ("p1", (rows, columns))]
-    sums = reducer("f32", REDUCERS["add"])
-
-    def add(dims: tuple[int, ...], text: str) -> None:
-        name = f"v{len(lines)}"
-        lines.append(f"{name} = f32[{','.join(map(str, dims))}] {text}")
-        known.append((name, dims))  # type: ignore[arg-type]
-
-    lines.append("zero = f32[] constant(0)")
-    for _ in range(draw(st.integers(2, 9))):
-        name, dims = draw(st.sampled_from(known))
-        same = [other for other, size in known if size == dims]
-        what = draw(st.integers(0, 6))
-        if what < 2:
-            add(dims, f"{draw(st.sampled_from(UNARY))}({name})")
-        elif what < 4:
-            other = draw(st.sampled_from(same))
-            add(dims, f"{draw(st.sampled_from(BINARY))}({name}, {other})")
-        elif what == 4:
-            add(dims[::-1], f"transpose({name}), dimensions={{1,0}}")
-        elif what == 5:
-            axis = draw(st.integers(0, 1))
-            lines.append(
-                f"s{len(lines)} = f32[{dims[1 - axis]}] reduce({name}, zero), "
-                f"dimensions={{{axis}}}, to_apply=reducer"
-            )
-            add(dims, f"broadcast(s{len(lines) - 1}), dimensions={{{1 - axis}}}")
-        else:
-            lines.append(f"n{len(lines)} = f32[{dims[0]},{dims[1]}] tanh({name})")
-            left = f"n{len(lines) - 1}"
-            other = draw(st.sampled_from(same))
-            more = "lhs_contracting_dims={1}, rhs_contracting_dims={1}"
-            add((dims[0], dims[0]), f"dot({left}, {other}), {more}")
-    shape = f"f32[{rows},{columns}]"
-    last, dims = known[-1]
-    body = [f"p0 = {shape} parameter(0)", f"p1 = {shape} parameter(1)", *lines]
-    root = f"ROOT r = f32[{dims[0]},{dims[1]}] negate({last})"
-    return "\n".join(["HloModule m", sums, "ENTRY e {", *body, root, "}"]), (rows, columns)
-
-
-@settings(max_examples=12, deadline=None)
-@given(graphs(), st.integers(0, 99))
-def test_small_graphs_agree_with_the_reference(graph: Any, seed: int) -> None:
-    text, dims = graph
-    rng = np.random.default_rng(seed)
-    x, y = (rng.standard_normal(dims).astype(np.float32) for _ in range(2))
-    module = parse_text(text)
-    (found,), (expected,) = compile(module, TARGET)(x, y), evaluate(module, x, y)
-    finite = np.abs(expected[np.isfinite(expected)])
-    scale = float(finite.max()) if finite.size else 0.0
-    assert np.allclose(found, expected, rtol=1e-3, atol=1e-4 * (1 + scale), equal_nan=True), text

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conformance_cases import DATA, Case, Outcome, cases, judge, passed, protos, table
-from conformance_models import MODELS, WITHOUT_GOLDEN, disagreements, examined, inputs_of, models
-from test_conformance_models import in_double, in_float64
+from conformance_models import MODELS, WITHOUT_GOLDEN, inputs_of, judged, models
 from test_conformance_stablehlo import EXPLAINED, SHARES
 
 import graph_compiler
@@ -88,13 +87,7 @@ def test_a_model_agrees_with_its_golden_outputs(
     compiled = time.perf_counter()
     outputs = executable(inputs)
     seconds = time.perf_counter() - compiled
-    found, remark = disagreements(model, outputs), ""
-    if found:
-        exact = graph_compiler.evaluate(in_float64(module), *in_double(inputs))
-        uncertainty, remaining = examined(model, outputs, exact)
-        if remaining != found:
-            remark = f"{len(found)} outputs by float64: the golden is {uncertainty:.2g} from it"
-        found = remaining
+    found, remark = judged(model, module, inputs, outputs)
     report_table(
         f"host executor {name:<28} {len(outputs) - len(found):4} of {len(outputs):<4} compiled in"
         f" {compiled - start:.2f} s, first run {seconds:.2f} s  {remark}"

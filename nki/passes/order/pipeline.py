@@ -227,7 +227,9 @@ class _Live:
         self.loads: list[Integers] = []
         bank = target.psum_bank_bytes.value
         found = ranges.lives()
-        end = 3 + max((life.last for own in found.values() for life in own), default=0)
+        # Behind the last use of a tensor operations may follow that use none.
+        last = max((life.last for own in found.values() for life in own), default=0)
+        end = 3 + max(last, ranges.count)
         for memory, unit in zip(_MEMORIES, (1, bank)):
             change = np.zeros(end, np.int64)
             for life in found[memory]:

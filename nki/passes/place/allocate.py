@@ -196,6 +196,11 @@ class LiveRanges:
         self._lives: dict[Tensor, Life] = {}
         self._begins: dict[Tensor, Op] = {}
 
+    @property
+    def count(self) -> int:
+        """Positions so far."""
+        return self._position
+
     def lives(self) -> dict[Memory, list[Life]]:
         """By memory."""
         found: dict[Memory, list[Life]] = {Memory.sbuf: [], Memory.psum: []}
