@@ -9,6 +9,7 @@ import numpy as np
 
 from graph_compiler.hlo.arguments import module_argument
 from graph_compiler.inputs import checked_inputs
+from graph_compiler.memory import memory_use
 from graph_compiler.options import GraphOptions, check_target
 from isa.dtypes import DTYPES
 
@@ -28,7 +29,8 @@ class Compiled:
     """A graph compiled for a device: call it with an array for each parameter.
 
     `kernel` is the compiled kernel (`nki.compiled.CompiledKernel`), whose `program` is the
-    `isa.program.Program`. Results come as a list, a tuple's components one after another.
+    `isa.program.Program`. Results come as a list, a tuple's components one after another. `memory`
+    is what all of it takes in HBM (`graph_compiler.memory.MemoryUse`), which prints.
 
     >>> import numpy as np
     >>> from graph_compiler import compile, parse_text
@@ -39,9 +41,10 @@ class Compiled:
     (0.0, True)
     """
 
-    def __init__(self, module: Module, kernel: CompiledKernel) -> None:
+    def __init__(self, module: Module, kernel: CompiledKernel, unshared: int) -> None:
         self.module = module
         self.kernel = kernel
+        self.memory = memory_use(kernel.program, unshared)
 
     def __call__(self, *inputs: Any) -> list[Array]:
         outputs = self.kernel(*self._given(inputs))
@@ -112,9 +115,17 @@ def compile(
     from graph_compiler.lower.assemble import assemble
     from nki import settings
     from nki.kernel import compile_traced
+    from nki.passes.place.arena import ShareArenas, local_bytes
 
     module_argument(module, "compile")
     chosen, wanted = settings.target(target), options or GraphOptions()
     check_target(wanted, chosen)
     admit(module, chosen, wanted)
-    return Compiled(module, compile_traced(assemble(module, chosen, wanted, kernels), observe))
+    kernel = assemble(module, chosen, wanted, kernels)
+    shared = ShareArenas(distance=_DISTANCE).run(kernel)
+    return Compiled(module, compile_traced(shared, observe), local_bytes(kernel))
+
+
+_DISTANCE = 100
+"""Operations behind a value's last use for which its bytes stay its own: BERT-base takes 4.1 MiB
+instead of 2.2 with none, and no step waits for a place."""
