@@ -64,8 +64,12 @@ class Compiled:
 
         values = leaves(tuple(checked_inputs(self.module, inputs)))
         program = self.kernel.program
-        dtypes = [program.tensors[index].dtype for index in program.parameters]
-        return [_stored(np.asarray(value), dtype) for value, dtype in zip(values, dtypes)]
+        tensors = [program.tensors[index] for index in program.parameters]
+        arrays = [_stored(np.asarray(value), own.dtype) for value, own in zip(values, tensors)]
+        # A kernel updates arrays in place; what a caller passes to a graph stays as it is.
+        return [
+            array.copy() if own.role == "inout" else array for array, own in zip(arrays, tensors)
+        ]
 
     def _found(self, outputs: Any) -> list[Array]:
         from graph_compiler.execute.simplify import forms

@@ -34,6 +34,7 @@ from graph_compiler.hlo.operators.custom import IDENTITIES
 from graph_compiler.hlo.operators.row import subject
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower import expansions, linear
+from graph_compiler.lower.aliases import donated, take_over
 from graph_compiler.lower.arithmetic import DTYPES, FORMS, tile_attribute, tile_operands
 from graph_compiler.lower.bits import other_width
 from graph_compiler.lower.casts import demote, downcast
@@ -70,6 +71,7 @@ class Flagged:
     flag: Place
     body: list[Any]
     writes: ClassVar[tuple[Buffer, ...]] = ()
+    views: ClassVar[tuple[View, ...]] = ()
 
     @property
     def reads(self) -> list[Buffer]:
@@ -372,6 +374,12 @@ def assemble(
         outputs: list[View] = []
         for value in results:
             outputs.append(_result(device, value, outputs))
+        for number, parameter in donated(module).items():
+            if take_over(device.steps, outputs[number], arguments[parameter]):
+                device.discard(outputs[number].buffer)
+                outputs[number] = arguments[parameter]
+        for view in outputs:
+            device.result(view)
         device.declare()
         device.uses = _uses(device.steps)
         device.uses.update(view.buffer for view in outputs)
@@ -382,16 +390,14 @@ def assemble(
 
 
 def _result(device: Device, value: Lazy, others: list[View]) -> View:
-    """A value in a buffer of its own, which is a result."""
+    """A value in a buffer of its own."""
     if value.type not in DTYPES or 0 in value.dims:
         raise NeuronError("hlo-not-compiled", f"a result of {value.type}{list(value.dims)}")
     if isinstance(value, View) and value.buffer.kind == "arena" and is_whole(value):
         if all(value.buffer is not view.buffer for view in others):
-            device.result(value)
             return value
     view = device.buffer(value.type, value.dims)
     store(device, value, view)
-    device.result(view)
     return view
 
 

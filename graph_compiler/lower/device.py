@@ -76,10 +76,16 @@ class Device(Program):
         return view
 
     def result(self, view: View) -> None:
-        """The graph's next result: a buffer of its own, whole."""
+        """The graph's next result: a buffer of its own, whole, or a parameter that it updates."""
+        if view.buffer.kind == "input":
+            return
         shape = view.dims or (1,)
         tensor = self.builder.tensor(shape, DTYPES[view.type], Memory.shared_hbm, "result")
         self._tensors[view.buffer] = tensor
+
+    def discard(self, buffer: Buffer) -> None:
+        """No step uses a buffer any more."""
+        del self._types[buffer]
 
     def declare(self) -> None:
         """Make tensors of all buffers that there are now: what loops carry is made before them."""
