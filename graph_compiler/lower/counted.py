@@ -74,8 +74,9 @@ def count_of_trips(node: Node) -> Count | None:
     steps = [_number(o) for o in following.operands if o is not body.parameters[number]]
     if len(steps) != 1 or steps[0] is None or steps[0] <= 0:
         return None
-    trips = max(0, -(-(stop - first) // steps[0]))
-    return Count(number, first, steps[0], trips) if trips <= MOST else None
+    count = Count(number, first, steps[0], max(0, -(-(stop - first) // steps[0])))
+    largest = np.iinfo(node.operands[number].value.dtype).max  # behind it, it wraps around
+    return count if count.trips <= MOST and count.last <= largest else None
 
 
 def _number(node: Node) -> int | None:
