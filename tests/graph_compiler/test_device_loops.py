@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -127,4 +128,16 @@ def test_what_an_update_changes_is_not_changed_before_it_is_read() -> None:
     for here, wanted in zip(
         compile(parse_text(text), "trn2")(*arrays()), evaluate(parse_text(text), *arrays())
     ):
+        np.testing.assert_allclose(here, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("parameter, updated", [(2, 9 * 4 * 40 * 4), (1, 0)])
+def test_what_a_scan_stacks_may_take_a_donated_parameter(parameter: int, updated: int) -> None:
+    """In place where nothing else reads it, not where the loop reads it in later trips."""
+    text = scan("subtract(eight, i)", "multiply(x, x)", 0, 1, "constant(7)")
+    alias = f"HloModule scan, input_output_alias={{ {{2}}: ({parameter}, {{}}, may-alias) }}"
+    module = parse_text(text.replace("HloModule scan", alias))
+    compiled = compile(module, "trn2")
+    assert compiled.memory.updated == updated
+    for here, wanted in zip(compiled(*arrays()), evaluate(module, *arrays()), strict=True):
         np.testing.assert_allclose(here, wanted, rtol=1e-5, atol=1e-5)
