@@ -9,6 +9,7 @@ import numpy as np
 
 from graph_compiler.hlo.arguments import module_argument
 from graph_compiler.inputs import checked_inputs
+from graph_compiler.memory import memory_use
 from graph_compiler.options import GraphOptions, check_target
 from isa.dtypes import DTYPES
 
@@ -28,7 +29,8 @@ class Compiled:
     """A graph compiled for a device: call it with an array for each parameter.
 
     `kernel` is the compiled kernel (`nki.compiled.CompiledKernel`), whose `program` is the
-    `isa.program.Program`. Results come as a list, a tuple's components one after another.
+    `isa.program.Program`. Results come as a list, a tuple's components one after another. `memory`
+    is what all of it takes in HBM (`graph_compiler.memory.MemoryUse`), which prints.
 
     >>> import numpy as np
     >>> from graph_compiler import compile, parse_text
@@ -39,9 +41,10 @@ class Compiled:
     (0.0, True)
     """
 
-    def __init__(self, module: Module, kernel: CompiledKernel) -> None:
+    def __init__(self, module: Module, kernel: CompiledKernel, unshared: int) -> None:
         self.module = module
         self.kernel = kernel
+        self.memory = memory_use(kernel.program, unshared)
 
     def __call__(self, *inputs: Any) -> list[Array]:
         outputs = self.kernel(*self._given(inputs))
@@ -61,8 +64,12 @@ class Compiled:
 
         values = [v for v in leaves(tuple(checked_inputs(self.module, inputs))) if np.size(v)]
         program = self.kernel.program
-        dtypes = [program.tensors[index].dtype for index in program.parameters]
-        return [_stored(np.asarray(value), dtype) for value, dtype in zip(values, dtypes)]
+        tensors = [program.tensors[index] for index in program.parameters]
+        arrays = [_stored(np.asarray(value), own.dtype) for value, own in zip(values, tensors)]
+        # A kernel updates arrays in place; what a caller passes to a graph stays as it is.
+        return [
+            array.copy() if own.role == "inout" else array for array, own in zip(arrays, tensors)
+        ]
 
     def _found(self, outputs: Any) -> list[Array]:
         from graph_compiler.execute.simplify import forms
@@ -114,9 +121,17 @@ def compile(
     from graph_compiler.lower.assemble import assemble
     from nki import settings
     from nki.kernel import compile_traced
+    from nki.passes.place.arena import ShareArenas, local_bytes
 
     module_argument(module, "compile")
     chosen, wanted = settings.target(target), options or GraphOptions()
     check_target(wanted, chosen)
     admit(module, chosen, wanted)
-    return Compiled(module, compile_traced(assemble(module, chosen, wanted, kernels), observe))
+    kernel = assemble(module, chosen, wanted, kernels)
+    shared = ShareArenas(distance=_DISTANCE).run(kernel)
+    return Compiled(module, compile_traced(shared, observe), local_bytes(kernel))
+
+
+_DISTANCE = 100
+"""Operations behind a value's last use for which its bytes stay its own: BERT-base takes 4.1 MiB
+instead of 2.2 with none, and no step waits for a place."""

@@ -105,12 +105,17 @@ def dynamic_slice(scheduler: Scheduler, node: Node) -> View | None:
 
 def dynamic_update_slice(scheduler: Scheduler, node: Node) -> View | None:
     """An array with a block written, in place where the array is not needed any more."""
+    target = scheduler.program.buffer(node.type, node.dims)
+    store(scheduler.program, scheduler.value(node.operands[0]), target)
+    return updated(scheduler, node, target)
+
+
+def updated(scheduler: Scheduler, node: Node, target: View) -> View | None:
+    """Memory that holds the array, with the block written."""
     starts = _starts(scheduler, node.operands[2:])
     if any(register(start.type) is None for start in starts):
         return None
     update = scheduler.view(node.operands[1])
-    target = scheduler.program.buffer(node.type, node.dims)
-    store(scheduler.program, scheduler.value(node.operands[0]), target)
     _dynamic_copy(scheduler, target, update, starts, writes=True)
     return target
 

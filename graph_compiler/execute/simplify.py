@@ -80,7 +80,7 @@ class Simplifier:
     """Lowers the computations of a module."""
 
     def __init__(self, module: Module) -> None:
-        self._evaluator = Evaluator(module)
+        self.evaluator = Evaluator(module)
         self._depth = 0
         self._inlined = 0
 
@@ -190,16 +190,14 @@ class Simplifier:
             if item.opcode in MOVES:
                 return np.broadcast_to(values[0], dims)
             with np.errstate(all="ignore"):
-                return np.broadcast_to(
-                    np.asarray(row.evaluate(item, values, self._evaluator)), dims
-                )
+                return np.broadcast_to(np.asarray(row.evaluate(item, values, self.evaluator)), dims)
         if not values and max(dims, default=0) > FOLDED:
             return None  # a count that long is left to the run
         large = item.shape.size > FOLDED or any(value.size > FOLDED for value in values)
         if large and item.opcode not in _VIEWED:
             return None
         with np.errstate(all="ignore"):
-            return np.asarray(row.evaluate(item, values, self._evaluator))
+            return np.asarray(row.evaluate(item, values, self.evaluator))
 
 
 def _identity(node: Node) -> Any:

@@ -9,6 +9,7 @@
 3. What the engines have no operations for is a graph of others, written as HLO text: `expansions`,
    `linear`. `computations` applies a computation of the graph to elements, windows and slices.
    `kernels` puts the tile IR of NKI kernels where the graph calls them.
+4. `counted` has loops whose trips are known, `aliases` results in the memory of parameters.
 
 Between the host's simplifying and scheduling, `casts` and `float8` give values the types that
 `GraphOptions` ask for.

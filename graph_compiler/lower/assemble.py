@@ -34,11 +34,21 @@ from graph_compiler.hlo.operators.custom import IDENTITIES
 from graph_compiler.hlo.operators.row import subject
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower import empties, expansions, linear
+from graph_compiler.lower.aliases import donated, take_over
 from graph_compiler.lower.arithmetic import DTYPES, FORMS, tile_attribute, tile_operands
 from graph_compiler.lower.bits import other_width
 from graph_compiler.lower.casts import demote, downcast
 from graph_compiler.lower.composites import recognise
 from graph_compiler.lower.computations import map_elements, reduce_windows, scan
+from graph_compiler.lower.counted import (
+    Count,
+    count_of_trips,
+    dynamic_slice,
+    dynamic_update_slice,
+    in_place,
+    places_of,
+    reads_of,
+)
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.elementwise import emit_loop
 from graph_compiler.lower.float8 import emulate
@@ -70,6 +80,7 @@ class Flagged:
     flag: Place
     body: list[Any]
     writes: ClassVar[tuple[Buffer, ...]] = ()
+    views: ClassVar[tuple[View, ...]] = ()
 
     @property
     def reads(self) -> list[Buffer]:
@@ -106,6 +117,29 @@ class While(Flagged):
 
 
 @dataclass(frozen=True)
+class Counted:
+    """A loop whose trips are known."""
+
+    count: Count
+    body: list[Any]
+    reads: ClassVar[tuple[Buffer, ...]] = ()
+    writes: ClassVar[tuple[Buffer, ...]] = ()
+    views: ClassVar[tuple[View, ...]] = ()
+
+    @property
+    def inner(self) -> list[list[Any]]:
+        """The steps inside."""
+        return [self.body]
+
+    def emit(self, device: Device) -> None:
+        device.forget()
+        with device.builder.loop(0, self.count.trips) as trip:
+            self.count.variable = trip
+            _emit(device, self.body)
+        device.forget()
+
+
+@dataclass(frozen=True)
 class When(Flagged):
     """Steps that run where a flag holds."""
 
@@ -135,37 +169,80 @@ def _apart(device: Device, schedule: Callable[[], Any]) -> tuple[list[Any], Any]
 
 
 def _while(scheduler: Scheduler, node: Node) -> Any:
+    """A loop. Where its trips are known it counts them, and no condition is evaluated."""
     device: Any = scheduler.program
     body, condition = node.blocks
+    count = count_of_trips(node)
     state: list[Any] = []
     carried: list[tuple[int, View]] = []
     for number, operand in enumerate(node.operands):
         if body.results[number] is body.parameters[number]:
             state.append(scheduler.view(operand))
-        else:
-            view = device.buffer(operand.type, operand.dims)
+            continue
+        view = device.buffer(operand.type, operand.dims)
+        state.append(view)
+        carried.append((number, view))
+        device.in_place.update(in_place(body, number))
+        if count is None or number != count.number:
             store(device, scheduler.value(operand), view)
-            state.append(view)
-            carried.append((number, view))
+
+    states = {view.buffer for _, view in carried}
+
+    def once() -> bool:
+        """An iteration; whether the count has to be in memory."""
+        results = Scheduler(device, scheduler.simplifier, body, state).run()
+        own = None if count is None else count.number
+        fresh = [
+            (view, _new_value(device, results[number], view, states))
+            for number, view in carried
+            if number != own
+        ]
+        # All new values are there before the first old one goes.
+        for view, value in fresh:
+            if value is not view:
+                store(device, value, view)
+        if own is None or state[own].buffer not in reads_of(device.steps):
+            return False
+        store(device, results[own], state[own])
+        return True
 
     def test() -> Place:
         (flag,) = Scheduler(device, scheduler.simplifier, condition, state).run()
         return place_of(materialised(device, flag))
 
-    def once() -> None:
-        results = Scheduler(device, scheduler.simplifier, body, state).run()
-        fresh = []
-        for number, view in carried:
-            copy = device.buffer(view.type, view.dims)
-            store(device, results[number], copy)
-            fresh.append((view, copy))
-        for view, copy in fresh:
-            store(device, copy, view)
-
-    steps, flag = _apart(device, test)
-    inside, _ = _apart(device, once)
-    device.steps.append(While(flag, inside, steps))
+    if count is None:
+        steps, flag = _apart(device, test)
+        inside, _ = _apart(device, once)
+        device.steps.append(While(flag, inside, steps))
+    else:
+        changed = {number for number, _ in carried}
+        count.fixed.update(v.buffer for number, v in enumerate(state) if number not in changed)
+        device.places.update(places_of(scheduler.simplifier.evaluator, body, count))
+        device.counts.update(dict.fromkeys(body.nodes, count))
+        is_stored = False
+        if count.trips:
+            inside, is_stored = _apart(device, once)
+        if is_stored:
+            store(device, scheduler.value(node.operands[count.number]), state[count.number])
+        else:
+            type = node.operands[count.number].type
+            last = np.asarray(count.last, PRIMITIVE_TYPES[type].numpy)[()]
+            state[count.number] = Literal(type, (), last)
+        if count.trips:
+            device.steps.append(Counted(count, inside))
     return state[0] if len(node.results) == 1 else state
+
+
+def _new_value(device: Device, value: Lazy, view: View, states: set[Buffer]) -> View:
+    """What a loop carries on in memory that is no loop's: itself, where it was changed in place."""
+    if isinstance(value, View):
+        if value.buffer is view.buffer and is_whole(value) and value.strides == view.strides:
+            return view
+        if value.buffer.kind == "arena" and value.buffer not in states:
+            return value
+    copy = device.buffer(view.type, view.dims)
+    store(device, value, copy)
+    return copy
 
 
 def _conditional(scheduler: Scheduler, node: Node) -> Any:
@@ -274,8 +351,8 @@ _HANDLERS: dict[str, Callable[[Scheduler, Node], Any]] = {
     "bitcast-convert": other_width,
     "concatenate": placement.concatenate,
     "pad": placement.pad,
-    "dynamic-slice": placement.dynamic_slice,
-    "dynamic-update-slice": placement.dynamic_update_slice,
+    "dynamic-slice": dynamic_slice,
+    "dynamic-update-slice": dynamic_update_slice,
     "gather": placement.gather,
     "scatter": ordering.scatter,
     "sort": ordering.sort,
@@ -385,6 +462,13 @@ def assemble(
         outputs: list[View] = []
         for value in results:
             outputs.append(_result(device, value, outputs))
+        for number, parameter in donated(module).items():
+            if take_over(device.steps, outputs[number], arguments[parameter]):
+                device.discard(outputs[number].buffer)
+                outputs[number] = arguments[parameter]
+        for view in outputs:
+            if view.buffer.size:
+                device.result(view)
         device.declare()
         device.uses = _uses(device.steps)
         device.uses.update(view.buffer for view in outputs)
@@ -396,18 +480,16 @@ def assemble(
 
 
 def _result(device: Device, value: Lazy, others: list[View]) -> View:
-    """A value in a buffer of its own, which is a result."""
+    """A value in a buffer of its own."""
     if value.type not in DTYPES:
         raise NeuronError("hlo-not-compiled", f"a result of {value.type}{list(value.dims)}")
     if 0 in value.dims:
         return device.buffer(value.type, value.dims)
     if isinstance(value, View) and value.buffer.kind == "arena" and is_whole(value):
         if all(value.buffer is not view.buffer for view in others):
-            device.result(value)
             return value
     view = device.buffer(value.type, value.dims)
     store(device, value, view)
-    device.result(view)
     return view
 
 

@@ -16,6 +16,8 @@ from nki.ir.builder import Builder
 from nki.ir.views.tensor import NkiTensor
 
 if TYPE_CHECKING:
+    from graph_compiler.execute.nodes import Node
+    from graph_compiler.lower.counted import Count, Window
     from isa.target import Target
 
 HELD = 64 << 10
@@ -51,6 +53,11 @@ class Device(Program):
         self.plans: dict[Any, Any] = {}
         self.uses: Counter[Buffer] = Counter()
         self._held: dict[Buffer, Held] = {}
+        # What is known of loops while their bodies are scheduled (`counted`).
+        self.counts: dict[Node, Count] = {}
+        self.places: dict[Node, np.ndarray[Any, Any]] = {}
+        self.in_place: set[Node] = set()
+        self.windows: dict[Buffer, Window] = {}
 
     def buffer(self, type: str, dims: tuple[int, ...]) -> View:
         view = super().buffer(type, dims)
@@ -77,10 +84,16 @@ class Device(Program):
         return view
 
     def result(self, view: View) -> None:
-        """The graph's next result: a buffer of its own, whole."""
+        """The graph's next result: a buffer of its own, whole, or a parameter that it updates."""
+        if view.buffer.kind == "input":
+            return
         shape = view.dims or (1,)
         tensor = self.builder.tensor(shape, DTYPES[view.type], Memory.shared_hbm, "result")
         self._tensors[view.buffer] = tensor
+
+    def discard(self, buffer: Buffer) -> None:
+        """No step uses a buffer any more."""
+        del self._types[buffer]
 
     def declare(self) -> None:
         """Make tensors of all buffers that there are now: what loops carry is made before them."""
@@ -95,8 +108,13 @@ class Device(Program):
 
     def elements(self, place: Place, type: str, pattern: Pattern, offset: Any = 0) -> NkiTensor:
         """Elements of HBM from `offset` elements behind a place on."""
-        tensor = self._tensor(place.buffer, type)
-        start = place.offset // item_size(type)
+        size, buffer = item_size(type), place.buffer
+        start: Any = place.offset // size
+        while buffer in self.windows:
+            window = self.windows[buffer]
+            start = start + window.base // size + window.count.variable * (window.step // size)
+            buffer = window.array.buffer
+        tensor = self._tensor(buffer, type)
         return tensor.ap([list(pair) for pair in pattern], start + offset)
 
     def _tensor(self, buffer: Buffer, type: str) -> NkiTensor:

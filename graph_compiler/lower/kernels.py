@@ -35,6 +35,11 @@ class Inlined:
     inner: ClassVar[tuple[list[Any], ...]] = ()
 
     @property
+    def views(self) -> list[View]:
+        """What is read and written."""
+        return [*self.parameters, *(view for _, view in self.results)]
+
+    @property
     def reads(self) -> list[Buffer]:
         return [view.buffer for view in self.parameters]
 

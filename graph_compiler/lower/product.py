@@ -74,6 +74,11 @@ class Contraction:
     inner: ClassVar[tuple[Any, ...]] = ()
 
     @property
+    def views(self) -> list[View]:
+        """What is read and written."""
+        return [self.product.left, self.product.right, self.target]
+
+    @property
     def reads(self) -> list[Buffer]:
         return [self.product.left.buffer, self.product.right.buffer]
 

@@ -216,14 +216,19 @@ class Numbering:
         return copy
 
     def begun(self, bodies: list[list[Node]]) -> list[Tensor]:
-        """The tensors without those of a core that no body begins any more."""
+        """The tensors without those of a core that no body begins any more. What others lie in
+        may stand without a beginning: their own ones say when its bytes are used."""
         begun = {
             node.values[0].storage
             for body in bodies
             for node in walk(body)
             if isinstance(node, Op) and node.row is StorageBegin
         }
-        return [t for t in self.tensors if t.role != "local" or t.core is None or t in begun]
+        return [
+            tensor
+            for tensor in self.tensors
+            if tensor.role != "local" or tensor.core is None or tensor.divided or tensor in begun
+        ]
 
     def register(self, register: Register | None = None, name: str = "") -> Register:
         number = self._register

@@ -293,7 +293,10 @@ class _Rows:
             node = self.touched.body.layers[layer].level.node
             if not any(rows.write[at] for group in groups.values() for at in group):
                 continue
+            writes = {box: any(rows.write[at] for at in group) for box, group in groups.items()}
             for (first, earlier), (then, later) in product(groups.items(), repeat=2):
+                if not (writes[first] or writes[then]):
+                    continue
                 distance = first_meeting(boxes[first], boxes[then], node)
                 if distance is not None:
                     for one, other in product(later, earlier):

@@ -273,9 +273,7 @@ def first_meeting(one: Box, other: Box, node: Any) -> int | None:
     """The least number of iterations of a loop, two or more, after which another box may meet what
     one was before; None where they meet in the next iteration, or never. Boxes that skip elements
     may meet at once, not in the next iteration, and again behind it."""
-    if may_overlap(one.later(node.variable, -node.step), other):
-        return None
-    low, high = 2, _UNKNOWN
+    low, high = 1, _UNKNOWN
     if type(node.upper) is int and type(node.lower) is int:
         high = max(-((node.lower - node.upper) // node.step) - 1, 0)
     for left, right in _compared(one, other):
@@ -287,7 +285,7 @@ def first_meeting(one: Box, other: Box, node: Any) -> int | None:
         step = terms.get(node.variable, 0) * node.step
         apart = start1 - start0
         if not all(type(number) is int for number in (step, apart, extent0, extent1)):
-            return _tried(one, other, node)
+            return None if _meet_next(one, other, node) else _tried(one, other, node)
         if step < 0:
             step, apart = -step, -apart - extent1 + extent0
         if step == 0:
@@ -297,6 +295,13 @@ def first_meeting(one: Box, other: Box, node: Any) -> int | None:
         # apart + d * step lies between -extent1 and extent0
         low = max(low, (-extent1 - apart) // step + 1)
         high = min(high, -((apart - extent0) // step) - 1)
+    if low > high:
+        return None
+    if _is_solid(one, other):  # the spans say all
+        return low if low > 1 else None
+    if _meet_next(one, other, node):
+        return None
+    low = max(low, 2)
     for distance in range(low, min(high, low + _TRIED) + 1):
         if may_overlap(one.later(node.variable, -distance * node.step), other):
             return distance
@@ -308,6 +313,11 @@ _UNKNOWN = 1 << 40
 
 _TRIED = 8
 """Iterations that are tried where boxes depend on launch symbols or skip elements."""
+
+
+def _meet_next(one: Box, other: Box, node: Any) -> bool:
+    """Whether a box may meet in the next iteration what another one was."""
+    return may_overlap(one.later(node.variable, -node.step), other)
 
 
 def _tried(one: Box, other: Box, node: Any) -> int | None:
@@ -347,12 +357,16 @@ def _apart(left: tuple[Any, Any], right: tuple[Any, Any]) -> bool:
     return _at_least(distance, extent0) or _at_least(0 - distance, extent1)
 
 
+def _is_solid(one: Box, other: Box) -> bool:
+    """Whether two boxes share an element where their spans meet, as far as is known."""
+    return one.access is None or other.access is None or (one.dense and other.dense)
+
+
 def _elements_overlap(one: Box, other: Box) -> bool:
     """Whether two boxes that overlap may share an element, for what they skip."""
-    if one.access is None or other.access is None:
+    if _is_solid(one, other):
         return True
-    if one.dense and other.dense:
-        return True
+    assert one.access is not None and other.access is not None
     if one.hull is None or other.hull is None:
         return overlaps(_pattern(one), _pattern(other))
     distance = other.hull[0] - one.hull[0]

@@ -8,8 +8,20 @@ from typing import Any
 
 from isa.enums import Memory
 from isa.operations.control import StorageBegin
-from nki.ir.nodes import Access, Kernel, Node, Op, Tensor, bytes_of, operations, storages
+from nki.ir.nodes import (
+    Access,
+    Kernel,
+    Loop,
+    Node,
+    Op,
+    Tensor,
+    bytes_of,
+    operations,
+    storages,
+    walk,
+)
 from nki.ir.replace import AccessReplacer, seen_through
+from nki.ir.rewrite import form_registers
 from nki.passes.place.best_fit import BestFit
 
 
@@ -30,20 +42,30 @@ class ShareArenas:
         tensor %t3 "third": private_hbm float32[512] core=0 within=%t4 at=0
 
     Tensors that several cores use, or whose size launch symbols decide, stay by themselves, and so
-    does what lies within others or holds others. Results of the kernel are the same; a tensor has
-    to wait for what used its bytes before, so that the kernel may take longer. `local_bytes`
-    before and after tell what it saves.
+    do those that begin in a loop, of which rotation makes copies, those at places that registers
+    decide, which would count as the whole arena, and what lies within others or holds others. Those
+    that nothing uses are left out. Results of the kernel are the same; a tensor has to wait for
+    what used its bytes before, so that the kernel may take longer; with `distance`, bytes stay
+    taken for so many nodes more, by when the scheduler is done with them. `local_bytes` before and
+    after tell what it saves.
     """
 
     alignment: int = 64
+    distance: int = 0
     name: str = "arenas"
 
     def run(self, kernel: Kernel) -> Kernel:
         groups: dict[tuple[int, Memory], list[Tensor]] = {}
         lives = [_lives(body) for body in kernel.bodies]
+        staying = _staying(kernel)
+        unused: set[Tensor] = set()
         for tensor in kernel.tensors:
+            if tensor in staying or not _may_lie(tensor, kernel):
+                continue
             users = [core for core, found in enumerate(lives) if tensor in found]
-            if len(users) == 1 and _may_lie(tensor, kernel):
+            if not users:
+                unused.add(tensor)
+            elif len(users) == 1:
                 groups.setdefault((users[0], tensor.memory), []).append(tensor)
         moved: dict[Tensor, Tensor] = {}
         arenas: list[Tensor] = []
@@ -53,13 +75,14 @@ class ShareArenas:
                 arenas.append(
                     self._arena(number + len(arenas), memory, tensors, lives[core], moved)
                 )
-        if not arenas:
+        if not arenas and not unused:
             return kernel
         bodies = [
-            _Moved(moved).nodes(_begun(body, found, moved))
+            _Moved(moved).nodes(_begun(body, found, moved, unused))
             for body, found in zip(kernel.bodies, lives)
         ]
-        tensors = [*arenas, *(moved.get(tensor, tensor) for tensor in kernel.tensors)]
+        left = (tensor for tensor in kernel.tensors if tensor not in unused)
+        tensors = [*arenas, *(moved.get(tensor, tensor) for tensor in left)]
         return kernel.with_bodies(bodies, tensors, kernel.placement)
 
     def _arena(
@@ -76,7 +99,8 @@ class ShareArenas:
         end = 0
         for tensor in sorted(tensors, key=lambda tensor: lives[tensor][0]):
             size = -(-bytes_of(tensor) // self.alignment) * self.alignment
-            places[tensor] = place = room.take(size, *lives[tensor])
+            first, last = lives[tensor]
+            places[tensor] = place = room.take(size, first, last + self.distance)
             end = max(end, place + size)
         core = tensors[0].core
         arena = Tensor(number, f"arena.{number}", memory, "uint8", (end,), core=core)
@@ -130,28 +154,53 @@ def _may_lie(tensor: Tensor, kernel: Kernel) -> bool:
 
 
 def _lives(body: list[Node]) -> dict[Tensor, tuple[int, int]]:
-    """The first and the last node of a body that mentions a tensor."""
+    """The first and the last node of a body that uses a tensor: more than says that it begins."""
     found: dict[Tensor, tuple[int, int]] = {}
     for at, node in enumerate(body):
         for op in operations([node]):
+            if op.row is StorageBegin:
+                continue
             for tensor in storages(op.values):
                 first, _ = found.get(tensor, (at, at))
                 found[tensor] = first, at
     return found
 
 
+def _staying(kernel: Kernel) -> set[Tensor]:
+    """Tensors that begin in a loop, or that are used at places which registers decide that are no
+    variables of loops."""
+    found: set[Tensor] = set()
+    loops: list[Node] = [n for body in kernel.bodies for n in body if not isinstance(n, Op)]
+    for op in operations(loops):
+        if op.row is StorageBegin:
+            found.update(storages(op.values))
+    nodes = [node for body in kernel.bodies for node in walk(body)]
+    variables = {node.variable for node in nodes if isinstance(node, Loop)}
+    for node in nodes:
+        for value in node.values if isinstance(node, Op) else ():
+            if isinstance(value, Access) and not variables.issuperset(form_registers(value.offset)):
+                found.add(value.storage)
+    return found
+
+
 def _begun(
-    body: list[Node], lives: dict[Tensor, tuple[int, int]], moved: dict[Tensor, Tensor]
+    body: list[Node],
+    lives: dict[Tensor, tuple[int, int]],
+    moved: dict[Tensor, Tensor],
+    unused: set[Tensor],
 ) -> Iterable[Node]:
-    """The nodes, with a beginning of each tensor that is moved before the first one that mentions
-    it: its bytes may hold what another one has left."""
+    """The nodes, with a beginning of each tensor that is moved before the first one that uses it,
+    as its bytes may hold what another one has left, and none of tensors that nothing uses."""
     begins: dict[int, list[Tensor]] = {}
     for tensor in moved.keys() & lives.keys():
         begins.setdefault(lives[tensor][0], []).append(tensor)
     for at, node in enumerate(body):
         for tensor in sorted(begins.get(at, ()), key=lambda tensor: tensor.number):
-            if not (isinstance(node, Op) and node.row is StorageBegin):
-                yield Op(StorageBegin, (_whole(tensor),), node.location)
+            yield Op(StorageBegin, (_whole(tensor),), node.location)
+        if isinstance(node, Op) and node.row is StorageBegin:
+            tensor = node.values[0].storage
+            if tensor in moved or tensor in unused:
+                continue
         yield node
 
 

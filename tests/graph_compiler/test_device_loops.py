@@ -1,0 +1,143 @@
+"""Loops with known trips on the simulated device. The evaluator of the operator table says what
+results must be; a loop whose bound is a parameter, with a condition on the device, says what bits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graph_compiler import compile, evaluate, parse_text
+from nki.ir.nodes import Loop, While, walk
+
+SCAN = """HloModule scan
+body {
+ s = (s32[], f32[4,40], f32[9,4,40], f32[9,4,40], s32[]) parameter(0)
+ i = s32[] get-tuple-element(s), index=0
+ c = f32[4,40] get-tuple-element(s), index=1
+ ys = f32[9,4,40] get-tuple-element(s), index=2
+ xs = f32[9,4,40] get-tuple-element(s), index=3
+ n = s32[] get-tuple-element(s), index=4
+ step = s32[] constant(STEP)
+ j = s32[] add(i, step)
+ zero = s32[] constant(0)
+ eight = s32[] constant(8)
+ k = s32[] PLACE
+ p = f32[1,4,40] dynamic-slice(xs, k, zero, zero), dynamic_slice_sizes={1,4,40}
+ x = f32[4,40] reshape(p)
+ v = f32[4,40] VALUE
+ m = f32[4,40] multiply(c, v)
+ e = f32[4,40] add(m, x)
+ u = f32[1,4,40] reshape(e)
+ d = f32[9,4,40] dynamic-update-slice(ys, u, k, zero, zero)
+ ROOT r = (s32[], f32[4,40], f32[9,4,40], f32[9,4,40], s32[]) tuple(j, e, d, xs, n)
+}
+condition {
+ s = (s32[], f32[4,40], f32[9,4,40], f32[9,4,40], s32[]) parameter(0)
+ i = s32[] get-tuple-element(s), index=0
+ n = s32[] get-tuple-element(s), index=4
+ ROOT c = pred[] compare(i, n), direction=LT
+}
+ENTRY e {
+ c = f32[4,40] parameter(0)
+ xs = f32[9,4,40] parameter(1)
+ ys = f32[9,4,40] parameter(2)
+ n = s32[] BOUND
+ z = s32[] constant(FIRST)
+ t = (s32[], f32[4,40], f32[9,4,40], f32[9,4,40], s32[]) tuple(z, c, ys, xs, n)
+ l = (s32[], f32[4,40], f32[9,4,40], f32[9,4,40], s32[]) while(t), condition=condition, body=body
+ i = s32[] get-tuple-element(l), index=0
+ o = f32[4,40] get-tuple-element(l), index=1
+ y = f32[9,4,40] get-tuple-element(l), index=2
+ ROOT r = (s32[], f32[4,40], f32[9,4,40]) tuple(i, o, y)
+}"""
+
+PLACES = ["add(i, zero)", "subtract(eight, i)", "multiply(i, i)", "add(i, i)"]
+VALUES = ["multiply(x, x)", "broadcast(f32[] convert(i)), dimensions={}"]
+
+
+def scan(place: str, value: str, first: int, step: int, bound: str) -> str:
+    text = SCAN.replace("PLACE", place).replace("STEP", str(step)).replace("FIRST", str(first))
+    if "convert" in value:
+        text = text.replace(" v = f32[4,40] VALUE", " w = f32[] convert(i)\n v = f32[4,40] VALUE")
+        value = "broadcast(w), dimensions={}"
+    return text.replace("VALUE", value).replace("BOUND", bound)
+
+
+def arrays() -> list[np.ndarray[Any, Any]]:
+    random = np.random.default_rng(3)
+    shapes = (4, 40), (9, 4, 40), (9, 4, 40)
+    return [random.standard_normal(shape).astype(np.float32) for shape in shapes]
+
+
+def loops(text: str) -> tuple[Any, set[type]]:
+    """The compiled graph, and the kinds of its loops."""
+    kinds: set[type] = set()
+
+    def observe(stage: str, product: Any) -> None:
+        if stage == "trace":
+            kinds.update(type(node) for node in walk(product.bodies[0]))
+
+    return compile(parse_text(text), "trn2", observe=observe), kinds & {Loop, While}
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    st.sampled_from(PLACES),
+    st.sampled_from(VALUES),
+    st.integers(0, 3),
+    st.integers(1, 3),
+    st.integers(0, 11),
+)
+def test_counted_loops_do_what_tested_ones_do(
+    place: str, value: str, first: int, step: int, bound: int
+) -> None:
+    text = scan(place, value, first, step, f"constant({bound})")
+    compiled, kinds = loops(text)
+    assert kinds <= {Loop}
+    found = compiled(*arrays())
+    for here, wanted in zip(found, evaluate(parse_text(text), *arrays()), strict=True):
+        np.testing.assert_allclose(here, wanted, rtol=1e-5, atol=1e-5)
+    tested, kinds = loops(scan(place, value, first, step, "parameter(3)"))
+    assert While in kinds
+    for here, wanted in zip(found, tested(*arrays(), np.int32(bound)), strict=True):
+        assert here.tobytes() == wanted.tobytes()
+
+
+def test_a_scan_reads_and_writes_where_its_count_says() -> None:
+    """No register is loaded from a tile, and no array is copied."""
+    compiled, _ = loops(scan("add(i, zero)", "multiply(x, x)", 0, 1, "constant(9)"))
+    assert "RegisterLoad" not in str(compiled.kernel.program.cores[0])
+    assert compiled.memory.intermediates < 9 * 4 * 40 * 4 * 2
+
+
+def test_what_an_update_changes_is_not_changed_before_it_is_read() -> None:
+    """The array of an iteration before is read beside its update: it is copied."""
+    text = scan("add(i, zero)", "multiply(x, x)", 0, 1, "constant(5)")
+    old = " e = f32[4,40] add(m, x)\n"
+    assert old in text
+    text = text.replace(
+        old,
+        " q = f32[1,4,40] slice(ys), slice={[0:1], [0:4], [0:40]}\n u2 = f32[4,40] reshape(q)\n"
+        " f = f32[4,40] add(m, x)\n e = f32[4,40] add(f, u2)\n",
+    )
+    for here, wanted in zip(
+        compile(parse_text(text), "trn2")(*arrays()), evaluate(parse_text(text), *arrays())
+    ):
+        np.testing.assert_allclose(here, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("parameter, updated", [(2, 9 * 4 * 40 * 4), (1, 0)])
+def test_what_a_scan_stacks_may_take_a_donated_parameter(parameter: int, updated: int) -> None:
+    """In place where nothing else reads it, not where the loop reads it in later trips."""
+    text = scan("subtract(eight, i)", "multiply(x, x)", 0, 1, "constant(7)")
+    alias = f"HloModule scan, input_output_alias={{ {{2}}: ({parameter}, {{}}, may-alias) }}"
+    module = parse_text(text.replace("HloModule scan", alias))
+    compiled = compile(module, "trn2")
+    assert compiled.memory.updated == updated
+    for here, wanted in zip(compiled(*arrays()), evaluate(module, *arrays()), strict=True):
+        np.testing.assert_allclose(here, wanted, rtol=1e-5, atol=1e-5)
