@@ -204,6 +204,13 @@ OPTIONS: tuple[Option, ...] = (
         default="warning",
     ),
     Option(
+        ("--report",),
+        "report",
+        "Write where the modelled time goes: HTML, or JSON where the name ends in .json. The graph "
+        "is compiled again even where its program is kept.",
+        origin="this compiler",
+    ),
+    Option(
         ("--pipeline",),
         "pipeline",
         "compile: everything. tensorize: stop after tile IR, and print it. SaveTemps, behind one "

@@ -19,6 +19,7 @@ from nki.cli.exit_codes import INTERNAL, INTERRUPTED, OK, USAGE, exit_code_of
 if TYPE_CHECKING:
     from graph_compiler.command.cache import Kept
     from graph_compiler.hlo.graph import Module
+    from isa.program import Program
 
 _SAVED = "SaveTemps"
 _TILES = "tensorize"
@@ -130,9 +131,11 @@ def _compile(values: argparse.Namespace, options: GraphOptions, journal: Journal
     tiles, saves = _TILES in values.pipeline, _SAVED in values.pipeline
     if not tiles:
         check_writable(values.output)
+    if values.report:
+        check_writable(values.report)
     journal.begun("read")
     source = _bytes(values.model[0])
-    kept = None if tiles or saves else _kept(values, options, source)
+    kept = None if tiles or saves or values.report else _kept(values, options, source)
     data = kept.find() if kept is not None else None
     if data is not None:
         journal.info(f"found {kept.path if kept else ''}")
@@ -254,9 +257,22 @@ def _program(
     if saves:
         _save_graph(module)
         _save_text("program.txt", disassemble(program))
+    if values.report:
+        journal.ended("verify", "report")
+        _report(module, program, values.report)
+        journal.ended("report", "write")
     data = write(program)
     journal.ended("write")
     return data
+
+
+def _report(module: Module, program: Program, path: str) -> None:
+    import json
+
+    from graph_compiler.report import html, report_of
+
+    found = report_of(module, program)
+    _save_text(path, json.dumps(found, indent=1) if path.endswith(".json") else html(found))
 
 
 def _save_graph(module: Module) -> None:

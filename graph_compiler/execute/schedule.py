@@ -62,7 +62,9 @@ class Scheduler:
         """The results, which may be values to come."""
         for node in self.block.nodes:
             if node in self.uses or is_effect(node):
+                before, steps = len(self.program.steps), self.program.steps
                 self.values[node] = self._settled(node, self._value(node))
+                self.program.made_for(node, steps[before:])
         return [self.value(result) for result in self.block.results]
 
     def value(self, node: Node) -> Any:
@@ -74,7 +76,9 @@ class Scheduler:
 
     def view(self, node: Node) -> View:
         """A node's value in memory."""
+        before, steps = len(self.program.steps), self.program.steps
         view = materialised(self.program, self.value(node))
+        self.program.made_for(node, steps[before:])
         self.values[node] = view
         return view
 

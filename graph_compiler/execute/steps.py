@@ -140,6 +140,9 @@ class Program:
         self.constants: list[np.ndarray[Any, Any]] = []
         self._known: dict[Any, Buffer] = {}
 
+    def made_for(self, node: Node, steps: list[Any]) -> None:
+        """These steps compute a node; those that compute another one were said to before."""
+
     def buffer(self, type: str, dims: tuple[int, ...]) -> View:
         """New memory, row-major."""
         count = 1

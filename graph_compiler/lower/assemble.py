@@ -420,10 +420,12 @@ def _emit(device: Device, steps: list[Any]) -> None:
     made = [step for step in steps if not step.writes or any(b.size for b in step.writes)]
     for step in grouped(device, made, device.uses):
         device.forget(step.writes)
-        if isinstance(step, Call):
-            _EMITTERS[type(step.kernel)](device, step.kernel, step.words)
-        else:
-            step.emit(device)
+        kernel = step.kernel if isinstance(step, Call) else step
+        with device.builder.at(device.place_in_graph(kernel)):
+            if isinstance(step, Call):
+                _EMITTERS[type(kernel)](device, kernel, step.words)
+            else:
+                step.emit(device)
 
 
 def _uses(steps: list[Any]) -> Counter[Buffer]:
@@ -460,8 +462,10 @@ def assemble(
         ]
         results = Scheduler(device, simplifier, block, arguments).run()
         outputs: list[View] = []
-        for value in results:
+        for value, node in zip(results, block.results):
+            before = len(device.steps)
             outputs.append(_result(device, value, outputs))
+            device.made_for(node, device.steps[before:])
         for number, parameter in donated(module).items():
             if take_over(device.steps, outputs[number], arguments[parameter]):
                 device.discard(outputs[number].buffer)

@@ -11,6 +11,7 @@ import numpy as np
 from graph_compiler.execute.steps import Machine, Place, Program, item_size
 from graph_compiler.execute.views import Buffer, View, count_of
 from graph_compiler.lower.arithmetic import DTYPES
+from graph_compiler.lower.places import location_of
 from isa.enums import Memory
 from nki.ir.builder import Builder
 from nki.ir.views.tensor import NkiTensor
@@ -18,6 +19,7 @@ from nki.ir.views.tensor import NkiTensor
 if TYPE_CHECKING:
     from graph_compiler.execute.nodes import Node
     from graph_compiler.lower.counted import Count, Window
+    from isa.program import SourceLocation
     from isa.target import Target
 
 HELD = 64 << 10
@@ -58,6 +60,21 @@ class Device(Program):
         self.places: dict[Node, np.ndarray[Any, Any]] = {}
         self.in_place: set[Node] = set()
         self.windows: dict[Buffer, Window] = {}
+        self._places: dict[int, SourceLocation] = {}
+        self._placed: list[Any] = []
+
+    def made_for(self, node: Node, steps: list[Any]) -> None:
+        for step in steps:
+            kernel = getattr(step, "kernel", step)
+            if node.instruction is not None and id(kernel) not in self._places:
+                self._places[id(kernel)] = location_of(
+                    node.instruction, self.builder.declarations.name
+                )
+                self._placed.append(kernel)  # as long as it lives, its number is its own
+
+    def place_in_graph(self, kernel: Any) -> SourceLocation | None:
+        """Which instruction of the graph a step, or the kernel of a call, is for."""
+        return self._places.get(id(kernel))
 
     def buffer(self, type: str, dims: tuple[int, ...]) -> View:
         view = super().buffer(type, dims)

@@ -362,9 +362,10 @@ class Rows:
                 tiling.outer,
                 (rows, *tiling.sizes[1:]),
             )
-            Nest(device, member.loop, operands).emit(
-                own, offsets[: len(own.partition.strides)], rolled=False
-            )
+            with device.builder.at(device.place_in_graph(member.loop)):
+                Nest(device, member.loop, operands).emit(
+                    own, offsets[: len(own.partition.strides)], rolled=False
+                )
         if rows == group.count:
             for buffer in self.resident:
                 if buffer in self.shared or group.makes(buffer):

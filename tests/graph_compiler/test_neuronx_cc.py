@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -289,6 +290,20 @@ def test_tensorize_prints_tile_ir(capsys: pytest.CaptureFixture[str]) -> None:
     assert parse_kernel(shown).name == "small"
     assert Path("tile_ir.txt").read_text() + "\n" == shown
     assert not Path("file.neff").exists()
+
+
+def test_a_report_says_where_the_time_goes() -> None:
+    assert compiling("--report", "r.json", text=DOT) == 0
+    found = json.loads(Path("r.json").read_text())
+    assert found["bytes"]["hbm_read"] >= (4 * 8 + 8 * 4) * 4
+    assert found["bytes"]["hbm_write"] >= 4 * 4 * 4
+    assert [region["operator"] for region in found["regions"]] == ["dot"]
+    for spots in found["hot_spots"].values():
+        assert sum(spot["path_ns"] for spot in spots) == pytest.approx(found["total_ns"])
+    assert compiling("--report", "r.html", text=DOT) == 0
+    assert "<td>dot</td>" in Path("r.html").read_text()
+    assert compiling("--report", "no/r.html", text=DOT) != 0
+    assert not Path("no").exists()
 
 
 def test_tile_ir_as_source_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:

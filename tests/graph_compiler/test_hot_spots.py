@@ -1,0 +1,55 @@
+"""Which instruction, operator, layer and line of the model takes the time of a compiled graph."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graph_compiler import compile, parse_text
+from graph_compiler.hot_spots import KINDS, hot_spots
+from isa.errors import NeuronError
+
+TEXT = """HloModule model
+sum {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}
+ENTRY e {
+  x = f32[512,512] parameter(0)
+  y = f32[512,512] parameter(1)
+  d = f32[512,512] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}, METADATA_D
+  t = f32[512,512] tanh(d), METADATA_T
+  zero = f32[] constant(0)
+  ROOT r = f32[512] reduce(t, zero), dimensions={1}, to_apply=sum, METADATA_R
+}
+"""
+
+
+def _text() -> str:
+    text = TEXT
+    for letter, (scope, line) in {
+        "D": ("net/dense/dot_general", 7),
+        "T": ("net/dense/tanh", 8),
+        "R": ("net/loss/reduce_sum", 12),
+    }.items():
+        metadata = f'metadata={{op_name="{scope}" source_file="model.py" source_line={line}}}'
+        text = text.replace(f"METADATA_{letter}", metadata)
+    return text
+
+
+def test_time_is_found_by_instruction_operator_layer_and_line() -> None:
+    module = parse_text(_text())
+    values = np.random.default_rng(0).standard_normal((2, 512, 512), np.float32) / 20
+    (result,), profile = compile(module, "trn2").profile(*values)
+    np.testing.assert_allclose(result, np.tanh(values[0] @ values[1]).sum(1), rtol=1e-4, atol=1e-3)
+    found = {by: hot_spots(module, profile, by) for by in KINDS}
+    for spots in found.values():
+        assert sum(spot.path_ns for spot in spots) == pytest.approx(profile.total_ns)
+    named = {by: {spot.name for spot in spots if spot.busy_ns} for by, spots in found.items()}
+    assert {"d", "r"} <= named["instruction"] <= {"d", "t", "r"}
+    assert {"dot", "reduce"} <= named["operator"]
+    assert named["layer"] == {"net/dense", "net/loss"}
+    assert {"model.py:7", "model.py:12"} <= named["source"] <= {f"model.py:{n}" for n in (7, 8, 12)}
+    with pytest.raises(NeuronError, match="by is 'module'"):
+        hot_spots(module, profile, "module")
