@@ -86,6 +86,11 @@ def profiled(launch: Launch, spans: bool) -> Profiled:
     help="A compile-time argument of the other kernel, instead of --arg.",
 )
 @click.option(
+    "--against",
+    metavar="FILE",
+    help="Compare with a measured profile, exported by neuron-explorer as JSON or parquet.",
+)
+@click.option(
     "--lines",
     type=click.IntRange(min=0),
     metavar="NUMBER",
@@ -110,6 +115,7 @@ def profile_command(
     html: str | None,
     compare: str | None,
     compare_arguments: tuple[str, ...],
+    against: str | None,
     lines: int,
 ) -> int:
     """Run a kernel and show where its time goes.
@@ -129,6 +135,7 @@ def profile_command(
     from nki.cli.run import compare_outputs, comparison_table
     from simulator.profile import write_perfetto, write_plot
     from simulator.profile.comparison import compared, comparison_data
+    from simulator.profile.measured import against as beside_measured
 
     check_writable(perfetto)
     check_writable(plot)
@@ -143,7 +150,7 @@ def profile_command(
         shared = seed, other_target or target, cores
         beside = prepare(name or kernel, inputs, chosen, *shared)
         other = profiled(beside, spans=False).found
-    timed = profiled(launch, spans=bool(perfetto or plot))
+    timed = profiled(launch, spans=bool(perfetto or plot or against))
     program, timeline, found = timed.program, timed.timeline, timed.found
     arrays, result = timed.arrays, timed.result
     for array, after in zip(arrays, result.inputs_after):
@@ -161,6 +168,9 @@ def profile_command(
     sections: list[Section] = found.sections(lines)
     if other is not None:
         sections += compared(other, found)
+    measured = None if against is None else beside_measured(against, program, timeline)
+    if measured is not None:
+        sections += measured.sections()
     if comparisons is not None:
         names = [f"output{number}" for number in range(len(outputs))] or list(updated)
         sections.append(comparison_table(comparisons, names))
@@ -177,6 +187,7 @@ def profile_command(
         "perfetto": perfetto,
         "plot": plot,
         "html": html,
+        "against": None if measured is None else measured.to_dict(),
         "compared": None if other is None else comparison_data(other, found),
     }
     options.show(context, Report(data, sections))

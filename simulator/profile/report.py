@@ -15,7 +15,7 @@ from isa.errors import NeuronError
 from isa.program import Program
 from isa.sections import Section, html, plain_text
 from isa.target import Target, resolve
-from simulator.profile import table, verdict
+from simulator.profile import official, table, verdict
 from simulator.profile.verdict import (
     NAMES,
     Advice,
@@ -186,6 +186,7 @@ class Profile:
             "bottleneck": self.bottleneck,
             "advice": _plain(self.advice),
             "limits": _plain(self.limits),
+            "summary": official.summary(self),
             "is_simulation": True,
         }
 
