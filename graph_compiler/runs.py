@@ -21,7 +21,7 @@ from nki.report import Facts, Report, Section, Table
 
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Module
-    from nki.cli.comparison import Comparison
+    from nki.expected import Comparison
 
 _FIRST = 4
 """How many values of an output are shown."""
@@ -78,7 +78,7 @@ class Run:
         self, outputs: list[Array], expected: list[Array], tolerance: float | None
     ) -> list[Comparison]:
         """Every output with what another executor gave for it."""
-        from nki.cli.comparison import compare_all
+        from nki.expected import compare_all
 
         found = []
         for output, other in zip(outputs, expected):

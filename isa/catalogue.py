@@ -589,6 +589,13 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         "Front-ends of other systems use the libraries of those systems, which are optional.",
         "Install the extra that the message names.",
     ),
+    "output-disagrees": _entry(
+        614,
+        "Results that differ from the reference",
+        "A kernel is tuned only among settings whose results agree with its reference.",
+        "Run the kernel with the setting that the message names and compare, or give the "
+        "tolerance that the kernel's data types need.",
+    ),
     "front-end": _entry(
         613,
         "Program that its own front-end refuses",

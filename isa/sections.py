@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html as markup
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -67,3 +68,32 @@ def _plain_lines(section: Table | Facts) -> list[str]:
         )
         lines.append("  " + "  ".join(cells))
     return lines
+
+
+def html(sections: Sequence[Section]) -> str:
+    """The sections as HTML, with the same content as the text.
+
+    >>> html([Table.of("t", ("name", ">ns"), [("a<b", 1)])])
+    '<h3>t</h3><table><tr><th>name</th><th>ns</th></tr><tr><td>a&lt;b</td><td align="right">1</td>\
+</tr></table>'
+    """
+    return "\n".join(_html(section) for section in sections)
+
+
+def _html(section: Section) -> str:
+    if isinstance(section, str):
+        return f"<pre>{markup.escape(section)}</pre>"
+    title = f"<h3>{markup.escape(section.title)}</h3>" if section.title else ""
+    if isinstance(section, Facts):
+        rows = [
+            f"<tr><th>{markup.escape(name)}</th><td>{markup.escape(value)}</td></tr>"
+            for name, value in section.items
+        ]
+        return f"{title}<table>{''.join(rows)}</table>"
+    places = [' align="right"' if column.startswith(">") else "" for column in section.columns]
+    names = (markup.escape(column.removeprefix(">")) for column in section.columns)
+    rows = ["".join(f"<th>{name}</th>" for name in names)]
+    for row in section.rows:
+        cells = (f"<td{place}>{markup.escape(cell)}</td>" for place, cell in zip(places, row))
+        rows.append("".join(cells))
+    return f"{title}<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"

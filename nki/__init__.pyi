@@ -21,6 +21,9 @@ from nki.kernel import profile as profile
 from nki.kernel import simulate as simulate
 from nki.trace.call import TensorSpec as TensorSpec
 from nki.trace.call import symbol as symbol
+from nki.tuning.autotune import autotune as autotune
+from nki.tuning.measure import benchmark as benchmark
+from nki.tuning.sweep import sweep as sweep
 from typing import Any, overload
 
 __version__: str
@@ -74,6 +77,8 @@ __all__ = [
     "Kernel",
     "NeuronError",
     "TensorSpec",
+    "autotune",
+    "benchmark",
     "collectives",
     "compile",
     "compiler",
@@ -84,6 +89,7 @@ __all__ = [
     "profile",
     "simulate",
     "simulator",
+    "sweep",
     "symbol",
     "typing",
 ]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from simulator.lanes import Lanes
     from simulator.machine import Capacity
     from simulator.profile import Profile
+    from simulator.profile.report import PageWriter
     from simulator.profile.verdict import Advisor
     from simulator.timing import Timeline
 
@@ -114,7 +115,9 @@ class CompiledKernel:
             timeline = time(program, result.trace, keep_spans=False, keep_path=True)
         update(inputs, result.inputs_after)
         outputs = like((*arrays, *named.values()), self.packed(result.outputs))
-        return outputs, profile(program, timeline, self.advisor(program, result.trace, timeline))
+        found = profile(program, timeline, self.advisor(program, result.trace, timeline))
+        found.pages = page_writer(program, result.trace)
+        return outputs, found
 
     def advisor(self, program: Program, trace: Any, timeline: Timeline) -> Advisor:
         """What times changes of a bound program that ran with a control `trace`; those that need
@@ -293,6 +296,19 @@ def run_settings() -> Iterator[None]:
         UNWRITTEN_ALLOWED.reset(token)
 
 
+def page_writer(program: Program, trace: Any) -> PageWriter:
+    """What writes the page of a profile of a bound program that ran with a control `trace`: the
+    program is timed again, as only pages need every instruction's start and end."""
+
+    def write(path: Any, found: Profile, before: Profile | None) -> None:
+        from simulator.profile.page import write_html
+        from simulator.timing import simulate as time
+
+        write_html(path, program, time(program, trace, keep_path=False), found, before)
+
+    return write
+
+
 def update(inputs: list[np.ndarray], after: list[Any]) -> None:
     """Write what a kernel wrote to its inputs into them."""
     for array, new in zip(inputs, after):
@@ -309,4 +325,4 @@ def packed(outputs: list[Any], container: type | None) -> Any:
     return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
-__all__ = ["CompiledKernel", "load", "packed", "run_settings", "update"]
+__all__ = ["CompiledKernel", "load", "packed", "page_writer", "run_settings", "update"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import sys
 from collections.abc import Callable
 from types import MethodType
@@ -92,6 +93,11 @@ class Kernel:
                 "requests in the kernel.",
             )
         return Kernel(self.function, int(cores), self.target, self._kept, self.schedule)
+
+    def __reduce__(self) -> Any:
+        """Another process finds the kernel by its name, as it finds a function."""
+        where = self.function.__module__, self.function.__qualname__
+        return _named, (*where, self.cores, self.target, self.schedule)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Kernel:
         """In a class a kernel whose first parameter is `self` is a method."""
@@ -223,6 +229,16 @@ class Kernel:
             while len(self._kept) > 1 and sum(map(_size, self._kept.values())) > _KEPT_INSTRUCTIONS:
                 del self._kept[next(iter(self._kept))]
         return found
+
+
+def _named(module: str, name: str, cores: int, target: str | None, schedule: Schedule) -> Kernel:
+    """The kernel that a module has under a name, launched as it was where it comes from."""
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    # What stands above `nki.jit`, as `nki.autotune` does, has the kernel.
+    kernel = as_kernel(getattr(found, "kernel", found))
+    return Kernel(kernel.function, cores, target, kernel._kept, schedule)
 
 
 def _size(compiled: CompiledKernel) -> int:

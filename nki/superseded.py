@@ -126,7 +126,6 @@ SUPERSEDED: tuple[Superseded, ...] = (
 
 REMOVED: dict[str, str] = {
     "baremetal": "decorate with @nki.jit and call the kernel with arrays",
-    "benchmark": "nki.profile(kernel)(...) returns the outputs and the times",
     "simulate_kernel": "write nki.simulate(kernel)(...)",
 }
 """What to write instead of the functions of the first generation's `nki` that are gone."""

@@ -52,6 +52,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="PATH",
         help="the built documentation, which a browser opens",
     )
+    parser.addoption(
+        "--all-settings",
+        action="store_true",
+        help="tune a kernel with 64 settings, against exhaustive search",
+    )
     from checkouts import REPOSITORIES
 
     for repository in REPOSITORIES:

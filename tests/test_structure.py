@@ -111,6 +111,7 @@ ORDER = (
     *("superseded", "language", "errors", "isa", "trace", "ranks"),
     # Kernels as they are called and compiled.
     *("shared_addresses", "call_chains", "fingerprint", "compiled", "jax_transforms", "kernel"),
+    *("expected", "tuning"),
     *("collectives", "simulator", "reference", "compiler", "porting", "earlier_modules", "absent"),
     # The package itself and its other public modules.
     *("", "builtin", "typing", "migration", "difference", "report"),

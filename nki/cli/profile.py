@@ -2,11 +2,51 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from nki.cli import options
 from nki.cli.exit_codes import CHECK_FAILED, OK
 from nki.report import Report, Section
+
+if TYPE_CHECKING:
+    from isa.program import Program
+    from nki.cli.launch import Launch
+    from simulator.execute import RunResult
+    from simulator.profile import Profile
+    from simulator.timing import Timeline
+
+
+@dataclass(slots=True)
+class Profiled:
+    """A launch that has run and was timed."""
+
+    program: Program
+    arrays: list[Any]
+    result: RunResult
+    timeline: Timeline
+    found: Profile
+
+
+def profiled(launch: Launch, spans: bool) -> Profiled:
+    """Run and time a launch, with its critical path, and with `spans` where they are drawn."""
+    from nki.compiled import page_writer, run_settings
+    from nki.settings import native_wanted, threads_wanted
+    from simulator.lanes import load
+    from simulator.profile import profile
+    from simulator.timing import simulate
+
+    program, arrays = launch.bound_program()
+    loaded = load(program, launch.checked, native_wanted(), threads_wanted())
+    with run_settings():
+        result = loaded.run(arrays)
+        timeline = simulate(program, result.trace, spans, keep_path=True)
+    assert launch.compiled is not None
+    found = profile(program, timeline, launch.compiled.advisor(program, result.trace, timeline))
+    found.pages = page_writer(program, result.trace)
+    return Profiled(program, arrays, result, timeline, found)
 
 
 @click.command("profile")
@@ -27,6 +67,28 @@ from nki.report import Report, Section
     "--plot",
     metavar="FILE",
     help="Draw the timeline and the map of on-chip memory (.png, .svg, .pdf; needs the extra viz).",
+)
+@click.option(
+    "--html",
+    metavar="FILE",
+    help="Write a page with timeline, memories, roofline and source; it needs no network.",
+)
+@click.option(
+    "--compare",
+    metavar="KERNEL",
+    help="Say what changed from another kernel, FILE:KERNEL, FILE:KERNEL@TARGET, or @TARGET.",
+)
+@click.option(
+    "--compare-arg",
+    "compare_arguments",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="A compile-time argument of the other kernel, instead of --arg.",
+)
+@click.option(
+    "--against",
+    metavar="FILE",
+    help="Compare with a measured profile, exported by neuron-explorer as JSON or parquet.",
 )
 @click.option(
     "--lines",
@@ -50,6 +112,10 @@ def profile_command(
     seed: int,
     perfetto: str | None,
     plot: str | None,
+    html: str | None,
+    compare: str | None,
+    compare_arguments: tuple[str, ...],
+    against: str | None,
     lines: int,
 ) -> int:
     """Run a kernel and show where its time goes.
@@ -67,25 +133,26 @@ def profile_command(
     from nki.cli.launch import changed_tensors, copies, load_expected, prepare
     from nki.cli.output_files import check_writable
     from nki.cli.run import compare_outputs, comparison_table
-    from nki.compiled import run_settings
-    from nki.settings import native_wanted, threads_wanted
-    from simulator.lanes import load
-    from simulator.profile import profile, write_perfetto, write_plot
-    from simulator.timing import simulate
+    from simulator.profile import write_perfetto, write_plot
+    from simulator.profile.comparison import compared, comparison_data
+    from simulator.profile.measured import against as beside_measured
 
     check_writable(perfetto)
     check_writable(plot)
+    check_writable(html)
     launch = prepare(kernel, inputs, arguments, seed, target, cores)
     function = load_expected(launch, expect)
     before = copies(launch.tensors)
-    program, arrays = launch.bound_program()
-    loaded = load(program, launch.checked, native_wanted(), threads_wanted())
-    with run_settings():
-        result = loaded.run(arrays)
-        keep_spans = bool(perfetto or plot)
-        timeline = simulate(program, result.trace, keep_spans, keep_path=True)
-    assert launch.compiled is not None
-    found = profile(program, timeline, launch.compiled.advisor(program, result.trace, timeline))
+    other = None
+    if compare is not None:
+        name, _, other_target = compare.partition("@")
+        chosen = compare_arguments or (arguments if not name else ())
+        shared = seed, other_target or target, cores
+        beside = prepare(name or kernel, inputs, chosen, *shared)
+        other = profiled(beside, spans=False).found
+    timed = profiled(launch, spans=bool(perfetto or plot or against))
+    program, timeline, found = timed.program, timed.timeline, timed.found
+    arrays, result = timed.arrays, timed.result
     for array, after in zip(arrays, result.inputs_after):
         array[...] = after
     updated = changed_tensors(launch, before)
@@ -95,8 +162,15 @@ def profile_command(
         write_perfetto(perfetto, program, timeline)
     if plot is not None:
         write_plot(plot, program, timeline)
+    if html is not None:
+        found.save_html(html, other)
 
     sections: list[Section] = found.sections(lines)
+    if other is not None:
+        sections += compared(other, found)
+    measured = None if against is None else beside_measured(against, program, timeline)
+    if measured is not None:
+        sections += measured.sections()
     if comparisons is not None:
         names = [f"output{number}" for number in range(len(outputs))] or list(updated)
         sections.append(comparison_table(comparisons, names))
@@ -104,12 +178,17 @@ def profile_command(
         sections.append(f"wrote {perfetto}; open it in ui.perfetto.dev")
     if plot is not None:
         sections.append(f"wrote {plot}")
+    if html is not None:
+        sections.append(f"wrote {html}; open it in a browser")
     data = {
         "profile": found.to_dict(),
         "inputs": launch.inputs_data(),
         "comparison": None if comparisons is None else [c.data() for c in comparisons],
         "perfetto": perfetto,
         "plot": plot,
+        "html": html,
+        "against": None if measured is None else measured.to_dict(),
+        "compared": None if other is None else comparison_data(other, found),
     }
     options.show(context, Report(data, sections))
     failed = comparisons is not None and not all(c.agrees for c in comparisons)

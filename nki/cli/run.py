@@ -12,8 +12,8 @@ from nki.cli.exit_codes import CHECK_FAILED, OK
 from nki.report import Facts, Report, Section, Table
 
 if TYPE_CHECKING:
-    from nki.cli.comparison import Comparison
     from nki.cli.launch import Launch
+    from nki.expected import Comparison
 
 _FIRST = 4
 """How many values of an output are shown."""
@@ -116,8 +116,8 @@ def compare_outputs(
     """The outputs (or, of a kernel without any, the inputs it updated) against the reference."""
     if function is None:
         return None
-    from nki.cli.comparison import compare_all, expected_outputs
     from nki.cli.launch import as_tuple, copies
+    from nki.expected import compare_all, expected_outputs
 
     expected = as_tuple(expected_outputs(function, copies(before), launch.values))
     return compare_all(outputs or tuple(updated.values()), expected, tolerance)
@@ -216,7 +216,7 @@ def _number(value: float | None) -> str:
 
 def comparison_table(comparisons: list[Comparison], names: list[str]) -> Table:
     """The comparison of the outputs `names`, with the bound that it used."""
-    from nki.cli.comparison import BOUND
+    from nki.expected import BOUND
 
     rows = []
     for number, c in enumerate(comparisons):

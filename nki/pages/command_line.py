@@ -7,7 +7,8 @@ from textwrap import dedent
 
 import click
 
-from nki.cli import comparison, input_specs
+from nki import expected
+from nki.cli import input_specs
 from nki.cli.application import all_commands
 from nki.cli.exit_codes import EXIT_CODES
 from nki.row_pages.markdown import code, page, table
@@ -22,7 +23,7 @@ def command_line_page() -> str:
         "## Inputs",
         _after_title(input_specs.__doc__),
         "## Comparison with --expect",
-        _after_title(comparison.__doc__),
+        _after_title(expected.__doc__),
         "## Exit codes",
         table(
             ("code", "name", "meaning"),

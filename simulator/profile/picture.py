@@ -30,7 +30,7 @@ def plot(program: Program, timeline: Timeline, core: int = 0) -> Figure:
     matplotlib.
     """
     require_spans(timeline)
-    Figure = _figure_class()
+    Figure = figure_class()
     lanes = [lane for lane in timeline.cores[core].lanes if lane.spans]
     lanes.sort(key=track_order)
     figure = Figure(figsize=(11, 2.5 + 0.3 * len(lanes) + 2.5), layout="constrained")
@@ -70,7 +70,7 @@ def write_plot(path: str | os.PathLike[str], program: Program, timeline: Timelin
             temporary.unlink(missing_ok=True)
 
 
-def _figure_class() -> type[Figure]:
+def figure_class() -> type[Figure]:
     try:
         from matplotlib.figure import Figure
     except ImportError:

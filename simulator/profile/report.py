@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+import os
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from isa.cost import Case
 from isa.enums import SEQUENCERS, Engine, Memory
+from isa.errors import NeuronError
 from isa.program import Program
-from isa.sections import Section, plain_text
+from isa.sections import Section, html, plain_text
 from isa.target import Target, resolve
-from simulator.profile import table, verdict
+from simulator.profile import official, table, verdict
 from simulator.profile.verdict import (
     NAMES,
     Advice,
@@ -99,6 +101,10 @@ class LineProfile:
     executed: int
 
 
+PageWriter = Callable[["str | os.PathLike[str]", "Profile", "Profile | None"], None]
+"""Writes the page of a profile, beside an earlier one, to a file."""
+
+
 @dataclass
 class Profile:
     """A profile of one run. `total_ns` as in `Timeline`; `device_ns` adds the kernel's fixed cost.
@@ -111,7 +117,7 @@ class Profile:
     `uncertainty_percent` is the error that most of `uncertainty_rows` published times of kernels
     bound alike stay within (`simulator.timing.uncertainty`), None where there are none.
     `provenance` says what no measurement backs. `advisor` times changed programs, when `limits`,
-    `advice` or `bottleneck` is asked for.
+    `advice` or `bottleneck` is asked for; `pages` writes the page of `save_html`.
     """
 
     kernel: str
@@ -144,6 +150,7 @@ class Profile:
     path_lines: list[PathLine] = field(default_factory=list)
     waits: list[Wait] = field(default_factory=list)
     advisor: Advisor | None = field(default=None, repr=False, compare=False)
+    pages: PageWriter | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def what_ifs(self) -> WhatIfs:
@@ -177,13 +184,14 @@ class Profile:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain data for JSON."""
-        fields = (one.name for one in dataclasses.fields(self) if one.name != "advisor")
+        fields = (one.name for one in dataclasses.fields(self) if one.name not in _MADE)
         return {
             **{name: _plain(getattr(self, name)) for name in fields},
             "device_ns": self.device_ns,
             "bottleneck": self.bottleneck,
             "advice": _plain(self.advice),
             "limits": _plain(self.limits),
+            "summary": official.summary(self),
             "is_simulation": True,
         }
 
@@ -194,6 +202,27 @@ class Profile:
     def text(self, lines: int = 10) -> str:
         """The sections as plain text."""
         return plain_text(self.sections(lines))
+
+    def _repr_html_(self) -> str:
+        return html(self.sections())
+
+    def save_html(self, path: str | os.PathLike[str], before: Profile | None = None) -> None:
+        """Write the profile as one HTML file that needs no network: timeline, memories, roofline,
+        source and report, and a comparison with an earlier profile where one is given.
+
+        Raises NeuronError not-writable; missing-argument for a profile whose program is gone.
+        """
+        if self.pages is None:
+            raise NeuronError(
+                "missing-argument",
+                "The profile has no program: its page needs every instruction.",
+                hint="Write the page of what nki.profile returned.",
+            )
+        self.pages(path, self, before)
+
+
+_MADE = frozenset({"advisor", "pages"})
+"""Fields of a profile that are no figures: what makes its advice and its page."""
 
 
 def _plain(value: Any) -> Any:

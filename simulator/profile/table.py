@@ -6,6 +6,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from isa.sections import Facts, Section, Table
+from simulator.profile import official
 from simulator.profile.verdict import Advice, PathLine, Wait, short
 from simulator.timing.uncertainty import LEVEL
 
@@ -33,7 +34,7 @@ def sections(profile: Profile, lines: int) -> list[Section]:
         found.append(_advice(profile))
     if profile.limits:
         found.append(_limits(profile))
-    found += [_engines(profile), _dma(profile), _memory(profile)]
+    found += [_engines(profile), _dma(profile), _memory(profile), official.section(profile)]
     if profile.provenance:
         notes = [_wrapped(note, "- ", "  ") for note in profile.provenance]
         found.append("\n".join(["not validated by any published measurement", *notes]))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from isa.dtypes import DTYPES
-from nki.cli.comparison import compare, tolerance_of
+from nki.expected import compare, tolerance_of
 
 
 def test_tolerance_is_two_units_in_the_last_place() -> None:

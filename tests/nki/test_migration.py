@@ -336,7 +336,7 @@ def test_a_superseded_module_is_imported_and_an_attribute(module):
         assert done.returncode == 0
 
 
-@pytest.mark.parametrize("name", ["simulate_kernel", "baremetal", "benchmark"])
+@pytest.mark.parametrize("name", ["simulate_kernel", "baremetal"])
 def test_a_function_of_the_first_generation_says_what_to_write(name):
     with pytest.raises(AttributeError, match=r"nki\.(simulate|profile|jit)"):
         getattr(nki, name)

@@ -1,0 +1,84 @@
+"""The figures of a profile under the names that Neuron Explorer's summaries have.
+
+Times are in seconds, sizes in bytes, percentages from 0 to 100. What the model does not know (a
+model's own FLOPs, weights among the inputs) is left out. Source: SDK
+tools/neuron-explorer/profile-schema-reference.rst.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from isa.enums import Engine
+from isa.sections import Table
+from isa.target import resolve
+
+if TYPE_CHECKING:
+    from simulator.profile.report import Profile
+
+_ENGINES = {
+    "TensorE": "tensor",
+    "VectorE": "vector",
+    "ScalarE": "scalar",
+    "GpSimdE": "gpsimd",
+    "SyncE": "sync",
+}
+
+Number = float | int | bool
+
+
+def summary(found: Profile) -> dict[str, Number]:
+    """Official name and value."""
+    target, seconds, dma = resolve(found.target), found.total_ns / 1e9, found.dma
+    cores = max(found.cores, 1)
+    # One row a cycle of the array, whatever the data type, and the bandwidth of one HBM stack.
+    clock = target.clock_ghz(Engine.tensor) * 1e9
+    rate = 2 * 128 * 128 * clock * cores
+    stacks = target.hbm_stacks_per_device.value
+    hbm = target.hbm_bytes_per_ns_per_device.value * 1e9 / stacks
+    traffic = dma.hbm_read_bytes + dma.hbm_write_bytes
+    hardware = found.flops + found.transpose_flops
+
+    def percent(part: float, whole: float) -> float:
+        return 100 * part / whole if whole else 0.0
+
+    figures: dict[str, Number] = {
+        "is_simulation": True,
+        "total_time": seconds,
+        "hardware_flops": hardware,
+        "transpose_flops": found.transpose_flops,
+        "mm_arithmetic_intensity": found.flops / traffic if traffic else 0.0,
+        "peak_flops_bandwidth_ratio": rate / hbm,
+        "hfu_estimated_percent": percent(hardware, rate * seconds),
+        "mfu_inst_estimated_percent": percent(found.flops, rate * seconds),
+        "mbu_estimated_percent": percent(traffic, hbm * seconds),
+        "hbm_read_bytes": dma.hbm_read_bytes,
+        "hbm_write_bytes": dma.hbm_write_bytes,
+        "dma_active_time": dma.active_ns / 1e9,
+        "dma_active_time_percent": dma.active_percent,
+        "dma_transfer_count": dma.descriptors,
+        "dma_transfer_total_bytes": sum(dma.bytes.values()),
+        "dma_transfer_average_bytes": dma.bytes_per_descriptor,
+    }
+    for engine in found.engines:
+        name = f"{_ENGINES[engine.name]}_engine"
+        figures[f"{name}_active_time"] = engine.active_ns / 1e9
+        figures[f"{name}_active_time_percent"] = engine.active_percent
+        figures[f"{name}_instruction_count"] = engine.instructions
+    return figures
+
+
+def section(found: Profile) -> Table:
+    """The summary as a part of a report, two figures a row."""
+    cells = [text for name, value in summary(found).items() for text in (name, _text(value))]
+    rows = [(*cells[at : at + 4], "", "")[:4] for at in range(0, len(cells), 4)]
+    return Table.of("official metrics (seconds, bytes, percent)", ("", ">", "", ">"), rows)
+
+
+def _text(value: Number) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+
+
+__all__ = ["section", "summary"]
