@@ -444,3 +444,20 @@ ENTRY e {{
         np.arange(36, dtype=np.int32).reshape(9, 4),
         np.array([3, -1, 99, 0, 5], np.int32),
     )
+
+
+def test_products_take_operands_that_lie_backwards() -> None:
+    more = (
+        "lhs_batch_dims={0}, lhs_contracting_dims={1}, rhs_batch_dims={0}, rhs_contracting_dims={1}"
+    )
+    assert_as_evaluated(
+        f"""
+HloModule m
+ENTRY e {{
+  p = f32[12,12] parameter(0)
+  q = f32[12,2] slice(p), slice={{[0:12:1],[7:11:3]}}
+  back = f32[12,2] reverse(q), dimensions={{1}}
+  ROOT r = f32[12] dot(back, q), {more}
+}}""",
+        np.arange(144, dtype=np.float32).reshape(12, 12),
+    )
