@@ -280,7 +280,7 @@ def _dot_product(
     scheduler: Scheduler, values: tuple[Lazy, Lazy], axes: tuple[_Axes, _Axes], pairs: bool
 ) -> Product:
     program = scheduler.program
-    views = [materialised(program, value) for value in values]
+    views = [_operand(program, value) for value in values]
 
     def product() -> Product:
         left, right = views
@@ -425,10 +425,10 @@ def _patches(
 ) -> View:
     """[batch, spatial, features] by [spatial, features of a group, outputs]."""
     count, features, outputs = groups
-    image = materialised(program, x)
+    image = _operand(program, x)
     if image.strides[-1] != 1 and image.dims[-1] > 1:
         image = contiguous(program, _fresh(program, image))
-    weights = materialised(program, kernel)
+    weights = _operand(program, kernel)
     dims = (image.dims[0], *spatial, count * outputs)
     target = program.buffer(type, dims)
     across = list(zip(spatial, (s * step for s, (step, _) in zip(image.strides[1:], steps))))
@@ -458,6 +458,13 @@ def _patches(
         found = product()
     program.machine.products.multiply(program, found, target, count * outputs, [(count, outputs)])
     return target
+
+
+def _operand(program: Program, value: Lazy) -> View:
+    """The value in memory, in an order that the machine takes."""
+    view = materialised(program, value)
+    backwards = min(view.strides, default=0) < 0
+    return _fresh(program, view) if backwards and program.machine.products.ascending else view
 
 
 def _fresh(program: Program, view: View) -> View:

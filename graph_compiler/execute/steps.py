@@ -106,11 +106,13 @@ class Products(NamedTuple):
     `takes`: whether it multiplies these types (left, right, result), summing so many products.
     `operands`: both operands as it takes them, and whether in pairs along the depth, of which
     there is an even number. `multiply`: a product, of operands that fit, as steps of a program.
+    `ascending`: whether elements of operands have to go up in memory.
     """
 
     takes: Callable[[tuple[str, str, str], int], bool]
     operands: Callable[[Any, Any, bool], tuple[Any, Any, bool]]
     multiply: Callable[..., None]
+    ascending: bool = False
 
 
 class Machine(NamedTuple):

@@ -343,6 +343,24 @@ def _custom_call(scheduler: Scheduler, node: Node) -> Any:
     return values if item.shape.is_tuple and len(values) > 1 else values[0]
 
 
+def _from_ascending(
+    handle: Callable[[Scheduler, Node], Any],
+) -> Callable[[Scheduler, Node], Any]:
+    """A handler whose first operand is copied where its elements go down in memory: distances of
+    blocks are counted from the first one up."""
+
+    def handled(scheduler: Scheduler, node: Node) -> Any:
+        operand = node.operands[0]
+        view = scheduler.view(operand)
+        if min(view.strides, default=0) < 0:
+            copy = scheduler.program.buffer(view.type, view.dims)
+            store(scheduler.program, view, copy)
+            scheduler.values[operand] = copy
+        return handle(scheduler, node)
+
+    return handled
+
+
 _HANDLERS: dict[str, Callable[[Scheduler, Node], Any]] = {
     "reduce": reductions.reduce_along,
     "reduce-window": expansions.first_of(reductions.reduce_window, reduce_windows),
@@ -351,9 +369,9 @@ _HANDLERS: dict[str, Callable[[Scheduler, Node], Any]] = {
     "bitcast-convert": other_width,
     "concatenate": placement.concatenate,
     "pad": placement.pad,
-    "dynamic-slice": dynamic_slice,
+    "dynamic-slice": _from_ascending(dynamic_slice),
     "dynamic-update-slice": dynamic_update_slice,
-    "gather": placement.gather,
+    "gather": _from_ascending(placement.gather),
     "scatter": ordering.scatter,
     "sort": ordering.sort,
     "topk": ordering.top,

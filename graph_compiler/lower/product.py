@@ -95,7 +95,7 @@ def multiply(program: Program, product: Product, target: View, rows_step: int, b
     program.steps.append(Contraction(product, target, rows_step, batch))  # type: ignore[arg-type]
 
 
-DEVICE_PRODUCTS = Products(takes, operands, multiply)
+DEVICE_PRODUCTS = Products(takes, operands, multiply, ascending=True)
 
 
 @dataclass(frozen=True, slots=True)

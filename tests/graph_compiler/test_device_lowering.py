@@ -444,3 +444,39 @@ ENTRY e {{
         np.arange(36, dtype=np.int32).reshape(9, 4),
         np.array([3, -1, 99, 0, 5], np.int32),
     )
+
+
+def test_products_take_operands_that_lie_backwards() -> None:
+    more = (
+        "lhs_batch_dims={0}, lhs_contracting_dims={1}, rhs_batch_dims={0}, rhs_contracting_dims={1}"
+    )
+    assert_as_evaluated(
+        f"""
+HloModule m
+ENTRY e {{
+  p = f32[12,12] parameter(0)
+  q = f32[12,2] slice(p), slice={{[0:12:1],[7:11:3]}}
+  back = f32[12,2] reverse(q), dimensions={{1}}
+  ROOT r = f32[12] dot(back, q), {more}
+}}""",
+        np.arange(144, dtype=np.float32).reshape(12, 12),
+    )
+
+
+def test_a_gather_may_take_rows_of_an_array_that_lies_backwards() -> None:
+    gather = (
+        "offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, "
+        "slice_sizes={1,2}"
+    )
+    assert_as_evaluated(
+        f"""
+HloModule m
+ENTRY e {{
+  p = f32[3,2] parameter(0)
+  i = s32[4] parameter(1)
+  back = f32[3,2] reverse(p), dimensions={{0}}
+  ROOT r = f32[4,2] gather(back, i), {gather}
+}}""",
+        np.arange(6, dtype=np.float32).reshape(3, 2),
+        np.array([0, 2, 1, 9], np.int32),
+    )
