@@ -15,6 +15,8 @@
 #
 # A whole JAX function becomes one program for a NeuronCore. We compile a small network, run it, and
 # look where its modelled time goes. (`pip install jax`; the CPU build is enough.)
+#
+# Target: trn2.
 
 # %%
 try:
@@ -58,6 +60,14 @@ compiled = graph_compiler.compile(module, "trn2")
 (scores,), profile = compiled.profile(x, w1, w2)
 np.testing.assert_allclose(scores, network(x, w1, w2), rtol=1e-4, atol=1e-6)
 print(f"{profile.total_us:.1f} us, limited by {profile.bound}")
+
+# %% [markdown]
+# ## The report of the program
+#
+# Engines, transfers and memory, as of any kernel; `bound` names what limits.
+
+# %%
+print(profile.text(lines=3))
 
 # %% [markdown]
 # ## Where the time goes
