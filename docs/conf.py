@@ -43,7 +43,11 @@ nb_custom_formats = {".py": ["jupytext.reads", {"fmt": "py:percent"}]}
 nb_execution_mode = "cache"
 nb_execution_excludepatterns = [
     f"tutorials/{name}"
-    for name, library in (("07_pytorch.py", "torch"), ("08_jax.py", "jax"))
+    for name, library in (
+        ("07_pytorch.py", "torch"),
+        ("08_jax.py", "jax"),
+        ("15_jax_model_report.py", "jax"),
+    )
     if importlib.util.find_spec(library) is None
 ]
 nb_execution_timeout = 300

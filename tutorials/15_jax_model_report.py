@@ -11,7 +11,7 @@
 # ---
 
 # %% [markdown]
-# # Tutorial 9: compile a JAX model and read its report
+# # Tutorial 15: compile a JAX model and read its report
 #
 # A whole JAX function becomes one program for a NeuronCore. We compile a small network, run it, and
 # look where its modelled time goes. (`pip install jax`; the CPU build is enough.)
