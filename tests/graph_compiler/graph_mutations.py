@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 from conformance_cases import DATA, cases, protos
+from random_graphs import seeded
 from random_operations import FAMILIES
-from test_execute_graphs import random_graph
+from random_steps import random_graph
 
 from graph_compiler import parse_text
 from graph_compiler.hlo import PRIMITIVE_TYPES, Module, Record, Shape
@@ -112,7 +113,7 @@ class Mutator:
 def sources() -> tuple[bytes, ...]:
     """Protos of graphs that are right."""
     texts = [example_module(row.opcode) for row in OPERATORS.values() if has_example(row)]
-    texts += [random_graph(np.random.default_rng(seed)) for seed in range(20)]
+    texts += [random_graph(seeded(seed)).text for seed in range(20)]
     for make in FAMILIES.values():
         texts += [make(np.random.default_rng(seed))[0] for seed in range(6)]
     found = [to_proto(parse_text(text)) for text in texts]
