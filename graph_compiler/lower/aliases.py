@@ -28,7 +28,8 @@ def donated(module: Module) -> dict[int, int]:
     ... ENTRY e {
     ...   p = f32[2] parameter(0)
     ...   q = f32[2] add(p, p)
-    ...   ROOT r = (f32[], f32[2]) tuple(f32[] constant(1), q)
+    ...   one = f32[] constant(1)
+    ...   ROOT r = (f32[], f32[2]) tuple(one, q)
     ... }'''
     >>> donated(parse_text(text))
     {1: 0}

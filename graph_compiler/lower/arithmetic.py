@@ -353,6 +353,15 @@ def activated(step: Step, value: Scaled) -> NkiTensor:
     return result
 
 
+_PLAIN = frozenset({"add", "subtract", "multiply", "maximum", "minimum", "abs", "negate"})
+"""Opcodes of floats that are one instruction."""
+
+
+def temporaries(step: Step) -> int:
+    """About how many tiles a step needs beside its operands and its result."""
+    return 0 if kind(step.source) == "real" and step.op in {*_PLAIN, *ACTIVATIONS} else 6
+
+
 def has_form(op: str, source: str, type: str, attribute: Any) -> bool:
     """Whether an operation on these types has a form on tiles."""
     if source not in DTYPES or type not in DTYPES or kind(source) not in FORMS.get(op, {}):

@@ -26,6 +26,7 @@ from graph_compiler.lower.device import Device
 from graph_compiler.lower.nest import PARTITIONS, Tile, Tiling, axes_of, cost, each_tile, tilings
 from graph_compiler.lower.operands import Operand, Stored, stored
 from graph_compiler.lower.transposition import emit_turned, turned
+from isa.alu import ACTIVATIONS as FUNCTIONS
 from isa.alu import ALU
 from isa.enums import Memory
 from nki.ir.views.tensor import NkiTensor
@@ -94,9 +95,10 @@ def passes(loop: Loop) -> int:
     return max(1, len(loop.steps)) + (loop.fold is not None)
 
 
-def tiling_room(loop: Loop) -> int:
-    """Elements of a partition that a tile of a nest may have."""
-    live = 2 * (len(loop.leaves) + _live(loop.steps, len(loop.leaves)) + 1)
+def tiling_room(loop: Loop, on_chip: int = 0) -> int:
+    """Elements of a partition that a tile of a nest may have; so many of its operands take no room
+    of it, as their rows are on chip."""
+    live = 2 * max(1, len(loop.leaves) + _live(loop.steps, len(loop.leaves)) + 1 - on_chip)
     return max(1, ROOM // (4 * live))
 
 
@@ -106,7 +108,7 @@ def _live(steps: Sequence[Step], leaves: int) -> int:
     live = most = 0
     for number, step in enumerate(steps):
         live += 1
-        most = max(most, live + 6)
+        most = max(most, live + arithmetic.temporaries(step))
         live -= sum(
             1 for argument in {*step.arguments} if argument >= leaves and last[argument] == number
         )
@@ -125,6 +127,7 @@ class Nest:
         self.type = loop.output[0]
         self.fixed: dict[int, NkiTensor] = {}
         self.in_place = any(leaf.shares(self.output) for leaf in self.leaves)
+        self.sums_on_scalar = False
 
     def emit(
         self, tiling: Tiling, offsets: Sequence[Any] | None = None, rolled: bool = True
@@ -192,6 +195,18 @@ class Nest:
             self._leaf(tiling, tile, number) for number in range(len(self.leaves))
         ]
         return evaluate(self.loop.steps, leaves, room, tile.sizes[0])[-1]
+
+    def argument(self, tiling: Tiling, tile: Tile) -> tuple[str, Value]:
+        """The last step's value as a function of the scalar engine, and of what: squares are one,
+        and what is none is a copy."""
+        leaves: list[Value] = [
+            self._leaf(tiling, tile, number) for number in range(len(self.leaves))
+        ]
+        steps = self.loop.steps
+        if steps and steps[-1].op == "multiply" and len({*steps[-1].arguments}) == 1:
+            found = evaluate(steps[:-1], leaves, None, tile.sizes[0])
+            return "square", found[steps[-1].arguments[0]]
+        return "copy", evaluate(steps, leaves, None, tile.sizes[0])[-1]
 
 
 def full_pattern(tiling: Tiling, tile: Tile, operand: int) -> list[tuple[Any, int]]:
@@ -344,8 +359,7 @@ class Folding:
             return state
 
         def visit(tile: Tile) -> None:
-            value = _as_tile(self.nest.value(tiling, tile), tile.sizes, self.type)
-            part = self._folded(_spread(value, tile.sizes), kept, tile)
+            part = self._part(tiling, tile, kept)
             state = stack[-1]
             if inner:
                 total = computed(self.step, [state[0], part])
@@ -367,6 +381,25 @@ class Folding:
             )
 
         each_tile(builder, tiling, visit, enter, leave, offsets, rolled)
+
+    def _part(self, tiling: Tiling, tile: Tile, kept: int) -> NkiTensor:
+        """What a tile is without its reduced free dimensions."""
+        nest = self.nest
+        if nest.sums_on_scalar and not kept and len(tile.sizes) > 1:
+            function, value = nest.argument(tiling, tile)
+            value = _spread(_as_tile(value, tile.sizes, self.type), tile.sizes)
+            result = self.device.tile((tile.sizes[0], 1), "float32")
+            self.device.builder.emit(
+                "activation_reduce",
+                dst=self.device.tile(value.shape, "bfloat16"),  # which nobody reads
+                op=FUNCTIONS[function],
+                data=value,
+                reduce_op=ALU["add"],
+                reduce_res=result,
+            )
+            return result
+        value = _as_tile(nest.value(tiling, tile), tile.sizes, self.type)
+        return self._folded(_spread(value, tile.sizes), kept, tile)
 
     def _folded(self, value: NkiTensor, kept: int, tile: Tile) -> NkiTensor:
         """A tile without its reduced free dimensions, which are the last."""

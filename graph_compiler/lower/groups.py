@@ -17,6 +17,7 @@ from typing import Any
 from graph_compiler.execute.loops import Loop
 from graph_compiler.execute.steps import Call, Place, item_size
 from graph_compiler.execute.views import Buffer
+from graph_compiler.lower.arithmetic import ACTIVATIONS
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.elementwise import Nest, passes, plan, tiling_room, types_of
 from graph_compiler.lower.nest import (
@@ -266,7 +267,9 @@ class Rows:
 
     def _tiling(self, member: Member) -> Tiling:
         rows = Axis(min(self.group.count, PARTITIONS), member.rows.strides)
-        return tiled(rows, member.inner, tiling_room(member.loop))
+        operands = member.places[: 1 + len(member.loop.leaves)]
+        on_chip = sum(place.buffer in self.group.written | self.shared for place in operands)
+        return tiled(rows, member.inner, tiling_room(member.loop, on_chip))
 
     def saved(self) -> float:
         """About how many ns are saved: the nests one by one less the group."""
@@ -320,9 +323,30 @@ class Rows:
                 found[number, operand] = known[key]
         return found
 
+    def _sums_on_scalar(self) -> set[int]:
+        """Members whose sums along rows the scalar engine makes: it does so while it computes a
+        function, or copies. They are chosen as long as the vector engine has more to do."""
+        found, vector, scalar = set(), 0.0, 0.0
+        for member in self.group.members:
+            elements = math.prod(axis.count for axis in member.inner)
+            functions = sum(step.op in ACTIVATIONS for step in member.loop.steps)
+            scalar += functions * elements / 1.2
+            vector += (passes(member.loop) - functions) * elements / 0.96
+        for number, member in enumerate(self.group.members):
+            elements = math.prod(axis.count for axis in member.inner)
+            loop = member.loop
+            if loop.fold != "add" or loop.output[0] != "f32" or elements < _LONG:
+                continue
+            if vector - elements / 0.96 > scalar + elements / 1.2:
+                found.add(number)
+                vector -= elements / 0.96
+                scalar += elements / 1.2
+        return found
+
     def _rows(self, start: Any, rows: int, fixed: dict[tuple[int, int], Resident]) -> None:
         """One tile of rows through all nests."""
         device, group = self.device, self.group
+        on_scalar = self._sums_on_scalar()
         tiles = {}
         for buffer in self.resident:
             step, type = group.steps[buffer], group.types[buffer]
@@ -363,15 +387,19 @@ class Rows:
                 (rows, *tiling.sizes[1:]),
             )
             with device.builder.at(device.place_in_graph(member.loop)):
-                Nest(device, member.loop, operands).emit(
-                    own, offsets[: len(own.partition.strides)], rolled=False
-                )
+                nest = Nest(device, member.loop, operands)
+                nest.sums_on_scalar = number in on_scalar
+                nest.emit(own, offsets[: len(own.partition.strides)], rolled=False)
         if rows == group.count:
             for buffer in self.resident:
                 if buffer in self.shared or group.makes(buffer):
                     step, type = group.steps[buffer], group.types[buffer]
                     device.hold(buffer, tiles[buffer], step, type)
 
+
+_LONG = 512
+"""Elements of a row from which on its sum may move to the scalar engine, which takes a fixed time
+to read out what it has added up."""
 
 _FIXED = 4096
 """Elements of an operand that is the same for all rows, up to which it is kept."""

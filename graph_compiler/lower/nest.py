@@ -125,6 +125,13 @@ def _divisor(count: int) -> int:
     return next(rows for rows in range(min(count, PARTITIONS), 0, -1) if count % rows == 0)
 
 
+def _even(count: int, most: int) -> int:
+    """The least size of the fewest blocks of at most `most`, whole quarters of 64 elements."""
+    blocks = -(-count // most)
+    least = -(-count // blocks)
+    return min(-(-least // 16) * 16, most)
+
+
 def tiled(partition: Axis, others: list[Axis], room: int) -> Tiling:
     """Free dimensions from the innermost on; kept ones stand before reduced ones."""
     free: list[Axis] = []
@@ -136,6 +143,7 @@ def tiled(partition: Axis, others: list[Axis], room: int) -> Tiling:
         if block == 1 and axis.count > 1:
             outer.insert(0, Outer(axis, 1, None))
             continue
+        block = _even(axis.count, block)
         free.insert(0, axis)
         blocks.insert(0, block)
         left = max(1, left // block)

@@ -21,7 +21,7 @@ from graph_compiler.execute.steps import Place, Products, Program, item_size, pl
 from graph_compiler.execute.views import Buffer, View
 from graph_compiler.lower.arithmetic import DTYPES
 from graph_compiler.lower.device import HELD
-from graph_compiler.lower.nest import numbers
+from graph_compiler.lower.nest import UNROLLED, numbers
 from isa.enums import Engine, Memory
 from nki.ir.views.tensor import NkiTensor
 
@@ -36,6 +36,9 @@ BANKS = 4
 
 RESIDENT = 48 << 10
 """Bytes of a partition that one operand of a product may take."""
+
+KEPT = 64 << 10
+"""Bytes of a partition up to which a right operand stays for all rows, loaded block by block."""
 
 MULTIPLIED = frozenset({"bf16", "f16", "f32", "f8e5m2", "f8e4m3", "f8e4m3fn"})
 """Types that the tensor engine takes."""
@@ -320,16 +323,28 @@ class _Folded:
         self.stride = stride
         self.depth = partitions * tiles
         self.tile: NkiTensor | None = None
+        # Blocks of the right operand by their first column, where all of it stays.
+        self.moving: dict[int, list[NkiTensor]] | None = None
+        self.left: Any = 0
 
     def emit(self, left: Any, right: Any, to: Any) -> None:
         whole = self.whole
         most = min(BANKS, RESIDENT // (self.tiles * ROWS * whole.size))
+        taken = self.tiles * whole.columns * whole.size
+        blocks = -(-whole.columns // COLUMNS)
+        often = len(whole.row_tiles) > most and 1 < blocks <= UNROLLED
+        self.moving = {} if often and taken <= KEPT else None
         for start in range(0, len(whole.row_tiles), most):
             group = whole.row_tiles[start : start + most]
-            stationary = [self._left(rows, left) for rows in group]
             width = RESIDENT // (self.tiles * whole.size)
             width = min(whole.columns, max(1, width // COLUMNS) * COLUMNS)
+            if self.moving is not None:
+                width = COLUMNS
             count = whole.columns // width
+            # What a loop on the device needs is loaded before it, all else when it is first used.
+            early = len(group) if count > UNROLLED else 1
+            stationary = {number: self._left(group[number], left) for number in range(early)}
+            self.left = left
             for block in numbers(self.device.builder, count):
                 self._columns(group, stationary, block * width, width, right, to)
             if whole.columns % width:
@@ -339,7 +354,7 @@ class _Folded:
     def _columns(
         self,
         group: list[list[Run]],
-        stationary: list[list[NkiTensor]],
+        stationary: dict[int, list[NkiTensor]],
         column: Any,
         width: int,
         right: Any,
@@ -347,14 +362,21 @@ class _Folded:
     ) -> None:
         """Columns that are loaded together."""
         whole, device = self.whole, self.device
-        moving = self._right(column, width, right)
+        if self.moving is None:
+            moving = self._right(column, width, right)
+        else:
+            if column not in self.moving:
+                self.moving[column] = self._right(column, width, right)
+            moving = self.moving[column]
         kept = self._kept(group, column)
         for begin in range(0, width, COLUMNS):
             size = min(COLUMNS, width - begin)
-            for rows, tiles in zip(group, stationary):
+            for index, rows in enumerate(group):
                 count = _count(rows)
+                if index not in stationary:
+                    stationary[index] = self._left(rows, self.left)
                 total = device.tile((count, size), "float32", Memory.psum)
-                for number, tile in enumerate(tiles):
+                for number, tile in enumerate(stationary[index]):
                     device.builder.emit(
                         "nc_matmul",
                         dst=total,

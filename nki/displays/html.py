@@ -13,6 +13,7 @@ _CELL = "padding:1px 10px 1px 0;border:0"
 def html_of(sections: Sequence[Section], title: str = "") -> str:
     """The sections below each other, as one element.
 
+    >>> from isa.sections import Table
     >>> html_of([Table("t", ("name", ">bytes"), (("a", "12"),))])[:5]
     '<div '
     """
