@@ -107,18 +107,18 @@ def _path(profile: Profile) -> Table:
 
 
 def _lines(profile: Profile, limit: int) -> Table:
-    busy = {(one.core, one.file, one.line): one.total_ns for one in profile.lines}
+    busy = {(one.core, one.file, one.line, one.text): one.total_ns for one in profile.lines}
     rows = []
     shown = profile.path_lines[:limit]
     for one in shown:
-        occupied = busy.get((one.core, one.file, one.line), 0.0)
+        occupied = busy.get((one.core, one.file, one.line, one.text), 0.0)
         rows.append(
             (
                 f"{one.percent:.1f}",
                 _us(one.ns),
                 _us(occupied),
                 *((str(one.core),) if profile.cores > 1 else ()),
-                f"{short(one.file)}:{one.line}" if one.file else "",
+                _place(one.file, one.line),
                 one.text[:SOURCE],
                 _causes(one),
             )
@@ -131,6 +131,11 @@ def _lines(profile: Profile, limit: int) -> Table:
     return Table.of(title, (">%", ">us", ">busy us", *core, "line", "source", "most of it"), rows)
 
 
+def _place(file: str, line: int) -> str:
+    """Where something comes from; of what is no line of a file, as in a graph, the file alone."""
+    return f"{short(file)}:{line}" if line else short(file)
+
+
 def _causes(line: PathLine) -> str:
     return next(iter(line.causes), "")
 
@@ -140,9 +145,9 @@ def _waits(waits: list[Wait], cores: bool) -> Table:
         (
             _us(wait.ns),
             f"{wait.count:,}",
-            f"{wait.engine} at {short(wait.file)}:{wait.line}"
+            f"{wait.engine} at {_place(wait.file, wait.line)}"
             + (f" on core {wait.core}" if cores else ""),
-            f"{wait.awaited} at line {wait.awaited_line}",
+            wait.awaited + (f" at line {wait.awaited_line}" if wait.awaited_line else ""),
         )
         for wait in waits[:ADVICE]
     )
