@@ -12,7 +12,7 @@ from graph_compiler.execute.steps import Machine, Place, Program, item_size
 from graph_compiler.execute.views import Buffer, View, count_of
 from graph_compiler.lower.arithmetic import DTYPES
 from graph_compiler.lower.places import location_of
-from isa.enums import Memory
+from isa.enums import DgeMode, Memory
 from nki.ir.builder import Builder
 from nki.ir.views.tensor import NkiTensor
 
@@ -182,8 +182,12 @@ class Device(Program):
     # Operations
 
     def copy(self, dst: NkiTensor, src: NkiTensor) -> None:
-        """A transfer by DMA."""
-        self.builder.emit("dma_copy", dst=dst, src=src)
+        """A transfer by DMA. Where the hardware can write descriptors it does, which takes as long
+        as starting a transfer whose descriptors are prepared, and lets two engines start loads."""
+        hardware = bool(self.target.hwdge_blocks.value) and dst.dtype == src.dtype
+        plain = dst.vector_offset is None and src.vector_offset is None
+        mode = DgeMode.hwdge if hardware and plain else DgeMode.unknown
+        self.builder.emit("dma_copy", dst=dst, src=src, dge_mode=mode)
 
     def tile(self, shape: Sequence[int], dtype: str, memory: Memory = Memory.sbuf) -> NkiTensor:
         """A new tile on chip."""
