@@ -182,11 +182,12 @@ class Device(Program):
     # Operations
 
     def copy(self, dst: NkiTensor, src: NkiTensor) -> None:
-        """A transfer by DMA. Where the hardware can write descriptors it does, which takes as long
-        as starting a transfer whose descriptors are prepared, and lets two engines start loads."""
+        """A transfer by DMA. Where the hardware can write the descriptors of a load it does, which
+        takes as long as starting one whose descriptors are prepared, and lets two engines do so."""
         hardware = bool(self.target.hwdge_blocks.value) and dst.dtype == src.dtype
-        plain = dst.vector_offset is None and src.vector_offset is None
-        mode = DgeMode.hwdge if hardware and plain else DgeMode.unknown
+        load = dst.on_chip and not src.on_chip and src.vector_offset is None
+        straight = not self.builder.depth  # loops are unrolled by what their own transfers cost
+        mode = DgeMode.hwdge if hardware and load and straight else DgeMode.unknown
         self.builder.emit("dma_copy", dst=dst, src=src, dge_mode=mode)
 
     def tile(self, shape: Sequence[int], dtype: str, memory: Memory = Memory.sbuf) -> NkiTensor:

@@ -372,6 +372,11 @@ class Builder(CoreBuilder):
         if self._blocks and view.storage.memory is Memory.psum:
             self._blocks[-1].events.append(view.storage)
 
+    @property
+    def depth(self) -> int:
+        """How many loops and conditions are open."""
+        return len(self._blocks)
+
     def _open(
         self,
         location: Location,
