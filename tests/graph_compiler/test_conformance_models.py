@@ -33,12 +33,17 @@ SLOW = frozenset(
     {
         "bert_base_infer_f32",
         "bert_mlm_train_adamw",
+        "llama3_prefill_gqa_bf16",
         "llama_scan_train_adamw_bf16",
+        "lstm_train_adam",
+        "mixtral_dense_moe_bf16",
         "resnet50_train_sgd",
+        "sd_unet_train_adamw",
         "vit_base_infer_bf16",
     }
 )
-"""Models that take longer than some seconds each; only in a complete run."""
+"""Models that take longer than some seconds each; only in a complete run. By default the executor or
+the device runs most of them (`test_execute_conformance`, `test_device_conformance`)."""
 
 with_golden = sorted(set(models()) - set(WITHOUT_GOLDEN))
 

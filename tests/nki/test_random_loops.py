@@ -26,7 +26,7 @@ SIZES = [(1, 1, 0), (2, 3, 3), (3, 1, 2), (5, 2, 1)]
 
 LOOPS = ["first", "second", "reversed", "neighbours", "dynamic", "while", "static"]
 STEPS = ["allocate", "load", "store", "gather", "compute", "compute", "matmul", "evict"]
-KERNELS = 45
+KERNELS = 30
 
 # Found by this test: an access after the loops that nothing waited for.
 HISTORY = {
