@@ -42,8 +42,8 @@ SLOW = frozenset(
         "vit_base_infer_bf16",
     }
 )
-"""Models that take longer than some seconds each; only in a complete run. By default the executor or
-the device runs most of them (`test_execute_conformance`, `test_device_conformance`)."""
+"""Models that take longer than some seconds each; only in a complete run. By default most of them
+run by the executor or on the device (`test_execute_conformance`, `test_device_conformance`)."""
 
 with_golden = sorted(set(models()) - set(WITHOUT_GOLDEN))
 
