@@ -8,6 +8,7 @@ that counts.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -226,11 +227,11 @@ def _window(
     return View(buffer, array.type, dims, array.strides)
 
 
-def reads_of(steps: Iterable[Any]) -> set[Buffer]:
-    """What steps read, those inside of control flow included."""
-    found: set[Buffer] = set()
+def reads_of(steps: Iterable[Any]) -> Counter[Buffer]:
+    """How often steps read each buffer, those inside of control flow included."""
+    found: Counter[Buffer] = Counter()
     for step in steps:
         found.update(step.reads)
         for inner in () if isinstance(step, Call) else step.inner:
-            found |= reads_of(inner)
+            found += reads_of(inner)
     return found
