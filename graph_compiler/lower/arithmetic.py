@@ -354,12 +354,13 @@ def activated(step: Step, value: Scaled) -> NkiTensor:
 
 
 _PLAIN = frozenset({"add", "subtract", "multiply", "maximum", "minimum", "abs", "negate"})
+_SINGLE = _PLAIN | set(ACTIVATIONS)
 """Opcodes of floats that are one instruction."""
 
 
 def temporaries(step: Step) -> int:
     """About how many tiles a step needs beside its operands and its result."""
-    return 0 if kind(step.source) == "real" and step.op in {*_PLAIN, *ACTIVATIONS} else 6
+    return 0 if kind(step.source) == "real" and step.op in _SINGLE else 6
 
 
 def has_form(op: str, source: str, type: str, attribute: Any) -> bool:

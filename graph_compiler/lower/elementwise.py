@@ -118,7 +118,13 @@ def _live(steps: Sequence[Step], leaves: int) -> int:
 class Nest:
     """A loop nest with its operands: the output, the leaves, and of a fold the initial value."""
 
-    def __init__(self, device: Device, loop: Loop, operands: Sequence[Operand]) -> None:
+    def __init__(
+        self,
+        device: Device,
+        loop: Loop,
+        operands: Sequence[Operand],
+        sums_on_scalar: bool = False,
+    ) -> None:
         self.device = device
         self.loop = loop
         self.output = operands[0]
@@ -127,7 +133,7 @@ class Nest:
         self.type = loop.output[0]
         self.fixed: dict[int, NkiTensor] = {}
         self.in_place = any(leaf.shares(self.output) for leaf in self.leaves)
-        self.sums_on_scalar = False
+        self.sums_on_scalar = sums_on_scalar
 
     def emit(
         self, tiling: Tiling, offsets: Sequence[Any] | None = None, rolled: bool = True
@@ -191,22 +197,20 @@ class Nest:
 
     def value(self, tiling: Tiling, tile: Tile, room: NkiTensor | None = None) -> Value:
         """The last step's value for a tile, computed in `room` where that has its form."""
-        leaves: list[Value] = [
-            self._leaf(tiling, tile, number) for number in range(len(self.leaves))
-        ]
-        return evaluate(self.loop.steps, leaves, room, tile.sizes[0])[-1]
+        return evaluate(self.loop.steps, self._values(tiling, tile), room, tile.sizes[0])[-1]
+
+    def _values(self, tiling: Tiling, tile: Tile) -> list[Value]:
+        """The leaves' values for a tile."""
+        return [self._leaf(tiling, tile, number) for number in range(len(self.leaves))]
 
     def argument(self, tiling: Tiling, tile: Tile) -> tuple[str, Value]:
         """The last step's value as a function of the scalar engine, and of what: squares are one,
         and what is none is a copy."""
-        leaves: list[Value] = [
-            self._leaf(tiling, tile, number) for number in range(len(self.leaves))
-        ]
         steps = self.loop.steps
         if steps and steps[-1].op == "multiply" and len({*steps[-1].arguments}) == 1:
-            found = evaluate(steps[:-1], leaves, None, tile.sizes[0])
+            found = evaluate(steps[:-1], self._values(tiling, tile), None, tile.sizes[0])
             return "square", found[steps[-1].arguments[0]]
-        return "copy", evaluate(steps, leaves, None, tile.sizes[0])[-1]
+        return "copy", self.value(tiling, tile)
 
 
 def full_pattern(tiling: Tiling, tile: Tile, operand: int) -> list[tuple[Any, int]]:

@@ -31,6 +31,7 @@ from graph_compiler.lower.nest import (
     tiled,
 )
 from graph_compiler.lower.operands import Operand, Resident, Stored
+from isa.enums import Engine
 
 RESIDENT = 80 << 10
 """Bytes of a partition that tiles which stay may take."""
@@ -239,6 +240,7 @@ class Rows:
             if own[buffer] > 1 or buffer in group.written or self._is_held(buffer)
         }
         self.tilings = [self._tiling(member) for member in group.members]
+        self.sums_on_scalar: set[int] = set()
 
     def _is_held(self, buffer: Buffer) -> bool:
         group = self.group
@@ -269,7 +271,11 @@ class Rows:
         rows = Axis(min(self.group.count, PARTITIONS), member.rows.strides)
         operands = member.places[: 1 + len(member.loop.leaves)]
         on_chip = sum(place.buffer in self.group.written | self.shared for place in operands)
-        return tiled(rows, member.inner, tiling_room(member.loop, on_chip))
+        room = tiling_room(member.loop, on_chip)
+        if self.group.count <= PARTITIONS:  # two tiles in all, on which engines take turns
+            elements = math.prod(axis.count for axis in member.inner)
+            room = min(room, max(_PART, -(-elements // 2)))
+        return tiled(rows, member.inner, room)
 
     def saved(self) -> float:
         """About how many ns are saved: the nests one by one less the group."""
@@ -296,6 +302,7 @@ class Rows:
     def emit(self, device: Device) -> None:
         count = self.group.count
         fixed = self._fixed()
+        self.sums_on_scalar = self._moved_sums()
         whole = count // PARTITIONS
         for number in numbers(device.builder, whole):
             self._rows(number * PARTITIONS, PARTITIONS, fixed)
@@ -323,30 +330,27 @@ class Rows:
                 found[number, operand] = known[key]
         return found
 
-    def _sums_on_scalar(self) -> set[int]:
-        """Members whose sums along rows the scalar engine makes: it does so while it computes a
-        function, or copies. They are chosen as long as the vector engine has more to do."""
+    def _moved_sums(self) -> set[int]:
+        """Members whose sums along rows the scalar engine makes: it does so while it squares or
+        copies. They are chosen as long as the vector engine has more to do."""
+        fast, slow = map(self.device.target.clock_ghz, (Engine.scalar, Engine.vector))
+        elements = [math.prod(axis.count for axis in m.inner) for m in self.group.members]
         found, vector, scalar = set(), 0.0, 0.0
-        for member in self.group.members:
-            elements = math.prod(axis.count for axis in member.inner)
+        for member, count in zip(self.group.members, elements):
             functions = sum(step.op in ACTIVATIONS for step in member.loop.steps)
-            scalar += functions * elements / 1.2
-            vector += (passes(member.loop) - functions) * elements / 0.96
-        for number, member in enumerate(self.group.members):
-            elements = math.prod(axis.count for axis in member.inner)
-            loop = member.loop
-            if loop.fold != "add" or loop.output[0] != "f32" or elements < _LONG:
-                continue
-            if vector - elements / 0.96 > scalar + elements / 1.2:
+            scalar += functions * count / fast
+            vector += (passes(member.loop) - functions) * count / slow
+        for number, (member, count) in enumerate(zip(self.group.members, elements)):
+            movable = member.loop.fold == "add" and member.loop.output[0] == "f32"
+            if movable and count >= _LONG and vector - count / slow > scalar + count / fast:
                 found.add(number)
-                vector -= elements / 0.96
-                scalar += elements / 1.2
+                vector -= count / slow
+                scalar += count / fast
         return found
 
     def _rows(self, start: Any, rows: int, fixed: dict[tuple[int, int], Resident]) -> None:
         """One tile of rows through all nests."""
         device, group = self.device, self.group
-        on_scalar = self._sums_on_scalar()
         tiles = {}
         for buffer in self.resident:
             step, type = group.steps[buffer], group.types[buffer]
@@ -387,8 +391,7 @@ class Rows:
                 (rows, *tiling.sizes[1:]),
             )
             with device.builder.at(device.place_in_graph(member.loop)):
-                nest = Nest(device, member.loop, operands)
-                nest.sums_on_scalar = number in on_scalar
+                nest = Nest(device, member.loop, operands, number in self.sums_on_scalar)
                 nest.emit(own, offsets[: len(own.partition.strides)], rolled=False)
         if rows == group.count:
             for buffer in self.resident:
@@ -396,6 +399,9 @@ class Rows:
                     step, type = group.steps[buffer], group.types[buffer]
                     device.hold(buffer, tiles[buffer], step, type)
 
+
+_PART = 256
+"""Elements of a row up to which it is not cut for the sake of overlap."""
 
 _LONG = 512
 """Elements of a row from which on its sum may move to the scalar engine, which takes a fixed time

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from graph_compiler.execute.views import collapsed
+from isa.enums import Engine
 from isa.target import Target
 from nki.ir.builder import Builder
 
@@ -126,7 +127,7 @@ def _divisor(count: int) -> int:
 
 
 def _even(count: int, most: int) -> int:
-    """The least size of the fewest blocks of at most `most`, whole quarters of 64 elements."""
+    """The size of the fewest blocks of at most `most`, about alike and in steps of 16."""
     blocks = -(-count // most)
     least = -(-count // blocks)
     return min(-(-least // 16) * 16, most)
@@ -177,7 +178,7 @@ def cost(
     `passes`: of engines over a tile's elements; `across`: ns for folding partitions."""
     tiles = math.prod(-(-item.axis.count // item.block) for item in tiling.outer)
     elements = math.prod(tiling.sizes[1:])
-    engines = tiles * (passes * elements / 0.96 + 60 * passes)
+    engines = tiles * (passes * elements / target.clock_ghz(Engine.vector) + 60 * passes)
     transfers = 0.0
     for operand, size in enumerate(sizes):
         if not size:  # it stays on chip

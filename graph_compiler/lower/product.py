@@ -10,8 +10,9 @@ dimensions.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import nki.language as nl
@@ -323,65 +324,62 @@ class _Folded:
         self.stride = stride
         self.depth = partitions * tiles
         self.tile: NkiTensor | None = None
-        # Blocks of the right operand by their first column, where all of it stays.
-        self.moving: dict[int, list[NkiTensor]] | None = None
-        self.left: Any = 0
 
     def emit(self, left: Any, right: Any, to: Any) -> None:
         whole = self.whole
         most = min(BANKS, RESIDENT // (self.tiles * ROWS * whole.size))
         taken = self.tiles * whole.columns * whole.size
         blocks = -(-whole.columns // COLUMNS)
-        often = len(whole.row_tiles) > most and 1 < blocks <= UNROLLED
-        self.moving = {} if often and taken <= KEPT else None
+        moving: Callable[..., list[NkiTensor]] = partial(self._right, right=right)
+        stays = len(whole.row_tiles) > most and 1 < blocks <= UNROLLED and taken <= KEPT
+        if stays:
+            moving = cache(moving)
         for start in range(0, len(whole.row_tiles), most):
             group = whole.row_tiles[start : start + most]
             width = RESIDENT // (self.tiles * whole.size)
             width = min(whole.columns, max(1, width // COLUMNS) * COLUMNS)
-            if self.moving is not None:
+            if stays:
                 width = COLUMNS
             count = whole.columns // width
             # What a loop on the device needs is loaded before it, all else when it is first used.
-            early = len(group) if count > UNROLLED else 1
-            stationary = {number: self._left(group[number], left) for number in range(early)}
-            self.left = left
+            stationary = cache(partial(self._left_of, group, left))
+            for number in range(len(group) if count > UNROLLED else 1):
+                stationary(number)
             for block in numbers(self.device.builder, count):
-                self._columns(group, stationary, block * width, width, right, to)
+                self._columns(group, stationary, moving, block * width, width, to)
             if whole.columns % width:
                 rest = whole.columns % width
-                self._columns(group, stationary, count * width, rest, right, to)
+                self._columns(group, stationary, moving, count * width, rest, to)
+
+    def _left_of(self, group: list[list[Run]], left: Any, number: int) -> list[NkiTensor]:
+        """One tile of rows of a group."""
+        return self._left(group[number], left)
 
     def _columns(
         self,
         group: list[list[Run]],
-        stationary: dict[int, list[NkiTensor]],
+        stationary: Callable[[int], list[NkiTensor]],
+        moving: Callable[[Any, int], list[NkiTensor]],
         column: Any,
         width: int,
-        right: Any,
         to: Any,
     ) -> None:
         """Columns that are loaded together."""
         whole, device = self.whole, self.device
-        if self.moving is None:
-            moving = self._right(column, width, right)
-        else:
-            if column not in self.moving:
-                self.moving[column] = self._right(column, width, right)
-            moving = self.moving[column]
+        depth = moving(column, width)
         kept = self._kept(group, column)
         for begin in range(0, width, COLUMNS):
             size = min(COLUMNS, width - begin)
             for index, rows in enumerate(group):
                 count = _count(rows)
-                if index not in stationary:
-                    stationary[index] = self._left(rows, self.left)
+                tiles = stationary(index)
                 total = device.tile((count, size), "float32", Memory.psum)
-                for number, tile in enumerate(stationary[index]):
+                for number, tile in enumerate(tiles):
                     device.builder.emit(
                         "nc_matmul",
                         dst=total,
                         stationary=tile,
-                        moving=moving[number][:, begin : begin + size],
+                        moving=depth[number][:, begin : begin + size],
                     )
                 if kept is not None:
                     part = kept[:, column + begin : column + begin + size]
