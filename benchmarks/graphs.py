@@ -105,6 +105,23 @@ def product(type: str, rows: int, depth: int, columns: int) -> Case:
     return Case(f"dot {type} {rows}x{depth}x{columns}", text, 2 * rows * depth * columns, type)
 
 
+def attention(tokens: int, width: int) -> Case:
+    """One head with the true maximum, in bf16."""
+    shape = f"bf16[{tokens},{width}]"
+    scores = element_wise("attention", _SOFTMAX, "bf16", tokens, tokens).text
+    operands = f" q = {shape} parameter(0)\n k = {shape} parameter(1)\n v = {shape} parameter(2)\n"
+    text = scores.replace(
+        f" x = bf16[{tokens},{tokens}] parameter(0)\n",
+        f"{operands} x = bf16[{tokens},{tokens}] dot(q, k),"
+        " lhs_contracting_dims={1}, rhs_contracting_dims={1}\n",
+    ).replace(" ROOT r = ", " p = ")
+    last = (
+        f" ROOT r = {shape} dot(p, v), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}\n}}"
+    )
+    flops = 4 * tokens * tokens * width
+    return Case(f"attention bf16 {tokens}x{width}", text[: text.rindex("}")] + last, flops, "bf16")
+
+
 def fold(type: str, sizes: tuple[int, int, int], axis: int) -> Case:
     """A sum along a dimension."""
     kept = [str(size) for place, size in enumerate(sizes) if place != axis]
@@ -137,6 +154,8 @@ NAMED = (
     transposition("bf16", (4096, 4096), (1, 0)),
     product("bf16", 1024, 1024, 1024),
     product("bf16", 2048, 2048, 2048),
+    product("bf16", 4096, 4096, 4096),
+    attention(4096, 128),
 )
 
 

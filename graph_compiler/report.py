@@ -6,13 +6,14 @@ data; a program whose control flow depends on data is not timed, and the report 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import asdict
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from graph_compiler.hot_spots import KINDS, hot_spots
 from isa.errors import NeuronError
+from isa.sections import Facts, Section, Table
+from isa.sections import html as sections_html
 
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Module
@@ -100,46 +101,47 @@ def _regions(module: Module, profile: Profile) -> list[dict[str, Any]]:
 
 _STYLE = (
     "body{font:14px sans-serif;margin:2em;max-width:70em}table{border-collapse:collapse}"
-    "td,th{padding:.2em .8em;border-bottom:1px solid #ccc;text-align:left}td.n{text-align:right}"
+    "td,th{padding:.2em .8em;border-bottom:1px solid #ccc;text-align:left}"
 )
 
 
 def html(report: dict[str, Any]) -> str:
     """A page without scripts or other files."""
-    parts = [f"<h1>{escape(report['graph'])} on {escape(report['target'])}</h1>"]
-    plain = [(key, value) for key, value in report.items() if not isinstance(value, (dict, list))]
-    parts.append(_table(("", ""), plain))
+    name = escape(report["graph"])
+    style = f"<meta charset='utf-8'><title>{name}</title><style>{_STYLE}</style>"
+    body = f"<h1>{name} on {escape(report['target'])}</h1>{sections_html(_sections(report))}"
+    return f"<!doctype html><html><head>{style}</head><body>{body}</body></html>\n"
+
+
+def _sections(report: dict[str, Any]) -> list[Section]:
+    plain = ((key, value) for key, value in report.items() if not isinstance(value, (dict, list)))
+    found: list[Section] = [Facts("", tuple((_words(key), _text(value)) for key, value in plain))]
     if "regions" in report:
-        parts.append("<h2>Bounds</h2>")
-        parts.append(_table(("bound", "ns"), report["lower_bounds_ns"].items()))
-        parts.append("<h2>Bytes moved</h2>")
-        parts.append(_table(("between", "bytes"), report["bytes"].items()))
-        parts.append("<h2>Regions</h2>")
-        parts.append(_records(report["regions"]))
-        for by, spots in report["hot_spots"].items():
-            parts.append(f"<h2>Time by {escape(by)}</h2>")
-            parts.append(_records(spots))
-        parts.append("<h2>Engines</h2>")
-        parts.append(_records(report["engines"]))
-    head = f"<meta charset='utf-8'><title>{escape(report['graph'])}</title><style>{_STYLE}</style>"
-    return f"<!doctype html><html><head>{head}</head><body>{''.join(parts)}</body></html>\n"
+        found += [
+            Table.of("Bounds", ("bound", ">ns"), _pairs(report["lower_bounds_ns"])),
+            Table.of("Bytes moved", ("between", ">bytes"), _pairs(report["bytes"])),
+            _records("Regions", report["regions"]),
+            *(_records(f"Time by {by}", spots) for by, spots in report["hot_spots"].items()),
+            _records("Engines", report["engines"]),
+        ]
+    return found
 
 
-def _records(records: list[dict[str, Any]]) -> str:
-    columns = tuple(records[0]) if records else ()
-    return _table(columns, (tuple(record.values()) for record in records))
+def _pairs(values: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(_words(key), _text(value)) for key, value in values.items()]
 
 
-def _table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
-    heading = "".join(f"<th>{escape(column.replace('_', ' '))}</th>" for column in columns)
-    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
-    return f"<table><tr>{heading}</tr>{body}</table>"
+def _records(title: str, records: list[dict[str, Any]]) -> Table:
+    first = records[0] if records else {}
+    columns = [">" * isinstance(value, (int, float)) + _words(key) for key, value in first.items()]
+    return Table.of(title, columns, [tuple(map(_text, record.values())) for record in records])
 
 
-def _cell(value: Any) -> str:
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _text(value: Any) -> str:
     if isinstance(value, dict):
-        return f"<td>{escape(', '.join(f'{key} {ns:,.0f}' for key, ns in value.items()))}</td>"
-    if isinstance(value, float):
-        return f"<td class='n'>{value:,.1f}</td>"
-    kind = " class='n'" if isinstance(value, int) else ""
-    return f"<td{kind}>{escape(str(value))}</td>"
+        return ", ".join(f"{key} {ns:,.0f}" for key, ns in value.items())
+    return f"{value:,.1f}" if isinstance(value, float) else str(value)

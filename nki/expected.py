@@ -74,6 +74,13 @@ def expected_outputs(
     return function(*tensors.values(), **{n: v for n, v in values.items() if n in parameters})
 
 
+def as_tuple(returned: Any) -> tuple[Any, ...]:
+    """What a kernel or NumPy function returned as a tuple of arrays."""
+    if returned is None:
+        return ()
+    return tuple(returned) if isinstance(returned, (tuple, list)) else (returned,)
+
+
 def compare_all(
     outputs: Sequence[Any], expected: Sequence[Any], tolerance: float | None
 ) -> list[Comparison]:

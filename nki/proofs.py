@@ -7,13 +7,12 @@ and took longer than `WORTH` is kept; what is damaged or belongs elsewhere count
 
 from __future__ import annotations
 
-import hashlib
 import time
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simulator.native.object_cache import Cache
+from simulator.native.object_cache import Cache, key_of
 
 if TYPE_CHECKING:
     from isa.archive import Contents
@@ -44,10 +43,7 @@ def _checker() -> str:
     files = [root / "nki" / "verification.py", Path(__file__), *(root / "isa").rglob("*.py")]
     for folder in ("simulator", "simulator/checks"):
         files += (root / folder).glob("*.py")
-    digest = hashlib.sha256(b"proofs")
-    for path in sorted(files):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:24]
+    return key_of("proofs", files)
 
 
 __all__ = ["prove"]

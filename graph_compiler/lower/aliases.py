@@ -76,25 +76,25 @@ def take_over(steps: list[Any], result: View, parameter: View) -> bool:
     return True
 
 
-def _leaves(steps: Iterable[Any]) -> Iterator[Any]:
+def every(steps: Iterable[Any]) -> Iterator[Any]:
     """The steps with those inside of control flow."""
     for step in steps:
         yield step
         for inner in () if isinstance(step, Call) else step.inner:
-            yield from _leaves(inner)
+            yield from every(inner)
 
 
 def _buffers(steps: Iterable[Any]) -> set[Buffer]:
-    return {buffer for step in _leaves(steps) for buffer in (*step.reads, *step.writes)}
+    return {buffer for step in every(steps) for buffer in (*step.reads, *step.writes)}
 
 
 def _writes(steps: Iterable[Any], buffer: Buffer) -> bool:
-    return any(buffer in step.writes for step in _leaves(steps))
+    return any(buffer in step.writes for step in every(steps))
 
 
 def _replace(steps: list[Any], old: Buffer, new: Buffer) -> None:
     """One buffer instead of another; copies onto themselves go."""
-    for step in _leaves(steps):
+    for step in every(steps):
         if not isinstance(step, Call):
             for view in step.views:
                 if view.buffer is old:

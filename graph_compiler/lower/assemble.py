@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -446,16 +445,6 @@ def _emit(device: Device, steps: list[Any]) -> None:
                 step.emit(device)
 
 
-def _uses(steps: list[Any]) -> Counter[Buffer]:
-    """How often each buffer is read."""
-    found: Counter[Buffer] = Counter()
-    for step in steps:
-        found.update(step.reads)
-        for inner in () if isinstance(step, Call) else step.inner:
-            found += _uses(inner)
-    return found
-
-
 def assemble(
     module: Module,
     target: Target,
@@ -492,7 +481,7 @@ def assemble(
             if view.buffer.size:
                 device.result(view)
         device.declare()
-        device.uses = _uses(device.steps)
+        device.uses = reads_of(device.steps)
         device.uses.update(view.buffer for view in outputs)
         _emit(device, device.steps)
         for view in outputs:

@@ -18,10 +18,11 @@ import numpy as np
 from graph_compiler.execute import placement
 from graph_compiler.execute.fusion import store
 from graph_compiler.execute.simplify import is_lanewise
-from graph_compiler.execute.steps import Call, item_size
+from graph_compiler.execute.steps import item_size
 from graph_compiler.execute.views import Buffer, View, count_of
 from graph_compiler.hlo.operators import OPERATORS
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
+from graph_compiler.lower.aliases import every
 
 if TYPE_CHECKING:
     from graph_compiler.evaluate import Evaluator
@@ -229,9 +230,4 @@ def _window(
 
 def reads_of(steps: Iterable[Any]) -> Counter[Buffer]:
     """How often steps read each buffer, those inside of control flow included."""
-    found: Counter[Buffer] = Counter()
-    for step in steps:
-        found.update(step.reads)
-        for inner in () if isinstance(step, Call) else step.inner:
-            found += reads_of(inner)
-    return found
+    return Counter(buffer for step in every(steps) for buffer in step.reads)

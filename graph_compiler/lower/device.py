@@ -60,21 +60,19 @@ class Device(Program):
         self.places: dict[Node, np.ndarray[Any, Any]] = {}
         self.in_place: set[Node] = set()
         self.windows: dict[Buffer, Window] = {}
-        self._places: dict[int, SourceLocation] = {}
-        self._placed: list[Any] = []
+        # By the number of a step's kernel, which is kept beside, so that it is no other's.
+        self._places: dict[int, tuple[Any, SourceLocation]] = {}
 
     def made_for(self, node: Node, steps: list[Any]) -> None:
-        for step in steps:
-            kernel = getattr(step, "kernel", step)
-            if node.instruction is not None and id(kernel) not in self._places:
-                self._places[id(kernel)] = location_of(
-                    node.instruction, self.builder.declarations.name
-                )
-                self._placed.append(kernel)  # as long as it lives, its number is its own
+        kernels = [getattr(step, "kernel", step) for step in steps]
+        new = [kernel for kernel in kernels if id(kernel) not in self._places]
+        if new and node.instruction is not None:
+            place = location_of(node.instruction, self.builder.declarations.name)
+            self._places.update({id(kernel): (kernel, place) for kernel in new})
 
     def place_in_graph(self, kernel: Any) -> SourceLocation | None:
         """Which instruction of the graph a step, or the kernel of a call, is for."""
-        return self._places.get(id(kernel))
+        return self._places.get(id(kernel), (None, None))[1]
 
     def buffer(self, type: str, dims: tuple[int, ...]) -> View:
         view = super().buffer(type, dims)

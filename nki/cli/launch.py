@@ -142,13 +142,6 @@ def load_expected(launch: Launch, expect: str | None) -> Callable[..., Any] | No
     return load_function(expect, launch.reference.file)
 
 
-def as_tuple(returned: Any) -> tuple[Any, ...]:
-    """What a kernel or NumPy function returned as a tuple of arrays."""
-    if returned is None:
-        return ()
-    return tuple(returned) if isinstance(returned, (tuple, list)) else (returned,)
-
-
 def changed_tensors(launch: Launch, before: dict[str, Array]) -> dict[str, Array]:
     """Inputs that the run changed, by name; bytes are compared, so NaN equals itself."""
     return {

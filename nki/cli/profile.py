@@ -137,9 +137,13 @@ def profile_command(
     from simulator.profile.comparison import compared, comparison_data
     from simulator.profile.measured import against as beside_measured
 
-    check_writable(perfetto)
-    check_writable(plot)
-    check_writable(html)
+    written = (
+        (perfetto, "; open it in ui.perfetto.dev"),
+        (plot, ""),
+        (html, "; open it in a browser"),
+    )
+    for path, _ in written:
+        check_writable(path)
     launch = prepare(kernel, inputs, arguments, seed, target, cores)
     function = load_expected(launch, expect)
     before = copies(launch.tensors)
@@ -174,12 +178,7 @@ def profile_command(
     if comparisons is not None:
         names = [f"output{number}" for number in range(len(outputs))] or list(updated)
         sections.append(comparison_table(comparisons, names))
-    if perfetto is not None:
-        sections.append(f"wrote {perfetto}; open it in ui.perfetto.dev")
-    if plot is not None:
-        sections.append(f"wrote {plot}")
-    if html is not None:
-        sections.append(f"wrote {html}; open it in a browser")
+    sections += [f"wrote {path}{how}" for path, how in written if path is not None]
     data = {
         "profile": found.to_dict(),
         "inputs": launch.inputs_data(),

@@ -65,8 +65,9 @@ def run_command(
       nki run softmax.py:softmax --input 'a=normal(256,512):float32' --expect softmax_numpy
       nki run k.neff --input 'a=@a.npy' --save-outputs results
     """
-    from nki.cli.launch import as_tuple, changed_tensors, copies, load_expected, prepare
+    from nki.cli.launch import changed_tensors, copies, load_expected, prepare
     from nki.cli.output_files import check_folder_writable, save_arrays
+    from nki.expected import as_tuple
     from nki.kernel import simulate
     from nki.settings import MODES
 
@@ -116,8 +117,8 @@ def compare_outputs(
     """The outputs (or, of a kernel without any, the inputs it updated) against the reference."""
     if function is None:
         return None
-    from nki.cli.launch import as_tuple, copies
-    from nki.expected import compare_all, expected_outputs
+    from nki.cli.launch import copies
+    from nki.expected import as_tuple, compare_all, expected_outputs
 
     expected = as_tuple(expected_outputs(function, copies(before), launch.values))
     return compare_all(outputs or tuple(updated.values()), expected, tolerance)

@@ -13,9 +13,8 @@ from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.memory import bytes_per_partition
 from isa.program import Program
-from isa.sections import Facts, Section, Table
+from isa.sections import Facts, Section, Table, html
 from isa.target import resolve
-from nki.displays.html import html_of
 from nki.displays.memory_map import memory_map
 from nki.displays.program_facts import program_data, program_sections
 
@@ -44,7 +43,7 @@ def kernel_display(
     if rows:
         columns = ("inputs", "target", ">cores", ">instructions")
         sections.append(Table.of("compiled for", columns, rows))
-    return html_of(sections)
+    return html(sections)
 
 
 def _tensor(program: Program, index: int) -> str:
@@ -62,7 +61,7 @@ def program_display(program: Program) -> str:
             here = [one for one in core.storages if one.memory == memory.value]
             capacity = bytes_per_partition(memory, target)
             maps.append(memory_map(here, capacity, memory.name.upper() + suffix))
-    return html_of(program_sections(program_data(program))) + "<br>".join(maps)
+    return html(program_sections(program_data(program))) + "<br>".join(maps)
 
 
 def tensor_display(
@@ -81,7 +80,7 @@ def tensor_display(
     sections: list[Section] = [about]
     if array is not None and array.size:
         sections += [_statistics(array), _corner(array)]
-    return html_of(sections)
+    return html(sections)
 
 
 def _statistics(array: np.ndarray[Any, Any]) -> Facts:

@@ -1,4 +1,4 @@
-"""The page of the environment variables: what `nki.settings` says of each."""
+"""The page of the environment variables: what says of each who reads it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 
 from nki import settings
 from nki.row_pages.markdown import code, page, table
+from simulator.runtime import visible_cores
 
 _VARIABLE = re.compile(r"\b(?:NKI|NEURON)_[A-Z_]+\b")
 
@@ -18,8 +19,8 @@ def environment_pages() -> dict[str, str]:
 
 def _variables() -> str:
     rows = []
-    for name in settings.__all__:
-        value = getattr(settings, name)
+    readers = [getattr(settings, name) for name in settings.__all__]
+    for value in (*readers, visible_cores.visible_cores):
         text = (inspect.getdoc(value) or "") if inspect.isfunction(value) else ""
         contract = text.partition("\n\n")[0]
         found = dict.fromkeys(_VARIABLE.findall(contract))

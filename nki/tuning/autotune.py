@@ -12,7 +12,7 @@ import numpy as np
 from isa.errors import NeuronError
 from nki.arrays import as_numpy
 from nki.errors import user_frames
-from nki.expected import compare_all, expected_outputs
+from nki.expected import as_tuple, compare_all, expected_outputs
 from nki.kernel import Kernel, as_kernel
 from nki.trace.call import TensorSpec, is_array
 from nki.tuning import kept
@@ -100,7 +100,7 @@ class Tuned:
         reference = self.options["reference"]
         expected = expected_outputs(reference, {n: v.copy() for n, v in tensors.items()}, values)
         outputs = self.kernel(**arguments)
-        for one in compare_all(_tuple(outputs), _tuple(expected), self.options["tolerance"]):
+        for one in compare_all(as_tuple(outputs), as_tuple(expected), self.options["tolerance"]):
             if not one.agrees:
                 return one.problem or f"{one.wrong:,} elements outside, worst {one.worst}"
         return None
@@ -114,10 +114,6 @@ def _copy(value: Any) -> Any:
 
         return DTYPES[value.dtype].array(generator.standard_normal(value.shape))
     return as_numpy(value).copy() if is_array(value) else value
-
-
-def _tuple(returned: Any) -> tuple[Any, ...]:
-    return tuple(returned) if isinstance(returned, (tuple, list)) else (returned,)
 
 
 @user_frames

@@ -19,7 +19,7 @@ from typing import Any
 from nki import settings
 from nki.fingerprint import Unknown, fingerprint
 from nki.kernel import Kernel
-from simulator.native.object_cache import Cache
+from simulator.native.object_cache import Cache, key_of
 
 _TIMES: dict[Hashable, dict[str, Any]] = {}
 """Results of this process by content."""
@@ -90,11 +90,8 @@ def _text(value: Any) -> str:
 def _version() -> str:
     """Digest of all files that times depend on."""
     root = Path(__file__).resolve().parents[2]
-    found = hashlib.sha256(b"times")
-    for folder in ("isa", "simulator", "nki"):
-        for path in sorted((root / folder).rglob("*.py")):
-            found.update(path.read_bytes())
-    return found.hexdigest()[:24]
+    folders = ("isa", "simulator", "nki")
+    return key_of("times", (path for name in folders for path in (root / name).rglob("*.py")))
 
 
 __all__ = ["content", "digest", "read", "write"]

@@ -20,6 +20,7 @@ import re
 import shutil
 import tempfile
 import warnings
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -29,6 +30,14 @@ LIMIT = 1 << 28
 _DIGEST = hashlib.sha256().digest_size
 _FOLDER = re.compile(r"[0-9a-f]{24}")
 """What the folders are called that may be removed."""
+
+
+def key_of(label: str, files: Iterable[Path]) -> str:
+    """A key for what depends on the contents of files; the label keeps kinds of it apart."""
+    digest = hashlib.sha256(label.encode())
+    for path in sorted(files):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:24]
 
 
 class Cache:

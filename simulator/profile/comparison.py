@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from isa.sections import Facts, Section, Table
+from simulator.profile.table import us
 
 if TYPE_CHECKING:
     from simulator.profile.report import Profile
@@ -23,12 +24,12 @@ def compared(before: Profile, after: Profile) -> list[Section]:
     largest = max(causes, key=lambda row: abs(row[2] - row[1]), default=None)
     why = None
     if largest is not None and largest[1] != largest[2]:
-        why = f"most of it is {largest[0]}, {_us(largest[1])} -> {_us(largest[2])} us"
+        why = f"most of it is {largest[0]}, {us(largest[1])} -> {us(largest[2])} us"
     head = Facts.of(
         "",
         before=_name(before),
         after=_name(after),
-        time=f"{_us(before.total_ns)} -> {_us(after.total_ns)} us, {percent:+.1f} %",
+        time=f"{us(before.total_ns)} -> {us(after.total_ns)} us, {percent:+.1f} %",
         why=why,
         bound=f"{before.bound} -> {after.bound}",
     )
@@ -61,13 +62,9 @@ def _name(one: Profile) -> str:
     return f"{one.kernel} on {one.target}{cores}"
 
 
-def _us(ns: float) -> str:
-    return f"{ns / 1e3:,.2f}"
-
-
 def _row(found: tuple[str, float, float]) -> tuple[str, ...]:
     name, before, after = found
-    return name, _us(before), _us(after), f"{(after - before) / 1e3:+,.2f}"
+    return name, us(before), us(after), f"{(after - before) / 1e3:+,.2f}"
 
 
 def _by_cause(one: Profile) -> dict[str, float]:

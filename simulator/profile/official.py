@@ -12,17 +12,12 @@ from typing import TYPE_CHECKING
 from isa.enums import Engine
 from isa.sections import Table
 from isa.target import resolve
+from simulator.profile.verdict import NAMES
 
 if TYPE_CHECKING:
     from simulator.profile.report import Profile
 
-_ENGINES = {
-    "TensorE": "tensor",
-    "VectorE": "vector",
-    "ScalarE": "scalar",
-    "GpSimdE": "gpsimd",
-    "SyncE": "sync",
-}
+_ENGINES = {shown: engine.name for engine, shown in NAMES.items()}
 
 Number = float | int | bool
 
@@ -32,8 +27,8 @@ def summary(found: Profile) -> dict[str, Number]:
     target, seconds, dma = resolve(found.target), found.total_ns / 1e9, found.dma
     cores = max(found.cores, 1)
     # One row a cycle of the array, whatever the data type, and the bandwidth of one HBM stack.
-    clock = target.clock_ghz(Engine.tensor) * 1e9
-    rate = 2 * 128 * 128 * clock * cores
+    array = target.partitions.value * target.stationary_free_max.value
+    rate = 2 * array * target.clock_ghz(Engine.tensor) * 1e9 * cores
     stacks = target.hbm_stacks_per_device.value
     hbm = target.hbm_bytes_per_ns_per_device.value * 1e9 / stacks
     traffic = dma.hbm_read_bytes + dma.hbm_write_bytes

@@ -10,7 +10,6 @@ import gzip
 import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -22,6 +21,7 @@ from isa.errors import NeuronError
 from isa.program import Program, StorageRecord
 from isa.spec import Instruction
 from isa.target import resolve
+from simulator.profile.files import complete
 from simulator.timing.dma import plan_transfer
 from simulator.timing.stream import TABLE_LOAD
 from simulator.timing.timeline import CoreTimeline, Lane, Timeline
@@ -47,20 +47,9 @@ def write_perfetto(path: str | os.PathLike[str], program: Program, timeline: Tim
     cannot be written, missing-argument when the timeline has no spans.
     """
     require_spans(timeline)
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        with _open(temporary, zipped=target.suffix == ".gz") as file:
-            slices, tracks = _write(file, program, timeline)
-        temporary.replace(target)
-    except OSError as error:
-        raise NeuronError(
-            "not-writable", f"{target} could not be written: {error.strerror}."
-        ) from None
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-    return Written(str(target), slices, tracks)
+    with complete(path) as temporary, _open(temporary) as file:
+        slices, tracks = _write(file, program, timeline)
+    return Written(os.fspath(path), slices, tracks)
 
 
 def require_spans(timeline: Timeline) -> None:
@@ -74,8 +63,8 @@ def require_spans(timeline: Timeline) -> None:
         )
 
 
-def _open(path: Path, zipped: bool) -> IO[str]:
-    if zipped:
+def _open(path: Path) -> IO[str]:
+    if path.suffix == ".gz":
         return gzip.open(path, "wt", encoding="utf-8", compresslevel=3)
     return open(path, "w", encoding="utf-8")
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isa.enums import Memory
 from isa.errors import NeuronError
 from isa.program import Program
 from isa.target import resolve
+from simulator.profile.files import complete
 from simulator.profile.perfetto import describe_track, require_spans, track_order
 from simulator.timing.timeline import Timeline
 
@@ -53,21 +52,12 @@ def write_plot(path: str | os.PathLike[str], program: Program, timeline: Timelin
 
     The file appears complete or not at all. Raises NeuronError not-writable, and what `plot` does.
     """
-    target = Path(path)
     figure = plot(program, timeline)
-    temporary = target.with_name(f".{target.stem}.{os.getpid()}.part{target.suffix}")
     try:
-        figure.savefig(temporary)
-        temporary.replace(target)
+        with complete(path) as temporary:
+            figure.savefig(temporary)
     except ValueError as error:
-        raise NeuronError("not-writable", f"{target}: {error}") from None
-    except OSError as error:
-        raise NeuronError(
-            "not-writable", f"{target} could not be written: {error.strerror}."
-        ) from None
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        raise NeuronError("not-writable", f"{path}: {error}") from None
 
 
 def figure_class() -> type[Figure]:

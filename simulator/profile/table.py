@@ -48,7 +48,8 @@ def _wrapped(text: str, first: str = "", other: str = "", width: int = WIDTH - 2
     return "\n".join(lines).replace("\0", " ")
 
 
-def _us(ns: float) -> str:
+def us(ns: float) -> str:
+    """A time in us, as reports have it."""
     return f"{ns / 1e3:,.2f}"
 
 
@@ -62,9 +63,9 @@ def _head(profile: Profile) -> Facts:
             f"{profile.arithmetic_intensity:,.0f} flop/byte (balance {profile.balance:,.0f})"
         )
     if profile.throttled_ns:
-        throttling = f"{_us(profile.throttled_ns)} us"
+        throttling = f"{us(profile.throttled_ns)} us"
     if profile.table_loads:
-        tables = f"{_us(profile.table_load_ns)} us, loaded {profile.table_loads:,} times"
+        tables = f"{us(profile.table_load_ns)} us, loaded {profile.table_loads:,} times"
     width = WIDTH - 24
     within = "no published kernel time is of a program bound like this"
     if profile.uncertainty_percent is not None:
@@ -75,7 +76,7 @@ def _head(profile: Profile) -> Facts:
     return Facts.of(
         "",
         kernel=f"{profile.kernel} on {profile.target}{cores}",
-        time=f"{_us(profile.total_ns)} us, and about {profile.overhead_ns / 1e3:,.1f} us to start "
+        time=f"{us(profile.total_ns)} us, and about {profile.overhead_ns / 1e3:,.1f} us to start "
         "and stop a kernel",
         uncertainty=within,
         bound=_wrapped(f"{profile.bound}: {profile.reason}", width=width),
@@ -97,12 +98,12 @@ def _title(advice: Advice) -> str:
 
 
 def _gain(advice: Advice, total: float) -> str:
-    gain = f"{_us(total)} -> {_us(advice.total_ns)} us, {advice.saved_percent:.0f} % less"
+    gain = f"{us(total)} -> {us(advice.total_ns)} us, {advice.saved_percent:.0f} % less"
     return gain if advice.same_results else f"{gain}; results change"
 
 
 def _path(profile: Profile) -> Table:
-    rows = ((f"{one.percent:.1f}", _us(one.ns), one.cause, one.engine) for one in profile.path)
+    rows = ((f"{one.percent:.1f}", us(one.ns), one.cause, one.engine) for one in profile.path)
     return Table.of("where the time goes (critical path)", (">%", ">us", "cause", "on"), rows)
 
 
@@ -115,8 +116,8 @@ def _lines(profile: Profile, limit: int) -> Table:
         rows.append(
             (
                 f"{one.percent:.1f}",
-                _us(one.ns),
-                _us(occupied),
+                us(one.ns),
+                us(occupied),
                 *((str(one.core),) if profile.cores > 1 else ()),
                 _place(one.file, one.line),
                 one.text[:SOURCE],
@@ -143,7 +144,7 @@ def _causes(line: PathLine) -> str:
 def _waits(waits: list[Wait], cores: bool) -> Table:
     rows = (
         (
-            _us(wait.ns),
+            us(wait.ns),
             f"{wait.count:,}",
             f"{wait.engine} at {_place(wait.file, wait.line)}"
             + (f" on core {wait.core}" if cores else ""),
@@ -167,7 +168,7 @@ def _advice(profile: Profile) -> str:
 
 
 def _limits(profile: Profile) -> Table:
-    rows = ((_us(one.total_ns), f"{one.saved_percent:.1f}", one.name) for one in profile.limits)
+    rows = ((us(one.total_ns), f"{one.saved_percent:.1f}", one.name) for one in profile.limits)
     return Table.of("the same program on a machine with", (">us", ">% less", "what if"), rows)
 
 

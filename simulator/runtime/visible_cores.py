@@ -18,7 +18,10 @@ _COUNT = "NEURON_RT_NUM_CORES"
 
 
 def visible_cores() -> list[int]:
-    """The cores of this process; without a variable those of the largest device. Raises NrtError.
+    """NEURON_RT_VISIBLE_CORES: the cores that `simulator.runtime.nrtpy` sees, as in 0-2,3, else
+    the first NEURON_RT_NUM_CORES; without either those of the largest device.
+
+    Raises NrtError.
 
     >>> parsed("3-5,6")
     [3, 4, 5, 6]

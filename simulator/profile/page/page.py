@@ -8,16 +8,14 @@ import json
 import linecache
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
-from isa.errors import NeuronError
 from isa.program import Program
 from isa.sections import html
 from isa.target import resolve
 from simulator.profile.comparison import compared
+from simulator.profile.files import complete
 from simulator.profile.page.columns import drawn
 from simulator.profile.perfetto import require_spans
 from simulator.profile.report import Profile
@@ -40,18 +38,8 @@ def write_html(
     NeuronError not-writable, and missing-argument for a timeline without spans.
     """
     require_spans(timeline)
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
+    with complete(path) as temporary:
         temporary.write_text(page(program, timeline, found, other), encoding="utf-8")
-        temporary.replace(target)
-    except OSError as error:
-        raise NeuronError(
-            "not-writable", f"{target} could not be written: {error.strerror}."
-        ) from None
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
 
 
 def page(program: Program, timeline: Timeline, found: Profile, other: Profile | None = None) -> str:
