@@ -175,13 +175,12 @@ def _goes_on(text: str, call: re.Match[str]) -> bool:
 
 def _read_made(cursor: _Cursor, name: str, kind: str, symbols: Mapping[str, Any]) -> InputSpec:
     """What has a shape: a kind of values, or the shape alone."""
-    options = dict(KINDS[kind].options) if kind in KINDS else {}
-    given = dict.fromkeys(options, False)
-    shape = _read_shape(cursor, symbols, options, given)
-    closed = cursor.position - 1
+    defaults = KINDS[kind].options if kind in KINDS else {}
+    shape, given = _read_shape(cursor, symbols, tuple(defaults))
+    options = {**defaults, **given}
     for option, value in options.items():
-        if value is None and not given[option]:
-            cursor.fail(f"{kind} needs {option}=", at=closed)
+        if value is None:
+            cursor.fail(f"{kind} needs {option}=", at=cursor.position - 1)
     stated = _read_dtype(cursor)
     cursor.end()
     row = DTYPES[stated or "float32"]
@@ -219,16 +218,17 @@ def _read_expression(cursor: _Cursor, name: str) -> InputSpec:
 
 
 def _read_shape(
-    cursor: _Cursor, symbols: Mapping[str, Any], options: dict[str, Any], given: dict[str, bool]
-) -> tuple[Any, ...]:
-    """Sizes, and behind them options, whose values are changed."""
+    cursor: _Cursor, symbols: Mapping[str, Any], known: tuple[str, ...]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Sizes, and those of the known options that stand behind them."""
     cursor.expect("(")
     sizes: list[Any] = []
+    options: dict[str, Any] = {}
     while not cursor.accept(")"):
         start = cursor.position
         option = _OPTION.match(cursor.text, start)
         if option is not None:
-            _read_option(cursor, option, options, given)
+            options[option[1]] = _read_option(cursor, option, known)
             continue
         size = cursor.match(_SIZE, "a size or `)`")
         if size.isdigit():
@@ -238,9 +238,9 @@ def _read_shape(
         elif size in symbols:
             sizes.append(symbols[size])
         else:
-            known = f"; declared are {', '.join(symbols)}" if symbols else ""
+            declared = f"; declared are {', '.join(symbols)}" if symbols else ""
             cursor.fail(
-                f"there is no symbol {size}{known}",
+                f"there is no symbol {size}{declared}",
                 f"Declare it: --symbol {size}:multiple_of=128,max=8192.",
                 at=start,
             )
@@ -248,26 +248,23 @@ def _read_shape(
             cursor.fail("expected `,` or `)`")
     if not sizes:
         cursor.fail("a tensor has at least one dimension", at=cursor.position - 1)
-    return tuple(sizes)
+    return tuple(sizes), options
 
 
-def _read_option(
-    cursor: _Cursor, option: re.Match[str], options: dict[str, Any], given: dict[str, bool]
-) -> None:
-    """One NAME=VALUE, a number or a list of numbers, with the comma behind it."""
-    name = option[1]
-    if name not in options:
-        known = f"; there are {', '.join(options)}" if options else " here"
-        cursor.fail(f"there is no option {name}{known}")
+def _read_option(cursor: _Cursor, option: re.Match[str], known: tuple[str, ...]) -> Any:
+    """The value of one NAME=VALUE, a number or a list of numbers; also the comma behind it."""
+    if option[1] not in known:
+        there = f"; there are {', '.join(known)}" if known else " here"
+        cursor.fail(f"there is no option {option[1]}{there}")
     cursor.position = option.end()
-    value = cursor.match(_VALUE, "a number or [numbers]")
+    text = cursor.match(_VALUE, "a number or [numbers]")
     try:
-        options[name] = ast.literal_eval(value)
+        value = ast.literal_eval(text)
     except (SyntaxError, ValueError):
         cursor.fail("expected a number or [numbers]", at=option.end())
-    given[name] = True
     if not cursor.accept(",") and not cursor.text.startswith(")", cursor.position):
         cursor.fail("expected `,` or `)`")
+    return value
 
 
 def _read_dtype(cursor: _Cursor) -> str | None:
@@ -290,10 +287,8 @@ def _read_file(cursor: _Cursor, name: str) -> InputSpec:
     if found is None or not found[1]:
         cursor.fail(f"expected the path of a file ({', '.join(SUFFIXES)})")
     path, entry, stated = found.groups()
-    if entry is not None and stated is None and entry in DTYPES:
-        entry, stated = None, entry
-    elif entry is not None and stated is None and path.endswith(".npy"):
-        entry, stated = None, entry  # which holds one array: a dtype is meant
+    if entry is not None and stated is None and (entry in DTYPES or path.endswith(".npy")):
+        entry, stated = None, entry  # a file of one array has no entries: a dtype is meant
     cursor.position = found.end() - (len(stated) + 1 if stated is not None else 0)
     dtype = _read_dtype(cursor)
     cursor.end()
