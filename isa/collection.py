@@ -12,7 +12,8 @@ def collection_paused() -> Iterator[None]:
     """No cyclic garbage collection inside. Tracing, compiling, checking, writing, reading, loading
     and running programs make many small objects without cycles; collections that look through them
     again and again would take as long as the work itself. What was made is as old as anything
-    afterwards, so that the next collections of what is young do not look at it either.
+    afterwards, so that the next collections of what is young do not look at it either; not so in a
+    program that has frozen objects itself, which stay frozen.
 
     >>> with collection_paused():
     ...     gc.isenabled()
@@ -24,6 +25,7 @@ def collection_paused() -> Iterator[None]:
         yield
     finally:
         if enabled:
-            gc.freeze()
-            gc.unfreeze()
+            if not gc.get_freeze_count():
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
