@@ -28,8 +28,8 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Iterable, Mapping
-from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -50,14 +50,16 @@ class _Process:
     device: Device | None = None
 
 
-_PROCESS: ContextVar[_Process] = ContextVar("nrtpy_process", default=_Process())  # noqa: B039
-"""The same object in every thread, as a process has one runtime."""
+@cache
+def _process() -> _Process:
+    """The same object in every thread, as a process has one runtime."""
+    return _Process()
 
 
 def configure(visible_cores: Iterable[int] | None = None) -> None:
     """Say which cores the runtime sees when it starts. Raises TypeError for what is no iterable of
     integers, ValueError for negative ones, NrtpyError once the runtime is active."""
-    if _PROCESS.get().device is not None:
+    if _process().device is not None:
         raise NrtpyError(
             "Cannot configure: the runtime is already active. "
             "Call nrtpy.reset() first to close the runtime, then configure()."
@@ -78,7 +80,7 @@ def configure(visible_cores: Iterable[int] | None = None) -> None:
 
 def reset() -> None:
     """Close the runtime and forget which cores it sees; tensors and models become invalid."""
-    process = _PROCESS.get()
+    process = _process()
     if process.device is not None:
         process.device.close()
         process.device = None
@@ -87,7 +89,7 @@ def reset() -> None:
 
 def get_nrtpy_singleton() -> Device:
     """The device of this process, which starts here."""
-    process = _PROCESS.get()
+    process = _process()
     if process.device is None:
         process.device = Device()
     return process.device
