@@ -12,8 +12,7 @@ def collection_paused() -> Iterator[None]:
     """No cyclic garbage collection inside. Tracing, compiling, checking, writing, reading, loading
     and running programs make many small objects without cycles; collections that look through them
     again and again would take as long as the work itself. What was made is as old as anything
-    afterwards, so that the next collections of what is young do not look at it either; not so in a
-    program that has frozen objects itself, which stay frozen.
+    afterwards, so that the next collections of what is young do not look at it either.
 
     >>> with collection_paused():
     ...     gc.isenabled()
@@ -25,7 +24,6 @@ def collection_paused() -> Iterator[None]:
         yield
     finally:
         if enabled:
-            if not gc.get_freeze_count():
-                gc.freeze()
-                gc.unfreeze()
+            gc.freeze()
+            gc.unfreeze()
             gc.enable()

@@ -55,14 +55,6 @@ def test_no_collection_while_a_program_is_loaded_and_run():
     )
 
 
-def test_what_a_program_has_frozen_itself_stays_so():
-    gc.freeze()
-    frozen = gc.get_freeze_count()
-    with collection_paused():
-        assert not gc.isenabled()
-    assert gc.isenabled() and gc.get_freeze_count() == frozen > 0
-
-
 def test_a_proof_leaves_nothing_to_collect():
     """What a check has made goes with it, as collecting so many objects takes as long as the
     check."""
