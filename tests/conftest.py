@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import settings
 
+from simulator.watchdog import held_memory
+
 if TYPE_CHECKING:
     from isa.spec import Instruction
 
@@ -64,19 +66,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         parser.addoption(repository.option, type=Path, metavar="PATH", help=help)
 
 
+GROWTH = 256 << 20
+"""Bytes that the tests of some files may leave before cyclic garbage is collected: looking through
+all that is alive takes seconds towards the end."""
+
+
+@pytest.fixture(scope="session")
+def _held() -> dict[str, int]:
+    """The memory of the process after the last collection."""
+    return {"bytes": held_memory()}
+
+
 @pytest.fixture(autouse=True, scope="module")
-def _collected() -> Iterator[None]:
+def _collected(_held: dict[str, int]) -> Iterator[None]:
     """Errors that pytest holds are in cycles with frames, and so with what eager mode has of a
-    device; tracing and running make collections rare (`isa.collection`). What is left stays, mostly
-    in caches, so that later collections need not look at it."""
+    device; tracing and running make collections rare (`isa.collection`)."""
     yield
-    gc.collect()
-    gc.freeze()
-
-
-def pytest_collection_finish() -> None:
-    gc.collect()
-    gc.freeze()
+    now = held_memory()
+    if not now or now > _held["bytes"] + GROWTH:
+        gc.collect()
+        _held["bytes"] = held_memory()
 
 
 # The default tier gives the same verdict every time, on machines of any speed; `search` looks for
