@@ -110,15 +110,19 @@ def softmax(rows: int, columns: int) -> str:
     return SOFTMAX.replace("ROWS", str(rows)).replace("COLUMNS", str(columns))
 
 
-@pytest.mark.parametrize("rows, columns", [(300, 50), (64, 130), (7, 9), (128, 2000)])
+@pytest.mark.parametrize(
+    "rows, columns, last_places", [(300, 50, 0), (64, 130, 0), (7, 9, 0), (128, 2000, 16)]
+)
 def test_a_group_computes_what_its_nests_do(
-    rows: int, columns: int, monkeypatch: pytest.MonkeyPatch
+    rows: int, columns: int, last_places: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """To the bit; where a group cuts long rows in two and a nest does not, the order in which a
+    row is added up differs, and with it the last places (of n additions about sqrt(n) / 2)."""
     x = np.random.default_rng(0).standard_normal((rows, columns), np.float32) * 4
     (together,) = assert_as_evaluated(softmax(rows, columns), x, tolerance=1e-6)
     monkeypatch.setattr(assemble, "grouped", lambda device, steps, uses: steps)
     (apart,) = on_device(softmax(rows, columns), x)
-    assert np.array_equal(together, apart)
+    np.testing.assert_array_max_ulp(together, apart, last_places)
 
 
 def test_a_group_loads_and_stores_once() -> None:
