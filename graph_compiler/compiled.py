@@ -122,12 +122,13 @@ def compile(
     from nki import settings
     from nki.kernel import compile_traced
     from nki.passes.place.arena import ShareArenas, local_bytes
+    from nki.passes.place.unread import DropUnread
 
     module_argument(module, "compile")
     chosen, wanted = settings.target(target), options or GraphOptions()
     check_target(wanted, chosen)
     admit(module, chosen, wanted)
-    kernel = assemble(module, chosen, wanted, kernels)
+    kernel = DropUnread().run(assemble(module, chosen, wanted, kernels))
     shared = ShareArenas(distance=_DISTANCE).run(kernel)
     return Compiled(module, compile_traced(shared, observe), local_bytes(kernel))
 

@@ -325,23 +325,27 @@ class Scaled(NamedTuple):
 
 
 def scaled(step: Step, values: Sequence[Any]) -> Scaled | None:
-    """A step as a scale or bias of its first operand; None where it is neither."""
-    if step.type != "f32" or len(values) != 2 or not isinstance(values[0], NkiTensor):
+    """A step as a scale or bias of its first operand, in fp32 as the scalar engine computes it;
+    None where it is neither."""
+    if kind(step.type) != "real" or len(values) != 2 or not isinstance(values[0], NkiTensor):
         return None
     tile, other = values
     column = isinstance(other, NkiTensor) and math.prod(other.shape[1:]) == 1
-    if tile.dtype != "float32" or (isinstance(other, NkiTensor) and other.dtype != "float32"):
-        return None
     if isinstance(other, NkiTensor) and (not column or other.shape == tile.shape):
         return None
     if step.op == "multiply":
-        return Scaled(tile, other if not column else other.reshape((other.shape[0], 1)))
+        return Scaled(tile, _wide_column(other) if column else other)
     if step.op == "subtract" and column:
-        negative = nl.negative(other)
-        return Scaled(tile, 1.0, negative.reshape((other.shape[0], 1)))
+        return Scaled(tile, 1.0, _wide_column(nl.negative(other)))
     if step.op == "add" and column:
-        return Scaled(tile, 1.0, other.reshape((other.shape[0], 1)))
+        return Scaled(tile, 1.0, _wide_column(other))
     return None
+
+
+def _wide_column(column: NkiTensor) -> NkiTensor:
+    """A column in fp32, [partitions, 1]."""
+    wide = column if column.dtype == "float32" else nl.copy(column, dtype="float32")
+    return wide.reshape((column.shape[0], 1))
 
 
 def activated(step: Step, value: Scaled) -> NkiTensor:

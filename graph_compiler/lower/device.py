@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,7 +14,8 @@ from graph_compiler.execute.steps import Machine, Place, Program, item_size
 from graph_compiler.execute.views import Buffer, View, count_of
 from graph_compiler.lower.arithmetic import DTYPES
 from graph_compiler.lower.places import location_of
-from isa.enums import DgeMode, Memory
+from isa.dtypes import DTYPES as DTYPE_ROWS
+from isa.enums import DgeMode, Engine, Memory
 from nki.ir.builder import Builder
 from nki.ir.views.tensor import NkiTensor
 
@@ -26,13 +29,34 @@ HELD = 64 << 10
 """Bytes of a partition that rows of values may take which later steps read."""
 
 
-class Held(NamedTuple):
-    """The rows of a buffer in a tile [rows, elements]: `step` elements each, of a type."""
+@dataclass
+class Held:
+    """The rows of a buffer in tiles [rows, elements], all but the last of them full: `step`
+    elements each, of a type. `turned`: parts of them with rows and elements exchanged, by a key of
+    those who made them."""
 
-    tile: NkiTensor
+    tiles: list[NkiTensor]
     step: int
     type: str
+    depth: int
+    """Of loops around, within which what is made of the tiles is known."""
+    turned: dict[Any, list[NkiTensor]] = field(default_factory=dict)
 
+    @property
+    def bytes(self) -> int:
+        """Bytes of a partition."""
+        others = sum(
+            math.prod(tile.shape[1:]) * DTYPE_ROWS[tile.dtype].size
+            for tiles in self.turned.values()
+            for tile in tiles
+        )
+        return len(self.tiles) * self.step * item_size(self.type) + others
+
+
+_COPIERS = (Engine.vector, Engine.scalar)
+
+_SCALAR_COPIES = 3
+"""The generation whose scalar engine copies (SDK nki/api/nki.isa.rst#nki.isa.tensor_copy)."""
 
 Pattern = Sequence[tuple[Any, int]]
 """(stride in elements, count) of each dimension."""
@@ -55,6 +79,7 @@ class Device(Program):
         self.plans: dict[Any, Any] = {}
         self.uses: Counter[Buffer] = Counter()
         self._held: dict[Buffer, Held] = {}
+        self._evicted: Counter[Engine] = Counter()  # ns of copies out of PSUM
         # What is known of loops while their bodies are scheduled (`counted`).
         self.counts: dict[Node, Count] = {}
         self.places: dict[Node, np.ndarray[Any, Any]] = {}
@@ -132,6 +157,12 @@ class Device(Program):
         tensor = self._tensor(buffer, type)
         return tensor.ap([list(pair) for pair in pattern], start + offset)
 
+    def root(self, buffer: Buffer) -> Buffer:
+        """The array of which a buffer is a window, or the buffer itself."""
+        while buffer in self.windows:
+            buffer = self.windows[buffer].array.buffer
+        return buffer
+
     def _tensor(self, buffer: Buffer, type: str) -> NkiTensor:
         """A buffer as elements of a type, in one dimension."""
         found = self._flat.get((buffer, type))
@@ -157,20 +188,33 @@ class Device(Program):
 
     # Values that stay on chip from step to step, besides being in HBM
 
-    def hold(self, buffer: Buffer, tile: NkiTensor, step: int, type: str) -> None:
-        """Remember that a tile has all of a buffer, row by row; older ones are forgotten."""
+    def hold(self, buffer: Buffer, tiles: list[NkiTensor], step: int, type: str) -> None:
+        """Remember that tiles have all of a buffer, row by row; older ones are forgotten."""
         self._held.pop(buffer, None)
-        self._held[buffer] = Held(tile, step, type)
-        taken = [held.step * item_size(held.type) for held in self._held.values()]
+        self._held[buffer] = Held(tiles, step, type, self.builder.depth)
+        self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        taken = [held.bytes for held in self._held.values()]
         while sum(taken) > HELD:
             del self._held[next(iter(self._held))], taken[0]
 
-    def held(self, buffer: Buffer, step: int, rows: int, type: str) -> NkiTensor | None:
-        """The tile that has a buffer's rows, if there is one of this form."""
+    def held_rows(self, buffer: Buffer, step: int, type: str) -> list[NkiTensor]:
+        """The tiles that have a buffer's rows; none where it is not on chip in this form."""
         held = self._held.get(buffer)
-        if held is None or (held.step, held.type) != (step, type) or held.tile.shape[0] != rows:
-            return None
-        return held.tile
+        return [] if held is None or (held.step, held.type) != (step, type) else held.tiles
+
+    def turned(self, buffer: Buffer, part: Any) -> list[NkiTensor] | None:
+        """What `keep_turned` was given for a part of a buffer that is held."""
+        held = self._held.get(buffer)
+        return None if held is None else held.turned.get(part)
+
+    def keep_turned(self, buffer: Buffer, part: Any, tiles: list[NkiTensor]) -> None:
+        """Remember a part of a buffer that is held with rows and elements exchanged."""
+        held = self._held.get(buffer)
+        if held is not None and held.depth == self.builder.depth:
+            held.turned[part] = tiles
+            self._forget_oldest()
 
     def forget(self, buffers: Iterable[Buffer] | None = None) -> None:
         """Buffers get other values; without any, all of them may."""
@@ -187,6 +231,13 @@ class Device(Program):
         straight = not self.builder.depth  # loops are unrolled by what their own transfers cost
         mode = DgeMode.hwdge if hardware and load and straight else DgeMode.unknown
         self.builder.emit("dma_copy", dst=dst, src=src, dge_mode=mode)
+
+    def evict(self, dst: NkiTensor, src: NkiTensor) -> None:
+        """A copy out of PSUM, by the one of two engines that has copied less so far."""
+        engines = _COPIERS if self.target.generation >= _SCALAR_COPIES else _COPIERS[:1]
+        engine = min(engines, key=lambda engine: self._evicted[engine])
+        self._evicted[engine] += math.prod(src.shape[1:]) / self.target.clock_ghz(engine)
+        self.builder.emit("tensor_copy", dst=dst, src=src, engine=engine)
 
     def tile(self, shape: Sequence[int], dtype: str, memory: Memory = Memory.sbuf) -> NkiTensor:
         """A new tile on chip."""

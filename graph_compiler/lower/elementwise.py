@@ -82,7 +82,11 @@ def _cheapest(device: Device, loop: Loop, partition_reduced: bool) -> tuple[floa
         (cost(tiling, sizes, passes(loop), device.target, _across_ns(loop)).total, tiling)
         for tiling in tilings(axes, len(operands), room, partition_reduced)
     ]
-    return min(found, key=lambda item: item[0])
+    price, tiling = min(found, key=lambda item: item[0])
+    if turned(device, loop) is not None:  # it moves rows, and two tiles at a time wait for another
+        moved = math.prod(loop.counts) * sum(sizes)
+        price = min(price, moved / device.target.dma_bytes_per_ns + 4000.0)
+    return price, tiling
 
 
 def _across_ns(loop: Loop) -> float:
@@ -139,8 +143,10 @@ class Nest:
         self, tiling: Tiling, offsets: Sequence[Any] | None = None, rolled: bool = True
     ) -> None:
         """All tiles. `offsets`: where the operands' elements begin, in elements behind them."""
-        plain = not self.loop.steps and self.loop.leaves and self.loop.leaves[0][0] == self.type
         fold = self.loop.fold is not None
+        if offsets is None and not fold and self._turn():
+            return
+        plain = not self.loop.steps and self.loop.leaves and self.loop.leaves[0][0] == self.type
         if plain and not fold and self.output.is_stored and self.leaves[0].is_stored:
             self._move(tiling)
             return
@@ -162,14 +168,25 @@ class Nest:
 
         each_tile(self.device.builder, tiling, visit, offsets=offsets, rolled=rolled)
 
+    def _turn(self) -> bool:
+        """Emit what is turned from rows into columns; whether the nest does that."""
+        axes = turned(self.device, self.loop)
+        if axes is None:
+            return False
+        output, source = self.output, self.leaves[0]
+        assert isinstance(output, Stored) and isinstance(source, Stored)
+
+        def computed_of(tile: NkiTensor) -> NkiTensor:
+            value = evaluate(self.loop.steps, [tile], None, tile.shape[0])[-1]
+            return _spread(_as_tile(value, tile.shape, self.type), tile.shape)
+
+        emit_turned(self.device, output, source, axes, computed_of)
+        return True
+
     def _move(self, tiling: Tiling) -> None:
         """A copy from HBM to HBM."""
         output, source = self.output, self.leaves[0]
         assert isinstance(output, Stored) and isinstance(source, Stored)
-        axes = turned(self.device, self.loop)
-        if axes is not None:
-            emit_turned(self.device, output, source, axes)
-            return
 
         def visit(tile: Tile) -> None:
             elements = source.elements(full_pattern(tiling, tile, 1), tile.offsets[1])

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 from graph_compiler.execute.steps import Place
 from graph_compiler.lower.arithmetic import DTYPES
 from graph_compiler.lower.device import Device, Pattern
+from isa.enums import Memory
 from nki.ir.views.tensor import NkiTensor
 
 
@@ -69,6 +70,32 @@ class Stored(NamedTuple):
         self.device.copy(self.elements(pattern, offset), value)
 
 
+class Loaded(NamedTuple):
+    """Elements in HBM of which tiles that have been loaded are kept in `tiles`."""
+
+    stored: Stored
+    tiles: dict[Any, NkiTensor]
+
+    @property
+    def is_stored(self) -> bool:
+        return True
+
+    def shares(self, other: Operand) -> bool:
+        return False
+
+    def leaf(self, pattern: Pattern, offset: Any) -> NkiTensor:
+        key = self.stored.place, self.stored.type, tuple(pattern), offset
+        if key not in self.tiles:
+            self.tiles[key] = self.stored.leaf(pattern, offset)
+        return self.tiles[key]
+
+    def room(self, pattern: Pattern, offset: Any) -> NkiTensor | None:
+        return None
+
+    def keep(self, value: NkiTensor, pattern: Pattern, offset: Any) -> None:
+        self.stored.keep(value, pattern, offset)
+
+
 class Resident(NamedTuple):
     """Elements of a tile [rows, elements], `first` elements behind the beginning of each row. What
     is computed there is stored as well where `behind` says."""
@@ -97,7 +124,9 @@ class Resident(NamedTuple):
 
     def keep(self, value: NkiTensor, pattern: Pattern, offset: Any) -> None:
         here = self.leaf(pattern, offset)
-        if not _same(value, here):
+        if value.storage.memory is Memory.psum:
+            self.device.evict(here, value)
+        elif not _same(value, here):
             self.device.builder.emit("tensor_copy", dst=here, src=value)
         if self.behind is not None:
             self.behind.keep(here, pattern, self.base + offset)

@@ -18,19 +18,20 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import nki.language as nl
 from graph_compiler.execute.contractions import Axes, Product, converted, joined, narrow_source
 from graph_compiler.execute.fusion import Lazy
-from graph_compiler.execute.steps import Place, Products, Program, item_size, place_of
+from graph_compiler.execute.steps import Products, Program, item_size, place_of
 from graph_compiler.execute.views import Buffer, View
 from graph_compiler.lower.arithmetic import DTYPES
 from graph_compiler.lower.device import HELD
 from graph_compiler.lower.nest import UNROLLED, numbers
-from isa.enums import Engine, Memory
+from graph_compiler.lower.sides import DEPTH, Depth, Run, Sides, depth_of, into_bank, turned
+from isa.enums import Memory
 from nki.ir.views.tensor import NkiTensor
 
 if TYPE_CHECKING:
     from graph_compiler.lower.device import Device
 
-ROWS, DEPTH, COLUMNS = 128, 128, 512
-"""Sizes of a tile: rows of the stationary operand's result, contraction, columns that move."""
+ROWS, COLUMNS = 128, 512
+"""Sizes of a tile: rows of the stationary operand's result, and columns that move."""
 
 BANKS = 4
 """Tiles of rows that are summed at a time, each in a bank of PSUM."""
@@ -102,16 +103,6 @@ def multiply(program: Program, product: Product, target: View, rows_step: int, b
 DEVICE_PRODUCTS = Products(takes, operands, multiply, ascending=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Elements `first`, ... of a sequence, evenly spaced: how many, and where in memory."""
-
-    first: int
-    count: int
-    offset: int
-    stride: int
-
-
 def runs(axes: Axes, most: int) -> list[Run]:
     """The elements of nested dimensions as runs along the innermost one of at most `most`."""
     *outer, (count, stride) = axes or [(1, 1)]
@@ -160,9 +151,9 @@ class _Emitter:
         self.row_tiles = grouped(runs(rows, ROWS), ROWS)
         self.depth_tiles = grouped(runs(depth, DEPTH), DEPTH)
         self.size = item_size(self.type)
-        self.folded = _folded(depth) if self.result != "int32" else None
-        if self.folded is not None and self.folded[1] * ROWS * self.size > RESIDENT:
-            self.folded = None
+        self.cut = depth_of(device, product) if self.result != "int32" else None
+        if self.cut is not None and self.cut.tiles * ROWS * self.size > RESIDENT:
+            self.cut = None
 
     def run(self) -> None:
         left, right = self.step.product.batch
@@ -183,8 +174,8 @@ class _Emitter:
             self._batch(rest, left + index * a, right + index * b, to + index * c)
 
     def _matrix(self, left: Any, right: Any, to: Any) -> None:
-        if self.folded is not None:
-            _Folded(self, *self.folded).emit(left, right, to)
+        if self.cut is not None:
+            _Cut(self, self.cut).emit(left, right, to)
             return
         tiles = len(self.depth_tiles)
         blocks = -(-self.columns // COLUMNS)
@@ -266,14 +257,7 @@ class _Emitter:
                 device.copy(part, source)
                 column += run.count
             begin += row.count
-        return self.turned(tile)
-
-    def turned(self, tile: NkiTensor) -> NkiTensor:
-        """A tile transposed by the tensor engine."""
-        rows, columns = tile.shape
-        turned = self.device.tile((columns, rows), self.dtype, Memory.psum)
-        self.device.builder.emit("nc_transpose", dst=turned, data=tile, engine=Engine.tensor)
-        return nl.copy(turned)
+        return turned(self.device, [tile])[0]
 
     def _moving(self, number: int, column: Any, size: int, right: Any) -> NkiTensor:
         """[depth, columns] for one tile of the depth."""
@@ -293,36 +277,18 @@ class _Emitter:
             pattern = [(self.across, rows), (self.down, count)]
             source = device.elements(self.right, self.type, pattern, start + begin * self.across)
             device.copy(part, source)
-            turned = device.tile((count, rows), self.dtype, Memory.psum)
-            device.builder.emit("nc_transpose", dst=turned, data=part, engine=Engine.tensor)
-            device.builder.emit("tensor_copy", dst=tile[:, begin : begin + rows], src=turned)
+            device.evict(tile[:, begin : begin + rows], into_bank(device, [part]))
         return tile
 
 
-def _folded(depth: Axes) -> tuple[int, int, int] | None:
-    """A depth as [partitions, tiles], k = partition * tiles + tile, and the left operand's stride
-    along it: what lies in a row-major operand for a partition is one run then. None of depths that
-    have several dimensions, or no such divisor."""
-    if len(depth) != 1:
-        return None
-    ((count, stride),) = depth
-    least = -(-count // DEPTH)
-    for tiles in range(least, 2 * least + 1):
-        if count % tiles == 0:
-            return count // tiles, tiles, stride
-    return None
+class _Cut:
+    """A matrix whose depth is cut alike in all tiles: few, long transfers."""
 
-
-class _Folded:
-    """A matrix whose depth is folded into partitions: few, long transfers."""
-
-    def __init__(self, whole: _Emitter, partitions: int, tiles: int, stride: int) -> None:
+    def __init__(self, whole: _Emitter, depth: Depth) -> None:
         self.whole = whole
         self.device = whole.device
-        self.partitions = partitions
-        self.tiles = tiles
-        self.stride = stride
-        self.depth = partitions * tiles
+        self.tiles = depth.tiles
+        self.sides = Sides(whole.device, whole.step.product, depth)
         self.tile: NkiTensor | None = None
 
     def emit(self, left: Any, right: Any, to: Any) -> None:
@@ -330,13 +296,13 @@ class _Folded:
         most = min(BANKS, RESIDENT // (self.tiles * ROWS * whole.size))
         taken = self.tiles * whole.columns * whole.size
         blocks = -(-whole.columns // COLUMNS)
-        moving: Callable[..., list[NkiTensor]] = partial(self._right, right=right)
+        moving: Callable[..., list[NkiTensor]] = partial(self.sides.of_columns, offset=right)
         stays = len(whole.row_tiles) > most and 1 < blocks <= UNROLLED and taken <= KEPT
         if stays:
             moving = cache(moving)
         for start in range(0, len(whole.row_tiles), most):
             group = whole.row_tiles[start : start + most]
-            width = RESIDENT // (self.tiles * whole.size)
+            width = (24 << 10) // (self.tiles * whole.size)
             width = min(whole.columns, max(1, width // COLUMNS) * COLUMNS)
             if stays:
                 width = COLUMNS
@@ -353,7 +319,7 @@ class _Folded:
 
     def _left_of(self, group: list[list[Run]], left: Any, number: int) -> list[NkiTensor]:
         """One tile of rows of a group."""
-        return self._left(group[number], left)
+        return self.sides.of_rows(group[number], left)
 
     def _columns(
         self,
@@ -383,17 +349,17 @@ class _Folded:
                     )
                 if kept is not None:
                     part = kept[:, column + begin : column + begin + size]
-                    device.builder.emit("tensor_copy", dst=part, src=total)
                     done = part
                 else:
-                    done = nl.copy(total, dtype=whole.result)
+                    done = device.tile((count, size), whole.result)
+                device.evict(done, total)
                 place = to + rows[0].first * whole.step.rows_step + column + begin
                 pattern = [(whole.step.rows_step, count), (1, size)]
                 target = device.elements(whole.target, whole.step.target.type, pattern, place)
                 device.copy(target, done)
         if kept is not None and column + width == whole.columns:
             buffer, type = whole.target.buffer, whole.step.target.type
-            device.hold(buffer, kept, whole.columns, type)
+            device.hold(buffer, [kept], whole.columns, type)
 
     def _kept(self, group: list[list[Run]], column: Any) -> NkiTensor | None:
         """A tile for all of the result, where that is one tile of rows."""
@@ -408,83 +374,6 @@ class _Folded:
             shape = (_count(group[0]), whole.columns)
             self.tile = self.device.tile(shape, whole.result)
         return self.tile
-
-    def _left(self, rows: list[Run], left: Any) -> list[NkiTensor]:
-        """[partitions, rows] for each tile of the depth."""
-        device, whole, count = self.device, self.whole, _count(rows)
-        (partitions, tiles, stride) = self.partitions, self.tiles, self.stride
-        if count == 1 or (stride != 1 and all(run.stride == 1 for run in rows)):
-            tile = device.tile((partitions, tiles, count), whole.dtype)
-            begin = 0
-            for run in rows:
-                pattern = [(tiles * stride, partitions), (stride, tiles), (run.stride, run.count)]
-                source = device.elements(whole.left, whole.type, pattern, left + run.offset)
-                device.copy(tile[:, :, begin : begin + run.count], source)
-                begin += run.count
-            return [tile[:, number, :] for number in range(tiles)]
-        held, first = self._held(whole.left, rows, stride, left)
-        if held is not None:
-            tile = held
-        else:
-            tile = device.tile((count, self.depth), whole.dtype)
-            begin = 0
-            for run in rows:
-                pattern = [(run.stride, run.count), (stride, self.depth)]
-                source = device.elements(whole.left, whole.type, pattern, left + run.offset)
-                device.copy(tile[begin : begin + run.count, :], source)
-                begin += run.count
-        return [whole.turned(self._part(tile, first + number)) for number in range(tiles)]
-
-    def _part(self, tile: NkiTensor, first: int) -> NkiTensor:
-        """[rows, partitions] of a tile [rows, depth]: one tile of the depth."""
-        rows, pitch = tile.shape
-        return tile.ap([[pitch, rows], [self.tiles, self.partitions]], first)
-
-    def _held(
-        self, place: Place, rows: list[Run], stride: int, offset: Any
-    ) -> tuple[NkiTensor | None, int]:
-        """A tile with rows of an operand along partitions, if there is one, and where in its rows
-        the operand begins."""
-        if len(rows) != 1 or stride != 1 or not isinstance(offset, int):
-            return None, 0
-        (run,) = rows
-        first = place.offset // self.whole.size + offset + run.offset
-        if first + self.depth > run.stride:
-            return None, 0
-        tile = self.device.held(place.buffer, run.stride, run.count, self.whole.type)
-        return tile, first if tile is not None else 0
-
-    def _right(self, column: Any, width: int, right: Any) -> list[NkiTensor]:
-        """[partitions, columns] for each tile of the depth."""
-        device, whole = self.device, self.whole
-        partitions, tiles, down, across = self.partitions, self.tiles, whole.down, whole.across
-        start = right + column * across
-        if across == 1 and tiles == 1 and isinstance(start, int):
-            first = whole.right.offset // whole.size + start
-            held = device.held(whole.right.buffer, down, partitions, whole.type)
-            if held is not None and first + width <= down:
-                return [held[:, first : first + width]]
-        if across == 1 or down != 1 or width == 1:
-            tile = device.tile((partitions, tiles, width), whole.dtype)
-            pattern = [(tiles * down, partitions), (down, tiles), (across, width)]
-            device.copy(tile, device.elements(whole.right, whole.type, pattern, start))
-            return [tile[:, number, :] for number in range(tiles)]
-        turned = [device.tile((partitions, width), whole.dtype) for _ in range(tiles)]
-        for begin in range(0, width, ROWS):
-            rows = min(ROWS, width - begin)
-            run = Run(0, rows, 0, across)
-            part, first = self._held(whole.right, [run], down, start + begin * across)
-            if part is None:
-                part = device.tile((rows, self.depth), whole.dtype)
-                pattern = [(across, rows), (down, self.depth)]
-                source = device.elements(whole.right, whole.type, pattern, start + begin * across)
-                device.copy(part, source)
-            for number, tile in enumerate(turned):
-                view = self._part(part, first + number)
-                into_psum = device.tile((partitions, rows), whole.dtype, Memory.psum)
-                device.builder.emit("nc_transpose", dst=into_psum, data=view, engine=Engine.tensor)
-                device.builder.emit("tensor_copy", dst=tile[:, begin : begin + rows], src=into_psum)
-        return turned
 
 
 def _count(group: list[Run]) -> int:

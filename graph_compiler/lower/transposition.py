@@ -1,6 +1,6 @@
-"""Copies between HBM that turn rows into columns, through the tensor engine.
+"""Nests with one operand that turn rows into columns, through the tensor engine.
 
-A transfer of such a copy moves single elements, each a descriptor. Where the elements of one
+A transfer of such a nest moves single elements, each a descriptor. Where the elements of one
 dimension are adjacent in the source, and those of another one in the target, blocks of both are
 loaded in rows, turned by the tensor engine, which passes elements on bit for bit from gen3 on (SDK
 nki/api/nki.isa.rst#nki.isa.nc_transpose), and stored in rows.
@@ -8,7 +8,7 @@ nki/api/nki.isa.rst#nki.isa.nc_transpose), and stored in rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from graph_compiler.execute.loops import Loop
@@ -33,8 +33,10 @@ _FLOATS = {2: "bfloat16", 4: "float32"}
 
 
 def turned(device: Device, loop: Loop) -> tuple[Axis, Axis, list[Axis]] | None:
-    """The dimension that is adjacent in the source, the one that is in the target, and the others;
-    None of copies that are not turned, or not on this device."""
+    """Of a nest with one operand the dimension that is adjacent in it, the one that is in the
+    target, and the others; None of nests that are not turned, or not on this device."""
+    if len(loop.leaves) != 1 or loop.fold is not None:
+        return None
     if device.target.generation < BIT_FOR_BIT or item_size(loop.output[0]) not in _FLOATS:
         return None
     axes = axes_of(loop.counts, [loop.output[1], loop.leaves[0][1]])
@@ -49,9 +51,13 @@ def turned(device: Device, loop: Loop) -> tuple[Axis, Axis, list[Axis]] | None:
 
 
 def emit_turned(
-    device: Device, target: Stored, source: Stored, axes: tuple[Axis, Axis, list[Axis]]
+    device: Device,
+    target: Stored,
+    source: Stored,
+    axes: tuple[Axis, Axis, list[Axis]],
+    computed: Callable[[NkiTensor], NkiTensor],
 ) -> None:
-    """The copy, block by block."""
+    """The nest, block by block, `computed` in rows before it is turned."""
     a, b, others = axes
 
     def each(rest: list[Axis], to: Any, at: Any) -> None:
@@ -67,6 +73,7 @@ def emit_turned(
                     (target, to + first + start * a.strides[0], a.strides[0]),
                     (source, at + start + first * b.strides[1], b.strides[1]),
                     (rows, width),
+                    computed,
                 )
 
     each(others, 0, 0)
@@ -86,6 +93,7 @@ def _block(
     target: tuple[Stored, Any, int],
     source: tuple[Stored, Any, int],
     sizes: tuple[int, int],
+    computed: Callable[[NkiTensor], NkiTensor],
 ) -> None:
     """[rows, width] of the source, whose rows are a step apart, turned into the target."""
     (to, first, step), (at, start, pitch) = target, source
@@ -94,7 +102,7 @@ def _block(
     loaded: list[NkiTensor] = []
     for row in range(0, rows, PARTITIONS):
         count = min(PARTITIONS, rows - row)
-        tile = at.leaf([(pitch, count), (1, width)], start + row * pitch)
+        tile = computed(at.leaf([(pitch, count), (1, width)], start + row * pitch))
         loaded.append(tile if tile.dtype == dtype else tile.view(dtype))
     for column in range(0, width, PARTITIONS):
         count = min(PARTITIONS, width - column)

@@ -1,0 +1,441 @@
+"""A group as instructions: for every tile of rows its members, one after the other."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from graph_compiler.execute.steps import Place, item_size, place_of
+from graph_compiler.execute.views import Buffer
+from graph_compiler.lower.arithmetic import ACTIVATIONS, DTYPES
+from graph_compiler.lower.device import HELD, Device
+from graph_compiler.lower.elementwise import Nest, passes, plan, tiling_room, types_of
+from graph_compiler.lower.members import LEFT, RIGHT, TARGET, RowNest, RowProduct
+from graph_compiler.lower.nest import (
+    PARTITIONS,
+    UNROLLED,
+    Axis,
+    Price,
+    Tiling,
+    cost,
+    numbers,
+    tiled,
+)
+from graph_compiler.lower.operands import Loaded, Operand, Resident, Stored
+from graph_compiler.lower.product import COLUMNS
+from graph_compiler.lower.sides import Run
+from isa.enums import Engine, Memory
+from nki.ir.views.tensor import NkiTensor
+
+if TYPE_CHECKING:
+    from graph_compiler.lower.groups import Group
+
+RESIDENT = 80 << 10
+"""Bytes of a partition that tiles which stay may take."""
+
+ROUND_TRIP = 4000.0
+"""About how many ns a value takes to HBM and back, which the next step waits for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Rows of one element of the batch."""
+
+    index: list[Any]
+    start: Any
+    rows: int
+    loaded: dict[Any, NkiTensor]
+    """What several members read of it."""
+
+
+Tiles = dict[Buffer, Resident]
+"""What stays on chip of some rows."""
+
+Fixed = dict[tuple[int, int], Resident]
+"""Operands that are the same for all rows, by member and operand."""
+
+
+class Rows:
+    """A group, ready to be emitted."""
+
+    def __init__(self, device: Device, group: Group, uses: Counter[Buffer]) -> None:
+        self.device = device
+        self.group = group
+        *self.batch, self.count = group.counts
+        self.total = math.prod(group.counts)
+        own = Counter(buffer for member in group.members for buffer in member.reads)
+        self.inside = {
+            buffer
+            for buffer in group.written - group.read - group.apart
+            if buffer.kind == "arena" and uses[buffer] == own[buffer]
+        }
+        self.shared = {
+            buffer
+            for buffer in group.read - group.apart
+            if own[buffer] > 1 or buffer in group.written or self._is_held(buffer)
+        }
+        self.tilings = [
+            self._tiling(member) if isinstance(member, RowNest) else None
+            for member in group.members
+        ]
+        self.sums_on_scalar: set[int] = set()
+        self.kept: dict[int, list[NkiTensor]] = {}
+        self.made: dict[Buffer, list[NkiTensor]] = {}
+        self.loaded: dict[Any, NkiTensor] = {}
+
+    def _is_held(self, buffer: Buffer) -> bool:
+        return bool(self._held(buffer))
+
+    def _held(self, buffer: Buffer) -> list[NkiTensor]:
+        """The tiles that have all rows of a buffer, one for each tile of rows; or none."""
+        group = self.group
+        tiles = self.device.held_rows(buffer, group.steps[buffer], group.types[buffer])
+        aligned = not self.batch or self.count % PARTITIONS == 0
+        whole = sum(tile.shape[0] for tile in tiles) == self.total
+        return tiles if aligned and whole and self._is_straight() else []
+
+    def _is_straight(self) -> bool:
+        """Whether no loop on the device goes through tiles of rows."""
+        return max([*self.batch, self.count // PARTITIONS]) <= UNROLLED
+
+    def _stays(self, buffer: Buffer) -> bool:
+        """Whether all rows of a buffer may stay on chip for others."""
+        tiles = -(-self.total // PARTITIONS)
+        taken = tiles * self.group.steps[buffer] * item_size(self.group.types[buffer])
+        return not self.batch and self._is_straight() and taken <= HELD // 4
+
+    @property
+    def writes(self) -> set[Buffer]:
+        """What the group makes, and holds by itself."""
+        return self.group.written
+
+    @property
+    def resident(self) -> list[Buffer]:
+        """Buffers whose rows stay on chip: all that is made, and what several nests read."""
+        made = self.group.written - self.group.apart
+        return [b for b in self.group.steps if b in made or b in self.shared]
+
+    def finds(self) -> bool:
+        """Whether rows that it reads are on chip already."""
+        return any(self._is_held(buffer) for buffer in self.group.read - self.group.apart)
+
+    def leaves(self) -> bool:
+        """Whether rows that it computes stay on chip for others."""
+        nests = [member for member in self.group.members if isinstance(member, RowNest)]
+        computed = bool(nests) and all(nest.loop.steps for nest in nests)
+        return computed and any(map(self._is_left, self.group.written))
+
+    def _is_left(self, buffer: Buffer) -> bool:
+        if buffer in self.group.apart | self.inside or not self._stays(buffer):
+            return False
+        return self.group.makes(buffer)
+
+    def fits(self) -> bool:
+        """Whether there is room for the rows that stay, and for what products read beside them."""
+        group = self.group
+        taken = sum(group.steps[b] * item_size(group.types[b]) for b in self.resident)
+        taken += sum(m.right_bytes() for m in group.members if isinstance(m, RowProduct))
+        return taken <= RESIDENT
+
+    def _tiling(self, member: RowNest) -> Tiling:
+        rows = Axis(min(self.count, PARTITIONS), member.rows.strides)
+        operands = member.places[: 1 + len(member.loop.leaves)]
+        on_chip = sum(place.buffer in self.group.written | self.shared for place in operands)
+        room = tiling_room(member.loop, on_chip)
+        if self.total <= PARTITIONS:  # two tiles in all, on which engines take turns
+            elements = math.prod(axis.count for axis in member.inner)
+            room = min(room, max(_PART, -(-elements // 2)))
+        return tiled(rows, member.inner, room)
+
+    def saved(self) -> float:
+        """About how many ns are saved: the steps one by one less the group. The engines take as
+        long for products in it as for others."""
+        group, device = self.group, self.device
+        blocks = math.prod(self.batch) * -(-self.count // PARTITIONS)
+        bandwidth = device.target.dma_bytes_per_ns
+        apart = engines = transfers = fixed = 0.0
+        for number, (member, tiling) in enumerate(zip(group.members, self.tilings)):
+            apart += ROUND_TRIP if number else 0
+            if isinstance(member, RowProduct):
+                target, left, _ = member.uses()
+                for use in (target, left):
+                    if use.buffer in group.written and use.by_row:
+                        moved = use.high - use.low + 1
+                        apart += self.total * moved * item_size(use.type) / bandwidth
+                continue
+            assert tiling is not None
+            apart += plan(device, member.loop)[0]
+            sizes = [
+                0 if place.buffer in self.resident else item_size(type)
+                for place, type in zip(member.places, types_of(member.loop))
+            ]
+            operands = sizes[: 1 + len(member.loop.leaves)]
+            price = cost(tiling, operands, passes(member.loop), device.target)
+            engines += blocks * price.engines
+            transfers += blocks * price.transfers
+            fixed += blocks * price.fixed
+        for buffer in self.resident:
+            if buffer not in self.inside:
+                moved = self.total * group.steps[buffer] * item_size(group.types[buffer])
+                transfers += moved / bandwidth
+        apart += ROUND_TRIP * self.leaves()
+        return apart - Price(engines, transfers, fixed).total
+
+    def emit(self, device: Device) -> None:
+        fixed = self._fixed()
+        self.sums_on_scalar = self._moved_sums()
+        for number, member in enumerate(self.group.members):
+            if isinstance(member, RowProduct) and self._keeps(member):
+                self.kept[number] = self._columns_kept(member)
+        self._batch([], fixed)
+        for buffer, made in self.made.items():
+            device.hold(buffer, made, self.group.steps[buffer], self.group.types[buffer])
+        for number, tiles in self.kept.items():
+            target, _, _ = self.group.members[number].uses()
+            device.hold(target.buffer, tiles, self.count, target.type)
+
+    def _batch(self, index: list[Any], fixed: Fixed) -> None:
+        """All rows of the elements of the batch that begin with an index."""
+        builder = self.device.builder
+        if len(index) < len(self.batch):
+            for place in numbers(builder, self.batch[len(index)]):
+                self._batch([*index, place], fixed)
+            return
+        right = {
+            number: member.sides.of_columns(0, member.columns, member.start(RIGHT, index, 0))
+            for number, member in enumerate(self.group.members)
+            if isinstance(member, RowProduct)
+        }
+        whole, rest = divmod(self.count, PARTITIONS)
+        # Tiles that all of the batch reads are the same in every element of it.
+        loaded = self.loaded if self._is_straight() else None
+        for number in numbers(builder, whole):
+            own = {} if loaded is None else loaded
+            self._rows(Tile(index, number * PARTITIONS, PARTITIONS, own), fixed, right)
+        if rest:
+            own = {} if loaded is None else loaded
+            self._rows(Tile(index, whole * PARTITIONS, rest, own), fixed, right)
+
+    def _fixed(self) -> Fixed:
+        """Operands that are the same for all rows, loaded once, by member and operand."""
+        device = self.device
+        found: Fixed = {}
+        known: dict[Any, Resident] = {}
+        rows = min(self.count, PARTITIONS)
+        for number, member in enumerate(self.group.members):
+            if not isinstance(member, RowNest):
+                continue
+            for operand in range(1, 1 + len(member.loop.leaves)):
+                place, type = member.places[operand], types_of(member.loop)[operand]
+                low, high = member.span(operand)
+                elements = high - low + 1
+                if not member.is_fixed(operand) or elements > _FIXED:
+                    continue
+                key = place, type, low, high
+                if key not in known:
+                    source = Stored(device, place, type)
+                    tile = source.leaf([(0, rows), (1, elements)], low)
+                    known[key] = Resident(device, tile, -low)
+                found[number, operand] = known[key]
+        return found
+
+    def _moved_sums(self) -> set[int]:
+        """Members whose sums along rows the scalar engine makes: it does so while it squares or
+        copies. They are chosen as long as the vector engine has more to do."""
+        fast, slow = map(self.device.target.clock_ghz, (Engine.scalar, Engine.vector))
+        nests = [(n, m) for n, m in enumerate(self.group.members) if isinstance(m, RowNest)]
+        elements = [math.prod(axis.count for axis in nest.inner) for _, nest in nests]
+        found, vector, scalar = set(), 0.0, 0.0
+        for (_, member), count in zip(nests, elements):
+            functions = sum(step.op in ACTIVATIONS for step in member.loop.steps)
+            scalar += functions * count / fast
+            vector += (passes(member.loop) - functions) * count / slow
+        for (number, member), count in zip(nests, elements):
+            movable = member.loop.fold == "add" and member.loop.output[0] == "f32"
+            if movable and count >= _LONG and vector - count / slow > scalar + count / fast:
+                found.add(number)
+                vector -= count / slow
+                scalar += count / fast
+        return found
+
+    def _rows(self, tile: Tile, fixed: Fixed, right: dict[int, list[NkiTensor]]) -> None:
+        """One tile of rows through all members."""
+        device, group = self.device, self.group
+        first = tile.start
+        stride = self.count
+        for place, count in zip(reversed(tile.index), reversed(self.batch)):
+            first, stride = first + place * stride, stride * count
+        tiles: Tiles = {}
+        for buffer in self.resident:
+            step, type = group.steps[buffer], group.types[buffer]
+            source = Stored(device, Place(buffer), type)
+            held = self._held(buffer)
+            if held and buffer not in group.written:
+                room = held[first // PARTITIONS]
+            elif buffer in self.shared:
+                room = source.leaf([(step, tile.rows), (1, step)], first * step)
+            else:
+                room = device.tile((tile.rows, step), source.dtype)
+            behind = None if buffer in self.inside else source
+            tiles[buffer] = Resident(device, room, 0, behind, first * step)
+        for number, member in enumerate(group.members):
+            if isinstance(member, RowProduct):
+                with device.builder.at(device.place_in_graph(member.contraction)):
+                    self._product(number, member, tile, tiles, right[number])
+            else:
+                with device.builder.at(device.place_in_graph(member.loop)):
+                    self._nest(number, member, tile, tiles, fixed)
+        for buffer in self.resident:
+            if self._is_left(buffer) or (buffer in self.shared and self._stays(buffer)):
+                self.made.setdefault(buffer, []).append(tiles[buffer].tile)
+
+    def _nest(self, number: int, member: RowNest, tile: Tile, tiles: Tiles, fixed: Fixed) -> None:
+        """A nest for one tile of rows."""
+        device, loop, tiling = self.device, member.loop, self.tilings[number]
+        assert tiling is not None
+        operands: list[Operand] = []
+        offsets: list[Any] = []
+        for operand, (place, type) in enumerate(zip(member.places, types_of(loop))):
+            initial = operand > len(loop.leaves)
+            here = place.buffer in tiles and place.buffer not in self.group.apart
+            if (number, operand) in fixed:
+                operands.append(fixed[number, operand])
+                offsets.append(0)
+            elif not initial and here and member.rows.strides[operand]:
+                operands.append(tiles[place.buffer])
+                offsets.append(place.offset // item_size(type))
+            else:
+                stored = Stored(device, place, type)
+                again = operand > 0 and not initial and self._is_read_again(member, operand)
+                operands.append(Loaded(stored, tile.loaded) if again else stored)
+                offsets.append(0 if initial else member.start(operand, tile.index, tile.start))
+        own = Tiling(
+            Axis(tile.rows, tiling.partition.strides),
+            tiling.free,
+            tiling.outer,
+            (tile.rows, *tiling.sizes[1:]),
+        )
+        nest = Nest(device, loop, operands, number in self.sums_on_scalar)
+        nest.emit(own, offsets[: len(own.partition.strides)], rolled=False)
+
+    def _is_read_again(self, member: RowNest, operand: int) -> bool:
+        """Whether others, or other elements of the batch, read the same tiles of an operand."""
+        place = member.places[operand]
+        low, high = member.span(operand)
+        others = sum(other.reads.count(place.buffer) for other in self.group.members)
+        repeats = any(not axis.strides[operand] for axis in member.batch)
+        return high - low < _FIXED and (others > 1 or repeats)
+
+    # Products
+
+    def _product(
+        self,
+        number: int,
+        member: RowProduct,
+        tile: Tile,
+        tiles: Tiles,
+        right: list[NkiTensor],
+    ) -> None:
+        """A product for one tile of rows."""
+        _, left, _ = member.uses()
+        sides = member.sides
+        if left.buffer in self.group.written:
+            stationary = sides.turned_rows(tiles[left.buffer].tile, left.low)
+        else:
+            run = Run(0, tile.rows, 0, member.rows.strides[LEFT])
+            stationary = sides.of_rows([run], member.start(LEFT, tile.index, tile.start))
+        most = COLUMNS if member.across == 1 else PARTITIONS
+        for begin in range(0, member.columns, most):
+            size = min(most, member.columns - begin)
+            moving = [part[:, begin : begin + size] for part in right]
+            if member.across == 1:
+                total = self._multiplied(stationary, moving)
+                self._keep_rows(member, tile, tiles, total, begin)
+            else:
+                total = self._multiplied(moving, stationary)
+                self._keep_columns(number, member, tile, total, begin)
+
+    def _multiplied(self, stationary: list[NkiTensor], moving: list[NkiTensor]) -> NkiTensor:
+        """The sum of the products of tiles, in PSUM."""
+        device = self.device
+        shape = stationary[0].shape[1], moving[0].shape[1]
+        total = device.tile(shape, "float32", Memory.psum)
+        for a, b in zip(stationary, moving):
+            device.builder.emit("nc_matmul", dst=total, stationary=a, moving=b)
+        return total
+
+    def _keep_rows(
+        self, member: RowProduct, tile: Tile, tiles: Tiles, total: NkiTensor, column: int
+    ) -> None:
+        """A block [rows, columns] of a product's result."""
+        device = self.device
+        target, _, _ = member.uses()
+        rows, size = total.shape
+        if target.by_row:
+            pattern = [(target.step, rows), (1, size)]
+            tiles[target.buffer].keep(total, pattern, target.low + column)
+            return
+        source = Stored(device, place_of(member.contraction.target), target.type)
+        done = device.tile((rows, size), source.dtype)
+        device.evict(done, total)
+        pattern = [(member.rows.strides[TARGET], rows), (1, size)]
+        source.keep(done, pattern, member.start(TARGET, tile.index, tile.start) + column)
+
+    def _keep_columns(
+        self, number: int, member: RowProduct, tile: Tile, total: NkiTensor, column: int
+    ) -> None:
+        """A block [columns, rows] of a product's result, whose rows are neighbours in memory."""
+        device = self.device
+        source = Stored(device, place_of(member.contraction.target), member.contraction.target.type)
+        size, rows = total.shape
+        start = member.start(TARGET, tile.index, tile.start) + column * member.across
+        if number in self.kept:
+            line, first = divmod(start, member.across)
+            whole, part = divmod(line, PARTITIONS)
+            done = self.kept[number][whole][part : part + size, first : first + rows]
+        else:
+            done = device.tile((size, rows), source.dtype)
+        device.evict(done, total)
+        source.keep(done, [(member.across, size), (member.rows.strides[TARGET], rows)], start)
+
+    def _keeps(self, member: RowProduct) -> bool:
+        """Whether the columns of a product's result stay on chip, along partitions: what reads them
+        so needs no transposition."""
+        target, columns = member.contraction.target, member.columns
+        ahead = columns * member.across
+        for axis in reversed(member.batch):
+            if axis.strides[TARGET] != ahead:
+                return False
+            ahead *= axis.count
+        whole = (member.across, member.rows.strides[TARGET]) == (self.count, 1)
+        size = item_size(target.type)
+        fits = columns % PARTITIONS == 0 or columns in _QUADRANTS
+        lines = ahead // self.count
+        taken = -(-lines // PARTITIONS) * self.count * size
+        whole = whole and not place_of(target).offset and target.buffer.size == ahead * size
+        return self._is_straight() and whole and fits and taken <= HELD // 4
+
+    def _columns_kept(self, member: RowProduct) -> list[NkiTensor]:
+        """Tiles [columns, rows] for the result of a product, of all of the batch."""
+        lines = math.prod(self.batch) * member.columns
+        dtype = DTYPES[member.contraction.target.type]
+        return [
+            self.device.tile((min(PARTITIONS, lines - start), self.count), dtype)
+            for start in range(0, lines, PARTITIONS)
+        ]
+
+
+_QUADRANTS = frozenset({32, 64})
+"""Partitions fewer than all that may begin at each multiple of theirs."""
+
+_PART = 256
+"""Elements of a row up to which it is not cut for the sake of overlap."""
+
+_LONG = 512
+"""Elements of a row from which on its sum may move to the scalar engine, which takes a fixed time
+to read out what it has added up."""
+
+_FIXED = 4096
+"""Elements of an operand that is the same for all rows, up to which it is kept."""

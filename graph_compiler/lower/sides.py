@@ -1,0 +1,289 @@
+"""The operands of a product as tiles with the depth along partitions.
+
+The left one becomes [partitions, rows], the right one [partitions, columns], one tile for each
+tile of the depth. What has its rows or columns along partitions is turned by the tensor engine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from graph_compiler.execute.contractions import Axes, Product
+from graph_compiler.execute.steps import Place, item_size, place_of
+from graph_compiler.lower.arithmetic import DTYPES
+from graph_compiler.lower.nest import PARTITIONS
+from isa.dtypes import DTYPES as DTYPE_ROWS
+from isa.enums import Engine, Memory
+from nki.ir.views.tensor import NkiTensor
+
+if TYPE_CHECKING:
+    from graph_compiler.lower.device import Device
+
+DEPTH = PARTITIONS
+"""Elements of the depth that the tensor engine contracts at a time."""
+
+BANK = 2048
+"""Bytes of a partition in a bank of PSUM."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Elements `first`, ... of a sequence, evenly spaced: how many, and where in memory."""
+
+    first: int
+    count: int
+    offset: int
+    stride: int
+
+
+class Depth(NamedTuple):
+    """A depth in tiles: element k = partition * near + tile * far, `last` of them in the last tile
+    where others have `partitions`."""
+
+    partitions: int
+    tiles: int
+    near: int
+    far: int
+    last: int
+
+    @property
+    def elements(self) -> int:
+        """How many there are in all."""
+        return self.partitions * (self.tiles - 1) + self.last
+
+    def size(self, tile: int) -> int:
+        """Elements of a tile."""
+        return self.last if tile == self.tiles - 1 else self.partitions
+
+
+def _in_order(count: int) -> Depth:
+    """A depth whose neighbours are partitions of one tile."""
+    tiles = -(-count // DEPTH)
+    partitions = min(count, DEPTH)
+    return Depth(partitions, tiles, 1, DEPTH, count - DEPTH * (tiles - 1))
+
+
+def folded(depth: Axes) -> Depth | None:
+    """A depth whose neighbours are tiles of one partition: what lies in a row-major operand for a
+    partition is one run then, so that transfers are few and long. Where the count has no such
+    divisor neighbours are partitions; None of depths that have several dimensions."""
+    if len(depth) != 1:
+        return None
+    ((count, _),) = depth
+    least = -(-count // DEPTH)
+    for tiles in range(least, 2 * least + 1):
+        if count % tiles == 0:
+            return Depth(count // tiles, tiles, tiles, 1, count // tiles)
+    return _in_order(count)
+
+
+def depth_of(device: Device, product: Product) -> Depth | None:
+    """How the depth of a product is cut: as one of the operands has it in tiles on chip, else
+    folded; None where it cannot be."""
+    if len(product.depth_left) == 1 == len(product.depth_right):
+        for view, (count, stride) in (
+            (product.left, product.depth_left[0]),
+            (product.right, product.depth_right[0]),
+        ):
+            if stride != 1 and device.held_rows(view.buffer, stride, view.type):
+                return _in_order(count)
+    return folded(product.depth_left)
+
+
+class Sides:
+    """Both operands of one product, with a depth."""
+
+    def __init__(self, device: Device, product: Product, depth: Depth) -> None:
+        self.device = device
+        self.depth = depth
+        self.left, self.right = place_of(product.left), place_of(product.right)
+        self.type = product.left.type
+        self.dtype = DTYPES[self.type]
+        self.size = item_size(self.type)
+        ((self.columns, self.across),) = product.columns
+        ((_, self.down),) = product.depth_right
+        ((_, self.stride),) = product.depth_left
+
+    def of_rows(self, rows: list[Run], offset: Any) -> list[NkiTensor]:
+        """[partitions, rows] of the left operand for each tile of the depth."""
+        device, stride, elements = self.device, self.stride, self.depth.elements
+        count = sum(run.count for run in rows)
+        if count == 1 or (stride != 1 and all(run.stride == 1 for run in rows)):
+            return self._across(rows, offset)
+        if len(rows) == 1 and stride == 1:
+            (run,) = rows
+            part, first = self._held(self.left, run, offset + run.offset)
+            if part is not None:
+                known = device.turned(self.left.buffer, (part, first, self.depth))
+                if known is None:
+                    known = self.turned_rows(part, first)
+                    device.keep_turned(self.left.buffer, (part, first, self.depth), known)
+                return known
+        part = device.tile((count, elements), self.dtype)
+        begin = 0
+        for run in rows:
+            pattern = [(run.stride, run.count), (stride, elements)]
+            source = device.elements(self.left, self.type, pattern, offset + run.offset)
+            device.copy(part[begin : begin + run.count, :], source)
+            begin += run.count
+        return self.turned_rows(part, 0)
+
+    def _across(self, rows: list[Run], offset: Any) -> list[NkiTensor]:
+        """What `of_rows` returns of an operand that has its depth along partitions."""
+        count = sum(run.count for run in rows)
+        if len(rows) == 1 and rows[0].stride == 1:
+            held = self._held_depth(self.left, self.stride, count, offset + rows[0].offset)
+            if held:
+                return held
+        tiles = self._empty(count)
+        begin = 0
+        for run in rows:
+            parts = [tile[:, :, begin : begin + run.count] for tile, _ in tiles]
+            free = (run.stride, run.count)
+            self._fill(parts, tiles, self.left, self.stride, free, offset + run.offset)
+            begin += run.count
+        return self._flat(tiles)
+
+    def _empty(self, width: int) -> list[tuple[NkiTensor, int]]:
+        """Tiles [partitions, tiles, width] for all of the depth, and the first of each: one, and
+        one for a last tile that has fewer partitions."""
+        partitions, tiles, _, _, last = self.depth
+        whole = tiles if last == partitions else tiles - 1
+        found = []
+        if whole:
+            found.append((self.device.tile((partitions, whole, width), self.dtype), 0))
+        if whole < tiles:
+            found.append((self.device.tile((last, 1, width), self.dtype), whole))
+        return found
+
+    def _fill(
+        self,
+        parts: list[NkiTensor],
+        tiles: list[tuple[NkiTensor, int]],
+        place: Place,
+        stride: int,
+        free: tuple[int, int],
+        offset: Any,
+    ) -> None:
+        """Load what `_empty` made room for, or a part of its columns."""
+        device, (_, _, near, far, _) = self.device, self.depth
+        for part, (tile, number) in zip(parts, tiles):
+            partitions, several, _ = tile.shape
+            pattern = [(near * stride, partitions), (far * stride, several), free]
+            begin = offset + number * far * stride
+            device.copy(part, device.elements(place, self.type, pattern, begin))
+
+    def _flat(self, tiles: list[tuple[NkiTensor, int]]) -> list[NkiTensor]:
+        return [tile[:, number, :] for tile, _ in tiles for number in range(tile.shape[1])]
+
+    def turned_rows(self, tile: NkiTensor, first: int) -> list[NkiTensor]:
+        """[partitions, rows] of a tile [rows, elements], whose depth begins at an element."""
+        return turned(self.device, [self._part(tile, first, t) for t in range(self.depth.tiles)])
+
+    def of_columns(self, column: Any, width: int, offset: Any) -> list[NkiTensor]:
+        """[partitions, width] of the right operand for each tile of the depth."""
+        down, across = self.down, self.across
+        start = offset + column * across
+        if across != 1 and down == 1 and width > 1:
+            return self._turned_columns(width, start)
+        if across == 1:
+            held = self._held_depth(self.right, down, width, start)
+            if held:
+                return held
+        tiles = self._empty(width)
+        self._fill([tile for tile, _ in tiles], tiles, self.right, down, (across, width), start)
+        return self._flat(tiles)
+
+    def _turned_columns(self, width: int, start: Any) -> list[NkiTensor]:
+        """What `of_columns` returns of an operand that has its columns along partitions."""
+        device, depth = self.device, self.depth
+        found = [device.tile((depth.size(t), width), self.dtype) for t in range(depth.tiles)]
+        most = BANK // self.size
+        for begin in range(0, width, most):
+            parts: list[tuple[NkiTensor, int]] = []
+            end = min(begin + most, width)
+            for column in range(begin, end, PARTITIONS):
+                rows = min(PARTITIONS, end - column)
+                parts.append(self._rows_of_columns(rows, start + column * self.across))
+            for number, tile in enumerate(found):
+                views = [self._part(part, first, number) for part, first in parts]
+                device.evict(tile[:, begin:end], into_bank(device, views))
+        return found
+
+    def _rows_of_columns(self, rows: int, start: Any) -> tuple[NkiTensor, int]:
+        """[rows, depth] of the right operand, and where in the tile the depth begins."""
+        device, count = self.device, self.depth.elements
+        part, first = self._held(self.right, Run(0, rows, 0, self.across), start)
+        if part is None:
+            part = device.tile((rows, count), self.dtype)
+            pattern = [(self.across, rows), (self.down, count)]
+            device.copy(part, device.elements(self.right, self.type, pattern, start))
+        return part, first
+
+    def _part(self, tile: NkiTensor, first: int, number: int) -> NkiTensor:
+        """[rows, partitions] of a tile [rows, elements]: one tile of the depth."""
+        rows = tile.shape[0]
+        begin = first + number * self.depth.far
+        pattern = [[tile.strides[0], rows], [self.depth.near, self.depth.size(number)]]
+        return tile.ap(pattern, begin)
+
+    def _held(self, place: Place, run: Run, offset: Any) -> tuple[NkiTensor | None, int]:
+        """A tile with rows of an operand along partitions, if there is one, and where in its rows
+        the operand begins. `offset`: elements from the place to the first row."""
+        if not isinstance(offset, int) or run.stride < 1:
+            return None, 0
+        line, first = divmod(place.offset // self.size + offset, run.stride)
+        held = self.device.held_rows(place.buffer, run.stride, self.type)
+        number, inside = divmod(line, PARTITIONS)
+        if number >= len(held) or inside or first + self.depth.elements > run.stride:
+            return None, 0
+        tile = held[number]
+        if tile.shape[0] < run.count:
+            return None, 0
+        return (tile if tile.shape[0] == run.count else tile[: run.count]), first
+
+    def _held_depth(self, place: Place, stride: int, width: int, offset: Any) -> list[NkiTensor]:
+        """Tiles that have an operand with its depth along partitions; none if there are none."""
+        depth = self.depth
+        if not isinstance(offset, int) or stride < 1 or depth.near != 1:
+            return []
+        line, first = divmod(place.offset // self.size + offset, stride)
+        held = self.device.held_rows(place.buffer, stride, self.type)
+        number, inside = divmod(line, PARTITIONS)
+        chosen = held[number : number + depth.tiles]
+        if inside or first + width > stride or len(chosen) < depth.tiles:
+            return []
+        sizes = [depth.size(tile) for tile in range(depth.tiles)]
+        if any(tile.shape[0] < size for tile, size in zip(chosen, sizes)):
+            return []
+        return [tile[:size, first : first + width] for tile, size in zip(chosen, sizes)]
+
+
+def into_bank(device: Device, parts: list[NkiTensor]) -> NkiTensor:
+    """Tiles [rows, columns] of the same columns, each turned, beside one another in PSUM."""
+    columns = parts[0].shape[1]
+    dtype = parts[0].dtype
+    bank = device.tile((columns, sum(part.shape[0] for part in parts)), dtype, Memory.psum)
+    begin = 0
+    for part in parts:
+        place = bank[:, begin : begin + part.shape[0]]
+        device.builder.emit("nc_transpose", dst=place, data=part, engine=Engine.tensor)
+        begin += part.shape[0]
+    return bank
+
+
+def turned(device: Device, parts: list[NkiTensor]) -> list[NkiTensor]:
+    """Tiles [rows, columns], each turned by the tensor engine; the last one may have fewer."""
+    if parts[-1].shape != parts[0].shape:
+        return [*turned(device, parts[:-1]), *turned(device, parts[-1:])]
+    rows, columns = parts[0].shape
+    dtype = parts[0].dtype
+    most = max(1, BANK // (rows * DTYPE_ROWS[dtype].size))
+    found = []
+    for start in range(0, len(parts), most):
+        several = parts[start : start + most]
+        tile = device.tile((columns, len(several) * rows), dtype)
+        device.evict(tile, into_bank(device, several))
+        found += [tile[:, number * rows : (number + 1) * rows] for number in range(len(several))]
+    return found

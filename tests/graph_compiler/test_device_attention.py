@@ -1,0 +1,134 @@
+"""Products in groups: attention as models write it, rows of layers, transposed results. NumPy in
+float64 says what results must be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from graph_compiler import compile, parse_text
+
+Array = np.ndarray[Any, Any]
+
+FOLDS = """larger { a = f32[] parameter(0)
+ b = f32[] parameter(1)
+ ROOT m = f32[] maximum(a, b) }
+plus { a = f32[] parameter(0)
+ b = f32[] parameter(1)
+ ROOT s = f32[] add(a, b) }
+"""
+
+
+def attention(heads: int, rows: int, columns: int, depth: int, turned: bool) -> str:
+    """Of queries, keys and values [sequence, heads, depth], with a mask for all heads; `turned`:
+    the second product has the values on its left."""
+    score = f"f32[{heads},{rows},{columns}]"
+    line = f"f32[{heads},{rows}]"
+    if turned:
+        last = (
+            f" o = f32[{heads},{depth},{rows}] dot(v, p), lhs_batch_dims={{1}},"
+            " lhs_contracting_dims={0}, rhs_batch_dims={0}, rhs_contracting_dims={2}\n"
+            f" ROOT r = f32[{rows},{heads},{depth}] transpose(o), dimensions={{2,0,1}}"
+        )
+    else:
+        last = (
+            f" o = f32[{heads},{rows},{depth}] dot(p, v), lhs_batch_dims={{0}},"
+            " lhs_contracting_dims={2}, rhs_batch_dims={1}, rhs_contracting_dims={0}\n"
+            f" ROOT r = f32[{rows},{heads},{depth}] transpose(o), dimensions={{1,0,2}}"
+        )
+    return f"""HloModule attention
+{FOLDS}ENTRY e {{
+ q = f32[{rows},{heads},{depth}] parameter(0)
+ k = f32[{columns},{heads},{depth}] parameter(1)
+ v = f32[{columns},{heads},{depth}] parameter(2)
+ mask = f32[{rows},{columns}] parameter(3)
+ least = f32[] constant(-inf)
+ zero = f32[] constant(0)
+ d = {score} dot(q, k), lhs_batch_dims={{1}}, lhs_contracting_dims={{2}}, rhs_batch_dims={{1}}, \
+rhs_contracting_dims={{2}}
+ ms = {score} broadcast(mask), dimensions={{1,2}}
+ s = {score} add(d, ms)
+ m = {line} reduce(s, least), dimensions={{2}}, to_apply=larger
+ mb = {score} broadcast(m), dimensions={{0,1}}
+ c = {score} subtract(s, mb)
+ e = {score} exponential(c)
+ t = {line} reduce(e, zero), dimensions={{2}}, to_apply=plus
+ tb = {score} broadcast(t), dimensions={{0,1}}
+ p = {score} divide(e, tb)
+{last}
+}}"""
+
+
+def wanted(q: Array, k: Array, v: Array, mask: Array) -> Array:
+    q, k, v, mask = (array.astype(np.float64) for array in (q, k, v, mask))
+    score = np.einsum("qhd,khd->hqk", q, k) + mask
+    weights = np.exp(score - score.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    return np.einsum("hqk,khd->qhd", weights, v)
+
+
+def inputs(heads: int, rows: int, columns: int, depth: int) -> list[Array]:
+    random = np.random.default_rng(rows + heads)
+    mask = np.where(random.random((rows, columns)) < 0.2, -1e9, 0).astype(np.float32)
+    mask[:, 0] = 0
+    shapes = [(rows, heads, depth), (columns, heads, depth), (columns, heads, depth)]
+    return [*(random.standard_normal(shape, np.float32) for shape in shapes), mask]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(
+    "heads, rows, columns, depth",
+    [(1, 128, 128, 64), (12, 128, 128, 64), (3, 77, 77, 16), (2, 197, 197, 64), (2, 256, 300, 32)],
+)
+@pytest.mark.parametrize("target", ["trn1", "trn2"])
+def test_attention(
+    target: str, heads: int, rows: int, columns: int, depth: int, turned: bool
+) -> None:
+    arrays = inputs(heads, rows, columns, depth)
+    graph = parse_text(attention(heads, rows, columns, depth, turned))
+    (found,) = compile(graph, target)(*arrays)
+    np.testing.assert_allclose(found, wanted(*arrays), rtol=0, atol=2e-5)
+
+
+def test_scores_stay_on_chip() -> None:
+    """What moves is the operands, some of them for each head, and the result."""
+    arrays = inputs(4, 256, 256, 64)
+    _, profile = compile(parse_text(attention(4, 256, 256, 64, False)), "trn2").profile(*arrays)
+    scores = 4 * 256 * 256 * 4
+    assert sum(profile.dma.bytes.values()) < sum(array.nbytes for array in arrays) * 2 + scores
+
+
+@pytest.mark.parametrize("rows", [100, 128, 300, 3000])
+def test_rows_of_a_layer(rows: int) -> None:
+    """Product, bias, residual, norm, product: one group, whatever the number of row tiles."""
+    text = f"""HloModule layer
+{FOLDS}ENTRY e {{
+ x = f32[{rows},96] parameter(0)
+ w = f32[96,160] parameter(1)
+ b = f32[160] parameter(2)
+ u = f32[160,96] parameter(3)
+ zero = f32[] constant(0)
+ n = f32[] constant(96)
+ d = f32[{rows},160] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+ bs = f32[{rows},160] broadcast(b), dimensions={{1}}
+ h = f32[{rows},160] add(d, bs)
+ g = f32[{rows},160] tanh(h)
+ o = f32[{rows},96] dot(g, u), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+ r = f32[{rows},96] add(o, x)
+ s = f32[{rows}] reduce(r, zero), dimensions={{1}}, to_apply=plus
+ ns = f32[{rows}] broadcast(n), dimensions={{}}
+ m = f32[{rows}] divide(s, ns)
+ mb = f32[{rows},96] broadcast(m), dimensions={{0}}
+ ROOT c = f32[{rows},96] subtract(r, mb)
+}}"""
+    random = np.random.default_rng(rows)
+    x, w, b, u = (
+        random.standard_normal(shape).astype(np.float32) / 8
+        for shape in ((rows, 96), (96, 160), (160,), (160, 96))
+    )
+    (found,) = compile(parse_text(text), "trn2")(x, w, b, u)
+    exact = [array.astype(np.float64) for array in (x, w, b, u)]
+    r = np.tanh(exact[0] @ exact[1] + exact[2]) @ exact[3] + exact[0]
+    np.testing.assert_allclose(found, r - r.mean(-1, keepdims=True), rtol=0, atol=1e-5)
