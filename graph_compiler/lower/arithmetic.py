@@ -22,6 +22,8 @@ from graph_compiler.execute.steps import item_size
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower import angles, integers
 from graph_compiler.lower.composites import COMPOSITES
+from isa.alu import ALU
+from isa.enums import ReduceCommand
 from nki.ir.views.tensor import NkiTensor
 from nki.language.lowering.emitter import Emitter
 
@@ -348,11 +350,15 @@ def _wide_column(column: NkiTensor) -> NkiTensor:
     return wide.reshape((column.shape[0], 1))
 
 
-def activated(step: Step, value: Scaled) -> NkiTensor:
-    """A function of the scalar engine of what was put off."""
+def activated(step: Step, value: Scaled, total: NkiTensor | None = None) -> NkiTensor:
+    """A function of the scalar engine of what was put off. `total` [partitions, 1] becomes the sums
+    of its results along rows, in fp32."""
     e = Emitter(ACTIVATIONS[step.op], None)
     result = e.result(value.tile.shape, dtype_of(step))
-    options = {} if value.bias is None else {"bias": value.bias}
+    options: dict[str, Any] = {} if value.bias is None else {"bias": value.bias}
+    if total is not None:
+        command = ReduceCommand.reset_reduce
+        options |= {"reduce_op": ALU["add"], "reduce_res": total, "reduce_cmd": command}
     e.activate(result, ACTIVATIONS[step.op], value.tile, scale=value.scale, **options)
     return result
 

@@ -138,6 +138,8 @@ class Nest:
         self.fixed: dict[int, NkiTensor] = {}
         self.in_place = any(leaf.shares(self.output) for leaf in self.leaves)
         self.sums_on_scalar = sums_on_scalar
+        self.total: NkiTensor | None = None
+        """Where the sums of the results along rows are wanted, if they are."""
 
     def emit(
         self, tiling: Tiling, offsets: Sequence[Any] | None = None, rolled: bool = True
@@ -214,7 +216,8 @@ class Nest:
 
     def value(self, tiling: Tiling, tile: Tile, room: NkiTensor | None = None) -> Value:
         """The last step's value for a tile, computed in `room` where that has its form."""
-        return evaluate(self.loop.steps, self._values(tiling, tile), room, tile.sizes[0])[-1]
+        values = self._values(tiling, tile)
+        return evaluate(self.loop.steps, values, room, tile.sizes[0], self.total)[-1]
 
     def _values(self, tiling: Tiling, tile: Tile) -> list[Value]:
         """The leaves' values for a tile."""
@@ -242,9 +245,11 @@ def evaluate(
     values: Sequence[Value],
     room: NkiTensor | None = None,
     rows: int = PARTITIONS,
+    total: NkiTensor | None = None,
 ) -> list[Value]:
     """The values, and behind them those of the steps, the last one in `room` where that has its
-    form. `rows`: partitions of tiles of which all is known."""
+    form. `rows`: partitions of tiles of which all is known. `total`: what becomes the sums along
+    rows of the last one, a function of the scalar engine."""
     found: list[Any] = list(values)
     uses = Counter(argument for step in steps for argument in step.arguments)
     for number, step in enumerate(steps):
@@ -259,7 +264,14 @@ def evaluate(
                 found.append(put_off)
                 continue
         with into(room if last else None):
-            found.append(computed(step, arguments, rows))
+            if last and total is not None:
+                (argument,) = arguments
+                put_off = argument if isinstance(argument, arithmetic.Scaled) else None
+                found.append(
+                    arithmetic.activated(step, put_off or arithmetic.Scaled(argument), total)
+                )
+            else:
+                found.append(computed(step, arguments, rows))
     return found
 
 
@@ -402,6 +414,12 @@ class Folding:
             )
 
         each_tile(builder, tiling, visit, enter, leave, offsets, rolled)
+
+    def keep(self, total: NkiTensor, tiling: Tiling, offsets: Sequence[Any]) -> None:
+        """The sums of rows [rows, 1] that are there already."""
+        here = Tile(tiling.sizes[:1], tuple(offsets))
+        pattern = full_pattern(tiling, here, 0)
+        self.nest.output.keep(self._behind_initial(total), pattern, offsets[0])
 
     def _part(self, tiling: Tiling, tile: Tile, kept: int) -> NkiTensor:
         """What a tile is without its reduced free dimensions."""

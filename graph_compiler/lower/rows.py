@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from graph_compiler.execute.loops import Loop
+from graph_compiler.execute.registers import kind
 from graph_compiler.execute.steps import Place, item_size, place_of
 from graph_compiler.execute.views import Buffer
 from graph_compiler.lower.arithmetic import ACTIVATIONS, DTYPES
 from graph_compiler.lower.device import HELD, Device
-from graph_compiler.lower.elementwise import Nest, passes, plan, tiling_room, types_of
-from graph_compiler.lower.members import LEFT, RIGHT, TARGET, RowNest, RowProduct
+from graph_compiler.lower.elementwise import Folding, Nest, passes, plan, tiling_room, types_of
+from graph_compiler.lower.members import LEFT, RIGHT, TARGET, Member, RowNest, RowProduct
 from graph_compiler.lower.nest import (
     PARTITIONS,
     UNROLLED,
@@ -48,6 +51,8 @@ class Tile:
     rows: int
     loaded: dict[Any, NkiTensor]
     """What several members read of it."""
+    totals: dict[int, NkiTensor] = field(default_factory=dict)
+    """Sums along rows that members leave."""
 
 
 Tiles = dict[Buffer, Resident]
@@ -81,6 +86,7 @@ class Rows:
             for member in group.members
         ]
         self.sums_on_scalar: set[int] = set()
+        self.summed: dict[int, int] = {}
         self.kept: dict[int, list[NkiTensor]] = {}
         self.made: dict[Buffer, list[NkiTensor]] = {}
         self.loaded: dict[Any, NkiTensor] = {}
@@ -186,6 +192,7 @@ class Rows:
     def emit(self, device: Device) -> None:
         fixed = self._fixed()
         self.sums_on_scalar = self._moved_sums()
+        self.summed = self._sums()
         for number, member in enumerate(self.group.members):
             if isinstance(member, RowProduct) and self._keeps(member):
                 self.kept[number] = self._columns_kept(member)
@@ -318,7 +325,32 @@ class Rows:
             (tile.rows, *tiling.sizes[1:]),
         )
         nest = Nest(device, loop, operands, number in self.sums_on_scalar)
-        nest.emit(own, offsets[: len(own.partition.strides)], rolled=False)
+        offsets = offsets[: len(own.partition.strides)]
+        if number in self.summed:
+            Folding(nest).keep(tile.totals[self.summed[number]], own, offsets)
+            return
+        if number in self.summed.values():
+            nest.total = tile.totals[number] = device.tile((tile.rows, 1), "float32")
+        nest.emit(own, offsets, rolled=False)
+
+    def _sums(self) -> dict[int, int]:
+        """Nests that sum up along rows what a nest before them makes with a function of the scalar
+        engine, which adds up its results by itself, in fp32; and those."""
+        makers: dict[Buffer, int] = {}
+        found: dict[int, int] = {}
+        for number, member in enumerate(self.group.members):
+            target = member.uses()[0]
+            if isinstance(member, RowNest) and _adds_rows(member):
+                _, source = member.uses()
+                maker = makers.get(source.buffer)
+                made = None if maker is None else self.group.members[maker].uses()[0]
+                if maker is not None and source == made and maker not in found.values():
+                    found[number] = maker
+            makers.pop(target.buffer, None)
+            tiling = self.tilings[number]
+            if tiling is not None and not tiling.outer and _is_function(member):
+                makers[target.buffer] = number
+        return found
 
     def _is_read_again(self, member: RowNest, operand: int) -> bool:
         """Whether others, or other elements of the batch, read the same tiles of an operand."""
@@ -425,6 +457,37 @@ class Rows:
             self.device.tile((min(PARTITIONS, lines - start), self.count), dtype)
             for start in range(0, lines, PARTITIONS)
         ]
+
+
+def _adds_rows(nest: RowNest) -> bool:
+    """Whether a nest adds up whole rows of floats."""
+    loop = nest.loop
+    plain = loop.fold == "add" and not loop.steps and len(loop.leaves) == 1
+    real = all(kind(type) == "real" for type in types_of(loop))
+    return plain and real and not any(axis.strides[0] for axis in nest.inner)
+
+
+def _is_function(member: Member) -> bool:
+    """Whether each result of a nest is a function of the scalar engine of an element of its own."""
+    if not isinstance(member, RowNest) or member.loop.fold is not None or not member.loop.steps:
+        return False
+    loop = member.loop
+    last = loop.steps[-1]
+    if last.op not in ACTIVATIONS or kind(last.source) != "real" or loop.output[0] != last.type:
+        return False
+    leaves = _leaves_of(loop, last.arguments)
+    return any(all(axis.strides[1 + leaf] for axis in member.inner) for leaf in leaves)
+
+
+def _leaves_of(loop: Loop, values: Sequence[int]) -> set[int]:
+    """The leaves from which values of a nest's steps are computed."""
+    found = set()
+    for value in values:
+        if value < len(loop.leaves):
+            found.add(value)
+        else:
+            found |= _leaves_of(loop, loop.steps[value - len(loop.leaves)].arguments)
+    return found
 
 
 _QUADRANTS = frozenset({32, 64})
