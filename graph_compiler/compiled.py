@@ -121,6 +121,7 @@ def compile(
     from graph_compiler.lower.assemble import assemble
     from nki import settings
     from nki.kernel import compile_traced
+    from nki.passes.order.copies import BalanceCopies
     from nki.passes.place.arena import ShareArenas, local_bytes
     from nki.passes.place.unread import DropUnread
 
@@ -129,6 +130,7 @@ def compile(
     check_target(wanted, chosen)
     admit(module, chosen, wanted)
     kernel = DropUnread().run(assemble(module, chosen, wanted, kernels))
+    kernel = BalanceCopies().run(kernel)
     shared = ShareArenas(distance=_DISTANCE).run(kernel)
     return Compiled(module, compile_traced(shared, observe), local_bytes(kernel))
 

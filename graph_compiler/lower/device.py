@@ -15,7 +15,7 @@ from graph_compiler.execute.views import Buffer, View, count_of
 from graph_compiler.lower.arithmetic import DTYPES
 from graph_compiler.lower.places import location_of
 from isa.dtypes import DTYPES as DTYPE_ROWS
-from isa.enums import DgeMode, Engine, Memory
+from isa.enums import DgeMode, Memory
 from nki.ir.builder import Builder
 from nki.ir.views.tensor import NkiTensor
 
@@ -53,11 +53,6 @@ class Held:
         return len(self.tiles) * self.step * item_size(self.type) + others
 
 
-_COPIERS = (Engine.vector, Engine.scalar)
-
-_SCALAR_COPIES = 3
-"""The generation whose scalar engine copies (SDK nki/api/nki.isa.rst#nki.isa.tensor_copy)."""
-
 Pattern = Sequence[tuple[Any, int]]
 """(stride in elements, count) of each dimension."""
 
@@ -79,7 +74,6 @@ class Device(Program):
         self.plans: dict[Any, Any] = {}
         self.uses: Counter[Buffer] = Counter()
         self._held: dict[Buffer, Held] = {}
-        self._evicted: Counter[Engine] = Counter()  # ns of copies out of PSUM
         # What is known of loops while their bodies are scheduled (`counted`).
         self.counts: dict[Node, Count] = {}
         self.places: dict[Node, np.ndarray[Any, Any]] = {}
@@ -231,13 +225,6 @@ class Device(Program):
         straight = not self.builder.depth  # loops are unrolled by what their own transfers cost
         mode = DgeMode.hwdge if hardware and load and straight else DgeMode.unknown
         self.builder.emit("dma_copy", dst=dst, src=src, dge_mode=mode)
-
-    def evict(self, dst: NkiTensor, src: NkiTensor) -> None:
-        """A copy out of PSUM, by the one of two engines that has copied less so far."""
-        engines = _COPIERS if self.target.generation >= _SCALAR_COPIES else _COPIERS[:1]
-        engine = min(engines, key=lambda engine: self._evicted[engine])
-        self._evicted[engine] += math.prod(src.shape[1:]) / self.target.clock_ghz(engine)
-        self.builder.emit("tensor_copy", dst=dst, src=src, engine=engine)
 
     def tile(self, shape: Sequence[int], dtype: str, memory: Memory = Memory.sbuf) -> NkiTensor:
         """A new tile on chip."""

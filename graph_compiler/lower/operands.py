@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, Protocol
 from graph_compiler.execute.steps import Place
 from graph_compiler.lower.arithmetic import DTYPES
 from graph_compiler.lower.device import Device, Pattern
-from isa.enums import Memory
 from nki.ir.views.tensor import NkiTensor
 
 
@@ -124,9 +123,7 @@ class Resident(NamedTuple):
 
     def keep(self, value: NkiTensor, pattern: Pattern, offset: Any) -> None:
         here = self.leaf(pattern, offset)
-        if value.storage.memory is Memory.psum:
-            self.device.evict(here, value)
-        elif not _same(value, here):
+        if not _same(value, here):
             self.device.builder.emit("tensor_copy", dst=here, src=value)
         if self.behind is not None:
             self.behind.keep(here, pattern, self.base + offset)

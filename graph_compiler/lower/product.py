@@ -277,7 +277,9 @@ class _Emitter:
             pattern = [(self.across, rows), (self.down, count)]
             source = device.elements(self.right, self.type, pattern, start + begin * self.across)
             device.copy(part, source)
-            device.evict(tile[:, begin : begin + rows], into_bank(device, [part]))
+            device.builder.emit(
+                "tensor_copy", dst=tile[:, begin : begin + rows], src=into_bank(device, [part])
+            )
         return tile
 
 
@@ -352,7 +354,7 @@ class _Cut:
                     done = part
                 else:
                     done = device.tile((count, size), whole.result)
-                device.evict(done, total)
+                device.builder.emit("tensor_copy", dst=done, src=total)
                 place = to + rows[0].first * whole.step.rows_step + column + begin
                 pattern = [(whole.step.rows_step, count), (1, size)]
                 target = device.elements(whole.target, whole.step.target.type, pattern, place)

@@ -104,7 +104,16 @@ class Rows:
 
     def _is_straight(self) -> bool:
         """Whether no loop on the device goes through tiles of rows."""
-        return max([*self.batch, self.count // PARTITIONS]) <= UNROLLED
+        tiles = self.count // PARTITIONS
+        return max([0, *self.batch]) <= UNROLLED and tiles <= self.unrolled
+
+    @property
+    def unrolled(self) -> int:
+        """Tiles of rows up to which no loop on the device goes through them. What several engines
+        do after one another overlaps more where the scheduler sees all of it."""
+        tiles = math.prod(self.batch) * (self.count // PARTITIONS)
+        several = any(isinstance(member, RowProduct) for member in self.group.members)
+        return max(UNROLLED, _TILES) if several and tiles <= _TILES else UNROLLED
 
     def _stays(self, buffer: Buffer) -> bool:
         """Whether all rows of a buffer may stay on chip for others."""
@@ -218,7 +227,7 @@ class Rows:
         whole, rest = divmod(self.count, PARTITIONS)
         # Tiles that all of the batch reads are the same in every element of it.
         loaded = self.loaded if self._is_straight() else None
-        for number in numbers(builder, whole):
+        for number in numbers(builder, whole, self.unrolled):
             own = {} if loaded is None else loaded
             self._rows(Tile(index, number * PARTITIONS, PARTITIONS, own), fixed, right)
         if rest:
@@ -411,7 +420,7 @@ class Rows:
             return
         source = Stored(device, place_of(member.contraction.target), target.type)
         done = device.tile((rows, size), source.dtype)
-        device.evict(done, total)
+        device.builder.emit("tensor_copy", dst=done, src=total)
         pattern = [(member.rows.strides[TARGET], rows), (1, size)]
         source.keep(done, pattern, member.start(TARGET, tile.index, tile.start) + column)
 
@@ -429,7 +438,7 @@ class Rows:
             done = self.kept[number][whole][part : part + size, first : first + rows]
         else:
             done = device.tile((size, rows), source.dtype)
-        device.evict(done, total)
+        device.builder.emit("tensor_copy", dst=done, src=total)
         source.keep(done, [(member.across, size), (member.rows.strides[TARGET], rows)], start)
 
     def _keeps(self, member: RowProduct) -> bool:
@@ -492,6 +501,9 @@ def _leaves_of(loop: Loop, values: Sequence[int]) -> set[int]:
 
 _QUADRANTS = frozenset({32, 64})
 """Partitions fewer than all that may begin at each multiple of theirs."""
+
+_TILES = 32
+"""Tiles of rows in all of a group with products up to which no loop is rolled."""
 
 _PART = 256
 """Elements of a row up to which it is not cut for the sake of overlap."""

@@ -208,7 +208,9 @@ class Sides:
                 parts.append(self._rows_of_columns(rows, start + column * self.across))
             for number, tile in enumerate(found):
                 views = [self._part(part, first, number) for part, first in parts]
-                device.evict(tile[:, begin:end], into_bank(device, views))
+                device.builder.emit(
+                    "tensor_copy", dst=tile[:, begin:end], src=into_bank(device, views)
+                )
         return found
 
     def _rows_of_columns(self, rows: int, start: Any) -> tuple[NkiTensor, int]:
@@ -284,6 +286,6 @@ def turned(device: Device, parts: list[NkiTensor]) -> list[NkiTensor]:
     for start in range(0, len(parts), most):
         several = parts[start : start + most]
         tile = device.tile((columns, len(several) * rows), dtype)
-        device.evict(tile, into_bank(device, several))
+        device.builder.emit("tensor_copy", dst=tile, src=into_bank(device, several))
         found += [tile[:, number * rows : (number + 1) * rows] for number in range(len(several))]
     return found
