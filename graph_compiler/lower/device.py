@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,20 @@ Pattern = Sequence[tuple[Any, int]]
 """(stride in elements, count) of each dimension."""
 
 
+class _Builder(Builder):
+    """A builder that calls `before` when a loop on the device begins."""
+
+    def __init__(self, target: Target, name: str, before: Callable[[], None]) -> None:
+        super().__init__(target, name=name)
+        self._before = before
+
+    @contextmanager
+    def loop(self, *bounds: Any, **options: Any) -> Iterator[Any]:
+        self._before()
+        with super().loop(*bounds, **options) as variable:
+            yield variable
+
+
 class Device(Program):
     """Steps for a NeuronCore, and the builder of the kernel that they become.
 
@@ -65,7 +80,7 @@ class Device(Program):
 
     def __init__(self, machine: Machine, target: Target, name: str) -> None:
         super().__init__(machine)
-        self.builder = Builder(target, name=name)
+        self.builder: Builder = _Builder(target, name, self.forget)
         self.target = target
         self._types: dict[Buffer, str] = {}
         self._tensors: dict[Buffer, NkiTensor] = {}
@@ -180,7 +195,8 @@ class Device(Program):
         data = self.constants[place.buffer.number].reshape(-1)
         return data[place.offset // item_size(type)].item()
 
-    # Values that stay on chip from step to step, besides being in HBM
+    # Values that stay on chip from step to step, besides being in HBM. None outlives the beginning of
+    # a loop on the device, whose tiles take turns in the room.
 
     def hold(self, buffer: Buffer, tiles: list[NkiTensor], step: int, type: str) -> None:
         """Remember that tiles have all of a buffer, row by row; older ones are forgotten."""
