@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from isa.dtypes import DTYPES
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Module
     from graph_compiler.kernels import Kernels
+    from isa.target import Target
     from nki.compiled import CompiledKernel
     from simulator.profile import Profile
 
@@ -98,7 +99,7 @@ def compile(
     module: Module,
     target: str | None = None,
     options: GraphOptions | None = None,
-    observe: Callable[[str, Any], None] = lambda *_: None,
+    observe: Callable[[str, Any], None] | None = None,
     *,
     kernels: Kernels | None = None,
 ) -> Compiled:
@@ -118,22 +119,62 @@ def compile(
     [array([2., 4., 8.], dtype=float32)]
     """
     from graph_compiler.admission import admit
-    from graph_compiler.lower.assemble import assemble
+    from graph_compiler.timing import static_timeline
     from nki import settings
     from nki.kernel import compile_traced
-    from nki.passes.order.copies import BalanceCopies
     from nki.passes.place.arena import ShareArenas, local_bytes
-    from nki.passes.place.unread import DropUnread
 
     module_argument(module, "compile")
     chosen, wanted = settings.target(target), options or GraphOptions()
     check_target(wanted, chosen)
     admit(module, chosen, wanted)
-    kernel = DropUnread().run(assemble(module, chosen, wanted, kernels))
-    kernel = BalanceCopies().run(kernel)
-    shared = ShareArenas(distance=_DISTANCE).run(kernel)
-    return Compiled(module, compile_traced(shared, observe), local_bytes(kernel))
+    best: tuple[float, Any, Any] | None = None
+    for kernel, alone in _plans(module, chosen, wanted, kernels):
+        shared = ShareArenas(distance=_DISTANCE).run(kernel)
+        if alone and best is None:
+            compiled = compile_traced(shared, observe or _unobserved)
+            return Compiled(module, compiled, local_bytes(kernel))
+        compiled = compile_traced(shared)
+        timeline = static_timeline(compiled.program)
+        time = 0.0 if timeline is None else timeline.total_ns
+        if best is None or time < best[0]:
+            best = time, kernel, compiled
+    assert best is not None
+    _, kernel, compiled = best
+    if observe is not None:
+        compiled = compile_traced(ShareArenas(distance=_DISTANCE).run(kernel), observe)
+    return Compiled(module, compiled, local_bytes(kernel))
 
+
+def _unobserved(stage: str, product: Any) -> None:
+    """Nobody looks at what stages make."""
+
+
+def _plans(
+    module: Module, target: Target, options: GraphOptions, kernels: Kernels | None
+) -> Iterator[tuple[Any, bool]]:
+    """The graph's tile IR of each plan that the options have tried, where plans differ, and whether
+    it is the only one."""
+    from graph_compiler.lower.assemble import assemble
+    from graph_compiler.lower.limits import PLANS
+    from nki.passes.order.copies import BalanceCopies
+    from nki.passes.place.unread import DropUnread
+
+    def lowered(limits: Any) -> Any:
+        kernel = assemble(module, target, options, kernels, limits)
+        return BalanceCopies().run(DropUnread().run(kernel))
+
+    first, *others = (plan() for plan in PLANS)
+    kernel = lowered(first)
+    tried = options.optimisation >= _TRIED
+    others = [limits for limits in others if tried and first.differs(limits)]
+    yield kernel, not others
+    for limits in others:
+        yield lowered(limits), False
+
+
+_TRIED = 2
+"""The level of optimisation from which on plans are compiled and timed."""
 
 _DISTANCE = 100
 """Operations behind a value's last use for which its bytes stay its own: BERT-base takes 4.1 MiB

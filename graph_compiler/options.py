@@ -45,7 +45,8 @@ class GraphOptions:
     `logical_cores`: physical cores that share the graph. 2 is refused: it is not there yet.
     `documented_limits`: refuse also what the vendor's compiler documents that it does not compile
     and this one does, as the command line does.
-    `model_type`, `optimisation`: hints, with the same program today whatever they are.
+    `optimisation`: from 2 on plans are compiled and timed, and the fastest is taken.
+    `model_type`: a hint, with the same program today whatever it is.
 
     Raises NeuronError value-not-allowed for values outside of those documented.
 

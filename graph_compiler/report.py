@@ -11,7 +11,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from graph_compiler.hot_spots import KINDS, hot_spots
-from isa.errors import NeuronError
+from graph_compiler.timing import static_timeline
 from isa.sections import Facts, Section, Table
 from isa.sections import html as sections_html
 
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Module
     from isa.program import Program
     from simulator.profile import Profile
-
-_UNTIMED = "missing-argument"
-"""The code of programs that cannot be timed without data."""
 
 
 def report_of(module: Module, program: Program) -> dict[str, Any]:
@@ -35,7 +32,6 @@ def report_of(module: Module, program: Program) -> dict[str, Any]:
     ('m', 24, 'r')
     """
     from simulator.profile import profile
-    from simulator.timing import simulate
 
     facts = {
         "graph": module.name,
@@ -43,11 +39,8 @@ def report_of(module: Module, program: Program) -> dict[str, Any]:
         "cores": len(program.cores),
         "instructions": program.instruction_count,
     }
-    try:
-        timeline = simulate(program, keep_spans=False, keep_path=True)
-    except NeuronError as error:
-        if error.code != _UNTIMED:
-            raise
+    timeline = static_timeline(program, keep_path=True)
+    if timeline is None:
         return facts | {"not_timed": "its control flow depends on data; Compiled.profile times it"}
     found = profile(program, timeline)
     bound = max(found.lower_bounds_ns.values(), default=0.0)

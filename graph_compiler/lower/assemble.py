@@ -54,6 +54,7 @@ from graph_compiler.lower.float8 import emulate
 from graph_compiler.lower.folds import emit_fold
 from graph_compiler.lower.groups import grouped
 from graph_compiler.lower.kernels import native_kernel
+from graph_compiler.lower.limits import Limits
 from graph_compiler.lower.movement import emit_dynamic_copy, emit_scatter
 from graph_compiler.lower.product import DEVICE_PRODUCTS
 from graph_compiler.lower.ranges import narrow
@@ -450,10 +451,13 @@ def assemble(
     target: Target,
     options: GraphOptions = _PLAIN,
     kernels: Kernels | None = None,
+    limits: Limits | None = None,
 ) -> Kernel:
-    """The tile IR of a graph, with that of the kernels which it calls. Raises hlo-not-compiled for
+    """The tile IR of a graph, with that of the kernels which it calls. `limits`: of what takes room
+    on chip. Raises hlo-not-compiled for
     what has no form on the device, and hlo-unknown-kernel."""
-    device = Device(machine({**module.kernels, **(kernels or {})}), target, module.name)
+    known = machine({**module.kernels, **(kernels or {})})
+    device = Device(known, target, module.name, limits or Limits())
     simplifier = Simplifier(module)
     block = simplifier.block(module.entry)
     narrow(block)

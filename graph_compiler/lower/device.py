@@ -14,6 +14,7 @@ import numpy as np
 from graph_compiler.execute.steps import Machine, Place, Program, item_size
 from graph_compiler.execute.views import Buffer, View, count_of
 from graph_compiler.lower.arithmetic import DTYPES
+from graph_compiler.lower.limits import Limits
 from graph_compiler.lower.places import location_of
 from isa.dtypes import DTYPES as DTYPE_ROWS
 from isa.enums import DgeMode, Memory
@@ -78,8 +79,9 @@ class Device(Program):
     Every buffer is one tensor in HBM, of the type as which it was made, or a parameter.
     """
 
-    def __init__(self, machine: Machine, target: Target, name: str) -> None:
+    def __init__(self, machine: Machine, target: Target, name: str, limits: Limits) -> None:
         super().__init__(machine)
+        self.limits = limits
         self.builder: Builder = _Builder(target, name, self.forget)
         self.target = target
         self._types: dict[Buffer, str] = {}
@@ -195,8 +197,8 @@ class Device(Program):
         data = self.constants[place.buffer.number].reshape(-1)
         return data[place.offset // item_size(type)].item()
 
-    # Values that stay on chip from step to step, besides being in HBM. None outlives the beginning of
-    # a loop on the device, whose tiles take turns in the room.
+    # Values that stay on chip from step to step, besides being in HBM. None outlives the beginning
+    # of a loop on the device, whose tiles take turns in the room.
 
     def hold(self, buffer: Buffer, tiles: list[NkiTensor], step: int, type: str) -> None:
         """Remember that tiles have all of a buffer, row by row; older ones are forgotten."""

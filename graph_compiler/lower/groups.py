@@ -33,9 +33,6 @@ from graph_compiler.lower.rows import Rows
 LEAST_ROWS = 32
 """Rows below which partitions would be left idle."""
 
-RIGHT = 24 << 10
-"""Bytes of a partition that the right operand of a product in a group may take."""
-
 _WINDOW = 24
 """Steps that are looked at for one group."""
 
@@ -74,7 +71,7 @@ class Group:
         """Add a step, if its rows are the group's and it reads some that others do or make."""
         target, *reads = member.uses()
         if isinstance(member, RowProduct):
-            if member.right_bytes() > RIGHT:
+            if not member.sides.device.limits.allows(member.right_bytes()):
                 return False
             reads = [use if use.buffer in self.written else use._replace(step=0) for use in reads]
         if target.by_row and target.buffer in self.apart:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
+import nki.language as nl
 from graph_compiler.execute.steps import Place
 from graph_compiler.lower.arithmetic import DTYPES
 from graph_compiler.lower.device import Device, Pattern
@@ -66,6 +67,8 @@ class Stored(NamedTuple):
         return None
 
     def keep(self, value: NkiTensor, pattern: Pattern, offset: Any) -> None:
+        if value.on_chip and value.strides[-1] == 0 and value.shape[-1] > 1:
+            value = nl.copy(value)  # else each element is a descriptor
         self.device.copy(self.elements(pattern, offset), value)
 
 

@@ -42,6 +42,10 @@ ROUND_TRIP = 4000.0
 """About how many ns a value takes to HBM and back, which the next step waits for."""
 
 
+LEFT_ON_CHIP = 500.0
+"""What it is worth, in ns, that later steps may find rows on chip."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tile:
     """Rows of one element of the batch."""
@@ -195,7 +199,7 @@ class Rows:
             if buffer not in self.inside:
                 moved = self.total * group.steps[buffer] * item_size(group.types[buffer])
                 transfers += moved / bandwidth
-        apart += ROUND_TRIP * self.leaves()
+        apart += LEFT_ON_CHIP * self.leaves()
         return apart - Price(engines, transfers, fixed).total
 
     def emit(self, device: Device) -> None:
