@@ -10,6 +10,7 @@ tile of rows the first product, its softmax, and the product with the values.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ from graph_compiler.lower.members import (
     nest_of,
     product_counts,
 )
-from graph_compiler.lower.nest import axes_of
+from graph_compiler.lower.nest import PARTITIONS, UNROLLED, axes_of
 from graph_compiler.lower.product import Contraction
 from graph_compiler.lower.rows import Rows
 
@@ -131,8 +132,15 @@ def _counts(steps: Sequence[Any]) -> list[tuple[int, ...]]:
             if not axis.reduced and axis.count >= LEAST_ROWS:
                 found[axis.count] += 1 + 2 * (loop.fold is not None)
     alone = [(count,) for count, _ in found.most_common(4)]
-    some = [counts for counts, _ in products.most_common(4) if counts[-1] >= LEAST_ROWS]
+    some = [counts for counts, _ in products.most_common(4) if _fill_partitions(counts)]
     return list(dict.fromkeys(chain(alone, some)))
+
+
+def _fill_partitions(counts: tuple[int, ...]) -> bool:
+    """Whether rows that begin anew with each element of a batch take at most twice the tiles that
+    they would take one behind the other, and a few."""
+    tiles = math.prod(counts[:-1]) * -(-counts[-1] // PARTITIONS)
+    return counts[-1] >= LEAST_ROWS and tiles <= 2 * -(-math.prod(counts) // PARTITIONS) + UNROLLED
 
 
 def grouped(device: Device, steps: Sequence[Any], uses: Counter[Buffer]) -> Iterator[Any]:

@@ -20,7 +20,7 @@ from graph_compiler.lower.device import Device
 from graph_compiler.lower.elementwise import types_of
 from graph_compiler.lower.nest import Axis, axes_of
 from graph_compiler.lower.product import Contraction
-from graph_compiler.lower.sides import Sides, depth_of, folded
+from graph_compiler.lower.sides import Sides, depth_in_rows
 
 
 class Use(NamedTuple):
@@ -225,7 +225,7 @@ def product_counts(step: Contraction) -> Iterator[tuple[int, ...]]:
 def _products(device: Device, step: Contraction, wanted: Sequence[int]) -> Iterator[RowProduct]:
     """A product with its rows, or its columns, as rows."""
     product = step.product
-    depth = depth_of(device, product)
+    depth = depth_in_rows(device, product)
     if depth is None or len(product.depth_right) != 1 or step.target.type == "s32":
         return
     batch, rows = _axes_of_product(step)
@@ -250,7 +250,7 @@ def _products(device: Device, step: Contraction, wanted: Sequence[int]) -> Itera
             rows,
             (product.depth_right, product.depth_left),
         )
-        depth = folded(other.depth_left)
+        depth = depth_in_rows(device, other)
         split = _split([*turned, Axis(count, (1, stride, 0))], wanted)
         if split is not None and not split[1] and depth is not None:
             (*outer, last) = split[0]

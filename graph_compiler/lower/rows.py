@@ -143,7 +143,7 @@ class Rows:
     def leaves(self) -> bool:
         """Whether rows that it computes stay on chip for others."""
         nests = [member for member in self.group.members if isinstance(member, RowNest)]
-        computed = bool(nests) and all(nest.loop.steps for nest in nests)
+        computed = bool(nests) and all(nest.loop.steps and nest.loop.leaves for nest in nests)
         return computed and any(map(self._is_left, self.group.written))
 
     def _is_left(self, buffer: Buffer) -> bool:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 DEPTH = PARTITIONS
 """Elements of the depth that the tensor engine contracts at a time."""
 
+SHORT = 256
+"""Bytes below which rows of an operand make too many descriptors."""
+
 BANK = 2048
 """Bytes of a partition in a bank of PSUM."""
 
@@ -76,6 +79,18 @@ def folded(depth: Axes) -> Depth | None:
         if count % tiles == 0:
             return Depth(count // tiles, tiles, tiles, 1, count // tiles)
     return _in_order(count)
+
+
+def depth_in_rows(device: Device, product: Product) -> Depth | None:
+    """How the depth of a product is cut whose left operand is in rows on chip: in order,
+    so that tiles take neighbouring elements of them, unless transfers of the right operand would be
+    short. None where it cannot be."""
+    ((columns, across),) = product.columns
+    if len(product.depth_left) != 1 or (
+        across == 1 and columns * item_size(product.right.type) < SHORT
+    ):
+        return depth_of(device, product)
+    return _in_order(product.depth_left[0][0])
 
 
 def depth_of(device: Device, product: Product) -> Depth | None:

@@ -31,6 +31,9 @@ BIT_FOR_BIT = 3
 _FLOATS = {2: "bfloat16", 4: "float32"}
 """As what elements pass through the tensor engine, by their bytes."""
 
+_BITS = {2: "uint16", 4: "uint32"}
+"""As what they leave PSUM."""
+
 
 def turned(device: Device, loop: Loop) -> tuple[Axis, Axis, list[Axis]] | None:
     """Of a nest with one operand the dimension that is adjacent in it, the one that is in the
@@ -113,7 +116,8 @@ def _block(
             place = bank[:, begin : begin + tile.shape[0]]
             device.builder.emit("nc_transpose", dst=place, data=part, engine=Engine.tensor)
         done = device.tile((count, rows), to.dtype)
-        device.builder.emit("tensor_copy", dst=_as(done, dtype), src=bank)
+        bits = _BITS[item_size(to.type)]  # of which a copy leaves all as they are
+        device.builder.emit("tensor_copy", dst=_as(done, bits), src=_as(bank, bits))
         to.keep(done, [(step, count), (1, rows)], first + column * step)
 
 
