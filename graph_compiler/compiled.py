@@ -157,6 +157,7 @@ def _plans(
     it is the only one."""
     from graph_compiler.lower.assemble import assemble
     from graph_compiler.lower.limits import PLANS
+    from nki.ir.nodes import operations
     from nki.passes.order.copies import BalanceCopies
     from nki.passes.place.unread import DropUnread
 
@@ -166,7 +167,8 @@ def _plans(
 
     first, *others = (plan() for plan in PLANS)
     kernel = lowered(first)
-    tried = options.optimisation >= _TRIED
+    count = sum(1 for body in kernel.bodies for _ in operations(body))
+    tried = options.optimisation >= _TRIED and count <= _SMALL
     others = [limits for limits in others if tried and first.differs(limits)]
     yield kernel, not others
     for limits in others:
@@ -175,6 +177,9 @@ def _plans(
 
 _TRIED = 2
 """The level of optimisation from which on plans are compiled and timed."""
+
+_SMALL = 20_000
+"""Operations up to which a graph is compiled more than once."""
 
 _DISTANCE = 100
 """Operations behind a value's last use for which its bytes stay its own: BERT-base takes 4.1 MiB
