@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from graph_compiler import compile, evaluate, parse_text
 from graph_compiler.execute.simplify import Simplifier
-from graph_compiler.lower import assemble, nest
+from graph_compiler.lower import flow, nest
 from graph_compiler.lower.composites import COMPOSITES, recognise
 from graph_compiler.lower.ranges import narrow
 from isa.errors import NeuronError
@@ -120,7 +120,7 @@ def test_a_group_computes_what_its_nests_do(
     row is added up differs, and with it the last places (of n additions about sqrt(n) / 2)."""
     x = np.random.default_rng(0).standard_normal((rows, columns), np.float32) * 4
     (together,) = assert_as_evaluated(softmax(rows, columns), x, tolerance=1e-6)
-    monkeypatch.setattr(assemble, "grouped", lambda device, steps, uses: steps)
+    monkeypatch.setattr(flow, "grouped", lambda device, steps, uses: steps)
     (apart,) = on_device(softmax(rows, columns), x)
     np.testing.assert_array_max_ulp(together, apart, last_places)
 
