@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 BARRIER = 8000.0
 """About how many ns a barrier takes: the cores' meeting, and what they would do ahead without."""
 
-LEAST = 4000.0
+LEAST = 2000.0
 """About how many ns a step takes that is worth cutting."""
 
 SEGMENT = 32

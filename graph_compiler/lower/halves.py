@@ -17,6 +17,7 @@ from graph_compiler.execute.loops import Loop
 from graph_compiler.execute.movement import DynamicCopy
 from graph_compiler.execute.steps import Call, Place, item_size
 from graph_compiler.execute.views import View
+from graph_compiler.lower.nest import PARTITIONS, divisor
 from graph_compiler.lower.product import Contraction
 
 Halves = tuple[Any, Any]
@@ -67,6 +68,8 @@ def _with(counts: Sequence[int], axis: int, size: int) -> tuple[int, ...]:
 
 def _of_loop(call: Call, loop: Loop) -> Iterator[Halves]:
     operands = [loop.output, *loop.leaves]
+    if loop.fold is None and len(loop.counts) == 1:
+        yield from _of_run(call, loop)
     for axis, count in enumerate(loop.counts):
         gone = bool(loop.reduced) and loop.reduced[axis]
         if count < 2 or gone or not loop.output[1][axis]:
@@ -77,6 +80,27 @@ def _of_loop(call: Call, loop: Loop) -> Iterator[Halves]:
             return replace(loop, counts=_with(loop.counts, axis, size))
 
         yield _cut(call, count, steps, kernel)
+
+
+def _of_run(call: Call, loop: Loop) -> Iterator[Halves]:
+    """A single dimension that lies in partitions as rows, where halves of it would not."""
+    (count,) = loop.counts
+    rows = divisor(count)
+    if rows < PARTITIONS // 4 or divisor((count + 1) // 2) >= rows // 2 + PARTITIONS // 4:
+        return
+    inner = count // rows
+
+    def spread(operand: tuple[str, tuple[int, ...]]) -> tuple[str, tuple[int, ...]]:
+        type, (stride,) = operand
+        return type, (inner * stride, stride)
+
+    whole = replace(
+        loop,
+        counts=(rows, inner),
+        output=spread(loop.output),
+        leaves=tuple(map(spread, loop.leaves)),
+    )
+    yield from _of_loop(Call(whole, call.words, call.reads, call.writes), whole)
 
 
 def _of_fold(call: Call, fold: Fold) -> Iterator[Halves]:
