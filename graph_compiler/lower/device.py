@@ -201,9 +201,10 @@ class Device(Program):
         return tensor.ap([list(pair) for pair in pattern], start + offset)
 
     def root(self, buffer: Buffer) -> Buffer:
-        """The array of which a buffer is a window, or the buffer itself."""
-        while buffer in self.windows:
-            buffer = self.windows[buffer].array.buffer
+        """The array of which a buffer is a window or a part, or the buffer itself."""
+        while buffer in self.windows or buffer in self.parts:
+            part = self.parts.get(buffer)
+            buffer = self.windows[buffer].array.buffer if part is None else part.buffer
         return buffer
 
     def _tensor(self, buffer: Buffer, type: str) -> NkiTensor:
