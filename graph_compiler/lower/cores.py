@@ -27,7 +27,7 @@ from graph_compiler.lower.homes import Settled, settled
 if TYPE_CHECKING:
     from graph_compiler.lower.device import Device
 
-BARRIER = 8000.0
+BARRIER = 15000.0
 """About how many ns a barrier takes: the cores' meeting, and what they would do ahead without."""
 
 LEAST = 2000.0
