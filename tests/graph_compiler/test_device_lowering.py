@@ -388,6 +388,20 @@ def test_every_target_runs_graphs(target: str) -> None:
 # Copies
 
 
+@pytest.mark.parametrize("dims, axes", [("", ""), ("1024", "0"), ("1024", "1")])
+def test_repeated_elements_are_stored_in_rows(dims: str, axes: str) -> None:
+    text = f"""HloModule repeated
+ENTRY e {{
+ x = f32[{dims}] parameter(0)
+ ROOT r = f32[1024,512] broadcast(x), dimensions={{{axes}}}
+}}""".replace("1024,512", "1024,512" if axes != "1" else "512,1024")
+    x = np.random.default_rng(1).standard_normal((1024,) if dims else (), np.float32)
+    (found,), profile = compile(parse_text(text), "trn2").profile(x)
+    wanted = np.broadcast_to(x[:, None] if axes == "0" else x, found.shape)
+    np.testing.assert_array_equal(found, wanted)
+    assert profile.dma.descriptors < found.size / 100
+
+
 @pytest.mark.parametrize("target", ["trn1", "trn2"])
 @pytest.mark.parametrize("type", ["f32", "bf16", "s32", "u8"])
 @pytest.mark.parametrize("rows, columns", [(300, 700), (33, 1500), (5, 9)])
