@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,10 @@ from run_random_graphs import compared
 
 import graph_compiler
 from graph_compiler import parse_text
+from graph_compiler.command import main
 from graph_compiler.lower.extents import extent
 from graph_compiler.options import GraphOptions
+from simulator.runtime import nrtpy
 
 TWO = GraphOptions(logical_cores=2)
 
@@ -113,6 +116,26 @@ ENTRY e { x = f32[1024,1024] parameter(0)
         exact = exact @ exact.T / 1024
     np.testing.assert_allclose(program(x)[0], exact, rtol=1e-4, atol=1e-5)
     assert min(work(program)) > 100
+
+
+def test_the_command_line_and_the_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (
+        "HloModule m\nENTRY e { x = f32[512,2048] parameter(0)\n ROOT r = f32[512,2048] tanh(x) }"
+    )
+    (tmp_path / "m.hlo").write_text(text)
+    neff = tmp_path / "m.neff"
+    words = ["compile", str(tmp_path / "m.hlo"), "--framework", "XLA", "--target", "trn2"]
+    assert main([*words, "--lnc", "2", "--output", str(neff)]) == 0
+    x = np.random.default_rng(3).standard_normal((512, 2048), np.float32)
+    nrtpy.reset()
+    model = nrtpy.NrtpyModel.load_from_neff(neff)
+    (name,) = model.input_tensors_info
+    outputs = model(inputs={name: nrtpy.NrtpyTensor.from_numpy(x, name=name)})
+    assert outputs is not None
+    (found,) = [tensor.numpy() for tensor in outputs.values()]
+    nrtpy.reset()
+    np.testing.assert_allclose(found, np.tanh(x.astype(np.float64)), atol=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(100, 106))
