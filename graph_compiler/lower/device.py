@@ -177,6 +177,9 @@ class Device(Program):
     def declare(self) -> None:
         """Make tensors of all buffers that there are now: what loops carry is made before them."""
         self._declared = True
+        if self.builder.cores > 1:
+            memory = Memory.shared_hbm
+            self._meeting = self.builder.tensor((1,), "int32", memory, "meeting")
         for buffer, type in self._types.items():
             if buffer.size and type in DTYPES:  # others are scratch of the host's
                 self._tensor(buffer, type)
@@ -284,9 +287,6 @@ class Device(Program):
 
     def meet(self) -> None:
         """A core waits for the others; their accesses to memory of all cores are in order."""
-        if self._meeting is None:
-            memory = Memory.shared_hbm
-            self._meeting = self.builder.tensor((1,), "int32", memory, "meeting")
         cores = tuple(range(self.builder.cores))
         self.builder.emit("core_barrier", data=self._meeting, cores=cores)
 
