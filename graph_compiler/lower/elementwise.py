@@ -166,10 +166,7 @@ class Nest:
             pattern = full_pattern(tiling, tile, 0)
             room = None if self.in_place else self.output.room(pattern, tile.offsets[0])
             value = self.value(tiling, tile, room)
-            made = _as_tile(value, tile.sizes, self.type)
-            whole = _spread(made, tile.sizes)
-            if self.output.is_stored and made.shape[-1] != whole.shape[-1]:
-                whole = nl.copy(whole)  # transfers would take repeated elements one by one
+            whole = _spread(_as_tile(value, tile.sizes, self.type), tile.sizes)
             self.output.keep(whole, pattern, tile.offsets[0])
 
         each_tile(self.device.builder, tiling, visit, offsets=offsets, rolled=rolled)
