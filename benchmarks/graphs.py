@@ -1,10 +1,11 @@
 """How long graphs take on the simulated device, beside what no program could beat.
 
-    python benchmarks/graphs.py [NAME...] [--random COUNT] [--target TARGET]
+    python benchmarks/graphs.py [NAME...] [--random COUNT] [--target TARGET] [--cores]
 
 The bound is the larger of the floating-point operations at the peak rate of their type and the
 bytes of arguments and results at the bandwidth of HBM. `--random` adds products, reductions,
-normalised rows, transpositions and element-wise work of shapes drawn from a fixed seed. Modelled
+normalised rows, transpositions and element-wise work of shapes drawn from a fixed seed. `--cores`
+adds how much less time two cores take. Modelled
 times are those of `Compiled.profile`; tests say that results are right.
 """
 
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 
 import graph_compiler
+from graph_compiler.options import GraphOptions
 from isa.target import TARGETS
 
 _FOLDS = """plus { a = TYPE[] parameter(0)
@@ -193,8 +195,8 @@ def bound_us(case: Case, module: graph_compiler.Module, target: str) -> float:
     return max(moved / device.dma_bytes_per_ns / 1e3, case.flops / peak / 1e6)
 
 
-def measure(case: Case, target: str) -> float:
-    """Prints a line; the part of the bound that is reached."""
+def measure(case: Case, target: str, cores: bool = False) -> float:
+    """Prints a line; the part of the bound that is reached. `cores`: on two cores as well."""
     module = graph_compiler.parse_text(case.text)
     rng = np.random.default_rng(0)
     inputs: list[Any] = [
@@ -207,9 +209,14 @@ def measure(case: Case, target: str) -> float:
     _, profile = compiled.profile(*inputs)
     bound = bound_us(case, module, target)
     reached = bound / (profile.total_ns / 1e3)
+    both = ""
+    if cores:
+        together = graph_compiler.compile(module, target, GraphOptions(logical_cores=2))
+        ns = together.profile(*inputs)[1].total_ns
+        both = f"  two cores {ns / 1e3:10.1f} us {profile.total_ns / ns:5.2f}x"
     print(
         f"{case.name:34} {profile.total_ns / 1e3:10.1f} us  bound {bound:9.1f} us {reached:6.1%}"
-        f"  {profile.bound:22} compiled in {seconds:.2f} s"
+        f"  {profile.bound:22} compiled in {seconds:.2f} s{both}"
     )
     return reached
 
@@ -219,6 +226,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="cases whose name holds one of these")
     parser.add_argument("--random", type=int, default=0, metavar="COUNT")
     parser.add_argument("--target", default="trn2")
+    parser.add_argument("--cores", action="store_true")
     options = parser.parse_args()
     chosen = [
         case
@@ -226,9 +234,11 @@ def main() -> None:
         if not options.names or any(name in case.name for name in options.names)
     ]
     for case in chosen:
-        measure(case, options.target)
+        measure(case, options.target, options.cores)
     if options.random:
-        reached = [measure(case, options.target) for case in random_cases(options.random)]
+        reached = [
+            measure(case, options.target, options.cores) for case in random_cases(options.random)
+        ]
         print(
             f"{len(reached)} random graphs: median {median(reached):.1%}, least {min(reached):.1%}"
         )

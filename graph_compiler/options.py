@@ -42,7 +42,7 @@ class GraphOptions:
     products need it: other operations on 32-bit integers are exact here.
     `native_int64`: 64-bit integers become 32-bit ones where the graph proves that they fit, in all
     modes; what does not fit is refused.
-    `logical_cores`: physical cores that share the graph. 2 is refused: it is not there yet.
+    `logical_cores`: physical cores that share the graph (`graph_compiler.lower.cores`).
     `documented_limits`: refuse also what the vendor's compiler documents that it does not compile
     and this one does, as the command line does.
     `optimisation`: from 2 on plans are compiled and timed, and the fastest is taken.
@@ -94,12 +94,6 @@ def check_target(options: GraphOptions, target: Target) -> None:
             "EARG001",
             f"a logical core of {options.logical_cores} physical ones does not exist on "
             f"{target.name}, which has {sizes}.",
-        )
-    if options.logical_cores > 1:
-        raise NeuronError(
-            "hlo-option",
-            "graphs are not divided over two physical cores yet",
-            hint="Compile for one: --lnc 1, or NEURON_LOGICAL_NC_CONFIG=1.",
         )
     if options.auto_cast != "none" and not CAST_TYPES[options.auto_cast_type]:
         raise NeuronError(

@@ -121,8 +121,7 @@ OPTIONS: tuple[Option, ...] = (
         ("--logical-nc-config", "-lnc", "--lnc"),
         "logical_cores",
         "Physical cores that share the graph. The default is NEURON_LOGICAL_NC_CONFIG, else 1 on "
-        "every target (the vendor's is 2 on trn2). 2 is refused: as NCC_EARG001 on trn1 and inf2, "
-        "as not there yet on others.",
+        "every target (the vendor's is 2 on trn2). 2 is refused as NCC_EARG001 on trn1 and inf2.",
         values=("1", "2"),
     ),
     Option(

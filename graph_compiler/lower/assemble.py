@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import nki.language as nl
 from graph_compiler.evaluate import CALLS
 from graph_compiler.execute import contractions, ordering, placement, reductions
-from graph_compiler.execute.bodies import Fold, Scatter, Sort
 from graph_compiler.execute.fusion import (
     Expression,
     Lazy,
@@ -22,11 +19,9 @@ from graph_compiler.execute.fusion import (
     rewritten,
     store,
 )
-from graph_compiler.execute.loops import Loop
-from graph_compiler.execute.movement import DynamicCopy
 from graph_compiler.execute.schedule import Scheduler
 from graph_compiler.execute.simplify import STRUCTURAL, Simplifier
-from graph_compiler.execute.steps import Call, Machine, Place, place_of
+from graph_compiler.execute.steps import Machine, Place, place_of
 from graph_compiler.execute.views import MOVES, Buffer, View
 from graph_compiler.hlo.operators import OPERATORS
 from graph_compiler.hlo.operators.custom import IDENTITIES
@@ -39,8 +34,8 @@ from graph_compiler.lower.bits import other_width
 from graph_compiler.lower.casts import demote, downcast
 from graph_compiler.lower.composites import recognise
 from graph_compiler.lower.computations import map_elements, reduce_windows, scan
+from graph_compiler.lower.cores import shared_out
 from graph_compiler.lower.counted import (
-    Count,
     count_of_trips,
     dynamic_slice,
     dynamic_update_slice,
@@ -49,20 +44,16 @@ from graph_compiler.lower.counted import (
     reads_of,
 )
 from graph_compiler.lower.device import Device
-from graph_compiler.lower.elementwise import emit_loop
 from graph_compiler.lower.float8 import emulate
-from graph_compiler.lower.folds import emit_fold
-from graph_compiler.lower.groups import grouped
+from graph_compiler.lower.flow import Counted, When, While, emit
+from graph_compiler.lower.homes import Settled
 from graph_compiler.lower.kernels import native_kernel
 from graph_compiler.lower.limits import Limits
-from graph_compiler.lower.movement import emit_dynamic_copy, emit_scatter
 from graph_compiler.lower.product import DEVICE_PRODUCTS
 from graph_compiler.lower.ranges import narrow
-from graph_compiler.lower.sorting import emit_sort
 from graph_compiler.lower.windows import select_and_scatter
 from graph_compiler.options import GraphOptions, has_e4m3fn
 from isa.errors import NeuronError
-from nki.ir.views.tensor import NkiTensor
 
 if TYPE_CHECKING:
     from graph_compiler.execute.nodes import Node
@@ -70,92 +61,6 @@ if TYPE_CHECKING:
     from graph_compiler.kernels import Kernels
     from isa.target import Target
     from nki.ir.nodes import Kernel
-
-
-@dataclass(frozen=True)
-class Flagged:
-    """Steps of which a pred decides, at the place `flag`, whether they run. What they read and
-    write is said by themselves."""
-
-    flag: Place
-    body: list[Any]
-    writes: ClassVar[tuple[Buffer, ...]] = ()
-    views: ClassVar[tuple[View, ...]] = ()
-
-    @property
-    def reads(self) -> list[Buffer]:
-        """What is read beside the steps inside."""
-        return [self.flag.buffer]
-
-    @property
-    def inner(self) -> list[list[Any]]:
-        """The steps inside."""
-        return [self.body]
-
-
-@dataclass(frozen=True)
-class While(Flagged):
-    """A loop, with the steps that compute whether it goes on."""
-
-    condition: list[Any]
-
-    @property
-    def inner(self) -> list[list[Any]]:
-        return [self.condition, self.body]
-
-    def emit(self, device: Device) -> None:
-        device.forget()
-        _emit(device, self.condition)
-        builder = device.builder
-        register = builder.register(_flag(device, self.flag), "goes_on")
-        device.forget()
-        with builder.while_(register):
-            _emit(device, self.body)
-            _emit(device, self.condition)
-            builder.emit("register_load", dst=register, src=_flag(device, self.flag))
-            device.forget()
-
-
-@dataclass(frozen=True)
-class Counted:
-    """A loop whose trips are known."""
-
-    count: Count
-    body: list[Any]
-    reads: ClassVar[tuple[Buffer, ...]] = ()
-    writes: ClassVar[tuple[Buffer, ...]] = ()
-    views: ClassVar[tuple[View, ...]] = ()
-
-    @property
-    def inner(self) -> list[list[Any]]:
-        """The steps inside."""
-        return [self.body]
-
-    def emit(self, device: Device) -> None:
-        device.forget()
-        with device.builder.loop(0, self.count.trips) as trip:
-            self.count.variable = trip
-            _emit(device, self.body)
-        device.forget()
-
-
-@dataclass(frozen=True)
-class When(Flagged):
-    """Steps that run where a flag holds."""
-
-    def emit(self, device: Device) -> None:
-        builder = device.builder
-        device.forget()
-        with builder.when(builder.register(_flag(device, self.flag), "taken")):
-            _emit(device, self.body)
-            device.forget()
-
-
-def _flag(device: Device, place: Place) -> NkiTensor:
-    """A pred as an integer that a register takes."""
-    tile = device.tile((1, 1), "uint8")
-    device.copy(tile, device.elements(place, "pred", [(0, 1), (0, 1)]))
-    return nl.copy(tile, dtype="int32")
 
 
 def _apart(device: Device, schedule: Callable[[], Any]) -> tuple[list[Any], Any]:
@@ -421,29 +326,7 @@ def compiled_operators() -> list[str]:
     )
 
 
-_EMITTERS: dict[type, Callable[[Device, Any, Any], None]] = {
-    Loop: emit_loop,
-    DynamicCopy: emit_dynamic_copy,
-    Scatter: emit_scatter,
-    Fold: emit_fold,
-    Sort: emit_sort,
-}
-"""How the kernels of calls are emitted."""
-
-
 _PLAIN = GraphOptions()
-
-
-def _emit(device: Device, steps: list[Any]) -> None:
-    made = [step for step in steps if not step.writes or any(b.size for b in step.writes)]
-    for step in grouped(device, made, device.uses):
-        device.forget(step.writes)
-        kernel = step.kernel if isinstance(step, Call) else step
-        with device.builder.at(device.place_in_graph(kernel)):
-            if isinstance(step, Call):
-                _EMITTERS[type(kernel)](device, kernel, step.words)
-            else:
-                step.emit(device)
 
 
 def assemble(
@@ -457,7 +340,7 @@ def assemble(
     on chip. Raises hlo-not-compiled for
     what has no form on the device, and hlo-unknown-kernel."""
     known = machine({**module.kernels, **(kernels or {})})
-    device = Device(known, target, module.name, limits or Limits())
+    device = Device(known, target, module.name, limits or Limits(), options.logical_cores)
     simplifier = Simplifier(module)
     block = simplifier.block(module.entry)
     narrow(block)
@@ -484,10 +367,17 @@ def assemble(
         for view in outputs:
             if view.buffer.size:
                 device.result(view)
+        made = [view.buffer for view in outputs]
+        if options.logical_cores == 1:
+            cores = [Settled(device.steps, reads_of(device.steps))]
+        else:
+            cores = shared_out(device, made)
         device.declare()
-        device.uses = reads_of(device.steps)
-        device.uses.update(view.buffer for view in outputs)
-        _emit(device, device.steps)
+        for core, (steps, uses) in enumerate(cores):
+            device.uses = uses
+            device.uses.update(made)
+            with device.on(core):
+                emit(device, steps)
         for view in outputs:
             if view.buffer.size:
                 device.returned(view)

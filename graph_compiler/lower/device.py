@@ -60,15 +60,13 @@ Pattern = Sequence[tuple[Any, int]]
 
 
 class _Builder(Builder):
-    """A builder that calls `before` when a loop on the device begins."""
+    """A builder that calls `before_loop` when a loop on the device begins."""
 
-    def __init__(self, target: Target, name: str, before: Callable[[], None]) -> None:
-        super().__init__(target, name=name)
-        self._before = before
+    before_loop: Callable[[], None]
 
     @contextmanager
     def loop(self, *bounds: Any, **options: Any) -> Iterator[Any]:
-        self._before()
+        self.before_loop()
         with super().loop(*bounds, **options) as variable:
             yield variable
 
@@ -79,15 +77,22 @@ class Device(Program):
     Every buffer is one tensor in HBM, of the type as which it was made, or a parameter.
     """
 
-    def __init__(self, machine: Machine, target: Target, name: str, limits: Limits) -> None:
+    def __init__(
+        self, machine: Machine, target: Target, name: str, limits: Limits, cores: int = 1
+    ) -> None:
         super().__init__(machine)
         self.limits = limits
-        self.builder: Builder = _Builder(target, name, self.forget)
+        self.builder: Builder = _Builder(target, cores, name)
+        for core in range(cores):
+            builder = self.builder.on(core)
+            assert isinstance(builder, _Builder)
+            builder.before_loop = self.forget
         self.target = target
         self._types: dict[Buffer, str] = {}
         self._tensors: dict[Buffer, NkiTensor] = {}
         self._flat: dict[tuple[Buffer, str], NkiTensor] = {}
         self._declared = False
+        self._meeting: NkiTensor | None = None
         self.plans: dict[Any, Any] = {}
         self.uses: Counter[Buffer] = Counter()
         self._held: dict[Buffer, Held] = {}
@@ -96,6 +101,10 @@ class Device(Program):
         self.places: dict[Node, np.ndarray[Any, Any]] = {}
         self.in_place: set[Node] = set()
         self.windows: dict[Buffer, Window] = {}
+        # What several cores have: where parts of buffers begin, and the core that alone uses one,
+        # None where several do (`homes`).
+        self.parts: dict[Buffer, Place] = {}
+        self.homes: dict[Buffer, int | None] = {}
         # By the number of a step's kernel, which is kept beside, so that it is no other's.
         self._places: dict[int, tuple[Any, SourceLocation]] = {}
 
@@ -105,6 +114,15 @@ class Device(Program):
         if new and node.instruction is not None:
             place = location_of(node.instruction, self.builder.declarations.name)
             self._places.update({id(kernel): (kernel, place) for kernel in new})
+
+    def same_place(self, step: Any, others: Iterable[Any]) -> None:
+        """Other steps are for the instruction of the graph that a step is for."""
+        place = self.place_in_graph(getattr(step, "kernel", step))
+        if place is None:
+            return
+        for other in others:
+            kernel = getattr(other, "kernel", other)
+            self._places.setdefault(id(kernel), (kernel, place))
 
     def place_in_graph(self, kernel: Any) -> SourceLocation | None:
         """Which instruction of the graph a step, or the kernel of a call, is for."""
@@ -142,6 +160,16 @@ class Device(Program):
         tensor = self.builder.tensor(shape, DTYPES[view.type], Memory.shared_hbm, "result")
         self._tensors[view.buffer] = tensor
 
+    def type_of(self, buffer: Buffer) -> str:
+        """The type as which a buffer was made."""
+        return self._types[buffer]
+
+    def like(self, buffer: Buffer, size: int) -> Buffer:
+        """New memory of so many bytes, of the type of a buffer."""
+        new = Buffer(size)
+        self._types[new] = self._types[buffer]
+        return new
+
     def discard(self, buffer: Buffer) -> None:
         """No step uses a buffer any more."""
         del self._types[buffer]
@@ -149,6 +177,9 @@ class Device(Program):
     def declare(self) -> None:
         """Make tensors of all buffers that there are now: what loops carry is made before them."""
         self._declared = True
+        if self.builder.cores > 1:
+            memory = Memory.shared_hbm
+            self._meeting = self.builder.tensor((1,), "int32", memory, "meeting")
         for buffer, type in self._types.items():
             if buffer.size and type in DTYPES:  # others are scratch of the host's
                 self._tensor(buffer, type)
@@ -161,7 +192,11 @@ class Device(Program):
         """Elements of HBM from `offset` elements behind a place on."""
         size, buffer = item_size(type), place.buffer
         start: Any = place.offset // size
-        while buffer in self.windows:
+        while buffer in self.windows or buffer in self.parts:
+            if buffer in self.parts:
+                buffer, distance = self.parts[buffer]
+                start = start + distance // size
+                continue
             window = self.windows[buffer]
             start = start + window.base // size + window.count.variable * (window.step // size)
             buffer = window.array.buffer
@@ -169,9 +204,10 @@ class Device(Program):
         return tensor.ap([list(pair) for pair in pattern], start + offset)
 
     def root(self, buffer: Buffer) -> Buffer:
-        """The array of which a buffer is a window, or the buffer itself."""
-        while buffer in self.windows:
-            buffer = self.windows[buffer].array.buffer
+        """The array of which a buffer is a window or a part, or the buffer itself."""
+        while buffer in self.windows or buffer in self.parts:
+            part = self.parts.get(buffer)
+            buffer = self.windows[buffer].array.buffer if part is None else part.buffer
         return buffer
 
     def _tensor(self, buffer: Buffer, type: str) -> NkiTensor:
@@ -183,8 +219,10 @@ class Device(Program):
         if tensor is None:
             own = self._types[buffer]
             count = buffer.size // item_size(own)
-            memory = Memory.private_hbm
-            tensor = self.builder.tensor((count,), DTYPES[own], memory, "value")
+            home = self.homes.get(buffer, self.builder.core)
+            memory = Memory.shared_hbm if home is None else Memory.private_hbm
+            builder = self.builder.on(home or 0)
+            tensor = builder.tensor((count,), DTYPES[own], memory, "value")
             self._tensors[buffer] = tensor
         flat = tensor.ap([[1, count_of(tensor.shape)]], 0)
         self._flat[buffer, type] = flat if flat.dtype == DTYPES[type] else flat.view(DTYPES[type])
@@ -232,6 +270,25 @@ class Device(Program):
         """Buffers get other values; without any, all of them may."""
         for buffer in list(self._held if buffers is None else buffers):
             self._held.pop(buffer, None)
+
+    # Cores
+
+    @contextmanager
+    def on(self, core: int) -> Iterator[None]:
+        """What is emitted inside is for one core."""
+        before = self.builder
+        self.builder = before.on(core)
+        self.forget()
+        try:
+            with self.builder.at(None):
+                yield
+        finally:
+            self.builder = before
+
+    def meet(self) -> None:
+        """A core waits for the others; their accesses to memory of all cores are in order."""
+        cores = tuple(range(self.builder.cores))
+        self.builder.emit("core_barrier", data=self._meeting, cores=cores)
 
     # Operations
 

@@ -149,6 +149,7 @@ class Nest:
         if offsets is None and not fold and self._turn():
             return
         plain = not self.loop.steps and self.loop.leaves and self.loop.leaves[0][0] == self.type
+        plain = plain and not _repeats(self.loop)
         if plain and not fold and self.output.is_stored and self.leaves[0].is_stored:
             self._move(tiling)
             return
@@ -231,6 +232,12 @@ class Nest:
             found = evaluate(steps[:-1], self._values(tiling, tile), None, tile.sizes[0])
             return "square", found[steps[-1].arguments[0]]
         return "copy", self.value(tiling, tile)
+
+
+def _repeats(loop: Loop) -> bool:
+    """Whether a copy repeats elements where those of the output are neighbours."""
+    steps = zip(loop.counts, loop.output[1], loop.leaves[0][1])
+    return any(count > 1 and to == 1 and not at for count, to, at in steps)
 
 
 def full_pattern(tiling: Tiling, tile: Tile, operand: int) -> list[tuple[Any, int]]:

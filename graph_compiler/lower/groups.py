@@ -59,6 +59,12 @@ class Group:
     """Buffers that a member reads, or a product writes, otherwise than row by row."""
     made: dict[Buffer, list[tuple[int, int]]] = field(default_factory=dict)
     """Elements of a row that are written, as first and last ones of runs without gaps."""
+    spans: dict[Buffer, tuple[int, int]] = field(default_factory=dict)
+    """The first and last element of a row that members read or write."""
+
+    def is_whole(self, buffer: Buffer) -> bool:
+        """Whether members read or write from the first to the last element of a row."""
+        return self.spans[buffer] == (0, self.steps[buffer] - 1)
 
     def makes(self, buffer: Buffer, first: int = 0, last: int | None = None) -> bool:
         """Whether elements of a row, by default all, were written by members."""
@@ -99,6 +105,8 @@ class Group:
         for use in (target, *reads):
             if use.by_row:
                 self.steps[use.buffer], self.types[use.buffer] = use.step, use.type
+                low, high = self.spans.get(use.buffer, (use.low, use.high))
+                self.spans[use.buffer] = min(low, use.low), max(high, use.high)
             else:
                 self.apart.add(use.buffer)
         self.read.update(use.buffer for use in reads if use.buffer not in self.written)

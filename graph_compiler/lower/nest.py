@@ -113,7 +113,7 @@ def tilings(
         others = [*axes[:place], *axes[place + 1 :]]
         if axis.count <= PARTITIONS or not partition_reduced:
             yield tiled(axis, others, room)
-        rows = _divisor(axis.count)
+        rows = divisor(axis.count)
         if rows < axis.count and (rows >= PARTITIONS // 4 or partition_reduced):
             inner = axis.count // rows
             step = Axis(rows, tuple(inner * stride for stride in axis.strides), axis.reduced)
@@ -121,7 +121,7 @@ def tilings(
             yield tiled(step, rest, room)
 
 
-def _divisor(count: int) -> int:
+def divisor(count: int) -> int:
     """The largest divisor of a count that partitions can hold."""
     return next(rows for rows in range(min(count, PARTITIONS), 0, -1) if count % rows == 0)
 
@@ -202,10 +202,16 @@ def cost(
         )
         rate = target.dma_bytes_per_ns_per_engine.value
         descriptors = runs * (target.dma_descriptor_ns.value + run / rate)
-        one = descriptors / target.dma_engines.value
+        one = descriptors / engines_of(tiling.sizes[0], target)
         transfers += repeats * max(one, target.dma_trigger_static_ns.value)
     reduced = tiling.partition.reduced and tiling.partition.count > 1
     return Price(engines, transfers, tiles * 100 + (across if reduced else 0))
+
+
+def engines_of(rows: int, target: Target) -> int:
+    """How many DMA engines move a tile of so many partitions: each serves neighbouring ones
+    (`simulator.timing.dma`)."""
+    return -(-rows * target.dma_engines.value // PARTITIONS)
 
 
 def each_tile(

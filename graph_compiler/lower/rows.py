@@ -295,7 +295,10 @@ class Rows:
             if held and buffer not in group.written:
                 room = held[first // PARTITIONS]
             elif buffer in self.shared:
-                room = source.leaf([(step, tile.rows), (1, step)], first * step)
+                room = device.tile((tile.rows, step), source.dtype)
+                low, high = group.spans[buffer]
+                pattern = [(step, tile.rows), (1, high + 1 - low)]
+                device.copy(room[:, low : high + 1], source.elements(pattern, first * step + low))
             else:
                 room = device.tile((tile.rows, step), source.dtype)
             behind = None if buffer in self.inside else source
@@ -308,7 +311,8 @@ class Rows:
                 with device.builder.at(device.place_in_graph(member.loop)):
                     self._nest(number, member, tile, tiles, fixed)
         for buffer in self.resident:
-            if self._is_left(buffer) or (buffer in self.shared and self._stays(buffer)):
+            loaded = buffer in self.shared and group.is_whole(buffer) and self._stays(buffer)
+            if self._is_left(buffer) or loaded:
                 self.made.setdefault(buffer, []).append(tiles[buffer].tile)
 
     def _nest(self, number: int, member: RowNest, tile: Tile, tiles: Tiles, fixed: Fixed) -> None:

@@ -70,7 +70,7 @@ class Builder(CoreBuilder):
             )
         self._join(Declarations(name, device, cores), 0, [])
         for core in range(1, cores):
-            Builder.__new__(Builder)._join(self.declarations, core, self._cores)
+            self.__class__.__new__(self.__class__)._join(self.declarations, core, self._cores)
 
     def _join(self, declarations: Declarations, core: int, cores: list[Builder]) -> None:
         CoreBuilder.__init__(self, declarations, core)

@@ -31,7 +31,7 @@ def outcome_of(seed: int) -> str:
     return compared(random_graph(seeded(seed)), TARGETS[seed % len(TARGETS)])
 
 
-def compared(graph: Any, target: str) -> str:
+def compared(graph: Any, target: str, options: Any = None) -> str:
     """The same of a graph on a target."""
     from error_bounds import bounded, outside
 
@@ -41,7 +41,7 @@ def compared(graph: Any, target: str) -> str:
     module = parse_text(graph.text)
     verify(module)
     try:
-        found = compile(module, target)(*graph.inputs)
+        found = compile(module, target, options)(*graph.inputs)
     except NeuronError as error:
         if error.code not in REFUSALS:
             raise Failure(f"{target}: {error}") from error

@@ -1,7 +1,7 @@
 """Graphs compiled for a device: the StableHLO conformance cases and the model files.
 
 By default a sample of the cases and the quick models; all of them, every model for every target at
--O1 and -O2, by
+-O1 and -O2, for one core and for two where a logical core may have them, by
 
     python -m pytest tests/graph_compiler/test_device_conformance.py --all-conformance
 """
@@ -26,10 +26,14 @@ SAMPLE = 16
 """In a default run every so many cases."""
 
 TARGET = "trn2"
-TARGETS = ("trn1", "trn2", "trn3")
+FORMS = [("trn1", 1), ("trn2", 1), ("trn3", 1), ("trn2", 2), ("trn3", 2)]
+"""Targets and cores of each model."""
 
-QUICK = frozenset({"clip_infer_f32", "mamba_scan_infer_f32", "lstm_train_adam"})
-"""Models of a default run."""
+QUICK = {
+    1: frozenset({"clip_infer_f32", "mamba_scan_infer_f32", "lstm_train_adam"}),
+    2: frozenset({"mamba_scan_infer_f32", "lstm_train_adam"}),
+}
+"""Models of a default run, by the number of cores."""
 
 LEAST = 0.98
 """The share of cases that pass, of those that the device has the types for."""
@@ -64,26 +68,29 @@ def test_stablehlo_cases(pytestconfig: pytest.Config, report_table: Callable[[st
 
 @pytest.mark.skipif(not MODELS.exists(), reason=f"no model files in {MODELS}")
 @pytest.mark.parametrize("level", [1, 2])
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("target", "cores"), FORMS)
 @pytest.mark.parametrize(
     "name", sorted(set(models()) - set(WITHOUT_GOLDEN)) if MODELS.exists() else []
 )
 def test_a_model_agrees_with_its_golden_outputs(
     name: str,
     target: str,
+    cores: int,
     level: int,
     pytestconfig: pytest.Config,
     report_table: Callable[[str], None],
 ) -> None:
-    quick = name in QUICK and target == TARGET and level == GraphOptions().optimisation
+    quick = name in QUICK[cores] and target == TARGET and level == GraphOptions().optimisation
     if not quick and not pytestconfig.getoption("--all-conformance"):
         pytest.skip("slow: --all-conformance runs it")
     model = models()[name]
     module, inputs = graph_compiler.load(model.path), inputs_of(model)
-    options = GraphOptions(optimisation=level, emulate_fp8_e4m3fn=True)
+    options = GraphOptions(optimisation=level, logical_cores=cores, emulate_fp8_e4m3fn=True)
     start = time.perf_counter()
     compiled = graph_compiler.compile(module, target, options)
     seconds = time.perf_counter() - start
     found, remark = judged(model, module, inputs, compiled(*inputs))
-    report_table(f"device {target} -O{level} {name:<28} compiled in {seconds:.1f} s  {remark}")
+    report_table(
+        f"device {target} x{cores} -O{level} {name:<28} compiled in {seconds:.1f} s  {remark}"
+    )
     assert found == []

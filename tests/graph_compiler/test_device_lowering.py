@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from graph_compiler import compile, evaluate, parse_text
 from graph_compiler.execute.simplify import Simplifier
-from graph_compiler.lower import assemble, nest
+from graph_compiler.lower import flow, nest
 from graph_compiler.lower.composites import COMPOSITES, recognise
 from graph_compiler.lower.ranges import narrow
 from isa.errors import NeuronError
@@ -120,7 +120,7 @@ def test_a_group_computes_what_its_nests_do(
     row is added up differs, and with it the last places (of n additions about sqrt(n) / 2)."""
     x = np.random.default_rng(0).standard_normal((rows, columns), np.float32) * 4
     (together,) = assert_as_evaluated(softmax(rows, columns), x, tolerance=1e-6)
-    monkeypatch.setattr(assemble, "grouped", lambda device, steps, uses: steps)
+    monkeypatch.setattr(flow, "grouped", lambda device, steps, uses: steps)
     (apart,) = on_device(softmax(rows, columns), x)
     np.testing.assert_array_max_ulp(together, apart, last_places)
 
@@ -386,6 +386,20 @@ def test_every_target_runs_graphs(target: str) -> None:
 
 
 # Copies
+
+
+@pytest.mark.parametrize("dims, axes", [("", ""), ("1024", "0"), ("1024", "1")])
+def test_repeated_elements_are_stored_in_rows(dims: str, axes: str) -> None:
+    text = f"""HloModule repeated
+ENTRY e {{
+ x = f32[{dims}] parameter(0)
+ ROOT r = f32[1024,512] broadcast(x), dimensions={{{axes}}}
+}}""".replace("1024,512", "1024,512" if axes != "1" else "512,1024")
+    x = np.random.default_rng(1).standard_normal((1024,) if dims else (), np.float32)
+    (found,), profile = compile(parse_text(text), "trn2").profile(x)
+    wanted = np.broadcast_to(x[:, None] if axes == "0" else x, found.shape)
+    np.testing.assert_array_equal(found, wanted)
+    assert profile.dma.descriptors < found.size / 100
 
 
 @pytest.mark.parametrize("target", ["trn1", "trn2"])
