@@ -86,10 +86,12 @@ class Compiled:
 
 
 def _stored(array: Array, dtype: str) -> Array:
-    """An array as the device holds it: preds as bytes, f8e4m3fn as what options make of it, scalars
-    as one element."""
+    """An array as the device holds it: preds as bytes, f8e4m3fn as what options make of it, 64-bit
+    integers as their halves, scalars as one element."""
     if array.dtype == np.bool_:
         array = array.view(np.uint8)
+    elif array.dtype.kind in "iu" and array.dtype.itemsize > DTYPES[dtype].numpy.itemsize:
+        return np.ascontiguousarray(array).reshape(*array.shape, 1).view(DTYPES[dtype].numpy)
     elif array.dtype.name in _VIEWED:
         array = array.view(DTYPES[dtype].numpy)
     return array.reshape(array.shape or (1,))

@@ -56,6 +56,7 @@ from graph_compiler.lower.groups import grouped
 from graph_compiler.lower.kernels import native_kernel
 from graph_compiler.lower.limits import Limits
 from graph_compiler.lower.movement import emit_dynamic_copy, emit_scatter
+from graph_compiler.lower.pairs import OPCODES, as_pairs, has_random_bits
 from graph_compiler.lower.product import DEVICE_PRODUCTS
 from graph_compiler.lower.ranges import narrow
 from graph_compiler.lower.sorting import emit_sort
@@ -415,7 +416,7 @@ def machine(kernels: Kernels) -> Machine:
 
 def compiled_operators() -> list[str]:
     """The names, as XlaBuilder spells them, of the operators that have a form on the device."""
-    opcodes = {*FORMS, *MOVES, *HANDLERS, *STRUCTURAL, *CALLS}
+    opcodes = {*FORMS, *MOVES, *HANDLERS, *STRUCTURAL, *CALLS, *OPCODES}
     return sorted(
         {name for opcode in opcodes & OPERATORS.keys() for name in OPERATORS[opcode].builders}
     )
@@ -461,6 +462,8 @@ def assemble(
     simplifier = Simplifier(module)
     block = simplifier.block(module.entry)
     narrow(block)
+    if options.native_int64 == "enabled" or has_random_bits(block):
+        as_pairs(block)
     recognise(module, block)
     if options.emulate_fp8_e4m3fn and not has_e4m3fn(target):
         emulate(block)
