@@ -120,7 +120,7 @@ def compile(
     >>> compile(parse_text(text), "trn2")(np.array([1, 2, 4], np.float32))
     [array([2., 4., 8.], dtype=float32)]
     """
-    from graph_compiler.admission import admit
+    from graph_compiler.admission import admit, admit_memory
     from graph_compiler.timing import static_timeline
     from nki import settings
     from nki.kernel import compile_traced
@@ -133,6 +133,7 @@ def compile(
     best: tuple[float, Any, Any] | None = None
     for kernel, alone in _plans(module, chosen, wanted, kernels):
         shared = ShareArenas(distance=_DISTANCE).run(kernel)
+        admit_memory(shared, module, chosen)
         if alone and best is None:
             compiled = compile_traced(shared, observe or _unobserved)
             return Compiled(module, compiled, local_bytes(kernel))

@@ -110,6 +110,13 @@ GRAPH_ERRORS: dict[str, CatalogueEntry] = {
         "Compile without it.",
         "compiler/neuronx-cc/api-reference-guide/index.rst",
     ),
+    "hlo-too-many-instructions": _entry(
+        715,
+        "Graph of more instructions than are compiled",
+        "A computation is compiled at every place that calls it, which has to end.",
+        "Call it from a `while`, or divide the graph.",
+        "compiler/error-codes/EVRF007.rst",
+    ),
     "argument-kind": _entry(
         711,
         "Argument of another kind",

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 import nki.language as nl
+from graph_compiler.admission import is_known_target
+from graph_compiler.documented import refusal
 from graph_compiler.evaluate import CALLS
 from graph_compiler.execute import contractions, ordering, placement, reductions
 from graph_compiler.execute.bodies import Fold, Scatter, Sort
@@ -335,10 +337,13 @@ def _iota(scheduler: Scheduler, node: Node) -> View:
 
 
 def _custom_call(scheduler: Scheduler, node: Node) -> Any:
-    """Marks give their operands back."""
+    """Marks give their operands back. Raises documented-refusal for targets that nobody knows."""
     item = node.instruction
     assert item is not None
-    if item.attribute("custom_call_target") not in IDENTITIES:
+    target = item.attribute("custom_call_target")
+    if not is_known_target(target):
+        raise refusal("EHCA005", f"{subject(item)}: the target {target!r} is not known.")
+    if target not in IDENTITIES:
         return None
     values = [scheduler.value(operand) for operand in node.operands]
     return values if item.shape.is_tuple and len(values) > 1 else values[0]
