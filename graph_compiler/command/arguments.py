@@ -213,9 +213,9 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         ("--pipeline",),
         "pipeline",
-        "compile: everything. tensorize: stop after tile IR, and print it. SaveTemps, behind one "
-        "of these: write graph.hlo.txt and tile_ir.txt, and program.txt (assembly), to the current "
-        "folder.",
+        "compile: everything. tensorize: stop after tile IR, and print it as NKI source. "
+        "SaveTemps, behind one of these: write graph.hlo.txt and tile_ir.txt, and program.txt "
+        "(assembly), to the current folder.",
         values=PIPELINE,
         default=("compile",),
         several=True,
