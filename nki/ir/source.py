@@ -32,14 +32,11 @@ from isa.enums import (
 )
 from isa.errors import NeuronError
 from isa.fields import ENUM_KINDS, Attribute, Kind
+from isa.operations.control import StorageBegin
 from isa.target import resolve
 from nki.ir import locations
 from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, walk
 from nki.ir.printer import is_default, registers_of
-
-_BEGIN = "storage_begin"
-"""The operation that makes a tensor, whose public spelling is `nl.ndarray`."""
-
 
 _SUM = '''
 
@@ -101,7 +98,7 @@ class _Source:
     def _declare(self, body: list[Node]) -> None:
         """What exists before the first operation: tensors that none begins, and registers."""
         nodes = [node for node in walk(body) if isinstance(node, Op)]
-        begun = {node.values[0].storage for node in nodes if node.row.name == _BEGIN}
+        begun = {node.values[0].storage for node in nodes if node.row is StorageBegin}
         for tensor in self.kernel.tensors:
             if tensor.within is not None:
                 raise NeuronError("no-public-spelling", f"{tensor}, which lies within another one")
@@ -139,7 +136,7 @@ class _Source:
 
     def _operation(self, op: Op) -> str:
         row = op.row
-        if row.name == _BEGIN:
+        if row is StorageBegin:  # nl.ndarray
             return self._tensor(op.values[0].storage)
         if not row.public or op.after:
             raise _no_spelling(op, f"nisa has no {row.name}" if not row.public else "an order")
