@@ -20,7 +20,9 @@ from graph_compiler.execute.simplify import forms
 from graph_compiler.hlo.operators.custom import CUSTOM_CALLS
 from graph_compiler.hlo.operators.row import subject
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
+from graph_compiler.kernels import VERSION, binary_path, is_unversioned, places_of_binary
 from graph_compiler.options import has_e4m3fn
+from graph_compiler.scaled_calls import RULES
 
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Instruction, Module
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from graph_compiler.options import GraphOptions
     from isa.errors import NeuronError
     from isa.target import Target
+    from nki.ir.nodes import Kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +65,21 @@ DOCUMENTED_TARGETS = frozenset(
         *("AwsNeuronSoftmaxBackward", "AwsNeuronCollectiveMatmul", "AwsNeuronIntMatmult"),
         *("AwsNeuronArgMax", "AwsNeuronArgMin", "AwsNeuronTopK", "AwsNeuronDropoutMaskV1"),
         *("AwsNeuronCustomNativeKernel", "AwsNeuronCustomOp", "AwsNeuronDevicePrint"),
-        *("ResizeNearest", "QuantizeMX", "__op$block_scaled_dot"),
+        *("ResizeNearest", "ResizeBilinear", "ResizeNearestGrad"),
+        *("QuantizeMX", "__op$block_scaled_dot"),
     }
 )
 """Targets of custom calls that the SDK names (EVRF015.rst, EVRF036.rst, EVRF043.rst)."""
+
+
+def _rule(target: str, rule: Callable[[Instruction], str]) -> Checker:
+    """A check of the calls of one target."""
+
+    def check(item: Instruction, setting: Setting) -> str:
+        return rule(item) if item.attribute("custom_call_target") == target else ""
+
+    return check
+
 
 _GEN3 = 3
 """Generation from which products of s32 are refused (EVRF035.rst)."""
@@ -149,8 +163,12 @@ def _integer_top(item: Instruction, setting: Setting) -> str:
 
 def _unknown_target(item: Instruction, setting: Setting) -> str:
     target = item.attribute("custom_call_target")
-    known = target in DOCUMENTED_TARGETS or target in CUSTOM_CALLS
-    return "" if known else f"the target {target!r} is not known."
+    return "" if is_known_target(target) else f"the target {target!r} is not known."
+
+
+def is_known_target(target: str) -> bool:
+    """Whether the SDK names a target of custom calls, or it has a meaning here."""
+    return target in DOCUMENTED_TARGETS or target in CUSTOM_CALLS
 
 
 def _computes(item: Instruction) -> bool:
@@ -223,6 +241,20 @@ def _opcodes(*names: str) -> frozenset[str]:
     return frozenset(names)
 
 
+def _missing_kernel(item: Instruction, setting: Setting) -> str:
+    path = binary_path(item)
+    if not path or any(place.exists() for place in places_of_binary(path)):
+        return ""
+    return f"there is no kernel file {path!r}."
+
+
+def _kernel_version(item: Instruction, setting: Setting) -> str:
+    return f"its configuration has no {VERSION}." if is_unversioned(item) else ""
+
+
+_CUSTOM_CALL = _opcodes("custom-call")
+
+
 CHECKS = (
     Check("EVRF004", _has(lambda t: PRIMITIVE_TYPES[t].is_complex), limit=True),
     Check("EVRF005", _has(_NO_SIGNED_ZERO.__contains__), limit=True),
@@ -247,6 +279,13 @@ CHECKS = (
     Check("EVRF061", _integers("all_reduce"), _opcodes("all-reduce", "all-reduce-start"), True),
     Check("EVRF062", _integers("pow", _INTEGERS_64), _opcodes("power"), True),
     Check("EVRF063", _integers("reduce_scatter"), _opcodes("reduce-scatter"), True),
+    Check("EVRF059", _missing_kernel, _CUSTOM_CALL, True),
+    Check("EVRF065", _kernel_version, _CUSTOM_CALL, True),
+    *(
+        Check(code, _rule(target, rule), _CUSTOM_CALL, True)
+        for target, rules in RULES.items()
+        for code, rule in rules.items()
+    ),
 )  # fmt: skip
 """In the order in which an instruction is looked at."""
 
@@ -274,6 +313,8 @@ def findings(module: Module, target: Target, options: GraphOptions) -> Iterator[
                 line = module.source_of(item)
                 where = f" (from {line})" if line else ""
                 yield refusal(row.code, f"{subject(item)}{where}: {wrong}")
+                if row.opcodes == _CUSTOM_CALL:
+                    break  # the rules of a call take for granted what those before them say
 
 
 def admit(module: Module, target: Target, options: GraphOptions) -> None:
@@ -282,9 +323,38 @@ def admit(module: Module, target: Target, options: GraphOptions) -> None:
         raise error
 
 
+def admit_memory(kernel: Kernel, module: Module, target: Target) -> None:
+    """Raise documented-refusal for a kernel whose values no memory holds: those that it makes
+    itself (EXSP001.rst), or these with parameters, weights and results (EOOM002.rst)."""
+    from nki.ir.nodes import bytes_of
+    from nki.passes.place.arena import local_bytes
+
+    room, own = room_of(target), local_bytes(kernel)
+    if own > room:
+        what = f"graph `{module.name}`: its values take {own:,} B, the memory has {room:,} B."
+        raise refusal("EXSP001", what)
+    lasting = [t for t in kernel.tensors if not t.memory.on_chip and t.role in _LASTING]
+    total = own + sum(bytes_of(tensor) for tensor in lasting)
+    if total > room:
+        raise refusal(
+            "EOOM002",
+            f"graph `{module.name}`: its values, parameters, weights and results take {total:,} B, "
+            f"the memory has {room:,} B.",
+        )
+
+
+_LASTING = frozenset({"input", "inout", "output", "constant"})
+"""Roles of tensors that have their memory for the whole run."""
+
+
+def room_of(target: Target) -> int:
+    """Bytes of HBM that a core has for itself."""
+    return int(target.hbm_bytes_per_device.value // target.hbm_stacks_per_device.value)
+
+
 def _memory(module: Module, target: Target) -> Iterator[NeuronError]:
     """Parameters and results that no program can hold."""
-    room = target.hbm_bytes_per_device.value // target.hbm_stacks_per_device.value
+    room = room_of(target)
     shapes = [*(item.shape for item in module.parameters), module.result_shape]
     total = sum(
         math.prod(dims) * max(8, PRIMITIVE_TYPES[type].bits) // 8

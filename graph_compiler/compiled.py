@@ -86,10 +86,12 @@ class Compiled:
 
 
 def _stored(array: Array, dtype: str) -> Array:
-    """An array as the device holds it: preds as bytes, f8e4m3fn as what options make of it, scalars
-    as one element."""
+    """An array as the device holds it: preds as bytes, f8e4m3fn as what options make of it, 64-bit
+    integers as their halves, scalars as one element."""
     if array.dtype == np.bool_:
         array = array.view(np.uint8)
+    elif array.dtype.kind in "iu" and array.dtype.itemsize > DTYPES[dtype].numpy.itemsize:
+        return np.ascontiguousarray(array).reshape(*array.shape, 1).view(DTYPES[dtype].numpy)
     elif array.dtype.name in _VIEWED:
         array = array.view(DTYPES[dtype].numpy)
     return array.reshape(array.shape or (1,))
@@ -118,7 +120,7 @@ def compile(
     >>> compile(parse_text(text), "trn2")(np.array([1, 2, 4], np.float32))
     [array([2., 4., 8.], dtype=float32)]
     """
-    from graph_compiler.admission import admit
+    from graph_compiler.admission import admit, admit_memory
     from graph_compiler.timing import static_timeline
     from nki import settings
     from nki.kernel import compile_traced
@@ -131,6 +133,7 @@ def compile(
     best: tuple[float, Any, Any] | None = None
     for kernel, alone in _plans(module, chosen, wanted, kernels):
         shared = ShareArenas(distance=_DISTANCE).run(kernel)
+        admit_memory(shared, module, chosen)
         if alone and best is None:
             compiled = compile_traced(shared, observe or _unobserved)
             return Compiled(module, compiled, local_bytes(kernel))

@@ -12,6 +12,7 @@ import binascii
 import difflib
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graph_compiler.hlo.operators.row import subject
@@ -74,20 +75,50 @@ def kernel_of(item: Instruction, kernels: Kernels) -> Any:
     return kernels[name]
 
 
-def _name_of(item: Instruction) -> str:
+def _stated(item: Instruction) -> Any:
+    """The configuration of a call; None where it is none."""
     given = item.attributes.get("backend_config") or ""
     try:
-        found = json.loads(base64.b64decode(given, validate=True))
-        name = found["func_name"]
-    except (binascii.Error, ValueError, KeyError, TypeError) as error:
-        name = None
-        cause: Exception | None = error
-    else:
-        cause = None
+        return json.loads(base64.b64decode(given, validate=True))
+    except (binascii.Error, ValueError, TypeError):
+        return None
+
+
+def binary_path(item: Instruction) -> str:
+    """The file in which a call's kernel lies, "" where it names none."""
+    stated = _stated(item) if is_kernel_call(item) else None
+    parts = stated.get("klir_binary") if isinstance(stated, dict) else None
+    path = parts.get("binary") if isinstance(parts, dict) else None
+    return path if isinstance(path, str) else ""
+
+
+def places_of_binary(path: str) -> tuple[Path, Path]:
+    """Where a kernel's file may lie: at its path, or in its folder within the current one
+    (EVRF059.rst of the SDK's compiler/error-codes)."""
+    given = Path(path)
+    return given, Path(given.parent.name, given.name)
+
+
+VERSION = "version_identifier"
+"""What a configuration says about the version that traced the kernel."""
+
+
+def is_unversioned(item: Instruction) -> bool:
+    """Whether a call names a kernel without the version that traced it (EVRF065.rst)."""
+    stated = _stated(item) if is_kernel_call(item) else None
+    if not isinstance(stated, dict):
+        return False
+    parts = stated.get("klir_binary")
+    return not isinstance(parts, dict) or VERSION not in parts
+
+
+def _name_of(item: Instruction) -> str:
+    stated = _stated(item)
+    name = stated.get("func_name") if isinstance(stated, dict) else None
     if not isinstance(name, str):
         raise NeuronError(
             "hlo-invalid",
             f"{subject(item)}: its configuration names no kernel.",
             why="It is base64 text of JSON with a func_name.",
-        ) from cause
+        )
     return name

@@ -110,6 +110,19 @@ GRAPH_ERRORS: dict[str, CatalogueEntry] = {
         "Compile without it.",
         "compiler/neuronx-cc/api-reference-guide/index.rst",
     ),
+    "hlo-too-many-instructions": _entry(
+        716,
+        "Graph of more instructions than are compiled",
+        "A computation is compiled at every place that calls it, which has to end.",
+        "Call it from a `while`, or divide the graph.",
+        "compiler/error-codes/EVRF007.rst",
+    ),
+    "no-public-spelling": _entry(
+        717,
+        "Tile IR that no source of a kernel says",
+        "What is printed as NKI source is made of operations of nki.isa, views and loops.",
+        "Print the tile IR: nki.ir.text.print_kernel, or --pipeline SaveTemps.",
+    ),
     "argument-kind": _entry(
         711,
         "Argument of another kind",

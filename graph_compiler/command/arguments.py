@@ -88,8 +88,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         ("--native-int64",),
         "native_int64",
-        "64-bit integers: in all modes, values that provably fit become 32-bit ones, and others "
-        "are refused instead of losing bits.",
+        "64-bit integers: in all modes, values that provably fit become 32-bit ones. Others are "
+        "computed exactly in pairs of 32-bit ones if enabled, else refused instead of losing bits.",
         values=NATIVE_INT64,
         default="default",
     ),
@@ -212,9 +212,9 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         ("--pipeline",),
         "pipeline",
-        "compile: everything. tensorize: stop after tile IR, and print it. SaveTemps, behind one "
-        "of these: write graph.hlo.txt and tile_ir.txt, and program.txt (assembly), to the current "
-        "folder.",
+        "compile: everything. tensorize: stop after tile IR, and print it as NKI source. "
+        "SaveTemps, behind one of these: write graph.hlo.txt and tile_ir.txt, and program.txt "
+        "(assembly), to the current folder.",
         values=PIPELINE,
         default=("compile",),
         several=True,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from graph_compiler.admission import CHECKS
 from graph_compiler.command.arguments import OPTIONS, Option
-from graph_compiler.documented import DOCUMENTED
+from graph_compiler.documented import DOCUMENTED, DocumentedCode
+from graph_compiler.documented_programs import PROGRAMS
 from nki.row_pages.markdown import code, page, table
 
 _INTRODUCTION = """\
@@ -39,8 +40,10 @@ output, and each program that is kept, is whole or as it was before."""
 _CODES = """\
 Errors begin with the code that the SDK documents (compiler/error-codes of its documentation), where
 there is one. Codes marked so are limits of the vendor's compiler: a call of
-`graph_compiler.compile` raises them with `documented_limits=True` only. Instruction counts
-(EBVF030, EVRF007, EXTP004) have no limit here."""
+`graph_compiler.compile` raises them with `documented_limits=True` only. The page of a code has a
+program that is refused for it, or says why nothing is."""
+
+_FOLDER = "reference/codes"
 
 
 def command_pages() -> dict[str, str]:
@@ -58,7 +61,45 @@ def command_pages() -> dict[str, str]:
         _CODES,
         table(("code", "what", "way out", "limit"), _codes()),
     )
-    return {"neuronx-cc.md": text}
+    found = {f"{_FOLDER}/{row.code}.md": code_page(row) for row in DOCUMENTED.values()}
+    return {"neuronx-cc.md": text, f"{_FOLDER}/index.md": _overview(), **found}
+
+
+def code_page(row: DocumentedCode) -> str:
+    """The page of a documented code."""
+    program = PROGRAMS.get(row.code)
+    words = "" if program is None else " ".join(("--target", program.target, *program.options))
+    text = "" if program is None else "\n".join(map(_shortened, program.text.splitlines()))
+    return page(
+        f"# NCC_{row.code}",
+        f"{row.title}.",
+        f"Not raised. {row.never}" if row.never else f"Way out: {row.hint}" if row.hint else "",
+        "The same as " + ", ".join(map(code, row.same)) + " of [our errors](../../errors.md)."
+        if row.same
+        else "",
+        "A limit of the vendor's compiler: `graph_compiler.compile` raises it with "
+        "`documented_limits=True` only."
+        if row.code in _LIMITS
+        else "",
+        f"## Refused with {code(words)}" if program else "",
+        f"```text\n{text}\n```" if program else "",
+    )
+
+
+_WIDTH = 400
+
+
+def _shortened(line: str) -> str:
+    return line if len(line) <= _WIDTH else f"{line[:_WIDTH]} ..."
+
+
+def _overview() -> str:
+    rows = [
+        (f"[NCC_{row.code}]({row.code}.md)", row.title, "never" if row.never else "")
+        for row in DOCUMENTED.values()
+    ]
+    text = "What the SDK documents that its compiler refuses, and when it is refused here."
+    return page("# Documented error codes of graphs", text, table(("code", "what", "raised"), rows))
 
 
 def _row(row: Option) -> tuple[str, str, str, str, str]:
@@ -78,8 +119,16 @@ def _row(row: Option) -> tuple[str, str, str, str, str]:
 
 
 def _codes() -> list[tuple[str, str, str, str]]:
-    limits = {check.code for check in CHECKS if check.limit}
     return [
-        (code(f"NCC_{row.code}"), row.title, row.hint, "yes" if row.code in limits else "")
+        (
+            f"[`NCC_{row.code}`]({_FOLDER}/{row.code}.md)",
+            row.title,
+            row.hint,
+            "yes" if row.code in _LIMITS else "",
+        )
         for row in DOCUMENTED.values()
+        if not row.never
     ]
+
+
+_LIMITS = frozenset(check.code for check in CHECKS if check.limit)

@@ -107,7 +107,7 @@ def _downcasts(text: str) -> frozenset[str]:
     return names
 
 
-_NOT_THERE = {"--print-nki": "tile IR is not printed as NKI source yet"}
+_NOT_THERE = {"--print-nki": "NKI source is not printed beside a program"}
 """Words within --tensorizer-options that would change what is written."""
 
 
@@ -115,7 +115,7 @@ def _notices(values: argparse.Namespace, journal: Journal) -> None:
     """Say which options have no effect; refuse those that are not there yet."""
     for word in (values.tensorizer or "").split():
         if word in _NOT_THERE:
-            hint = "--pipeline tensorize prints tile IR."
+            hint = "--pipeline tensorize prints NKI source."
             raise NeuronError("hlo-option", _NOT_THERE[word], hint=hint)
     for row in values.used:
         if row.deprecated:
@@ -219,16 +219,18 @@ def _print_tiles(
 ) -> None:
     from graph_compiler.lower.assemble import assemble
     from graph_compiler.options import check_target
+    from nki.ir.source import print_source
     from nki.ir.text import print_kernel
 
     target = settings.target(values.target)
     check_target(options, target)
-    text = print_kernel(assemble(module, target, options))
+    kernel = assemble(module, target, options)
+    text = print_source(kernel)
     journal.ended("assemble")
     if saves:
-        _save_text("tile_ir.txt", text)
+        _save_text("tile_ir.txt", print_kernel(kernel))
         _save_graph(module)
-    print(text)
+    print(text, end="")
 
 
 def _program(

@@ -117,10 +117,9 @@ class Simplifier:
         self._inlined += len(computation.instructions)
         if self._inlined > INLINED:
             raise NeuronError(
-                "hlo-too-large",
+                "hlo-too-many-instructions",
                 f"calls repeat computations to more than {INLINED} instructions at "
                 f"`{computation.name}`.",
-                why="The host executor compiles a computation at every place that calls it.",
                 hint="Call it from a `while`, or use graph_compiler.evaluate.",
             )
         values: dict[Instruction, Parts] = {}

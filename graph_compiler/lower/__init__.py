@@ -15,7 +15,7 @@
 5. `counted` has loops whose trips are known, `aliases` results in the memory of parameters.
 
 Between the host's simplifying and scheduling, `casts` and `float8` give values the types that
-`GraphOptions` ask for.
+`GraphOptions` ask for; of 64-bit integers `ranges` makes 32-bit ones, and `pairs` two.
 
 The passes of kernels (`nki.passes`) do the rest.
 """

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graph_compiler.admission import is_known_target
+from graph_compiler.documented import refusal
 from graph_compiler.evaluate import CALLS
 from graph_compiler.execute import contractions, ordering, placement, reductions
 from graph_compiler.execute.fusion import (
@@ -49,6 +51,7 @@ from graph_compiler.lower.flow import Counted, When, While, emit
 from graph_compiler.lower.homes import Settled
 from graph_compiler.lower.kernels import native_kernel
 from graph_compiler.lower.limits import Limits
+from graph_compiler.lower.pairs import OPCODES, as_pairs, has_random_bits
 from graph_compiler.lower.product import DEVICE_PRODUCTS
 from graph_compiler.lower.ranges import narrow
 from graph_compiler.lower.windows import select_and_scatter
@@ -239,10 +242,13 @@ def _iota(scheduler: Scheduler, node: Node) -> View:
 
 
 def _custom_call(scheduler: Scheduler, node: Node) -> Any:
-    """Marks give their operands back."""
+    """Marks give their operands back. Raises documented-refusal for targets that nobody knows."""
     item = node.instruction
     assert item is not None
-    if item.attribute("custom_call_target") not in IDENTITIES:
+    target = item.attribute("custom_call_target")
+    if not is_known_target(target):
+        raise refusal("EHCA005", f"{subject(item)}: the target {target!r} is not known.")
+    if target not in IDENTITIES:
         return None
     values = [scheduler.value(operand) for operand in node.operands]
     return values if item.shape.is_tuple and len(values) > 1 else values[0]
@@ -320,7 +326,7 @@ def machine(kernels: Kernels) -> Machine:
 
 def compiled_operators() -> list[str]:
     """The names, as XlaBuilder spells them, of the operators that have a form on the device."""
-    opcodes = {*FORMS, *MOVES, *HANDLERS, *STRUCTURAL, *CALLS}
+    opcodes = {*FORMS, *MOVES, *HANDLERS, *STRUCTURAL, *CALLS, *OPCODES}
     return sorted(
         {name for opcode in opcodes & OPERATORS.keys() for name in OPERATORS[opcode].builders}
     )
@@ -344,6 +350,8 @@ def assemble(
     simplifier = Simplifier(module)
     block = simplifier.block(module.entry)
     narrow(block)
+    if options.native_int64 == "enabled" or has_random_bits(block):
+        as_pairs(block)
     recognise(module, block)
     if options.emulate_fp8_e4m3fn and not has_e4m3fn(target):
         emulate(block)

@@ -105,6 +105,21 @@ class Text:
         text = "x".join(f"{low}_{high}_{interior}" for low, high, interior in edges)
         return self.add(self.type(name), dims, "pad", [name, zero], f"padding={text}")
 
+    def concatenate(self, names: Sequence[str], axis: int) -> str:
+        """Arrays one behind the other along a dimension."""
+        dims = list(self.dims(names[0]))
+        dims[axis] = sum(self.dims(name)[axis] for name in names)
+        return self.add(self.type(names[0]), dims, "concatenate", names, f"dimensions={{{axis}}}")
+
+    def compare(self, direction: str, left: str, right: str) -> str:
+        """A pred of each pair of elements."""
+        more = f"direction={direction}"
+        return self.add("pred", self.dims(left), "compare", [left, right], more)
+
+    def bits_as(self, name: str, type: str) -> str:
+        """The same bits, read as a type of that width."""
+        return self.add(type, self.dims(name), "bitcast-convert", [name])
+
     def sum(self, name: str, axes: Dims) -> str:
         """The sum along dimensions."""
         type = self.type(name)

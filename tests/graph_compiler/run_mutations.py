@@ -129,7 +129,7 @@ _COMMUTES = {
 }
 """By opcode, the roots of computations for which the order of elements does not matter."""
 
-_BOUNDS = frozenset({"hlo-too-large", "loop-limit"})
+_BOUNDS = frozenset({"hlo-too-large", "hlo-too-many-instructions", "loop-limit"})
 """Codes that depend on how something is computed."""
 
 

@@ -339,4 +339,4 @@ def test_what_calls_inline_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     with pytest.raises(NeuronError) as caught:
         execute(parse_text(text), np.ones(2, np.float32))
-    assert caught.value.code == "hlo-too-large" and "`f`" in caught.value.what
+    assert caught.value.code == "hlo-too-many-instructions" and "`f`" in caught.value.what
