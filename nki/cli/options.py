@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from nki import progress
 from nki.cli.failure import Presentation
 from nki.report import Report, print_report
 
@@ -35,6 +36,7 @@ def presented(command: Command) -> Command:
 def show(context: click.Context, report: Report) -> None:
     """Print what a command found, as --json says."""
     presentation: Presentation = context.obj
+    progress.close()
     print_report(report, presentation.as_json)
 
 

@@ -32,6 +32,7 @@ class Profiled:
 
 def profiled(launch: Launch, spans: bool) -> Profiled:
     """Run and time a launch, with its critical path, and with `spans` where they are drawn."""
+    from nki import progress
     from nki.compiled import page_writer, run_settings
     from nki.settings import native_wanted, threads_wanted
     from simulator.lanes import load
@@ -41,7 +42,9 @@ def profiled(launch: Launch, spans: bool) -> Profiled:
     program, arrays = launch.bound_program()
     loaded = load(program, launch.checked, native_wanted(), threads_wanted())
     with run_settings():
+        progress.stage("run")
         result = loaded.run(arrays)
+        progress.stage("timing")
         timeline = simulate(program, result.trace, spans, keep_path=True)
     assert launch.compiled is not None
     found = profile(program, timeline, launch.compiled.advisor(program, result.trace, timeline))
