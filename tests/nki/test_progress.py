@@ -178,3 +178,13 @@ def test_nothing_is_shown_where_output_is_piped(file) -> None:
     assert time.monotonic() - before > 1
     assert (done.returncode, done.stderr) == (0, "")
     assert "trace" not in done.stdout and "\x1b" not in done.stdout
+
+
+def test_a_debugger_has_the_terminal_for_itself(tmp_path) -> None:
+    path = tmp_path / "stops.py"
+    path.write_text(KERNEL.replace("    time.sleep(1.6)\n", "    breakpoint()\n"))
+    hook = "import sys, time; sys.breakpointhook = lambda: (time.sleep(0.5), print('stopped')); "
+    given = ("run", f"{path}:slow", "--input", "a=ones(128,8):float32")
+    code, written = recorded(AT_ONCE + hook + NKI, *given)
+    assert code == 0 and "stopped" in written
+    assert "\x1b[?25l" not in written
