@@ -14,7 +14,7 @@ import numpy as np
 
 from isa.errors import NeuronError
 from isa.program import Program
-from nki import settings
+from nki import progress, settings
 from nki.arrays import as_numpy, like, refuse_read_only
 from nki.compiled_functions import outside_graphs
 from nki.errors import user_frames
@@ -204,6 +204,7 @@ class CompiledKernel:
             program = self.program_for(inputs)
             loaded = load(program, checked, native, threads, self._capacity)
             found = _Loaded(program, loaded)
+        progress.stage("run")
         with run_settings():
             result = found.loaded.run(inputs, traced)
         if sum(buffer.nbytes for buffer in found.loaded.device.tensors) > _LOADED_BYTES:

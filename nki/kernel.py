@@ -14,7 +14,7 @@ import numpy as np
 from isa.collection import collection_paused
 from isa.errors import NeuronError
 from isa.target import Target
-from nki import settings
+from nki import progress, settings
 from nki.arrays import as_numpy, like
 from nki.artifacts import keep
 from nki.call_chains import explained
@@ -191,6 +191,7 @@ class Kernel:
 
         device = settings.target(self.target)
         _check_cores(self.cores, device)
+        progress.stage("trace")
         traced = trace(self.function, arguments, device, self.cores)
         add_edges(traced.bodies, self.schedule)
         check_edges(traced.bodies)
@@ -384,6 +385,7 @@ def compile_traced(
         program = compile_kernel(traced, observe)
         check_hbm(program)
         if settings.checks_wanted():
+            progress.stage("proof that nothing races")
             from nki.verification import verify_program
 
             verify_program(program)
@@ -479,7 +481,10 @@ def _simulate(
     mode: str | None, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     own = "eager" if stops_in_debugger(kernel.function) else "device"
-    runner = _RUNNERS[settings.mode_wanted(mode, own)]
+    chosen = settings.mode_wanted(mode, own)
+    if "eager" in (own, chosen):
+        progress.close()  # a debugger may need the terminal
+    runner = _RUNNERS[chosen]
     arguments = kernel.bound(args, kwargs)
 
     def run(given: dict[str, Any]) -> Any:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from isa.collection import collection_paused
 from isa.errors import NeuronError
 from isa.program import Program
+from nki import progress
 from nki.ir.nodes import Kernel
 from nki.passes.lower import LOWERING, Steps, lower
 from nki.passes.order.peel import PeelAccumulation
@@ -53,8 +54,15 @@ def compile_kernel(
     kernel: Kernel, observe: Callable[[str, Any], None] = lambda *_: None
 ) -> Program:
     """A traced kernel as a program."""
+
+    def observed(stage: str, product: Any) -> None:
+        observe(stage, product)
+        number = STAGES.index(stage) + 1
+        if number < len(STAGES):
+            progress.stage(f"{STAGES[number]} ({number} of {len(STAGES) - 1})")
+
     with collection_paused():
-        return lower(optimise(kernel, observe), observe)
+        return lower(optimise(kernel, observed), observed)
 
 
 def stage_text(kernel: Kernel, stage: str) -> str:

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nki import progress
 from simulator.native.object_cache import Cache, key_of
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def prove(contents: Contents, kept: Cache | None = None) -> None:
         return
     from nki.verification import verify_program
 
+    progress.stage("proof that nothing races")
     start = time.perf_counter()
     if verify_program(contents.program) and time.perf_counter() - start >= WORTH:
         kept.write(name, _PROVEN)

@@ -86,6 +86,7 @@ ORDER = (
     *(
         "shadowed",
         "settings",
+        "progress",
         "precision",
         "callables",
         "artifacts",

@@ -1,17 +1,28 @@
-"""What `neuronx-cc` says: a log file, messages by level, and the stage on a terminal."""
+"""What `neuronx-cc` says: a log file, messages by level, and the time of each stage."""
 
 from __future__ import annotations
 
 import logging
 import sys
 import time
-from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from isa.errors import NeuronError
+from nki import progress
 
 _FORM = logging.Formatter("%(asctime)s %(levelname)s: %(message)s")
+
+
+class _Shown(logging.Handler):
+    """Prints messages on a stream of `sys` as it is then: a progress line puts its own there."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__()
+        self._stream = stream
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(self.format(record), file=getattr(sys, self._stream))
 
 
 class Journal:
@@ -32,13 +43,13 @@ class Journal:
         file.setFormatter(_FORM)
         file.setLevel(kept.upper())
         self._logger.addHandler(file)
-        out, err = logging.StreamHandler(sys.stdout), logging.StreamHandler(sys.stderr)
+        out, err = _Shown("stdout"), _Shown("stderr")
         out.addFilter(lambda record: record.levelno < logging.WARNING)
         out.setLevel(shown)
         err.setLevel(max(shown, logging.WARNING))
         for handler in (out, err):
             self._logger.addHandler(handler)
-        self._progress = _Progress()
+        self._display = progress.shown()
         self._before = time.perf_counter()
 
     def debug(self, message: str) -> None:
@@ -51,17 +62,17 @@ class Journal:
         self._logger.warning(message)
 
     def error(self, message: str) -> None:
-        self._progress.close()
+        progress.close()
         self._logger.error(message)
 
     def critical(self, message: str) -> None:
-        self._progress.close()
+        progress.close()
         self._logger.critical(message)
 
     def begun(self, stage: str) -> None:
         """A stage begins: it is what the progress line shows."""
         self._before = time.perf_counter()
-        self._progress.show(stage)
+        progress.stage(stage)
 
     def ended(self, stage: str, following: str = "") -> None:
         """A stage ended, in the time since the last one did; another one follows."""
@@ -69,6 +80,7 @@ class Journal:
         self.begun(following)
 
     def __enter__(self) -> Self:
+        self._display.__enter__()
         return self
 
     def __exit__(
@@ -77,27 +89,6 @@ class Journal:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
-        self._progress.close()
+        self._display.__exit__(kind, error, at)
         for handler in list(self._logger.handlers):
             handler.close()
-
-
-class _Progress:
-    """The name of the running stage, on standard error where that is a terminal."""
-
-    def __init__(self) -> None:
-        self._update: Callable[[str], Any] | None = None
-        self._stop: Callable[[], Any] = lambda: None
-        if sys.stderr.isatty():
-            from rich.console import Console
-
-            status = Console(stderr=True).status("")
-            status.start()
-            self._update, self._stop = status.update, status.stop
-
-    def show(self, stage: str) -> None:
-        if self._update is not None:
-            self._update(stage)
-
-    def close(self) -> None:
-        self._stop()

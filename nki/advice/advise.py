@@ -11,6 +11,7 @@ from isa.enums import Engine
 from isa.errors import NeuronError
 from isa.program import Program, SourceLocation
 from isa.target import resolve
+from nki import progress
 from nki.advice.buffers import deeper_buffers
 from nki.advice.changed import Changed, Changes, Line
 from nki.advice.engines import open_starter, other_engine
@@ -80,7 +81,7 @@ def retimed(
     """Every change that applies to lines of the critical path, timed. Nothing where the time of the
     program depends on what the device computes."""
     size = sum(1 for body in kernel.bodies for _ in operations(body))
-    left = MOST_OPERATIONS // max(size, 1)
+    left, tried = MOST_OPERATIONS // max(size, 1), 0
     for place, causes in _lines(program, timeline)[:LINES]:
         for changes, wanted in CHANGES.items():
             if not causes & wanted:
@@ -89,7 +90,9 @@ def retimed(
                 if not left:
                     return
                 left -= 1
-                ns = time_of(changed.kernel, values)
+                tried += 1
+                with progress.part(f"advice, change {tried}"):
+                    ns = time_of(changed.kernel, values)
                 if ns is not None:
                     yield Retimed(changed, place, ns)
 

@@ -141,11 +141,14 @@ def _completion() -> str:
 
 
 def _invoke(given: list[str], presentation: Presentation) -> int:
+    from nki import progress
+
     try:
         if presentation.own_frames:
             keep_frames()
         # Not `main`, which would turn a closed stdout into an exit code of its own.
-        with group().make_context("nki", given, obj=presentation) as context:
+        made = group().make_context("nki", given, obj=presentation)
+        with made as context, progress.shown():
             return int(group().invoke(context))
     except click.exceptions.Exit as error:
         return error.exit_code

@@ -41,7 +41,13 @@ def disasm_command(context: click.Context, container: str, engine: str | None, l
     from nki.cli.kernel_files import read_reference
 
     chosen = None if engine is None else _engine(engine)
-    program = load(read_reference(container).file)
+    reference = read_reference(container)
+    if not reference.is_container:
+        from isa.errors import NeuronError
+
+        hint = "nki compile FILE:KERNEL -o FILE.neff makes a container of a kernel."
+        raise NeuronError("unknown-kernel", f"{container} is a Python file", hint=hint)
+    program = load(reference.file)
     if loops:
         text = "\n".join(_loop_lines(program, chosen))
     elif chosen is None:

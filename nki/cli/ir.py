@@ -10,7 +10,7 @@ from nki.report import Report
 
 
 @click.command("ir")
-@click.argument("kernel", metavar="FILE:KERNEL")
+@click.argument("kernel", metavar="FILE:KERNEL", shell_complete=options.complete_kernel)
 @options.shapes
 @options.symbols
 @options.arguments

@@ -37,6 +37,12 @@ def read_reference(text: str) -> Reference:
     if not os.path.isfile(reference.file):
         found = "is a folder" if os.path.isdir(reference.file) else "does not exist"
         raise NeuronError("file-not-found", f"{reference.file or text!r} {found}")
+    if reference.kernel is not None and not reference.file.endswith(".py"):
+        raise NeuronError(
+            "unknown-kernel",
+            f"{reference.file} is no Python file, so that it holds no {reference.kernel}",
+            hint="Name a file that ends in .py, or a container without a kernel: FILE.neff.",
+        )
     return reference
 
 

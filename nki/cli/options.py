@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from nki import progress
 from nki.cli.failure import Presentation
 from nki.report import Report, print_report
+
+if TYPE_CHECKING:
+    import ast
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -35,11 +39,45 @@ def presented(command: Command) -> Command:
 def show(context: click.Context, report: Report) -> None:
     """Print what a command found, as --json says."""
     presentation: Presentation = context.obj
+    progress.close()
     print_report(report, presentation.as_json)
+
+
+def _targets(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
+    """What a shell completes: the names of targets."""
+    from isa.target import TARGETS
+
+    return [name for name in TARGETS if name.startswith(begun)]
+
+
+def complete_kernel(context: click.Context, parameter: click.Parameter, begun: str) -> list[Any]:
+    """What a shell completes: files, and behind FILE: the kernels of a Python file, which is read
+    but not run."""
+    import ast
+
+    from click.shell_completion import CompletionItem
+
+    file, colon, name = begun.rpartition(":")
+    if not colon:
+        return [CompletionItem(begun, type="file")]
+    try:
+        with open(file, encoding="utf-8") as source:
+            body = ast.parse(source.read()).body
+    except (OSError, SyntaxError, ValueError):
+        return []
+    kernels = [node.name for node in body if isinstance(node, ast.FunctionDef) and _is_kernel(node)]
+    return [f"{file}:{kernel}" for kernel in kernels if kernel.startswith(name)]
+
+
+def _is_kernel(function: ast.FunctionDef) -> bool:
+    import ast
+
+    return any("jit" in ast.unparse(decorator) for decorator in function.decorator_list)
 
 
 target = click.option(
     "--target",
+    shell_complete=_targets,
     metavar="NAME",
     help="What to compile for: trn1, trn2 or trn3 (and their other names). Default: "
     "NEURON_PLATFORM_TARGET_OVERRIDE, else trn3.",

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from simulator.timing import Timeline
 
 
+_PICTURES = (".png", ".svg", ".pdf")
+"""Suffixes of the pictures that --plot draws."""
+
+
 @dataclass(slots=True)
 class Profiled:
     """A launch that has run and was timed."""
@@ -32,6 +36,7 @@ class Profiled:
 
 def profiled(launch: Launch, spans: bool) -> Profiled:
     """Run and time a launch, with its critical path, and with `spans` where they are drawn."""
+    from nki import progress
     from nki.compiled import page_writer, run_settings
     from nki.settings import native_wanted, threads_wanted
     from simulator.lanes import load
@@ -41,7 +46,9 @@ def profiled(launch: Launch, spans: bool) -> Profiled:
     program, arrays = launch.bound_program()
     loaded = load(program, launch.checked, native_wanted(), threads_wanted())
     with run_settings():
+        progress.stage("run")
         result = loaded.run(arrays)
+        progress.stage("timing")
         timeline = simulate(program, result.trace, spans, keep_path=True)
     assert launch.compiled is not None
     found = profile(program, timeline, launch.compiled.advisor(program, result.trace, timeline))
@@ -49,8 +56,17 @@ def profiled(launch: Launch, spans: bool) -> Profiled:
     return Profiled(program, arrays, result, timeline, found)
 
 
+def _check_suffix(plot: str | None) -> None:
+    """Refuse a picture of a kind that is not drawn, before there is work."""
+    if plot is not None and not plot.lower().endswith(_PICTURES):
+        from isa.errors import NeuronError
+
+        what = f"--plot {plot}: its name ends in none of {', '.join(_PICTURES)}"
+        raise NeuronError("not-supported", what, hint="Choose one of them.")
+
+
 @click.command("profile")
-@click.argument("kernel", metavar="FILE:KERNEL|FILE.neff")
+@click.argument("kernel", metavar="FILE:KERNEL|FILE.neff", shell_complete=options.complete_kernel)
 @options.inputs
 @options.arguments
 @options.target
@@ -144,6 +160,7 @@ def profile_command(
     )
     for path, _ in written:
         check_writable(path)
+    _check_suffix(plot)
     launch = prepare(kernel, inputs, arguments, seed, target, cores)
     function = load_expected(launch, expect)
     before = copies(launch.tensors)

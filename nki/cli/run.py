@@ -20,7 +20,7 @@ _FIRST = 4
 
 
 @click.command("run")
-@click.argument("kernel", metavar="FILE:KERNEL|FILE.neff")
+@click.argument("kernel", metavar="FILE:KERNEL|FILE.neff", shell_complete=options.complete_kernel)
 @options.inputs
 @options.arguments
 @options.target

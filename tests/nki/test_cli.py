@@ -488,6 +488,21 @@ def test_an_unwritable_path_is_refused_before_any_work(file, capsys, arguments) 
     assert Path(file).read_text() == KERNELS
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["profile", "{file}:scaled", *INPUT, "--plot", "t.xyz"], "not-supported", ".png, .svg"),
+        (["run", "{text}:scaled", *INPUT], "unknown-kernel", "is no Python file"),
+        (["disasm", "{file}"], "unknown-kernel", "is a Python file"),
+    ],
+)
+def test_a_wrong_kind_of_file_is_called_that(file, capsys, arguments, code, words) -> None:
+    text = Path(file).with_suffix(".txt")
+    text.write_text("raise SystemExit('run as Python')\n")
+    error = run_json(capsys, *(a.format(file=file, text=text) for a in arguments))[1]["error"]
+    assert error["code"] == code and words in error["what"]
+
+
 def test_a_file_is_written_as_a_whole_or_not_at_all(tmp_path) -> None:
     path = tmp_path / "result"
     write_file(str(path), lambda stream: stream.write(b"first"))

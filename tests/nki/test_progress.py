@@ -1,0 +1,190 @@
+"""Progress of long commands, as a terminal shows it: recorded through a pseudo-terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+KERNEL = """
+import time
+import nki, nki.isa as nisa, nki.language as nl
+
+@nki.jit
+def slow(a):
+    time.sleep(1.6)
+    tile = nl.load(a)
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    nl.store(out, tile)
+    return out
+"""
+
+NKI = "from nki.cli import main; raise SystemExit(main())"
+NEURONX_CC = "from graph_compiler.command import main; raise SystemExit(main())"
+AT_ONCE = "from nki import progress; progress.DELAY = 0; "
+
+GRAPH = """HloModule m
+ENTRY e {
+  x = f32[512,512] parameter(0)
+  y = f32[512,512] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT r = f32[512,512] dot(y, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+"""
+
+
+def recorded(
+    code: str, *arguments: str, columns: int = 100, interrupt: str = "", **environment: str
+) -> tuple[int, str]:
+    """Exit code and all that a command writes on a terminal. Ctrl-C once it has `interrupt`."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    kept = {
+        name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")
+    }
+    variables = {**kept, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color", **environment}
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=variables,
+        start_new_session=True,
+        close_fds=True,
+    )
+    os.close(theirs)
+    read = b""
+    while True:
+        try:
+            piece = os.read(ours, 65536)
+        except OSError:  # the other side is closed
+            break
+        if not piece:
+            break
+        read += piece
+        if interrupt and interrupt in read.decode(errors="ignore"):
+            process.send_signal(signal.SIGINT)
+            interrupt = ""
+    os.close(ours)
+    return process.wait(), read.decode()
+
+
+def screen(written: str) -> list[str]:
+    """The lines that a terminal shows at the end, of what was written."""
+    lines, row, column = [""], 0, 0
+    for match in re.finditer(r"\x1b\[\??([\d;]*)([A-Za-z])|(\r)|(\n)|([^\x1b\r\n])", written):
+        number, kind, home, down, character = match.groups()
+        if kind == "K":
+            lines[row] = "" if number == "2" else lines[row][:column]
+        elif kind == "A":
+            row -= int(number or 1)
+        elif kind in ("m", "h", "l"):
+            pass
+        elif home:
+            column = 0
+        elif down:
+            row += 1
+            lines += [""] * (row + 1 - len(lines))
+        elif character:
+            lines[row] = lines[row].ljust(column)[:column] + character + lines[row][column + 1 :]
+            column += 1
+        else:
+            raise AssertionError(match.group())
+    return lines
+
+
+def shown(written: str) -> str:
+    """What was written, without controls."""
+    return re.sub(r"\x1b\[\??[\d;]*[A-Za-z]", "", written)
+
+
+@pytest.fixture
+def file(tmp_path) -> str:
+    path = tmp_path / "slow.py"
+    path.write_text(KERNEL)
+    return f"{path}:slow"
+
+
+@pytest.mark.parametrize("columns", [60, 200])
+def test_progress_appears_and_leaves_nothing(file, columns) -> None:
+    code, written = recorded(
+        NKI, "run", file, "--input", "a=ones(128,8):float32", columns=columns, NO_COLOR="1"
+    )
+    assert code == 0
+    assert re.search(r"\d s  trace", shown(written))
+    assert not re.search(r"\x1b\[[\d;]*3\d[\d;]*m", written)  # no colour
+    end = screen(written)
+    assert not any("trace" in line or re.search(r"\d s  ", line) for line in end)
+    assert any("output0" in line for line in end)
+    assert all(len(line) <= columns for line in end)
+    assert written.count("\x1b[?25l") == written.count("\x1b[?25h") == 1  # the cursor is back
+
+
+def test_an_interrupted_command_ends_clean(file) -> None:
+    given = ("run", file, "--input", "a=ones(128,8):float32")
+    code, written = recorded(NKI, *given, interrupt="trace")
+    assert code == 130
+    assert [line.rstrip() for line in screen(written) if line.strip()] in (
+        ["interrupted"],
+        ["^Cinterrupted"],
+    )
+    assert written.count("\x1b[?25l") == written.count("\x1b[?25h") == 1
+
+
+def test_passes_have_numbers_and_advice_is_counted() -> None:
+    code, written = recorded(
+        AT_ONCE + NKI,
+        "profile",
+        f"{ROOT}/tutorials/matmul_kernels.py:tiled",
+        *("--input", "lhsT=normal(512,512):bfloat16"),
+        *("--input", "rhs=normal(512,512):bfloat16", "--target", "trn2"),
+        columns=60,
+    )
+    assert code == 0
+    assert re.search(r"(\w+ \(\d+ of 10\)|proof that nothing races|run|timing)", shown(written))
+    assert re.search(r"advice, change \d+", shown(written))
+    assert not any("advice, change" in line for line in screen(written))
+
+
+def test_graphs_have_the_same_progress(tmp_path) -> None:
+    (tmp_path / "m.txt").write_text(GRAPH)
+    given = ("compile", str(tmp_path / "m.txt"), "--framework", "XLA", "--target", "trn2")
+    places = ("--output", str(tmp_path / "m.neff"), "--logfile", str(tmp_path / "log"))
+    code, written = recorded(
+        AT_ONCE + NEURONX_CC, *given, *places, "--no_cache", "--verbose", "info"
+    )
+    assert code == 0, written
+    assert re.search(r"\d s  \w+", shown(written))
+    assert any(re.search(r"schedule: \d+\.\d+ s", line) for line in screen(written))
+    assert not any(re.search(r"^ *\d+ s  ", line) for line in screen(written))
+
+
+def test_nothing_is_shown_where_output_is_piped(file) -> None:
+    command = [sys.executable, "-c", NKI, "run", file, "--input", "a=ones(128,8):float32"]
+    variables = {**os.environ, "PYTHONPATH": str(ROOT)}
+    before = time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True, env=variables)
+    assert time.monotonic() - before > 1
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "trace" not in done.stdout and "\x1b" not in done.stdout
+
+
+def test_a_debugger_has_the_terminal_for_itself(tmp_path) -> None:
+    path = tmp_path / "stops.py"
+    path.write_text(KERNEL.replace("    time.sleep(1.6)\n", "    breakpoint()\n"))
+    hook = "import sys, time; sys.breakpointhook = lambda: (time.sleep(0.5), print('stopped')); "
+    given = ("run", f"{path}:slow", "--input", "a=ones(128,8):float32")
+    code, written = recorded(AT_ONCE + hook + NKI, *given)
+    assert code == 0 and "stopped" in written
+    assert "\x1b[?25l" not in written
