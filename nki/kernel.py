@@ -396,9 +396,11 @@ def compile_traced(
 
 def order_traced(traced: TracedKernel) -> CompiledKernel:
     """Traced tile IR as it is, ready to run in the author's order."""
+    from nki.hbm_capacity import check_hbm
     from nki.in_order import in_order
 
     ordered = in_order(traced)
+    check_hbm(ordered.program)
     if settings.checks_wanted() and len(ordered.program.cores) > 1:
         from nki.verification import verify_program
 

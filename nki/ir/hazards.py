@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from isa.affine import Predicate
 from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.fields import Kind
 from isa.operations.control import StorageBegin
 from isa.spec import Operation
-from nki.ir.nodes import Access, Node, Op, Tensor
+from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, While
 
 if TYPE_CHECKING:
     from nki.ir.context import WarnedOnce
@@ -40,6 +41,7 @@ class Hazards:
         self._warn = warn
         self._sums: dict[Tensor, list[_Sum]] = {}
         self._positions: dict[type[Operation], _Positions] = {}
+        self._later: set[Register] = set()  # variables of loops whose first iteration is over
 
     def follow(self, nodes: list[Node]) -> None:
         """All operations of a body; those of a rolled loop twice, as one iteration meets what the
@@ -49,7 +51,15 @@ class Hazards:
                 self.observe(node)
             else:
                 self.follow(node.body)
-                self.follow(node.body)
+                self._follow_again(node)
+
+    def _follow_again(self, loop: Loop | While) -> None:
+        if isinstance(loop, Loop):
+            self._later.add(loop.variable)
+            self.follow(loop.body)
+            self._later.remove(loop.variable)
+        else:
+            self.follow(loop.body)
 
     def observe(self, op: Op) -> None:
         """The next operation. Most have nothing to look at, which takes as little as it can."""
@@ -104,6 +114,8 @@ class Hazards:
         """A matmul adds to `dst` or overwrites it, or another operation writes it."""
         view = _view(dst)
         sums = self._sums.setdefault(_kept(dst.storage), [])
+        if isinstance(accumulate, Predicate) and accumulate.op == ">":  # false in a first iteration
+            accumulate = any(variable in self._later for variable, _ in accumulate.form.terms)
         if view is None or not isinstance(accumulate, (bool, np.bool_, type(None))):
             sums.clear()  # registers or symbols decide
             return

@@ -20,6 +20,7 @@ from isa.operations.control import StorageBegin
 from isa.spec import Operation
 from isa.target import Target
 from nki.arrays import as_numpy, refuse_read_only
+from nki.hbm_capacity import HbmInUse
 from nki.interpreter import Follower, Interpreter
 from nki.ir.accumulate import Accumulation
 from nki.ir.addresses_in_use import AddressesInUse
@@ -68,13 +69,19 @@ class EagerTensor(Tensor):
 
     __slots__ = ("contents", "forget", "iteration", "run", "twin", "written")
 
-    def __init__(self, description: Tensor, shadow: Shadow | None, run: object = None) -> None:
+    def __init__(
+        self,
+        description: Tensor,
+        shadow: Shadow | None,
+        run: object = None,
+        iteration: Iteration | None = None,
+    ) -> None:
         for slot in Tensor.__slots__:
             setattr(self, slot, getattr(description, slot))
         self.twin = description
         self.run = run
         self.forget: Callable[[Tensor], None] | None = None
-        self.iteration: Iteration | None = None
+        self.iteration = iteration
         self.written = False
         self.contents = Storage(description, self.shape, shadow)
 
@@ -256,11 +263,13 @@ class EagerContext(Authored):
         data: Any = None,
     ) -> Tensor:
         launch = self.launch
-        storage = launch.tensor(label, memory, dtype, shape, address, core, location, data)
+        iteration = None if core is None else self.loops.iteration
+        storage = launch.tensor(
+            label, memory, dtype, shape, address, core, location, data, iteration=iteration
+        )
         if core is not None:
-            storage.iteration = self.loops.iteration
             storage.forget = partial(
-                _forget, self.accumulation, self.hazards, self.addresses, launch.numbers
+                _forget, self.accumulation, self.hazards, self.addresses, launch.numbers, launch.hbm
             )
         return storage
 
@@ -383,12 +392,14 @@ def _forget(
     hazards: Hazards,
     addresses: AddressesInUse,
     numbers: EagerNumbers | None,
+    hbm: HbmInUse,
     tensor: Tensor,
 ) -> None:
     """What a core knows of a tensor goes with it."""
     accumulation.begin(tensor)
     hazards.forget(tensor)
     addresses.forget(tensor)
+    hbm.forget(tensor)
     if numbers is not None:
         numbers.forget(tensor)
 
@@ -429,9 +440,10 @@ class _Launch:
         self.in_step = InStep() if cores > 1 else None
         self.unordered = Unordered(cores) if cores > 1 and check else None
         self.numbers = EagerNumbers(_contents) if cores > 1 and check else None
+        self.hbm = HbmInUse(function.__name__, target)
         self.number = object()
-        self.watchdog = Watchdog()
         """Stands for this run in the tensors that it makes."""
+        self.watchdog = Watchdog()
         self.tensors = 0
         self.rows: set[str] = set()
         """The names of the rows of all operations that ran."""
@@ -473,13 +485,14 @@ class _Launch:
         location: Any,
         data: Any = None,
         role: str = "local",
+        iteration: Iteration | None = None,
     ) -> EagerTensor:
         """A new tensor; it holds `data`, or nothing."""
-        tensor = EagerTensor(
-            Tensor(self.tensors, name, memory, dtype, shape, role, address, core, location, data),
-            self.shadow,
-            self.number,
-        )
+        number = self.tensors
+        twin = Tensor(number, name, memory, dtype, shape, role, address, core, location, data)
+        if not memory.on_chip:
+            self.hbm.add(twin, iteration)
+        tensor = EagerTensor(twin, self.shadow, self.number, iteration)
         self.tensors += 1
         if data is not None:
             tensor.contents.assign(data)

@@ -215,3 +215,16 @@ def test_what_a_mutant_must_not_do_is_a_failure(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(mutation_runs, "SECONDS", -1)
     with pytest.raises(mutation_runs.Failure, match="loading"):
         mutation_runs.within("loading", lambda: None)
+
+
+def test_sums_that_cancel_are_bounded_by_their_terms() -> None:
+    """2048 + 1 + 1 - 2050 in fp16 is -2 in this order, and 0 where 1 + 1 comes first."""
+    terms = [np.float16([value]) for value in (2048, 1, 1, -2050)]
+    parameters = [f"p{n} = f16[1] parameter({n})" for n in range(4)]
+    sums = ["a = f16[1] add(p0, p1)", "b = f16[1] add(a, p2)", "ROOT c = f16[1] add(b, p3)"]
+    module = parse_text("\n".join(["HloModule m", "ENTRY e {", *parameters, *sums, "}"]))
+    in_order, other = (np.float16([value]) for value in (-2, 0))
+    assert graph_compiler.evaluate(module, *terms)[0] == in_order
+    assert run_mutations.differing(in_order, other)
+    assert not any(run_mutations._lost(module, terms, 0, found) for found in (in_order, other))
+    assert run_mutations._lost(module, terms, 0, other + 16)

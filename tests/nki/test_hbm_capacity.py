@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ import nki.isa as nisa
 import nki.language as nl
 from isa.container import load as load_program
 from isa.container import save
+from nki import hbm_capacity
 
 GIB = 1 << 30
 
@@ -37,6 +40,40 @@ def test_three_tensors_fit_into_a_stack_or_not(target, stack):
     for category in ("arguments", "results", "internal tensors"):
         assert f"{size:,} B  {category}" in notes
     assert f"held float32[{rows + 1}, 262144]" in notes and f"{__file__}:" in notes
+
+
+@nki.jit
+def of_64_gib(a):
+    out = nl.ndarray((4, 8), dtype=a.dtype, buffer=nl.shared_hbm)
+    for _ in range(2):
+        held = nl.ndarray((1 << 15, 1 << 18), dtype=a.dtype, buffer=nl.private_hbm)  # here
+        nl.store(held[:4, :8], nl.load(a))
+    nl.store(out, nl.load(a))
+    return out
+
+
+@pytest.mark.parametrize("mode", ["device", "reference", "eager"])
+def test_all_modes_refuse_before_they_take_memory(mode):
+    with pytest.raises(nki.NeuronError) as caught:
+        nki.simulate(of_64_gib, mode=mode, target="trn2")(np.ones((4, 8), np.float32))
+    error = caught.value
+    assert error.code == "hbm-overflow" and "# here" in error.location.text
+    assert f"{32 * GIB:,} B  held float32[32768, 262144]" in "\n".join(error.notes)
+
+
+@pytest.mark.parametrize("mode", ["device", "reference", "eager"])
+def test_an_iteration_on_the_device_gives_back_what_it_took(mode):
+    def kernel(a):
+        out = nl.ndarray((4, 8), dtype=a.dtype, buffer=nl.shared_hbm)
+        for _ in nl.dynamic_range(100):
+            held = nl.ndarray((1 << 10, 1 << 10), dtype=a.dtype, buffer=nl.private_hbm)
+            nl.store(held[:4, :8], nl.load(a))
+            nl.store(out, nl.load(held[:4, :8]))
+        return out
+
+    data = np.ones((4, 8), np.float32)
+    with patch.object(hbm_capacity, "room_of", lambda target: 128 << 20):
+        assert np.array_equal(nki.simulate(kernel, mode=mode, target="trn2")(data), data)
 
 
 def test_sizes_of_symbols_count_when_they_are_known():

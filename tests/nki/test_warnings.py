@@ -234,6 +234,26 @@ def in_a_rolled_loop(a):
     return stored(copied)
 
 
+def started_in_a_rolled_loop(a):
+    tile, total = nl.load(a), nl.ndarray((64, 64), nl.float32, nl.psum)
+    copied = nl.ndarray((64, 64), nl.float32, nl.sbuf)
+    for _ in nl.dynamic_range(2):
+        for _ in nl.dynamic_range(2):
+            matmul(total, tile, None)
+        nisa.tensor_copy(dst=copied, src=total)
+    return stored(copied)
+
+
+def summed_in_each_iteration(a):
+    tile, copied = nl.load(a), nl.ndarray((64, 64), nl.float32, nl.sbuf)
+    for _ in nl.dynamic_range(2):
+        total = nl.ndarray((64, 64), nl.float32, nl.psum)
+        for _ in nl.dynamic_range(2):
+            matmul(total, tile, None)
+        nisa.tensor_copy(dst=copied, src=total)
+    return stored(copied)
+
+
 MATMUL = matmul.__code__.co_firstlineno + 1
 
 
@@ -248,6 +268,8 @@ MATMUL = matmul.__code__.co_firstlineno + 1
         (in_part, "partial-accumulation", in_part.__code__.co_firstlineno + 3),
         (side_by_side, None, None),
         (in_a_rolled_loop, "accumulation-after-read", MATMUL),
+        (started_in_a_rolled_loop, "accumulation-after-read", MATMUL),
+        (summed_in_each_iteration, None, None),
     ],
 )
 def test_sums_in_psum(kernel, code, place, mode):
