@@ -23,7 +23,7 @@ def operator_pages() -> dict[str, str]:
     """Pages by path below `docs/`, with that of the command `neuronx-cc`.
 
     >>> sorted(operator_pages())[:2]
-    ['neuronx-cc.md', 'reference/hlo/abs.md']
+    ['neuronx-cc.md', 'reference/codes/EARG001.md']
     """
     found = {f"reference/hlo/{opcode}.md": operator_page(row) for opcode, row in _rows()}
     return {"reference/hlo/index.md": _overview(), **found, **command_pages()}
