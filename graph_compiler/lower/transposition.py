@@ -8,19 +8,23 @@ nki/api/nki.isa.rst#nki.isa.nc_transpose), and stored in rows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from graph_compiler.execute.loops import Loop
 from graph_compiler.execute.steps import item_size
 from graph_compiler.lower.device import Device
-from graph_compiler.lower.nest import PARTITIONS, Axis, axes_of, numbers
+from graph_compiler.lower.nest import PARTITIONS, UNROLLED, Axis, axes_of, numbers
 from graph_compiler.lower.operands import Stored
 from isa.enums import Engine, Memory
 from nki.ir.views.tensor import NkiTensor
 
 BLOCK, WIDTH = 512, 1024
 """Elements of a block: adjacent ones in the target, and in the source."""
+
+_BLOCKS = 32
+"""Blocks of the other dimensions up to which none of them is a loop on the device."""
 
 LEAST = 32
 """Elements along either dimension below which transfers do it."""
@@ -62,11 +66,13 @@ def emit_turned(
 ) -> None:
     """The nest, block by block, `computed` in rows before it is turned."""
     a, b, others = axes
+    # Many small blocks are a loop on the device, whatever the count of each dimension.
+    unrolled = UNROLLED if math.prod(axis.count for axis in others) <= _BLOCKS else 1
 
     def each(rest: list[Axis], to: Any, at: Any) -> None:
         if rest:
             axis, *more = rest
-            for index in numbers(device.builder, axis.count):
+            for index in numbers(device.builder, axis.count, unrolled):
                 each(more, to + index * axis.strides[0], at + index * axis.strides[1])
             return
         for first, rows in _blocks(device, b.count, BLOCK):
