@@ -40,35 +40,41 @@ class Use(NamedTuple):
         return self.low >= 0 and self.high < self.step
 
 
-def _step(batch: Sequence[Axis], rows: Axis, operand: int) -> int:
-    """Elements from row to row, from one element of the batch to the next one too; else 0."""
-    step = rows.strides[operand]
-    expected = step * rows.count
-    for axis in reversed(batch):
-        if axis.strides[operand] != expected:
-            return 0
-        expected *= axis.count
-    return step
+@dataclass(frozen=True)
+class _Rows:
+    """The batch and the rows of a step: axes with the strides of its operands."""
+
+    batch: tuple[Axis, ...]
+    rows: Axis
+
+    def step(self, operand: int) -> int:
+        """Elements from row to row, from one element of the batch to the next one too; else 0."""
+        step = self.rows.strides[operand]
+        expected = step * self.rows.count
+        for axis in reversed(self.batch):
+            if axis.strides[operand] != expected:
+                return 0
+            expected *= axis.count
+        return step
+
+    def start(self, operand: int, index: Sequence[Any], row: Any) -> Any:
+        """Elements from an operand's place to a row of an element of the batch."""
+        places = [place * axis.strides[operand] for place, axis in zip(index, self.batch)]
+        return sum(places, row * self.rows.strides[operand])
 
 
 @dataclass(frozen=True)
-class RowNest:
+class RowNest(_Rows):
     """A loop nest: the batch and the rows, axes of its own, and the axes within a row."""
 
     loop: Loop
     places: list[Place]
-    batch: tuple[Axis, ...]
-    rows: Axis
     inner: list[Axis]
 
     @property
     def reads(self) -> list[Buffer]:
         """What is read, each as often as it is."""
         return [place.buffer for place in self.places[1:]]
-
-    def step(self, operand: int) -> int:
-        """Elements from row to row of an operand."""
-        return _step(self.batch, self.rows, operand)
 
     def span(self, operand: int) -> tuple[int, int]:
         """The first and last element of a row that an operand has, from its place on."""
@@ -92,11 +98,6 @@ class RowNest:
             found.append(Use(place.buffer, type, step, first + low, first + high, dense))
         return found
 
-    def start(self, operand: int, index: Sequence[Any], row: Any) -> Any:
-        """Elements from an operand's place to a row of an element of the batch."""
-        places = [place * axis.strides[operand] for place, axis in zip(index, self.batch)]
-        return sum(places, row * self.rows.strides[operand])
-
     def is_fixed(self, operand: int) -> bool:
         """Whether an operand is the same for all rows."""
         return not any(axis.strides[operand] for axis in (*self.batch, self.rows))
@@ -107,14 +108,12 @@ TARGET, LEFT, RIGHT = range(3)
 
 
 @dataclass(frozen=True)
-class RowProduct:
-    """A product whose left operand has the rows. `batch`, `rows`: strides of its three operands;
-    `across`: elements from column to column of the target."""
+class RowProduct(_Rows):
+    """A product whose left operand has the rows. `across`: elements from column to column of the
+    target."""
 
     contraction: Contraction
     product: Product
-    batch: tuple[Axis, ...]
-    rows: Axis
     across: int
     sides: Sides
 
@@ -138,16 +137,11 @@ class RowProduct:
             (TARGET, target, self.columns, self.across == 1),
             (LEFT, product.left, depth, stride == 1),
         ):
-            step = _step(self.batch, self.rows, operand) if dense else 0
+            step = self.step(operand) if dense else 0
             place = place_of(view)
             first = place.offset // item_size(view.type)
             found.append(Use(place.buffer, view.type, step, first, first + width - 1, True))
         return [*found, Use(product.right.buffer, product.right.type, 0, 0, 0, True)]
-
-    def start(self, operand: int, index: Sequence[Any], row: Any) -> Any:
-        """Elements from an operand's place to a row of an element of the batch."""
-        places = [place * axis.strides[operand] for place, axis in zip(index, self.batch)]
-        return sum(places, row * self.rows.strides[operand])
 
     def right_bytes(self) -> int:
         """Bytes of a partition that the right operand takes."""
@@ -185,7 +179,7 @@ def members_of(device: Device, step: Any, wanted: Sequence[int]) -> Iterator[Mem
             continue
         (*batch, rows), rest = split
         if min(rows.strides) >= 0 and rows.strides[0]:
-            yield RowNest(loop, places, tuple(batch), rows, [*axes[:number], *rest])
+            yield RowNest(tuple(batch), rows, loop, places, [*axes[:number], *rest])
 
 
 def nest_of(call: Call) -> tuple[Loop, list[Place]]:
@@ -237,7 +231,7 @@ def _products(device: Device, step: Contraction, wanted: Sequence[int]) -> Itera
     split = _split([*batch, *own], wanted)
     if split is not None and not split[1]:
         (*outer, last) = split[0]
-        yield RowProduct(step, product, tuple(outer), last, 1, Sides(device, product, depth))
+        yield RowProduct(tuple(outer), last, step, product, 1, Sides(device, product, depth))
     if len(rows) == 1:
         ((count, stride),) = product.columns
         turned = [Axis(a.count, (a.strides[0], a.strides[2], a.strides[1])) for a in batch]
@@ -255,4 +249,4 @@ def _products(device: Device, step: Contraction, wanted: Sequence[int]) -> Itera
         if split is not None and not split[1] and depth is not None:
             (*outer, last) = split[0]
             sides = Sides(device, other, depth)
-            yield RowProduct(step, other, tuple(outer), last, step.rows_step, sides)
+            yield RowProduct(tuple(outer), last, step, other, step.rows_step, sides)

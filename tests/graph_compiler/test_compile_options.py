@@ -8,8 +8,11 @@ import pytest
 
 from graph_compiler import GraphOptions, compile, parse_text
 from graph_compiler.lower.assemble import assemble
+from graph_compiler.lower.limits import Limits
 from isa.errors import NeuronError
 from isa.target import resolve
+from nki.ir.printer import print_kernel
+from simulator.timing import simulate
 
 DOT = """HloModule product
 ENTRY e {
@@ -161,3 +164,27 @@ def test_counts_too_long_to_fold() -> None:
       ROOT r = s32[70000] add(i, x) }"""
     (found,) = compile(parse_text(text), "trn2")(np.full(70000, 3, np.int32))
     np.testing.assert_array_equal(found, np.arange(70000) + 3)
+
+
+def test_plans_are_tried_from_o2_on() -> None:
+    """A weight that takes 16 KiB of a partition stays for all rows or does not; what is faster by
+    the timing model is taken."""
+    text = """HloModule layer
+ENTRY e {
+  x = f32[256,512] parameter(0)
+  w = f32[512,1024] parameter(1)
+  b = f32[1024] parameter(2)
+  d = f32[256,1024] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  c = f32[256,1024] broadcast(b), dimensions={1}
+  s = f32[256,1024] add(d, c)
+  ROOT r = f32[256,1024] tanh(s)
+}"""
+    module = parse_text(text)
+    plans = [Limits(), Limits(right=8 << 10)]
+    programs = {print_kernel(assemble(module, resolve("trn2"), limits=limits)) for limits in plans}
+    assert len(programs) == 2 and plans[0].differs(plans[1])
+    times = [
+        simulate(compile(module, "trn2", GraphOptions(optimisation=level)).kernel.program).total_ns
+        for level in (1, 2)
+    ]
+    assert times[1] <= times[0]

@@ -1,0 +1,67 @@
+"""Copies out of PSUM: who makes them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from isa.alu import ALU
+from isa.enums import Engine, Memory
+from isa.target import TARGETS
+from nki.ir.builder import Builder
+from nki.ir.nodes import Kernel, operations
+from nki.passes.order.copies import BalanceCopies
+
+
+def products(target: str, dtype: str, functions: int = 0) -> Kernel:
+    """Eight copies out of PSUM, and so many functions for the scalar engine."""
+    builder = Builder(TARGETS[target], name="products")
+    x = builder.parameter((128, 512), "float32", "x")
+    out = builder.tensor((128, 512), dtype, Memory.shared_hbm, "out")
+    with builder.at(None):
+        tile = builder.tensor((128, 512), "float32", Memory.sbuf, "tile")
+        builder.emit("dma_copy", dst=tile, src=x)
+        weights = builder.tensor((128, 128), "float32", Memory.sbuf, "weights")
+        builder.emit("tensor_copy", dst=weights, src=tile[:, :128])
+        for _ in range(functions):
+            made = builder.tensor((128, 512), "float32", Memory.sbuf, "made")
+            builder.emit("tensor_scalar", dst=made, data=tile, op0=ALU["add"], operand0=1.0)
+        for _ in range(8):
+            bank = builder.tensor((128, 512), "float32", Memory.psum, "bank")
+            builder.emit("nc_matmul", dst=bank, stationary=weights, moving=tile)
+            done = builder.tensor((128, 512), dtype, Memory.sbuf, "done")
+            view = bank if dtype == "float32" else bank.view(dtype)
+            builder.emit("tensor_copy", dst=done, src=view)
+            builder.emit("dma_copy", dst=out, src=done)
+    builder.result(out)
+    return builder.kernel()
+
+
+def copiers(kernel: Kernel) -> Counter[Engine]:
+    """How many copies out of PSUM each engine makes."""
+    return Counter(
+        op.values[-1]
+        for body in kernel.bodies
+        for op in operations(body)
+        if op.row.name == "tensor_copy" and op.values[1].storage.memory is Memory.psum
+    )
+
+
+def test_two_engines_share_them() -> None:
+    found = copiers(BalanceCopies().run(products("trn2", "float32")))
+    assert found[Engine.vector] + found[Engine.scalar] == 8
+    assert min(found.values()) >= 3
+
+
+def test_what_else_an_engine_does_counts() -> None:
+    """With six passes over as many elements by the vector engine most copies go elsewhere."""
+    found = copiers(BalanceCopies().run(products("trn2", "float32", 6)))
+    assert found[Engine.scalar] >= 6
+
+
+@pytest.mark.parametrize("target, dtype", [("trn1", "float32"), ("trn2", "uint32")])
+def test_copies_stay(target: str, dtype: str) -> None:
+    """Before gen3 the scalar engine makes none; bits stay with the engine that keeps them all."""
+    kernel = products(target, dtype)
+    assert BalanceCopies().run(kernel) is kernel
