@@ -44,7 +44,7 @@ class Option:
     origin: str = _DOCUMENTED
 
 
-_ONE_RESULT = "levels and hints choose between equal results; there is one program today"
+_ONE_RESULT = "hints choose between equal results; there is one program whatever they are"
 _DEBUGGING = "it prints what only the vendor's compiler has inside"
 
 OPTIONS: tuple[Option, ...] = (
@@ -127,10 +127,10 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         ("--optlevel", "-O"),
         "level",
-        "Effort of optimisation.",
+        "Effort of optimisation. From 2 on several plans are compiled where they differ, and the "
+        "fastest by the timing model is taken.",
         values=("1", "2", "3"),
         default="2",
-        no_effect=_ONE_RESULT,
     ),
     Option(
         ("--enable-experimental-O1",),
@@ -138,7 +138,6 @@ OPTIONS: tuple[Option, ...] = (
         "The same as --optlevel 1.",
         constant="1",
         deprecated="--optlevel 1",
-        no_effect=_ONE_RESULT,
     ),
     Option(
         ("--enable-mixed-precision-accumulation",),

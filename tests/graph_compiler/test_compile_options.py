@@ -171,13 +171,13 @@ def test_plans_are_tried_from_o2_on() -> None:
     the timing model is taken."""
     text = """HloModule layer
 ENTRY e {
-  x = f32[256,512] parameter(0)
+  x = f32[128,512] parameter(0)
   w = f32[512,1024] parameter(1)
   b = f32[1024] parameter(2)
-  d = f32[256,1024] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-  c = f32[256,1024] broadcast(b), dimensions={1}
-  s = f32[256,1024] add(d, c)
-  ROOT r = f32[256,1024] tanh(s)
+  d = f32[128,1024] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  c = f32[128,1024] broadcast(b), dimensions={1}
+  s = f32[128,1024] add(d, c)
+  ROOT r = f32[128,1024] tanh(s)
 }"""
     module = parse_text(text)
     plans = [Limits(), Limits(right=8 << 10)]
@@ -187,4 +187,4 @@ ENTRY e {
         simulate(compile(module, "trn2", GraphOptions(optimisation=level)).kernel.program).total_ns
         for level in (1, 2)
     ]
-    assert times[1] <= times[0]
+    assert times[1] < times[0]
