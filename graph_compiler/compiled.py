@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -97,11 +98,15 @@ def _stored(array: Array, dtype: str) -> Array:
     return array.reshape(array.shape or (1,))
 
 
+def _unobserved(stage: str, product: Any) -> None:
+    """Nobody looks at what stages make."""
+
+
 def compile(
     module: Module,
     target: str | None = None,
     options: GraphOptions | None = None,
-    observe: Callable[[str, Any], None] | None = None,
+    observe: Callable[[str, Any], None] = _unobserved,
     *,
     kernels: Kernels | None = None,
 ) -> Compiled:
@@ -110,9 +115,10 @@ def compile(
     `target`: "trn1", "trn2" ...; without it the one that settings name. `kernels`: those that
     the graph calls (target `AwsNeuronCustomNativeKernel`), by name; `graph_compiler.frontends.jax`
     adds those that a jax function calls. `observe(stage, product)` sees what each stage makes, tile
-    IR first. Raises NeuronError: hlo-not-compiled for what has no form on the device,
-    documented-refusal for what the SDK documents as an error (`admission`), hlo-option, and
-    hlo-unknown-kernel.
+    IR first; where another plan than the first is taken, once more for that one.
+
+    Raises NeuronError: hlo-not-compiled for what has no form on the device, documented-refusal for
+    what the SDK documents as an error (`admission`), hlo-option, and hlo-unknown-kernel.
 
     >>> import numpy as np
     >>> from graph_compiler import compile, parse_text
@@ -121,7 +127,6 @@ def compile(
     [array([2., 4., 8.], dtype=float32)]
     """
     from graph_compiler.admission import admit, admit_memory
-    from graph_compiler.timing import static_timeline
     from nki import settings
     from nki.kernel import compile_traced
     from nki.passes.place.arena import ShareArenas, local_bytes
@@ -130,36 +135,42 @@ def compile(
     chosen, wanted = settings.target(target), options or GraphOptions()
     check_target(wanted, chosen)
     admit(module, chosen, wanted)
-    best: tuple[float, Any, Any] | None = None
-    for kernel, alone in _plans(module, chosen, wanted, kernels):
+
+    def compiled(kernel: Any, observe: Callable[[str, Any], None]) -> Compiled:
         shared = ShareArenas(distance=_DISTANCE).run(kernel)
         admit_memory(shared, module, chosen)
-        if alone and best is None:
-            compiled = compile_traced(shared, observe or _unobserved)
-            return Compiled(module, compiled, local_bytes(kernel))
-        compiled = compile_traced(shared)
-        timeline = static_timeline(compiled.program)
-        time = 0.0 if timeline is None else timeline.total_ns
-        if best is None or time < best[0]:
-            best = time, kernel, compiled
-    assert best is not None
-    _, kernel, compiled = best
-    if observe is not None:
-        compiled = compile_traced(ShareArenas(distance=_DISTANCE).run(kernel), observe)
-    return Compiled(module, compiled, local_bytes(kernel))
+        return Compiled(module, compile_traced(shared, observe), local_bytes(kernel))
+
+    kernel, others = _plans(module, chosen, wanted, kernels)
+    first = best = compiled(kernel, observe)
+    time = _time(best) if others else None
+    if time is None:
+        return first
+    for plan in others:
+        other = plan()
+        found = compiled(other, _unobserved)
+        taken = _time(found)
+        if taken is not None and taken < time:
+            best, time, kernel = found, taken, other
+    unseen = best is not first and observe is not _unobserved
+    return compiled(kernel, observe) if unseen else best
 
 
-def _unobserved(stage: str, product: Any) -> None:
-    """Nobody looks at what stages make."""
+def _time(compiled: Compiled) -> float | None:
+    """The ns that a graph takes; None where data decide."""
+    from graph_compiler.timing import static_timeline
+
+    timeline = static_timeline(compiled.kernel.program)
+    return None if timeline is None else timeline.total_ns
 
 
 def _plans(
     module: Module, target: Target, options: GraphOptions, kernels: Kernels | None
-) -> Iterator[tuple[Any, bool]]:
-    """The graph's tile IR of each plan that the options have tried, where plans differ, and whether
-    it is the only one."""
+) -> tuple[Any, list[Callable[[], Any]]]:
+    """The graph's tile IR by the first plan, and what makes it by the others that the options have
+    tried, where these differ."""
     from graph_compiler.lower.assemble import assemble
-    from graph_compiler.lower.limits import PLANS
+    from graph_compiler.lower.limits import plans
     from nki.ir.nodes import operations
     from nki.passes.order.copies import BalanceCopies
     from nki.passes.place.unread import DropUnread
@@ -168,14 +179,12 @@ def _plans(
         kernel = assemble(module, target, options, kernels, limits)
         return BalanceCopies().run(DropUnread().run(kernel))
 
-    first, *others = (plan() for plan in PLANS)
+    first, *others = plans()
     kernel = lowered(first)
     count = sum(1 for body in kernel.bodies for _ in operations(body))
-    tried = options.optimisation >= _TRIED and count <= _SMALL
-    others = [limits for limits in others if tried and first.differs(limits)]
-    yield kernel, not others
-    for limits in others:
-        yield lowered(limits), False
+    if options.optimisation < _TRIED or count > _SMALL:
+        return kernel, []
+    return kernel, [partial(lowered, limits) for limits in others if first.differs(limits)]
 
 
 _TRIED = 2

@@ -134,6 +134,33 @@ class Product:
         self.depth_left = joined(depth[0]) or [(1, 1)]
         self.depth_right = joined(depth[1]) or [(1, 1)]
 
+    def changed(
+        self,
+        left: View | None = None,
+        right: View | None = None,
+        batch: tuple[Axes, Axes] | None = None,
+        rows: Axes | None = None,
+        columns: Axes | None = None,
+    ) -> Product:
+        """The product with some of its parts replaced."""
+        return Product(
+            left or self.left,
+            right or self.right,
+            self.pairs,
+            batch or self.batch,
+            self.rows if rows is None else rows,
+            self.columns if columns is None else columns,
+            (self.depth_left, self.depth_right),
+        )
+
+    def swapped(self) -> Product:
+        """The product of the operands the other way round, of which columns are rows."""
+        left, right = self.batch
+        depth = self.depth_right, self.depth_left
+        return Product(
+            self.right, self.left, self.pairs, (right, left), self.columns, self.rows, depth
+        )
+
     def left_fits(self) -> bool:
         length, step = self.depth_left[-1]
         return not self.pairs or (step == 1 and length % 2 == 0)

@@ -10,6 +10,7 @@ from graph_compiler.execute.loops import Loop
 from graph_compiler.execute.movement import DynamicCopy
 from graph_compiler.execute.steps import Call, item_size
 from graph_compiler.lower.elementwise import plan
+from graph_compiler.lower.flow import Counted
 from graph_compiler.lower.nest import PARTITIONS
 from graph_compiler.lower.product import COLUMNS, DEPTH, ROWS, Contraction
 from isa.enums import Engine
@@ -29,7 +30,7 @@ def nanoseconds(device: Device, step: Any) -> float:
         if isinstance(step.kernel, Loop):
             return plan(device, step.kernel)[0] if step.kernel.counts else FIXED
         return FIXED + _of_elements(device, step.kernel)
-    trips = step.count.trips if hasattr(step, "count") else 1
+    trips = step.count.trips if isinstance(step, Counted) else 1
     return FIXED + trips * sum(nanoseconds(device, one) for body in step.inner for one in body)
 
 
@@ -42,7 +43,8 @@ def _of_product(device: Device, step: Contraction) -> float:
     depth = math.prod(count for count, _ in product.depth_left)
     ((columns, _),) = product.columns
     tiles = batch * -(-rows // ROWS) * -(-depth // DEPTH)
-    cycles = tiles * columns * (4 if size == 4 else 1)
+    passes = target.fp32_matmul_passes.value if size == 4 else 1
+    cycles = tiles * columns * passes
     blocks = -(-rows // (4 * ROWS)) if columns > COLUMNS else 1
     moved = rows * depth + blocks * depth * columns
     stored = rows * columns * item_size(step.target.type)

@@ -104,7 +104,6 @@ class Counted:
         return [self.body]
 
     def emit(self, device: Device) -> None:
-        device.forget()
         with device.builder.loop(0, self.count.trips) as trip:
             self.count.variable = trip
             emit(device, self.body)

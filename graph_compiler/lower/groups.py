@@ -76,7 +76,7 @@ class Group:
 
     def takes(self, member: Member) -> bool:
         """Add a step, if its rows are the group's and it reads some that others do or make."""
-        target, *reads = member.uses()
+        target, *reads = member.uses
         if isinstance(member, RowProduct):
             if not member.sides.device.limits.allows(member.right_bytes()):
                 return False

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from graph_compiler.execute.bodies import Fold, Sort
-from graph_compiler.execute.contractions import Axes, Product
+from graph_compiler.execute.contractions import Axes
 from graph_compiler.execute.loops import Loop
 from graph_compiler.execute.movement import DynamicCopy
 from graph_compiler.execute.steps import Call, Place, item_size
@@ -230,14 +230,12 @@ def _contraction(
 ) -> Contraction:
     """A part of a product: where its operands begin, their batches, and where its target does."""
     product = step.product
-    part = Product(
+    part = product.changed(
         _further(product.left, left[0]),
         _further(product.right, right[0]),
-        product.pairs,
         (left[1], right[1]),
-        product.rows if rows is None else rows,
-        product.columns if columns is None else columns,
-        (product.depth_left, product.depth_right),
+        rows,
+        columns,
     )
     own = step.batch if batch is None else batch
     return Contraction(part, _further(step.target, to), step.rows_step, own)

@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from graph_compiler.execute.contractions import Product
 from graph_compiler.execute.steps import Call, Place, item_size
 from graph_compiler.execute.views import Buffer, View
 from graph_compiler.lower.aliases import every
@@ -172,16 +171,7 @@ def _contraction(step: Contraction, names: Mapping[Buffer, Place]) -> Contractio
     left, right, target = (
         _view(view, names) for view in (product.left, product.right, step.target)
     )
-    part = Product(
-        left,
-        right,
-        product.pairs,
-        product.batch,
-        product.rows,
-        product.columns,
-        (product.depth_left, product.depth_right),
-    )
-    return replace(step, product=part, target=target)
+    return replace(step, product=product.changed(left, right), target=target)
 
 
 def _view(view: View, names: Mapping[Buffer, Place]) -> View:

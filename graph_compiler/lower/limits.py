@@ -12,18 +12,18 @@ class Limits:
     loads that come before their use. `asked`: the sizes that were compared with it."""
 
     right: int = 24 << 10
-    asked: list[int] = field(default_factory=list)
+    asked: set[int] = field(default_factory=set)
 
     def allows(self, right: int) -> bool:
         """Whether a product with a right operand of so many bytes may be in a group."""
-        self.asked.append(right)
+        self.asked.add(right)
         return right <= self.right
 
     def differs(self, other: Limits) -> bool:
         """Whether something that was compared is within only one of both."""
-        low, high = sorted((self.right, other.right))
-        return any(low < size <= high for size in self.asked)
+        return any((size <= self.right) != (size <= other.right) for size in self.asked)
 
 
-PLANS = (Limits, lambda: Limits(right=8 << 10))
-"""What makes the limits to try; the first ones are for whoever tries no others."""
+def plans() -> tuple[Limits, ...]:
+    """The limits to try; the first ones are for whoever tries no others."""
+    return Limits(), Limits(right=8 << 10)

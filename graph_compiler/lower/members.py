@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from graph_compiler.execute.contractions import Product, joined
@@ -84,6 +85,7 @@ class RowNest(_Rows):
             low, high = low + min(0, reach), high + max(0, reach)
         return low, high
 
+    @cached_property
     def uses(self) -> list[Use]:
         """The result, and what is read; not the initial value of a fold."""
         found = []
@@ -128,6 +130,7 @@ class RowProduct(_Rows):
         ((count, _),) = self.product.columns
         return count
 
+    @cached_property
     def uses(self) -> list[Use]:
         """The result, the left operand, the right one."""
         target, product = self.contraction.target, self.product
@@ -235,15 +238,7 @@ def _products(device: Device, step: Contraction, wanted: Sequence[int]) -> Itera
     if len(rows) == 1:
         ((count, stride),) = product.columns
         turned = [Axis(a.count, (a.strides[0], a.strides[2], a.strides[1])) for a in batch]
-        other = Product(
-            product.right,
-            product.left,
-            product.pairs,
-            (product.batch[1], product.batch[0]),
-            product.columns,
-            rows,
-            (product.depth_right, product.depth_left),
-        )
+        other = product.swapped()
         depth = depth_in_rows(device, other)
         split = _split([*turned, Axis(count, (1, stride, 0))], wanted)
         if split is not None and not split[1] and depth is not None:

@@ -51,8 +51,9 @@ Value = Node | Pair
 
 def has_random_bits(block: Block) -> bool:
     """Whether a block makes random bits, whose state is of 64-bit integers."""
-    return any(node.op in _GENERATORS or any(map(has_random_bits, node.blocks))
-               for node in block.nodes)  # fmt: skip
+    return any(
+        node.op in _GENERATORS or any(map(has_random_bits, node.blocks)) for node in block.nodes
+    )
 
 
 def as_pairs(block: Block) -> None:
@@ -240,10 +241,9 @@ class _Pairs:
         for value in operands:
             flat += [value.low, value.high] if isinstance(value, Pair) else [value]
         node.operands = flat
-        node.results = [
-            form for type, dims in results for form in ([(HALF, dims)] * 2 if type in WIDE
-                                                        else [(type, dims)])
-        ]  # fmt: skip
+        node.results = []
+        for type, dims in results:
+            node.results += [(HALF, dims)] * 2 if type in WIDE else [(type, dims)]
         self.nodes.append(node)
         if len(node.results) == 1:
             self.known[node] = node

@@ -41,7 +41,6 @@ RESIDENT = 80 << 10
 ROUND_TRIP = 4000.0
 """About how many ns a value takes to HBM and back, which the next step waits for."""
 
-
 LEFT_ON_CHIP = 500.0
 """What it is worth, in ns, that later steps may find rows on chip."""
 
@@ -83,8 +82,11 @@ class Rows:
         self.shared = {
             buffer
             for buffer in group.read - group.apart
-            if own[buffer] > 1 or buffer in group.written or self._is_held(buffer)
+            if own[buffer] > 1 or buffer in group.written or self._held(buffer)
         }
+        made = group.written - group.apart
+        # Buffers whose rows stay on chip: all that is made, and what several nests read.
+        self.resident = [b for b in group.steps if b in made or b in self.shared]
         self.tilings = [
             self._tiling(member) if isinstance(member, RowNest) else None
             for member in group.members
@@ -94,9 +96,6 @@ class Rows:
         self.kept: dict[int, list[NkiTensor]] = {}
         self.made: dict[Buffer, list[NkiTensor]] = {}
         self.loaded: dict[Any, NkiTensor] = {}
-
-    def _is_held(self, buffer: Buffer) -> bool:
-        return bool(self._held(buffer))
 
     def _held(self, buffer: Buffer) -> list[NkiTensor]:
         """The tiles that have all rows of a buffer, one for each tile of rows; or none."""
@@ -117,7 +116,7 @@ class Rows:
         do after one another overlaps more where the scheduler sees all of it."""
         tiles = math.prod(self.batch) * (self.count // PARTITIONS)
         several = any(isinstance(member, RowProduct) for member in self.group.members)
-        return max(UNROLLED, _TILES) if several and tiles <= _TILES else UNROLLED
+        return _TILES if several and tiles <= _TILES else UNROLLED
 
     def _stays(self, buffer: Buffer) -> bool:
         """Whether all rows of a buffer may stay on chip for others."""
@@ -130,15 +129,9 @@ class Rows:
         """What the group makes, and holds by itself."""
         return self.group.written
 
-    @property
-    def resident(self) -> list[Buffer]:
-        """Buffers whose rows stay on chip: all that is made, and what several nests read."""
-        made = self.group.written - self.group.apart
-        return [b for b in self.group.steps if b in made or b in self.shared]
-
     def finds(self) -> bool:
         """Whether rows that it reads are on chip already."""
-        return any(self._is_held(buffer) for buffer in self.group.read - self.group.apart)
+        return any(map(self._held, self.group.read - self.group.apart))
 
     def leaves(self) -> bool:
         """Whether rows that it computes stay on chip for others."""
@@ -178,7 +171,7 @@ class Rows:
         for number, (member, tiling) in enumerate(zip(group.members, self.tilings)):
             apart += ROUND_TRIP if number else 0
             if isinstance(member, RowProduct):
-                target, left, _ = member.uses()
+                target, left, _ = member.uses
                 for use in (target, left):
                     if use.buffer in group.written and use.by_row:
                         moved = use.high - use.low + 1
@@ -213,7 +206,7 @@ class Rows:
         for buffer, made in self.made.items():
             device.hold(buffer, made, self.group.steps[buffer], self.group.types[buffer])
         for number, tiles in self.kept.items():
-            target, _, _ = self.group.members[number].uses()
+            target, _, _ = self.group.members[number].uses
             device.hold(target.buffer, tiles, self.count, target.type)
 
     def _batch(self, index: list[Any], fixed: Fixed) -> None:
@@ -229,14 +222,16 @@ class Rows:
             if isinstance(member, RowProduct)
         }
         whole, rest = divmod(self.count, PARTITIONS)
-        # Tiles that all of the batch reads are the same in every element of it.
-        loaded = self.loaded if self._is_straight() else None
+
+        def rows(start: Any, count: int) -> None:
+            # Tiles that all of the batch reads are the same in every element of it.
+            loaded = self.loaded if self._is_straight() else {}
+            self._rows(Tile(index, start, count, loaded), fixed, right)
+
         for number in numbers(builder, whole, self.unrolled):
-            own = {} if loaded is None else loaded
-            self._rows(Tile(index, number * PARTITIONS, PARTITIONS, own), fixed, right)
+            rows(number * PARTITIONS, PARTITIONS)
         if rest:
-            own = {} if loaded is None else loaded
-            self._rows(Tile(index, whole * PARTITIONS, rest, own), fixed, right)
+            rows(whole * PARTITIONS, rest)
 
     def _fixed(self) -> Fixed:
         """Operands that are the same for all rows, loaded once, by member and operand."""
@@ -356,11 +351,11 @@ class Rows:
         makers: dict[Buffer, int] = {}
         found: dict[int, int] = {}
         for number, member in enumerate(self.group.members):
-            target = member.uses()[0]
+            target = member.uses[0]
             if isinstance(member, RowNest) and _adds_rows(member):
-                _, source = member.uses()
+                _, source = member.uses
                 maker = makers.get(source.buffer)
-                made = None if maker is None else self.group.members[maker].uses()[0]
+                made = None if maker is None else self.group.members[maker].uses[0]
                 if maker is not None and source == made and maker not in found.values():
                     found[number] = maker
             makers.pop(target.buffer, None)
@@ -388,7 +383,7 @@ class Rows:
         right: list[NkiTensor],
     ) -> None:
         """A product for one tile of rows."""
-        _, left, _ = member.uses()
+        _, left, _ = member.uses
         sides = member.sides
         if left.buffer in self.group.written:
             stationary = sides.turned_rows(tiles[left.buffer].tile, left.low)
@@ -420,7 +415,7 @@ class Rows:
     ) -> None:
         """A block [rows, columns] of a product's result."""
         device = self.device
-        target, _, _ = member.uses()
+        target, _, _ = member.uses
         rows, size = total.shape
         if target.by_row:
             pattern = [(target.step, rows), (1, size)]

@@ -37,6 +37,7 @@ from isa.target import resolve
 from nki.ir import locations
 from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, walk
 from nki.ir.printer import is_default, registers_of
+from nki.ir.views.layout import dense_strides
 
 _SUM = '''
 
@@ -195,7 +196,7 @@ class _Source:
         if isinstance(offset, affine.Affine):
             offset, terms = offset.constant, tuple(offset.terms)
         dtype = "" if access.dtype == storage.dtype else f', dtype="{access.dtype}"'
-        whole = (shape, strides) == (tuple(storage.shape), _row_major(storage.shape))
+        whole = (shape, strides) == (tuple(storage.shape), dense_strides(storage.shape))
         text = name
         if not whole or dtype or terms or not _is_zero(offset):
             pairs = ", ".join(f"[{stride}, {count}]" for stride, count in zip(strides, shape))
@@ -249,15 +250,6 @@ def _register(register: Register) -> str:
 def _identifier(name: str) -> str:
     text = re.sub(r"\W", "_", name)
     return f"_{text}" if not text or text[0].isdigit() or iskeyword(text) else text
-
-
-def _row_major(shape: Sequence[Any]) -> tuple[Any, ...]:
-    strides: list[Any] = []
-    step: Any = 1
-    for count in reversed(shape):
-        strides.insert(0, step)
-        step = step * count
-    return tuple(strides)
 
 
 def _constant(tensor: Tensor) -> str:

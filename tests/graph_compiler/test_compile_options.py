@@ -5,10 +5,11 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
+from test_neuronx_cc import LAYER
 
 from graph_compiler import GraphOptions, compile, parse_text
 from graph_compiler.lower.assemble import assemble
-from graph_compiler.lower.limits import Limits
+from graph_compiler.lower.limits import plans
 from isa.errors import NeuronError
 from isa.target import resolve
 from nki.ir.printer import print_kernel
@@ -169,20 +170,12 @@ def test_counts_too_long_to_fold() -> None:
 def test_plans_are_tried_from_o2_on() -> None:
     """A weight that takes 16 KiB of a partition stays for all rows or does not; what is faster by
     the timing model is taken."""
-    text = """HloModule layer
-ENTRY e {
-  x = f32[128,512] parameter(0)
-  w = f32[512,1024] parameter(1)
-  b = f32[1024] parameter(2)
-  d = f32[128,1024] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-  c = f32[128,1024] broadcast(b), dimensions={1}
-  s = f32[128,1024] add(d, c)
-  ROOT r = f32[128,1024] tanh(s)
-}"""
-    module = parse_text(text)
-    plans = [Limits(), Limits(right=8 << 10)]
-    programs = {print_kernel(assemble(module, resolve("trn2"), limits=limits)) for limits in plans}
-    assert len(programs) == 2 and plans[0].differs(plans[1])
+    module = parse_text(LAYER)
+    first, second = plans()
+    programs = {
+        print_kernel(assemble(module, resolve("trn2"), limits=limits)) for limits in (first, second)
+    }
+    assert len(programs) == 2 and first.differs(second)
     times = [
         simulate(compile(module, "trn2", GraphOptions(optimisation=level)).kernel.program).total_ns
         for level in (1, 2)

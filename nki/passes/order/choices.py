@@ -1,0 +1,54 @@
+"""What passes share that choose engines for operations, list of nodes by list of nodes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from operator import is_
+
+from isa.operations.control import StorageBegin
+from isa.target import TARGETS
+from nki.ir.nodes import Kernel, Loop, Node, Op, While, operations
+from nki.ir.rewrite import with_body
+from nki.passes.emit.addresses import Addresses
+from nki.passes.order.precedence import body_of
+from nki.passes.order.schedule import Costs, Timing
+
+
+class EngineChoice(ABC):
+    """Chooses engines for operations of one body. Those that others must follow by the author's
+    word (`named`) stay."""
+
+    def __init__(self, kernel: Kernel, nodes: list[Node]) -> None:
+        self.target = TARGETS[kernel.target]
+        self.costs = Costs(self.target, Addresses.before_places(kernel))
+        self.named = {other for op in operations(nodes) for other in op.after}
+
+    @abstractmethod
+    def moved(self, own: list[Op]) -> dict[Op, Op]:
+        """The operations of a list of nodes that go to another engine, as they are there."""
+
+    def level(self, nodes: list[Node]) -> list[Node]:
+        """Nodes with the engines of every list of them chosen; themselves where none changes."""
+        moved = self.moved([node for node in nodes if isinstance(node, Op)])
+        result = [
+            moved.get(node, node) if isinstance(node, Op) else self._inside(node) for node in nodes
+        ]
+        return nodes if all(map(is_, result, nodes)) else result
+
+    def _inside(self, node: Loop | While) -> Loop | While:
+        body = self.level(node.body)
+        return node if body is node.body else with_body(node, body)
+
+    def timings(self, own: list[Op]) -> dict[Op, Timing]:
+        """What operations take, by the cost model."""
+        own = [op for op in own if op.row is not StorageBegin and not op.row.register_writes]
+        timings, which = self.costs.of(body_of(own, self.target))
+        return {op: timings[number] for op, number in zip(own, which.tolist())}
+
+
+def with_engines(kernel: Kernel, choice: type[EngineChoice]) -> Kernel:
+    """The kernel with engines chosen in each body; itself where none changes."""
+    bodies = [choice(kernel, body).level(body) for body in kernel.bodies]
+    if all(map(is_, bodies, kernel.bodies)):
+        return kernel
+    return kernel.with_bodies(bodies, kernel.tensors, kernel.placement)
