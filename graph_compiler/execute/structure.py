@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from graph_compiler.hlo.graph import Module
+    from graph_compiler.hlo.graph import Computation, Instruction, Module
     from graph_compiler.hlo.types import Shape
 
 _SAYS_NOTHING = frozenset(
@@ -19,36 +20,60 @@ _SAYS_NOTHING = frozenset(
 
 def structure_digest(module: Module) -> str:
     """SHA-256, as hexadecimal digits, of opcodes, shapes, edges, attributes and literals."""
+    return _digest(module.computations, module.entry)
+
+
+def computation_digest(computation: Computation) -> str:
+    """The same of a computation and those that it calls."""
+    found: dict[int, Computation] = {}
+
+    def visit(one: Computation) -> None:
+        if id(one) not in found:
+            for item in one.instructions:
+                for called in item.called:
+                    visit(called)
+            found[id(one)] = one
+
+    visit(computation)
+    return _digest(list(found.values()), computation)
+
+
+def stated_attributes(item: Instruction) -> list[tuple[str, str]]:
+    """What an instruction's attributes say of what it computes, but for a literal."""
+    return [
+        (name, repr(value))
+        for name, value in item.attributes.items()
+        if name not in _SAYS_NOTHING
+        and not (name == _LITERAL and isinstance(value, (np.ndarray, tuple)))
+    ]
+
+
+def _digest(computations: Sequence[Computation], entry: Computation) -> str:
     digest = hashlib.sha256()
-    numbers = {id(item): number for number, item in enumerate(module.computations)}
+    numbers = {id(item): number for number, item in enumerate(computations)}
     shapes: dict[int, Any] = {}
     lines: list[Any] = []
-    for computation in module.computations:
+    for computation in computations:
         places = {id(item): number for number, item in enumerate(computation.instructions)}
         lines.append((len(computation.instructions), places[id(computation.root)]))
         for item in computation.instructions:
             shape = shapes.get(id(item.shape))
             if shape is None:
                 shape = shapes[id(item.shape)] = _form(item.shape)
-            attributes = []
-            for name, value in item.attributes.items():
-                if name in _SAYS_NOTHING:
-                    continue
-                if isinstance(value, (np.ndarray, tuple)) and name == _LITERAL:
-                    _literal(digest, value)
-                else:
-                    attributes.append((name, repr(value)))
+            literal = item.attributes.get(_LITERAL)
+            if isinstance(literal, (np.ndarray, tuple)):
+                _literal(digest, literal)
             lines.append(
                 (
                     item.opcode,
                     shape,
                     [places[id(operand)] for operand in item.operands],
                     item.parameter_number,
-                    attributes,
+                    stated_attributes(item),
                     [numbers[id(called)] for called in item.called],
                 )
             )
-    lines.append(numbers[id(module.entry)])
+    lines.append(numbers[id(entry)])
     digest.update(repr(lines).encode())
     return digest.hexdigest()
 

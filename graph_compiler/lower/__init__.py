@@ -12,7 +12,8 @@
 4. What the engines have no operations for is a graph of others, written as HLO text: `expansions`,
    `linear`. `computations` applies a computation of the graph to elements, windows and slices.
    `kernels` puts the tile IR of NKI kernels where the graph calls them.
-5. `counted` has loops whose trips are known, `aliases` results in the memory of parameters.
+5. `layers` makes one loop of equal layers. `loops` schedules loops, `counted` has those whose
+   trips are known, `aliases` results in the memory of parameters.
 
 Between the host's simplifying and scheduling, `casts` and `float8` give values the types that
 `GraphOptions` ask for; of 64-bit integers `ranges` makes 32-bit ones, and `pairs` two.

@@ -23,8 +23,8 @@ from graph_compiler.execute.fusion import (
 )
 from graph_compiler.execute.schedule import Scheduler
 from graph_compiler.execute.simplify import STRUCTURAL, Simplifier
-from graph_compiler.execute.steps import Machine, Place, place_of
-from graph_compiler.execute.views import MOVES, Buffer, View
+from graph_compiler.execute.steps import Machine, place_of
+from graph_compiler.execute.views import MOVES, View
 from graph_compiler.hlo.operators import OPERATORS
 from graph_compiler.hlo.operators.custom import IDENTITIES
 from graph_compiler.hlo.operators.row import subject
@@ -37,20 +37,15 @@ from graph_compiler.lower.casts import demote, downcast
 from graph_compiler.lower.composites import recognise
 from graph_compiler.lower.computations import map_elements, reduce_windows, scan
 from graph_compiler.lower.cores import shared_out
-from graph_compiler.lower.counted import (
-    count_of_trips,
-    dynamic_slice,
-    dynamic_update_slice,
-    in_place,
-    places_of,
-    reads_of,
-)
+from graph_compiler.lower.counted import dynamic_slice, dynamic_update_slice, reads_of
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.float8 import emulate
-from graph_compiler.lower.flow import Counted, When, While, emit
+from graph_compiler.lower.flow import When, emit
 from graph_compiler.lower.homes import Settled
 from graph_compiler.lower.kernels import native_kernel
+from graph_compiler.lower.layers import LAYERS, families, roll
 from graph_compiler.lower.limits import Limits
+from graph_compiler.lower.loops import apart, layers, while_loop
 from graph_compiler.lower.pairs import OPCODES, as_pairs, has_random_bits
 from graph_compiler.lower.product import DEVICE_PRODUCTS
 from graph_compiler.lower.ranges import narrow
@@ -64,93 +59,6 @@ if TYPE_CHECKING:
     from graph_compiler.kernels import Kernels
     from isa.target import Target
     from nki.ir.nodes import Kernel
-
-
-def _apart(device: Device, schedule: Callable[[], Any]) -> tuple[list[Any], Any]:
-    """The steps that something schedules, and what it returns."""
-    before, device.steps = device.steps, []
-    try:
-        result = schedule()
-        return device.steps, result
-    finally:
-        device.steps = before
-
-
-def _while(scheduler: Scheduler, node: Node) -> Any:
-    """A loop. Where its trips are known it counts them, and no condition is evaluated."""
-    device: Any = scheduler.program
-    body, condition = node.blocks
-    count = count_of_trips(node)
-    state: list[Any] = []
-    carried: list[tuple[int, View]] = []
-    for number, operand in enumerate(node.operands):
-        if body.results[number] is body.parameters[number]:
-            state.append(scheduler.view(operand))
-            continue
-        view = device.buffer(operand.type, operand.dims)
-        state.append(view)
-        carried.append((number, view))
-        device.in_place.update(in_place(body, number))
-        if count is None or number != count.number:
-            store(device, scheduler.value(operand), view)
-
-    states = {view.buffer for _, view in carried}
-
-    def once() -> bool:
-        """An iteration; whether the count has to be in memory."""
-        results = Scheduler(device, scheduler.simplifier, body, state).run()
-        own = None if count is None else count.number
-        fresh = [
-            (view, _new_value(device, results[number], view, states))
-            for number, view in carried
-            if number != own
-        ]
-        # All new values are there before the first old one goes.
-        for view, value in fresh:
-            if value is not view:
-                store(device, value, view)
-        if own is None or state[own].buffer not in reads_of(device.steps):
-            return False
-        store(device, results[own], state[own])
-        return True
-
-    def test() -> Place:
-        (flag,) = Scheduler(device, scheduler.simplifier, condition, state).run()
-        return place_of(materialised(device, flag))
-
-    if count is None:
-        steps, flag = _apart(device, test)
-        inside, _ = _apart(device, once)
-        device.steps.append(While(flag, inside, steps))
-    else:
-        changed = {number for number, _ in carried}
-        count.fixed.update(v.buffer for number, v in enumerate(state) if number not in changed)
-        device.places.update(places_of(scheduler.simplifier.evaluator, body, count))
-        device.counts.update(dict.fromkeys(body.nodes, count))
-        is_stored = False
-        if count.trips:
-            inside, is_stored = _apart(device, once)
-        if is_stored:
-            store(device, scheduler.value(node.operands[count.number]), state[count.number])
-        else:
-            type = node.operands[count.number].type
-            last = np.asarray(count.last, PRIMITIVE_TYPES[type].numpy)[()]
-            state[count.number] = Literal(type, (), last)
-        if count.trips:
-            device.steps.append(Counted(count, inside))
-    return state[0] if len(node.results) == 1 else state
-
-
-def _new_value(device: Device, value: Lazy, view: View, states: set[Buffer]) -> View:
-    """What a loop carries on in memory that is no loop's: itself, where it was changed in place."""
-    if isinstance(value, View):
-        if value.buffer is view.buffer and is_whole(value) and value.strides == view.strides:
-            return view
-        if value.buffer.kind == "arena" and value.buffer not in states:
-            return value
-    copy = device.buffer(view.type, view.dims)
-    store(device, value, copy)
-    return copy
 
 
 def _conditional(scheduler: Scheduler, node: Node) -> Any:
@@ -180,7 +88,7 @@ def _conditional(scheduler: Scheduler, node: Node) -> Any:
             for value, target in zip(values, results):
                 store(device, value, target)
 
-        steps, _ = _apart(device, branch)
+        steps, _ = apart(device, branch)
         device.steps.append(When(place, steps))
     return results[0] if len(results) == 1 else results
 
@@ -291,7 +199,8 @@ _HANDLERS: dict[str, Callable[[Scheduler, Node], Any]] = {
     "custom-call": _custom_call,
     "dot": _dot,
     "convolution": contractions.convolution,
-    "while": _while,
+    "while": while_loop,
+    LAYERS: layers,
     "conditional": _conditional,
 }
 """How to schedule opcodes that are not element-wise; None where a variant is not among them."""
@@ -357,9 +266,12 @@ def assemble(
         emulate(block)
     downcast(block, options)
     demote(block, options)
+    taken = donated(module)
+    roll(block, [block.parameters[number] for number in taken.values()])
     with device.builder.at(None):
+        device.stack(families(block))
         arguments = [
-            device.parameter(_checked(node), node.dims, f"p{number}")
+            device.parameter(_checked(node), node.dims, f"p{number}", node)
             for number, node in enumerate(block.parameters)
         ]
         results = Scheduler(device, simplifier, block, arguments).run()
@@ -368,7 +280,7 @@ def assemble(
             before = len(device.steps)
             outputs.append(_result(device, value, outputs))
             device.made_for(node, device.steps[before:])
-        for number, parameter in donated(module).items():
+        for number, parameter in taken.items():
             if take_over(device.steps, outputs[number], arguments[parameter]):
                 device.discard(outputs[number].buffer)
                 outputs[number] = arguments[parameter]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graph_compiler.execute.steps import Machine, Place, Program, item_size
-from graph_compiler.execute.views import Buffer, View, count_of
+from graph_compiler.execute.views import Buffer, View, count_of, row_major
 from graph_compiler.lower.arithmetic import DTYPES
 from graph_compiler.lower.limits import Limits
 from graph_compiler.lower.places import location_of
@@ -55,6 +55,9 @@ class Held:
         return len(self.tiles) * self.step * item_size(self.type) + others
 
 
+ALIGNMENT = 64
+"""Bytes: parameters of a family begin at multiples."""
+
 Pattern = Sequence[tuple[Any, int]]
 """(stride in elements, count) of each dimension."""
 
@@ -93,6 +96,7 @@ class Device(Program):
         self._flat: dict[tuple[Buffer, str], NkiTensor] = {}
         self._declared = False
         self._meeting: NkiTensor | None = None
+        self._stacked: dict[Node, Place] = {}
         self.plans: dict[Any, Any] = {}
         self.uses: Counter[Buffer] = Counter()
         self._held: dict[Buffer, Held] = {}
@@ -144,8 +148,28 @@ class Device(Program):
             self._tensors[buffer] = self.builder.constant(flat, f"constant{buffer.number}")
         return buffer
 
-    def parameter(self, type: str, dims: tuple[int, ...], name: str) -> View:
+    def stack(self, families: Iterable[Sequence[Node]]) -> None:
+        """Have the parameters of each family lie one behind another."""
+        for number, members in enumerate(families):
+            size, count = item_size(members[0].type), count_of(members[0].dims)
+            distance = -(-count * size // ALIGNMENT) * ALIGNMENT // size
+            view = self.buffer(members[0].type, (distance * len(members),))
+            view.buffer.kind = "input"
+            self._tensors[view.buffer] = self.builder.tensor(
+                view.dims, DTYPES[view.type], Memory.shared_hbm, f"family{number}"
+            )
+            for place, node in enumerate(members):
+                self._stacked[node] = Place(view.buffer, place * distance * size)
+
+    def parameter(self, type: str, dims: tuple[int, ...], name: str, node: Node) -> View:
         """The graph's next parameter; one without elements is none of the kernel's."""
+        stacked = self._stacked.get(node)
+        if stacked is not None:
+            around = self._tensors[stacked.buffer]
+            shape, dtype = dims or (1,), DTYPES[type]
+            self.builder.parameter(shape, dtype, name, within=around, offset=stacked.offset)
+            offset = stacked.offset // item_size(type)
+            return View(stacked.buffer, type, dims, row_major(dims), offset)
         view = self.buffer(type, dims)
         view.buffer.kind = "input"
         if view.buffer.size:
