@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import nki.language as nl
 from graph_compiler.execute.bodies import Fold, Scatter, Sort
+from graph_compiler.execute.fusion import is_whole
 from graph_compiler.execute.loops import Loop
 from graph_compiler.execute.movement import DynamicCopy
-from graph_compiler.execute.steps import Call, Place
-from graph_compiler.execute.views import Buffer, View
+from graph_compiler.execute.steps import Call, Place, item_size
+from graph_compiler.execute.views import Buffer, View, count_of
+from graph_compiler.lower.arithmetic import DTYPES
 from graph_compiler.lower.counted import Count
-from graph_compiler.lower.device import Device
+from graph_compiler.lower.device import HELD, Device
 from graph_compiler.lower.elementwise import emit_loop
 from graph_compiler.lower.folds import emit_fold
 from graph_compiler.lower.groups import grouped
 from graph_compiler.lower.movement import emit_dynamic_copy, emit_scatter
+from graph_compiler.lower.nest import PARTITIONS
 from graph_compiler.lower.sorting import emit_sort
 from nki.ir.views.tensor import NkiTensor
 
@@ -90,13 +93,19 @@ class While(Flagged):
 
 @dataclass(frozen=True)
 class Counted:
-    """A loop whose trips are known."""
+    """A loop whose trips are known. `carried`: values that each trip makes for the next one, as a
+    whole; their rows stay on chip between trips, where they take little room."""
 
     count: Count
     body: list[Any]
+    carried: tuple[View, ...] = ()
     reads: ClassVar[tuple[Buffer, ...]] = ()
     writes: ClassVar[tuple[Buffer, ...]] = ()
-    views: ClassVar[tuple[View, ...]] = ()
+
+    @property
+    def views(self) -> Sequence[View]:
+        """What is carried."""
+        return self.carried
 
     @property
     def inner(self) -> list[list[Any]]:
@@ -104,10 +113,51 @@ class Counted:
         return [self.body]
 
     def emit(self, device: Device) -> None:
+        kept = [
+            (view, _rows_on_chip(device, view)) for view in self.carried if _stays(device, view)
+        ]
         with device.builder.loop(0, self.count.trips) as trip:
             self.count.variable = trip
+            for view, tiles in kept:
+                device.hold(view.buffer, tiles, view.dims[-1], view.type)
             emit(device, self.body)
+            for view, tiles in kept:
+                made = device.held_rows(view.buffer, view.dims[-1], view.type)
+                if made != tiles:
+                    _keep_rows(device, view, tiles, made)
         device.forget()
+
+
+def _stays(device: Device, view: View) -> bool:
+    """Whether a value in memory of its own has rows that may stay on chip through a loop."""
+    if device.homes.get(view.buffer, device.builder.core) is None or not view.dims:
+        return False
+    rows, step = count_of(view.dims[:-1]), view.dims[-1]
+    taken = -(-rows // PARTITIONS) * step * item_size(view.type)
+    return is_whole(view) and 0 < taken <= HELD // 4
+
+
+def _rows_on_chip(device: Device, view: View) -> list[NkiTensor]:
+    """Tiles with all rows of a value."""
+    rows, step = count_of(view.dims[:-1]), view.dims[-1]
+    tiles = [
+        device.tile((min(PARTITIONS, rows - first), step), DTYPES[view.type])
+        for first in range(0, rows, PARTITIONS)
+    ]
+    _keep_rows(device, view, tiles, device.held_rows(view.buffer, step, view.type))
+    return tiles
+
+
+def _keep_rows(device: Device, view: View, tiles: list[NkiTensor], made: list[NkiTensor]) -> None:
+    """The tiles get the rows of a value: those that other tiles have, else those in memory."""
+    step = view.dims[-1]
+    for number, tile in enumerate(tiles):
+        if made:
+            device.builder.emit("tensor_copy", dst=tile, src=made[number])
+        else:
+            pattern = [(step, tile.shape[0]), (1, step)]
+            first = number * PARTITIONS * step
+            device.copy(tile, device.elements(Place(view.buffer), view.type, pattern, first))
 
 
 @dataclass(frozen=True)

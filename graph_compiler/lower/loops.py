@@ -9,10 +9,10 @@ import numpy as np
 
 from graph_compiler.execute.fusion import Expression, Lazy, Literal, is_whole, materialised, store
 from graph_compiler.execute.schedule import Scheduler
-from graph_compiler.execute.steps import Place, item_size, place_of
+from graph_compiler.execute.steps import Call, Place, item_size, place_of
 from graph_compiler.execute.views import Buffer, View, count_of, row_major
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
-from graph_compiler.lower.aliases import take_over
+from graph_compiler.lower.aliases import every, take_over
 from graph_compiler.lower.counted import (
     Count,
     Window,
@@ -97,7 +97,7 @@ def while_loop(scheduler: Scheduler, node: Node) -> Any:
             last = np.asarray(count.last, PRIMITIVE_TYPES[type].numpy)[()]
             state[count.number] = Literal(type, (), last)
         if count.trips:
-            device.steps.append(Counted(count, inside))
+            device.steps.append(Counted(count, inside, _whole([v for _, v in carried], inside)))
     return state[0] if len(node.results) == 1 else state
 
 
@@ -111,6 +111,20 @@ def _new_value(device: Device, value: Lazy, view: View, states: set[Buffer]) -> 
     copy = device.buffer(view.type, view.dims)
     store(device, value, copy)
     return copy
+
+
+def _whole(carried: Sequence[View], steps: list[Any]) -> tuple[View, ...]:
+    """What a loop carries and makes as a whole, of what its steps make."""
+    windows = {step.array.buffer for step in every(steps) if isinstance(step, Window)}
+    inner = {
+        buffer
+        for step in steps
+        if not isinstance(step, Call)
+        for part in step.inner
+        for one in every(part)
+        for buffer in one.writes
+    }
+    return tuple(view for view in carried if view.buffer not in windows | inner)
 
 
 def _carry(device: Device, fresh: Sequence[tuple[View, View]]) -> None:
@@ -167,7 +181,7 @@ def layers(scheduler: Scheduler, node: Node) -> list[View]:
         _carry(device, fresh)
 
     inside, _ = apart(device, once)
-    device.steps.append(Counted(count, inside))
+    device.steps.append(Counted(count, inside, _whole(state, inside)))
     return results
 
 

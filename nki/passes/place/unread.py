@@ -1,4 +1,4 @@
-"""Stores that nobody reads are left out."""
+"""Operations whose results nobody reads are left out."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from isa.enums import Memory
+from isa.operations.control import StorageBegin
 from nki.ir.nodes import Access, Kernel, Node, Op, Tensor, operations, storages
 from nki.ir.rewrite import with_body
 
 
 @dataclass(frozen=True, slots=True)
 class DropUnread:
-    """Leaves out operations that write only tensors of one core's own in HBM which no operation
-    reads, again and again until there are no more.
+    """Leaves out operations that write only tensors of one core's own which no operation reads,
+    again and again until there are no more.
 
         tensor %t1 "value": private_hbm float32[128, 64] core=0
         dma_copy dst=%t1 src=%t2        (nothing else mentions %t1)
@@ -43,7 +44,7 @@ def _unread(kernel: Kernel) -> set[Op]:
 
     def is_unread(tensor: Tensor) -> bool:
         apart = tensor.within is None and not tensor.divided and tensor.core is not None
-        return tensor.memory is Memory.private_hbm and tensor.role == "local" and apart
+        return tensor.memory is not Memory.shared_hbm and tensor.role == "local" and apart
 
     found = set()
     for op in ops:
@@ -52,7 +53,13 @@ def _unread(kernel: Kernel) -> set[Op]:
         if alone and read.isdisjoint(written):
             if all(map(is_unread, written)):
                 found.add(op)
-    return found
+    still = {tensor for op in ops if op not in found for tensor in storages(op.values)}
+    return {op for op in found if not _begins(op, still)}
+
+
+def _begins(op: Op, tensors: set[Tensor]) -> bool:
+    """Whether an operation begins one of some tensors."""
+    return op.row is StorageBegin and not tensors.isdisjoint(storages(op.values))
 
 
 def _read(op: Op) -> Iterable[Tensor]:
