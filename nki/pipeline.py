@@ -15,6 +15,7 @@ from nki.passes.order.peel import PeelAccumulation
 from nki.passes.order.pipeline import Pipeline
 from nki.passes.order.queues import SpreadLoads
 from nki.passes.order.rotate import RotateBuffers
+from nki.passes.place.ahead import LoadAhead
 from nki.passes.place.allocate import Allocate
 from nki.passes.place.roots import ResolveRoots
 
@@ -34,6 +35,7 @@ PASSES: tuple[Pass, ...] = (
     RotateBuffers(),
     SpreadLoads(),
     Pipeline(),
+    LoadAhead(),
     Allocate(),
 )
 STAGES = ("trace", *(p.name for p in (*PASSES, *LOWERING)))

@@ -26,9 +26,6 @@ STEPS_LIMIT = 96
 LEAVES_LIMIT = 14
 """Beyond these an expression is put into memory before it grows."""
 
-REPEATED_COST = 6
-"""The cost up to which several users each compute a value for themselves."""
-
 
 class Literal:
     """One number in every element."""

@@ -16,7 +16,6 @@ from graph_compiler.execute import contractions, ordering, placement, reductions
 from graph_compiler.execute.attributes import native_attribute, native_operands
 from graph_compiler.execute.fusion import (
     LEAVES_LIMIT,
-    REPEATED_COST,
     STEPS_LIMIT,
     Expression,
     Lazy,
@@ -86,7 +85,7 @@ class Scheduler:
         """The value, in memory if several users would compute it again at a cost."""
         if isinstance(value, Expression):
             again = self.uses.get(node, 0) - 1
-            costly = value.cost > REPEATED_COST or value.leaves > 3
+            costly = value.cost > self.program.machine.repeated or value.leaves > 3
             if again > 0 and (costly or again > 3):
                 return materialised(self.program, value)
         return value
@@ -136,7 +135,9 @@ class Scheduler:
         move = MOVES[node.op]
         if isinstance(value, Expression):
             grows = count_of(node.dims) > 2 * count_of(value.dims)
-            if not (grows and value.cost > REPEATED_COST and not _is_trailing(node)):
+            if not (
+                grows and value.cost > self.program.machine.repeated and not _is_trailing(node)
+            ):
                 moved = rewritten(value, lambda view: move(view, instruction), node.dims)
                 if moved is not None:
                     return moved
@@ -278,5 +279,5 @@ HANDLERS: dict[str, Callable[[Scheduler, Node], Any]] = {
 """How to schedule opcodes that are not element-wise; None where a variant stays on the host."""
 
 HOST_MACHINE = Machine(
-    native_attribute, native_operands, HANDLERS, _on_host, contractions.HOST_PRODUCTS
+    native_attribute, native_operands, HANDLERS, _on_host, contractions.HOST_PRODUCTS, repeated=6
 )

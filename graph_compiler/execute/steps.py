@@ -121,7 +121,7 @@ class Machine(NamedTuple):
     `attribute`: of a node, given what number an operand is, the attribute of its element-wise step;
     UNSUPPORTED where the machine has none. `operands`: those that the step takes. `handlers`: how
     to schedule other opcodes; None where a variant is not among them. `otherwise`: what becomes of
-    the rest.
+    the rest. `repeated`: the cost up to which several users each compute a value for themselves.
     """
 
     attribute: Callable[[Node, Callable[[Node], Any]], Any]
@@ -129,6 +129,7 @@ class Machine(NamedTuple):
     handlers: dict[str, Callable[[Any, Node], Any]]
     otherwise: Callable[[Any, Node], Any]
     products: Products
+    repeated: int
 
 
 class Program:

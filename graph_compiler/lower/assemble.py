@@ -226,11 +226,16 @@ HANDLERS = {op: _handler(op) for op in _HANDLERS | _OTHERWISE}
 _CUSTOM_CALL = "custom-call"
 
 
+_REPEATED = 1
+"""The cost up to which several users each compute a value for themselves: rows that are computed
+stay on chip, where each pass over them takes as long as another."""
+
+
 def machine(kernels: Kernels) -> Machine:
     """A device whose graphs may call these kernels."""
     calls = expansions.first_of(native_kernel(kernels), HANDLERS[_CUSTOM_CALL])
     handlers = HANDLERS | {_CUSTOM_CALL: calls}
-    return Machine(tile_attribute, tile_operands, handlers, _refused, DEVICE_PRODUCTS)
+    return Machine(tile_attribute, tile_operands, handlers, _refused, DEVICE_PRODUCTS, _REPEATED)
 
 
 def compiled_operators() -> list[str]:

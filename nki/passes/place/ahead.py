@@ -1,0 +1,158 @@
+"""The first loads of a loop get places of their own, so that they come before the trip does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from isa.enums import Memory
+from isa.operations.control import StorageBegin
+from isa.target import TARGETS
+from nki.ir.nodes import Kernel, Loop, Node, Op, Tensor, operations, storages
+from nki.ir.rewrite import with_body
+from nki.passes.order.modelled import modelled_ns
+from nki.passes.place.pressure import size_of
+
+SHARES = (0.125, 0.25, 0.5)
+"""Parts of SBUF that are tried."""
+
+TRIPS = 8
+"""Trips whose time is looked at."""
+
+PAYS = 0.99
+"""The part of the time with fewer bytes below which more are given away."""
+
+
+@dataclass(frozen=True)
+class LoadAhead:
+    """Tensors that the first loads of a loop fill live through the whole loop.
+
+    In a loop whose tensors fill SBUF several times over, what is loaded first would take the place
+    of what is used last, and so wait for the trip before to end. With places of their own the
+    tensors are free as soon as their last users are done, and the queues load them for the next
+    trip while this one goes on. How many of them get one is chosen by the event model.
+
+    Before:
+
+        loop %r1 = 0 to 12 step 1:
+          storage_begin dst=%weights
+          dma_copy dst=%weights src=%all[... @ 1024*%r1]
+
+    After:
+
+        storage_begin dst=%weights
+        loop %r1 = 0 to 12 step 1:
+          dma_copy dst=%weights src=%all[... @ 1024*%r1]
+    """
+
+    name = "ahead"
+
+    def run(self, kernel: Kernel) -> Kernel:
+        if not kernel.has_loops:
+            return kernel
+        bodies = [_level(kernel, body) for body in kernel.bodies]
+        if all(new is old for new, old in zip(bodies, kernel.bodies)):
+            return kernel
+        return kernel.with_bodies(bodies, kernel.tensors)
+
+
+def _level(kernel: Kernel, nodes: list[Node]) -> list[Node]:
+    """A list of nodes with what its loops load first begun before them."""
+    result: list[Node] = []
+    for node in nodes:
+        if isinstance(node, Op):
+            result.append(node)
+            continue
+        body = _level(kernel, node.body)
+        inner = node if body is node.body else with_body(node, body)
+        result += _begun_before(kernel, inner) if isinstance(inner, Loop) else [inner]
+    same = len(result) == len(nodes) and all(new is old for new, old in zip(result, nodes))
+    return nodes if same else result
+
+
+def _begun_before(kernel: Kernel, loop: Loop) -> list[Node]:
+    """A loop behind the beginnings of the tensors that live through it; alone if that does not
+    pay."""
+    if type(loop.lower) is not int or type(loop.upper) is not int:
+        return [loop]
+    trips = min(len(range(loop.lower, loop.upper, loop.step)), TRIPS)
+    loads = _loads(loop.body)
+    capacity = TARGETS[kernel.target].sbuf_bytes_per_partition.value
+    if trips < 2 or sum(map(size_of, _on_chip(loop.body))) <= capacity:
+        return [loop]  # what is loaded takes no place of what is used later
+    sample = Loop(loop.variable, 0, trips * loop.step, loop.step, loop.body, False, loop.location)
+    best = modelled_ns(kernel, [sample])
+    if best is None:
+        return [loop]
+    chosen: set[Tensor] = set()
+    for share in SHARES:
+        taken = _first(loads, share * capacity)
+        if len(taken) == len(chosen):
+            continue
+        spent = modelled_ns(kernel, _outside(sample, taken))
+        if spent is not None and spent < PAYS * best:
+            chosen, best = taken, spent
+    return _outside(loop, chosen) if chosen else [loop]
+
+
+def _loads(body: list[Node]) -> list[Tensor]:
+    """The tensors in SBUF that a body begins and fills as a whole from HBM, by memory that it does
+    not write, in this order."""
+    written = {
+        tensor
+        for op in operations(body)
+        for index in op.row.writes
+        for tensor in storages([op.values[index]])
+    }
+    begun: set[Tensor] = set()
+    found: dict[Tensor, None] = {}
+    for node in body:
+        if not isinstance(node, Op):
+            begun -= {tensor for op in operations(node.body) for tensor in storages(op.values)}
+            continue
+        used = set(storages(node.values))
+        if node.row is StorageBegin:
+            begun |= {tensor for tensor in used if tensor.memory is Memory.sbuf}
+            continue
+        sources = {t for index in node.row.reads for t in storages([node.values[index]])}
+        first = [tensor for tensor in used if tensor in begun]
+        begun -= used
+        stored = sources and not any(t.memory.on_chip or t in written for t in sources)
+        if stored and len(first) == 1 and first[0].address is None:
+            found.setdefault(first[0])
+    return list(found)
+
+
+def _first(loads: list[Tensor], room: float) -> set[Tensor]:
+    """The first tensors that fit in so many bytes of a partition."""
+    found: set[Tensor] = set()
+    for tensor in loads:
+        room -= size_of(tensor)
+        if room < 0:
+            break
+        found.add(tensor)
+    return found
+
+
+def _on_chip(nodes: list[Node]) -> set[Tensor]:
+    """The tensors in SBUF that nodes begin."""
+    return {
+        tensor
+        for op in operations(nodes)
+        if op.row is StorageBegin
+        for tensor in storages(op.values)
+        if tensor.memory is Memory.sbuf
+    }
+
+
+def _outside(loop: Loop, tensors: set[Tensor]) -> list[Node]:
+    """A loop behind the beginnings of some of its tensors."""
+    begins = [
+        node
+        for node in loop.body
+        if isinstance(node, Op)
+        and node.row is StorageBegin
+        and not tensors.isdisjoint(storages(node.values))
+    ]
+    gone = set(begins)
+    body = [node for node in loop.body if node not in gone]
+    return [*begins, with_body(loop, body)]

@@ -1,0 +1,80 @@
+"""First loads of a loop, which come before their trip; NumPy says what the loop gives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import nki.language as nl
+from isa.enums import Memory
+from nki.ir.builder import Builder
+from nki.ir.nodes import Loop, Op, operations
+from nki.ir.text import parse_kernel, print_kernel
+from nki.kernel import compile_traced
+from nki.passes.lower import lower
+from nki.passes.place.ahead import LoadAhead
+from nki.passes.place.allocate import Allocate
+from simulator.timing import simulate
+
+TRIPS, WIDTH, STEPS, REPEATS = 6, 4096, 16, 5
+
+
+def chained(trips=TRIPS, steps=STEPS):
+    """Each trip adds its own weights, one after another, to what the trip before left; the last
+    ones several times, while the queues have nothing to load."""
+    b = Builder("trn2", name="chained")
+    weights = b.parameter((trips, steps, 128, WIDTH), "float32", "weights")
+    total = b.tensor((128, WIDTH), "float32")
+    b.emit("memset", dst=total, value=0.0)
+    with b.loop(0, trips) as trip:
+        last = []
+        for step in range(steps):
+            tile = b.tensor((128, WIDTH), "float32", name=f"tile{step}")
+            b.emit("dma_copy", dst=tile, src=weights[trip, step])
+            last.append(tile)
+            b.emit("tensor_tensor", dst=total, data1=total, data2=tile, op=nl.add)
+        for tile in last[-4:] * REPEATS:
+            b.emit("tensor_tensor", dst=total, data1=total, data2=tile, op=nl.add)
+    result = b.tensor((128, WIDTH), "float32", Memory.shared_hbm, "result")
+    b.emit("dma_copy", dst=result, src=total)
+    b.result(result)
+    return b.kernel()
+
+
+def inside(kernel):
+    (loop,) = (node for node in kernel.bodies[0] if isinstance(node, Loop))
+    return loop
+
+
+def begun_in(kernel):
+    return {op.values[0].storage.label for op in operations(inside(kernel).body) if is_begin(op)}
+
+
+def is_begin(op):
+    return isinstance(op, Op) and op.row.__name__ == "StorageBegin"
+
+
+def modelled(kernel):
+    return simulate(lower(Allocate().run(kernel)), keep_spans=False).total_ns
+
+
+def test_the_first_loads_get_places_of_their_own_where_that_is_faster():
+    kernel = chained()
+    ahead = LoadAhead().run(kernel)
+    assert begun_in(ahead) < begun_in(kernel)
+    assert modelled(ahead) < modelled(kernel)
+    assert print_kernel(parse_kernel(print_kernel(ahead))) == print_kernel(ahead)
+
+
+def test_results_are_the_same():
+    weights = np.random.default_rng(2).standard_normal((3, 16, 128, WIDTH)).astype(np.float32)
+    found = compile_traced(chained(3))(weights)
+    expected = weights.sum((0, 1)) + REPEATS * weights[:, -4:].sum((0, 1))
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize(("trips", "steps"), [(1, 16), (6, 4)])
+def test_loops_that_do_not_gain_stay(trips, steps):
+    """One trip, and tensors that all fit beside each other."""
+    kernel = chained(trips, steps)
+    assert LoadAhead().run(kernel) is kernel
