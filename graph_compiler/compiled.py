@@ -181,17 +181,19 @@ def _plans(
 
     first, *others = plans()
     kernel = lowered(first)
-    count = sum(1 for body in kernel.bodies for _ in operations(body))
-    if options.optimisation < _TRIED or count > _SMALL:
+    if options.optimisation < _TRIED:
         return kernel, []
-    return kernel, [partial(lowered, limits) for limits in others if first.differs(limits)]
+    count = sum(1 for body in kernel.bodies for _ in operations(body))
+    differing = [limits for limits in others if first.differs(limits)]
+    tried = differing[: max(0, _MOST // max(count, 1) - 1)]
+    return kernel, [partial(lowered, limits) for limits in tried]
 
 
 _TRIED = 2
 """The level of optimisation from which on plans are compiled and timed."""
 
-_SMALL = 20_000
-"""Operations up to which a graph is compiled more than once."""
+_MOST = 80_000
+"""Operations that are compiled for all plans together, but for those of the first one."""
 
 _DISTANCE = 100
 """Operations behind a value's last use for which its bytes stay its own: BERT-base takes 4.1 MiB

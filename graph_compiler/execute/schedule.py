@@ -85,8 +85,8 @@ class Scheduler:
         """The value, in memory if several users would compute it again at a cost."""
         if isinstance(value, Expression):
             again = self.uses.get(node, 0) - 1
-            costly = value.cost > self.program.machine.repeated or value.leaves > 3
-            if again > 0 and (costly or again > 3):
+            many = value.leaves > 3 or again > 3
+            if again > 0 and (many or not self.program.machine.repeats(value.cost, value.dims)):
                 return materialised(self.program, value)
         return value
 
@@ -135,9 +135,8 @@ class Scheduler:
         move = MOVES[node.op]
         if isinstance(value, Expression):
             grows = count_of(node.dims) > 2 * count_of(value.dims)
-            if not (
-                grows and value.cost > self.program.machine.repeated and not _is_trailing(node)
-            ):
+            repeats = not grows or self.program.machine.repeats(value.cost, value.dims)
+            if repeats or _is_trailing(node):
                 moved = rewritten(value, lambda view: move(view, instruction), node.dims)
                 if moved is not None:
                     return moved
@@ -279,5 +278,10 @@ HANDLERS: dict[str, Callable[[Scheduler, Node], Any]] = {
 """How to schedule opcodes that are not element-wise; None where a variant stays on the host."""
 
 HOST_MACHINE = Machine(
-    native_attribute, native_operands, HANDLERS, _on_host, contractions.HOST_PRODUCTS, repeated=6
+    native_attribute,
+    native_operands,
+    HANDLERS,
+    _on_host,
+    contractions.HOST_PRODUCTS,
+    lambda cost, dims: cost <= 6,
 )

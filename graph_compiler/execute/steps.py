@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from graph_compiler.execute.views import Buffer, View, row_major
+from graph_compiler.execute.views import Buffer, Dims, View, row_major
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 
 if TYPE_CHECKING:
@@ -121,7 +121,8 @@ class Machine(NamedTuple):
     `attribute`: of a node, given what number an operand is, the attribute of its element-wise step;
     UNSUPPORTED where the machine has none. `operands`: those that the step takes. `handlers`: how
     to schedule other opcodes; None where a variant is not among them. `otherwise`: what becomes of
-    the rest. `repeated`: the cost up to which several users each compute a value for themselves.
+    the rest. `repeats`: whether several users each compute a value for themselves, by its cost and
+    its dimensions.
     """
 
     attribute: Callable[[Node, Callable[[Node], Any]], Any]
@@ -129,7 +130,7 @@ class Machine(NamedTuple):
     handlers: dict[str, Callable[[Any, Node], Any]]
     otherwise: Callable[[Any, Node], Any]
     products: Products
-    repeated: int
+    repeats: Callable[[int, Dims], bool]
 
 
 class Program:

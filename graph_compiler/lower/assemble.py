@@ -226,16 +226,13 @@ HANDLERS = {op: _handler(op) for op in _HANDLERS | _OTHERWISE}
 _CUSTOM_CALL = "custom-call"
 
 
-_REPEATED = 1
-"""The cost up to which several users each compute a value for themselves: rows that are computed
-stay on chip, where each pass over them takes as long as another."""
-
-
-def machine(kernels: Kernels) -> Machine:
+def machine(kernels: Kernels, limits: Limits) -> Machine:
     """A device whose graphs may call these kernels."""
     calls = expansions.first_of(native_kernel(kernels), HANDLERS[_CUSTOM_CALL])
     handlers = HANDLERS | {_CUSTOM_CALL: calls}
-    return Machine(tile_attribute, tile_operands, handlers, _refused, DEVICE_PRODUCTS, _REPEATED)
+    return Machine(
+        tile_attribute, tile_operands, handlers, _refused, DEVICE_PRODUCTS, limits.repeats
+    )
 
 
 def compiled_operators() -> list[str]:
@@ -259,8 +256,9 @@ def assemble(
     """The tile IR of a graph, with that of the kernels which it calls. `limits`: of what takes room
     on chip. Raises hlo-not-compiled for
     what has no form on the device, and hlo-unknown-kernel."""
-    known = machine({**module.kernels, **(kernels or {})})
-    device = Device(known, target, module.name, limits or Limits(), options.logical_cores)
+    limits = limits or Limits()
+    known = machine({**module.kernels, **(kernels or {})}, limits)
+    device = Device(known, target, module.name, limits, options.logical_cores)
     simplifier = Simplifier(module)
     block = simplifier.block(module.entry)
     narrow(block)

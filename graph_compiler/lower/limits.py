@@ -1,7 +1,9 @@
-"""Limits of what takes room on chip where no rule says which is best: plans to choose from."""
+"""Limits for which no rule says which is best: plans to choose from."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 
@@ -9,21 +11,47 @@ from dataclasses import dataclass, field
 class Limits:
     """`right`: bytes of a partition that the right operand of a product in a group of rows may
     take. A weight that stays for all of the rows is loaded once, and leaves less room for the
-    loads that come before their use. `asked`: the sizes that were compared with it."""
+    loads that come before their use.
+
+    `repeated`: the cost of a value up to which several users each compute it for themselves. A
+    value that is kept takes room, and is computed once.
+
+    `asked`: what was compared with which limit."""
 
     right: int = 24 << 10
-    asked: set[int] = field(default_factory=set)
+    repeated: int = 1
+    asked: set[tuple[str, int]] = field(default_factory=set)
 
     def allows(self, right: int) -> bool:
         """Whether a product with a right operand of so many bytes may be in a group."""
-        self.asked.add(right)
-        return right <= self.right
+        return self._within("right", right)
+
+    def repeats(self, cost: int, dims: Sequence[int]) -> bool:
+        """Whether several users each compute a value of such a cost. Rows that are too long to stay
+        on chip are not kept for little."""
+        if math.prod(dims[-1:]) > _LONG:
+            return cost <= _LITTLE
+        return self._within("repeated", cost)
+
+    def _within(self, limit: str, size: int) -> bool:
+        self.asked.add((limit, size))
+        return bool(size <= getattr(self, limit))
 
     def differs(self, other: Limits) -> bool:
         """Whether something that was compared is within only one of both."""
-        return any((size <= self.right) != (size <= other.right) for size in self.asked)
+        return any(
+            (size <= getattr(self, limit)) != (size <= getattr(other, limit))
+            for limit, size in self.asked
+        )
+
+
+_LONG = 8192
+"""Elements of a row that is too long to stay on chip for others."""
+
+_LITTLE = 6
+"""The cost up to which a value is less to compute again than to store and to load."""
 
 
 def plans() -> tuple[Limits, ...]:
     """The limits to try; the first ones are for whoever tries no others."""
-    return Limits(), Limits(right=8 << 10)
+    return Limits(), Limits(repeated=6), Limits(right=8 << 10), Limits(right=8 << 10, repeated=6)
