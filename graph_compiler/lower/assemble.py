@@ -46,6 +46,7 @@ from graph_compiler.lower.kernels import native_kernel
 from graph_compiler.lower.layers import LAYERS, families, roll
 from graph_compiler.lower.limits import Limits
 from graph_compiler.lower.loops import apart, layers, while_loop
+from graph_compiler.lower.moments import squares_of_variances
 from graph_compiler.lower.pairs import OPCODES, as_pairs, has_random_bits
 from graph_compiler.lower.product import DEVICE_PRODUCTS
 from graph_compiler.lower.ranges import narrow
@@ -271,6 +272,7 @@ def assemble(
     demote(block, options)
     taken = donated(module)
     roll(block, [block.parameters[number] for number in taken.values()])
+    device.squares = squares_of_variances(block)
     with device.builder.at(None):
         device.stack(families(block))
         arguments = [

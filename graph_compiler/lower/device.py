@@ -111,6 +111,9 @@ class Device(Program):
         self.homes: dict[Buffer, int | None] = {}
         # By the number of a step's kernel, which is kept beside, so that it is no other's.
         self._places: dict[int, tuple[Any, SourceLocation]] = {}
+        # Sums of squares for variances (`moments`), and the numbers of their kernels.
+        self.squares: set[Node] = set()
+        self._of_variance: set[int] = set()
 
     def made_for(self, node: Node, steps: list[Any]) -> None:
         kernels = [getattr(step, "kernel", step) for step in steps]
@@ -118,15 +121,24 @@ class Device(Program):
         if new and node.instruction is not None:
             place = location_of(node.instruction, self.builder.declarations.name)
             self._places.update({id(kernel): (kernel, place) for kernel in new})
+            if node in self.squares:
+                self._of_variance.update(id(kernel) for kernel in new)
 
     def same_place(self, step: Any, others: Iterable[Any]) -> None:
         """Other steps are for the instruction of the graph that a step is for."""
         place = self.place_in_graph(getattr(step, "kernel", step))
         if place is None:
             return
+        of_variance = self.is_of_variance(getattr(step, "kernel", step))
         for other in others:
             kernel = getattr(other, "kernel", other)
             self._places.setdefault(id(kernel), (kernel, place))
+            if of_variance:
+                self._of_variance.add(id(kernel))
+
+    def is_of_variance(self, kernel: Any) -> bool:
+        """Whether a step is for a node of `squares`."""
+        return id(kernel) in self._of_variance
 
     def place_in_graph(self, kernel: Any) -> SourceLocation | None:
         """Which instruction of the graph a step, or the kernel of a call, is for."""

@@ -16,6 +16,7 @@ from graph_compiler.lower.arithmetic import ACTIVATIONS, DTYPES
 from graph_compiler.lower.device import HELD, Device
 from graph_compiler.lower.elementwise import Folding, Nest, passes, plan, tiling_room, types_of
 from graph_compiler.lower.members import LEFT, RIGHT, TARGET, Member, RowNest, RowProduct
+from graph_compiler.lower.moments import moments, sums_of
 from graph_compiler.lower.nest import (
     PARTITIONS,
     UNROLLED,
@@ -93,6 +94,7 @@ class Rows:
         ]
         self.sums_on_scalar: set[int] = set()
         self.summed: dict[int, int] = {}
+        self.moments: dict[int, int] = {}
         self.kept: dict[int, list[NkiTensor]] = {}
         self.made: dict[Buffer, list[NkiTensor]] = {}
         self.loaded: dict[Any, NkiTensor] = {}
@@ -197,6 +199,7 @@ class Rows:
 
     def emit(self, device: Device) -> None:
         fixed = self._fixed()
+        self.moments = self._moments()
         self.sums_on_scalar = self._moved_sums()
         self.summed = self._sums()
         for number, member in enumerate(self.group.members):
@@ -256,11 +259,25 @@ class Rows:
                 found[number, operand] = known[key]
         return found
 
+    def _moments(self) -> dict[int, int]:
+        """Members that sum up squares, by those that sum up the same rows, which are on chip."""
+        found = {}
+        for number, other in moments(self.device, self.group.members).items():
+            buffer = self.group.members[number].uses[1].buffer
+            if buffer in self.resident and buffer not in self.group.apart:
+                found[number] = other
+        return found
+
     def _moved_sums(self) -> set[int]:
         """Members whose sums along rows the scalar engine makes: it does so while it squares or
         copies. They are chosen as long as the vector engine has more to do."""
         fast, slow = map(self.device.target.clock_ghz, (Engine.scalar, Engine.vector))
-        nests = [(n, m) for n, m in enumerate(self.group.members) if isinstance(m, RowNest)]
+        done = {*self.moments, *self.moments.values()}
+        nests = [
+            (number, member)
+            for number, member in enumerate(self.group.members)
+            if isinstance(member, RowNest) and number not in done
+        ]
         elements = [math.prod(axis.count for axis in nest.inner) for _, nest in nests]
         found, vector, scalar = set(), 0.0, 0.0
         for (_, member), count in zip(nests, elements):
@@ -338,6 +355,15 @@ class Rows:
         )
         nest = Nest(device, loop, operands, number in self.sums_on_scalar)
         offsets = offsets[: len(own.partition.strides)]
+        if number in self.moments:
+            source = member.uses[1]
+            rows = tiles[source.buffer].tile[:, source.low : source.high + 1]
+            total, tile.totals[self.moments[number]] = sums_of(device, rows)
+            Folding(nest).keep(total, own, offsets)
+            return
+        if number in self.moments.values():
+            Folding(nest).keep(tile.totals[number], own, offsets)
+            return
         if number in self.summed:
             Folding(nest).keep(tile.totals[self.summed[number]], own, offsets)
             return
@@ -352,7 +378,8 @@ class Rows:
         found: dict[int, int] = {}
         for number, member in enumerate(self.group.members):
             target = member.uses[0]
-            if isinstance(member, RowNest) and _adds_rows(member):
+            apart = number in self.moments
+            if isinstance(member, RowNest) and _adds_rows(member) and not apart:
                 _, source = member.uses
                 maker = makers.get(source.buffer)
                 made = None if maker is None else self.group.members[maker].uses[0]

@@ -1,0 +1,121 @@
+"""Norms as groups of rows: sums of rows and of their squares from one pass. float64 says what the
+sums must be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graph_compiler import compile, evaluate, parse_text
+from graph_compiler.hlo.types import PRIMITIVE_TYPES
+from nki.ir.nodes import operations
+
+NORM = """HloModule norm
+sum {
+ a = f32[] parameter(0)
+ b = f32[] parameter(1)
+ ROOT s = f32[] add(a, b)
+}
+ENTRY e {
+ x = TYPE[ROWS,SIZE] parameter(0)
+ y = TYPE[ROWS,SIZE] parameter(1)
+ z = TYPE[ROWS,SIZE] add(x, y)
+ t = TYPE[ROWS,SIZE] maximum(z, x)
+ v = f32[ROWS,SIZE] convert(t)
+ zero = f32[] constant(0)
+ n = f32[] constant(SIZE)
+ ns = f32[ROWS] broadcast(n), dimensions={}
+ one = f32[ROWS] reduce(v, zero), dimensions={1}, to_apply=sum
+ mean = f32[ROWS] divide(one, ns)
+ w = f32[ROWS,SIZE] multiply(v, v)
+ two = f32[ROWS] reduce(w, zero), dimensions={1}, to_apply=sum
+ mean2 = f32[ROWS] divide(two, ns)
+ square = f32[ROWS] multiply(mean, mean)
+ var = f32[ROWS] subtract(mean2, square)
+ m = f32[ROWS,SIZE] broadcast(mean), dimensions={0}
+ q = f32[ROWS,SIZE] broadcast(var), dimensions={0}
+ c = f32[ROWS,SIZE] subtract(v, m)
+ u = f32[ROWS,SIZE] multiply(c, q)
+ ROOT r = (f32[ROWS], f32[ROWS], f32[ROWS,SIZE]) tuple(mean, KEPT, u)
+}"""
+
+
+def norm(rows: int, size: int, type: str = "f32", kept: str = "var") -> Any:
+    text = NORM.replace("ROWS", str(rows)).replace("SIZE", str(size))
+    return parse_text(text.replace("TYPE", type).replace("KEPT", kept))
+
+
+def rows_of(module: Any, scale: float, mean: float, seed: int = 1) -> list[Any]:
+    random = np.random.default_rng(seed)
+    shape = module.parameters[0].shape.dimensions
+    dtype = PRIMITIVE_TYPES[module.parameters[0].shape.element_type].numpy
+    return [
+        (random.standard_normal(shape) * scale + mean).astype(dtype),
+        (random.standard_normal(shape) * scale).astype(dtype),
+    ]
+
+
+def is_near_the_moments(module: Any, x: Any, y: Any) -> None:
+    """Within a few roundings of the terms, whatever the order."""
+    mean, variance, result = compile(module, "trn2")(x, y)
+    exact = np.maximum(x + y, x).astype(np.float64)
+    steps = (4 * np.sqrt(exact.shape[1]) + 16) * 2.0**-24
+    assert (np.abs(mean - exact.mean(1)) <= steps * np.abs(exact).mean(1)).all()
+    assert (np.abs(variance - exact.var(1)) <= steps * (exact**2).mean(1)).all()
+    expected = (exact - mean[:, None]) * variance[:, None]
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+
+
+def statistics(module: Any) -> int:
+    """How many operations of `bn_stats` a program begins as."""
+    stages: dict[str, Any] = {}
+    compile(module, "trn2", observe=lambda stage, made: stages.setdefault(stage, made))
+    return sum(op.row.name == "bn_stats" for b in stages["trace"].bodies for op in operations(b))
+
+
+@pytest.mark.parametrize(("size", "parts"), [(96, 1), (512, 1), (768, 2), (1030, 3)])
+def test_both_sums_take_one_pass(size: int, parts: int) -> None:
+    module = norm(64, size)
+    assert statistics(module) == parts
+    is_near_the_moments(module, *rows_of(module, 1.0, 0.5))
+
+
+def test_elements_of_sixteen_bits() -> None:
+    module = norm(130, 256, "bf16")
+    assert statistics(module) > 0
+    is_near_the_moments(module, *rows_of(module, 1.0, 0.5))
+
+
+def test_squares_that_are_used_otherwise_are_summed_as_they_are() -> None:
+    """The sum of squares of a row with an infinity is infinite."""
+    module = norm(64, 256, kept="two")
+    assert statistics(module) == 0
+    x, y = rows_of(module, 1.0, 0.0)
+    x[3, 5] = np.inf
+    _, squares, _ = compile(module, "trn2")(x, y)
+    assert squares[3] == np.inf and np.isfinite(np.delete(squares, 3)).all()
+
+
+def test_a_row_with_an_infinity_has_no_variance() -> None:
+    module = norm(64, 256)
+    x, y = rows_of(module, 1.0, 0.0)
+    x[3, 5] = np.inf
+    for found, expected in zip(compile(module, "trn2")(x, y), evaluate(module, x, y)):
+        np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    rows=st.integers(1, 300),
+    size=st.integers(3, 1300),
+    scale=st.sampled_from([1e-6, 1.0, 1e6]),
+    mean=st.sampled_from([0.0, 1.0, -1e4]),
+    seed=st.integers(0, 99),
+)
+def test_any_rows(rows: int, size: int, scale: float, mean: float, seed: int) -> None:
+    module = norm(rows, size)
+    is_near_the_moments(module, *rows_of(module, scale, mean, seed))
