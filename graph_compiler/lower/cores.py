@@ -124,7 +124,8 @@ class Divider:
         if since.meets(1, body.touched[1]):
             _meet(body)  # an iteration and the next one
             ns += BARRIER
-        one, other = (replace(loop, body=steps) for steps in body.steps)
+        # Rows that the other core makes are not on chip here.
+        one, other = (replace(loop, body=steps, carried=()) for steps in body.steps)
         self.device.same_place(loop, (one, other))
         ns *= loop.count.trips
         return [Choice((one, other), (ns, ns), body.touched)]
