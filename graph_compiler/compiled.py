@@ -179,7 +179,7 @@ def _plans(
         kernel = assemble(module, target, options, kernels, limits)
         return BalanceCopies().run(DropUnread().run(kernel))
 
-    first, *others = plans()
+    first, *others = plans(options.logical_cores)
     kernel = lowered(first)
     if options.optimisation < _TRIED:
         return kernel, []

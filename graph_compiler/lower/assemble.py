@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -293,8 +294,9 @@ def assemble(
             if view.buffer.size:
                 device.result(view)
         made = [view.buffer for view in outputs]
-        if options.logical_cores == 1:
-            cores = [Settled(device.steps, reads_of(device.steps))]
+        if options.logical_cores == 1 or limits.alone:
+            idle = [Settled([], Counter()) for _ in range(1, options.logical_cores)]
+            cores = [Settled(device.steps, reads_of(device.steps)), *idle]
         else:
             cores = shared_out(device, made)
         device.declare()

@@ -16,10 +16,13 @@ class Limits:
     `repeated`: the cost of a value up to which several users each compute it for themselves. A
     value that is kept takes room, and is computed once.
 
+    `alone`: the first core does all, where there are several.
+
     `asked`: what was compared with which limit."""
 
     right: int = 24 << 10
     repeated: int = 1
+    alone: bool = False
     asked: set[tuple[str, int]] = field(default_factory=set)
 
     def allows(self, right: int) -> bool:
@@ -39,7 +42,7 @@ class Limits:
 
     def differs(self, other: Limits) -> bool:
         """Whether something that was compared is within only one of both."""
-        return any(
+        return self.alone != other.alone or any(
             (size <= getattr(self, limit)) != (size <= getattr(other, limit))
             for limit, size in self.asked
         )
@@ -52,6 +55,9 @@ _LITTLE = 6
 """The cost up to which a value is less to compute again than to store and to load."""
 
 
-def plans() -> tuple[Limits, ...]:
-    """The limits to try; the first ones are for whoever tries no others."""
-    return Limits(), Limits(repeated=6), Limits(right=8 << 10), Limits(right=8 << 10, repeated=6)
+def plans(cores: int = 1) -> tuple[Limits, ...]:
+    """The limits to try for so many cores; the first ones are for whoever tries no others."""
+    alone = [Limits(alone=True)] if cores > 1 else []
+    small = 8 << 10
+    others = Limits(repeated=6), Limits(right=small), Limits(right=small, repeated=6)
+    return Limits(), *alone, *others
