@@ -61,6 +61,7 @@ class Tensor:
     """
 
     __slots__ = (
+        "_stored",
         "address",
         "copy",
         "core",
@@ -105,6 +106,7 @@ class Tensor:
         self.core = core
         self.location = location
         self.data = data
+        self._stored: bytes | None = None
         self.divided = False
         self.within: Tensor | None = None
         self.offset: Any = 0
@@ -125,6 +127,13 @@ class Tensor:
     def owner(self) -> str:
         """The inlined kernel that the tensor is of: its label begins with that. Else nothing."""
         return self.label.rpartition("/")[0]
+
+    @property
+    def stored(self) -> bytes | None:
+        """The bytes of its data, made once; None without."""
+        if self._stored is None and self.data is not None:
+            self._stored = self.data.tobytes()
+        return self._stored
 
     def lie(self, within: Tensor, offset: Any) -> None:
         """Say where a new tensor lies."""

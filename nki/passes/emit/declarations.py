@@ -87,7 +87,6 @@ def _form(stem: str, tensor: Tensor, start: int, location: int) -> StorageForm:
 def _declaration(
     tensor: Tensor, index: dict[Tensor, int], locations: LocationTable
 ) -> TensorDeclaration:
-    data = None if tensor.data is None else tensor.data.tobytes()
     core = None if tensor.memory is Memory.shared_hbm else tensor.core
     root, offset = tensor.in_root()
     return TensorDeclaration(
@@ -96,7 +95,7 @@ def _declaration(
         tuple(tensor.shape),
         _ROLES.get(tensor.role, "internal"),
         core,
-        data,
+        tensor.stored,
         locations.index(tensor.location),
         None if root is tensor else index[root],
         offset,

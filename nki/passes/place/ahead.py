@@ -18,6 +18,9 @@ SHARES = (0.125, 0.25, 0.5)
 TRIPS = 8
 """Trips whose time is looked at."""
 
+LONGEST = 4096
+"""The most operations of a loop that is tried: in a longer one what is loaded first is little."""
+
 PAYS = 0.99
 """The part of the time with fewer bytes below which more are given away."""
 
@@ -79,6 +82,8 @@ def _begun_before(kernel: Kernel, loop: Loop) -> list[Node]:
     capacity = TARGETS[kernel.target].sbuf_bytes_per_partition.value
     if trips < 2 or sum(map(size_of, _on_chip(loop.body))) <= capacity:
         return [loop]  # what is loaded takes no place of what is used later
+    if sum(1 for _ in operations(loop.body)) > LONGEST:
+        return [loop]
     sample = Loop(loop.variable, 0, trips * loop.step, loop.step, loop.body, False, loop.location)
     best = modelled_ns(kernel, [sample])
     if best is None:
