@@ -84,6 +84,8 @@ class Scheduler:
     def _settled(self, node: Node, value: Any) -> Any:
         """The value, in memory if several users would compute it again at a cost."""
         if isinstance(value, Expression):
+            if self.program.keeps(node):
+                return materialised(self.program, value)
             again = self.uses.get(node, 0) - 1
             many = value.leaves > 3 or again > 3
             if again > 0 and (many or not self.program.machine.repeats(value.cost, value.dims)):

@@ -144,6 +144,10 @@ class Program:
         self.constants: list[np.ndarray[Any, Any]] = []
         self._known: dict[Any, Buffer] = {}
 
+    def keeps(self, node: Node) -> bool:
+        """Whether a value is put into memory though only one user needs it."""
+        return False
+
     def made_for(self, node: Node, steps: list[Any]) -> None:
         """These steps compute a node; those that compute another one were said to before."""
 

@@ -43,6 +43,7 @@ from graph_compiler.lower.device import Device
 from graph_compiler.lower.float8 import emulate
 from graph_compiler.lower.flow import When, emit
 from graph_compiler.lower.homes import Settled
+from graph_compiler.lower.kept import kept_for_products
 from graph_compiler.lower.kernels import native_kernel
 from graph_compiler.lower.layers import LAYERS, families, roll
 from graph_compiler.lower.limits import Limits
@@ -274,6 +275,7 @@ def assemble(
     taken = donated(module)
     roll(block, [block.parameters[number] for number in taken.values()])
     device.squares = squares_of_variances(block)
+    device.kept = kept_for_products(block)
     with device.builder.at(None):
         device.stack(families(block))
         arguments = [

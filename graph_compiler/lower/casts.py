@@ -50,6 +50,9 @@ def demote(block: Block, options: GraphOptions) -> None:
         _Casts(block, type, _CASTS[options.auto_cast]).run()
 
 
+_ORDERS = ("reshape", "transpose")
+"""Operations that only order elements otherwise."""
+
 _CASTS: dict[str, frozenset[str]] = {"matmult": frozenset(), "all": DEMOTED}
 """Opcodes demoted besides products, by --auto-cast."""
 
@@ -93,7 +96,13 @@ class _Casts:
         if node.type != _SINGLE:
             return node
         if node not in self.narrow:
-            self.narrow[node] = self.converted(node, self.type)
+            if node.op in _ORDERS:  # as it is computed, so that a product takes a view of it
+                inner = self._narrow(node.operands[0], changed)
+                form = (self.type, node.dims)
+                self.narrow[node] = Node(node.op, [form], [inner], node.instruction)
+                self.nodes.append(self.narrow[node])
+            else:
+                self.narrow[node] = self.converted(node, self.type)
         return self.narrow[node]
 
     def _wide(self, node: Node, changed: set[Node]) -> Node:

@@ -111,6 +111,7 @@ class Device(Program):
         self.homes: dict[Buffer, int | None] = {}
         # By the number of a step's kernel, which is kept beside, so that it is no other's.
         self._places: dict[int, tuple[Any, SourceLocation]] = {}
+        self.kept: set[Node] = set()
         # Sums of squares for variances (`moments`), and the numbers of their kernels.
         self.squares: set[Node] = set()
         self._of_variance: set[int] = set()
@@ -123,6 +124,9 @@ class Device(Program):
             self._places.update({id(kernel): (kernel, place) for kernel in new})
             if node in self.squares:
                 self._of_variance.update(id(kernel) for kernel in new)
+
+    def keeps(self, node: Node) -> bool:
+        return node in self.kept
 
     def same_place(self, step: Any, others: Iterable[Any]) -> None:
         """Other steps are for the instruction of the graph that a step is for."""
