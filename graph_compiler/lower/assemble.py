@@ -274,7 +274,7 @@ def assemble(
     demote(block, options)
     taken = donated(module)
     roll(block, [block.parameters[number] for number in taken.values()])
-    device.squares = squares_of_variances(block)
+    device.squares.update(squares_of_variances(block))
     device.kept = kept_for_products(block)
     with device.builder.at(None):
         device.stack(families(block))

@@ -24,6 +24,7 @@ from nki.ir.views.tensor import NkiTensor
 if TYPE_CHECKING:
     from graph_compiler.execute.nodes import Node
     from graph_compiler.lower.counted import Count, Window
+    from graph_compiler.lower.moments import Squares
     from isa.program import SourceLocation
     from isa.target import Target
 
@@ -112,9 +113,9 @@ class Device(Program):
         # By the number of a step's kernel, which is kept beside, so that it is no other's.
         self._places: dict[int, tuple[Any, SourceLocation]] = {}
         self.kept: set[Node] = set()
-        # Sums of squares for variances (`moments`), and the numbers of their kernels.
-        self.squares: set[Node] = set()
-        self._of_variance: set[int] = set()
+        # Sums of squares for variances (`moments`), and the nodes that kernels are for, by number.
+        self.squares: dict[Node, Squares] = {}
+        self._nodes: dict[int, Node] = {}
 
     def made_for(self, node: Node, steps: list[Any]) -> None:
         kernels = [getattr(step, "kernel", step) for step in steps]
@@ -122,8 +123,7 @@ class Device(Program):
         if new and node.instruction is not None:
             place = location_of(node.instruction, self.builder.declarations.name)
             self._places.update({id(kernel): (kernel, place) for kernel in new})
-            if node in self.squares:
-                self._of_variance.update(id(kernel) for kernel in new)
+            self._nodes.update({id(kernel): node for kernel in new})
 
     def keeps(self, node: Node) -> bool:
         return node in self.kept
@@ -133,16 +133,16 @@ class Device(Program):
         place = self.place_in_graph(getattr(step, "kernel", step))
         if place is None:
             return
-        of_variance = self.is_of_variance(getattr(step, "kernel", step))
+        node = self.node_of(getattr(step, "kernel", step))
         for other in others:
             kernel = getattr(other, "kernel", other)
             self._places.setdefault(id(kernel), (kernel, place))
-            if of_variance:
-                self._of_variance.add(id(kernel))
+            if node is not None:
+                self._nodes.setdefault(id(kernel), node)
 
-    def is_of_variance(self, kernel: Any) -> bool:
-        """Whether a step is for a node of `squares`."""
-        return id(kernel) in self._of_variance
+    def node_of(self, kernel: Any) -> Node | None:
+        """The node of the graph that a step, or the kernel of a call, is for."""
+        return self._nodes.get(id(kernel))
 
     def place_in_graph(self, kernel: Any) -> SourceLocation | None:
         """Which instruction of the graph a step, or the kernel of a call, is for."""

@@ -1,57 +1,110 @@
-"""Sums of rows and of their squares, as norms take them, from one pass of the vector engine.
+"""Sums of rows and of squares, as norms take them, from one pass of the vector engine.
 
-`bn_stats` gives the mean and the variance of each row. n * mean and n * (variance + mean^2) are the
-sums, nearer to their true values than sums in order: the variance is taken about the mean. Of a row
-with an infinity the sum of squares is no number then. So this is for squares of which nothing but a
-variance is made, mean(x^2) - mean(x)^2, which is no number of such a row in the graph either.
+`bn_stats` gives the mean and the variance of each row. n * mean is their sum; n * variance is the
+sum of (x - mean)^2, and n * (variance + mean^2) that of x^2. They are nearer to their true values
+than sums in order.
+
+Of a row with an infinity the variance is no number. So is what a graph makes of (x - mean)^2 there,
+but not the sum of x^2: that is taken from here only where nothing but the variance is made of it,
+mean(x^2) - mean(x)^2, which is no number of such a row in the graph either.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 
-from graph_compiler.execute.loops import Loop
 from graph_compiler.execute.nodes import Block, Node
+from graph_compiler.execute.views import count_of
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.members import Member, RowNest
 from isa.alu import ALU
 from nki.ir.views.tensor import NkiTensor
 
 
-def squares_of_variances(block: Block) -> set[Node]:
-    """The sums of squares in a block, and in those inside of it, of which only variances are made:
-    mean(x^2) - mean(x)^2."""
+class Squares(NamedTuple):
+    """A sum of squares: the node that sums up the same elements, and whether their mean is taken
+    away before they are squared."""
+
+    sums: Node
+    centred: bool
+
+
+def squares_of_variances(block: Block) -> dict[Node, Squares]:
+    """The sums of squares in a block, and in those inside of it, that variances are made of."""
     uses = block.uses()
-    found = {
-        node for outer in block.nodes for b in outer.blocks for node in squares_of_variances(b)
-    }
+    found: dict[Node, Squares] = {}
     for node in block.nodes:
-        if node.op != "subtract" or node not in uses:
+        for inner in node.blocks:
+            found |= squares_of_variances(inner)
+        if node not in uses:
             continue
-        squares, square = node.operands
-        while squares.op in _SCALES and uses[squares] == 1 and _is_scaled(squares):
-            squares = squares.operands[0]
-        product = squares.operands[0] if squares.op == "reduce" and uses[squares] == 1 else None
-        if product is None or product.op != "multiply" or square.op != "multiply":
-            continue
-        (x, again), (mean, same) = product.operands, square.operands
-        while mean.op in _SCALES and _is_scaled(mean):
-            mean = mean.operands[0]
-        whole = mean.op == "reduce" and mean.operands[0] is x
-        if x is again and square.operands[0] is same and whole:
-            found.add(squares)
+        if node.op == "subtract":
+            squares = _scaled(node.operands[0], uses)
+            value = _squared(squares)
+            square_of = _product_of_same(node.operands[1])
+            if value is not None and square_of is not None and uses[squares] == 1:
+                sums = _scaled(square_of)
+                if _sums_up(sums, value, squares):
+                    found[squares] = Squares(sums, False)
+        value = _squared(node)
+        if value is not None and value.op == "subtract":
+            x, mean = value.operands
+            total = _mean_of_rows(mean, node)
+            if total is not None and _sums_up(total, x, node):
+                found[node] = Squares(total, True)
     return found
+
+
+def _product_of_same(node: Node) -> Node | None:
+    """What a node is the square of."""
+    same = node.op == "multiply" and node.operands[0] is node.operands[1]
+    return node.operands[0] if same else None
+
+
+def _squared(node: Node) -> Node | None:
+    """The value whose squares a node reduces."""
+    return _product_of_same(node.operands[0]) if node.op == "reduce" else None
+
+
+def _sums_up(node: Node, value: Node, like: Node) -> bool:
+    """Whether a node reduces a value along the dimensions that another one reduces."""
+    return node.op == "reduce" and node.operands[0] is value and _axes(node) == _axes(like)
+
+
+def _axes(node: Node) -> list[int]:
+    assert node.instruction is not None
+    return sorted(node.instruction.attribute("dimensions"))
+
+
+def _scaled(node: Node, uses: dict[Node, int] | None = None) -> Node:
+    """What a node is in another form, or times or over a constant; with `uses`, as far as nothing
+    else uses it."""
+    while node.op in _SCALES and all(o.op == "constant" for o in node.operands[1:]):
+        if uses is not None and uses[node] != 1:
+            break
+        node = node.operands[0]
+    return node
 
 
 _SCALES = ("divide", "multiply", "reshape")
 """What makes a mean of a sum."""
 
 
-def _is_scaled(node: Node) -> bool:
-    """Whether a node is its first operand in another form, or times or over a constant."""
-    return all(operand.op == "constant" for operand in node.operands[1:])
+def _mean_of_rows(node: Node, like: Node) -> Node | None:
+    """What sums up rows, where a node repeats their means along the dimensions that another one
+    reduces."""
+    while node.op == "reshape":
+        (node,) = node.operands
+    if node.op != "broadcast" or node.instruction is None:
+        return None
+    (mean,) = node.operands
+    axes = node.instruction.attribute("dimensions")
+    places = [axis for axis, size in zip(axes, mean.dims) if size > 1]
+    reduced = _axes(like)
+    kept = [axis for axis, size in enumerate(node.dims) if axis not in reduced and size > 1]
+    return _scaled(mean) if places == kept and node.dims == like.operands[0].dims else None
 
 
 _REAL = ("f32", "bf16", "f16")
@@ -60,42 +113,44 @@ _REAL = ("f32", "bf16", "f16")
 
 def moments(device: Device, members: Sequence[Member]) -> dict[int, int]:
     """The members that sum up squares of rows for variances, by those that sum up the same rows."""
-    sums: dict[Any, int] = {}
+    numbers: dict[Node, int] = {}
     found: dict[int, int] = {}
     for number, member in enumerate(members):
-        if isinstance(member, RowNest):
-            power = _power(member.loop)
-            reduced = not any(axis.strides[0] for axis in member.inner)
-            if power and reduced and len(member.uses) == 2 and member.uses[1].dense:
-                key = member.uses[1], math.prod(axis.count for axis in member.inner)
-                if power == 1:
-                    sums[key] = number
-                elif device.is_of_variance(member.loop) and key in sums:
-                    found[sums[key]] = number
-        changed = member.uses[0].buffer
-        sums = {key: own for key, own in sums.items() if key[0].buffer is not changed}
+        node = device.node_of(member.loop) if isinstance(member, RowNest) else None
+        if node is None or not isinstance(member, RowNest) or not _sums_rows(member, node):
+            continue
+        squares = device.squares.get(node)
+        if squares is None:
+            if _is_plain(member):
+                numbers[node] = number
+        elif squares.sums in numbers:
+            own = numbers[squares.sums]
+            # Two cores may have other rows of the one than of the other.
+            if members[own].uses[1] == member.uses[1] or device.builder.cores == 1:
+                found[own] = number
     return found
 
 
-def _power(loop: Loop) -> int:
-    """1 where a nest sums up elements in fp32, 2 where it sums up their squares, else 0."""
-    if loop.fold != "add" or loop.output[0] != "f32" or len(loop.leaves) != 1:
-        return 0
-    steps, value = list(loop.steps), 0
-    if loop.leaves[0][0] not in _REAL:
-        return 0
-    if loop.leaves[0][0] != "f32":
-        if not steps or steps[0].op != "convert" or steps.pop(0).type != "f32":
-            return 0
-        value = 1
-    if not steps:
-        return 1
-    (step, *more) = steps
-    return 2 if not more and step.op == "multiply" and set(step.arguments) == {value} else 0
+def _sums_rows(member: RowNest, node: Node) -> bool:
+    """Whether a nest does all of a reduction in fp32, and reduces all of each row."""
+    if member.loop.fold != "add" or member.loop.output[0] != "f32" or node.op != "reduce":
+        return False
+    elements = math.prod(axis.count for axis in member.inner)
+    reduced = count_of(node.operands[0].dims) // max(1, count_of(node.dims))
+    return elements == reduced and not any(axis.strides[0] for axis in member.inner)
 
 
-def sums_of(device: Device, rows: NkiTensor) -> tuple[NkiTensor, NkiTensor]:
-    """The sums [rows, 1] of the elements of each row of a tile, and of their squares."""
+def _is_plain(member: RowNest) -> bool:
+    """Whether a nest sums up elements as they are, converted at most."""
+    loop = member.loop
+    if len(loop.leaves) != 1 or loop.leaves[0][0] not in _REAL or not member.uses[1].dense:
+        return False
+    return all(step.op == "convert" and step.type == "f32" for step in loop.steps)
+
+
+def sums_of(device: Device, rows: NkiTensor, centred: bool) -> tuple[NkiTensor, NkiTensor]:
+    """The sums [rows, 1] of the elements of each row of a tile, and of their squares, `centred` or
+    not."""
     builder = device.builder
     count, elements = rows.shape
     most = device.target.batch_norm_free_max.value
@@ -107,18 +162,23 @@ def sums_of(device: Device, rows: NkiTensor) -> tuple[NkiTensor, NkiTensor]:
     found = device.tile((count, 2), "float32")
     builder.emit("bn_aggr", dst=found, data=stats)
     mean, variance = found[:, 0:1], found[:, 1:2]
-    total, squares = (device.tile((count, 1), "float32") for _ in range(2))
-    whole = device.tile((count, 1), "float32")
     multiply, add = ALU["multiply"], ALU["add"]
-    builder.emit("tensor_scalar", dst=total, data=mean, op0=multiply, operand0=float(elements))
+
+    def whole(value: NkiTensor) -> NkiTensor:
+        total = device.tile((count, 1), "float32")
+        builder.emit("tensor_scalar", dst=total, data=value, op0=multiply, operand0=float(elements))
+        return total
+
+    if centred:
+        return whole(mean), whole(variance)
+    square = device.tile((count, 1), "float32")
     builder.emit(
         "scalar_tensor_tensor",
-        dst=whole,
+        dst=square,
         data=mean,
         op0=multiply,
         operand0=mean,
         op1=add,
         operand1=variance,
     )
-    builder.emit("tensor_scalar", dst=squares, data=whole, op0=multiply, operand0=float(elements))
-    return total, squares
+    return whole(mean), whole(square)

@@ -268,6 +268,12 @@ class Rows:
                 found[number] = other
         return found
 
+    def _is_centred(self, number: int) -> bool:
+        """Whether a member of `moments` sums up squares of what is left without the mean."""
+        member = self.group.members[number]
+        node = self.device.node_of(member.loop) if isinstance(member, RowNest) else None
+        return node is not None and self.device.squares[node].centred
+
     def _moved_sums(self) -> set[int]:
         """Members whose sums along rows the scalar engine makes: it does so while it squares or
         copies. They are chosen as long as the vector engine has more to do."""
@@ -358,7 +364,8 @@ class Rows:
         if number in self.moments:
             source = member.uses[1]
             rows = tiles[source.buffer].tile[:, source.low : source.high + 1]
-            total, tile.totals[self.moments[number]] = sums_of(device, rows)
+            centred = self._is_centred(self.moments[number])
+            total, tile.totals[self.moments[number]] = sums_of(device, rows, centred)
             Folding(nest).keep(total, own, offsets)
             return
         if number in self.moments.values():

@@ -31,21 +31,24 @@ ENTRY e {
  ns = f32[ROWS] broadcast(n), dimensions={}
  one = f32[ROWS] reduce(v, zero), dimensions={1}, to_apply=sum
  mean = f32[ROWS] divide(one, ns)
+ m = f32[ROWS,SIZE] broadcast(mean), dimensions={0}
+ c = f32[ROWS,SIZE] subtract(v, m)
  w = f32[ROWS,SIZE] multiply(v, v)
  two = f32[ROWS] reduce(w, zero), dimensions={1}, to_apply=sum
  mean2 = f32[ROWS] divide(two, ns)
  square = f32[ROWS] multiply(mean, mean)
  var = f32[ROWS] subtract(mean2, square)
- m = f32[ROWS,SIZE] broadcast(mean), dimensions={0}
  q = f32[ROWS,SIZE] broadcast(var), dimensions={0}
- c = f32[ROWS,SIZE] subtract(v, m)
  u = f32[ROWS,SIZE] multiply(c, q)
  ROOT r = (f32[ROWS], f32[ROWS], f32[ROWS,SIZE]) tuple(mean, KEPT, u)
 }"""
 
 
-def norm(rows: int, size: int, type: str = "f32", kept: str = "var") -> Any:
+def norm(rows: int, size: int, type: str = "f32", kept: str = "var", centred: bool = False) -> Any:
     text = NORM.replace("ROWS", str(rows)).replace("SIZE", str(size))
+    if centred:  # the mean of (x - mean)^2
+        text = text.replace("multiply(v, v)", "multiply(c, c)")
+        text = text.replace("subtract(mean2, square)", "maximum(mean2, mean2)")
     return parse_text(text.replace("TYPE", type).replace("KEPT", kept))
 
 
@@ -77,9 +80,10 @@ def statistics(module: Any) -> int:
     return sum(op.row.name == "bn_stats" for b in stages["trace"].bodies for op in operations(b))
 
 
+@pytest.mark.parametrize("centred", [False, True])
 @pytest.mark.parametrize(("size", "parts"), [(96, 1), (512, 1), (768, 2), (1030, 3)])
-def test_both_sums_take_one_pass(size: int, parts: int) -> None:
-    module = norm(64, size)
+def test_both_sums_take_one_pass(size: int, parts: int, centred: bool) -> None:
+    module = norm(64, size, centred=centred)
     assert statistics(module) == parts
     is_near_the_moments(module, *rows_of(module, 1.0, 0.5))
 
@@ -100,8 +104,21 @@ def test_squares_that_are_used_otherwise_are_summed_as_they_are() -> None:
     assert squares[3] == np.inf and np.isfinite(np.delete(squares, 3)).all()
 
 
-def test_a_row_with_an_infinity_has_no_variance() -> None:
-    module = norm(64, 256)
+def test_a_mean_along_another_dimension_is_another_value() -> None:
+    """A square, whose means of rows are repeated along columns: no variance of rows."""
+    text = NORM.replace("ROWS", "96").replace("SIZE", "96").replace("TYPE", "f32")
+    text = text.replace("multiply(v, v)", "multiply(c, c)").replace("KEPT", "two")
+    text = text.replace("broadcast(mean), dimensions={0}", "broadcast(mean), dimensions={1}")
+    module = parse_text(text)
+    assert statistics(module) == 0
+    x, y = rows_of(module, 1.0, 0.5)
+    for found, expected in zip(compile(module, "trn2")(x, y), evaluate(module, x, y)):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("centred", [False, True])
+def test_a_row_with_an_infinity_has_no_variance(centred: bool) -> None:
+    module = norm(64, 256, centred=centred)
     x, y = rows_of(module, 1.0, 0.0)
     x[3, 5] = np.inf
     for found, expected in zip(compile(module, "trn2")(x, y), evaluate(module, x, y)):
@@ -115,7 +132,10 @@ def test_a_row_with_an_infinity_has_no_variance() -> None:
     scale=st.sampled_from([1e-6, 1.0, 1e6]),
     mean=st.sampled_from([0.0, 1.0, -1e4]),
     seed=st.integers(0, 99),
+    centred=st.booleans(),
 )
-def test_any_rows(rows: int, size: int, scale: float, mean: float, seed: int) -> None:
-    module = norm(rows, size)
+def test_any_rows(
+    rows: int, size: int, scale: float, mean: float, seed: int, centred: bool
+) -> None:
+    module = norm(rows, size, centred=centred)
     is_near_the_moments(module, *rows_of(module, scale, mean, seed))
