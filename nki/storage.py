@@ -29,6 +29,7 @@ class Storage:
     __slots__ = ("buffer", "region", "row_bytes", "rows", "shadow", "shape", "tensor", "views")
 
     def __init__(self, tensor: Tensor, shape: tuple[int, ...], shadow: Shadow | None) -> None:
+        self.shadow: Shadow | None = None  # until there is memory that it mirrors
         self.views: dict[tuple[Any, ...], Any] = {}
         self.tensor = tensor
         self.shape = shape
