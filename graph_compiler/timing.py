@@ -14,12 +14,17 @@ _UNTIMED = "missing-argument"
 """The code of programs that cannot be timed without data."""
 
 
-def static_timeline(program: Program, keep_path: bool = False) -> Timeline | None:
-    """The timeline of a program by the timing model; None where data decide its control flow."""
+def static_timeline(
+    program: Program, keep_path: bool = False, once: bool = False
+) -> Timeline | None:
+    """The timeline of a program by the timing model; None where data decide its control flow. With
+    `once` conditions hold, and loops that data end have one trip."""
     from simulator.timing import simulate
+    from simulator.timing.assumptions import Assumptions
 
     try:
-        return simulate(program, keep_spans=False, keep_path=keep_path)
+        assume = Assumptions(once=once)
+        return simulate(program, keep_spans=False, keep_path=keep_path, assume=assume)
     except NeuronError as error:
         if error.code != _UNTIMED:
             raise

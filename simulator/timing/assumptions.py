@@ -23,13 +23,15 @@ class Assumptions:
     """`figures`: figures of the target, by name, and what they are taken to be. `tables_kept`: an
     activation table that was loaded stays. `ports_apart`: engines do not share memory ports.
     `dma_apart`: each queue has DMA engines of its own. `independent`: instructions that need no
-    result of an earlier one of their own engine."""
+    result of an earlier one of their own engine. `once`: of what data decide, conditions hold, and
+    loops have one trip; else that takes a control trace."""
 
     figures: tuple[tuple[str, float], ...] = ()
     tables_kept: bool = False
     ports_apart: bool = False
     dma_apart: bool = False
     independent: frozenset[Place] = frozenset()
+    once: bool = False
 
     @staticmethod
     def of(**figures: float) -> Assumptions:

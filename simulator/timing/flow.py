@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from isa.enums import Condition
 from isa.errors import NeuronError
 from isa.sequencer import Registers, trips
 from isa.spec import MachineInstruction
@@ -18,12 +19,15 @@ class Flow:
     """What a stream's control instructions do, one after the other.
 
     `events` is the stream's part of the control trace, or None. Registers are followed only
-    without a trace; one that is loaded from memory is unknown.
+    without a trace; one that is loaded from memory is unknown. With `once` what such registers
+    decide is done once: conditions hold, and loops end behind their first trip.
     """
 
-    __slots__ = ("_events", "_registers", "follows_registers")
+    __slots__ = ("_events", "_once", "_registers", "_returned", "follows_registers")
 
-    def __init__(self, events: Iterable[int] | None) -> None:
+    def __init__(self, events: Iterable[int] | None, once: bool = False) -> None:
+        self._once = once
+        self._returned = False
         self._events: Iterator[int] | None = None if events is None else iter(events)
         self._registers = Registers()
         self.follows_registers = events is None
@@ -33,6 +37,9 @@ class Flow:
         if self._events is not None:
             return self._next()
         register, lower, upper, step, _ = values
+        if self._once and None in map(self._registers.value, (lower, upper)):
+            self._registers.set(register, 0)
+            return 1
         first = self._value(lower, "a loop bound")
         count = trips(first, self._value(upper, "a loop bound"), step)
         self._registers.set(register, first)
@@ -50,7 +57,11 @@ class Flow:
             return bool(self._next())
         condition, left, right, _ = values
         holds = self._registers.holds(condition, left, right)
+        # The branch ahead of a body is met again right behind the jump from the body's end.
+        returned, self._returned = self._returned, condition is Condition.always
         if holds is None:
+            if self._once:
+                return returned
             raise _undecided("a branch")
         return holds
 

@@ -131,6 +131,7 @@ class Model:
         self.program = program
         self.target = assume.target(resolve(program.target))
         self.tables_kept = assume.tables_kept
+        self.once = assume.once
         self.trace = trace
         self.keep_spans = keep_spans
         self.path = Path(self.target.dma_engines.value) if keep_path else None
@@ -149,7 +150,7 @@ class Model:
             self._lanes(core)
             for engine, plan in core.plans.items():
                 events = None if self.trace is None else self.trace.events(core.number, engine)
-                self.runnable.append(Stream(self, core, plan, Flow(events)).running)
+                self.runnable.append(Stream(self, core, plan, Flow(events, self.once)).running)
         runnable, pending = self.runnable, self.pending
         while True:
             while runnable:
