@@ -41,7 +41,7 @@ from graph_compiler.lower.cores import shared_out
 from graph_compiler.lower.counted import dynamic_slice, dynamic_update_slice, reads_of
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.float8 import emulate
-from graph_compiler.lower.flow import When, emit
+from graph_compiler.lower.flow import NotOnChip, When, emit
 from graph_compiler.lower.homes import Settled
 from graph_compiler.lower.kept import kept_for_products
 from graph_compiler.lower.kernels import native_kernel
@@ -259,9 +259,26 @@ def assemble(
     """The tile IR of a graph, with that of the kernels which it calls. `limits`: of what takes room
     on chip. Raises hlo-not-compiled for
     what has no form on the device, and hlo-unknown-kernel."""
-    limits = limits or Limits()
+    stored: set[tuple[int, int]] = set()
+    while True:
+        try:
+            return _emitted(module, target, options, kernels, limits or Limits(), stored)
+        except NotOnChip as error:
+            stored.update(error.values)
+
+
+def _emitted(
+    module: Module,
+    target: Target,
+    options: GraphOptions,
+    kernels: Kernels | None,
+    limits: Limits,
+    stored: set[tuple[int, int]],
+) -> Kernel:
+    """The tile IR of a graph, whose loops carry in memory what is `stored`."""
     known = machine({**module.kernels, **(kernels or {})}, limits)
     device = Device(known, target, module.name, limits, options.logical_cores)
+    device.stored_between_trips = stored
     simplifier = Simplifier(module)
     block = simplifier.block(module.entry)
     narrow(block)

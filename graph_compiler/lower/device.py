@@ -113,6 +113,9 @@ class Device(Program):
         # By the number of a step's kernel, which is kept beside, so that it is no other's.
         self._places: dict[int, tuple[Any, SourceLocation]] = {}
         self.kept: set[Node] = set()
+        # Loops so far, and what of their carried values is in memory only (`flow.NotOnChip`).
+        self.loops = 0
+        self.stored_between_trips: set[tuple[int, int]] = set()
         # Sums of squares for variances (`moments`), and the nodes that kernels are for, by number.
         self.squares: dict[Node, Squares] = {}
         self._nodes: dict[int, Node] = {}

@@ -113,19 +113,39 @@ class Counted:
         return [self.body]
 
     def emit(self, device: Device) -> None:
-        kept = [
-            (view, _rows_on_chip(device, view)) for view in self.carried if _stays(device, view)
-        ]
+        number = device.loops = device.loops + 1
+        kept = {
+            place: _rows_on_chip(device, view)
+            for place, view in enumerate(self.carried)
+            if _stays(device, view) and (number, place) not in device.stored_between_trips
+        }
+        missing = []
         with device.builder.loop(0, self.count.trips) as trip:
             self.count.variable = trip
-            for view, tiles in kept:
+            for place, tiles in kept.items():
+                view = self.carried[place]
                 device.hold(view.buffer, tiles, view.dims[-1], view.type)
             emit(device, self.body)
-            for view, tiles in kept:
+            for place, tiles in kept.items():
+                view = self.carried[place]
                 made = device.held_rows(view.buffer, view.dims[-1], view.type)
-                if made != tiles:
-                    _keep_rows(device, view, tiles, made)
+                if [tile.shape for tile in made] != [tile.shape for tile in tiles]:
+                    missing.append((number, place))
+                elif made != tiles:
+                    for tile, own in zip(tiles, made):
+                        device.builder.emit("tensor_copy", dst=tile, src=own)
+        if missing:
+            raise NotOnChip(missing)
         device.forget()
+
+
+class NotOnChip(Exception):
+    """Rows of values that a loop carries are not on chip behind its body. `values`: the loop's
+    number, and the place among what it carries; the graph is to be emitted without them."""
+
+    def __init__(self, values: list[tuple[int, int]]) -> None:
+        super().__init__(values)
+        self.values = values
 
 
 def _stays(device: Device, view: View) -> bool:
@@ -138,26 +158,19 @@ def _stays(device: Device, view: View) -> bool:
 
 
 def _rows_on_chip(device: Device, view: View) -> list[NkiTensor]:
-    """Tiles with all rows of a value."""
+    """Tiles with all rows of a value: copies of those that there are, else loaded."""
     rows, step = count_of(view.dims[:-1]), view.dims[-1]
-    tiles = [
-        device.tile((min(PARTITIONS, rows - first), step), DTYPES[view.type])
-        for first in range(0, rows, PARTITIONS)
-    ]
-    _keep_rows(device, view, tiles, device.held_rows(view.buffer, step, view.type))
-    return tiles
-
-
-def _keep_rows(device: Device, view: View, tiles: list[NkiTensor], made: list[NkiTensor]) -> None:
-    """The tiles get the rows of a value: those that other tiles have, else those in memory."""
-    step = view.dims[-1]
-    for number, tile in enumerate(tiles):
+    made = device.held_rows(view.buffer, step, view.type)
+    tiles = []
+    for number, first in enumerate(range(0, rows, PARTITIONS)):
+        tile = device.tile((min(PARTITIONS, rows - first), step), DTYPES[view.type])
         if made:
             device.builder.emit("tensor_copy", dst=tile, src=made[number])
         else:
             pattern = [(step, tile.shape[0]), (1, step)]
-            first = number * PARTITIONS * step
-            device.copy(tile, device.elements(Place(view.buffer), view.type, pattern, first))
+            device.copy(tile, device.elements(Place(view.buffer), view.type, pattern, first * step))
+        tiles.append(tile)
+    return tiles
 
 
 @dataclass(frozen=True)

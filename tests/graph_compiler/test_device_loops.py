@@ -141,3 +141,47 @@ def test_what_a_scan_stacks_may_take_a_donated_parameter(parameter: int, updated
     assert compiled.memory.updated == updated
     for here, wanted in zip(compiled(*arrays()), evaluate(module, *arrays()), strict=True):
         np.testing.assert_allclose(here, wanted, rtol=1e-5, atol=1e-5)
+
+
+SORTED = """HloModule sorted
+less {
+ a = f32[] parameter(0)
+ b = f32[] parameter(1)
+ ROOT c = pred[] compare(a, b), direction=LT
+}
+body {
+ s = (s32[], f32[130,64], f32[130,64]) parameter(0)
+ i = s32[] get-tuple-element(s), index=0
+ x = f32[130,64] get-tuple-element(s), index=1
+ w = f32[130,64] get-tuple-element(s), index=2
+ one = s32[] constant(1)
+ j = s32[] add(i, one)
+ y = f32[130,64] add(x, w)
+ z = f32[130,64] sort(y), dimensions={1}, to_apply=less
+ ROOT r = (s32[], f32[130,64], f32[130,64]) tuple(j, z, w)
+}
+condition {
+ s = (s32[], f32[130,64], f32[130,64]) parameter(0)
+ i = s32[] get-tuple-element(s), index=0
+ five = s32[] constant(5)
+ ROOT c = pred[] compare(i, five), direction=LT
+}
+ENTRY e {
+ x = f32[130,64] parameter(0)
+ w = f32[130,64] parameter(1)
+ zero = s32[] constant(0)
+ t = (s32[], f32[130,64], f32[130,64]) tuple(zero, x, w)
+ l = (s32[], f32[130,64], f32[130,64]) while(t), condition=condition, body=body
+ o = f32[130,64] get-tuple-element(l), index=1
+ ROOT r = f32[130,64] multiply(o, w)
+}"""
+
+
+def test_a_carried_value_that_its_last_step_leaves_in_memory() -> None:
+    """Sorted rows are in memory; the next trip loads them from there."""
+    random = np.random.default_rng(5)
+    x, w = (random.standard_normal((130, 64)).astype(np.float32) for _ in range(2))
+    (found,) = compile(parse_text(SORTED), "trn2")(x, w)
+    for _ in range(5):
+        x = np.sort(x + w, axis=1)
+    np.testing.assert_array_equal(found, x * w)
