@@ -4,6 +4,7 @@ operator table what random ones must."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import nki
 from graph_compiler import GraphOptions, compile, evaluate, freeze, parse_text
 from graph_compiler.lower import layers as rolling
 from nki.ir.nodes import Loop, walk
+from simulator.runtime.nrtpy import NrtpyModel, NrtpyTensor
 
 ROWS, SIZE = 8, 16
 ROWS_BY_SIZE = f"f32[{ROWS},{SIZE}]"
@@ -131,6 +134,21 @@ def test_weights_that_are_constants() -> None:
     assert trips(frozen) == [5]
     (found,) = compile(frozen, "trn2")(x)
     np.testing.assert_allclose(found, in_numpy(x, own), rtol=1e-5, atol=1e-5)
+
+
+def test_a_saved_program_takes_the_same_arrays(tmp_path: Path) -> None:
+    """Each weight is an argument of its own, wherever it lies."""
+    module = stack(4)
+    x, *own = arrays(module)
+    compile(module, "trn2").save(tmp_path / "stack.neff")
+    found = nki.load(tmp_path / "stack.neff")(x, *own)
+    np.testing.assert_allclose(found, in_numpy(x, own), rtol=1e-5, atol=1e-5)
+    model = NrtpyModel.load_from_neff(tmp_path / "stack.neff")
+    named = zip(model.input_tensors_info, (x, *own), strict=True)
+    outputs = model(inputs={n: NrtpyTensor.from_numpy(a, name=n) for n, a in named})
+    assert outputs is not None
+    (result,) = outputs.values()
+    np.testing.assert_array_equal(result.numpy(), found)
 
 
 def test_what_all_layers_share_and_the_first_one_lists() -> None:
