@@ -503,7 +503,7 @@ def _simulate(
 
 
 @user_frames
-def profile(kernel: Any, *, target: str | None = None) -> Callable[..., Any]:
+def profile(kernel: Any, *, target: str | None = None) -> Callable[..., tuple[Any, Profile]]:
     """A callable that runs the kernel, compiled for `target`, and returns (outputs, metrics).
 
     The metrics are a `simulator.profile.Profile`: `text()` is a report to read, `to_dict()` the

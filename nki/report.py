@@ -10,9 +10,9 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
-from isa.sections import Facts, Section, Table, plain_text
+from isa.sections import Facts, Notes, Section, Table, in_columns, notes_text, plain_text, wrapped
 
 
 @dataclass(slots=True)
@@ -61,7 +61,15 @@ def _jsonable(value: Any) -> Any:
     return value if isinstance(value, int) else str(value)
 
 
+_GAP = 2
+"""Spaces between columns."""
+
+_FOLDED = 12
+"""Columns of text are folded down to this many characters where a terminal is narrow."""
+
+
 def _print_rich(sections: Sequence[Section], stream: TextIO) -> None:
+    """Nothing is cut: what is too wide is folded, and where that does not do, rows are lists."""
     from rich.console import Console
     from rich.text import Text
 
@@ -70,40 +78,92 @@ def _print_rich(sections: Sequence[Section], stream: TextIO) -> None:
         if number:
             console.print()
         if isinstance(section, str):
-            console.print(Text(section), soft_wrap=True)
+            console.print(Text(_wrapped(section, console.width)), soft_wrap=True)
             continue
         if section.title:
-            console.print(Text(section.title, style="bold"), soft_wrap=True)
-        console.print(_rich_table(section))
+            console.print(Text(_wrapped(section.title, console.width), style="bold"))
+        if isinstance(section, Notes):
+            console.print(Text(notes_text(section, console.width)), soft_wrap=True)
+            continue
+        if isinstance(section, Facts):
+            console.print(_rich_facts(section, console.width))
+            continue
+        widths = _widths(section, console.width)
+        if widths is None:
+            console.print(Text(_listed(section, console.width)), soft_wrap=True)
+        else:
+            console.print(_rich_table(section, widths))
 
 
-def _rich_table(section: Table | Facts) -> Any:
-    from rich import box
+def _rich_facts(facts: Facts, width: int) -> Any:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    table = RichTable(
-        box=box.SIMPLE_HEAD if isinstance(section, Table) else None,
-        show_header=isinstance(section, Table),
-        pad_edge=False,
-        padding=(0, 1, 0, 1),
-    )
-    if isinstance(section, Facts):
-        table.add_column(style="cyan", no_wrap=True)
-        table.add_column(overflow="fold")
-        for name, value in section.items:
-            table.add_row(Text("  " + name), Text(value))
-        return table
-    for number, column in enumerate(section.columns, start=1):
-        table.add_column(
-            column.removeprefix(">"),
-            justify="right" if column.startswith(">") else "left",
-            no_wrap=number < len(section.columns),
-            overflow="fold",
-        )
+    if facts.abreast > 1:
+        columns = in_columns(facts)
+        widths = [max(len(cell) for cell in cells) for cells in zip(*columns.rows)]
+        if sum(widths) + _GAP * len(widths) <= width:
+            return _rich_table(columns, widths)
+    table = RichTable(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 1))
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in facts.items:
+        table.add_row(Text("  " + name), Text(value))
+    return table
+
+
+def _rich_table(section: Table, widths: Sequence[int]) -> Any:
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    headed = any(column.removeprefix(">") for column in section.columns)
+    table = RichTable(box=None, show_header=headed, padding=(0, 0, 0, _GAP))
+    for column, width in zip(section.columns, widths):
+        justify: Literal["left", "right"] = "right" if column.startswith(">") else "left"
+        name = Text(column.removeprefix(">"), style="bold cyan")
+        table.add_column(name, justify=justify, width=width, overflow="fold")
     for row in section.rows:
         table.add_row(*[Text(cell) for cell in row])
     return table
+
+
+def _widths(section: Table, width: int) -> list[int] | None:
+    """The columns' widths on a terminal: the whole ones if they fit; else headings are folded
+    between words, then text. None if that does not do."""
+    wanted, least = [], []
+    for column, cells in zip(section.columns, zip(*section.rows)):
+        name, size = column.removeprefix(">"), max(map(len, cells))
+        heading = max(map(len, name.split()), default=0)
+        wanted.append(max(size, len(name)))
+        least.append(max(heading, size if column.startswith(">") else min(size, _FOLDED)))
+    spare = width - _GAP * len(wanted) - sum(least)
+    if not wanted or spare < 0:
+        return None if wanted else []
+    widths = least[:]
+    for number in sorted(range(len(wanted)), key=lambda n: wanted[n] - least[n]):
+        more = min(wanted[number] - least[number], spare)
+        widths[number] += more
+        spare -= more
+    return widths
+
+
+def _listed(section: Table, width: int) -> str:
+    """Each row as its headings with their cells, from line to line as they fit."""
+    names = [column.removeprefix(">") for column in section.columns]
+    lines = []
+    for row in section.rows:
+        pairs = ", ".join(f"{name} {cell}" for name, cell in zip(names, row) if cell)
+        lines.append(wrapped(pairs, width, "  ", "    "))
+    return "\n".join(lines)
+
+
+def _wrapped(text: str, width: int) -> str:
+    """Lines that are too long are continued below their own beginning."""
+    lines = []
+    for line in text.splitlines():
+        indent = " " * (len(line) - len(line.lstrip()))
+        lines.append(line if len(line) <= width else wrapped(line, width, other=indent))
+    return "\n".join(lines)
 
 
 __all__ = [

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from isa.enums import Engine
-from isa.sections import Table
+from isa.sections import Facts
 from isa.target import resolve
 from simulator.profile.verdict import NAMES
 
@@ -63,11 +63,10 @@ def summary(found: Profile) -> dict[str, Number]:
     return figures
 
 
-def section(found: Profile) -> Table:
+def section(found: Profile) -> Facts:
     """The summary as a part of a report, two figures a row."""
-    cells = [text for name, value in summary(found).items() for text in (name, _text(value))]
-    rows = [(*cells[at : at + 4], "", "")[:4] for at in range(0, len(cells), 4)]
-    return Table.of("official metrics (seconds, bytes, percent)", ("", ">", "", ">"), rows)
+    items = tuple((name, _text(value)) for name, value in summary(found).items())
+    return Facts("official metrics (seconds, bytes, percent)", items, abreast=2)
 
 
 def _text(value: Number) -> str:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import TYPE_CHECKING
 
-from isa.sections import Facts, Section, Table
+from isa.sections import Facts, Notes, Prose, Section, Table
 from simulator.profile import official
 from simulator.profile.verdict import Advice, PathLine, Wait, short
 from simulator.timing.uncertainty import LEVEL
@@ -13,7 +12,6 @@ from simulator.timing.uncertainty import LEVEL
 if TYPE_CHECKING:
     from simulator.profile.report import Profile
 
-WIDTH = 100
 ADVICE = 5
 """Changes that are shown; the JSON form has all."""
 
@@ -36,16 +34,9 @@ def sections(profile: Profile, lines: int) -> list[Section]:
         found.append(_limits(profile))
     found += [_engines(profile), _dma(profile), _memory(profile), official.section(profile)]
     if profile.provenance:
-        notes = [_wrapped(note, "- ", "  ") for note in profile.provenance]
-        found.append("\n".join(["not validated by any published measurement", *notes]))
+        title = "not validated by any published measurement"
+        found.append(Notes(title, tuple(profile.provenance)))
     return found
-
-
-def _wrapped(text: str, first: str = "", other: str = "", width: int = WIDTH - 2) -> str:
-    """Text in lines, in which numbers stay with their units."""
-    joined = text.replace(" us", "\0us").replace(" %", "\0%")
-    lines = textwrap.wrap(joined, width, initial_indent=first, subsequent_indent=other)
-    return "\n".join(lines).replace("\0", " ")
 
 
 def us(ns: float) -> str:
@@ -66,7 +57,6 @@ def _head(profile: Profile) -> Facts:
         throttling = f"{us(profile.throttled_ns)} us"
     if profile.table_loads:
         tables = f"{us(profile.table_load_ns)} us, loaded {profile.table_loads:,} times"
-    width = WIDTH - 24
     within = "no published kernel time is of a program bound like this"
     if profile.uncertainty_percent is not None:
         within = (
@@ -79,8 +69,8 @@ def _head(profile: Profile) -> Facts:
         time=f"{us(profile.total_ns)} us, and about {profile.overhead_ns / 1e3:,.1f} us to start "
         "and stop a kernel",
         uncertainty=within,
-        bound=_wrapped(f"{profile.bound}: {profile.reason}", width=width),
-        verdict=_wrapped(_verdict(profile), width=width),
+        bound=Prose(f"{profile.bound}: {profile.reason}"),
+        verdict=Prose(_verdict(profile)),
         matmul=matmul,
         TensorE_throttling=throttling,
         activation_tables=tables,
@@ -156,15 +146,14 @@ def _waits(waits: list[Wait], cores: bool) -> Table:
     return Table.of(title, (">us", ">times", "waits", "for"), rows)
 
 
-def _advice(profile: Profile) -> str:
-    rows = ["advice, best first (each change made, compiled and timed)"]
-    for number, one in enumerate(profile.advice[:ADVICE], start=1):
-        text = f"{_title(one)}: {_gain(one, profile.total_ns)}"
-        rows.append(_wrapped(text, f"  {number}. ", "     "))
+def _advice(profile: Profile) -> Notes:
     left = len(profile.advice) - ADVICE
-    if left > 0:
-        rows.append(f"  and {left} more")
-    return "\n".join(rows)
+    return Notes(
+        "advice, best first (each change made, compiled and timed)",
+        tuple(f"{_title(one)}: {_gain(one, profile.total_ns)}" for one in profile.advice[:ADVICE]),
+        numbered=True,
+        end=f"  and {left} more" if left > 0 else "",
+    )
 
 
 def _limits(profile: Profile) -> Table:

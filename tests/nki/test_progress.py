@@ -12,10 +12,12 @@ import subprocess
 import sys
 import termios
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from nki.cli import application
 from nki.pipeline import STAGES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -144,20 +146,38 @@ def test_an_interrupted_command_ends_clean(file) -> None:
     assert written.count("\x1b[?25l") == written.count("\x1b[?25h") == 1
 
 
+PROFILE = (
+    "profile",
+    f"{ROOT}/tutorials/matmul_kernels.py:tiled",
+    *("--input", "lhsT=normal(512,512):bfloat16"),
+    *("--input", "rhs=normal(512,512):bfloat16", "--target", "trn2"),
+)
+
+
 def test_passes_have_numbers_and_advice_is_counted() -> None:
-    code, written = recorded(
-        AT_ONCE + NKI,
-        "profile",
-        f"{ROOT}/tutorials/matmul_kernels.py:tiled",
-        *("--input", "lhsT=normal(512,512):bfloat16"),
-        *("--input", "rhs=normal(512,512):bfloat16", "--target", "trn2"),
-        columns=60,
-    )
+    code, written = recorded(AT_ONCE + NKI, *PROFILE, columns=60)
     assert code == 0
     stage = rf"\w+ \(\d+ of {len(STAGES) - 1}\)"
     assert re.search(rf"({stage}|proof that nothing races|run|timing)", shown(written))
     assert re.search(r"advice, change \d+", shown(written))
     assert not any("advice, change" in line for line in screen(written))
+
+
+def test_a_narrow_terminal_and_one_without_colour_show_every_figure(capsys) -> None:
+    """All that the report has where it is piped."""
+    assert application.run(list(PROFILE)) == 0
+    piped = figures(capsys.readouterr().out)
+    assert len(piped) > 100
+    for environment in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+        code, written = recorded(NKI, *PROFILE, columns=60, **environment)
+        assert code == 0
+        assert not re.search(r"\x1b\[[\d;]*3\d[\d;]*m", written)  # no colour
+        assert piped - figures("\n".join(screen(written))) == Counter()
+
+
+def figures(text: str) -> Counter[str]:
+    """The numbers of a report, and how often each is there."""
+    return Counter(re.findall(r"(?<![\w.])\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]\d+)?", text))
 
 
 def test_graphs_have_the_same_progress(tmp_path) -> None:
