@@ -168,7 +168,7 @@ second one is a multiple of 2**-20, so that its differences from sums up to 16 a
 _MAGNITUDE, _SIGN = 2**31 - 1, -(2**31)
 
 
-def _horner(m: Arithmetic, x: Any, coefficients: Sequence[float]) -> Any:
+def horner(m: Arithmetic, x: Any, coefficients: Sequence[float]) -> Any:
     """A polynomial, highest power first."""
     result = m.real(coefficients[0])
     for coefficient in coefficients[1:]:
@@ -181,7 +181,7 @@ def _exp(m: Arithmetic, x: Any, low: Any = None, scale: int = 0) -> Any:
     shifted = m.multiply_add(x, m.real(_LOG2_E), m.real(_ROUNDER))
     n = shifted - m.real(_ROUNDER)
     r = m.multiply_add(n, m.real(-_LN2_LOW), m.multiply_add(n, m.real(-_LN2_HIGH), x))
-    y = _horner(m, r if low is None else r + low, _EXP)
+    y = horner(m, r if low is None else r + low, _EXP)
     start = m.real(_ROUNDER - scale)
     return m.scale(y, shifted - start, m.bits(shifted) - m.bits(start))
 
@@ -196,7 +196,7 @@ def tanh(m: Arithmetic, x: Any) -> Any:
     """The hyperbolic tangent, within 1 unit of the last place."""
     magnitude, one = _magnitude(m, x), m.real(1.0)
     square = x * x
-    near = m.multiply_add(magnitude * square, _horner(m, square, _TANH), magnitude)
+    near = m.multiply_add(magnitude * square, horner(m, square, _TANH), magnitude)
     bounded = m.at_most(magnitude, _TANH_ONE)
     far = one - m.real(2.0) / (_exp(m, bounded + bounded) + one)
     inside = m.less(magnitude, m.real(_TANH_SERIES_BELOW))
@@ -206,8 +206,8 @@ def tanh(m: Arithmetic, x: Any) -> Any:
 def erf(m: Arithmetic, x: Any) -> Any:
     """The error function, within 1 unit of the last place."""
     magnitude = _magnitude(m, x)
-    near = m.multiply_add(magnitude, _horner(m, x * x, _ERF), magnitude)
-    far = m.real(1.0) - _exp(m, _horner(m, m.at_most(magnitude, _ERF_ONE), _LOG_ERFC))
+    near = m.multiply_add(magnitude, horner(m, x * x, _ERF), magnitude)
+    far = m.real(1.0) - _exp(m, horner(m, m.at_most(magnitude, _ERF_ONE), _LOG_ERFC))
     inside = m.less(magnitude, m.real(_ERF_SERIES_BELOW))
     return _with_sign(m, m.where(inside, near, far), x)
 

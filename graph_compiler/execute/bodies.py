@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from graph_compiler.execute.lanes import TOTAL, Step, emit
-from graph_compiler.execute.registers import KernelText, decode, encode, kind, register, storage
-from simulator.native.text import Value
+from graph_compiler.execute.registers import decode, encode, kind, register, storage
+from simulator.native.text import FunctionText, Value
 
 Strides = tuple[int, ...]
 Operand = tuple[str, Strides]
@@ -27,7 +27,7 @@ class Body:
     steps: tuple[Step, ...]
     results: tuple[int, ...]
 
-    def emit(self, f: KernelText, arguments: Sequence[Value]) -> list[Value]:
+    def emit(self, f: FunctionText, arguments: Sequence[Value]) -> list[Value]:
         """The results for vectors, or scalars, of one width."""
         values = list(arguments)
         width = values[0].width
@@ -41,19 +41,19 @@ class Body:
         return [values[number] for number in self.results]
 
 
-def _load(f: KernelText, type: str, place: Value, width: int = 0) -> Value:
+def _load(f: FunctionText, type: str, place: Value, width: int = 0) -> Value:
     return decode(f, type, f.load(place, storage(type)[0], width))
 
 
-def _store(f: KernelText, type: str, value: Value, place: Value) -> None:
+def _store(f: FunctionText, type: str, value: Value, place: Value) -> None:
     f.store(encode(f, type, value), place)
 
 
-def _moved(f: KernelText, place: Value, index: Value, operand: Operand, axis: int) -> Value:
+def _moved(f: FunctionText, place: Value, index: Value, operand: Operand, axis: int) -> Value:
     """The place `index` steps along a dimension of an operand further on."""
     type, strides = operand
     step = strides[axis] * storage(type)[1]
-    return f.offset(place, f.at(index, step)) if step else place
+    return f.offset(place, f.scaled(index, step)) if step else place
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Fold:
     inputs: tuple[Operand, ...]
     body: Body
 
-    def emit(self, f: KernelText) -> None:
+    def emit(self, f: FunctionText) -> None:
         number = len(self.inputs)
         words = [f.word(index, "ptr") for index in range(3 * number)]
         operands = (*self.outputs, *self.inputs)
@@ -122,7 +122,7 @@ class Sort:
     inputs: tuple[Operand, ...]
     body: Body
 
-    def emit(self, f: KernelText) -> None:
+    def emit(self, f: FunctionText) -> None:
         operands = (*self.outputs, *self.inputs)
         words = [f.word(index, "ptr") for index in range(len(operands) + 1)]
         scratch = words[-1]
@@ -142,7 +142,7 @@ class Sort:
 
         each(0, words[:-1])
 
-    def _row(self, f: KernelText, places: list[Value], scratch: Value) -> None:
+    def _row(self, f: FunctionText, places: list[Value], scratch: Value) -> None:
         count = self.counts[-1]
         length, zero = f.integer(count), f.integer(0)
         sources = places[len(self.outputs) :]
@@ -232,14 +232,14 @@ class Scatter:
     updates: tuple[Operand, ...]
     body: Body
 
-    def emit(self, f: KernelText) -> None:
+    def emit(self, f: FunctionText) -> None:
         count = len(self.arrays)
         words = [f.word(number, "ptr") for number in range(2 * count + len(self.places))]
         self._each(f, 0, words[:count], words[count : 2 * count], words[2 * count :])
 
     def _each(
         self,
-        f: KernelText,
+        f: FunctionText,
         axis: int,
         arrays: list[Value],
         updates: list[Value],
@@ -286,7 +286,7 @@ class Scatter:
 
     def _window(
         self,
-        f: KernelText,
+        f: FunctionText,
         axis: int,
         arrays: list[Value],
         updates: list[Value],
@@ -330,7 +330,7 @@ class Scatter:
         f.loop(f.integer(0), f.integer(count), 1, one)
 
     def _combine(
-        self, f: KernelText, arrays: list[Value], updates: list[Value], width: int
+        self, f: FunctionText, arrays: list[Value], updates: list[Value], width: int
     ) -> None:
         values = [
             _load(f, type, place, width)

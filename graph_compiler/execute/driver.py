@@ -15,8 +15,8 @@ from graph_compiler.execute.bodies import Fold, Scatter, Sort
 from graph_compiler.execute.gemm import Gemm
 from graph_compiler.execute.loops import Loop
 from graph_compiler.execute.movement import DynamicCopy
-from graph_compiler.execute.registers import KernelText
-from simulator.native.structure import Record, Structure, StructureText
+from simulator.native.structure import Join, Record, Structure, StructureText
+from simulator.native.text import WORD, FunctionText, Value
 from simulator.native.workers import run_parts
 
 Kernel = Loop | Gemm | DynamicCopy | Fold | Sort | Scatter
@@ -30,84 +30,76 @@ STATE = Structure("next", "records", "words", "iterations", "team")
 """The number of the record to run next, pointers to records and argument words, how many
 iterations loops may have, and the `TEAM` that runs parts: 0 for this thread alone."""
 
+RECORD = Structure("what", "operand", "second")
+
 _PARTS = Structure("function", "parts", "parts_count", "team")
-
-_TEXT = """
-@table = private constant [{count} x ptr] [{functions}]
-define void @{name}(ptr %state) {{
-entry:
-  %job = alloca [4 x i64]
-  %job1 = getelementptr i64, ptr %job, i64 1
-  %job2 = getelementptr i64, ptr %job, i64 2
-  %job3 = getelementptr i64, ptr %job, i64 3
-  %p4 = getelementptr i64, ptr %state, i64 4
-  %team = load i64, ptr %p4
-  store i64 %team, ptr %job3
-  %first = load i64, ptr %state
-  %p1 = getelementptr i64, ptr %state, i64 1
-  %records = load ptr, ptr %p1
-  %p2 = getelementptr i64, ptr %state, i64 2
-  %words = load ptr, ptr %p2
-  %p3 = getelementptr i64, ptr %state, i64 3
-  br label %head
-head:
-  %pc = phi i64 [%first, %entry], [%next, %done], [%operand, %jump], [%target, %branch]
-  %record = getelementptr [3 x i64], ptr %records, i64 %pc
-  %what = load i64, ptr %record
-  %a = getelementptr i64, ptr %record, i64 1
-  %operand = load i64, ptr %a
-  %b = getelementptr i64, ptr %record, i64 2
-  %second = load i64, ptr %b
-  %next = add i64 %pc, 1
-  %arguments = getelementptr i8, ptr %words, i64 %operand
-  switch i64 %what, label %call [
-    i64 {END}, label %leave
-    i64 {HOST}, label %leave
-    i64 {JUMP}, label %jump
-    i64 {BRANCH}, label %branch
-  ]
-call:
-  %entryplace = getelementptr ptr, ptr @table, i64 %what
-  %function = load ptr, ptr %entryplace
-  %several = icmp sgt i64 %second, 1
-  br i1 %several, label %divided, label %whole
-whole:
-  call void %function(ptr %arguments)
-  br label %done
-divided:
-  store ptr %function, ptr %job
-  store ptr %arguments, ptr %job1
-  store i64 %second, ptr %job2
-  call void @run_parts(ptr %job)
-  br label %done
-done:
-  br label %head
-jump:
-  %left = load i64, ptr %p3
-  %fewer = sub i64 %left, %second
-  store i64 %fewer, ptr %p3
-  %out = icmp slt i64 %fewer, 0
-  br i1 %out, label %leave, label %head
-branch:
-  %flagplace = load ptr, ptr %arguments
-  %flag = load i8, ptr %flagplace
-  %zero = icmp eq i8 %flag, 0
-  %target = select i1 %zero, i64 %second, i64 %next
-  br label %head
-leave:
-  store i64 %next, ptr %state
-  ret void
-}}
-"""
+"""The argument of `run_parts`: a function of its own, as code that is seldom run would take the
+registers of the loop."""
 
 
-def _run_parts() -> str:
+class _Driver:
+    """The text of the function that walks the records."""
+
+    def __init__(self, f: StructureText) -> None:
+        self.f = f
+        self.state = Record(f, STATE, f.words)
+        self.number = Join(f, "record")
+        self.job = Record(f, _PARTS, f.scratch("i64", len(_PARTS.names)))
+
+    def text(self) -> str:
+        f, state, number = self.f, self.state, self.number
+        team, records, words = (state.get(name, "ptr") for name in ("team", "records", "words"))
+        self.job.set("team", team)
+        number.bring(state.get("next"))
+        f.jump(number.label)
+        number.open()
+        record = Record(f, RECORD, f.element_at(records, number.value, RECORD.size))
+        what, operand, second = (record.get(name) for name in RECORD.names)
+        following = f.binary("add", number.value, f.integer(1))
+        arguments = f.offset(words, operand)
+        call, jump, branch, leave = (f.label(n) for n in ("call", "jump", "branch", "leave"))
+        f.switch(what, [(END, leave), (HOST, leave), (JUMP, jump), (BRANCH, branch)], call)
+        f.open(call)
+        table = f.element_at(Value("@table", "ptr"), what, WORD)
+        self._call(f.load(table, "ptr"), arguments, second)
+        number.bring(following)
+        f.jump(number.label)
+        f.open(jump)
+        left = state.add("iterations", f.binary("sub", f.integer(0), second))
+        number.bring(operand)
+        f.branch(f.compare("icmp slt", left, f.integer(0)), leave, number.label)
+        f.open(branch)
+        flag = f.load(f.load(arguments, "ptr"), "i8")
+        number.bring(f.select(f.compare("icmp eq", flag, f.like(flag, 0)), second, following))
+        f.jump(number.label)
+        number.close()
+        f.open(leave)
+        state.set("next", following)
+        return f.text()
+
+    def _call(self, function: Value, arguments: Value, count: Value) -> None:
+        """A kernel with its words, or with those of every part."""
+        f = self.f
+        divided, whole, done = (f.label(name) for name in ("divided", "whole", "done"))
+        f.branch(f.compare("icmp sgt", count, f.integer(1)), divided, whole)
+        f.open(whole)
+        f.call_address(function, arguments)
+        f.jump(done)
+        f.open(divided)
+        for name, value in zip(_PARTS.names, (function, arguments, count)):
+            self.job.set(name, value)
+        f.line(f"call void @run_parts(ptr {self.job.pointer.text})")
+        f.jump(done)
+        f.open(done)
+
+
+def _run_parts() -> tuple[list[str], str]:
     """The function that calls a kernel with the argument words of every part."""
     f = StructureText("run_parts")
     job = Record(f, _PARTS, f.words)
     team, function, parts = (job.get(name, "ptr") for name in ("team", "function", "parts"))
     run_parts(f, team, function, parts, job.get("parts_count"))
-    return f.text().replace("define void", "define internal void", 1)
+    return f.inner()
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,20 +125,15 @@ class ProgramCode:
             raise LookupError(self.key)
         declarations: dict[str, None] = {}
         definitions = []
+        parts = []
         for number, kernel in enumerate(self.kernels):
-            f = KernelText(f"kernel{number}")
+            f = FunctionText(f"kernel{number}")
             kernel.emit(f)
-            declared, definition = f.parts()
+            parts.append(f.inner("noalias"))
+        for declared, definition in (*parts, _run_parts()):
             declarations.update(dict.fromkeys(declared))
-            definitions.append(definition.replace("define void", "define internal void", 1))
-        functions = ", ".join(f"ptr @kernel{number}" for number in range(len(self.kernels)))
-        driver = _TEXT.format(
-            name=name,
-            count=max(1, len(self.kernels)),
-            functions=functions or "ptr null",
-            END=END,
-            HOST=HOST,
-            JUMP=JUMP,
-            BRANCH=BRANCH,
-        )
-        return "\n".join([*declarations, *definitions, _run_parts(), driver])
+            definitions.append(definition)
+        functions = [f"ptr @kernel{number}" for number in range(len(self.kernels))] or ["ptr null"]
+        table = f"@table = private constant [{len(functions)} x ptr] [{', '.join(functions)}]"
+        driver = _Driver(StructureText(name)).text()
+        return "\n".join([*declarations, table, *definitions, driver])

@@ -13,9 +13,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from graph_compiler.execute.registers import KernelText, encode, rounded, storage
+from graph_compiler.execute.registers import encode, rounded, storage
+from simulator.native.copy import transposed
+from simulator.native.gemm import dot_of_pairs
 from simulator.native.library import library
-from simulator.native.text import Value
+from simulator.native.text import FunctionText, Value
 
 LANES = 16
 """Lanes of a vector of results."""
@@ -51,7 +53,7 @@ class Gemm:
     vectors: int
     output: str
 
-    def emit(self, f: KernelText) -> None:
+    def emit(self, f: FunctionText) -> None:
         _Emitter(self, f).run()
 
     def scratch(self, rows: int, depth: int, group: int) -> int:
@@ -86,7 +88,7 @@ def block_of(rows: int) -> tuple[int, int]:
 
 
 class _Emitter:
-    def __init__(self, gemm: Gemm, f: KernelText) -> None:
+    def __init__(self, gemm: Gemm, f: FunctionText) -> None:
         self.gemm = gemm
         self.f = f
         self.words = [f.word(number) for number in range(WORDS)]
@@ -143,12 +145,12 @@ class _Emitter:
             self._blocked_strips(first, strips, vectors, mask)
             return
         line, span = 4 * LANES * vectors, LANES * vectors
-        pitch = f.at(f.binary("add", words[DEPTH], f.integer(LANES)), line)
+        pitch = f.scaled(f.binary("add", words[DEPTH], f.integer(LANES)), line)
         if self.gemm.packed:
             self._pack(first, strips, vectors, mask, (self.zero, words[DEPTH]), pitch)
 
         def strip(number: Value) -> None:
-            column = f.at(number, span, first)
+            column = f.scaled(number, span, first)
             if self.gemm.packed:
                 base = f.offset(self.scratch, f.binary("mul", number, pitch))
                 step, masked = f.integer(line), None
@@ -171,8 +173,8 @@ class _Emitter:
         line, span = 4 * LANES * vectors, LANES * vectors
         pitch = f.integer(line * (BLOCK + LANES))
         packed = 4 * LANES * self.gemm.vectors * (BLOCK + LANES)
-        held = f.offset(self.scratch, f.at(words[GROUP], packed))
-        rows_held = f.at(f.binary("add", words[ROWS], f.integer(self.gemm.rows)), line)
+        held = f.offset(self.scratch, f.scaled(words[GROUP], packed))
+        rows_held = f.scaled(f.binary("add", words[ROWS], f.integer(self.gemm.rows)), line)
         table, length = f.word(RUN_TABLE, "ptr"), words[RUN_LENGTH]
         zeros = f.constant("float", 0.0, LANES)
 
@@ -185,7 +187,7 @@ class _Emitter:
                 def place(row: Value, v: int) -> Value:
                     return f.offset(f.element_at(start, row, line), f.integer(4 * LANES * v))
 
-                body(number, f.at(number, span, first), place)
+                body(number, f.scaled(number, span, first), place)
 
             f.loop(self.zero, strips, 1, strip)
 
@@ -300,7 +302,7 @@ class _Emitter:
                 if mask is None:
                     stream.append(f.load(place, "float", LANES))
                 else:
-                    stream.append(f.masked_load(place, "float", LANES, mask))
+                    stream.append(f.load_where(mask, place, "float"))
             result = []
             for i, place in enumerate(places):
                 factor = f.splat(f.load(f.offset(place, along), "float"), LANES)
@@ -314,19 +316,7 @@ class _Emitter:
         f = self.f
         if not self.gemm.pairs:
             return f.intrinsic("fma", factor, stream, total)
-        name = "@llvm.x86.avx512bf16.dpbf16ps.512"
-        kind = "<32 x bfloat>"
-        f.declare(name, f"declare <16 x float> {name}(<16 x float>, {kind}, {kind})")
-        pairs = [
-            f.raw(f"bitcast {value.type} {value.text} to {kind}", "bfloat", 32)
-            for value in (factor, stream)
-        ]
-        return f.raw(
-            f"call <16 x float> {name}({total.type} {total.text}, {kind} {pairs[0].text}, "
-            f"{kind} {pairs[1].text})",
-            "float",
-            LANES,
-        )
+        return dot_of_pairs(f, factor, stream, total)
 
     def _finish(self, first: Value, mask: Value | None, row: Value, sums: Sequence[Value]) -> None:
         f, type = self.f, self.gemm.output
@@ -342,7 +332,7 @@ class _Emitter:
             if mask is None:
                 f.store(stored, place)
             else:
-                f.masked_store(stored, place, mask)
+                f.store_where(mask, stored, place)
 
     # Strips of B
 
@@ -363,16 +353,16 @@ class _Emitter:
 
             def turned(number: Value) -> None:
                 target = f.offset(self.scratch, f.binary("mul", number, pitch))
-                self._pack_transposed(f.at(number, span, first), vectors, units, target)
+                self._pack_transposed(f.scaled(number, span, first), vectors, units, target)
 
             f.loop(self.zero, strips, 1, turned)
             return
         along = words[STEP_B]
         left = f.element_at(self.right, first, self.size)
-        left = f.offset(left, f.binary("mul", f.at(start, 2 if self.gemm.pairs else 1), along))
+        left = f.offset(left, f.binary("mul", f.scaled(start, 2 if self.gemm.pairs else 1), along))
 
         def line(unit: Value) -> None:
-            number = f.at(unit, 2) if self.gemm.pairs else unit
+            number = f.scaled(unit, 2) if self.gemm.pairs else unit
             row = f.offset(left, f.binary("mul", number, along))
             target = f.element_at(self.scratch, unit, 4 * span)
 
@@ -395,7 +385,7 @@ class _Emitter:
     def _columns(self, place: Value, mask: Value | None) -> Value:
         if mask is None:
             return self.f.load(place, self.element, LANES)
-        return self.f.masked_load(place, self.element, LANES, mask)
+        return self.f.load_where(mask, place, self.element)
 
     def _pack_transposed(
         self, first: Value, vectors: int, units: tuple[Value, Value], scratch: Value
@@ -407,17 +397,17 @@ class _Emitter:
         origin = f.element_at(self.right, start, 4)
 
         def part(v: Value) -> None:
-            column = f.at(v, LANES, first)
+            column = f.scaled(v, LANES, first)
             columns = []
             for lane in range(LANES):
                 inside = f.intrinsic("smin", f.binary("add", column, f.integer(lane)), last)
                 columns.append(f.offset(origin, f.binary("mul", inside, words[COLUMN_B])))
-            into = f.offset(scratch, f.at(v, 4 * LANES))
+            into = f.offset(scratch, f.scaled(v, 4 * LANES))
 
             def tile(unit: Value) -> None:
                 mask = f.below(f.binary("sub", depth, unit), LANES)
                 places = [f.element_at(place, unit, 4) for place in columns]
-                lines = [f.masked_load(place, "i32", LANES, mask) for place in places]
+                lines = [f.load_where(mask, place, "i32") for place in places]
                 target = f.element_at(into, unit, 4 * LANES * vectors)
                 for number, turned in enumerate(transposed(f, lines)):
                     f.store(turned, f.offset(target, f.integer(4 * LANES * vectors * number)))
@@ -425,14 +415,3 @@ class _Emitter:
             f.loop(self.zero, depth, LANES, tile)
 
         f.loop(self.zero, f.integer(vectors), 1, part)
-
-
-def transposed(f: KernelText, lines: list[Value]) -> list[Value]:
-    """16 vectors of 16 lanes, rows for columns: four perfect shuffles."""
-    half = len(lines) // 2
-    low = [lane // 2 + (len(lines) if lane % 2 else 0) for lane in range(len(lines))]
-    high = [lane + half for lane in low]
-    for _ in range(4):
-        pairs = list(zip(lines[:half], lines[half:]))
-        lines = [f.shuffle(a, b, lanes) for a, b in pairs for lanes in (low, high)]
-    return lines

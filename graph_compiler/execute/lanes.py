@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 from graph_compiler.execute import functions
 from graph_compiler.execute.registers import kind, register, rounded
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
+from simulator import polynomial
 from simulator.native.text import FunctionText, Value, bits_of
+from simulator.native.vectors import VectorArithmetic, printed
 
 
 class Step(NamedTuple):
@@ -37,8 +39,9 @@ def _intrinsic(name: str) -> Print:
     return lambda f, x, step: f.intrinsic(name, *x)
 
 
-def _function(function: Callable[[FunctionText, Value], Value]) -> Print:
-    return lambda f, x, step: function(f, x[0])
+def _function(function: Callable[[VectorArithmetic, Any], Any]) -> Print:
+    evaluate = printed(function)
+    return lambda f, x, step: evaluate(f, x[0])
 
 
 def _zero(f: FunctionText, value: Value) -> Value:
@@ -310,13 +313,13 @@ FORMS: dict[str, dict[str, Print]] = {
     "count-leading-zeros": _whole(_leading_zeros),
     "sqrt": {"real": _intrinsic("sqrt")},
     "rsqrt": {"real": _rsqrt},
-    "exponential": {"real": _function(functions.exp)},
+    "exponential": {"real": _function(polynomial.exp)},
     "exponential-minus-one": {"real": _function(functions.exp_minus_one)},
     "log": {"real": _function(functions.log)},
     "log-plus-one": {"real": _function(functions.log_plus_one)},
-    "logistic": {"real": _function(functions.logistic)},
-    "tanh": {"real": _function(functions.tanh)},
-    "erf": {"real": _function(functions.erf)},
+    "logistic": {"real": _function(polynomial.sigmoid)},
+    "tanh": {"real": _function(polynomial.tanh)},
+    "erf": {"real": _function(polynomial.erf)},
     "power": {"real": _power},
     "convert": _all(_convert),
     "bitcast-convert": _all(_bitcast, "real", "signed", "unsigned"),

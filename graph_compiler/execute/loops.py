@@ -14,7 +14,6 @@ from typing import Any
 from graph_compiler.execute.division import Division
 from graph_compiler.execute.lanes import COSTS, FORMS, Step, emit
 from graph_compiler.execute.registers import (
-    KernelText,
     decode,
     encode,
     kind,
@@ -23,7 +22,7 @@ from graph_compiler.execute.registers import (
     storage,
     widths,
 )
-from simulator.native.text import Value
+from simulator.native.text import FunctionText, Value
 
 CHUNK = 128
 """Iterations whose elements are folded by themselves first."""
@@ -50,7 +49,7 @@ class Loop:
     reduced: tuple[bool, ...] = ()
     divided: int | None = None
 
-    def emit(self, f: KernelText) -> None:
+    def emit(self, f: FunctionText) -> None:
         _Emitter(self, f).run()
 
     @property
@@ -133,7 +132,7 @@ def folds(op: str | None, type: str) -> bool:
 
 
 class _Emitter:
-    def __init__(self, loop: Loop, f: KernelText) -> None:
+    def __init__(self, loop: Loop, f: FunctionText) -> None:
         self.loop = loop
         self.f = f
         self.count = loop.row
@@ -194,7 +193,7 @@ class _Emitter:
         moved = []
         for pointer, size, (_, strides) in zip(pointers, self.sizes, self.operands):
             step = strides[axis] * size
-            moved.append(self.f.offset(pointer, self.f.at(index, step)) if step else pointer)
+            moved.append(self.f.offset(pointer, self.f.scaled(index, step)) if step else pointer)
         return moved
 
     def _nest(
@@ -282,13 +281,13 @@ class _Emitter:
         f, (type, _) = self.f, self.operands[operand]
         element, size = storage(type)
         stride = self.last[operand] * size
-        place = f.offset(pointers[operand], f.at(index, stride))
+        place = f.offset(pointers[operand], f.scaled(index, stride))
         if self.last[operand] != 1:
-            stored = f.load_spaced(place, stride, element, width, part)
+            stored = f.load_apart(place, f.integer(stride), element, width, part)
         elif part is None:
             stored = f.load(place, element, width)
         else:
-            stored = f.masked_load(place, element, width, _first_lanes(part, width))
+            stored = f.load_where(_first_lanes(part, width), place, element)
         return decode(f, type, stored)
 
     def _store(
@@ -298,13 +297,13 @@ class _Emitter:
         size = storage(type)[1]
         stored = encode(f, type, value)
         stride = self.last[0] * size
-        place = f.offset(pointers[0], f.at(index, stride))
+        place = f.offset(pointers[0], f.scaled(index, stride))
         if self.last[0] != 1:
-            f.store_spaced(stored, place, stride, part)
+            f.store_apart(stored, place, f.integer(stride), part)
         elif part is None:
             f.store(stored, place)
         else:
-            f.masked_store(stored, place, _first_lanes(part, width))
+            f.store_where(_first_lanes(part, width), stored, place)
 
     # Maps
 
@@ -434,7 +433,7 @@ class _Emitter:
             lower = f.shuffle(value, value, range(half))
             upper = f.shuffle(value, value, range(half, 2 * half))
             value = self._combine(lower, upper)
-        f.store(self._finish(f.lane(value, 0), 0), pointers[0])
+        f.store(self._finish(f.extract(value, 0), 0), pointers[0])
 
     def _fold_columns(self, pointers: Pointers) -> None:
         f, width = self.f, self.width
@@ -457,13 +456,13 @@ class _Emitter:
                 last = part if number == vectors - 1 else None
                 stored = self._finish(value, width)
                 stride = self.last[0] * self.sizes[0]
-                place = f.offset(pointers[0], f.at(start, stride))
+                place = f.offset(pointers[0], f.scaled(start, stride))
                 if self.last[0] != 1:
-                    f.store_spaced(stored, place, stride, last)
+                    f.store_apart(stored, place, f.integer(stride), last)
                 elif last is None:
                     f.store(stored, place)
                 else:
-                    f.masked_store(stored, place, _first_lanes(last, width))
+                    f.store_where(_first_lanes(last, width), stored, place)
 
         vectors = self.loop.unroll
         left = self.count % (width * vectors)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graph_compiler.execute.registers import KernelText, kind, storage
-from simulator.native.text import Value
+from graph_compiler.execute.registers import kind, storage
+from simulator.native.text import FunctionText, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,28 +32,28 @@ class DynamicCopy:
     batch_inside: tuple[int, ...] = ()
     batch_starts: tuple[int, ...] = ()
 
-    def emit(self, f: KernelText) -> None:
+    def emit(self, f: FunctionText) -> None:
         pointers = [f.word(number, "ptr") for number in range(2 + len(self.starts))]
         self._each(f, 0, pointers)
 
-    def _each(self, f: KernelText, axis: int, pointers: list[Value]) -> None:
+    def _each(self, f: FunctionText, axis: int, pointers: list[Value]) -> None:
         if axis == len(self.batch):
             self._block(f, *pointers)
             return
 
         def one(i: Value) -> None:
             moved = [
-                f.offset(pointer, f.at(i, strides[axis] * self.size))
+                f.offset(pointer, f.scaled(i, strides[axis] * self.size))
                 for pointer, strides in zip(pointers, (self.batch_outside, self.batch_inside))
             ]
             for pointer, (_, type) in zip(pointers[2:], self.starts):
                 step = self.batch_starts[axis] * storage(type)[1]
-                moved.append(f.offset(pointer, f.at(i, step)))
+                moved.append(f.offset(pointer, f.scaled(i, step)))
             self._each(f, axis + 1, moved)
 
         f.loop(f.integer(0), f.integer(self.batch[axis]), 1, one)
 
-    def _block(self, f: KernelText, array: Value, block: Value, *starts: Value) -> None:
+    def _block(self, f: FunctionText, array: Value, block: Value, *starts: Value) -> None:
         for place, (axis, type) in zip(starts, self.starts):
             start = f.load(place, storage(type)[0])
             signed = kind(type) == "signed"
@@ -62,10 +62,10 @@ class DynamicCopy:
             if signed:
                 wide = f.intrinsic("smax", wide, f.integer(0))
             wide = f.intrinsic("smin" if signed else "umin", wide, room)
-            array = f.offset(array, f.at(wide, self.outside[axis] * self.size))
+            array = f.offset(array, f.scaled(wide, self.outside[axis] * self.size))
         self._copy(f, 0, array, block)
 
-    def _copy(self, f: KernelText, axis: int, array: Value, block: Value) -> None:
+    def _copy(self, f: FunctionText, axis: int, array: Value, block: Value) -> None:
         bytes_ = self._run(axis)
         if bytes_ is not None:
             source, target = (block, array) if self.writes else (array, block)
@@ -76,8 +76,8 @@ class DynamicCopy:
             return
 
         def each(i: Value) -> None:
-            outer = f.offset(array, f.at(i, self.outside[axis] * self.size))
-            inner = f.offset(block, f.at(i, self.inside[axis] * self.size))
+            outer = f.offset(array, f.scaled(i, self.outside[axis] * self.size))
+            inner = f.offset(block, f.scaled(i, self.inside[axis] * self.size))
             self._copy(f, axis + 1, outer, inner)
 
         f.loop(f.integer(0), f.integer(self.counts[axis]), 1, each)

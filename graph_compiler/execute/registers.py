@@ -11,85 +11,10 @@ from functools import cache
 
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from simulator.native import ports
-from simulator.native.text import FunctionText, Value, type_text
+from simulator.native.text import FunctionText, Value
 
 _WHOLE = frozenset({"s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64"})
 _OWN = {"f32": "float", "f64": "double", "pred": "i1"}
-
-
-class KernelText(FunctionText):
-    """A function under construction with masked, gathered and scattered memory accesses."""
-
-    def parts(self) -> tuple[list[str], str]:
-        """Declarations, and the definition."""
-        body = "\n".join(["entry:", *self._entry, *self._lines, "  ret void"])
-        head = f"define void @{self.name}(ptr noalias %words) {{"
-        return list(self._declarations.values()), f"{head}\n{body}\n}}\n"
-
-    def raw(self, text: str, element: str, width: int) -> Value:
-        """An instruction that has no method of its own."""
-        return self._assign(text, element, width)
-
-    def declare(self, function: str, text: str) -> None:
-        self._declarations[function] = text
-
-    def below(self, count: Value, width: int) -> Value:
-        """Lanes whose number is below a scalar."""
-        return self.compare("icmp slt", self.lanes("i64", width), self.splat(count, width))
-
-    def masked_load(self, pointer: Value, element: str, width: int, mask: Value) -> Value:
-        type_ = type_text(element, width)
-        suffix = {"float": "f32", "double": "f64"}.get(element, element)
-        function = f"@llvm.masked.load.v{width}{suffix}.p0"
-        self.declare(function, f"declare {type_} {function}(ptr, i32, <{width} x i1>, {type_})")
-        return self.raw(
-            f"call {type_} {function}(ptr {pointer.text}, i32 1, {mask.type} {mask.text}, "
-            f"{type_} zeroinitializer)",
-            element,
-            width,
-        )
-
-    def masked_store(self, value: Value, pointer: Value, mask: Value) -> None:
-        suffix = {"float": "f32", "double": "f64"}.get(value.element, value.element)
-        function = f"@llvm.masked.store.v{value.width}{suffix}.p0"
-        self.declare(
-            function, f"declare void {function}({value.type}, ptr, i32, <{value.width} x i1>)"
-        )
-        self._lines.append(
-            f"  call void {function}({value.type} {value.text}, ptr {pointer.text}, i32 1, "
-            f"{mask.type} {mask.text})"
-        )
-
-    def _pointers(self, pointer: Value, stride: int, width: int) -> list[Value]:
-        return [self.offset(pointer, self.integer(stride * lane)) for lane in range(width)]
-
-    def load_spaced(
-        self, pointer: Value, stride: int, element: str, width: int, count: int | None
-    ) -> Value:
-        """Elements `stride` bytes apart; only the first `count`, where given, and zeros."""
-        result = Value("zeroinitializer", element, width)
-        for lane, place in enumerate(self._pointers(pointer, stride, count or width)):
-            scalar = self.load(place, element)
-            result = self.raw(
-                f"insertelement {result.type} {result.text}, {scalar.type} {scalar.text}, "
-                f"i32 {lane}",
-                element,
-                width,
-            )
-        return result
-
-    def store_spaced(self, value: Value, pointer: Value, stride: int, count: int | None) -> None:
-        for lane, place in enumerate(self._pointers(pointer, stride, count or value.width)):
-            self.store(self.lane(value, lane), place)
-
-    def lane(self, value: Value, lane: int) -> Value:
-        """One lane as a scalar."""
-        return self.raw(f"extractelement {value.type} {value.text}, i32 {lane}", value.element, 0)
-
-    def at(self, index: Value, scale: int, addend: Value | None = None) -> Value:
-        """index * scale + addend."""
-        scaled = index if scale == 1 else self.binary("mul", index, self.integer(scale))
-        return scaled if addend is None else self.binary("add", scaled, addend)
 
 
 @cache

@@ -14,10 +14,9 @@ from isa import scalar
 from isa.alu import ACTIVATIONS, ALU, Activation, AluOperator
 from isa.scalar import Expression, Relation
 from simulator import double, polynomial
-from simulator.native.fused import multiply_add
 from simulator.native.iterated import signed_power, unsigned_power
-from simulator.native.levels import GENERATING
 from simulator.native.text import FunctionText, Value
+from simulator.native.vectors import Vector, VectorArithmetic, maximum, minimum, printed
 
 Print = Callable[..., Value]
 
@@ -45,25 +44,6 @@ TABLES: dict[str, Mapping[str, AluOperator | Activation | Choice]] = {
 
 def _operation(name: str) -> Print:
     return lambda f, left, right: f.binary(name, left, right)
-
-
-def _maximum(f: FunctionText, left: Value, right: Value) -> Value:
-    """As `simulator.special_values.maximum`."""
-    return _extreme(f, "fcmp ogt", left, right)
-
-
-def _minimum(f: FunctionText, left: Value, right: Value) -> Value:
-    return _extreme(f, "fcmp olt", left, right)
-
-
-def _extreme(f: FunctionText, comparison: str, left: Value, right: Value) -> Value:
-    for bound, value in ((left, right), (right, left)):
-        if bound.is_constant and bound.text != f.like(bound, 0.0).text:
-            # One instruction: NaN do not compare, and stay.
-            return f.select(f.compare(comparison, bound, value), bound, value)
-    chosen = f.select(f.compare(comparison, left, right), left, right)
-    # An unordered comparison chose the right side, which is NaN unless the left one is.
-    return f.select(f.compare("fcmp uno", left, left), left, chosen)
 
 
 def _reciprocal(f: FunctionText, value: Value) -> Value:
@@ -94,125 +74,12 @@ def _absolute(f: FunctionText, value: Value) -> Value:
     return f.select(f.compare("icmp slt", value, f.like(value, 0)), negative, value)
 
 
-_SCALED = 16
-"""Lanes of the vectors that AVX-512 scales by a power of two."""
-
-
-class _Lanes:
-    """A value with the Python operators that `simulator.polynomial` uses."""
-
-    __slots__ = ("f", "value")
-
-    def __init__(self, f: FunctionText, value: Value) -> None:
-        self.f = f
-        self.value = value
-
-    def _binary(self, operation: str, other: _Lanes) -> _Lanes:
-        return _Lanes(self.f, self.f.binary(operation, self.value, other.value))
-
-    @property
-    def _prefix(self) -> str:
-        return "f" if self.value.element in ("float", "double") else ""
-
-    def __add__(self, other: _Lanes) -> _Lanes:
-        return self._binary(self._prefix + "add", other)
-
-    def __sub__(self, other: _Lanes) -> _Lanes:
-        return self._binary(self._prefix + "sub", other)
-
-    def __mul__(self, other: _Lanes) -> _Lanes:
-        return self._binary(self._prefix + "mul", other)
-
-    def __neg__(self) -> _Lanes:
-        return _Lanes(self.f, self.f.unary("fneg", self.value))
-
-    def __truediv__(self, other: _Lanes) -> _Lanes:
-        return self._binary("fdiv", other)
-
-    def __and__(self, other: _Lanes) -> _Lanes:
-        return self._binary("and", other)
-
-    def __or__(self, other: _Lanes) -> _Lanes:
-        return self._binary("or", other)
-
-    def __lshift__(self, other: _Lanes) -> _Lanes:
-        return self._binary("shl", other)
-
-    def __rshift__(self, other: _Lanes) -> _Lanes:
-        return self._binary("ashr", other)
-
-
-class _Arithmetic:
-    """`simulator.polynomial.Arithmetic` that prints vectors of a width, of float or double."""
-
-    def __init__(self, f: FunctionText, width: int, number: str = "float") -> None:
-        self.f = f
-        self.width = width
-        self._number = number
-        self._integer = {"float": "i32", "double": "i64"}[number]
-
-    def real(self, value: float) -> _Lanes:
-        return _Lanes(self.f, self.f.constant(self._number, value, self.width))
-
-    def integer(self, value: int) -> _Lanes:
-        return _Lanes(self.f, self.f.constant(self._integer, value, self.width))
-
-    def less(self, left: _Lanes, right: _Lanes) -> _Lanes:
-        return _Lanes(self.f, self.f.compare("fcmp olt", left.value, right.value))
-
-    def equal(self, left: _Lanes, right: _Lanes) -> _Lanes:
-        return _Lanes(self.f, self.f.compare("fcmp oeq", left.value, right.value))
-
-    def where(self, condition: _Lanes, chosen: _Lanes, other: _Lanes) -> _Lanes:
-        return _Lanes(self.f, self.f.select(condition.value, chosen.value, other.value))
-
-    def multiply_add(self, left: _Lanes, right: _Lanes, addend: _Lanes) -> _Lanes:
-        return _Lanes(self.f, multiply_add(self.f, left.value, right.value, addend.value))
-
-    def at_most(self, value: _Lanes, bound: float) -> _Lanes:
-        return _Lanes(self.f, _minimum(self.f, value.value, self.real(bound).value))
-
-    def at_least(self, value: _Lanes, bound: float) -> _Lanes:
-        return _Lanes(self.f, _maximum(self.f, value.value, self.real(bound).value))
-
-    def clamp(self, value: _Lanes, low: float, high: float) -> _Lanes:
-        return self.at_least(self.at_most(value, high), low)
-
-    def bits(self, value: _Lanes) -> _Lanes:
-        return _Lanes(self.f, self.f.convert("bitcast", value.value, self._integer))
-
-    def from_bits(self, pattern: _Lanes) -> _Lanes:
-        return _Lanes(self.f, self.f.convert("bitcast", pattern.value, self._number))
-
-    def scale(self, value: _Lanes, number: _Lanes, exponent: _Lanes) -> _Lanes:
-        level = GENERATING.get()
-        if self.width != _SCALED or level is None or not level.wide_registers:
-            return polynomial.scale_in_two(self, value, exponent)
-        # VSCALEFPS rounds once, as the two factors do (Intel 64 and IA-32 Architectures Software
-        # Developer's Manual, volume 2).
-        f = self.f
-        everywhere, current = f.constant("i16", -1), f.constant("i32", 4)
-        scaled = f.call(
-            "llvm.x86.avx512.mask.scalef.ps.512",
-            *("float", _SCALED),
-            *(value.value, number.value, value.value, everywhere, current),
-        )
-        return _Lanes(f, scaled)
-
-
-def _polynomial(function: Callable[[polynomial.Arithmetic, Any], Any]) -> Print:
-    def evaluate(f: FunctionText, value: Value) -> Value:
-        return function(_Arithmetic(f, value.width), _Lanes(f, value)).value
-
-    return evaluate
-
-
 def _in_double(function: Callable[..., Any]) -> Print:
     """A function of `simulator.double`."""
 
     def evaluate(f: FunctionText, *values: Value) -> Value:
-        wide = [_Lanes(f, f.convert("fpext", value, "double")) for value in values]
-        result = function(_Arithmetic(f, values[0].width, "double"), *wide)
+        wide = [Vector(f, f.convert("fpext", value, "double")) for value in values]
+        result = function(VectorArithmetic(f, values[0].width, "double"), *wide)
         return f.convert("fptrunc", result.value, "float")
 
     return evaluate
@@ -232,15 +99,15 @@ _REAL: dict[type[Expression], Print] = _TRUTH | {
     scalar.Multiply: _operation("fmul"),
     scalar.Divide: _operation("fdiv"),
     scalar.Power: _in_double(double.power),
-    scalar.Maximum: _maximum,
-    scalar.Minimum: _minimum,
+    scalar.Maximum: maximum,
+    scalar.Minimum: minimum,
     scalar.Negate: lambda f, value: f.unary("fneg", value),
     scalar.Absolute: lambda f, value: f.intrinsic("fabs", value),
-    scalar.Exp: _polynomial(polynomial.exp),
+    scalar.Exp: printed(polynomial.exp),
     scalar.Log: _in_double(double.log),
     scalar.Log1p: _in_double(double.log1p),
-    scalar.Tanh: _polynomial(polynomial.tanh),
-    scalar.Erf: _polynomial(polynomial.erf),
+    scalar.Tanh: printed(polynomial.tanh),
+    scalar.Erf: printed(polynomial.erf),
     scalar.ErfSlope: _in_double(double.erf_slope),
     scalar.Gelu: _in_double(double.gelu),
     scalar.GeluSlope: _in_double(double.gelu_slope),
@@ -249,10 +116,10 @@ _REAL: dict[type[Expression], Print] = _TRUTH | {
     scalar.Mish: _in_double(double.mish),
     scalar.Sin: _in_double(double.sin),
     scalar.Atan: _in_double(double.atan),
-    scalar.Sigmoid: _polynomial(polynomial.sigmoid),
-    scalar.Silu: _polynomial(polynomial.silu),
-    scalar.GeluSigmoid: _polynomial(polynomial.gelu_sigmoid),
-    scalar.GeluTanh: _polynomial(polynomial.gelu_tanh),
+    scalar.Sigmoid: printed(polynomial.sigmoid),
+    scalar.Silu: printed(polynomial.silu),
+    scalar.GeluSigmoid: printed(polynomial.gelu_sigmoid),
+    scalar.GeluTanh: printed(polynomial.gelu_tanh),
     scalar.Sqrt: lambda f, value: f.intrinsic("sqrt", value),
     scalar.Rsqrt: _rsqrt,
     scalar.Reciprocal: _reciprocal,

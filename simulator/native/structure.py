@@ -120,21 +120,53 @@ class Record:
         self.f.loop(self.f.integer(0), count, 1, one)
 
 
+class Join:
+    """A value in registers at a label, which every jump to the label brings: `bring` it, then jump.
+    `open` begins the block; `close` comes when all jumps are written."""
+
+    __slots__ = ("_brought", "_place", "f", "label", "value")
+
+    def __init__(self, f: StructureText, name: str) -> None:
+        self.f = f
+        self.label = f.label(name)
+        self.value = Value("%" + f.label(name), "i64")
+        self._brought: list[tuple[Value, str]] = []
+        self._place = 0
+
+    def bring(self, value: Value) -> None:
+        """What the value is at the label if the jump comes from this block."""
+        self._brought.append((value, self.f.block))
+
+    def open(self) -> None:
+        self.f.open(self.label)
+        self._place = self.f.lines_so_far
+
+    def close(self) -> None:
+        pairs = ", ".join(f"[{value.text}, %{block}]" for value, block in self._brought)
+        text = f"{self.value.text} = phi {self.value.type} {pairs}"
+        self.f.insert_line(self._place, text)
+
+
 class StructureText(FunctionText):
     """A function with free control flow: what lives across blocks is in memory."""
-
-    def line(self, text: str) -> None:
-        """An instruction without a result."""
-        self._lines.append(f"  {text}")
-
-    def value(self, text: str, element: str) -> Value:
-        """An instruction with a scalar result."""
-        return self._assign(text, element, 0)
 
     def in_order(self) -> None:
         """What is written before comes before what is written behind, in the machine code too:
         sorted otherwise, more values may be alive at once than there are registers."""
         self.line('call void asm sideeffect "", "~{memory}"()')
+
+    @property
+    def block(self) -> str:
+        """The label of the block that is written."""
+        return self._block
+
+    @property
+    def lines_so_far(self) -> int:
+        return len(self._lines)
+
+    def insert_line(self, place: int, text: str) -> None:
+        """An instruction where so many lines were written."""
+        self._lines.insert(place, f"  {text}")
 
     def label(self, name: str) -> str:
         """A new label."""

@@ -73,9 +73,25 @@ class FunctionText:
 
     def text(self) -> str:
         """The module that holds the function."""
-        declared = "\n".join(self._declarations.values())
+        return "\n".join([*self._declarations.values(), self._definition("", "ptr")])
+
+    def inner(self, attribute: str = "") -> tuple[list[str], str]:
+        """Declarations, and the definition of a function that only its module calls. `attribute`:
+        what LLVM may know of the argument."""
+        argument = " ".join(["ptr", *attribute.split()])
+        return list(self._declarations.values()), self._definition("internal ", argument)
+
+    def _definition(self, linkage: str, argument: str) -> str:
         body = "\n".join(["entry:", *self._entry, *self._lines, "  ret void"])
-        return f"{declared}\ndefine void @{self.name}(ptr %words) {{\n{body}\n}}\n"
+        return f"define {linkage}void @{self.name}({argument} %words) {{\n{body}\n}}\n"
+
+    def line(self, text: str) -> None:
+        """An instruction without a result."""
+        self._lines.append(f"  {text}")
+
+    def value(self, text: str, element: str, width: int = 0) -> Value:
+        """An instruction that has no method of its own."""
+        return self._assign(text, element, width)
 
     def _fresh(self, prefix: str = "v") -> str:
         self._count += 1
@@ -101,6 +117,10 @@ class FunctionText:
         """The number of every lane."""
         numbers = ", ".join(f"{element} {lane}" for lane in range(width))
         return Value(f"<{numbers}>", element, width)
+
+    def below(self, count: Value, width: int) -> Value:
+        """The mask of the lanes whose number is below a scalar."""
+        return self.compare("icmp slt", self.lanes("i64", width), self.splat(count, width))
 
     def like(self, value: Value, number: float) -> Value:
         """A constant of the type of `value`."""
@@ -200,6 +220,11 @@ class FunctionText:
             f"getelementptr [{size} x i8], ptr {pointer.text}, i64 {index.text}", "ptr", 0
         )
 
+    def scaled(self, index: Value, scale: int, addend: Value | None = None) -> Value:
+        """index * scale + addend."""
+        product = index if scale == 1 else self.binary("mul", index, self.integer(scale))
+        return product if addend is None else self.binary("add", product, addend)
+
     def load(self, pointer: Value, element: str, width: int = 0) -> Value:
         """Elements from memory; nothing is assumed of their alignment."""
         type_ = type_text(element, width)
@@ -230,17 +255,23 @@ class FunctionText:
         text = f"extractelement {vector.type} {vector.text}, i32 {lane}"
         return self._assign(text, vector.element, 0)
 
-    def load_apart(self, pointer: Value, stride: Value, element: str, width: int) -> Value:
-        """A vector of elements that are `stride` bytes apart."""
-        result = Value("poison", element, width)
-        for lane in range(width):
+    def load_apart(
+        self, pointer: Value, stride: Value, element: str, width: int, count: int | None = None
+    ) -> Value:
+        """A vector of elements that are `stride` bytes apart; only the first `count`, where given,
+        and zeros."""
+        result = Value("poison" if count is None else "zeroinitializer", element, width)
+        for lane in range(width if count is None else count):
             result = self.insert(result, self.load(pointer, element), lane)
             pointer = self.offset(pointer, stride)
         return result
 
-    def store_apart(self, value: Value, pointer: Value, stride: Value) -> None:
-        """Write the lanes of a vector to places that are `stride` bytes apart."""
-        for lane in range(value.width):
+    def store_apart(
+        self, value: Value, pointer: Value, stride: Value, count: int | None = None
+    ) -> None:
+        """Write the lanes of a vector, or the first `count`, to places that are `stride` bytes
+        apart."""
+        for lane in range(value.width if count is None else count):
             self.store(self.extract(value, lane), pointer)
             pointer = self.offset(pointer, stride)
 
