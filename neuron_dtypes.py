@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from isa.dtypes import DTYPES, normalise
-from simulator.packed import pack, unpack
+from simulator.numerics.packed import pack, unpack
 
 bfloat16 = DTYPES["bfloat16"].numpy
 float16 = DTYPES["float16"].numpy

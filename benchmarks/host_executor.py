@@ -33,8 +33,8 @@ import graph_compiler
 from graph_compiler.execute import execute
 from graph_compiler.execute.executable import Executable
 from nki.settings import threads_wanted
-from simulator.native.library import Library
-from simulator.native.object_cache import Cache
+from simulator.native.codegen.library import Library
+from simulator.native.codegen.object_cache import Cache
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "tests" / "graph_compiler")]
 

@@ -38,13 +38,13 @@ from isa.machine.mx import LoadStationaryMx, MultiplyMovingMx, QuantizeMx
 from isa.machine.tensor import LoadStationary, MultiplyMoving, TransposeStationary
 from simulator.kernels import fixed
 from simulator.machine import Arena, LoadedTiles
-from simulator.native.gemm import Multiply
-from simulator.native.gemm_image import Image, Load
-from simulator.native.library import Library, host_levels, library
-from simulator.native.matmul import HeldTile, block_for
-from simulator.native.rates import multiply_adds
+from simulator.native.codegen.library import Library, host_levels, library
+from simulator.native.matmul.gemm import Multiply
+from simulator.native.matmul.gemm_image import Image, Load
+from simulator.native.matmul.plans import HeldTile, block_for
+from simulator.native.matmul.rates import multiply_adds
+from simulator.numerics.random import initial_states
 from simulator.oracle import quiet
-from simulator.random import initial_states
 from simulator.views import Indirect, bits, dtype_name, strided
 
 Array = np.ndarray[Any, Any]

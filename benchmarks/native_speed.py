@@ -53,7 +53,7 @@ from native_peers import peers
 import nki
 from simulator.execute import LoadedProgram
 from simulator.lanes import Lanes, load
-from simulator.native.library import Library, library
+from simulator.native.codegen.library import Library, library
 
 Array = np.ndarray[Any, Any]
 

@@ -1,7 +1,7 @@
 """What the instructions of a sequencer mean: comparisons, register arithmetic, trips of loops.
 
 Executors, the timing model and the race proof all take the meaning from here. Native code has the
-same rows in its own terms (`simulator.native.loop`), which tests compare with these.
+same rows in its own terms (`simulator.native.loop.walk`), which tests compare with these.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nki import progress
-from simulator.native.object_cache import Cache, key_of
+from simulator.native.codegen.object_cache import Cache, key_of
 
 if TYPE_CHECKING:
     from isa.archive import Contents
@@ -43,7 +43,7 @@ def _checker() -> str:
     """Digest of all that a proof depends on but the container."""
     root = Path(__file__).resolve().parents[1]
     files = [root / "nki" / "verification.py", Path(__file__), *(root / "isa").rglob("*.py")]
-    for folder in ("simulator", "simulator/checks"):
+    for folder in ("simulator", "simulator/checks", "simulator/numerics"):
         files += (root / folder).glob("*.py")
     return key_of("proofs", files)
 

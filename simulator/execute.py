@@ -26,7 +26,7 @@ from simulator.checks.replicated import Replicated
 from simulator.host import Prepared, prepare, shared_accesses
 from simulator.machine import Capacity, Device
 from simulator.malformed import refuses_malformed
-from simulator.native.library import library
+from simulator.native.codegen.library import library
 from simulator.oracle import quiet
 from simulator.prepare import Barriers, Preparation, Watch
 from simulator.streams import Stream, take_turns
@@ -35,7 +35,7 @@ from simulator.views import Windows
 from simulator.watchdog import LIMIT_ERRORS, Watchdog, innermost_loop, standing
 
 if TYPE_CHECKING:
-    from simulator.native.program import NativeProgram
+    from simulator.native.loop.program import NativeProgram
 
 Array = np.ndarray[Any, Any]
 
@@ -233,7 +233,7 @@ class LoadedProgram:
 
     def _pack(self, loaded: list[list[Preparation]]) -> NativeProgram | None:
         """Prepare all instructions: as records of native code, or as steps where there is none."""
-        from simulator.native.program import NativeProgram
+        from simulator.native.loop.program import NativeProgram
 
         preparations = [preparation for core in loaded for preparation in core]
         try:

@@ -16,7 +16,7 @@ from simulator.oracle import KERNELS
 
 if TYPE_CHECKING:
     from simulator.machine import CoreState
-    from simulator.native.plan import Plan
+    from simulator.native.plans.plan import Plan
 
 Call = Callable[[], Any]
 

@@ -22,8 +22,8 @@ from isa.program import Program
 from simulator.checks.marks import CLEAN, INITIALISED, MIXED
 from simulator.execute import ControlTrace, LoadedProgram, RunResult
 from simulator.host import Prepared, prepare
-from simulator.native.other_processes import busy
-from simulator.native.program import StoppedError
+from simulator.native.loop.program import StoppedError
+from simulator.native.threads.other_processes import busy
 
 if TYPE_CHECKING:
     from simulator.checks.marks import Region

@@ -17,7 +17,7 @@ import numpy as np
 from isa.enums import STREAMS, Engine
 from isa.errors import NeuronError
 from simulator.memory import bytes_at_line
-from simulator.random import initial_states
+from simulator.numerics.random import initial_states
 
 if TYPE_CHECKING:
     from isa.program import StorageRecord
@@ -63,8 +63,8 @@ class Arena:
 
 
 class StationaryTile:
-    """A tile in the PE array: a copy in its own dtype, and what `simulator.matmul` multiplies, made
-    when it is first needed."""
+    """A tile in the PE array: a copy in its own dtype, and what `simulator.numerics.matmul`
+    multiplies, made when it is first needed."""
 
     __slots__ = ("tile", "widened")
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from simulator.checks.initialised import Shadow
     from simulator.checks.marks import Space
     from simulator.machine import Device
-    from simulator.native.program import NativeProgram
+    from simulator.native.loop.program import NativeProgram
     from simulator.prepare import Preparation
 
 Array = np.ndarray[Any, Any]

@@ -98,7 +98,7 @@ settings.load_profile("tier")
 @pytest.fixture
 def executed(monkeypatch: pytest.MonkeyPatch) -> list[Instruction]:
     """The instructions that Python executes in place of native code, as they come."""
-    from simulator.native.program import NativeProgram
+    from simulator.native.loop.program import NativeProgram
 
     found: list[Instruction] = []
     execute = NativeProgram._execute

@@ -91,7 +91,7 @@ def execute(
     >>> execute(parse_text(text), np.array([1, 2, 4], np.float32))
     [array([2., 4., 8.], dtype=float32)]
     """
-    from simulator.native.library import library
+    from simulator.native.codegen.library import library
 
     module_argument(module, "execute")
     if not native_wanted() or library() is None:

@@ -11,7 +11,7 @@ from functools import partial
 
 from graph_compiler.execute.lanes import TOTAL, Step, emit
 from graph_compiler.execute.registers import decode, encode, kind, register, storage
-from simulator.native.text import FunctionText, Value
+from simulator.native.codegen.text import FunctionText, Value
 
 Strides = tuple[int, ...]
 Operand = tuple[str, Strides]

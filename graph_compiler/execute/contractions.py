@@ -44,7 +44,7 @@ from graph_compiler.execute.placement import padded
 from graph_compiler.execute.registers import register
 from graph_compiler.execute.steps import Call, Place, Products, Program, item_size, place_of
 from graph_compiler.execute.views import Buffer, View, collapsed
-from simulator.native.library import library
+from simulator.native.codegen.library import library
 
 if TYPE_CHECKING:
     from graph_compiler.execute.nodes import Node

@@ -15,9 +15,9 @@ from graph_compiler.execute.bodies import Fold, Scatter, Sort
 from graph_compiler.execute.gemm import Gemm
 from graph_compiler.execute.loops import Loop
 from graph_compiler.execute.movement import DynamicCopy
-from simulator.native.structure import Join, Record, Structure, StructureText
-from simulator.native.text import WORD, FunctionText, Value
-from simulator.native.workers import run_parts
+from simulator.native.codegen.structure import Join, Record, Structure, StructureText
+from simulator.native.codegen.text import WORD, FunctionText, Value
+from simulator.native.threads.workers import run_parts
 
 Kernel = Loop | Gemm | DynamicCopy | Fold | Sort | Scatter
 

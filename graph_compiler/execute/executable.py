@@ -28,8 +28,8 @@ from graph_compiler.hlo.operators import operator
 from graph_compiler.hlo.operators.row import subject
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from isa.errors import NeuronError
-from simulator.native.library import Library, library
-from simulator.native.object_cache import Cache
+from simulator.native.codegen.library import Library, library
+from simulator.native.codegen.object_cache import Cache
 
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Instruction, Module
@@ -202,9 +202,10 @@ def _generator() -> str:
     """Digest of everything but the graph that a plan depends on."""
     digest = hashlib.sha256()
     here = Path(__file__).resolve().parent
-    folders = (here, here.parent, here.parent / "hlo", here.parent / "hlo" / "operators")
-    native = here.parents[1] / "simulator" / "native"
-    for path in sorted(path for folder in (*folders, native) for path in folder.glob("*.py")):
+    files = [*here.glob("*.py"), *here.parent.glob("*.py"), *(here.parent / "hlo").rglob("*.py")]
+    simulator = here.parents[1] / "simulator"
+    files += [*(simulator / "native").rglob("*.py"), *(simulator / "numerics").glob("*.py")]
+    for path in sorted(files):
         digest.update(path.read_bytes())
     import llvmlite.binding as llvm
 

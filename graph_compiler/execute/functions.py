@@ -1,6 +1,6 @@
 """Functions of fp32 numbers that the device's activations do not have in fp32, over the
-`Arithmetic` of `simulator.polynomial`: within a few units of the last place of the reference,
-special values as IEEE-754 and the reference have them.
+`Arithmetic` of `simulator.numerics.polynomial`: within a few units of the last place of the
+reference, special values as IEEE-754 and the reference have them.
 
 The polynomial of `log` is that of Cephes' logf.
 """
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 
-from simulator.native.vectors import Vector, VectorArithmetic
-from simulator.polynomial import exp, horner
+from simulator.native.codegen.vectors import Vector, VectorArithmetic
+from simulator.numerics.polynomial import exp, horner
 
 _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
 

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from graph_compiler.execute import functions
 from graph_compiler.execute.registers import kind, register, rounded
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
-from simulator import polynomial
-from simulator.native.text import FunctionText, Value, bits_of
-from simulator.native.vectors import VectorArithmetic, printed
+from simulator.native.codegen.text import FunctionText, Value, bits_of
+from simulator.native.codegen.vectors import VectorArithmetic, printed
+from simulator.numerics import polynomial
 
 
 class Step(NamedTuple):

@@ -22,7 +22,7 @@ from graph_compiler.execute.registers import (
     storage,
     widths,
 )
-from simulator.native.text import FunctionText, Value
+from simulator.native.codegen.text import FunctionText, Value
 
 CHUNK = 128
 """Iterations whose elements are folded by themselves first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graph_compiler.execute.registers import kind, storage
-from simulator.native.text import FunctionText, Value
+from simulator.native.codegen.text import FunctionText, Value
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from functools import cache
 
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
-from simulator.native import ports
-from simulator.native.text import FunctionText, Value
+from simulator.native.codegen import ports
+from simulator.native.codegen.text import FunctionText, Value
 
 _WHOLE = frozenset({"s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64"})
 _OWN = {"f32": "float", "f64": "double", "pred": "i1"}

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
-from simulator.native.other_processes import busy
-from simulator.native.team import Team
+from simulator.native.threads.other_processes import busy
+from simulator.native.threads.team import Team
 
 
 class _Place:

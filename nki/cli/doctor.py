@@ -165,7 +165,7 @@ def _threads() -> dict[str, Any]:
     """How many threads share large jobs, and whether other processes leave CPUs for them."""
     from isa.errors import NeuronError
     from nki import settings
-    from simulator.native import other_processes
+    from simulator.native.threads import other_processes
 
     try:
         wanted = settings.threads_wanted()

@@ -19,7 +19,7 @@ from typing import Any
 from nki import settings
 from nki.fingerprint import Unknown, fingerprint
 from nki.kernel import Kernel
-from simulator.native.object_cache import Cache, key_of
+from simulator.native.codegen.object_cache import Cache, key_of
 
 _TIMES: dict[Hashable, dict[str, Any]] = {}
 """Results of this process by content."""

@@ -18,7 +18,7 @@ from isa.machine import mx
 from isa.machine.mx import GROUP_PARTITIONS
 from simulator.checks.marks import Tracked
 from simulator.checks.propagation import Mask, Use, both, load_marks, multiply_marks, propagates
-from simulator.packed import dequantized, scale_rows
+from simulator.numerics.packed import dequantized, scale_rows
 
 Array = np.ndarray[Any, Any]
 

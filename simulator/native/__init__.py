@@ -4,6 +4,10 @@
 instruction, or None where NumPy has to. Where native code could differ from NumPy in a bit of a
 copy, a conversion, a reduction or element-wise arithmetic there is no plan, so that the backends
 agree.
+
+Where things are, in the order in which they are made: `codegen` (LLVM text, compiled and kept),
+`plans` (from operands to a call), `rows` and `matmul` (the micro-kernels), `threads`, `loop` (whole
+programs).
 """
 
 from __future__ import annotations
@@ -18,7 +22,11 @@ from isa.alu import Activation, AluOperator
 from isa.enums import Engine
 from isa.fields import Kind
 from isa.spec import MachineInstruction
-from simulator.native import (  # noqa: F401  (each registers its plans)
+from simulator.native.matmul import microscaled, transpose_moving  # noqa: F401
+from simulator.native.matmul import plans as _matmul  # noqa: F401
+from simulator.native.plans.plan import Plan
+from simulator.native.plans.table import PLANNERS
+from simulator.native.rows import (  # noqa: F401  (each registers its plans)
     accumulate,
     across,
     copy,
@@ -26,8 +34,6 @@ from simulator.native import (  # noqa: F401  (each registers its plans)
     elementwise,
     gather,
     indexed,
-    matmul,
-    microscaled,
     random,
     random_state,
     reduction,
@@ -37,10 +43,7 @@ from simulator.native import (  # noqa: F401  (each registers its plans)
     selection,
     sequence,
     statistics,
-    transpose_moving,
 )
-from simulator.native.plan import Plan
-from simulator.native.table import PLANNERS
 from simulator.views import Indirect, dtype_name
 
 __all__ = ["plan"]

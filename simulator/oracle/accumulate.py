@@ -10,13 +10,13 @@ from isa.alu import ALU, AluOperator
 from isa.enums import ReduceCommand
 from isa.errors import NeuronError
 from isa.machine import accumulate as instructions
-from simulator.conversion import load_fp32, store
-from simulator.elementwise import activation, alu
 from simulator.machine import CoreState
+from simulator.numerics.conversion import load_fp32, store
+from simulator.numerics.expressions import activation, alu
+from simulator.numerics.special_values import canonical_nan
 from simulator.oracle.elementwise import as_column, direct, finish, like
 from simulator.oracle.reduction import reduce_rows
 from simulator.oracle.table import kernel
-from simulator.special_values import canonical_nan
 from simulator.views import bits
 
 Array = np.ndarray[Any, Any]

@@ -9,9 +9,9 @@ import numpy as np
 from isa.alu import ALU, Activation, AluOperator
 from isa.enums import ReduceCommand
 from isa.machine import activation2
-from simulator.conversion import load_fp32
-from simulator.elementwise import activation, alu
 from simulator.machine import CoreState
+from simulator.numerics.conversion import load_fp32
+from simulator.numerics.expressions import activation, alu
 from simulator.oracle.accumulate import accumulate
 from simulator.oracle.elementwise import as_column, finish
 from simulator.oracle.table import kernel

@@ -10,7 +10,7 @@ import numpy as np
 from isa.dtypes import DTYPES
 from isa.errors import NeuronError
 from isa.sequencer import wrapped
-from simulator.conversion import load_fp32, store_number
+from simulator.numerics.conversion import load_fp32, store_number
 from simulator.views import bits, dtype_name
 
 Array = np.ndarray[Any, Any]

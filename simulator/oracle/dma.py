@@ -9,11 +9,11 @@ import numpy as np
 from isa.alu import AluOperator
 from isa.errors import NeuronError
 from isa.machine import dma
-from simulator.conversion import convert, load_fp32, store
-from simulator.elementwise import alu
 from simulator.machine import CoreState
+from simulator.numerics.conversion import convert, load_fp32, store
+from simulator.numerics.expressions import alu
+from simulator.numerics.special_values import canonical_nan
 from simulator.oracle.table import kernel
-from simulator.special_values import canonical_nan
 from simulator.views import Indirect, bits
 
 Array = np.ndarray[Any, Any]

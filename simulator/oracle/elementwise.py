@@ -10,11 +10,11 @@ from isa.alu import AluOperator
 from isa.dtypes import DTYPES
 from isa.enums import Engine
 from isa.machine import elementwise
-from simulator.conversion import convert, load_fp32, store, store_number
-from simulator.elementwise import alu, native_integers
 from simulator.machine import CoreState
+from simulator.numerics.conversion import convert, load_fp32, store, store_number
+from simulator.numerics.expressions import alu, native_integers
+from simulator.numerics.special_values import canonical_nan
 from simulator.oracle.table import kernel
-from simulator.special_values import canonical_nan
 from simulator.views import bits, dtype_name, view_dtype
 
 Array = np.ndarray[Any, Any]

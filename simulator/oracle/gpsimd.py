@@ -9,13 +9,13 @@ import numpy as np
 
 from isa.alu import AluOperator
 from isa.machine import gpsimd
-from simulator.conversion import load_fp32, store, store_integers, store_number
-from simulator.elementwise import alu
 from simulator.machine import CoreState
+from simulator.numerics.conversion import load_fp32, store, store_integers, store_number
+from simulator.numerics.expressions import alu
+from simulator.numerics.special_values import canonical_nan
 from simulator.oracle.elementwise import like
 from simulator.oracle.reduction import reduce_rows
 from simulator.oracle.table import kernel
-from simulator.special_values import canonical_nan
 from simulator.views import bits, same_type
 
 Array = np.ndarray[Any, Any]

@@ -8,9 +8,9 @@ import numpy as np
 
 from isa.machine import mx
 from isa.machine.mx import GROUP_PARTITIONS
-from simulator import packed
-from simulator.conversion import load_fp32
 from simulator.machine import CoreState, StationaryTile
+from simulator.numerics import packed
+from simulator.numerics.conversion import load_fp32
 from simulator.oracle.control import sentinel_bits
 from simulator.oracle.table import kernel
 from simulator.oracle.tensor import finish_product, loaded_tile, multiplied

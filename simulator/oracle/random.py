@@ -8,12 +8,12 @@ import numpy as np
 
 from isa.machine import random
 from isa.machine.random import GENERATORS, Generator
-from simulator.conversion import load_fp32, store
 from simulator.machine import CoreState
+from simulator.numerics.conversion import load_fp32, store
+from simulator.numerics.random import draw, seeded, uniform
+from simulator.numerics.special_values import canonical_nan
 from simulator.oracle.elementwise import like
 from simulator.oracle.table import kernel
-from simulator.random import draw, seeded, uniform
-from simulator.special_values import canonical_nan
 from simulator.views import bits
 
 Array = np.ndarray[Any, Any]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from isa.alu import ALU, AluOperator
-from simulator.elementwise import alu, alu_ufunc, compiled
+from simulator.numerics.expressions import alu, alu_ufunc, compiled
 
 Array = np.ndarray[Any, Any]
 
@@ -49,7 +49,7 @@ def _fold(op: AluOperator, rows: Array, element: str) -> Array:
         # Over a dimension that is not the innermost, NumPy folds slice after slice, ascending.
         partial = ufunc.reduce(lanes, axis=-2, initial=identity)
         if ufunc in _EXTREMES and (partial == 0).any():
-            partial = None  # of equal zeros it may be any one: `simulator.special_values`
+            partial = None  # of equal zeros it may be any one: `simulator.numerics.special_values`
     if partial is None:
         partial = function(np.full((), identity, element), lanes[..., 0, :])
         for step in range(1, steps):

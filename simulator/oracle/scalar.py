@@ -9,9 +9,9 @@ import numpy as np
 from isa.alu import ALU, Activation
 from isa.enums import ReduceCommand
 from isa.machine import scalar
-from simulator.conversion import load_fp32, store
-from simulator.elementwise import activation
 from simulator.machine import CoreState
+from simulator.numerics.conversion import load_fp32, store
+from simulator.numerics.expressions import activation
 from simulator.oracle.accumulate import accumulate, accumulators
 from simulator.oracle.elementwise import as_column, direct, finish
 from simulator.oracle.table import kernel

@@ -9,13 +9,13 @@ import numpy as np
 from isa.alu import AluOperator
 from isa.enums import ReduceCommand
 from isa.machine import scan
-from simulator.conversion import load_fp32, store
-from simulator.elementwise import alu
 from simulator.machine import CoreState
+from simulator.numerics.conversion import load_fp32, store
+from simulator.numerics.expressions import alu
+from simulator.numerics.special_values import canonical_nan
 from simulator.oracle.accumulate import accumulators, start
 from simulator.oracle.elementwise import as_column
 from simulator.oracle.table import kernel
-from simulator.special_values import canonical_nan
 
 Array = np.ndarray[Any, Any]
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from isa.machine import search
-from simulator.conversion import convert, load_fp32, store, store_number
 from simulator.machine import CoreState
+from simulator.numerics.conversion import convert, load_fp32, store, store_number
+from simulator.numerics.special_values import canonical_nan
 from simulator.oracle.table import kernel
-from simulator.special_values import canonical_nan
 from simulator.views import bits
 
 Array = np.ndarray[Any, Any]

@@ -8,11 +8,11 @@ import numpy as np
 
 from isa.alu import ALU
 from isa.machine import statistics
-from simulator.conversion import load_fp32, store
 from simulator.machine import CoreState
+from simulator.numerics.conversion import load_fp32, store
+from simulator.numerics.special_values import canonical_nan
 from simulator.oracle.reduction import reduce_rows
 from simulator.oracle.table import kernel
-from simulator.special_values import canonical_nan
 
 Array = np.ndarray[Any, Any]
 

@@ -8,11 +8,11 @@ import numpy as np
 
 from isa.errors import NeuronError
 from isa.machine import tensor
-from simulator.conversion import convert, load_fp32, store
 from simulator.machine import CoreState, StationaryTile
-from simulator.matmul import ROWS, fits_short, padded, product
+from simulator.numerics.conversion import convert, load_fp32, store
+from simulator.numerics.matmul import ROWS, fits_short, padded, product
+from simulator.numerics.special_values import canonical_nan
 from simulator.oracle.table import kernel
-from simulator.special_values import canonical_nan
 from simulator.views import bits, dtype_name, same_type
 
 Array = np.ndarray[Any, Any]

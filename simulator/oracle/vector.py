@@ -8,13 +8,13 @@ import numpy as np
 
 from isa.alu import AluOperator
 from isa.machine import vector
-from simulator.conversion import load_fp32, store
-from simulator.elementwise import alu
 from simulator.machine import CoreState
+from simulator.numerics.conversion import load_fp32, store
+from simulator.numerics.expressions import alu
+from simulator.numerics.special_values import canonical_nan
 from simulator.oracle.elementwise import direct, finish, like
 from simulator.oracle.reduction import reduce_rows
 from simulator.oracle.table import kernel
-from simulator.special_values import canonical_nan
 from simulator.views import bits
 
 Array = np.ndarray[Any, Any]

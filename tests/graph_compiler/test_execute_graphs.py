@@ -14,8 +14,8 @@ from graph_compiler.execute import simplify
 from graph_compiler.execute.executable import Executable, planned
 from graph_compiler.execute.structure import structure_digest
 from isa.errors import NeuronError
-from simulator.native.library import Library
-from simulator.native.object_cache import Cache
+from simulator.native.codegen.library import Library
+from simulator.native.codegen.object_cache import Cache
 
 Array = np.ndarray[Any, Any]
 

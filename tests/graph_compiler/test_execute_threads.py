@@ -28,7 +28,7 @@ from graph_compiler.execute.executable import Executable, planned
 from graph_compiler.execute.steps import Place
 from graph_compiler.execute.views import Buffer
 from isa.errors import NeuronError
-from simulator.native.object_cache import Cache
+from simulator.native.codegen.object_cache import Cache
 
 teams = importlib.import_module("graph_compiler.execute.teams")
 

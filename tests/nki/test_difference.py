@@ -14,8 +14,8 @@ from isa.errors import NeuronError
 from isa.spec import Instruction
 from nki.cli.application import run
 from nki.difference import MODES, compare_modes, unequal
-from simulator.native.library import library
-from simulator.native.records import Packing
+from simulator.native.codegen.library import library
+from simulator.native.loop.records import Packing
 
 BF16 = ml_dtypes.bfloat16
 

@@ -16,7 +16,7 @@ from isa.container import load_contents
 from isa.container import save as save_program
 from nki import proofs
 from nki.verification import verify_program
-from simulator.native.object_cache import Cache
+from simulator.native.codegen.object_cache import Cache
 
 
 @nki.jit
@@ -89,7 +89,9 @@ def test_a_container_is_proven_once(file, tmp_path, proven):
 
 
 def test_load_keeps_proofs_of_its_checker(file, tmp_path, proven, monkeypatch):
-    monkeypatch.setattr("simulator.native.object_cache._of_user", lambda: tmp_path / "cache")
+    monkeypatch.setattr(
+        "simulator.native.codegen.object_cache._of_user", lambda: tmp_path / "cache"
+    )
     data = np.ones((4, 8), np.float32)
     for _ in range(2):
         np.testing.assert_array_equal(nki.load(file)(data), data + data)

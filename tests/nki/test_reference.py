@@ -22,7 +22,7 @@ from nki.ir.text import parse_kernel
 from nki.ir.verify import verify
 from simulator.execute import LoadedProgram
 from simulator.machine import Capacity
-from simulator.native.library import library
+from simulator.native.codegen.library import library
 from simulator.watchdog import Limits, limited
 
 _RNG = np.random.default_rng(7)

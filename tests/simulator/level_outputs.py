@@ -16,8 +16,9 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 from simulator.execute import LoadedProgram
-from simulator.native import library as library_module
-from simulator.native import program, team
+from simulator.native.codegen import library as library_module
+from simulator.native.loop import program
+from simulator.native.threads import team
 
 FUNCTIONS = ("gelu", "silu_dx", "tanh", "rsqrt", "log", "softplus", "sin", "erf")
 

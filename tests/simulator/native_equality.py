@@ -13,8 +13,8 @@ from isa.enums import Engine
 from isa.machine import MACHINE_INSTRUCTIONS
 from simulator.kernels import fixed
 from simulator.native import plan
-from simulator.native.plan import Bound
-from simulator.native.team import LEAST_WORK, parts
+from simulator.native.plans.plan import Bound
+from simulator.native.threads.team import LEAST_WORK, parts
 from simulator.oracle import KERNELS, quiet
 from simulator.views import Indirect, bits, dtype_name
 

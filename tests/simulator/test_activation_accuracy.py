@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from isa.alu import ACTIVATIONS
-from simulator.elementwise import activation
+from simulator.numerics.expressions import activation
 from simulator.oracle import quiet
 
 Array = np.ndarray[Any, Any]

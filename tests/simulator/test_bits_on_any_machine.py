@@ -1,6 +1,6 @@
-"""Bits that IEEE 754 leaves to the CPU, as `simulator.special_values` states them: payloads of NaN
-at the ports, and signs of zero. The oracle and native code are asked; expected bits are computed
-with integers here, from the layouts of the formats."""
+"""Bits that IEEE 754 leaves to the CPU, as `simulator.numerics.special_values` states them:
+payloads of NaN at the ports, and signs of zero. The oracle and native code are asked; expected bits
+are computed with integers here, from the layouts of the formats."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tiles import empty
 from isa.dtypes import DTYPES
 from isa.enums import Engine
 from isa.machine.elementwise import TensorCopy
-from simulator import special_values
-from simulator.conversion import load_fp32, store, values_of_codes
-from simulator.elementwise import alu
 from simulator.kernels import fixed
-from simulator.native.library import library
+from simulator.native.codegen.library import library
+from simulator.numerics import special_values
+from simulator.numerics.conversion import load_fp32, store, values_of_codes
+from simulator.numerics.expressions import alu
 from simulator.oracle import quiet
 from simulator.views import bits
 

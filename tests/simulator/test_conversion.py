@@ -13,7 +13,7 @@ from tiles import empty, same_bits, tile
 
 from isa.dtypes import DTYPES
 from isa.errors import NeuronError
-from simulator.conversion import (
+from simulator.numerics.conversion import (
     convert,
     load_fp32,
     round_tfloat32,

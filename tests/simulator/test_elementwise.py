@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from isa import scalar
 from isa.alu import ACTIVATIONS, ALU
-from simulator import transcendental
-from simulator.elementwise import activation, alu, alu_ufunc, compiled, supports
+from simulator.numerics import transcendental
+from simulator.numerics.expressions import activation, alu, alu_ufunc, compiled, supports
+from simulator.numerics.polynomial import NumPyArithmetic
 from simulator.oracle import quiet
-from simulator.polynomial import NumPyArithmetic
 
 FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
 

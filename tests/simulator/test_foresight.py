@@ -20,8 +20,8 @@ from isa.program import Program
 from simulator.execute import LoadedProgram
 from simulator.host import prepare
 from simulator.host.foresight import LEAST_ROW, MOST_READS
-from simulator.native import draft
-from simulator.native.library import library
+from simulator.native.codegen.library import library
+from simulator.native.loop import draft
 
 pytestmark = pytest.mark.skipif(library() is None, reason="there is no native code here")
 

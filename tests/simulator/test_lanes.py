@@ -19,7 +19,7 @@ from simulator import lanes
 from simulator.execute import LoadedProgram
 from simulator.host import prepare, slices
 from simulator.lanes import Lanes
-from simulator.native.library import library
+from simulator.native.codegen.library import library
 
 Array = np.ndarray[Any, Any]
 
@@ -405,7 +405,7 @@ def test_an_interrupt_ends_both(which: int, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_stopped_run_ends_soon() -> None:
-    from simulator.native.program import StoppedError
+    from simulator.native.loop.program import StoppedError
 
     inputs = inputs_of()
     (first, _) = in_lanes(attention, inputs)._lanes

@@ -12,7 +12,7 @@ from tiles import State, empty, tile
 
 from isa.alu import ACTIVATIONS, ALU
 from isa.enums import Engine, ReduceCommand
-from simulator import transcendental
+from simulator.numerics import transcendental
 from simulator.oracle import quiet
 from simulator.views import bits
 

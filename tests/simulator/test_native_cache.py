@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulator.native import object_cache
-from simulator.native.gemm_image import HEADER, LINE, Image, Word, image_bytes
-from simulator.native.levels import Form
-from simulator.native.library import Library, library
-from simulator.native.object_cache import Cache
+from simulator.native.codegen import object_cache
+from simulator.native.codegen.levels import Form
+from simulator.native.codegen.library import Library, library
+from simulator.native.codegen.object_cache import Cache
+from simulator.native.matmul.gemm_image import HEADER, LINE, Image, Word, image_bytes
 
 pytestmark = pytest.mark.skipif(library() is None, reason="there is no LLVM")
 

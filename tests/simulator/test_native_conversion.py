@@ -16,7 +16,7 @@ from isa.dtypes import DTYPES
 from isa.enums import Engine
 from isa.machine.elementwise import TensorCopy
 from simulator.kernels import fixed
-from simulator.native.library import library
+from simulator.native.codegen.library import library
 from simulator.oracle import quiet
 from simulator.views import bits
 

@@ -12,9 +12,9 @@ from tiles import empty
 
 from isa.alu import ACTIVATIONS, ALU
 from isa.enums import Engine, ReduceCommand
-from simulator.native.copy import bits_plan
-from simulator.native.layout import dims
-from simulator.native.library import library
+from simulator.native.codegen.library import library
+from simulator.native.plans.iteration_space import dims
+from simulator.native.rows.copy import bits_plan
 from simulator.views import bits
 
 Array = np.ndarray[Any, Any]

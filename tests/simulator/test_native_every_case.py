@@ -27,10 +27,11 @@ from isa.enums import Engine
 from isa.fields import Kind
 from isa.machine import MACHINE_INSTRUCTIONS
 from simulator import native
-from simulator.native import matmul, table
-from simulator.native.levels import Level
-from simulator.native.library import Library, host_levels, library
-from simulator.native.object_cache import Cache
+from simulator.native.codegen.levels import Level
+from simulator.native.codegen.library import Library, host_levels, library
+from simulator.native.codegen.object_cache import Cache
+from simulator.native.matmul import plans as matmul
+from simulator.native.plans import table
 from simulator.views import Indirect, dtype_name
 
 pytestmark = pytest.mark.skipif(library() is None, reason="there is no LLVM")

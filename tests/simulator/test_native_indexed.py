@@ -17,7 +17,7 @@ from isa.machine import control, dma, elementwise, gather
 from isa.program import Program
 from isa.spec import Instruction
 from simulator.execute import LoadedProgram
-from simulator.native.library import library
+from simulator.native.codegen.library import library
 
 pytestmark = pytest.mark.skipif(library() is None, reason="there is no native code here")
 

@@ -19,14 +19,15 @@ from isa.enums import Engine, ReduceCommand
 from isa.machine.tensor import LoadStationary
 from simulator import native
 from simulator.kernels import fixed
-from simulator.native import levels as native_levels
-from simulator.native import matmul, table
-from simulator.native.gemm import Multiply
-from simulator.native.gemm_image import Image
-from simulator.native.levels import Form, Level, levels, of_host
-from simulator.native.library import Library, host_levels
-from simulator.native.object_cache import Cache
-from simulator.native.rates import pairs_pay
+from simulator.native.codegen import levels as native_levels
+from simulator.native.codegen.levels import Form, Level, levels, of_host
+from simulator.native.codegen.library import Library, host_levels
+from simulator.native.codegen.object_cache import Cache
+from simulator.native.matmul import plans as matmul
+from simulator.native.matmul.gemm import Multiply
+from simulator.native.matmul.gemm_image import Image
+from simulator.native.matmul.rates import pairs_pay
+from simulator.native.plans import table
 from simulator.oracle import quiet
 from simulator.views import bits
 

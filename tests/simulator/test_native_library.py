@@ -15,11 +15,11 @@ from isa.enums import Engine
 from isa.machine.elementwise import TensorCopy
 from simulator import native
 from simulator.kernels import fixed
-from simulator.native import library as library_module
-from simulator.native import table
-from simulator.native.copy import CopyRows
-from simulator.native.library import Library
-from simulator.native.object_cache import Cache
+from simulator.native.codegen import library as library_module
+from simulator.native.codegen.library import Library
+from simulator.native.codegen.object_cache import Cache
+from simulator.native.plans import table
+from simulator.native.rows.copy import CopyRows
 
 KERNEL = CopyRows(4, 2)
 

@@ -15,8 +15,8 @@ from isa.enums import Engine
 from isa.errors import NeuronError
 from isa.machine.random import GENERATORS
 from isa.spec import Instruction
-from simulator.native.library import library
-from simulator.random import draw, seeded
+from simulator.native.codegen.library import library
+from simulator.numerics.random import draw, seeded
 
 pytestmark = pytest.mark.skipif(library() is None, reason="there is no LLVM")
 

@@ -23,12 +23,12 @@ from isa.machine.tensor import (
 from simulator import native
 from simulator.kernels import fixed
 from simulator.machine import StationaryTile
-from simulator.native import matmul
-from simulator.native.gemm import Blocking, Multiply
-from simulator.native.gemm_image import Image
-from simulator.native.levels import Form
-from simulator.native.matmul import blocking
-from simulator.native.team import parts
+from simulator.native.codegen.levels import Form
+from simulator.native.matmul import plans as matmul
+from simulator.native.matmul.gemm import Blocking, Multiply
+from simulator.native.matmul.gemm_image import Image
+from simulator.native.matmul.plans import blocking
+from simulator.native.threads.team import parts
 from simulator.oracle import quiet
 from simulator.views import bits
 

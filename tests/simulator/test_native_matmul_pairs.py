@@ -13,13 +13,13 @@ from native_equality import EDGES, patterns
 from tiles import tile
 
 from isa.dtypes import DTYPES
-from simulator.matmul import fits_short
-from simulator.native.gemm import WORDS, Blocking, Multiply
-from simulator.native.gemm_image import HEADER, Image, Load, image_bytes
-from simulator.native.levels import Form
-from simulator.native.library import Library, library
-from simulator.native.matmul import block_for, blocking
-from simulator.native.plan import address_of
+from simulator.native.codegen.levels import Form
+from simulator.native.codegen.library import Library, library
+from simulator.native.matmul.gemm import WORDS, Blocking, Multiply
+from simulator.native.matmul.gemm_image import HEADER, Image, Load, image_bytes
+from simulator.native.matmul.plans import block_for, blocking
+from simulator.native.plans.plan import address_of
+from simulator.numerics.matmul import fits_short
 from simulator.oracle import quiet
 from simulator.views import bits, dtype_name, view_dtype
 

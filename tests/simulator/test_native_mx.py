@@ -20,7 +20,7 @@ from isa.program import Program
 from isa.spec import Instruction
 from simulator.execute import LoadedProgram
 from simulator.kernels import fixed
-from simulator.native.library import library
+from simulator.native.codegen.library import library
 from simulator.oracle import quiet
 from simulator.views import bits
 

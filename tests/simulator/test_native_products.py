@@ -15,9 +15,10 @@ from isa.enums import Engine, Memory
 from isa.machine import control, elementwise, tensor
 from isa.program import Program
 from simulator.execute import LoadedProgram
-from simulator.native import products, strips
-from simulator.native import program as native_program
-from simulator.native.library import library
+from simulator.native.codegen.library import library
+from simulator.native.loop import partition_queue as strips
+from simulator.native.loop import program as native_program
+from simulator.native.loop import tensor_queue as products
 
 Array = np.ndarray[Any, Any]
 E = Engine

@@ -17,8 +17,8 @@ from isa.machine import accumulate, control, elementwise, scalar, vector
 from isa.program import Program
 from simulator.checks.marks import Space
 from simulator.execute import LoadedProgram
-from simulator.native.library import library
-from simulator.native.program import EVENTS
+from simulator.native.codegen.library import library
+from simulator.native.loop.program import EVENTS
 from simulator.watchdog import Limits, limited
 
 Array = np.ndarray[Any, Any]

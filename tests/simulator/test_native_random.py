@@ -15,10 +15,10 @@ from isa.enums import Engine
 from isa.machine import MACHINE_INSTRUCTIONS
 from isa.machine.random import GENERATORS
 from simulator.kernels import fixed
-from simulator.native.library import library
-from simulator.native.plan import Bound
+from simulator.native.codegen.library import library
+from simulator.native.plans.plan import Bound
+from simulator.numerics.random import initial_states
 from simulator.oracle import KERNELS, quiet
-from simulator.random import initial_states
 from simulator.views import bits
 
 pytestmark = pytest.mark.skipif(library() is None, reason="there is no LLVM")

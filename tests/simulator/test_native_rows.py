@@ -21,9 +21,9 @@ from isa.alu import ACTIVATIONS, ALU
 from isa.enums import DgeMode, Engine, OobMode, ReduceCommand
 from isa.machine import MACHINE_INSTRUCTIONS
 from simulator.kernels import fixed
-from simulator.native.library import library
-from simulator.native.records import CONTROL_RECORDS
-from simulator.native.table import PLANNERS
+from simulator.native.codegen.library import library
+from simulator.native.loop.records import CONTROL_RECORDS
+from simulator.native.plans.table import PLANNERS
 from simulator.oracle import quiet
 from simulator.views import Indirect, bits
 

@@ -14,9 +14,10 @@ from isa.enums import Engine, ReduceCommand
 from isa.machine import accumulate, control, elementwise, vector
 from isa.program import Program
 from simulator.execute import LoadedProgram
-from simulator.native import draft, strips
-from simulator.native import program as native_program
-from simulator.native.library import library
+from simulator.native.codegen.library import library
+from simulator.native.loop import draft
+from simulator.native.loop import partition_queue as strips
+from simulator.native.loop import program as native_program
 
 Array = np.ndarray[Any, Any]
 E = Engine

@@ -13,8 +13,8 @@ from isa.enums import Engine
 from isa.machine import elementwise
 from isa.program import Program
 from simulator.execute import LoadedProgram
-from simulator.native.library import library
-from simulator.native.plan import Plan
+from simulator.native.codegen.library import library
+from simulator.native.plans.plan import Plan
 from simulator.tensors import LARGE
 
 Array = np.ndarray[Any, Any]

@@ -18,9 +18,9 @@ import nki.language as nl
 from isa.errors import NeuronError
 from nki import settings
 from simulator.execute import LoadedProgram
-from simulator.native import program as native_program
-from simulator.native import team
-from simulator.native.library import library
+from simulator.native.codegen.library import library
+from simulator.native.loop import program as native_program
+from simulator.native.threads import team
 
 Array = np.ndarray[Any, Any]
 
@@ -130,7 +130,7 @@ def test_an_interrupt_between_threads(
 
 @needs_native
 def test_parts_cover_the_whole_once() -> None:
-    from simulator.native.plan import Division, Job, words_type
+    from simulator.native.plans.plan import Division, Job, words_type
 
     words = words_type(3)(1000, 10_000, 77)
     job = Job(lambda words: None, words, divisions=(Division(2, ((0, 4), (1, 2)), 8),), work=10**6)

@@ -11,7 +11,7 @@ from operation_checks import load, normal, sbuf, store
 import nki
 import nki.isa as nisa
 import nki.language as nl
-from simulator.native.library import library
+from simulator.native.codegen.library import library
 
 pytestmark = pytest.mark.skipif(library() is None, reason="there is no LLVM")
 

@@ -17,8 +17,8 @@ from isa.enums import Engine, ReduceCommand
 from isa.errors import NeuronError
 from isa.machine import MACHINE_INSTRUCTIONS
 from simulator.control import CONTROL
-from simulator.conversion import load_fp32, store
 from simulator.machine import CoreState
+from simulator.numerics.conversion import load_fp32, store
 from simulator.oracle import KERNELS, fill_sentinel, load_register, quiet, store_register
 from simulator.views import Indirect, dtype_name, strided
 

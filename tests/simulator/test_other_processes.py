@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from simulator.native import other_processes
-from simulator.native.other_processes import (
+from simulator.native.threads import other_processes
+from simulator.native.threads.other_processes import (
     HOLD,
     SHORTEST,
     STALE,

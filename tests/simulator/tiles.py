@@ -8,8 +8,8 @@ import numpy as np
 
 from isa.dtypes import DTYPES
 from isa.enums import Engine
-from simulator.conversion import store
 from simulator.machine import Arena, LoadedTiles
+from simulator.numerics.conversion import store
 from simulator.views import strided
 
 Array = np.ndarray[Any, Any]

@@ -1,0 +1,38 @@
+"""Multiply-adds that are rounded once, on CPUs that have them and on others."""
+
+from __future__ import annotations
+
+from simulator.native.codegen.levels import GENERATING
+from simulator.native.codegen.text import FunctionText, Value
+
+
+def multiply_add(f: FunctionText, left: Value, right: Value, addend: Value) -> Value:
+    """left * right + addend in fp32, rounded once."""
+    level = GENERATING.get()
+    if level is not None and level.fused:
+        return f.intrinsic("fma", left, right, addend)
+    return emulated(f, left, right, addend)
+
+
+def emulated(f: FunctionText, left: Value, right: Value, addend: Value) -> Value:
+    """left * right + addend in fp32 vectors, rounded once, without an instruction for it.
+
+    The product is exact in double. The sum is rounded to odd: where it is not exact, its last bit
+    is set, towards the exact value, so that rounding it to fp32 gives what rounding the exact value
+    would (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums", IEEE Transactions
+    on Computers 57, 2008).
+    """
+    a, b, c = (f.convert("fpext", value, "double") for value in (left, right, addend))
+    product = f.binary("fmul", a, b)
+    total = f.binary("fadd", product, c)
+    taken = f.binary("fsub", total, product)
+    rest = f.binary("fsub", product, f.binary("fsub", total, taken))
+    error = f.binary("fadd", rest, f.binary("fsub", c, taken))
+    pattern, sign = (f.convert("bitcast", value, "i64") for value in (total, error))
+    # Away from zero where the error has the sign of the sum, else towards it.
+    differ = f.compare("icmp slt", f.binary("xor", pattern, sign), f.like(pattern, 0))
+    step = f.select(differ, f.like(pattern, -1), f.like(pattern, 1))
+    even = f.compare("icmp eq", f.binary("and", pattern, f.like(pattern, 1)), f.like(pattern, 0))
+    inexact = f.compare("fcmp one", error, f.like(error, 0.0))
+    odd = f.select(f.binary("and", even, inexact), f.binary("add", pattern, step), pattern)
+    return f.convert("fptrunc", f.convert("bitcast", odd, "double"), "float")

@@ -1,0 +1,63 @@
+"""What the records of one core's streams share."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+from simulator.checks.marks import Box, Region
+from simulator.native.codegen.structure import Memory
+from simulator.native.loop.template import Template
+from simulator.native.loop.walk import BEGIN
+from simulator.views import Window
+
+
+class Shared:
+    """Templates by what they do, layouts of windows, and where regions begin. `boxes` are where the
+    allocations lie that accesses are known to be in, by number."""
+
+    def __init__(self, memory: Memory, boxes: Sequence[Box]) -> None:
+        self.boxes = boxes
+        self.templates: dict[Any, Template | None] = {}
+        self._memory = memory
+        self._layouts: dict[tuple[Any, ...], int] = {}
+        self._begins: dict[int, tuple[Region, list[Any]]] = {}
+
+    def layout(self, window: Window) -> int:
+        """A number, equal for windows that differ in nothing but an offset that no register
+        moves."""
+        if window.dynamic or window.index is not None:
+            key: tuple[Any, ...] = (id(window.buffer), id(window))
+        else:
+            key = (
+                *(id(window.buffer), window.origin, window.shape, window.strides),
+                *(window.name, window.skip),
+            )
+        return self._layouts.setdefault(key, len(self._layouts))
+
+    def begins(self, words: Any, region: Region) -> None:
+        """The `BEGIN` of an allocation is told its region."""
+        if words[_REGION] != region.number:
+            words[_REGION] = region.number
+            self._begins.setdefault(region.number, (region, []))[1].append(words)
+
+    def name_rivals(self, region: Region) -> None:
+        """Tell the allocations of a region what its rivals are, a `RIVAL` each."""
+        if region.number not in self._begins:
+            return
+        table, count = 0, len(region.rivals)
+        for begin in self._begins[region.number][1]:
+            if begin[_COUNT] != count:
+                if not table:
+                    rivals = self._memory.words([rival.number for rival in region.rivals])
+                    table = ctypes.addressof(rivals)
+                begin[_RIVALS], begin[_COUNT] = table, count
+
+    def name_all_rivals(self) -> None:
+        """Tell all allocations."""
+        for region, _ in self._begins.values():
+            self.name_rivals(region)
+
+
+_REGION, _RIVALS, _COUNT = (BEGIN.indices[name] for name in ("region", "rivals", "rivals_count"))

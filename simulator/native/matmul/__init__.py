@@ -1,0 +1,1 @@
+"""Micro-kernels of the tensor engine: images of tiles, products, transpositions, scaled formats."""

@@ -1,0 +1,611 @@
+"""Micro-kernels of the PE array: the product of the loaded tile and a moving one.
+
+Results are sums in the canonical order of `simulator.numerics.matmul`, whatever the CPU. A strip of
+the moving tile, as wide as a block of results, is packed into memory of the function's own, so that
+the inner loop reads the first-level cache whatever the distance of rows in memory; the block stays
+in registers while k runs. The strip has elements of the same form as the loaded tile's image
+(`simulator.native.matmul.gemm_image`).
+
+Pairs are multiplied by matrix registers (`simulator.native.matmul.gemm_tiles`), several times as
+fast as by FMA, or by VDPBF16PS where that is faster than FMA (`simulator.native.matmul.rates`).
+Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, VDPBF16PS: for each pair the
+product of the upper halves is added to the sum and then that of the lower halves, each by an fp32
+FMA rounded to nearest even; denormal inputs count as zero, denormal outputs are flushed to zero,
+MXCSR is not consulted. Both give the same bits as FMAs in the same order if nothing is denormal,
+and the rule by which they are used is:
+
+    with a and b the smallest non-zero magnitudes of the loaded tile and of the strip, both are
+    normal, and their (unbiased) exponents add up to -112 or more.
+
+Then bfloat16 numbers of 8 bits are multiples of 2**(exponent - 7), so that all products, their
+exact sums, and these rounded to 24 bits are multiples of 2**(-112 - 14) = 2**-126, the smallest
+normal fp32 number: a sum is zero or normal. Infinities and NaN take part as in FMAs (the sign and
+payload of NaN are made canonical when results are stored). Strips where the rule does not hold
+are tried a vector at a time; for those that are left, and for operands of other dtypes, everything
+is widened and FMAs are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from isa.dtypes import DTYPES
+from simulator.memory import LINE as CACHE_LINE
+from simulator.native.codegen import ports
+from simulator.native.codegen.fused import emulated
+from simulator.native.codegen.levels import Form
+from simulator.native.codegen.structure import StructureText
+from simulator.native.codegen.text import FunctionText, Value
+from simulator.native.matmul.gemm_image import (
+    CHUNK,
+    DEEPEST,
+    GROUP,
+    HEADER,
+    LINE,
+    PITCH,
+    WIDEST,
+    Packing,
+    Word,
+    first_lanes,
+    header_word,
+    least_of,
+    lines_of,
+    make_columns,
+    panel_at,
+    panels_bytes,
+    refuse_others,
+    smaller,
+    smallest_at,
+)
+from simulator.native.matmul.gemm_kept import KeptStrip, KeptStrips
+from simulator.native.matmul.gemm_tiles import ROWS, Tiles
+from simulator.numerics.matmul import SHORT, fits_short
+
+WORDS = (
+    *("dst", "moving", "image", "depth", "rows", "columns", "down", "along"),
+    *("first", "held", "next", "next_along", "time"),
+)
+"""The argument words of `Multiply`."""
+
+_UNROLLED = 4
+"""Steps of k in one turn of the inner loop by FMA."""
+
+_LINES = 4
+"""Lines of cache of a row that hints are for: at least those of a strip."""
+
+ROWS_TOGETHER = 2 * CHUNK
+"""Rows of results that stay together when they are divided."""
+
+MOST_PARTS = WIDEST // ROWS_TOGETHER
+"""Into how many parts results can be divided along their rows."""
+
+_TOGETHER = 4
+"""Rows of the results of matrix registers that are stored by one turn of a loop."""
+
+_UPPER = 0xFFFF0000
+_DOT = "llvm.x86.avx512bf16.dpbf16ps.512"
+_LEAST_SUM = 2 * 127 - 112
+"""Of the biased exponents of the smallest magnitudes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocking:
+    """A block of results: `rows` of `vectors` vectors of `width` fp32 lanes, or of `packed` ones
+    where a strip has another form than fp32. Results that are summed in short chains need registers
+    for two chains beside their totals: a block of those has `short_rows`.
+
+    `fused`: the CPU has FMA. `form`: what operands that are summed in short chains are multiplied
+    as: pairs by VDPBF16PS on vectors of this width, tiles by matrix registers.
+    """
+
+    rows: int
+    vectors: int
+    width: int
+    short_rows: int = 2
+    fused: bool = True
+    form: Form = Form.wide
+    packed: int = 2
+
+    def form_of(self, dtype: str) -> Form:
+        """The form of an operand."""
+        return self.form if fits_short(dtype) else Form.wide
+
+
+@dataclass(frozen=True, slots=True)
+class Multiply:
+    """dst [M, N] = (or +=) tile.T @ moving [K, N].
+
+    Words: `WORDS`: dst, moving, image, K, M, N, the byte strides between rows of dst and of moving,
+    the first column of the tile that takes part, how many the tile has; the moving tile that is
+    multiplied next, as far as somebody knows, and the bytes between its rows; when the moving tile
+    may have been written last, 0 if nobody knows. M columns take part,
+    whose results begin at dst; the image of them is made first, if it is not. The first one begins
+    a chunk. Elements of a row are adjacent in dst and moving. K is at most `DEEPEST`, M at most
+    `WIDEST`. Where another tile is held, all that happens is that its header says so.
+    """
+
+    moving: str
+    output: str
+    accumulate: bool
+    blocking: Blocking
+
+    def text(self, name: str) -> str:
+        return _Multiplication(StructureText(name), self).text()
+
+
+class _Multiplication:
+    """The text of a `Multiply` while it is written."""
+
+    def __init__(self, f: StructureText, kernel: Multiply) -> None:
+        self.f = f
+        self.kernel = kernel
+        self.block = kernel.blocking
+        self.target, self.moving, self.image = (f.word(index, "ptr") for index in range(3))
+        self.depth, self.rows, self.columns = (f.word(index) for index in range(3, 6))
+        self.down, self.along = f.word(6), f.word(7)
+        self.zero = f.integer(0)
+        self.first, self.held = f.word(8), f.word(9)
+        self.next, self.next_along = f.word(10, "ptr"), f.word(11)
+        self.short = fits_short(kernel.moving)
+        # Elements that a strip has as they are.
+        self.keeps = DTYPES[kernel.moving].bits == 16
+        self.form = self.block.form_of(kernel.moving)
+        self.vectors = self.block.vectors if self.form is Form.wide else self.block.packed
+        self.strip = f.scratch("float", DEEPEST * self.vectors * self.block.width)
+        if self.block.form is not Form.wide:
+            self.widened = f.scratch("i8", panels_bytes(DEEPEST, WIDEST))
+            self.is_widened = f.scratch("i64", 1)
+            f.store(self.zero, self.is_widened)
+            self.is_done = f.scratch("i64", 1)
+        if self.form is Form.tiles:
+            self.tiles = Tiles(f)
+        if self.form is not Form.wide:
+            self.kept = KeptStrips(f, self.image, self.along, self.depth, f.word(12))
+
+    def text(self) -> str:
+        f = self.f
+        fits = refuse_others(f, self.image, {Word.depth: self.depth, Word.columns: self.held})
+        f.when(fits, self._strips)
+        return f.text()
+
+    def _image(self) -> None:
+        """See to it that there is an image, and look at what its header says."""
+        f = self.f
+        make_columns(f, self.image, self.first, self.rows)
+        self.is_short = f.compare("icmp ne", header_word(f, self.image, Word.short), self.zero)
+        if self.block.form is Form.wide:
+            return
+        form = header_word(f, self.image, Word.form)
+        self.is_packed = f.compare("icmp ne", form, f.integer(Form.wide))
+
+        def chunk(column: Value, least: Value) -> list[Value]:
+            place = smallest_at(f, self.image, f.binary("add", self.first, column))
+            return [f.intrinsic("umin", least, f.load(place, "i64"))]
+
+        start = [f.integer(0xFFFF)]
+        (self.smallest,) = f.loop(self.zero, self.rows, CHUNK, chunk, start)
+
+    def _panels(self, form: Form) -> Value:
+        """The panels or lines of an image of a form, from the first column that takes part on."""
+        f = self.f
+        panels = f.offset(self.image, f.integer(HEADER))
+        if form is Form.tiles:
+            return f.element_at(panels, self.first, PITCH)
+        return panel_at(f, panels, lines_of(f, self.depth, form), self.first)
+
+    def _strips(self) -> None:
+        """All results, a strip of columns at a time; strips as wide as a block first by pairs."""
+        f, block = self.f, self.block
+        size = self.vectors * block.width
+        self._image()
+        if self.form is Form.wide:
+            first = self.zero
+            for vectors in range(self.vectors, 1, -1):
+                first = self._whole_strips(first, vectors)
+            f.loop(first, self.columns, block.width, partial(self._by_fma, vectors=1))
+            return
+
+        def strip(first: Value) -> None:
+            end = f.binary("add", first, f.integer(size))
+            end = f.intrinsic("smin", end, self.columns)
+            whole = f.compare("icmp eq", f.binary("sub", end, first), f.integer(size))
+            f.store(self.zero, self.is_done)
+            f.when(whole, lambda: self._by_pairs(first, self.vectors))
+            done = f.compare("icmp ne", f.load(self.is_done, "i64"), self.zero)
+            start = f.select(done, end, first)
+            f.loop(start, end, block.width, narrow)
+
+        def narrow(first: Value) -> None:
+            f.store(self.zero, self.is_done)
+            self._by_pairs(first, 1)
+            left = f.compare("icmp eq", f.load(self.is_done, "i64"), self.zero)
+            f.when(left, lambda: self._by_fma(first, 1))
+
+        if self.form is Form.tiles:
+            self.tiles.begin()
+        f.loop(self.zero, self.columns, size, strip)
+        if self.form is Form.tiles:
+            self.tiles.end()
+
+    def _whole_strips(self, first: Value, vectors: int) -> Value:
+        """The results of as many strips of that many vectors as there are columns for, by FMA; the
+        first column that is left."""
+        f, size = self.f, vectors * self.block.width
+        left = f.binary("sub", self.columns, first)
+        end = f.binary("sub", self.columns, f.binary("urem", left, f.integer(size)))
+        f.loop(first, end, size, partial(self._by_fma, vectors=vectors))
+        return end
+
+    def _by_pairs(self, first: Value, vectors: int) -> None:
+        """The results of a strip from column `first` on, where the rule holds; says if it does.
+
+        A strip of one vector may have fewer columns than that has lanes.
+        """
+        f = self.f
+        strip, kept = self.strip, None
+        if vectors == self.vectors and self.keeps:
+            kept = self.kept.find(self._origin(first), self.strip)
+            strip = kept.place
+            packed = partial(self._pack, first, vectors, self.form, strip)
+            smallest = kept.smallest(packed)
+        else:
+            smallest = self._pack(first, vectors, self.form, strip)
+        usable = self._rule(smallest)
+
+        def multiply() -> None:
+            if self.form is Form.tiles:
+                self._by_tiles(first, vectors, strip, kept)
+            else:
+                self._rows(first, vectors, self._panels(self.form), self.form, True, strip, kept)
+            f.store(f.integer(1), self.is_done)
+
+        f.when(f.binary("and", self.is_packed, usable), multiply)
+
+    def _by_tiles(self, first: Value, vectors: int, strip: Value, kept: KeptStrip | None) -> None:
+        """The results of a packed strip by matrix registers."""
+        f = self.f
+        lines = lines_of(f, self.depth, Form.tiles)
+        mask = self._mask(first, vectors)
+        panels = self._panels(Form.tiles)
+
+        later = self._later(first, vectors)
+        if kept is not None:
+            later = kept.instead(*later)
+        later_rows = self._later_rows(lines)
+
+        def rows(row: Value) -> None:
+            end = f.intrinsic("smin", f.binary("add", row, f.integer(ROWS)), self.rows)
+            columns = f.element_at(panels, row, PITCH)
+
+            def announce(line: Value) -> None:
+                first, last = later_rows(row, line)
+                f.loop(first, last, 1, lambda number: self._announce(later, number))
+
+            hints = announce if vectors > 1 else None
+            self.tiles.multiply(columns, strip, lines, vectors, hints)
+
+            def finish(count: int, index: Value) -> None:
+                line = f.binary("sub", index, row)
+                for i, place in enumerate(self._places(index, first, count)):
+                    sums = self.tiles.result(f.binary("add", line, f.integer(i)), vectors)
+                    self._finish(place, sums, mask)
+
+            whole = f.binary("and", end, f.integer(-_TOGETHER))
+            f.loop(row, whole, _TOGETHER, partial(finish, _TOGETHER))
+            f.loop(whole, end, 1, partial(finish, 1))
+
+        f.loop(self.zero, self.rows, ROWS, rows)
+
+    def _by_fma(self, first: Value, vectors: int) -> None:
+        """The results of a strip, of any dtypes."""
+        f = self.f
+        self._pack(first, vectors, Form.wide, self.strip)
+        panels = self._panels(Form.wide)
+        if self.block.form is not Form.wide:
+            done = f.compare("icmp ne", f.load(self.is_widened, "i64"), self.zero)
+            f.when(f.compare("icmp ult", done, self.is_packed), self._widen)
+            panels = f.select(self.is_packed, self.widened, panels)
+
+        def rows(short: bool) -> None:
+            self._rows(first, vectors, panels, Form.wide, short, self.strip, None)
+
+        if not self.short:
+            rows(False)
+            return
+        f.when(self.is_short, partial(rows, True))
+        others = f.binary("xor", self.is_short, f.constant("i1", 1))
+        f.when(others, partial(rows, False))
+
+    def _rule(self, smallest: Value) -> Value:
+        """Whether sums of the products of loaded and packed pairs stay normal, or zero."""
+        f = self.f
+        exponents = []
+        for less_one in (self.smallest, smallest):
+            magnitude = f.binary("add", less_one, f.integer(1))
+            exponents.append(f.binary("lshr", magnitude, f.integer(7)))
+        total = f.binary("add", *exponents)
+        normal = [f.compare("icmp ne", exponent, self.zero) for exponent in exponents]
+        enough = f.compare("icmp uge", total, f.integer(_LEAST_SUM))
+        return f.binary("and", enough, f.binary("and", *normal))
+
+    def _origin(self, first: Value) -> Value:
+        """Where the moving tile's column `first` begins."""
+        return self.f.element_at(self.moving, first, DTYPES[self.kernel.moving].size)
+
+    def _pack(self, first: Value, vectors: int, form: Form, strip: Value) -> Value:
+        """Fill a strip; the smallest of `magnitudes_less_one` of its pairs."""
+        f, width = self.f, self.block.width
+        origin = self._origin(first)
+        pitch = 4 * vectors * width
+
+        def keep(line: Value, values: Sequence[Value], *least: Value) -> Sequence[Value]:
+            place = f.element_at(strip, line, pitch)
+            found = list(least)
+            for v, value in enumerate(values):
+                f.store(value, f.offset(place, f.integer(4 * v * width)))
+                found = [smaller(f, known, value) for known in found]
+            return found
+
+        packing = Packing(f, self.kernel.moving, form, width, vectors)
+        mask = self._mask(first, vectors)
+        start = [] if form is Form.wide else [f.constant("i16", 0xFFFF, 2 * width)]
+        least = packing.rows(self.depth, origin, self.along, keep, mask, start)
+        return least_of(f, *least) if least else self.zero
+
+    def _mask(self, first: Value, vectors: int) -> Value | None:
+        """The columns that there are of a strip of one vector; those of wider ones are there."""
+        if vectors > 1:
+            return None
+        return first_lanes(self.f, self.f.binary("sub", self.columns, first), self.block.width)
+
+    def _widen(self) -> None:
+        """Copy the image to wide panels."""
+        writer = self._widen_lines if self.block.form is Form.tiles else self._widen_panels
+        writer()
+        self.f.store(self.f.integer(1), self.is_widened)
+
+    def _widen_panels(self) -> None:
+        f = self.f
+        steps, panels = lines_of(f, self.depth, Form.pairs), self._panels(Form.pairs)
+
+        def group(column: Value) -> None:
+            origin = panel_at(f, panels, steps, column)
+            target = panel_at(f, self.widened, self.depth, column)
+
+            def line(k: Value) -> None:
+                place = f.element_at(origin, f.binary("lshr", k, f.integer(1)), LINE)
+                pairs = f.load(place, "i32", GROUP)
+                odd = f.compare("icmp ne", f.binary("and", k, f.integer(1)), self.zero)
+                f.store(self._half(pairs, odd), f.element_at(target, k, LINE))
+
+            f.loop(self.zero, self.depth, 1, line)
+
+        f.loop(self.zero, self.rows, GROUP, group)
+
+    def _widen_lines(self) -> None:
+        f = self.f
+        panels = self._panels(Form.tiles)
+
+        def column(index: Value) -> None:
+            origin = f.element_at(panels, index, PITCH)
+            target = panel_at(f, self.widened, self.depth, index)
+
+            def line(k: Value) -> None:
+                after = f.binary("and", k, f.integer(SHORT - 1))
+                groups = f.binary("lshr", k, f.integer((2 * SHORT).bit_length() - 1))
+                number = f.binary("add", f.binary("mul", groups, f.integer(SHORT)), after)
+                pair = f.load(f.element_at(origin, number, 4), "i32")
+                second = f.compare("icmp ne", f.binary("and", k, f.integer(SHORT)), self.zero)
+                f.store(self._half(pair, second), f.element_at(target, k, LINE))
+
+            f.loop(self.zero, self.depth, 1, line)
+
+        f.loop(self.zero, self.rows, 1, column)
+
+    def _half(self, pairs: Value, second: Value) -> Value:
+        """The first or second elements of pairs, as the bits of fp32."""
+        f = self.f
+        shift = f.select(second, f.constant("i32", 16), f.constant("i32", 0))
+        by = f.splat(shift, pairs.width) if pairs.width else shift
+        return f.binary("and", f.binary("shl", pairs, by), f.like(pairs, _UPPER))
+
+    def _rows(
+        self,
+        first: Value,
+        vectors: int,
+        panels: Value,
+        form: Form,
+        short: bool,
+        strip: Value,
+        kept: KeptStrip | None,
+    ) -> None:
+        """The results of a packed strip for all rows, a block at a time."""
+        f, block = self.f, self.block
+        together = block.short_rows if short else block.rows
+        lines = lines_of(f, self.depth, form)
+        mask = self._mask(first, vectors)
+
+        def step(k: Value, panel: Value, sums: Sequence[Value]) -> list[Value]:
+            line = f.element_at(strip, k, 4 * vectors * block.width)
+            factors = f.element_at(panel, k, LINE)
+            element = "float" if form is Form.wide else "i32"
+            stream = [
+                f.load(f.element_at(line, f.integer(v * block.width), 4), element, block.width)
+                for v in range(vectors)
+            ]
+            result = []
+            for row in range(together):
+                scalar = f.load(f.element_at(factors, f.integer(row), 4), element)
+                factor = f.splat(scalar, block.width)
+                for v in range(vectors):
+                    total = sums[row * vectors + v]
+                    result.append(self._sum(factor, stream[v], total))
+            return result
+
+        nothing = [f.constant("float", 0.0, block.width)] * (together * vectors)
+        later = self._later(first, vectors)
+        if kept is not None:
+            later = kept.instead(*later)
+
+        def one_chain(panel: Value, row: Value) -> list[Value]:
+            """With hints in between: all at once would wait for each other."""
+
+            def several(k: Value, *sums: Value) -> Sequence[Value]:
+                if vectors > 1:
+                    self._announce_one(later, row, first, k)
+                found: Sequence[Value] = sums
+                for i in range(_UNROLLED):
+                    f.in_order()
+                    found = step(f.binary("add", k, f.integer(i)), panel, found)
+                return found
+
+            whole = f.binary("and", lines, f.integer(-_UNROLLED))
+            sums = f.loop(self.zero, whole, _UNROLLED, several, nothing)
+            return f.loop(whole, lines, 1, lambda k, *sums: step(k, panel, sums), sums)
+
+        def chains(panel: Value) -> list[Value]:
+            length = SHORT if form is Form.wide else SHORT // 2
+
+            def two(start: Value, *totals: Value) -> list[Value]:
+                """Two chains side by side, as far as the second goes."""
+                middle, end = (
+                    f.intrinsic("smin", f.binary("add", start, f.integer(after)), lines)
+                    for after in (length, 2 * length)
+                )
+
+                def both(k: Value, *sums: Value) -> list[Value]:
+                    beside = f.binary("add", middle, f.binary("sub", k, start))
+                    left = step(k, panel, sums[: len(totals)])
+                    return left + step(beside, panel, sums[len(totals) :])
+
+                last = f.binary("add", start, f.binary("sub", end, middle))
+                sums = f.loop(start, last, 1, both, [*nothing, *nothing])
+                left, right = sums[: len(totals)], sums[len(totals) :]
+                left = f.loop(last, middle, 1, lambda k, *sums: step(k, panel, sums), left)
+                pairs = [f.binary("fadd", *pair) for pair in zip(left, right)]
+                return [f.binary("fadd", *pair) for pair in zip(totals, pairs)]
+
+            return f.loop(self.zero, lines, 2 * length, two, nothing)
+
+        def rows(row: Value) -> None:
+            places = self._places(row, first, together)
+            panel = panel_at(f, panels, lines, row)
+            if short:
+                end = f.binary("add", row, f.integer(together))
+                f.loop(row, end, 1, lambda number: self._announce(later, number))
+                sums = chains(panel)
+            else:
+                sums = one_chain(panel, row)
+
+            def finish(i: int) -> None:
+                self._finish(places[i], sums[i * vectors : (i + 1) * vectors], mask)
+
+            end = f.binary("add", row, f.integer(together))
+            whole = f.compare("icmp sle", end, self.rows)
+
+            def all_rows() -> None:
+                for i in range(together):
+                    finish(i)
+
+            def some_rows() -> None:
+                for i in range(together - 1):
+                    index = f.binary("add", row, f.integer(i))
+                    f.when(f.compare("icmp slt", index, self.rows), partial(finish, i))
+
+            f.when(whole, all_rows)
+            f.when(f.binary("xor", whole, f.like(whole, 1)), some_rows)
+
+        f.loop(self.zero, self.rows, together, rows)
+
+    def _places(self, row: Value, first: Value, rows: int) -> list[Value]:
+        """Where the results of so many rows begin."""
+        f = self.f
+        line = f.offset(self.target, f.binary("mul", row, self.down))
+        places = [f.element_at(line, first, DTYPES[self.kernel.output].size)]
+        for _ in range(rows - 1):
+            places.append(f.offset(places[-1], self.down))
+        return places
+
+    def _later(self, first: Value, vectors: int) -> tuple[Value, Value]:
+        """What is packed behind the strip that begins at `first`, and the bytes between its rows:
+        the next strip, or the first one of the tile that is multiplied next."""
+        f = self.f
+        end = f.binary("add", first, f.integer(vectors * self.block.width))
+        inside = f.compare("icmp slt", end, self.columns)
+        strip = f.element_at(self.moving, end, DTYPES[self.kernel.moving].size)
+        return f.select(inside, strip, self.next), f.select(inside, self.along, self.next_along)
+
+    def _later_rows(self, lines: Value) -> Callable[[Value, Value], tuple[Value, Value]]:
+        """Which rows of what is packed next to hint at for a group of lines of a block of results,
+        so that all of them have their turn: `rows(row, line)`, the first one and the end."""
+        f = self.f
+        groups = _times(f, lines, SHORT)
+        turns = f.binary("mul", groups, _times(f, self.rows, ROWS))
+        count = f.binary("sub", f.binary("add", self.depth, turns), f.integer(1))
+        count = f.binary("udiv", count, turns)
+
+        def rows(row: Value, line: Value) -> tuple[Value, Value]:
+            turn = f.binary("mul", _times(f, row, ROWS), groups)
+            turn = f.binary("add", turn, _times(f, line, SHORT))
+            first = f.binary("mul", turn, count)
+            return first, f.binary("add", first, count)
+
+        return rows
+
+    def _announce(self, later: tuple[Value, Value], row: Value) -> None:
+        """Hint at a row of a strip that comes later; rows lie a partition apart."""
+        f, (strip, along) = self.f, later
+        place = f.offset(strip, f.binary("mul", row, along))
+        size = self.vectors * self.block.width * DTYPES[self.kernel.moving].size
+        for offset in range(0, size, CACHE_LINE):
+            f.prefetch(f.offset(place, f.integer(offset)), near=False)
+
+    def _announce_one(self, later: tuple[Value, Value], row: Value, first: Value, k: Value) -> None:
+        """Hint at a line of what comes later, at step k of the block of a row."""
+        f, (strip, along) = self.f, later
+        per_row = _UNROLLED * _LINES
+        number = f.binary("lshr", k, f.integer(per_row.bit_length() - 1))
+        number = f.binary("add", row, number)
+        line = f.binary("and", k, f.integer(per_row - 1))
+        place = f.offset(strip, f.binary("mul", number, along))
+        f.prefetch(f.element_at(place, line, CACHE_LINE // _UNROLLED), near=False)
+
+    def _sum(self, factor: Value, moving: Value, total: Value) -> Value:
+        f = self.f
+        if factor.element == "i32":
+            return dot_of_pairs(f, factor, moving, total)
+        if self.block.fused:
+            return f.intrinsic("fma", factor, moving, total)
+        return emulated(f, factor, moving, total)
+
+    def _finish(self, line: Value, sums: Sequence[Value], mask: Value | None) -> None:
+        """Store the sums of a row, or those of columns for which the mask holds."""
+        f, kernel, width = self.f, self.kernel, self.block.width
+        output = DTYPES[kernel.output]
+        lane = f"i{output.bits}"
+        for v, value in enumerate(sums):
+            place = f.element_at(line, f.integer(v * width), output.size)
+            if kernel.accumulate:
+                held = (
+                    f.load(place, lane, width) if mask is None else f.load_where(mask, place, lane)
+                )
+                value = f.binary("fadd", value, ports.decode(f, kernel.output, held))
+            result = ports.encode_result(f, kernel.output, value)
+            if mask is None:
+                f.store(result, place)
+            else:
+                f.store_where(mask, result, place)
+
+
+def _times(f: FunctionText, count: Value, size: int) -> Value:
+    """count / size, a power of two, rounded up."""
+    total = f.binary("add", count, f.integer(size - 1))
+    return f.binary("lshr", total, f.integer(size.bit_length() - 1))
+
+
+def dot_of_pairs(f: FunctionText, left: Value, right: Value, total: Value) -> Value:
+    """Products of pairs in 32-bit lanes, added to fp32 sums by VDPBF16PS, of 512 bits."""
+    pairs = [f.reinterpret(value, "bfloat", 2 * value.width) for value in (left, right)]
+    return f.call(_DOT, "float", total.width, total, *pairs)

@@ -1,0 +1,530 @@
+"""Tiles of the PE array as the inner loops of products read them: images, and strips.
+
+A loaded tile is kept as its *image*: a header and panels, which are groups of columns in the order
+in which the inner loop takes them. Panels are made when something multiplies by the tile: one that
+is only transposed needs none. Elements are fp32 (*wide*), or *pairs*: two rows k and k + 1 of
+elements that bfloat16 holds exactly, the first row in the upper half of 32 bits. For matrix
+registers (*tiles*, `simulator.native.matmul.gemm_tiles`) an image has a line for each column
+instead of panels, and pairs of rows k and k + 16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import partial
+
+from isa.dtypes import DTYPES
+from simulator.memory import LINE as CACHE_LINE
+from simulator.native.codegen import ports
+from simulator.native.codegen.levels import Form
+from simulator.native.codegen.structure import StructureText
+from simulator.native.codegen.text import WORD, FunctionText, Value
+from simulator.numerics.matmul import SHORT, fits_short
+
+HEADER = 192
+"""Bytes before the panels of an image: words at `Word`."""
+
+
+class Word(IntEnum):
+    """Words of an image's header.
+
+    `form`: what it consists of, a `Form`. `depth`, `columns`, `dtype`: of the tile, with the
+    dtype's code; a depth of 0 says that there is none. `source`, `along`: where the tile's elements
+    are, and the bytes between its rows. `loads`: how often a tile was loaded. `refused`: an
+    instruction found another tile than it takes. `maker`: the address of what makes panels; those
+    of the columns from `first` to `end` are made. `short`: whether products with it are sums of
+    short chains, if the moving tile's dtype allows it too (`simulator.numerics.matmul`). `pending`:
+    of `simulator.native.loop.tensor_queue`. `kept`: the address of the memory for strips of moving
+    tiles (`simulator.native.matmul.gemm_kept`), or 0; `origin` is that of SBUF, whose partitions
+    are `pitch` bytes apart. `smallest`: the first of a word for each chunk of columns, the
+    smallest of `magnitudes_less_one` of its pairs.
+    """
+
+    form = 0
+    depth = 1
+    columns = 2
+    dtype = 3
+    loads = 4
+    refused = 5
+    maker = 6
+    short = 7
+    source = 8
+    along = 9
+    first = 10
+    end = 11
+    pending = 12
+    kept = 13
+    origin = 14
+    pitch = 15
+    smallest = 16
+
+
+GROUP = 8
+"""Columns of a panel. A block of results has as many rows, or a divisor of it."""
+
+DEEPEST = 512
+"""The largest K: four times the rows of the PE array, which may hold packed elements of four values
+(SDK nki/guides/architecture/trainium3_arch.rst, Quad-MXFP8/MXFP4 matmul performance)."""
+
+WIDEST = 128
+"""Columns of the PE array: the largest M."""
+
+LINE = 4 * GROUP
+"""Bytes of a line of a panel."""
+
+CHUNK = 2 * GROUP
+"""Columns that are loaded together. There is space for panels up to a multiple of them."""
+
+PITCH = 2 * DEEPEST + CACHE_LINE
+"""Bytes between the lines of an image for matrix registers."""
+
+GROUP_DEPTH = 2 * SHORT
+"""Rows of a line of 16 pairs: two short chains."""
+
+_ROWS_AHEAD = 16
+"""Rows between the one that is loaded and the one that is hinted at."""
+
+_MAGNITUDES = 0x7FFF7FFF
+
+
+def image_bytes(depth: int, columns: int) -> int:
+    """Space for an image of a [depth, columns] tile, of any form."""
+    lines = PITCH * CHUNK * -(-columns // CHUNK)
+    return HEADER + max(panels_bytes(depth + depth % 2, columns), lines)
+
+
+def panels_bytes(lines: int, columns: int) -> int:
+    """Size of the panels of so many columns. There is a gap between panels, so that lines of the
+    same number do not take turns in one set of the cache."""
+    return (lines * LINE + CACHE_LINE) * (CHUNK // GROUP) * -(-columns // CHUNK)
+
+
+def _widened(f: FunctionText, dtype: str, stored: Value) -> Value:
+    """The bits of stored elements as fp32."""
+    return f.convert("bitcast", ports.decode(f, dtype, stored), "i32")
+
+
+def _pair(f: FunctionText, dtype: str, first: Value, second: Value) -> Value:
+    """Stored elements of two rows as pairs."""
+    width = first.width
+    if DTYPES[dtype].bits == 16:  # They are bfloat16 already.
+        lanes = [lane for i in range(width) for lane in (i, width + i)]
+        return f.reinterpret(f.shuffle(second, first, lanes), "i32", width)
+    upper, lower = (_widened(f, dtype, stored) for stored in (first, second))
+    return f.binary("or", upper, f.binary("lshr", lower, f.like(lower, 16)))
+
+
+def magnitudes_less_one(f: FunctionText, pairs: Value) -> Value:
+    """The magnitudes of both halves of pairs, less one; that of zero counts as 0xFFFF."""
+    magnitudes = f.binary("and", pairs, f.like(pairs, _MAGNITUDES))
+    halves = f.reinterpret(magnitudes, "i16", 2 * pairs.width)
+    return f.binary("sub", halves, f.like(halves, 1))
+
+
+def least_of(f: FunctionText, numbers: Value) -> Value:
+    """The least of unsigned 16-bit numbers, as an i64."""
+    function = f"llvm.vector.reduce.umin.v{numbers.width}i16"
+    return f.convert("zext", f.call(function, "i16", 0, numbers), "i64")
+
+
+def header_word(f: FunctionText, image: Value, word: Word) -> Value:
+    return f.load(f.element_at(image, f.integer(word), WORD), "i64")
+
+
+def set_header_word(f: FunctionText, image: Value, word: Word, value: Value) -> None:
+    f.store(value, f.element_at(image, f.integer(word), WORD))
+
+
+def smallest_at(f: FunctionText, image: Value, column: Value) -> Value:
+    """Where the `smallest` of the chunk of a column is."""
+    number = f.binary("lshr", column, f.integer(CHUNK.bit_length() - 1))
+    return f.element_at(f.element_at(image, f.integer(Word.smallest), WORD), number, WORD)
+
+
+def lines_of(f: FunctionText, depth: Value, form: Form) -> Value:
+    """Lines of a panel or strip: one for each k, or each two; whole groups for matrix registers."""
+    if form is Form.wide:
+        return depth
+    if form is Form.pairs:
+        return f.binary("lshr", f.binary("add", depth, f.integer(1)), f.integer(1))
+    return _whole_lines(f, f.binary("add", depth, f.integer(GROUP_DEPTH - 1)), form)
+
+
+def _whole_lines(f: FunctionText, depth: Value, form: Form) -> Value:
+    """Lines whose rows are all there, or, for matrix registers, are in whole groups."""
+    depth_of, lines = (GROUP_DEPTH, SHORT) if form is Form.tiles else (2, 1)
+    whole = f.binary("lshr", depth, f.integer(depth_of.bit_length() - 1))
+    return f.binary("mul", whole, f.integer(lines))
+
+
+def _first_row(f: FunctionText, line: Value, form: Form) -> Value:
+    """The first k of a line of pairs."""
+    if form is Form.pairs:
+        return f.binary("shl", line, f.integer(1))
+    return f.binary("add", line, f.binary("and", line, f.integer(-SHORT)))
+
+
+_APART = {Form.pairs: 1, Form.tiles: SHORT}
+"""How far the second row of a pair is from the first."""
+
+
+def panel_at(f: FunctionText, panels: Value, lines: Value, column: Value) -> Value:
+    """Where a column's first element is, in the panels of that many lines."""
+    group = f.binary("lshr", column, f.integer(GROUP.bit_length() - 1))
+    size = f.binary("add", f.binary("mul", lines, f.integer(LINE)), f.integer(CACHE_LINE))
+    panel = f.offset(panels, f.binary("mul", group, size))
+    return f.element_at(panel, f.binary("and", column, f.integer(GROUP - 1)), 4)
+
+
+def first_lanes(f: FunctionText, count: Value, width: int) -> Value:
+    """A mask of the first `count` lanes; all, if there are more."""
+    numbers = Value(f"<{', '.join(f'i32 {lane}' for lane in range(width))}>", "i32", width)
+    return f.compare("icmp slt", numbers, f.splat(f.convert("trunc", count, "i32"), width))
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """Emits the packing of rows of memory into lines of `vectors` vectors of 32-bit elements."""
+
+    f: FunctionText
+    dtype: str
+    form: Form
+    width: int
+    vectors: int = 1
+
+    def rows(
+        self,
+        depth: Value,
+        source: Value,
+        along: Value,
+        keep: Callable[..., Sequence[Value]],
+        mask: Value | None = None,
+        carried: Sequence[Value] = (),
+    ) -> list[Value]:
+        """Pack the elements at the beginning of `depth` rows, `along` bytes apart: for each line
+        `carried = keep(line, vectors, *carried)`; the last carried.
+
+        A row without a partner makes pairs with zeros; so do columns outside the mask, which is for
+        one vector.
+        """
+        f, form = self.f, self.form
+
+        def one(k: Value, *held: Value) -> Sequence[Value]:
+            stored = self._row(f.offset(source, f.binary("mul", k, along)), mask)
+            return keep(k, [_widened(f, self.dtype, part) for part in stored], *held)
+
+        def two(uncertain: bool, line: Value, *held: Value) -> Sequence[Value]:
+            k = _first_row(f, line, form)
+            rows = []
+            for after in (0, _APART[form]):
+                number = f.binary("add", k, f.integer(after))
+                rows.append(self.row_or_zero(number, depth, source, along, mask, uncertain))
+            pairs = [_pair(f, self.dtype, *both) for both in zip(*rows)]
+            return keep(line, pairs, *held)
+
+        zero = f.integer(0)
+        if form is Form.wide:
+            return f.loop(zero, depth, 1, one, carried)
+        whole = _whole_lines(f, depth, form)
+        held = f.loop(zero, whole, 1, partial(two, False), carried)
+        return f.loop(whole, lines_of(f, depth, form), 1, partial(two, True), held)
+
+    def row_or_zero(
+        self,
+        k: Value,
+        depth: Value,
+        source: Value,
+        along: Value,
+        mask: Value | None,
+        uncertain: bool = True,
+    ) -> list[Value]:
+        """Stored elements of row k; zeros where it is `uncertain` whether it is there, and not."""
+        f = self.f
+        if not uncertain:
+            return self._row(f.offset(source, f.binary("mul", k, along)), mask)
+        there = f.compare("icmp slt", k, depth)
+        place = f.binary("mul", f.select(there, k, f.integer(0)), along)
+        return [
+            f.select(f.splat(there, part.width), part, f.like(part, 0))
+            for part in self._row(f.offset(source, place), mask)
+        ]
+
+    def _row(self, line: Value, mask: Value | None) -> list[Value]:
+        f = self.f
+        size, lane = DTYPES[self.dtype].size, f"i{DTYPES[self.dtype].bits}"
+        if mask is not None:
+            return [f.load_where(mask, line, lane)]
+        return [
+            f.load(f.offset(line, f.integer(v * self.width * size)), lane, self.width)
+            for v in range(self.vectors)
+        ]
+
+
+TILE = ("image", "tile", "depth", "columns", "along", "dtype", "maker")
+"""The first argument words of what holds a tile [K, M]: K is its depth, `along` the byte stride
+between its rows, whose elements are adjacent, `dtype` the dtype's code, and `maker` the address of
+the `Image` for it."""
+
+
+def _hold(f: FunctionText, image: Value, along: Value, source: Value, made: Value) -> None:
+    """Write the header for the tile of the argument words `TILE`, whose elements are at `source`
+    now; `made`: whether the panels that are made remain."""
+    zero = f.integer(0)
+    for word, value in (
+        *(
+            (Word[name], f.word(TILE.index(name)))
+            for name in ("depth", "columns", "dtype", "maker")
+        ),
+        (Word.source, f.convert("ptrtoint", source, "i64")),
+        (Word.along, along),
+        (Word.loads, f.binary("add", header_word(f, image, Word.loads), f.integer(1))),
+        (Word.end, f.select(made, header_word(f, image, Word.end), zero)),
+    ):
+        set_header_word(f, image, word, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Hold a tile [K, M] as long as its memory does not change. Words: `TILE`. Where it is held
+    already, what is made of it remains."""
+
+    def text(self, name: str) -> str:
+        f = FunctionText(name)
+        image, tile = (f.word(index, "ptr") for index in range(2))
+        same = {Word.source: f.convert("ptrtoint", tile, "i64")} | {
+            Word[name]: f.word(TILE.index(name)) for name in ("depth", "columns", "along", "dtype")
+        }
+        _hold(f, image, f.word(TILE.index("along")), tile, holds(f, image, same))
+        return f.text()
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Hold a tile [K, M], in as many images: a copy of it without gaps.
+
+    Words: `TILE`, then the copy, how many bytes of each row to copy, the number of images, and the
+    bytes from one to the next. Images that held the tile keep what is made of it.
+    """
+
+    def text(self, name: str) -> str:
+        f = FunctionText(name)
+        image, tile = (f.word(index, "ptr") for index in range(2))
+        depth, along = (f.word(TILE.index(name)) for name in ("depth", "along"))
+        used = len(TILE)
+        copy, row_bytes = f.word(used, "ptr"), f.word(used + 1)
+        whole = f.binary("and", row_bytes, f.integer(-CACHE_LINE))
+
+        def row(k: Value) -> None:
+            source = f.offset(tile, f.binary("mul", k, along))
+            target = f.offset(copy, f.binary("mul", k, row_bytes))
+            later = f.offset(source, f.binary("mul", along, f.integer(_ROWS_AHEAD)))
+
+            def line(at: Value) -> None:
+                f.prefetch(f.offset(later, at))
+                f.store(f.load(f.offset(source, at), "i8", CACHE_LINE), f.offset(target, at))
+
+            def rest() -> None:
+                left = f.binary("sub", row_bytes, whole)
+                f.prefetch(f.offset(later, whole))
+                f.copy_bytes(f.offset(target, whole), f.offset(source, whole), left)
+
+            f.loop(f.integer(0), whole, CACHE_LINE, line)
+            f.when(f.compare("icmp ne", whole, row_bytes), rest)
+
+        there = f.compare("icmp eq", tile, copy)
+
+        def header(number: Value) -> None:
+            each = f.offset(image, f.binary("mul", number, f.word(used + 3)))
+            place = f.convert("ptrtoint", tile, "i64")
+            held = f.compare("icmp eq", header_word(f, each, Word.source), place)
+            _hold(f, each, row_bytes, copy, f.select(there, f.constant("i1", 0), held))
+
+        f.loop(f.integer(0), f.select(there, f.integer(0), depth), 1, row)
+        f.loop(f.integer(0), f.word(used + 2), 1, header)
+        return f.text()
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """Make the image of some columns of the tile that is held.
+
+    Words: image, the first column, which begins a chunk, and how many.
+    """
+
+    dtype: str
+    form: Form
+
+    def text(self, name: str) -> str:
+        return _Making(FunctionText(name), self).text()
+
+
+class _Making:
+    """The text of an `Image` while it is written: some columns at a time."""
+
+    def __init__(self, f: FunctionText, kernel: Image) -> None:
+        self.f = f
+        self.dtype, self.form = kernel.dtype, kernel.form
+        self.image = f.word(0, "ptr")
+        self.depth, self.along = (
+            header_word(f, self.image, word) for word in (Word.depth, Word.along)
+        )
+        self.tile = f.load(f.element_at(self.image, f.integer(Word.source), WORD), "ptr")
+        self.size = DTYPES[kernel.dtype].size
+        self.panels = f.offset(self.image, f.integer(HEADER))
+        self.lines = lines_of(f, self.depth, self.form)
+        self.packing = Packing(f, kernel.dtype, self.form, CHUNK)
+
+    def text(self) -> str:
+        f = self.f
+        first, count = f.word(1), f.word(2)
+        end = f.binary("add", first, count)
+        whole = f.binary("and", end, f.integer(-CHUNK))
+        inside = first_lanes(f, f.binary("sub", end, whole), CHUNK)
+        f.loop(first, whole, CHUNK, partial(self._chunk, None))
+        f.loop(whole, end, CHUNK, partial(self._chunk, inside))
+        set_header_word(f, self.image, Word.form, f.integer(self.form))
+        short = f.integer(int(fits_short(self.dtype)))
+        set_header_word(f, self.image, Word.short, short)
+        return f.text()
+
+    def _chunk(self, mask: Value | None, column: Value) -> None:
+        f = self.f
+        make = self._turned if self.form is Form.tiles else self._panels
+        none = [] if self.form is Form.wide else [f.constant("i16", 0xFFFF, 2 * CHUNK)]
+        least = make(mask, column, *none)
+        if least:
+            f.store(least_of(f, *least), smallest_at(f, self.image, column))
+
+    def _panels(self, mask: Value | None, column: Value, *least: Value) -> list[Value]:
+        f = self.f
+        starts = [
+            panel_at(f, self.panels, self.lines, f.binary("add", column, f.integer(first)))
+            for first in range(0, CHUNK, GROUP)
+        ]
+
+        def keep(line: Value, values: Sequence[Value], *least: Value) -> list[Value]:
+            (value,) = values
+            for number, start in enumerate(starts):
+                lanes = range(GROUP * number, GROUP * (number + 1))
+                f.store(f.shuffle(value, value, lanes), f.element_at(start, line, LINE))
+            return [smaller(f, known, value) for known in least]
+
+        source = f.element_at(self.tile, column, self.size)
+        return self.packing.rows(self.depth, source, self.along, keep, mask, least)
+
+    def _turned(self, mask: Value | None, column: Value, *least: Value) -> list[Value]:
+        f = self.f
+        source = f.element_at(self.tile, column, self.size)
+
+        def group(line: Value, least: Value) -> list[Value]:
+            k = _first_row(f, line, self.form)
+            vectors = []
+            for i in range(SHORT):
+                rows = [
+                    self.packing.row_or_zero(
+                        f.binary("add", k, f.integer(i + after)),
+                        *(self.depth, source, self.along, mask),
+                    )[0]
+                    for after in (0, SHORT)
+                ]
+                vectors.append(_pair(f, self.dtype, *rows))
+                least = smaller(f, least, vectors[-1])
+            target = f.element_at(self.panels, line, 4)
+            for i, turned in enumerate(transposed(f, vectors)):
+                number = f.binary("add", column, f.integer(i))
+                f.store(turned, f.element_at(target, number, PITCH))
+            return [least]
+
+        return f.loop(f.integer(0), self.lines, SHORT, group, least)
+
+
+def smaller(f: FunctionText, least: Value, pairs: Value) -> Value:
+    """The lesser of the least `magnitudes_less_one` so far and those of pairs, lane by lane."""
+    return f.intrinsic("umin", least, magnitudes_less_one(f, pairs))
+
+
+def transposed(f: FunctionText, rows: Sequence[Value]) -> list[Value]:
+    """The columns of as many vectors as they have lanes, a power of two."""
+    found = list(rows)
+    lanes, step = range(len(found)), 1
+    while step < len(found):
+        for i in lanes:
+            if i & step:
+                continue
+            pair = found[i], found[i + step]
+            upper = [lane if not lane & step else len(lanes) + lane - step for lane in lanes]
+            lower = [lane + step if not lane & step else len(lanes) + lane for lane in lanes]
+            found[i], found[i + step] = f.shuffle(*pair, upper), f.shuffle(*pair, lower)
+        step *= 2
+    return found
+
+
+def make_columns(f: StructureText, image: Value, first: Value, count: Value) -> None:
+    """Make the image of some columns of the tile that is held, unless it is made."""
+    words = f.scratch("i64", 4)
+    end = f.binary("add", first, count)
+    before = f.compare("icmp slt", first, header_word(f, image, Word.first))
+    behind = f.compare("icmp sgt", end, header_word(f, image, Word.end))
+
+    def make() -> None:
+        for number, value in enumerate((image, first, count)):
+            f.store(value, f.element_at(words, f.integer(number), WORD))
+        f.call_address(f.load(f.element_at(image, f.integer(Word.maker), WORD), "ptr"), words)
+        set_header_word(f, image, Word.first, first)
+        set_header_word(f, image, Word.end, end)
+
+    f.when(f.binary("or", before, behind), make)
+
+
+@dataclass(frozen=True, slots=True)
+class Make:
+    """Make the whole image of the [K, M] tile that is held, if one of this shape is held.
+
+    Words: image, K, M.
+    """
+
+    def text(self, name: str) -> str:
+        f = StructureText(name)
+        image, depth, columns = f.word(0, "ptr"), f.word(1), f.word(2)
+
+        def make() -> None:
+            make_columns(f, image, f.integer(0), columns)
+
+        f.when(holds(f, image, {Word.depth: depth, Word.columns: columns}), make)
+        return f.text()
+
+
+@dataclass(frozen=True, slots=True)
+class Expect:
+    """Say in the header of an image if it is not of a [K, M] tile of a dtype.
+
+    Words: image, K, M, the dtype's code.
+    """
+
+    def text(self, name: str) -> str:
+        f = FunctionText(name)
+        refuse_others(
+            f,
+            f.word(0, "ptr"),
+            {Word.depth: f.word(1), Word.columns: f.word(2), Word.dtype: f.word(3)},
+        )
+        return f.text()
+
+
+def holds(f: FunctionText, image: Value, expected: Mapping[Word, Value]) -> Value:
+    """Whether the header holds these words."""
+    fits = f.constant("i1", 1)
+    for word, value in expected.items():
+        fits = f.binary("and", fits, f.compare("icmp eq", header_word(f, image, word), value))
+    return fits
+
+
+def refuse_others(f: FunctionText, image: Value, expected: Mapping[Word, Value]) -> Value:
+    """Whether the header holds these words; else it says that the tile was refused."""
+    fits = holds(f, image, expected)
+    refused = f.convert("zext", f.binary("xor", fits, f.like(fits, 1)), "i64")
+    place = f.element_at(image, f.integer(Word.refused), WORD)
+    f.store(f.binary("or", refused, f.load(place, "i64")), place)
+    return fits

@@ -1,0 +1,547 @@
+"""Native plans of the tensor engine's rows: loading a tile, multiplying by it, transposing it.
+
+The micro-kernels are those of `simulator.native.matmul.gemm`. The image of the tile at a corner of
+the array is at one address for good, so that neither loading nor multiplying needs Python in
+between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isa.dtypes import BY_CODE, DTYPES
+from isa.enums import Engine
+from isa.machine import tensor
+from isa.spec import MachineInstruction
+from simulator.machine import StationaryTile
+from simulator.memory import LINE as CACHE_LINE
+from simulator.memory import bytes_at_line
+from simulator.native.codegen.levels import Form, Level
+from simulator.native.codegen.library import Function, Library, MicroKernel, library
+from simulator.native.matmul.gemm import MOST_PARTS, ROWS_TOGETHER, WORDS, Blocking, Multiply
+from simulator.native.matmul.gemm_image import (
+    DEEPEST,
+    HEADER,
+    TILE,
+    WIDEST,
+    Expect,
+    Hold,
+    Image,
+    Load,
+    Make,
+    Word,
+    image_bytes,
+)
+from simulator.native.matmul.gemm_kept import room_for_strips
+from simulator.native.matmul.rates import pairs_pay
+from simulator.native.matmul.turned import WORDS as TURN
+from simulator.native.matmul.turned import Turn
+from simulator.native.plans.iteration_space import dims, space
+from simulator.native.plans.plan import (
+    Bound,
+    Call,
+    Division,
+    Job,
+    Plan,
+    Product,
+    address,
+    address_of,
+    inner_job,
+    words_type,
+)
+from simulator.native.plans.table import compiled, plans
+from simulator.native.rows.copy import convert_plan
+from simulator.native.rows.elementwise import converting, map_plan, tile
+from simulator.oracle.table import KERNELS
+from simulator.views import dtype_name, view_dtype
+
+if TYPE_CHECKING:
+    from simulator.machine import Arena, CoreState
+
+Array = np.ndarray[Any, Any]
+
+_ELEMENT = 4
+"""Bytes of the largest elements that are multiplied."""
+
+APART = -(-image_bytes(DEEPEST, WIDEST) // CACHE_LINE) * CACHE_LINE
+"""Bytes between the images of a tile."""
+
+_LEAST_COLUMNS = 32
+"""Columns of a product that stay together when it is divided along them."""
+
+_LEAST_ROWS = 2 * ROWS_TOGETHER
+"""Rows of a product from which on it is divided along them."""
+
+_SUMS_AS_AN_ELEMENT = 8
+"""Multiply-adds that take about the time of one element of an element-wise instruction."""
+
+
+@cache
+def blocking() -> Blocking | None:
+    """The block of results for this CPU; None where there is no LLVM."""
+    functions = library()
+    return None if functions is None else block_for(functions.level, best_form(functions))
+
+
+def best_form(functions: Library) -> Form:
+    """What multiplies fastest by operands that are summed in short chains."""
+    form = functions.level.form
+    return Form.wide if form is Form.pairs and not pairs_pay(functions) else form
+
+
+def block_for(level: Level, form: Form) -> Blocking:
+    """The block for a level: as many sums as hide the latency of what multiplies and adds, and no
+    more registers."""
+    if level.wide_registers:
+        return Blocking(8, 3, 16, form=form)
+    if level.fused:
+        return Blocking(8, 2, 4, short_rows=4) if level.many_registers else Blocking(4, 2, 8)
+    return Blocking(2, 2, 4, fused=False)
+
+
+def _image_maker(dtype: str, block: Blocking) -> Function:
+    """The function that makes the image of a tile."""
+    return _function(Image(dtype, block.form_of(dtype)))
+
+
+def _function(kernel: MicroKernel) -> Function:
+    """A micro-kernel, where there is LLVM."""
+    function = compiled(kernel)
+    assert function is not None
+    return function
+
+
+class HeldTile(StationaryTile):
+    """A tile in native memory: its images, one for each of `threads`, then a copy of it as it was
+    loaded. What is multiplied by it out of `sbuf` may stay in their `strips`.
+
+    It is whichever tile was loaded last; the images' headers say which. `image` and `copy` are
+    addresses, images lie `APART` bytes apart, and `scratch` is memory for operands that are not
+    rows.
+    """
+
+    __slots__ = (
+        "_headers",
+        "_maker",
+        "_memory",
+        "_scratch",
+        "_strips",
+        "_widened",
+        "copy",
+        "image",
+        "threads",
+    )
+
+    def __init__(
+        self, threads: int = 1, strips: Sequence[Any] = (), sbuf: Arena | None = None
+    ) -> None:
+        self.threads = threads
+        self._memory = bytes_at_line(threads * APART + _ELEMENT * DEEPEST * WIDEST)
+        self._headers = [
+            self._memory[APART * number :][:HEADER].view(np.int64) for number in range(threads)
+        ]
+        self._strips = strips
+        for header in self._headers:
+            header[:] = 0
+        if sbuf is not None:
+            for header, room in zip(self._headers, strips):
+                header[Word.kept], header[Word.origin] = address(room), address(sbuf.buffer)
+                header[Word.pitch] = sbuf.pitch
+        self._widened: tuple[int, Array | None] = 0, None
+        self._scratch: dict[str, Array] = {}
+        self._maker: Function | None = None
+        self.image = address(self._memory)
+        self.copy = self.image + threads * APART
+
+    @property
+    def _header(self) -> Array:
+        return self._headers[0]
+
+    @property
+    def loaded(self) -> HeldTile | None:
+        """Itself, if it holds a tile."""
+        return self if self._header[Word.depth] else None
+
+    @property
+    def tile(self) -> Array:  # type: ignore[override]
+        """The copy of the tile."""
+        depth, columns, code = (
+            int(self._header[word]) for word in (Word.depth, Word.columns, Word.dtype)
+        )
+        return self.copy_as((depth, columns), view_dtype(BY_CODE[code].name))
+
+    @property
+    def widened(self) -> Array | None:  # type: ignore[override]
+        """What was set here since the last tile was loaded."""
+        loads, widened = self._widened
+        return widened if loads == self._header[Word.loads] else None
+
+    @widened.setter
+    def widened(self, value: Array | None) -> None:
+        self._widened = int(self._header[Word.loads]), value
+
+    @property
+    def refused(self) -> bool:
+        """Whether an instruction found another tile than it takes, or none."""
+        return any(header[Word.refused] for header in self._headers)
+
+    @refused.setter
+    def refused(self, value: bool) -> None:
+        for header in self._headers:
+            header[Word.refused] = value
+
+    def take(self, tile: StationaryTile | None) -> None:
+        """Hold this tile, or none if it is none or native code cannot multiply by it."""
+        block = blocking()
+        for header in self._headers:
+            header[Word.depth] = 0
+        if tile is None or block is None or not tile.tile.size:
+            return
+        source = np.ascontiguousarray(tile.tile)
+        (depth, columns), dtype = source.shape, dtype_name(tile.tile)
+        if not converting(tile.tile) or not _fits(depth, columns):
+            return
+        self._maker = _image_maker(dtype, block)
+        words = self.load_words(source.shape, dtype, self._maker)
+        words[1], words[4] = address(source), source.strides[0]
+        _function(Load())(words)
+
+    def load_words(self, shape: tuple[int, ...], dtype: str, maker: Function) -> Any:
+        """The argument words of `Load` for what is in the memory of the copy already."""
+        depth, columns = shape
+        row = columns * DTYPES[dtype].size
+        tile = self.image, self.copy, depth, columns, row, DTYPES[dtype].code, address_of(maker)
+        return words_type(len(TILE) + 4)(*tile, self.copy, row, self.threads, APART)
+
+    def copy_as(self, shape: tuple[int, int], dtype: np.dtype[Any]) -> Array:
+        """The memory of the copy as a tile."""
+        offset = self.copy - self.image
+        return np.ndarray(shape, dtype, self._memory, offset)
+
+    def scratch(self, purpose: str, shape: tuple[int, int], dtype: np.dtype[Any]) -> Array:
+        """Memory that instructions share, one at a time: a new array of this shape and dtype."""
+        size = shape[0] * shape[1] * dtype.itemsize
+        held = self._scratch.get(purpose)
+        if held is None or held.size < size:
+            held = self._scratch[purpose] = np.empty(size, np.uint8)
+        return np.ndarray(shape, dtype, held)
+
+
+def resident(state: CoreState, corner: Sequence[int]) -> HeldTile:
+    """The memory for a corner of the array; rows without a column use the first one."""
+    key = corner[0], corner[1] if len(corner) > 1 else 0
+    strips, threads = state.stationary.strips, min(state.threads, MOST_PARTS)
+    while len(strips) < threads:
+        strips.append(room_for_strips(state.sbuf.pitch))
+    found: HeldTile = state.stationary.resident(key, partial(HeldTile, threads, strips, state.sbuf))
+    return found
+
+
+def _fits(depth: int, columns: int) -> bool:
+    return depth <= DEEPEST and columns <= WIDEST
+
+
+def adjacent(view: Array) -> bool:
+    """Whether the elements of each row of [rows, *free] are adjacent."""
+    row = space([dims(view.shape[1:], view.strides[1:])])
+    return row is not None and row.strides[0] in ((), (view.dtype.itemsize,))
+
+
+class LoadPlan:
+    """How to load a source of one layout as a [K, M] tile.
+
+    A source that is not rows in memory is copied first (`before`), as it is.
+    """
+
+    __slots__ = ("_before", "_dtype", "_function", "_hold", "_maker", "_name", "_shape", "result")
+
+    def __init__(
+        self, source: Array, block: Blocking, shape: tuple[int, int], before: Plan | None
+    ) -> None:
+        self._dtype, self._name = source.dtype, dtype_name(source)
+        self._function, self._hold = _function(Load()), _function(Hold())
+        self._maker = _image_maker(self._name, block)
+        self._shape = shape
+        self._before = before
+        self.result = None
+
+    def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
+        """The call for these operands."""
+        source, *corner = values
+        if source is None:
+            return None
+        held = resident(state, corner)
+        copy = held.copy_as(self._shape, self._dtype)
+        words = held.load_words(self._shape, self._name, self._maker)
+        keep = held, self._maker
+        if self._before is None:
+            words[1], words[4] = address(source), source.strides[0]
+            job = Job(self._function, words, ((1, 0),))
+            # Where it waits, what multiplies by the tile makes an image of the tile itself.
+            hold = Job(self._hold, words_type(len(TILE))(*words[: len(TILE)]), ((1, 0),))
+            product = Product(hold, TILE.index("image"), APART, keep=job)
+            return Bound([job], keep, [product])
+        before = inner_job(self._before, state, copy, source, 1, 0)
+        return Bound([before, Job(self._function, words)], keep)
+
+    def in_place(self, held: HeldTile) -> Job:
+        """What loads a tile that is in the memory of the copy already."""
+        return Job(self._function, held.load_words(self._shape, self._name, self._maker))
+
+
+def load_plan(src: Array, depth: int) -> LoadPlan | None:
+    block = blocking()
+    if block is None or not converting(src) or not src.size:
+        return None
+    shape = depth, src.size // depth
+    if not _fits(*shape):
+        return None
+    before = None
+    if depth != src.shape[0] or not adjacent(src):
+        before = convert_plan(np.empty(shape, src.dtype), src)
+        if before is None:
+            return None
+    return LoadPlan(src, block, shape, before)
+
+
+@plans(tensor.LoadStationary)
+def load_stationary(engine: Engine, src: Array, row: int, column: int) -> LoadPlan | None:
+    return load_plan(src, src.shape[0])
+
+
+@plans(tensor.LoadStationaryPairs)
+def load_stationary_pairs(engine: Engine, src: Array, row: int) -> LoadPlan | None:
+    return load_plan(src, 2 * src.shape[0])
+
+
+class UsingTile(Bound):
+    """An instruction that uses the loaded tile, called from Python: where native code does not find
+    the tile that it takes, NumPy executes the instruction, or says what is wrong."""
+
+    __slots__ = ("_held", "_refuse")
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        held: HeldTile,
+        refuse: Call,
+        keep: Any,
+        products: Sequence[Product] = (),
+    ) -> None:
+        super().__init__(jobs, keep, products)
+        self._held = held
+        self._refuse = refuse
+
+    def __call__(self) -> None:
+        super().__call__()
+        if self._held.refused:
+            self._held.refused = False
+            self._refuse()
+
+
+class MultiplyPlan:
+    """How to run a multiplication for operands of one layout.
+
+    A moving tile that is not rows in memory is copied into scratch first (`before`); results that
+    are not come from scratch (`after`).
+    """
+
+    __slots__ = ("_after", "_before", "_function", "_make", "_row", "_shape", "result")
+
+    def __init__(
+        self,
+        row: type[MachineInstruction],
+        make: Function,
+        function: Function,
+        shape: tuple[int, int],
+        before: Plan | None,
+        after: Plan | None,
+    ) -> None:
+        self._row = row
+        self._make = make
+        self._function = function
+        self._shape = shape
+        self._before = before
+        self._after = after
+        self.result = None
+
+    def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
+        """The call for these operands."""
+        dst, moving, _, *corner = values
+        if dst is None or moving is None:
+            return None
+        held = resident(state, corner)
+        depth, rows = self._shape
+        columns = moving.size // depth
+        target, streamed = dst, moving
+        first = [Job(self._make, words_type(3)(held.image, depth, rows))]
+        last: list[Job] = []
+        slots: list[tuple[int, int]] = []
+        if self._after is None:
+            slots.append((0, 0))
+        else:
+            target = held.scratch("products", (rows, columns), np.dtype(np.float32))
+            last.append(inner_job(self._after, state, dst, target, 0, 0))
+        if self._before is None:
+            slots.append((1, 1))
+        else:
+            streamed = held.scratch("moving", (depth, columns), moving.dtype)
+            first.append(inner_job(self._before, state, streamed, moving, 1, 1))
+        words = words_type(len(WORDS))(
+            *(address(target), address(streamed), held.image, depth, rows, columns),
+            *(target.strides[0], streamed.strides[0], 0, rows),
+            *(address(streamed), streamed.strides[0], 0),
+        )
+        if rows < _LEAST_ROWS:
+            sizes = target.dtype.itemsize, streamed.dtype.itemsize
+            along = Division(5, tuple(enumerate(sizes)), _LEAST_COLUMNS)
+        else:
+            along = Division(4, ((0, target.strides[0]), (8, 1)), ROWS_TOGETHER)
+        job = Job(
+            self._function,
+            words,
+            tuple(slots),
+            (False,) * (len(slots) - 1),
+            (along,),
+            depth * rows * columns // _SUMS_AS_AN_ELEMENT,
+        )
+        refuse = partial(KERNELS[self._row.name], state, *values)
+        keep = held, target, streamed
+        products = []
+        if self._before is None and self._after is None:
+            rows_of = Division(4, ((0, target.strides[0]), (8, 1)), ROWS_TOGETHER)
+            waiting = job._replace(divisions=(rows_of,))
+            products.append(Product(waiting, WORDS.index("image"), APART, streams=True))
+        return UsingTile([*first, job, *last], held, refuse, keep, products)
+
+
+def multiply_plan(
+    row: type[MachineInstruction], dst: Array, moving: Array, accumulate: bool, depth: int
+) -> MultiplyPlan | None:
+    block = blocking()
+    if block is None or not converting(dst, moving) or not moving.size:
+        return None
+    rows = dst.shape[0]
+    if dst.size * depth != moving.size * rows or not _fits(depth, rows):
+        return None
+    before = after = None
+    if depth != moving.shape[0] or not adjacent(moving):
+        before = convert_plan(_rows_like(moving, depth, moving.dtype), moving)
+        if before is None:
+            return None
+    stores = adjacent(dst)
+    if not stores:
+        after = _from_scratch(dst, accumulate)
+        if after is None:
+            return None
+    output = dtype_name(dst) if stores else "float32"
+    function = _function(Multiply(dtype_name(moving), output, accumulate and stores, block))
+    return MultiplyPlan(row, _function(Make()), function, (depth, rows), before, after)
+
+
+def _rows_like(view: Array, rows: int, dtype: Any) -> Array:
+    """An array for the elements of a view as [rows, n]."""
+    return np.empty((rows, view.size // rows), dtype)
+
+
+@plans(tensor.MultiplyMoving)
+def multiply_moving(
+    engine: Engine, dst: Array, moving: Array, accumulate: bool, row: int, column: int
+) -> MultiplyPlan | None:
+    return multiply_plan(tensor.MultiplyMoving, dst, moving, accumulate, moving.shape[0])
+
+
+@plans(tensor.MultiplyMovingOneZero)
+def multiply_moving_one_zero(
+    engine: Engine, dst: Array, moving: Array, accumulate: bool, row: int, column: int
+) -> MultiplyPlan | None:
+    return multiply_plan(tensor.MultiplyMovingOneZero, dst, moving, accumulate, moving.shape[0])
+
+
+@plans(tensor.MultiplyMovingPairs)
+def multiply_moving_pairs(
+    engine: Engine, dst: Array, moving: Array, accumulate: bool, row: int
+) -> MultiplyPlan | None:
+    return multiply_plan(tensor.MultiplyMovingPairs, dst, moving, accumulate, 2 * moving.shape[0])
+
+
+def _from_scratch(dst: Array, accumulate: bool) -> Plan | None:
+    """dst = (or +=) products that are fp32 rows."""
+    inputs, steps = [tile(1, _rows_like(dst, dst.shape[0], np.float32))], []
+    if accumulate:
+        inputs.append(tile(0, dst))
+        steps.append(("alu", "add", (0, 1)))
+    return map_plan("float32", dst, inputs, steps)
+
+
+class TransposePlan:
+    """How to run TransposeStationary into a destination of one layout, from a tile of a dtype;
+    `turn` does so where elements stay as they are and rows of the destination are adjacent ones."""
+
+    __slots__ = ("_dtype", "_expect", "_plan", "_shape", "_turn", "result")
+
+    def __init__(
+        self,
+        dtype: np.dtype[Any],
+        expect: Function,
+        turn: Function | None,
+        plan: Plan,
+        shape: tuple[int, int],
+    ) -> None:
+        self._dtype = dtype
+        self._expect = expect
+        self._turn = turn
+        self._plan = plan
+        self._shape = shape
+        self.result = None
+
+    def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
+        """The call for this destination, if the loaded tile has the dtype; else NumPy converts."""
+        refuse = partial(KERNELS[tensor.TransposeStationary.name], state, *values)
+        return self.turned(state, values[0], (0, 0), refuse)
+
+    def turned(
+        self, state: CoreState, dst: Array | None, corner: Sequence[int], refuse: Call
+    ) -> Bound | None:
+        """The transposition of the tile at a corner, `refuse` where it is another one."""
+        if dst is None:
+            return None
+        held = resident(state, corner)
+        code = DTYPES[dtype_name(turned := held.copy_as(self._shape, self._dtype).T)].code
+        words = words_type(4)(held.image, *self._shape, code)
+        jobs = Job(self._expect, words), inner_job(self._plan, state, dst, turned, 0, 0)
+        products = []
+        if self._turn is not None:
+            depth, columns = self._shape
+            down = dst.strides[0]
+            arguments = address(dst), held.image, depth, columns, code, 0, columns, down
+            rows = Division(
+                TURN.index("rows"), ((0, down), (TURN.index("first"), 1)), ROWS_TOGETHER
+            )
+            job = Job(
+                *(self._turn, words_type(len(TURN))(*arguments), ((0, 0),)),
+                divisions=(rows,),
+                work=dst.size,
+            )
+            products.append(Product(job, TURN.index("image"), APART))
+        return UsingTile(jobs, held, refuse, held, products)
+
+
+def transpose_plan(dst: Array, dtype: np.dtype[Any]) -> TransposePlan | None:
+    """The plan of a transposition of the loaded tile, which has this dtype, into a destination."""
+    rows, block = dst.shape[0], blocking()
+    if block is None or not dst.size or not converting(dst):
+        return None
+    shape = dst.size // rows, rows
+    fits = _fits(*shape)
+    plan = convert_plan(dst, np.empty(shape, dtype).T) if fits else None
+    expect = compiled(Expect())
+    if plan is None or expect is None:
+        return None
+    turns = adjacent(dst) and dtype == dst.dtype
+    turn = compiled(Turn(dst.dtype.itemsize)) if turns else None
+    return TransposePlan(dtype, expect, turn, plan, shape)

@@ -1,0 +1,68 @@
+"""Which rows have native code, and the plans made so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from isa.spec import Instruction, MachineInstruction
+from simulator.native.codegen.library import Function, MicroKernel, library
+from simulator.views import Window
+
+Planner = Callable[..., Any]
+
+PLANNERS: dict[str, Planner] = {}
+"""By row name: `planner(engine, *values)` gives a `Plan`, or None where NumPy has to compute."""
+
+
+def plans(row: type[MachineInstruction]) -> Callable[[Planner], Planner]:
+    """Registers the decorated function as the planner of `row`."""
+
+    def register(function: Planner) -> Planner:
+        if row.name in PLANNERS:
+            raise ValueError(f"{row.name} has a planner already")
+        PLANNERS[row.name] = function
+        return function
+
+    return register
+
+
+Part = Callable[[Window], Window]
+
+
+class Touch(NamedTuple):
+    """The operand at `position` is read, or written over, in part, as far as `when(values)`."""
+
+    position: int
+    part: Part
+    when: Callable[[Sequence[Any]], bool]
+
+
+_TOUCHES: dict[str, Touch] = {}
+
+
+def touches(
+    row: type[MachineInstruction],
+    position: int,
+    when: Callable[[Sequence[Any]], bool] = lambda values: True,
+) -> Callable[[Part], Part]:
+    """Registers the decorated function as what `row` touches of an operand."""
+
+    def register(function: Part) -> Part:
+        _TOUCHES[row.name] = Touch(position, function, when)
+        return function
+
+    return register
+
+
+def touch(instruction: Instruction) -> Touch | None:
+    """What an instruction touches of an operand, where that is not all of it or where it updates
+    the operand and still writes over all of it."""
+    found = _TOUCHES.get(instruction.row.name)
+    return found if found is not None and found.when(instruction.values) else None
+
+
+def compiled(kernel: MicroKernel) -> Function | None:
+    """The function of a micro-kernel; None where there is no native code at all."""
+    functions = library()
+    return None if functions is None else functions.function(kernel)

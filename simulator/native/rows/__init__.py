@@ -1,0 +1,1 @@
+"""Micro-kernels of the rows that work along the elements of each partition, and their plans."""

@@ -1,0 +1,294 @@
+"""Plans of the rows that map elements through a function and may reduce the results of each
+partition into the accumulate registers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isa.alu import ALU, Activation, AluOperator
+from isa.enums import Engine, ReduceCommand
+from isa.machine import accumulate, activation2, scalar
+from simulator.native.codegen.expressions import covers
+from simulator.native.plans.plan import Bound, Plan
+from simulator.native.plans.table import plans
+from simulator.native.rows.elementwise import (
+    Operand,
+    Step,
+    converting,
+    map_plan,
+    number,
+    scalar_operand,
+    tile,
+)
+from simulator.native.rows.through_rows import ThroughRows, as_rows, copied_rows, rows_like
+from simulator.oracle.accumulate import accumulators
+
+if TYPE_CHECKING:
+    from simulator.machine import CoreState
+
+Array = np.ndarray[Any, Any]
+
+_BYPASS = ALU["bypass"]
+
+
+class AccumulatingPlan:
+    """A `Plan` with one more operand for the reductions of the partitions' results, which then are
+    folded into the registers. `initial` is the position of what load_reduce loads, if any."""
+
+    __slots__ = ("_command", "_initial", "_op", "_partitions", "_plan", "result")
+
+    def __init__(
+        self,
+        plan: Plan,
+        op: AluOperator,
+        partitions: int,
+        command: ReduceCommand,
+        initial: int | None,
+    ) -> None:
+        self._plan = plan
+        self._op = op
+        self._partitions = partitions
+        self._command = command
+        self._initial = initial
+        self.result = None
+
+    def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
+        """As `Plan.bind`, for the engine and the partitions that the state has now."""
+        reduced = np.empty((self._partitions, 1), np.float32)
+        compute = self._plan.bind(state, [*values, reduced])
+        if compute is None:
+            return None
+        registers = accumulators(state, self._partitions)[:, np.newaxis]
+        initial = None if self._initial is None else values[self._initial]
+        fold = self._fold(state, registers, reduced, initial)
+        if fold is None:
+            return None
+        first = compute.jobs[0]
+        own = tuple(slot for slot in first.slots if slot[1] < len(values))
+        # The scratch is the last operand, so that the flags still go with the slots.
+        return Bound([first._replace(slots=own), *fold.jobs], (registers, reduced))
+
+    def _fold(
+        self, state: CoreState, registers: Array, reduced: Array, initial: Any
+    ) -> Bound | None:
+        """registers = start <op> reduced, or the start alone. The start is the operator's identity,
+        what they hold, or what is loaded: `simulator.oracle.accumulate.start`."""
+        command = self._command
+        started: Any = self._op.identity
+        if command is ReduceCommand.load_reduce:
+            if initial is None:
+                return None
+            started = initial
+        elif command is ReduceCommand.reduce:
+            started = registers
+        values = (registers, reduced, started)
+        first: Operand | None = tile(2, registers)
+        if started is not registers:
+            first = scalar_operand(2, started, registers)
+        if first is None:
+            return None
+        if command is ReduceCommand.reset:
+            plan = map_plan("float32", registers, [first], ())
+        else:
+            steps = [("alu", self._op.name, (0, 1))]
+            plan = map_plan("float32", registers, [first, tile(1, reduced)], steps)
+        call = None if plan is None else plan.bind(state, values)
+        if call is None:
+            return None
+        (job,) = call.jobs
+        # What is loaded is an operand; registers and sums are memory of the engine's own.
+        slots: list[tuple[int, int]] = []
+        if self._initial is not None and isinstance(started, np.ndarray) and started is initial:
+            slots += [(slot, self._initial) for slot, at in job.slots if at == 2]
+        return Bound([job._replace(slots=tuple(slots), written=0, same=())])
+
+
+def accumulating(
+    dst: Array,
+    inputs: Sequence[Operand],
+    steps: Sequence[Step],
+    op: AluOperator,
+    command: ReduceCommand,
+    values: int,
+    initial: int | None = None,
+) -> Plan | AccumulatingPlan | ThroughRows | None:
+    """The plan of a row of `values` fields that applies `steps` in fp32 and reduces by `op`."""
+    if not all(covers(table, name, "float32") for table, name, _ in steps):
+        return None
+    if command is ReduceCommand.idle:
+        return map_plan("float32", dst, inputs, steps)
+    if op.identity is None or op.finish is not None or not covers("alu", op.name, "float32"):
+        return None
+
+    def summed(target: Array, sources: Sequence[Operand]) -> AccumulatingPlan | None:
+        plan = map_plan("float32", target, sources, steps, sums=(op.name, values))
+        if plan is None:
+            return None
+        return AccumulatingPlan(plan, op, target.shape[0], command, initial)
+
+    found = summed(dst, inputs)
+    if found is not None:
+        return found
+    rows, plan = copied_rows(dst, inputs), summed(rows_like(dst), as_rows(inputs))
+    return None if rows is None or plan is None else ThroughRows(plan, rows)
+
+
+class ReadPlan:
+    """How to read the accumulate registers into a destination of one layout: times a factor."""
+
+    __slots__ = ("_factor", "_plan", "result")
+
+    def __init__(self, plan: Plan, factor: float) -> None:
+        self._plan = plan
+        self._factor = factor
+        self.result = None
+
+    def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
+        """As `Plan.bind`, for the engine and the partitions that the state has now."""
+        registers = accumulators(state, values[0].shape[0])[:, np.newaxis]
+        call = self._plan.bind(state, (values[0], registers, self._factor))
+        if call is None:
+            return None
+        (job,) = call.jobs
+        return Bound([job._replace(slots=job.slots[:1], same=())], registers)
+
+
+def _reading(dst: Array, negate: bool, lanes: int) -> ReadPlan | None:
+    if lanes or not converting(dst):  # registers of other partitions: other strips of them
+        return None
+    registers = tile(1, np.empty((dst.shape[0], 1), np.float32))
+    if negate:
+        plan = map_plan("float32", dst, [registers, number(2)], [("alu", "multiply", (0, 1))])
+    else:
+        plan = map_plan("float32", dst, [registers], ())
+    return None if plan is None else ReadPlan(plan, -1.0)
+
+
+@plans(scalar.ActReadAccumulator)
+def act_read_accumulator(engine: Engine, dst: Array, lanes: int) -> ReadPlan | None:
+    return _reading(dst, False, lanes)
+
+
+@plans(accumulate.VectorReadAccumulator)
+def vector_read_accumulator(
+    engine: Engine, dst: Array, negate: bool, lanes: int
+) -> ReadPlan | None:
+    return _reading(dst, negate, lanes)
+
+
+@plans(scalar.Activate)
+def activate(
+    engine: Engine,
+    dst: Array,
+    data: Array,
+    op: Activation,
+    bias: Any,
+    scale: Any,
+    reduce_command: ReduceCommand,
+) -> Plan | AccumulatingPlan | ThroughRows | None:
+    if not converting(dst, data):
+        return None
+    inputs: list[Operand] = [tile(1, data)]
+    # A scale of 1 changes nothing but the NaN, which come out canonical.
+    operands = [("multiply", scalar_operand(4, scale, data))]
+    if bias is not None:
+        operands.append(("add", scalar_operand(3, bias, data)))
+    for _, operand in operands:
+        if operand is None:
+            return None
+        inputs.append(operand)
+    steps: list[Step] = []
+    current = 0
+    for taken, (name, _) in enumerate(operands, 1):
+        steps.append(("alu", name, (current, taken)))
+        current = len(inputs) + len(steps) - 1
+    steps.append(("activation", op.name, (current,)))
+    return accumulating(dst, inputs, steps, ALU["add"], reduce_command, 6)
+
+
+@plans(activation2.Activate2)
+def activate2(
+    engine: Engine,
+    dst: Array,
+    data: Array,
+    op: Activation,
+    op0: AluOperator,
+    operand0: Any,
+    op1: AluOperator,
+    operand1: Any,
+    reverse0: bool,
+    reverse1: bool,
+    parameter: Any,
+    reduce_op: AluOperator,
+    reduce_command: ReduceCommand,
+) -> Plan | AccumulatingPlan | ThroughRows | None:
+    if not converting(dst, data):
+        return None
+    inputs: list[Operand] = [tile(1, data)]
+    chain: list[tuple[str, str, bool]] = []
+    stages = ((op0, 4, operand0, reverse0), (op1, 6, operand1, reverse1))
+    for operator, position, value, reverse in stages:
+        if operator is _BYPASS:
+            continue
+        operand = None if value is None else scalar_operand(position, value, data)
+        if operand is None or operator.arity == 1:
+            return None
+        inputs.append(operand)
+        chain.append(("alu", operator.name, reverse))
+    if op.parameter is not None:
+        operand = scalar_operand(9, parameter, data)
+        if operand is None:
+            return None
+        inputs.append(operand)
+    steps: list[Step] = []
+    current = 0
+    for taken, (table, name, reverse) in enumerate(chain, 1):
+        steps.append((table, name, (taken, current) if reverse else (current, taken)))
+        current = len(inputs) + len(steps) - 1
+    last = (current,) if op.parameter is None else (current, current, len(inputs) - 1)
+    steps.append(("activation", op.name, last))
+    return accumulating(dst, inputs, steps, reduce_op, reduce_command, 12)
+
+
+@plans(accumulate.TensorScalarReduce)
+def tensor_scalar_reduce(
+    engine: Engine,
+    dst: Array,
+    data: Array,
+    op0: AluOperator,
+    operand0: Any,
+    reduce_op: AluOperator,
+    reduce_command: ReduceCommand,
+    initial: Any,
+) -> Plan | AccumulatingPlan | ThroughRows | None:
+    if not converting(dst, data):
+        return None
+    inputs: list[Operand] = [tile(1, data)]
+    if op0.arity == 2:
+        operand = scalar_operand(3, operand0, data)
+        if operand is None:
+            return None
+        inputs.append(operand)
+    steps: list[Step] = [("alu", op0.name, (0, 1)[: op0.arity])]
+    return accumulating(dst, inputs, steps, reduce_op, reduce_command, 7, 6)
+
+
+@plans(accumulate.Exponential)
+def exponential(
+    engine: Engine,
+    dst: Array,
+    src: Array,
+    maximum: Any,
+    reduce_command: ReduceCommand,
+    initial: Any,
+) -> Plan | AccumulatingPlan | ThroughRows | None:
+    if not converting(dst, src):
+        return None
+    operand = scalar_operand(2, maximum, src)
+    if operand is None:
+        return None
+    steps: list[Step] = [("alu", "subtract", (0, 1)), ("activation", "exp", (2,))]
+    return accumulating(dst, [tile(1, src), operand], steps, ALU["add"], reduce_command, 5, 4)

@@ -1,0 +1,91 @@
+"""Reductions that begin with the first element: it, less the sum of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from isa.alu import AluOperator
+from simulator.native.codegen.expressions import covers
+from simulator.native.plans.iteration_space import dims, space
+from simulator.native.plans.plan import Bound, Plan, float32_word
+from simulator.native.rows.elementwise import Operand, Step, constant, converting, map_plan, tile
+from simulator.views import bits
+
+if TYPE_CHECKING:
+    from simulator.machine import CoreState
+
+Array = np.ndarray[Any, Any]
+
+
+def _split(data: Array, kept: int, count: int, step: int) -> tuple[Array, Array]:
+    """The first elements of rows that `count` elements `step` bytes apart make up, and the
+    others."""
+    shape, strides = (*data.shape[:kept], count), (*data.strides[:kept], step)
+    # Types of other packages have no place in the interface that strides go through.
+    rows = as_strided(bits(data), shape, strides).view(data.dtype)
+    return rows[..., 0], rows[..., 1:]
+
+
+class FromFirstPlan:
+    """How to reduce rows of one layout: `total` adds up the others, `combine` takes the sum off."""
+
+    __slots__ = ("_combine", "_rows", "_total", "result")
+
+    def __init__(self, total: Plan | None, combine: Plan, rows: tuple[int, int, int]) -> None:
+        self._total = total
+        self._combine = combine
+        self._rows = rows
+        self.result = None
+
+    def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
+        """As `Plan.bind`; None too where operands overlap."""
+        dst, data = values[:2]
+        if dst is None or data is None:
+            return None
+        first, others = _split(data, *self._rows)
+        sums = np.empty(first.shape, np.float32)
+        jobs = []
+        if self._total is not None:
+            total = self._total.bind(state, (sums, others))
+            assert total is not None, "memory of its own overlaps nothing"
+            (job,) = total.jobs
+            jobs.append(job._replace(slots=job.slots[1:], same=(), written=0))
+        combine = self._combine.bind(state, (dst, first, sums))
+        if combine is None:
+            return None
+        (job,) = combine.jobs
+        # The sums are the last operand, so that the flags still go with the slots.
+        own = tuple(slot for slot in job.slots if slot[1] < 2)
+        return Bound([*jobs, job._replace(slots=own)], sums)
+
+
+def from_first(
+    dst: Array, data: Array, op: AluOperator, axes: int, negate: bool, add: Any
+) -> FromFirstPlan | None:
+    """The plan of such a reduction; `add(result, rows)` plans a sum of the last dimension."""
+    if not op.arithmetic or not covers("alu", op.name, "float32") or not converting(dst, data):
+        return None
+    kept = data.ndim - axes
+    row = space([dims(data.shape[kept:], data.strides[kept:])])
+    if row is None or len(row.counts) > 1:
+        return None
+    count, step = (row.counts or (1,))[0], (row.strides[0] or (data.dtype.itemsize,))[0]
+    first, others = _split(data, kept, count, step)
+    sums = np.empty(first.shape, np.float32)
+    inputs: list[Operand] = [tile(1, first)]
+    steps: list[Step] = [("alu", "bypass", (0,))]
+    if count > 1:
+        inputs.append(tile(2, sums))
+        steps = [("alu", op.name, (0, 1))]
+    if negate:
+        inputs.append(constant(float32_word(-1.0)))
+        steps.append(("alu", "multiply", (len(inputs), len(inputs) - 1)))
+    combine = map_plan("float32", dst, inputs, steps)
+    total = add(sums, others) if count > 1 else None
+    if combine is None or (count > 1 and total is None):
+        return None
+    return FromFirstPlan(total, combine, (kept, count, step))

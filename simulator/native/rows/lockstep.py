@@ -1,0 +1,193 @@
+"""Micro-kernels that go along rows element by element, LANES rows of them at once.
+
+Element i of LANES rows is a vector. Where rows are runs of memory, LANES elements of each are
+loaded and turned in registers; else elements are collected one by one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from simulator.native.codegen.library import MicroKernel
+from simulator.native.codegen.nest import Nest
+from simulator.native.codegen.text import FunctionText, Value
+from simulator.native.plans.iteration_space import Dim, Space, partitioned
+from simulator.native.plans.plan import Plan, nest_divisions, nest_words, same_orders
+from simulator.native.plans.table import compiled
+from simulator.native.rows.copy import transposed
+from simulator.native.rows.elementwise import Operand, add_number_words
+
+LANES = 16
+
+FREE_RANKS = (1, 4)
+"""Free dimensions that a micro-kernel can have."""
+
+Carried = Sequence[Value]
+Step = Callable[[Sequence[Value], Carried], tuple[Value, Carried]]
+"""From an element of each operand that is read, and what is carried, to the element that is
+written, and what is carried on."""
+
+
+def abreast(operands: Sequence[Sequence[Dim]]) -> Space | None:
+    """The space of a micro-kernel: partitions, then one of FREE_RANKS free dimensions."""
+    found = partitioned(operands)
+    if found is None:
+        return None
+    for rank in FREE_RANKS:
+        missing = rank + 1 - len(found.counts)
+        if missing >= 0:
+            counts = (found.counts[0], *(1,) * missing, *found.counts[1:])
+            return Space(
+                counts,
+                tuple((steps[0], *(0,) * missing, *steps[1:]) for steps in found.strides),
+            )
+    return None
+
+
+def plan_abreast(
+    kernel: MicroKernel, space: Space, operands: Sequence[Operand], inputs: Sequence[Operand]
+) -> Plan | None:
+    """The plan of a micro-kernel for operands in a space, the one that is written first; `inputs`
+    has the numbers, which come in its order behind the words of the nest."""
+    function = compiled(kernel)
+    if function is None:
+        return None
+    words = nest_words(space)
+    numbers = add_number_words(words, inputs)
+    return Plan(
+        function,
+        [operand.view for operand in operands if operand.view is not None],
+        [operand.position for operand in operands],
+        words,
+        numbers,
+        same_orders(space, [operand.size for operand in operands]),
+        divisions=[
+            each._replace(multiple=LANES, abreast=LANES) for each in nest_divisions(space, 1)
+        ],
+        work=math.prod(space.counts),
+    )
+
+
+class Group:
+    """LANES rows from row `first` on. Where there are fewer, the last one fills the other lanes:
+    it is computed several times, from the same elements."""
+
+    def __init__(self, f: FunctionText, first: Value, rows: Value) -> None:
+        self.f = f
+        self._first = first
+        last = f.binary("sub", f.binary("sub", rows, first), f.integer(1))
+        self._lanes = [f.intrinsic("smin", last, f.integer(lane)) for lane in range(LANES)]
+
+    def rows(self, pointer: Value, stride: Value) -> list[Value]:
+        """Where each lane's row of an operand is, whose rows are `stride` bytes apart."""
+        f = self.f
+        start = f.offset(pointer, f.binary("mul", self._first, stride))
+        return [f.offset(start, f.binary("mul", lane, stride)) for lane in self._lanes]
+
+    def collect(self, places: Sequence[Value], element: str) -> Value:
+        """The elements at these places."""
+        f = self.f
+        result = Value("poison", element, LANES)
+        for lane, place in enumerate(places):
+            result = f.insert(result, f.load(place, element), lane)
+        return result
+
+    def spread(self, value: Value, places: Sequence[Value]) -> None:
+        """Write a vector to these places."""
+        for lane, place in enumerate(places):
+            self.f.store(self.f.extract(value, lane), place)
+
+
+class Abreast:
+    """The rows of a `Nest` whose first dimension is partitions; the innermost one is adjacent
+    elements of every operand that an element is read from or written to, if `contiguous`.
+
+    `lanes` and `sizes` are the LLVM types and bytes of the elements of the operand that is written,
+    the first one, and of those that are read, the next ones. Others have one element a row.
+    """
+
+    def __init__(
+        self, nest: Nest, lanes: Sequence[str], sizes: Sequence[int], contiguous: bool
+    ) -> None:
+        self.f = nest.f
+        self.nest = nest
+        self._lanes = lanes
+        self._sizes = sizes
+        self._contiguous = contiguous
+
+    def groups(self, body: Callable[[Group], None]) -> None:
+        """Run `body` for all rows."""
+        f, rows = self.f, self.nest.counts[0]
+        f.loop(f.integer(0), rows, LANES, lambda first: body(Group(f, first, rows)))
+
+    def column(self, group: Group, operand: int) -> list[Value]:
+        """Where an operand with one element a row has those of the group."""
+        return group.rows(self.nest.pointers[operand], self.nest.strides[operand][0])
+
+    def along(
+        self,
+        group: Group,
+        step: Step,
+        carried: Carried,
+        decode: Callable[[int, Value], Value],
+        encode: Callable[[Value], Value],
+    ) -> list[Value]:
+        """Take `step` for each element; what is carried in the end. `decode(operand, stored)` and
+        `encode(result)` go between elements in memory and those that `step` takes and gives."""
+        f, nest = self.f, self.nest
+        operands = range(len(self._lanes))
+        rows = [group.rows(nest.pointers[o], nest.strides[o][0]) for o in operands]
+
+        def single(offsets: Sequence[Value], carried: Carried) -> list[Value]:
+            places = [[f.offset(row, offsets[o]) for row in rows[o]] for o in operands]
+            read = [decode(o, group.collect(places[o], self._lanes[o])) for o in operands[1:]]
+            result, carried = step(read, carried)
+            group.spread(encode(result), places[0])
+            return list(carried)
+
+        def block(offsets: Sequence[Value], carried: Carried) -> list[Value]:
+            read = []
+            for o in operands[1:]:
+                lines = [
+                    f.load(f.offset(row, offsets[o]), self._lanes[o], LANES) for row in rows[o]
+                ]
+                read.append(transposed(f, [decode(o, line) for line in lines]))
+            results = []
+            for element in range(LANES):
+                result, carried = step([lines[element] for lines in read], carried)
+                results.append(result)
+            for row, line in zip(rows[0], transposed(f, results)):
+                f.store(encode(line), f.offset(row, offsets[0]))
+            return list(carried)
+
+        def inner(offsets: Sequence[Value], carried: Carried) -> list[Value]:
+            count, start = nest.counts[-1], f.integer(0)
+
+            def at(index: Value) -> list[Value]:
+                moved = []
+                for o in operands:
+                    size = f.integer(self._sizes[o]) if self._contiguous else nest.strides[o][-1]
+                    moved.append(f.binary("add", offsets[o], f.binary("mul", index, size)))
+                return moved
+
+            if self._contiguous:
+                whole = f.binary("and", count, f.integer(-LANES))
+                carried = f.loop(start, whole, LANES, lambda i, *c: block(at(i), c), list(carried))
+                start = whole
+            return f.loop(start, count, 1, lambda i, *c: single(at(i), c), list(carried))
+
+        def outer(dimension: int, offsets: Sequence[Value], carried: Carried) -> list[Value]:
+            if dimension == len(nest.counts) - 1:
+                return inner(offsets, carried)
+
+            def each(index: Value, *carried: Value) -> list[Value]:
+                moved = [
+                    f.binary("add", offset, f.binary("mul", index, nest.strides[o][dimension]))
+                    for o, offset in enumerate(offsets)
+                ]
+                return outer(dimension + 1, moved, carried)
+
+            return f.loop(f.integer(0), nest.counts[dimension], 1, each, list(carried))
+
+        return outer(1, [f.integer(0)] * len(self._lanes), carried)

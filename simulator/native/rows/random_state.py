@@ -1,0 +1,120 @@
+"""Native code of the rows that move or make the states of random-number generators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isa.enums import Engine
+from isa.machine import random
+from simulator.native.codegen.library import Function
+from simulator.native.codegen.text import FunctionText, Value
+from simulator.native.plans.iteration_space import dims
+from simulator.native.plans.plan import Bound, Job, Plan, address, inner_job, words_type
+from simulator.native.plans.table import compiled, plans
+from simulator.native.rows.copy import bits_plan
+from simulator.numerics.random import COUNTER_STEP, MULTIPLIERS
+from simulator.views import dtype_name
+
+if TYPE_CHECKING:
+    from simulator.machine import CoreState
+
+Array = np.ndarray[Any, Any]
+
+
+class StatePlan:
+    """How to copy the states of lanes to a tile, or `back`."""
+
+    __slots__ = ("_back", "_plan", "result")
+
+    def __init__(self, plan: Plan, back: bool) -> None:
+        self._plan = plan
+        self._back = back
+        self.result = None
+
+    def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
+        """As `Plan.bind`, for the engine and the partitions that the state has now."""
+        (tile,) = values
+        if tile is None:
+            return None
+        first = state.start_partition
+        lanes = state.random[state.engine][first : first + tile.shape[0]]
+        target, source = (lanes, tile) if self._back else (tile, lanes)
+        slot = int(self._back)
+        job = inner_job(self._plan, state, target, source, slot, 0)
+        return Bound([job._replace(written=1 - slot)], lanes)
+
+
+def _state_plan(tile: Array, back: bool) -> StatePlan | None:
+    if dtype_name(tile) != "uint32" or tile.ndim != 2:
+        return None
+    lanes = np.empty(tile.shape, np.uint32)
+    target, source = (lanes, tile) if back else (tile, lanes)
+    plan = bits_plan(target, source, dims(source.shape, source.strides))
+    return None if plan is None else StatePlan(plan, back)
+
+
+@plans(random.GetRandomState)
+def get_random_state(engine: Engine, dst: Array) -> StatePlan | None:
+    return _state_plan(dst, back=False)
+
+
+@plans(random.SetRandomState)
+def set_random_state(engine: Engine, words: Array) -> StatePlan | None:
+    return _state_plan(words, back=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """The states of all lanes from one number, as `simulator.numerics.random.seeded`.
+
+    Words: states, the number, how many words the states have.
+    """
+
+    def text(self, name: str) -> str:
+        f = FunctionText(name)
+        states, seed, count = f.word(0, "ptr"), f.word(1, "ptr"), f.word(2)
+        start = self._mixed(f, f.load(seed, "i32"))
+
+        def one(index: Value) -> None:
+            counter = f.convert("trunc", f.binary("add", index, f.integer(1)), "i32")
+            counter = f.binary("mul", counter, f.like(counter, COUNTER_STEP))
+            word = self._mixed(f, f.binary("add", counter, start))
+            none = f.compare("icmp eq", word, f.like(word, 0))
+            word = f.select(none, f.like(word, 1), word)
+            f.store(word, f.element_at(states, index, 4))
+
+        f.loop(f.integer(0), count, 1, one)
+        return f.text()
+
+    def _mixed(self, f: FunctionText, word: Value) -> Value:
+        for multiplier in MULTIPLIERS:
+            high = f.binary("lshr", word, f.like(word, 16))
+            word = f.binary("mul", f.binary("xor", word, high), f.like(word, multiplier))
+        return f.binary("xor", word, f.binary("lshr", word, f.like(word, 15)))
+
+
+@dataclass(frozen=True, slots=True)
+class SeedPlan:
+    """How to make the states of an engine."""
+
+    function: Function
+    result: None = None
+
+    def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
+        """The call for this seed, for the engine that the state has now."""
+        (seed,) = values
+        if seed is None:
+            return None
+        states = state.random[state.engine]
+        words = words_type(3)(address(states), address(seed), states.size)
+        return Bound([Job(self.function, words, ((1, 0),), written=0)], states)
+
+
+@plans(random.SeedRandom)
+def seed_random(engine: Engine, seed: Array) -> SeedPlan | None:
+    function = compiled(Seed()) if seed.dtype.itemsize == 4 else None
+    return None if function is None else SeedPlan(function)

@@ -1,0 +1,221 @@
+"""The micro-kernel of rows that carry a value along a partition's elements, and their plans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isa.alu import AluOperator
+from isa.dtypes import DTYPES
+from isa.enums import Engine, ReduceCommand
+from isa.machine import scan
+from simulator.native.codegen import ports
+from simulator.native.codegen.expressions import TABLES, covers, print_expression
+from simulator.native.codegen.nest import Nest
+from simulator.native.codegen.text import FunctionText, Value
+from simulator.native.plans.plan import Bound, Plan
+from simulator.native.plans.table import plans
+from simulator.native.rows.elementwise import (
+    Operand,
+    Step,
+    column_of,
+    converting,
+    number,
+    scalar_operand,
+    tile,
+)
+from simulator.native.rows.lockstep import LANES, Abreast, Carried, Group, abreast, plan_abreast
+from simulator.numerics.expressions import alu_ufunc
+from simulator.oracle.accumulate import STARTS, accumulators, beginning
+
+if TYPE_CHECKING:
+    from simulator.machine import CoreState
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """output[i] = carried = the result of the last step, all in fp32.
+
+    Steps take the carried value, then the inputs, then earlier results. `inputs`: dtype and access
+    of each, as of `Map`, and of what is carried at first, the last one. Operands are the output and
+    all inputs but numbers, which are words behind those of the nest, and with `keeps` an fp32
+    column for the value that is carried in the end.
+    """
+
+    inputs: tuple[tuple[str, str], ...]
+    steps: tuple[Step, ...]
+    output: str
+    contiguous: bool
+    rank: int
+    keeps: bool
+
+    def text(self, name: str) -> str:
+        f = FunctionText(name)
+        tiles = [dtype for dtype, access in self.inputs if access == "tile"]
+        arrays = [dtype for dtype, access in self.inputs if access != "number"]
+        nest = Nest(f, 1 + len(arrays) + self.keeps, self.rank)
+        read_or_written = [self.output, *tiles]
+        lanes = [f"i{DTYPES[dtype].bits}" for dtype in read_or_written]
+        sizes = [DTYPES[dtype].size for dtype in read_or_written]
+        rows = Abreast(nest, lanes, sizes, self.contiguous)
+
+        def decode(operand: int, stored: Value) -> Value:
+            return ports.decode(f, read_or_written[operand], stored)
+
+        def encode(result: Value) -> Value:
+            return ports.encode_result(f, self.output, result)
+
+        def one_group(group: Group) -> None:
+            word, operand = nest.used, len(read_or_written)
+            single: list[Value | None] = []
+            for dtype, access in self.inputs:
+                if access == "tile":
+                    single.append(None)
+                    continue
+                if access == "number":
+                    stored = f.splat(f.word(word, f"i{DTYPES[dtype].bits}"), LANES)
+                    word += 1
+                else:
+                    stored = group.collect(rows.column(group, operand), f"i{DTYPES[dtype].bits}")
+                    operand += 1
+                single.append(ports.decode(f, dtype, stored))
+            *constants, initial = single
+            assert initial is not None
+
+            def step(read: Sequence[Value], carried: Carried) -> tuple[Value, Carried]:
+                elements = iter(read)
+                inputs = [next(elements) if value is None else value for value in constants]
+                result = self._steps(f, [*carried, *inputs])
+                return result, [result]
+
+            (last,) = rows.along(group, step, [initial], decode, encode)
+            if self.keeps:
+                group.spread(ports.canonical(f, last), rows.column(group, operand))
+
+        rows.groups(one_group)
+        return f.text()
+
+    def _steps(self, f: FunctionText, values: list[Value]) -> Value:
+        for table, name, arguments in self.steps:
+            inputs = dict(zip(("x", "y"), (values[index] for index in arguments)))
+            values.append(print_expression(f, TABLES[table][name].expression, "float32", inputs))
+        return values[-1]
+
+
+def _plan(
+    dst: Array,
+    inputs: Sequence[Operand],
+    initial: Operand,
+    steps: Sequence[Step],
+    kept: Operand | None = None,
+) -> Plan | None:
+    """The plan of a `Scan` over these tiles, columns and numbers, tiles first; `kept` takes the
+    last values."""
+    result = tile(0, dst)
+    sources = [*inputs, initial]
+    if not all(covers(table, name, "float32") for table, name, _ in steps):
+        return None
+    operands = [result, *(operand for operand in sources if operand.access != "number")]
+    if kept is not None:
+        operands.append(kept)
+    space = abreast([operand.dims for operand in operands])
+    if space is None:
+        return None
+    contiguous = all(
+        strides[-1] == operand.size
+        for operand, strides in zip(operands, space.strides)
+        if operand.access == "tile"
+    )
+    kernel = Scan(
+        tuple((operand.dtype, operand.access) for operand in sources),
+        tuple(steps),
+        result.dtype,
+        contiguous,
+        len(space.counts),
+        kept is not None,
+    )
+    return plan_abreast(kernel, space, operands, sources)
+
+
+@plans(scan.TensorTensorScan)
+def tensor_tensor_scan(
+    engine: Engine,
+    dst: Array,
+    data0: Array,
+    data1: Array,
+    initial: Any,
+    op0: AluOperator,
+    op1: AluOperator,
+    reverse0: bool,
+    reverse1: bool,
+) -> Plan | None:
+    start = scalar_operand(3, initial, data0)
+    if start is None or not converting(dst, data0, data1):
+        return None
+    steps = [
+        ("alu", op0.name, (0, 1) if reverse0 else (1, 0)),
+        ("alu", op1.name, (2, 3) if reverse1 else (3, 2)),
+    ]
+    return _plan(dst, [tile(1, data0), tile(2, data1)], start, steps)
+
+
+class CumulativePlan:
+    """A `Plan` with two more operands: the accumulate registers, and what they start from if the
+    operator says it."""
+
+    __slots__ = ("_op", "_plan", "result")
+
+    def __init__(self, plan: Plan, op: AluOperator) -> None:
+        self._plan = plan
+        self._op = op
+        self.result = None
+
+    def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
+        """As `Plan.bind`, for the engine and the partitions that the state has now."""
+        registers = accumulators(state, values[0].shape[0])[:, np.newaxis]
+        bound = self._plan.bind(state, [*values, registers, beginning(self._op)])
+        if bound is None:
+            return None
+        (job,) = bound.jobs
+        # The registers are the last operands, so that the flags still go with the slots.
+        own = tuple(slot for slot in job.slots if slot[1] < len(values))
+        return Bound([job._replace(slots=own)], registers)
+
+
+@plans(scan.TensorScalarCumulative)
+def tensor_scalar_cumulative(
+    engine: Engine,
+    dst: Array,
+    src: Array,
+    op0: AluOperator,
+    op1: AluOperator,
+    operand0: Any,
+    initial: Any,
+    reduce_command: ReduceCommand,
+) -> CumulativePlan | None:
+    if not converting(dst, src) or alu_ufunc(op1.name) is None:
+        return None
+    inputs = [tile(1, src)]
+    if op0.arity == 2:
+        operand = scalar_operand(4, operand0, src)
+        if operand is None:
+            return None
+        inputs.append(operand)
+    registers, identity = 7, 8
+    kept = column_of(registers, np.empty((dst.shape[0], 1), np.float32), src)
+    start: Operand | None = kept
+    if reduce_command in STARTS:
+        start = number(identity)
+    elif reduce_command is ReduceCommand.load_reduce:
+        start = None if initial is None else scalar_operand(5, initial, src)
+    if start is None:
+        return None
+    count = 1 + len(inputs)
+    steps = [("alu", op0.name, (1, 2)[: op0.arity]), ("alu", op1.name, (count, 0))]
+    plan = _plan(dst, inputs, start, steps, kept)
+    return None if plan is None else CumulativePlan(plan, op1)
