@@ -127,7 +127,7 @@ def compile(
     [array([2., 4., 8.], dtype=float32)]
     """
     from graph_compiler.admission import admit, admit_memory
-    from nki import settings
+    from nki import progress, settings
     from nki.kernel import compile_traced
     from nki.passes.place.arena import ShareArenas, local_bytes
 
@@ -141,15 +141,19 @@ def compile(
         admit_memory(shared, module, chosen)
         return Compiled(module, compile_traced(shared, observe), local_bytes(kernel))
 
+    progress.stage("tile IR")
     kernel, others = _plans(module, chosen, wanted, kernels)
-    first = best = compiled(kernel, observe)
-    time = _time(best) if others else None
+    with progress.part(f"plan 1 of {len(others) + 1}" if others else ""):
+        first = best = compiled(kernel, observe)
+        time = _time(best) if others else None
     if time is None:
         return first
-    for plan in others:
-        other = plan()
-        found = compiled(other, _unobserved)
-        taken = _time(found)
+    for number, (name, plan) in enumerate(others, start=2):
+        with progress.part(f"plan {number} of {len(others) + 1} ({name})"):
+            progress.stage("tile IR")
+            other = plan()
+            found = compiled(other, _unobserved)
+            taken = _time(found)
         if taken is not None and taken < time:
             best, time, kernel = found, taken, other
     unseen = best is not first and observe is not _unobserved
@@ -160,16 +164,18 @@ def _time(compiled: Compiled) -> float | None:
     """The ns that a graph takes, with one trip of loops that data end; None where they decide more
     than that."""
     from graph_compiler.timing import static_timeline
+    from nki import progress
 
+    progress.stage("timing")
     timeline = static_timeline(compiled.kernel.program, once=True)
     return None if timeline is None else timeline.total_ns
 
 
 def _plans(
     module: Module, target: Target, options: GraphOptions, kernels: Kernels | None
-) -> tuple[Any, list[Callable[[], Any]]]:
+) -> tuple[Any, list[tuple[str, Callable[[], Any]]]]:
     """The graph's tile IR by the first plan, and what makes it by the others that the options have
-    tried, where these differ."""
+    tried, where these differ, by name."""
     from graph_compiler.lower.assemble import assemble
     from graph_compiler.lower.limits import plans
     from nki.ir.nodes import operations
@@ -187,7 +193,7 @@ def _plans(
     count = sum(1 for body in kernel.bodies for _ in operations(body))
     differing = [limits for limits in others if first.differs(limits)]
     tried = differing[: max(0, _MOST // max(count, 1) - 1)]
-    return kernel, [partial(lowered, limits) for limits in tried]
+    return kernel, [(limits.name, partial(lowered, limits)) for limits in tried]
 
 
 _TRIED = 2

@@ -510,8 +510,8 @@ CATALOGUE: dict[str, CatalogueEntry] = {
     "bad-input-spec": _entry(
         603,
         "Description of an input, symbol or argument cannot be read",
-        "An input is NAME=KIND(shape):dtype with KIND normal, zeros, ones or arange, or "
-        "NAME=@file.npy.",
+        "An input is NAME=KIND(SIZE,...):DTYPE, NAME=[VALUES], NAME=@FILE or an expression. Kinds "
+        "are normal, uniform, randint, choice, permutation, onehot, zeros, ones and arange.",
         "For example: --input a=normal(1024,1024):bfloat16.",
     ),
     "file-not-found": _entry(

@@ -25,6 +25,18 @@ class Limits:
     alone: bool = False
     asked: set[tuple[str, int]] = field(default_factory=set)
 
+    @property
+    def name(self) -> str:
+        """What is other than usual.
+
+        >>> Limits().name, Limits(right=8192, repeated=6).name
+        ('usual limits', 'right 8192, repeated 6')
+        """
+        usual, names = Limits(), ("right", "repeated", "alone")
+        found = {name: getattr(self, name) for name in names}
+        changed = [f"{n} {v}" for n, v in found.items() if v != getattr(usual, n)]
+        return ", ".join(changed) or "usual limits"
+
     def allows(self, right: int) -> bool:
         """Whether a product with a right operand of so many bytes may be in a group."""
         return self._within("right", right)

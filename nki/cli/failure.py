@@ -7,11 +7,15 @@ import sysconfig
 import traceback
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from nki.cli import exit_codes
 from nki.shadowed import ShadowedPackageError
+
+_INSTALLED = {"site-packages", "dist-packages"}
+"""Folders with libraries, wherever they are: of the environment, the system or the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +132,13 @@ def users_frames(start: TracebackType | None) -> TracebackType | None:
     Frames before the first of the user's (ours, click's) and what the user's last frame called
     (ours and the libraries below) are left out.
     """
-    libraries = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
+    standard = sysconfig.get_paths()["stdlib"]
     frames: list[TracebackType] = []
     current = start
     while current is not None:
         name = current.tb_frame.f_code.co_filename
-        if not (_is_own(name) or name.startswith((*libraries, "<frozen"))):
+        installed = _INSTALLED.intersection(Path(name).parts)
+        if not (installed or _is_own(name) or name.startswith((standard, "<frozen"))):
             frames.append(current)
         current = current.tb_next
     result: TracebackType | None = None

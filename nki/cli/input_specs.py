@@ -7,8 +7,9 @@
     NAME=EXPRESSION[:DTYPE]        of numbers, kinds and other inputs: 2*a.T+normal(4,8)
 
 Kinds are normal, uniform, zeros, ones, arange, randint, choice, permutation and onehot (both along
-the last dimension). Options stand behind the sizes: normal(4,8,mean=0,scale=1),
-uniform(4,8,low=0,high=1), randint(4,8,low=0,high=10) without 10, choice(4,8,of=[1,2]).
+the last dimension). Options stand behind the sizes: normal(4,8,scale=1,mean=0),
+uniform(4,8,low=0,high=1), randint(4,8,low=0,high=10) without 10, choice(4,8,of=[1,2]). Behind sizes
+in parentheses they need no names: normal((4,8),0.5), randint((4,8),0,10).
 
 Without a dtype: float32, int32 for randint, permutation and lists of whole numbers, the file's own.
 normal and uniform are for float dtypes. A SIZE is a number or the name of a --symbol. A file with
@@ -220,50 +221,82 @@ def _read_expression(cursor: _Cursor, name: str) -> InputSpec:
 def _read_shape(
     cursor: _Cursor, symbols: Mapping[str, Any], known: tuple[str, ...]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Sizes, and those of the known options that stand behind them."""
+    """Sizes, and those of the known options that stand behind them; behind sizes in parentheses of
+    their own options may be without names."""
     cursor.expect("(")
     sizes: list[Any] = []
     options: dict[str, Any] = {}
+    grouped = cursor.accept("(")
     while not cursor.accept(")"):
         start = cursor.position
         option = _OPTION.match(cursor.text, start)
-        if option is not None:
+        if option is not None and not grouped:
             options[option[1]] = _read_option(cursor, option, known)
-            continue
-        size = cursor.match(_SIZE, "a size or `)`")
-        if size.isdigit():
-            if int(size) == 0:
-                cursor.fail("a size is at least 1", at=start)
-            sizes.append(int(size))
-        elif size in symbols:
-            sizes.append(symbols[size])
         else:
-            declared = f"; declared are {', '.join(symbols)}" if symbols else ""
-            cursor.fail(
-                f"there is no symbol {size}{declared}",
-                f"Declare it: --symbol {size}:multiple_of=128,max=8192.",
-                at=start,
-            )
-        if not cursor.accept(",") and not cursor.text.startswith(")", cursor.position):
-            cursor.fail("expected `,` or `)`")
+            sizes.append(_read_size(cursor, symbols))
+            _read_comma(cursor)
+    if grouped:
+        options = _read_options(cursor, known)
     if not sizes:
         cursor.fail("a tensor has at least one dimension", at=cursor.position - 1)
     return tuple(sizes), options
 
 
+def _read_size(cursor: _Cursor, symbols: Mapping[str, Any]) -> Any:
+    start = cursor.position
+    size = cursor.match(_SIZE, "a size or `)`")
+    if size.isdigit():
+        if int(size) == 0:
+            cursor.fail("a size is at least 1", at=start)
+        return int(size)
+    if size not in symbols:
+        declared = f"; declared are {', '.join(symbols)}" if symbols else ""
+        cursor.fail(
+            f"there is no symbol {size}{declared}",
+            f"Declare it: --symbol {size}:multiple_of=128,max=8192.",
+            at=start,
+        )
+    return symbols[size]
+
+
+def _read_comma(cursor: _Cursor) -> None:
+    if not cursor.accept(",") and not cursor.text.startswith(")", cursor.position):
+        cursor.fail("expected `,` or `)`")
+
+
+def _read_options(cursor: _Cursor, known: tuple[str, ...]) -> dict[str, Any]:
+    """What stands behind sizes in parentheses: values in the order of the options, or by name."""
+    options: dict[str, Any] = {}
+    _read_comma(cursor)
+    while not cursor.accept(")"):
+        option = _OPTION.match(cursor.text, cursor.position)
+        if option is not None:
+            options[option[1]] = _read_option(cursor, option, known)
+            continue
+        if len(options) == len(known):
+            cursor.fail(f"expected `)`: there are {len(known)} options")
+        options[known[len(options)]] = _read_value(cursor)
+    return options
+
+
 def _read_option(cursor: _Cursor, option: re.Match[str], known: tuple[str, ...]) -> Any:
-    """The value of one NAME=VALUE, a number or a list of numbers; also the comma behind it."""
+    """The value of one NAME=VALUE."""
     if option[1] not in known:
         there = f"; there are {', '.join(known)}" if known else " here"
         cursor.fail(f"there is no option {option[1]}{there}")
     cursor.position = option.end()
+    return _read_value(cursor)
+
+
+def _read_value(cursor: _Cursor) -> Any:
+    """A number or a list of numbers; also the comma behind it."""
+    start = cursor.position
     text = cursor.match(_VALUE, "a number or [numbers]")
     try:
         value = ast.literal_eval(text)
     except (SyntaxError, ValueError):
-        cursor.fail("expected a number or [numbers]", at=option.end())
-    if not cursor.accept(",") and not cursor.text.startswith(")", cursor.position):
-        cursor.fail("expected `,` or `)`")
+        cursor.fail("expected a number or [numbers]", at=start)
+    _read_comma(cursor)
     return value
 
 
@@ -334,6 +367,11 @@ def read_symbols(texts: Sequence[str]) -> dict[str, Any]:
     return symbols
 
 
+_TENSOR = re.compile(
+    rf"({'|'.join(KINDS)})?\s*\([\w\s,;=.()\[\]-]*\)\s*:\s*\w+$|({'|'.join(KINDS)})\(|@"
+)
+"""How an --input begins that can be no value of an --arg."""
+
 _WORDS = {"true": True, "false": False, "none": None}
 
 
@@ -347,6 +385,8 @@ def read_arguments(texts: Sequence[str]) -> dict[str, Any]:
         rest = text[cursor.position :]
         if name in values:
             raise NeuronError("unknown-input", f"--arg {name} comes twice")
+        if _TENSOR.match(rest):
+            cursor.fail("this describes a tensor", f"Tensors are inputs: --input '{text}'.")
         values[name] = _literal(rest)
     return values
 
@@ -391,7 +431,9 @@ def match_parameters(
             f"{what} needs {', '.join(missing)}; its parameters are {listed}",
             why="Every parameter without a default takes an --input (tensor) or an --arg (value).",
             hint=" ".join(
-                f"--input '{(examples or {}).get(name, f'{name}=normal(128,512):float32')}'"
+                f"--input '{examples[name]}'"
+                if examples and name in examples
+                else f"--input '{name}=normal(128,512):float32', or --arg {name}=1."
                 for name in missing
             ),
         )

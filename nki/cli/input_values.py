@@ -66,11 +66,11 @@ def _full(value: int) -> Callable[..., Any]:
 
 
 KINDS: dict[str, Kind] = {
-    "normal": Kind(_normal, {"mean": 0, "scale": 1}, "floats"),
+    "normal": Kind(_normal, {"scale": 1, "mean": 0}, "floats"),
     "uniform": Kind(_uniform, {"low": 0, "high": 1}, "floats"),
     "randint": Kind(
         lambda random, shape, low, high: random.integers(low, high, shape),
-        {"high": None, "low": 0},
+        {"low": 0, "high": None},
         "integers",
     ),
     "choice": Kind(lambda random, shape, of: random.choice(of, shape), {"of": None}),
@@ -151,6 +151,13 @@ class Inputs:
 
         with np.errstate(all="ignore"):
             found = np.asarray(self._value(spec, spec.source, random))
+        if found.ndim == 0:
+            _refuse(
+                spec,
+                f"a tensor is wanted, and this is one number, {found}",
+                f"For a value: --arg {spec.name}={found}. "
+                f"For a tensor: --input '{spec.name}=[{found}]'.",
+            )
         default = {"f": "float32", "b": "uint8"}.get(found.dtype.kind, "int32")
         return DTYPES[spec.dtype or default].array(found)
 
@@ -168,11 +175,14 @@ class Inputs:
                 return array if exact else array.astype(np.float32)
             case ast.Call(ast.Name(name), args, keywords):
                 options = {str(keyword.arg): of(keyword.value) for keyword in keywords}
-                if name in KINDS:
-                    return KINDS[name].make(
-                        random, tuple(of(a) for a in args), **{**KINDS[name].options, **options}
-                    )
-                return getattr(np, name)(*(of(a) for a in args), **options)
+                if name not in KINDS:
+                    return getattr(np, name)(*map(of, args), **options)
+                kind = KINDS[name]
+                sizes = tuple(map(of, args))
+                if sizes and isinstance(sizes[0], tuple):  # options stand behind it
+                    sizes, *given = sizes
+                    options |= dict(zip(kind.options, given, strict=False))
+                return kind.make(random, sizes, **{**kind.options, **options})
             case ast.BinOp(left, kind, right) | ast.Compare(left, [kind], [right]):
                 return _OPERATORS[type(kind)](of(left), of(right))
             case ast.UnaryOp(kind, operand):

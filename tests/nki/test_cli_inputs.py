@@ -86,6 +86,36 @@ def test_kinds_take_options() -> None:
     assert (hot.sum(axis=1) == 1).all() and set(hot.ravel().tolist()) == {0, 1}
 
 
+def test_options_behind_sizes_in_parentheses_need_no_names() -> None:
+    for short, long in (
+        ("normal((8,9), 0.5)", "normal(8,9,scale=0.5)"),
+        ("normal((8,9),2,mean=-1)", "normal(8,9,mean=-1,scale=2)"),
+        ("uniform((8,9),-2,-1)", "uniform(8,9,low=-2,high=-1)"),
+        ("randint((8,9),0,10)", "randint(8,9,high=10)"),
+        ("choice((9,),[1,2.5]):float16", "choice(9,of=[1,2.5]):float16"),
+        ("onehot((4,5)):int8", "onehot(4,5):int8"),
+        ("1 + randint((8,9),0,high=10)", "1 + randint(8,9,high=10)"),
+    ):
+        first, second = made("a", a=short), made("a", a=long)
+        assert first.dtype == second.dtype and np.array_equal(first, second)
+    for wrong in ("normal((8,9),1,2,3)", "normal((8,9) 1)", "zeros((2),1)", "ones(())"):
+        with pytest.raises(NeuronError, match="bad-input-spec"):
+            made("a", a=wrong)
+
+
+def test_a_number_is_no_tensor() -> None:
+    with pytest.raises(NeuronError) as raised:
+        made("scale", scale="1/2")
+    assert "--arg scale=0.5" in raised.value.hint and "scale=[0.5]" in raised.value.hint
+
+
+@pytest.mark.parametrize("text", ["normal(128,64):float32", "(4,8):int8", "@x.npy", "ones(3)"])
+def test_a_tensor_is_no_argument(text) -> None:
+    with pytest.raises(NeuronError) as raised:
+        read_arguments([f"a={text}"])
+    assert raised.value.hint == f"Tensors are inputs: --input 'a={text}'."
+
+
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
@@ -123,7 +153,7 @@ def test_expressions_have_whole_numbers_and_masks() -> None:
         ({"b": "__import__('os')"}, "none of"),
         ({"b": "a[a]", "a": "arange(3)"}, "no array can be made"),
         ({"b": "randint(3)"}, "needs high="),
-        ({"b": "normal(3,width=2)"}, "there is no option width; there are mean, scale"),
+        ({"b": "normal(3,width=2)"}, "there is no option width; there are scale, mean"),
         ({"b": "choice(3,of=[x])"}, "expected a number"),
         ({"b": "a +"}, "expected an expression"),
         ({"b": "[i for i in a]", "a": "ones(3)"}, "list of numbers"),
@@ -215,9 +245,9 @@ def test_ragged_values_are_refused() -> None:
 
 
 def test_arguments_are_literals() -> None:
-    texts = ["a=1", "b=1.5", "c=true", "d=None", "e=word", "f='1'", "g=(1,2)", "h=x=y"]
+    texts = ["a=1", "b=1.5", "c=true", "d=None", "e=word", "f='1'", "g=(1,2)", "h=x=y", "i=ones"]
     expected = {"a": 1, "b": 1.5, "c": True, "d": None, "e": "word", "f": "1", "g": (1, 2)}
-    assert read_arguments(texts) == {**expected, "h": "x=y"}
+    assert read_arguments(texts) == {**expected, "h": "x=y", "i": "ones"}
     with pytest.raises(NeuronError, match="twice"):
         read_arguments(["a=1", "a=2"])
 

@@ -41,11 +41,14 @@ AT_ONCE = "from nki import progress; progress.DELAY = 0; progress._PER_SECOND = 
 
 GRAPH = """HloModule m
 ENTRY e {
-  x = f32[512,512] parameter(0)
-  y = f32[512,512] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-  ROOT r = f32[512,512] dot(y, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  x = f32[128,128] parameter(0)
+  w = f32[128,4096] parameter(1)
+  y = f32[128,4096] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  z = f32[128,4096] exponential(y)
+  ROOT r = f32[128,4096] multiply(z, y)
 }
 """
+"""Has more than one plan, as the right operand takes 16 KiB of a partition."""
 
 
 def recorded(
@@ -188,7 +191,8 @@ def test_graphs_have_the_same_progress(tmp_path) -> None:
         AT_ONCE + NEURONX_CC, *given, *places, "--no_cache", "--verbose", "info"
     )
     assert code == 0, written
-    assert re.search(r"\d s  \w+", shown(written))
+    assert re.search(r"\d s  plan 1 of 3: \w+", shown(written))
+    assert re.search(r"\d s  plan 2 of 3 \(right 8192\): \w+", shown(written))
     assert any(re.search(r"schedule: \d+\.\d+ s", line) for line in screen(written))
     assert not any(re.search(r"^ *\d+ s  ", line) for line in screen(written))
 
