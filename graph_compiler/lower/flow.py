@@ -19,8 +19,9 @@ from graph_compiler.lower.device import HELD, Device
 from graph_compiler.lower.elementwise import emit_loop
 from graph_compiler.lower.folds import emit_fold
 from graph_compiler.lower.groups import grouped
-from graph_compiler.lower.movement import emit_dynamic_copy, emit_scatter
+from graph_compiler.lower.movement import emit_dynamic_copy
 from graph_compiler.lower.nest import PARTITIONS
+from graph_compiler.lower.scatters import emit_scatter
 from graph_compiler.lower.sorting import emit_sort
 from nki.ir.views.tensor import NkiTensor
 

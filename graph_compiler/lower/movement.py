@@ -1,4 +1,4 @@
-"""Blocks at places that are computed while the program runs: slices, updates, gathers, scatters.
+"""Blocks at places that are computed while the program runs: slices, updates, gathers.
 
 Start indices are loaded, clamped as HLO says, and become one distance in elements: a register for a
 single block, a row of indices for many of them (SDK nki/deep-dives/nki-dma-overview, indirect
@@ -13,13 +13,11 @@ from typing import Any
 import numpy as np
 
 import nki.language as nl
-from graph_compiler.execute.bodies import Scatter
 from graph_compiler.execute.movement import DynamicCopy
 from graph_compiler.execute.steps import Place, place_of
 from graph_compiler.execute.views import collapsed
 from graph_compiler.lower.arithmetic import DTYPES
 from graph_compiler.lower.device import Device
-from graph_compiler.lower.elementwise import evaluate
 from graph_compiler.lower.nest import PARTITIONS, numbers
 from nki.ir.views.tensor import NkiTensor
 
@@ -43,8 +41,8 @@ def emit_dynamic_copy(device: Device, step: DynamicCopy, words: Sequence[Any]) -
     mover = _Mover(device, step.size, array, block, axes, step.writes)
     types = [type for _, type in step.starts]
     if not step.batch:
-        indices = [_index(device, place, type, 1) for place, type in zip(starts, types)]
-        mover.one(_distance(device, indices, scales, room))
+        indices = [index_of(device, place, type, 1) for place, type in zip(starts, types)]
+        mover.one(distance_of(device, indices, scales, room))
         return
     sizes, found = collapsed(step.batch, [step.batch_outside, step.batch_inside, step.batch_starts])
     batch = list(zip(sizes, *found)) or [(1, 0, 0, 0)]
@@ -54,32 +52,32 @@ def emit_dynamic_copy(device: Device, step: DynamicCopy, words: Sequence[Any]) -
         if items:
             (count, a, b, c), *rest = items
             # The distance of a row of indices has no part that moves with a loop.
-            for i in range(count) if a else _numbers(device, count):
+            for i in range(count) if a else one_after_another(device, count):
                 rows(rest, at + i * a, to + i * b, index + i * c)
             return
         count, a, b, c = last
         for start in range(0, count, PARTITIONS):
             size = min(PARTITIONS, count - start)
             indices = [
-                _index(device, place, type, size, c, index + start * c)
+                index_of(device, place, type, size, c, index + start * c)
                 for place, type in zip(starts, types)
             ]
-            distance = _clamped(device, indices, scales, room)
+            distance = clamped(indices, scales, room)
             if a:
                 steps = device.constant(np.arange(count, dtype=np.int32) * a)
-                own = _index(device, Place(steps), "s32", size, 1, start)
+                own = index_of(device, Place(steps), "s32", size, 1, start)
                 distance = nl.add(distance, own)
             mover.many(distance, size, at, to + start * b, b)
 
     rows(outer, 0, 0, 0)
 
 
-def _numbers(device: Device, count: int) -> Iterator[Any]:
+def one_after_another(device: Device, count: int) -> Iterator[Any]:
     """Numbers of blocks, which come one after another."""
     return numbers(device.builder, count, 2, overlap=False)
 
 
-def _index(
+def index_of(
     device: Device, place: Place, type: str, rows: int, stride: int = 0, offset: Any = 0
 ) -> NkiTensor:
     """Start indices of rows, [rows, 1], as int32."""
@@ -88,14 +86,19 @@ def _index(
         source = device.elements(place, type, [(1, 1), (stride, rows)], offset)
         device.copy(device.elements(turned, type, [(1, 1), (1, rows)]), source)
         place, stride, offset = turned, 1, 0
-    tile = device.tile((rows, 1), DTYPES[type])
-    device.copy(tile, device.elements(place, type, [(stride, rows), (0, 1)], offset))
+    return indices_of(device, place, type, [(stride, rows), (0, 1)], offset)
+
+
+def indices_of(
+    device: Device, place: Place, type: str, pattern: Sequence[tuple[int, int]], offset: Any = 0
+) -> NkiTensor:
+    """Start indices as int32."""
+    tile = device.tile([size for _, size in pattern], DTYPES[type])
+    device.copy(tile, device.elements(place, type, pattern, offset))
     return tile if DTYPES[type] == "int32" else nl.copy(tile, dtype="int32")
 
 
-def _clamped(
-    device: Device, indices: list[NkiTensor], scales: Sequence[int], room: Sequence[int]
-) -> NkiTensor:
+def clamped(indices: list[NkiTensor], scales: Sequence[int], room: Sequence[int]) -> NkiTensor:
     """The distance in elements of blocks at indices, clamped so that they fit."""
     total: NkiTensor | None = None
     for index, scale, most in zip(indices, scales, room):
@@ -106,11 +109,11 @@ def _clamped(
     return total
 
 
-def _distance(
+def distance_of(
     device: Device, indices: list[NkiTensor], scales: Sequence[int], room: Sequence[int]
 ) -> Any:
     """The same in a register."""
-    return device.builder.register(_clamped(device, indices, scales, room), "distance")
+    return device.builder.register(clamped(indices, scales, room), "distance")
 
 
 class _Mover:
@@ -142,7 +145,7 @@ class _Mover:
         def each(rest: list[Axis], at: Any, to: Any) -> None:
             if rest:
                 (count, a, b), *more = rest
-                for i in _numbers(device, count):
+                for i in one_after_another(device, count):
                     each(more, at + i * a, to + i * b)
                 return
             outside = device.elements(self.array, self.type, [(1, 1)], 0)
@@ -184,73 +187,3 @@ class _Mover:
             device.copy(device.elements(self.block, self.type, back, to), tile)
 
         each(outer, at, to)
-
-
-def emit_scatter(device: Device, step: Scatter, words: Sequence[Any]) -> None:
-    """Updates combined into arrays one after another, as several may be for one place."""
-    number = len(step.arrays)
-    arrays, updates, starts = words[:number], words[number : 2 * number], words[2 * number :]
-    rank = len(step.batch)
-    index_type, index_strides = step.index
-    sizes, strides = collapsed(
-        step.window,
-        [
-            *(operand[1][rank:] for operand in step.arrays),
-            *(operand[1][rank:] for operand in step.updates),
-        ],
-    )
-    shape = (1, *sizes) if sizes else (1, 1)
-    strides = [step_ or (1,) for step_ in strides]
-    builder = device.builder
-
-    def combine(at: Sequence[Any], of: Sequence[Any], distances: Sequence[Any]) -> None:
-        tiles, targets = [], []
-        for (type, _), place, offset, step_, distance in zip(
-            step.arrays, arrays, at, strides, distances
-        ):
-            flat = device.elements(place, type, [(1, 1)], 0)
-            pattern = [[1, 1], *[[s, c] for s, c in zip(step_, shape[1:])]]
-            target = flat.ap(pattern, offset, scalar_offset=distance)
-            tile = device.tile(shape, DTYPES[type])
-            device.copy(tile, target)
-            tiles.append(tile)
-            targets.append(target)
-        for (type, _), place, offset, step_ in zip(step.updates, updates, of, strides[number:]):
-            tile = device.tile(shape, DTYPES[type])
-            pairs = [(1, 1), *zip(step_, shape[1:])]
-            device.copy(tile, device.elements(place, type, pairs, offset))
-            tiles.append(tile)
-        values = evaluate(step.body.steps, list(tiles))
-        for result, target, (type, _) in zip(step.body.results, targets, step.arrays):
-            value = values[result]
-            if not isinstance(value, NkiTensor):
-                value = nl.full(shape, value, dtype=DTYPES[type], buffer=nl.sbuf)
-            device.copy(target, value)
-
-    def each(axis: int, at: list[Any], of: list[Any], index: Any) -> None:
-        if axis < rank:
-            for i in _numbers(device, step.batch[axis]):
-                each(
-                    axis + 1,
-                    [o + i * operand[1][axis] for o, operand in zip(at, step.arrays)],
-                    [o + i * operand[1][axis] for o, operand in zip(of, step.updates)],
-                    index + i * index_strides[axis],
-                )
-            return
-        found = [_index(device, place, index_type, 1, 0, index) for place in starts]
-        room = [step.whole[axis] - step.window[axis] for axis in step.places]
-        distances = []
-        for operand in step.arrays:
-            scales = [operand[1][rank + axis] for axis in step.places]
-            distances.append(_distance(device, found, scales, room))
-        inside: NkiTensor | None = None
-        for tile, most in zip(found, room):
-            kept = nl.equal(nl.minimum(nl.maximum(tile, 0), most), tile, dtype="int32")
-            inside = kept if inside is None else nl.multiply(inside, kept)
-        if inside is None:
-            combine(at, of, distances)
-            return
-        with builder.when(builder.register(inside, "inside")):
-            combine(at, of, distances)
-
-    each(0, [0] * number, [0] * number, 0)

@@ -1,0 +1,117 @@
+"""Scatters of many updates at a time, against NumPy's unbuffered operations."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from graph_compiler import GraphOptions, compile, parse_text
+
+TARGET = "trn2"
+
+
+def scatter(rows: int, columns: int, updates: int, type: str, operation: str) -> str:
+    return f"""HloModule scattered
+combine {{ a = {type}[] parameter(0)
+ b = {type}[] parameter(1)
+ ROOT s = {type}[] {operation} }}
+ENTRY e {{
+ x = {type}[{rows},{columns}] parameter(0)
+ i = s32[{updates},1] parameter(1)
+ u = {type}[{updates},{columns}] parameter(2)
+ ROOT r = {type}[{rows},{columns}] scatter(x, i, u), update_window_dims={{1}},
+  inserted_window_dims={{0}}, scatter_dims_to_operand_dims={{0}}, index_vector_dim=1,
+  to_apply=combine
+}}"""
+
+
+def inputs(rows: int, columns: int, updates: int, dtype: type) -> list[np.ndarray]:
+    """An array, indices with repetitions of which some are outside, and updates."""
+    random = np.random.default_rng(2)
+    index = random.integers(-3, rows + 3, (updates, 1)).astype(np.int32)
+    x, u = (random.standard_normal((count, columns)) * 1e9 for count in (rows, updates))
+    if dtype in (np.int32, np.uint32):
+        return [x.astype(np.int64).astype(dtype), index, (5 * u).astype(np.int64).astype(dtype)]
+    return [(x / 1e9).astype(dtype), index, (u / 1e9).astype(dtype)]
+
+
+def combined(function: np.ufunc, x: np.ndarray, index: np.ndarray, u: np.ndarray) -> np.ndarray:
+    found = x.copy()
+    inside = (index[:, 0] >= 0) & (index[:, 0] < len(x))
+    function.at(found, index[inside, 0], u[inside])
+    return found
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("dtype", [np.int32, np.uint32])
+def test_sums_of_integers_wrap_around(dtype: type, cores: int) -> None:
+    type = {np.int32: "s32", np.uint32: "u32"}[dtype]
+    arrays = inputs(20, 3, 200, dtype)
+    options = GraphOptions(logical_cores=cores)
+    module = parse_text(scatter(20, 3, 200, type, "add(a, b)"))
+    (found,) = compile(module, TARGET, options)(*arrays)
+    np.testing.assert_array_equal(found, combined(np.add, *arrays))
+
+
+@pytest.mark.parametrize(("type", "unit"), [("f32", 2.0**-23), ("bf16", 2.0**-8)])
+def test_sums_are_as_exact_as_sums_are(type: str, unit: float) -> None:
+    dtype = np.float32 if type == "f32" else ml_dtypes.bfloat16
+    x, index, u = inputs(50, 700, 300, dtype)
+    (found,) = compile(parse_text(scatter(50, 700, 300, type, "add(a, b)")), TARGET)(x, index, u)
+    wide = [array.astype(np.float64) for array in (x, u)]
+    terms = combined(np.add, abs(wide[0]), index, abs(wide[1]))
+    error = abs(found.astype(np.float64) - combined(np.add, wide[0], index, wide[1]))
+    assert (error <= 10 * unit * terms).all()
+
+
+def test_infinities_and_nan_stay_in_their_rows() -> None:
+    x, index, u = inputs(50, 40, 300, np.float32)
+    u[3, 5], u[7, 9], u[8, 11] = np.inf, -np.inf, np.nan
+    u[::2, 20], u[1::2, 20] = np.inf, -np.inf
+    index[[3, 7, 8], 0] = 6, 7, 8
+    (found,) = compile(parse_text(scatter(50, 40, 300, "f32", "add(a, b)")), TARGET)(x, index, u)
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_allclose(found, combined(np.add, x, index, u), rtol=1e-5, atol=1e-5)
+
+
+def test_of_several_updates_of_a_place_the_last_one_stays() -> None:
+    x, index, u = inputs(40, 5000, 150, np.float32)
+    (found,) = compile(parse_text(scatter(40, 5000, 150, "f32", "copy(b)")), TARGET)(x, index, u)
+    for row, update in zip(index[:, 0], u):
+        if 0 <= row < len(x):
+            x[row] = update
+    np.testing.assert_array_equal(found, x)
+
+
+def test_blocks_of_other_arrays_than_matrices() -> None:
+    """A batch, two indices, and blocks whose dimensions are between those of the indices."""
+    text = """HloModule scattered
+plus { a = f32[] parameter(0)
+ b = f32[] parameter(1)
+ ROOT s = f32[] add(a, b) }
+ENTRY e {
+ x = f32[2,7,3,4] parameter(0)
+ i = s32[2,9,2] parameter(1)
+ u = f32[2,9,3] parameter(2)
+ ROOT r = f32[2,7,3,4] scatter(x, i, u), update_window_dims={2}, inserted_window_dims={1,3},
+  input_batching_dims={0}, scatter_indices_batching_dims={0}, scatter_dims_to_operand_dims={1,3},
+  index_vector_dim=2, to_apply=plus
+}"""
+    random = np.random.default_rng(4)
+    x, u = (random.integers(0, 9, size).astype(np.float32) for size in ((2, 7, 3, 4), (2, 9, 3)))
+    index = random.integers(0, 4, (2, 9, 2)).astype(np.int32)
+    (found,) = compile(parse_text(text), TARGET)(x, index, u)
+    for batch in range(2):
+        for (a, b), update in zip(index[batch], u[batch]):
+            x[batch, a, :, b] += update
+    np.testing.assert_array_equal(found, x)
+
+
+def test_many_rows_are_faster_than_one_after_another() -> None:
+    arrays = inputs(50, 64, 256, np.float32)
+    times = {}
+    for operation in ("add(a, b)", "multiply(a, b)"):
+        compiled = compile(parse_text(scatter(50, 64, 256, "f32", operation)), TARGET)
+        times[operation] = compiled.profile(*arrays)[1].total_ns
+    assert 20 * times["add(a, b)"] < times["multiply(a, b)"]
