@@ -81,11 +81,15 @@ class Simplifier:
 
     def __init__(self, module: Module) -> None:
         self.evaluator = Evaluator(module)
+        self.made: dict[Computation, Block] = {}
+        """Blocks of computations that were made otherwise."""
         self._depth = 0
         self._inlined = 0
 
     def block(self, computation: Computation) -> Block:
         """A computation as a block of its own."""
+        if computation in self.made:
+            return self.made[computation]
         block = Block()
         arguments = []
         for parameter in computation.parameters:

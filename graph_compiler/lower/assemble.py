@@ -49,7 +49,7 @@ from graph_compiler.lower.layers import LAYERS, families, roll
 from graph_compiler.lower.limits import Limits
 from graph_compiler.lower.loops import apart, layers, while_loop
 from graph_compiler.lower.moments import squares_of_variances
-from graph_compiler.lower.pairs import OPCODES, as_pairs, has_random_bits
+from graph_compiler.lower.pairs import OPCODES, as_pairs, has_random_bits, is_wide
 from graph_compiler.lower.product import DEVICE_PRODUCTS
 from graph_compiler.lower.ranges import narrow
 from graph_compiler.lower.windows import select_and_scatter
@@ -282,8 +282,9 @@ def _emitted(
     simplifier = Simplifier(module)
     block = simplifier.block(module.entry)
     narrow(block)
-    if options.native_int64 == "enabled" or has_random_bits(block):
-        as_pairs(block)
+    if is_wide(block):
+        native = options.native_int64 == "enabled" or has_random_bits(block)
+        as_pairs(block, simplifier, computed=native)
     recognise(module, block)
     if options.emulate_fp8_e4m3fn and not has_e4m3fn(target):
         emulate(block)

@@ -66,12 +66,12 @@ def _in_parts(text: Text, left: str, right: str) -> str:
     around as 32-bit integers."""
     type = text.type(left)
     bits = PRIMITIVE_TYPES[type].bits
-    parts = [_parts(text, side, bits) for side in (left, right)]
+    parts = [byte_parts(text, side, bits) for side in (left, right)]
     total: str | None = None
     for i, j in product(range(bits // PART), repeat=2):
         if (i + j) * PART >= bits:
             continue
-        chunks = text.convert(_chunk_sums(text, parts[0][i], parts[1][j]), "u32")
+        chunks = text.convert(chunk_sums(text, parts[0][i], parts[1][j]), "u32")
         sums = text.sum(chunks, [1])
         amount = text.number("u32", (i + j) * PART, text.dims(sums))
         moved = text.apply("shift-left", sums, amount)
@@ -80,7 +80,7 @@ def _in_parts(text: Text, left: str, right: str) -> str:
     return text.convert(total, type)
 
 
-def _parts(text: Text, name: str, bits: int) -> list[str]:
+def byte_parts(text: Text, name: str, bits: int) -> list[str]:
     """Bytes of integers as bf16, lowest first; [batch, chunks, size, CHUNK]."""
     batch, size, depth = text.dims(name)
     chunks = -(-depth // CHUNK)
@@ -97,7 +97,8 @@ def _parts(text: Text, name: str, bits: int) -> list[str]:
     return found
 
 
-def _chunk_sums(text: Text, left: str, right: str) -> str:
+def chunk_sums(text: Text, left: str, right: str) -> str:
+    """Products of `byte_parts`, summed along CHUNK."""
     batch, chunks, rows, _ = text.dims(left)
     more = (
         "lhs_batch_dims={0,1}, rhs_batch_dims={0,1}, lhs_contracting_dims={3}, "

@@ -16,8 +16,11 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[at]) for at in (2, 1)]
 
 from mutation_runs import Failure, Subject, main  # noqa: E402
 
-TARGETS = ("trn2", "trn1", "trn2", "trn3")
-"""Targets in turn."""
+FORMS = (
+    *(("trn2", 1), ("trn1", 1), ("trn2", 2), ("trn3", 1)),
+    *(("trn2", 1), ("trn1", 1), ("trn2", 2), ("trn3", 2)),
+)
+"""Targets and cores in turn."""
 
 REFUSALS = frozenset({"hlo-not-compiled"})
 """Codes of what has no form on the device."""
@@ -28,7 +31,10 @@ def outcome_of(seed: int) -> str:
     from random_graphs import seeded
     from random_steps import random_graph
 
-    return compared(random_graph(seeded(seed)), TARGETS[seed % len(TARGETS)])
+    from graph_compiler import GraphOptions
+
+    target, cores = FORMS[seed % len(FORMS)]
+    return compared(random_graph(seeded(seed)), target, GraphOptions(logical_cores=cores))
 
 
 def compared(graph: Any, target: str, options: Any = None) -> str:
