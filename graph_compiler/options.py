@@ -41,8 +41,10 @@ class GraphOptions:
     does not hold all of them, of `DOWNCASTS`. The command line permits all, a call none. Only
     products need it: other operations on 32-bit integers are exact here.
     `native_int64`: 64-bit integers become 32-bit ones where the graph proves that they fit, in all
-    modes. What does not fit is computed in pairs of 32-bit integers if "enabled", else refused;
-    graphs that make random bits, whose state has 64 bits, have pairs in all modes.
+    modes; parameters and results keep their types, and what only moves, compares or chooses others
+    does so. What computes numbers that may not fit is done in pairs of 32-bit integers if
+    "enabled", else refused; graphs that make random bits, whose state has 64 bits, have pairs in
+    all modes.
     `logical_cores`: physical cores that share the graph (`graph_compiler.lower.cores`).
     `documented_limits`: refuse also what the vendor's compiler documents that it does not compile
     and this one does, as the command line does.

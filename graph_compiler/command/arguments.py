@@ -88,8 +88,9 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         ("--native-int64",),
         "native_int64",
-        "64-bit integers: in all modes, values that provably fit become 32-bit ones. Others are "
-        "computed exactly in pairs of 32-bit ones if enabled, else refused instead of losing bits.",
+        "64-bit integers: in all modes, values that provably fit become 32-bit ones, and any are "
+        "moved and compared. Others are computed exactly in pairs of 32-bit ones if enabled, else "
+        "refused instead of losing bits.",
         values=NATIVE_INT64,
         default="default",
     ),
