@@ -103,7 +103,8 @@ class Operand:
     per-partition row indices (gather or scatter); `index_columns`: in several columns, taken one
     after the other. `one_bank`: before gen4, its bytes of a partition
     lie in one PSUM bank. `starts`: where in a quadrant of 32 partitions it may start, if not where
-    engines' accesses usually do.
+    engines' accesses usually do. `permuted`: elements of the result come from other places of it,
+    so that no result can be written where it lies.
     """
 
     role: Role
@@ -117,6 +118,7 @@ class Operand:
     index_columns: bool = False
     one_bank: bool = False
     starts: tuple[int, ...] | None = None
+    permuted: bool = False
     default: Any = REQUIRED
     doc: str = ""
 

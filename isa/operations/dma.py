@@ -116,7 +116,7 @@ class DmaTranspose(Operation):
     document = "nki/api/nki.isa.rst#nki.isa.dma_transpose"
     engines = (Engine.sync, Engine.gpsimd)
     dst = Write(SBUF, starts=ANY_PARTITION)
-    src = Read(SBUF_OR_HBM, vector_offset=True, index_columns=True)
+    src = Read(SBUF_OR_HBM, vector_offset=True, index_columns=True, permuted=True)
     axes = Attribute(kind=Kind.integers, optional=True, default=None)
     priority = Attribute(kind=Kind.priority, optional=True, default=None)
     dge_mode = Attribute(kind=Kind.dge_mode, default=DgeMode.unknown)

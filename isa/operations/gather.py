@@ -81,7 +81,7 @@ class NcNGather(Operation):
     document = _GATHER
     engines = (Engine.gpsimd,)
     dst = Write(SBUF)
-    data = Read(SBUF)
+    data = Read(SBUF, permuted=True)
     indices = Read(SBUF, dtypes=frozenset({"uint32"}))
     rules = (
         rules.same_elements("dst", "indices"),
@@ -125,7 +125,7 @@ class LocalGather(Operation):
     document = _LOCAL
     engines = (Engine.gpsimd,)
     dst = Write(SBUF)
-    src_buffer = Read(SBUF)
+    src_buffer = Read(SBUF, permuted=True)
     index = Read(SBUF, dtypes=frozenset({"uint16"}))
     num_elem_per_idx = Attribute(kind=Kind.integer, choices=(1, 2, 4, 8, 16, 32), default=1)
     num_valid_indices = Attribute(kind=Kind.integer, optional=True, default=None)

@@ -41,7 +41,7 @@ class SequenceBounds(Operation):
     document = _BOUNDS
     engines = (Engine.gpsimd,)
     dst = Write(SBUF, dtypes=_IDS)
-    segment_ids = Read(SBUF, dtypes=_IDS)
+    segment_ids = Read(SBUF, dtypes=_IDS, permuted=True)
     rules = (
         rules.partition_count("segment_ids", 1, _BOUNDS),
         rules.same_partitions("dst", "segment_ids", document=_BOUNDS),
@@ -79,7 +79,7 @@ class NonzeroWithCount(Operation):
     engines = (Engine.gpsimd,)
     generations = (3, 4)
     dst = Update(SBUF, dtypes=frozenset({"int32"}))
-    src = Read(SBUF, dtypes=_IDS)
+    src = Read(SBUF, dtypes=_IDS, permuted=True)
     index_offset = Attribute(kind=Kind.integer, default=0, limits=INT32)
     padding_val = Attribute(kind=Kind.integer, default=-1, limits=INT32)
     rules = (
@@ -129,7 +129,7 @@ class TopK(Operation):
     engines = (Engine.gpsimd,)
     val_dst = Write(SBUF, dtypes=frozenset({"bfloat16"}))
     idx_dst = Write(SBUF, dtypes=frozenset({"uint32"}))
-    src = Read(SBUF, dtypes=frozenset({"bfloat16"}))
+    src = Read(SBUF, dtypes=frozenset({"bfloat16"}), permuted=True)
     n = Attribute(kind=Kind.integer)
     rules = (
         rules.same_partitions("val_dst", "idx_dst", "src", document=_TOPK),

@@ -152,7 +152,7 @@ class NcTranspose(Operation):
     document = "nki/api/nki.isa.rst#nki.isa.nc_transpose"
     engines = (Engine.tensor, Engine.vector)
     dst = Write(ON_CHIP, one_bank=True)
-    data = Read(ON_CHIP)
+    data = Read(ON_CHIP, permuted=True)
     engine = Attribute(
         kind=Kind.engine,
         choices=(Engine.unknown, Engine.tensor, Engine.vector),

@@ -10,26 +10,23 @@ goes on are mostly slips of a loop.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isa.affine import Predicate
-from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.fields import Kind
 from isa.operations.control import StorageBegin
 from isa.spec import Operation
 from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, While
+from nki.ir.own_source import View, meets_elsewhere, overlap, view_of
 
 if TYPE_CHECKING:
     from nki.ir.context import WarnedOnce
 
-_View = tuple[int, tuple[int, ...], tuple[int, ...], int]
-"""Offset, shape and strides in elements, and the bytes of one."""
-
-_Positions = tuple[tuple[int, ...], tuple[int, ...], int | None]
+_Positions = tuple[tuple[int, ...], tuple[tuple[int, bool], ...], int | None]
+"""Of what is written, of what is read and whether that is permuted, and of the accumulate flag."""
 
 _PSUM = Memory.psum
 
@@ -69,21 +66,23 @@ class Hazards:
             found = self._positions[row] = _positions(row)
         writes, reads, flag = found
         sources = []
-        for position in reads:
+        for position, permuted in reads:
             source = values[position]
             if not isinstance(source, Access):
                 continue
             if source.storage.memory is _PSUM:
                 self._read(source)
-            sources.append(source)
+            sources.append((source, permuted))
         for position in writes:
             dst = values[position]
-            if not isinstance(dst, Access) or dst.vector_offset is not None:
+            if not isinstance(dst, Access):
                 continue
             storage = dst.storage
-            for source in sources:
-                if source.storage is storage and source is not dst:
-                    self._meet(op, dst, source)
+            for source, permuted in sources:
+                if source.storage is storage and (permuted or source is not dst):
+                    self._meet(op, dst, source, permuted)
+            if dst.vector_offset is not None:
+                continue
             if 0 in dst.strides and _repeats(dst):
                 what = f"{row.name} writes elements of {storage.name!r} to one place"
                 self._warn("repeated-destination", what, op.location)
@@ -94,25 +93,22 @@ class Hazards:
         """No operation on a tensor comes any more."""
         self._sums.pop(tensor, None)
 
-    def _meet(self, op: Op, dst: Access, source: Access) -> None:
-        if source.vector_offset is not None:
-            return
-        to, of = _view(dst), _view(source)
-        if to is not None and of is not None and to != of and _shifted(to, of):
+    def _meet(self, op: Op, dst: Access, source: Access, permuted: bool) -> None:
+        if meets_elsewhere(dst, source, permuted):
             what = f"{op.row.name} writes a part of {dst.storage.name!r} that it reads elsewhere"
             self._warn("shifted-overlap", what, op.location)
 
     # Sums in PSUM
 
     def _read(self, source: Access) -> None:
-        view = _view(source)
+        view = view_of(source)
         for known in self._sums.get(_kept(source.storage), ()):
-            if view is None or _overlap(known.view, view):
+            if view is None or overlap(known.view, view):
                 known.read = True
 
     def _written(self, op: Op, dst: Access, accumulate: Any, by_matmul: bool) -> None:
         """A matmul adds to `dst` or overwrites it, or another operation writes it."""
-        view = _view(dst)
+        view = view_of(dst)
         sums = self._sums.setdefault(_kept(dst.storage), [])
         if isinstance(accumulate, Predicate) and accumulate.op == ">":  # false in a first iteration
             accumulate = any(variable in self._later for variable, _ in accumulate.form.terms)
@@ -123,7 +119,7 @@ class Hazards:
         if by_matmul and accumulate:
             same = next((known for known in sums if known.view == view), None)
             if same is None:
-                if any(_overlap(known.view, view) for known in sums):
+                if any(overlap(known.view, view) for known in sums):
                     what = f"{op.row.name} adds to a part of a sum in {name!r}"
                     self._warn("partial-accumulation", what, op.location)
             elif same.read:
@@ -131,7 +127,7 @@ class Hazards:
                 self._warn("accumulation-after-read", what, op.location)
                 same.read = False
             return
-        for known in [known for known in sums if _overlap(known.view, view)]:
+        for known in [known for known in sums if overlap(known.view, view)]:
             if not known.read:
                 what = f"{op.row.name} overwrites a sum in {name!r} that nothing has read"
                 self._warn("sum-never-read", what, op.location)
@@ -151,7 +147,7 @@ class _Sum:
 
     __slots__ = ("read", "view")
 
-    def __init__(self, view: _View) -> None:
+    def __init__(self, view: View) -> None:
         self.view = view
         self.read = False
 
@@ -163,16 +159,8 @@ def _positions(row: type[Operation]) -> _Positions:
         return (), (), None
     flags = [position for position, _, field in row.attributes if field.kind is Kind.accumulate]
     apart = set(row.writes) if flags else set(row.writes) - set(row.reads)
-    reads = tuple(p for p, _, _ in row.operands if p not in apart)
+    reads = tuple((p, field.permuted) for p, _, field in row.operands if p not in apart)
     return tuple(row.writes), reads, flags[0] if flags else None
-
-
-def _view(access: Access) -> _View | None:
-    """Where a view is; None where symbols or registers decide."""
-    plain = (access.offset, *access.shape, *access.strides)
-    if any(type(number) is not int for number in plain):
-        return None
-    return access.offset, access.shape, access.strides, DTYPES[access.dtype].size
 
 
 def _repeats(dst: Access) -> bool:
@@ -180,55 +168,6 @@ def _repeats(dst: Access) -> bool:
         stride == 0 and type(count) is int and count > 1
         for count, stride in zip(dst.shape, dst.strides)
     )
-
-
-@lru_cache(1 << 12)
-def _shifted(to: _View, of: _View) -> bool:
-    """Whether as many elements are read as written, of places that meet in another order."""
-    same_count = int(np.prod(to[1])) == int(np.prod(of[1]))
-    return same_count and _dense(to) != _dense(of) and _overlap(to, of)
-
-
-def _dense(view: _View) -> tuple[Any, ...]:
-    """A view without its dimensions of one element, and with those joined that lie as one: equal
-    for views of the same elements in the same order."""
-    offset, shape, strides, size = view
-    walked: list[tuple[int, int]] = []
-    for count, stride in zip(shape, strides):
-        if count == 1:
-            continue
-        if walked and walked[-1][1] == count * stride:
-            walked[-1] = (walked[-1][0] * count, stride)
-        else:
-            walked.append((count, stride))
-    return offset * size, tuple((count, stride * size) for count, stride in walked), size
-
-
-@lru_cache(1 << 12)
-def _overlap(left: _View, right: _View) -> bool:
-    """Whether two views of one storage have bytes in common."""
-    return np.shares_memory(_addresses(left), _addresses(right))
-
-
-def _addresses(view: _View) -> np.ndarray[Any, Any]:
-    """An array that lies as the view does. Its elements are nowhere, and never looked at."""
-    return np.asarray(_Places(view))
-
-
-class _Places:
-    """What NumPy makes an array of: addresses alone."""
-
-    _BASE = 1 << 40
-
-    def __init__(self, view: _View) -> None:
-        offset, shape, strides, size = view
-        self.__array_interface__ = {
-            "version": 3,
-            "shape": shape,
-            "typestr": f"|V{size}",
-            "data": (self._BASE + offset * size, False),
-            "strides": tuple(stride * size for stride in strides),
-        }
 
 
 __all__ = ["Hazards"]

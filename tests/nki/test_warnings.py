@@ -11,7 +11,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 from isa.warned import NeuronWarning
-from nki.ir.hazards import _dense, _overlap
+from nki.ir.own_source import _dense, overlap
 
 MODES = ["device", "reference", "eager"]
 WIDE = np.arange(128 * 256, dtype=np.float32).reshape(128, 256)
@@ -134,6 +134,118 @@ def test_source_and_destination_that_meet_elsewhere(mode):
     assert warned(in_place, WIDE, mode=mode)[1] == []
 
 
+def square(a):
+    return nl.load(a[0:32, 0:32])
+
+
+def turned_by_vector(a):
+    tile = square(a)
+    nisa.nc_transpose(dst=tile, data=tile, engine=nisa.engine.vector)
+    return stored(tile)
+
+
+def turned_by_dma(a):
+    tile = square(a)
+    nisa.dma_transpose(dst=tile, src=tile)
+    return stored(tile)
+
+
+def turned_elsewhere(a):
+    tile = nl.load(a[0:32, 0:64])
+    nisa.nc_transpose(dst=tile[:, 0:32], data=tile[:, 32:64], engine=nisa.engine.vector)
+    return stored(tile)
+
+
+def picked_in_place(a):
+    tile, indices = square(a), nl.ndarray((32, 32), nl.uint32, nl.sbuf)
+    nisa.iota(dst=indices, pattern=[[1, 32]])
+    nisa.nc_n_gather(dst=tile, data=tile, indices=indices)
+    return stored(tile)
+
+
+def picked_by_groups(a):
+    tile, index = square(a)[0:16, :], nl.ndarray((16, 2), nl.uint16, nl.sbuf)
+    nisa.iota(dst=index, pattern=[[16, 2]], channel_multiplier=1)
+    nisa.local_gather(dst=tile, src_buffer=tile, index=index, num_valid_indices=32)
+    return stored(tile)
+
+
+def shuffled_in_place(a):
+    tile = square(a)
+    nisa.nc_stream_shuffle(dst=tile, src=tile, shuffle_mask=list(range(31, -1, -1)))
+    return stored(tile)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_results_in_another_order_where_their_source_lies(mode):
+    for kernel in (turned_by_vector, turned_by_dma, picked_in_place, picked_by_groups):
+        line = 3 if "picked" in kernel.__name__ else 2
+        assert warned(kernel, WIDE, mode=mode)[1] == [("shifted-overlap", line)], kernel
+    # The first writes elsewhere, the second is what a document allows (nki.isa.nc_stream_shuffle).
+    for kernel in (turned_elsewhere, shuffled_in_place):
+        assert warned(kernel, WIDE, mode=mode)[1] == [], kernel
+
+
+def rows_within_one_tensor(a, rows):
+    nisa.dma_copy(dst=a[0:4, :], src=a.vector_select(0, nl.load(rows)))
+    return a
+
+
+def rows_of_other_columns(a, rows):
+    index = nl.load(rows)
+    nisa.dma_copy(dst=a[0:4, 0:128], src=a[:, 128:256].vector_select(0, index))
+    return a
+
+
+def the_same_rows(a, rows):
+    index, more = nl.load(rows), nl.load(a[0:4, :])
+    sources = [a.vector_select(0, index), more]
+    nisa.dma_compute(dst=a.vector_select(0, index), srcs=sources, reduce_op=nl.add)
+    return a
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_rows_that_indices_pick_in_the_tensor_that_is_written(mode):
+    rows = np.array([[1], [5], [7], [9]], np.int32)
+    result, found = warned(rows_within_one_tensor, WIDE.copy(), rows, mode=mode)
+    assert found == [("shifted-overlap", 1)]
+    assert np.array_equal(result, np.concatenate([WIDE[rows[:, 0]], WIDE[4:]]))
+    assert warned(rows_of_other_columns, WIDE.copy(), rows, mode=mode)[1] == []
+    assert warned(the_same_rows, WIDE.copy(), rows, mode=mode)[1] == []
+
+
+def shifted_by_a_register(a, by):
+    tile, register = nl.load(a), nisa.register_alloc()
+    nisa.register_load(register, nl.load(by))
+    nisa.tensor_copy(dst=tile[:, 0:128], src=tile[:, nl.ds(register, 128)])
+    return stored(tile)
+
+
+def shifted_along_a_loop(a):
+    tile = nl.load(a)
+    for i in nl.dynamic_range(0, 32, 8):
+        nisa.tensor_copy(dst=tile[:, 4:][:, nl.ds(i, 8)], src=tile[:, nl.ds(i, 8)])
+    return stored(tile)
+
+
+def apart_along_a_loop(a):
+    tile = nl.load(a)
+    for i in nl.dynamic_range(64, 256, 64):
+        nisa.tensor_copy(dst=tile[:, nl.ds(i, 64)], src=tile[:, 0:64])
+        nisa.tensor_copy(dst=tile[:, 0:1], src=tile[:, nl.ds(i, 1)])
+    return stored(tile)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_register_that_decides_where_source_and_destination_meet(mode):
+    by = np.array([[3]], np.int32)
+    result, found = warned(shifted_by_a_register, WIDE, by, mode=mode)
+    assert found == [("shifted-overlap", 3)]
+    assert np.array_equal(result[:, :128], WIDE[:, 3:131])
+    assert warned(shifted_along_a_loop, WIDE, mode=mode)[1] == [("shifted-overlap", 3)]
+    assert warned(apart_along_a_loop, WIDE, mode=mode)[1] == []
+
+
 def wasted(a):
     tile, waste = nl.load(a), nl.ndarray((128, 1), a.dtype, nl.sbuf)
     nisa.tensor_copy(dst=waste.ap(pattern=[[1, 128], [0, 256]]), src=tile)
@@ -152,8 +264,8 @@ def test_what_meets_is_what_a_brute_force_finds(offsets, data):
 
     def view(offset):
         shape = tuple(data.draw(st.lists(st.integers(1, 4), min_size=2, max_size=3)))
-        strides = tuple(data.draw(st.integers(0, 5)) for _ in shape)
-        return offset, shape, strides, 4
+        strides = tuple(4 * data.draw(st.integers(0, 5)) for _ in shape)
+        return 4 * offset, shape, strides, 4
 
     def elements(offset, shape, strides, _):
         places = np.zeros(shape, np.int64) + offset
@@ -164,7 +276,7 @@ def test_what_meets_is_what_a_brute_force_finds(offsets, data):
 
     one, other = map(view, offsets)
     left, right = elements(*one), elements(*other)
-    assert _overlap(one, other) == bool(set(left) & set(right))
+    assert overlap(one, other) == bool(set(left) & set(right))
     if _dense(one) == _dense(other):
         assert left == right
 
