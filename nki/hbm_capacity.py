@@ -57,6 +57,11 @@ def check_hbm(program: Program) -> None:
         raise _overflow(program.name, target, (_declared(program, t) for t in program.tensors))
 
 
+def fits_into_hbm(tensors: Iterable[Tensor], target: Target) -> bool:
+    """Whether the tensors of a kernel find room in one stack."""
+    return sum(_bytes(one) for one in tensors if not one.memory.on_chip) <= room_of(target)
+
+
 class HbmInUse:
     """What the tensors of an eager run take in HBM: all that were made, as compiled programs keep
     them, but those of iterations on the device that are over."""

@@ -100,7 +100,7 @@ def _tests(pool: ThreadPoolExecutor, python: Path, folder: Path, files: Iterable
 
 def _test(python: Path, folder: Path, file: str) -> tuple[str, bool, str]:
     begun = time.monotonic()
-    done = _run(python, folder, "-m", "pytest", "-q", "-p", "no:cacheprovider", file)
+    done = _run(python, folder, "-m", "pytest", "-p", "no:cacheprovider", file)
     seconds = time.monotonic() - begun
     text = (done.stdout + done.stderr).strip()
     said = text.splitlines()[-1] if done.returncode == 0 else text[-6000:]

@@ -100,12 +100,12 @@ ORDER = (
         "arrays",
         "storage",
         "interpreter",
+        "hbm_capacity",
         "passes",
         "pipeline",
         "in_order",
         "verification",
         "proofs",
-        "hbm_capacity",
         "advice",
     ),
     # What authors of kernels call.

@@ -89,3 +89,29 @@ def test_the_first_iteration_that_meets_is_the_first_one_in_which_elements_coinc
     ]
     expected = meeting[0] if meeting and meeting[0] >= 2 else None
     assert first_meeting(one, other, loop) == expected
+
+
+@pytest.mark.parametrize("mode", ["device", "reference", "eager"])
+@pytest.mark.parametrize("stores", [False, True])
+def test_bytes_are_taken_over_from_a_tile_whose_last_load_nobody_reads(mode, stores):
+    """The loop ends with a transfer that is still on its way when the next tensor begins."""
+
+    def kernel(a):
+        out = nl.ndarray((128, 256), dtype=a.dtype, buffer=nl.shared_hbm)
+        kept = nl.ndarray((128, 40000), dtype=a.dtype, buffer=nl.sbuf)
+        nisa.memset(dst=kept[:, :256], value=0)
+
+        def body(_):
+            other = nl.copy(kept[:, :256])
+            nl.store(out, kept[:, :256] if stores else other)
+            nisa.dma_copy(dst=kept[:, :256], src=a[0:128, :])
+
+        nl.fori_loop(0, 200, body)
+        next_ = nl.ndarray((128, 40000), dtype=a.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=next_[:, :256], src=a[128:256, :])
+        nl.store(out, next_[:, :256])
+        return out
+
+    data = np.arange(256 * 256, dtype=np.float32).reshape(256, 256)
+    found = nki.simulate(kernel, mode=mode, target="trn2")(data)
+    assert np.array_equal(found, data[128:])

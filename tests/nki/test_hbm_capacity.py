@@ -76,6 +76,22 @@ def test_an_iteration_on_the_device_gives_back_what_it_took(mode):
         assert np.array_equal(nki.simulate(kernel, mode=mode, target="trn2")(data), data)
 
 
+@pytest.mark.parametrize("mode", ["device", "reference", "eager"])
+@pytest.mark.parametrize("trips", [8, 100])
+def test_iterations_overlap_only_where_hbm_has_room_for_what_each_keeps(mode, trips):
+    def kernel(a):
+        out = nl.ndarray((4, 8), dtype=a.dtype, buffer=nl.shared_hbm)
+        for _ in nl.dynamic_range(trips):
+            held = nl.ndarray((1 << 10, 1 << 10), dtype=a.dtype, buffer=nl.private_hbm)
+            nl.store(held[:4, :8], nl.load(a))
+            nl.store(out, nl.load(held[:4, :8]))
+        return out
+
+    data = np.ones((4, 8), np.float32)
+    with patch.object(hbm_capacity, "room_of", lambda target: 7 << 20):
+        assert np.array_equal(nki.simulate(kernel, mode=mode, target="trn2")(data), data)
+
+
 def test_sizes_of_symbols_count_when_they_are_known():
     rows = nki.symbol("M", max=1 << 20)
     compiled = nki.compile(through, nki.TensorSpec((rows, 1 << 18), nl.float32), target="trn2")

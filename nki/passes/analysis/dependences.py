@@ -583,8 +583,9 @@ class _Looks:
             late.append(looker)
             early.append(np.flatnonzero(single)[before[start][looker] + within])
             count += found
-        # Who takes bytes comes after the reads, and these after the write.
-        hidden = self.taking & (count > 0)
+        # Who takes bytes comes after the reads, and these after the write: but in a loop the last
+        # write may come behind them.
+        hidden = self.taking & (count > 0) & (self.stream[last] < 0)
         writer = np.flatnonzero(looking & (last >= begin) & ~hidden)
         looker, found = np.concatenate([writer, *late]), np.concatenate([last[writer], *early])
         order = ordered(self.moment[looker])

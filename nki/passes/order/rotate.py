@@ -10,6 +10,7 @@ from isa.enums import Memory, RegisterOperation
 from isa.errors import NeuronError
 from isa.operations.control import RegisterAlu, RegisterMove, StorageBegin
 from isa.target import TARGETS
+from nki.hbm_capacity import fits_into_hbm
 from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, operations, storages, walk
 from nki.ir.rewrite import Cloner, Numbering, form_registers, replace_loops
 from nki.passes.order.modelled import modelled_ns
@@ -53,10 +54,10 @@ class RotateBuffers:
         loop %r3 = 2*((M//128)//2) to M//128 step 1:
           dma_copy dst=%tile.2 src=%a[... @ 128*%r3]
 
-    Of `COPIES` the fewest are taken with which more do not pay by the event model. Where the whole
-    body does not fit then, all loops get fewer. A remainder of a known number of iterations is no
-    loop, nor is what is left of a loop of few operations. Loops whose trip count only the device
-    knows keep one copy of their buffers.
+    Of `COPIES` the fewest are taken with which more do not pay by the event model. Where a body,
+    or what it keeps in HBM, does not fit then, all loops get fewer. A remainder of a known number
+    of iterations is no loop, nor is what is left of a loop of few operations. Loops whose trip
+    count only the device knows keep one copy of their buffers.
     """
 
     name = "rotate"
@@ -73,12 +74,13 @@ class RotateBuffers:
 
 def _fits(kernel: Kernel) -> bool:
     """Whether there are places for all tensors, in the author's order."""
+    target = TARGETS[kernel.target]
     try:
         for body in kernel.bodies:
-            in_order(body, TARGETS[kernel.target], search=False)
+            in_order(body, target, search=False)
     except NeuronError:
         return False
-    return True
+    return fits_into_hbm(kernel.tensors, target)
 
 
 class _Rotation:
