@@ -39,10 +39,10 @@ from matmul_kernels import LADDER
 import nki
 import nki.language as nl
 from isa.collection import collection_paused
-from isa.container import write
-from isa.encoding import encode_stream
+from isa.files.container import write
+from isa.files.encoding import encode_stream
+from isa.files.reroll import reroll
 from isa.operations.control import StorageBegin
-from isa.reroll import reroll
 from nki.ir.nodes import Op, walk
 from nki.pipeline import compile_kernel
 from nki.verification import verify_program

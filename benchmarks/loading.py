@@ -111,8 +111,9 @@ def seconds(spent: dict[str, float], stage: str, function: Callable[..., Any]) -
 
 def loaded(make: Any, rows: int, file: str | None, threads: int) -> dict[str, float]:
     """Load the program from a file, or right behind its compilation; seconds by stage."""
-    from isa.container import load as read
-    from simulator import execute, host, lanes
+    from isa.files.container import load as read
+    from simulator import execute, host
+    from simulator import parallel_slices as lanes
 
     spent: dict[str, float] = {}
     read = seconds(spent, "read", read)

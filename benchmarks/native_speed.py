@@ -52,8 +52,8 @@ from native_peers import peers
 
 import nki
 from simulator.execute import LoadedProgram
-from simulator.lanes import Lanes, load
 from simulator.native.codegen.library import Library, library
+from simulator.parallel_slices import Lanes, load
 
 Array = np.ndarray[Any, Any]
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from isa.column_list import ColumnList
 from isa.columns import Integers, numbered, places
+from isa.columns.column_list import ColumnList
 from isa.program import StorageRecord
 
 UNNUMBERED = -1

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from isa.access import AccessPattern
-from isa.column_list import ColumnList
 from isa.columns import Integers, places
-from isa.encoding import encode
-from isa.operand_table import OperandWriter
+from isa.columns.column_list import ColumnList
+from isa.files.encoding import encode
+from isa.files.operand_table import OperandWriter
 from isa.spec import Instruction
 
 Pairs = tuple[tuple[int, int], ...]

@@ -3,8 +3,8 @@
 import nki, nki.language as nl, nki.isa as nisa
 """
 
-from nki.absent import install as _install
 from nki.shadowed import guard as _guard
+from nki.superseded.absent import install as _install
 
 __version__ = "0.1.0"
 
@@ -63,8 +63,8 @@ def __getattr__(name: str) -> object:
 
 def _earlier_name(name: str) -> object:
     """A name of earlier versions. Raises AttributeError, with what to write for what is gone."""
-    from nki.absent import ABSENT
     from nki.superseded import REMOVED, superseded_names
+    from nki.superseded.absent import ABSENT
 
     _, instead = ABSENT.get(f"nki.{name}", ("", REMOVED.get(name)))
     if instead:

@@ -17,7 +17,7 @@ def keep(program: Program) -> None:
     folder = settings.artifacts_folder()
     if folder is None:
         return
-    from isa.container import save
+    from isa.files.container import save
 
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)

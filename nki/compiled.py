@@ -15,15 +15,15 @@ import numpy as np
 from isa.errors import NeuronError
 from isa.program import Program
 from nki import progress, settings
-from nki.arrays import as_numpy, like, refuse_read_only
-from nki.compiled_functions import outside_graphs
 from nki.errors import user_frames
+from nki.frameworks.arrays import as_numpy, like, refuse_read_only
+from nki.frameworks.compiled_functions import outside_graphs
 
 if TYPE_CHECKING:
     from nki.ir.nodes import Kernel
     from simulator.execute import LoadedProgram, RunResult
-    from simulator.lanes import Lanes
     from simulator.machine import Capacity
+    from simulator.parallel_slices import Lanes
     from simulator.profile import Profile
     from simulator.profile.report import PageWriter
     from simulator.profile.verdict import Advisor
@@ -141,7 +141,7 @@ class CompiledKernel:
     @user_frames
     def save(self, path: Any) -> None:
         """Write the program as a container; replaces the file as a whole or not at all."""
-        from isa.container import save
+        from isa.files.container import save
 
         save(self.program, path)
 
@@ -159,7 +159,7 @@ class CompiledKernel:
         """The program for one set of input shapes; raises shape-mismatch or guard-refused."""
         from isa.affine import solve_shape
         from isa.binding import bind
-        from nki.hbm_capacity import check_hbm
+        from nki.verification.hbm_capacity import check_hbm
 
         program = self.program
         declared = [program.tensors[index].shape for index in program.parameters]
@@ -199,7 +199,7 @@ class CompiledKernel:
         reference = self._loaded.pop(key, None)
         found = None if reference is None else reference()
         if found is None:
-            from simulator.lanes import load
+            from simulator.parallel_slices import load
 
             program = self.program_for(inputs)
             loaded = load(program, checked, native, threads, self._capacity)
@@ -242,10 +242,10 @@ class CompiledKernel:
 def load(path: Any) -> CompiledKernel:
     """A compiled kernel from a container file. Executes no code from it. Unless NKI_CHECKS=0, the
     program is proven as `nki.compile` proves it: a file may have been changed. The proof of a file
-    is kept by its content (`nki.proofs`).
+    is kept by its content (`nki.verification.proofs`).
 
     Raises file-not-found, hbm-overflow, program-malformed, race, and the errors of
-    `isa.container.read`.
+    `isa.files.container.read`.
 
     >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
     >>> @nki.jit
@@ -261,13 +261,13 @@ def load(path: Any) -> CompiledKernel:
     >>> compiled(np.ones((2, 3), np.float32)).shape
     (2, 3)
     """
-    from isa.container import load_contents
-    from nki.hbm_capacity import check_hbm
+    from isa.files.container import load_contents
+    from nki.verification.hbm_capacity import check_hbm
 
     contents = load_contents(path)
     check_hbm(contents.program)
     if settings.checks_wanted():
-        from nki.proofs import prove
+        from nki.verification.proofs import prove
         from simulator.checks.impossible import refuse_impossible
 
         refuse_impossible(contents.program)

@@ -25,7 +25,7 @@ from isa.program import Program, SourceLocation
 from isa.spec import Instruction, MachineInstruction
 from isa.target import TARGETS
 from nki import settings
-from nki.arrays import as_numpy
+from nki.frameworks.arrays import as_numpy
 from nki.ir.locations import resolve
 from nki.ir.nodes import Access, Op, operations
 from nki.kernel import Kernel
@@ -216,9 +216,9 @@ def _elements(value: Any) -> Array:
 
 
 class InOrder:
-    """Follows cores that execute operations in the author's order, as `nki.interpreter` sees them:
-    those of `sequence`, the same in another run. Raises value-not-allowed where the runs take other
-    ways."""
+    """Follows cores that execute operations in the author's order, as `nki.modes.interpreter` sees
+    them: those of `sequence`, the same in another run. Raises value-not-allowed where the runs take
+    other ways."""
 
     def __init__(self, watch: Watch, traced: TracedKernel, sequence: list[list[Place]]) -> None:
         self.watch = watch
@@ -302,7 +302,7 @@ def _in_order(
     traced: TracedKernel, inputs: list[Array], watch: Watch
 ) -> tuple[list[Array], list[list[Place]]]:
     """Outputs of the reference, and the places of every core as it executes them."""
-    from nki.in_order import in_order
+    from nki.modes.in_order import in_order
     from simulator.execute import LoadedProgram
 
     ordered = in_order(traced)
@@ -372,7 +372,7 @@ def _native(subject: _Subject, watch: Watch) -> list[Array]:
     """The program as mode device runs it, whose outputs these are; what its instructions wrote is
     of another run, which stops behind each."""
     from simulator.execute import LoadedProgram
-    from simulator.lanes import load
+    from simulator.parallel_slices import load
 
     program, follower, inputs = _compiled(subject, watch)
     checks = settings.checks_wanted()

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, ParamSpec, TypeVar
 
-from isa.built_in import built_in
 from isa.errors import CATALOGUE, CatalogueEntry, NeuronError
+from isa.errors.built_in import built_in
+from isa.errors.warned import WARNINGS
 from isa.program import SourceLocation
-from isa.warned import WARNINGS
 from nki.ir.context import CURRENT
 from nki.ir.locations import author_location, is_own_file, resolve, shown_file
 from nki.settings import traceback_wanted
@@ -231,7 +231,7 @@ def catalogue_page() -> str:
         "",
         "Every error carries a number and a code; both are stable. The message shows the values,",
         "the kernel's line, the rule and a way out. Numbers from 801 on are warnings",
-        "(`isa.warned.NeuronWarning`).",
+        "(`isa.errors.warned.NeuronWarning`).",
         "",
     ]
     for code, entry in sorted((CATALOGUE | WARNINGS).items(), key=lambda item: item[1].number):

@@ -15,13 +15,13 @@ from isa.collection import collection_paused
 from isa.errors import NeuronError
 from isa.target import Target
 from nki import progress, settings
-from nki.arrays import as_numpy, like
 from nki.artifacts import keep
 from nki.call_chains import explained
-from nki.callables import is_method, stops_in_debugger, with_name
 from nki.compiled import CompiledKernel, packed, run_settings, update
-from nki.compiled_functions import outside_graphs
 from nki.errors import user_frames
+from nki.frameworks.arrays import as_numpy, like
+from nki.frameworks.callables import is_method, stops_in_debugger, with_name
+from nki.frameworks.compiled_functions import outside_graphs
 from nki.ir.context import CURRENT
 from nki.ir.edges import Schedule, add_edges, check_edges, schedule_of
 from nki.jax_transforms import called_back, is_traced
@@ -378,8 +378,8 @@ def compile_traced(
     """Lower traced tile IR and, unless NKI_CHECKS=0, prove that the program has no race.
 
     `observe(stage, product)` sees what each stage makes (`nki.pipeline.STAGES`)."""
-    from nki.hbm_capacity import check_hbm
     from nki.pipeline import compile_kernel
+    from nki.verification.hbm_capacity import check_hbm
 
     with collection_paused():
         program = compile_kernel(traced, observe)
@@ -396,8 +396,8 @@ def compile_traced(
 
 def order_traced(traced: TracedKernel) -> CompiledKernel:
     """Traced tile IR as it is, ready to run in the author's order."""
-    from nki.hbm_capacity import check_hbm
-    from nki.in_order import in_order
+    from nki.modes.in_order import in_order
+    from nki.verification.hbm_capacity import check_hbm
 
     ordered = in_order(traced)
     check_hbm(ordered.program)

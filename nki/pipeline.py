@@ -92,7 +92,7 @@ def stage_text(kernel: Kernel, stage: str) -> str:
         if name != stage:
             return
         if isinstance(form, Program):
-            from isa.text import disassemble
+            from isa.files.text import disassemble
 
             found[name] = disassemble(form)
         elif isinstance(form, Steps):

@@ -82,7 +82,7 @@ def run(
     output-not-written; loop-limit and time-limit beyond `simulator.watchdog.LIMITS`.
 
     >>> import numpy as np
-    >>> from isa.text import assemble
+    >>> from isa.files.text import assemble
     >>> program = assemble('''
     ... .program "copy" target=trn2
     ... .tensor t0 "a" float32[4] input

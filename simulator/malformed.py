@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from isa.encoding import MALFORMED
 from isa.errors import NeuronError
+from isa.files.encoding import MALFORMED
 
 P = ParamSpec("P")
 R = TypeVar("R")

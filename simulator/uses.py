@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from isa.columns import Integers
-from isa.encoding import MALFORMED
 from isa.errors import NeuronError
+from isa.files.encoding import MALFORMED
 from isa.spec import Instruction
 from isa.stream import Columns, Pairs, Stream, at_offset, in_columns, moving
 

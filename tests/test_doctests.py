@@ -14,7 +14,7 @@ import pytest
 
 import graph_compiler
 import graph_compiler.hlo
-import isa.container
+import isa.files.container
 import nki
 import nki.isa as nisa
 import nki.language as nl
@@ -28,7 +28,7 @@ from graph_compiler.hlo.operators import operator
 from graph_compiler.hlo.sniff import sniff
 from graph_compiler.pages import operator_pages
 from graph_compiler.sample_inputs import sample_inputs
-from isa.text import assemble, disassemble
+from isa.files.text import assemble, disassemble
 from nki.isa.calls import FUNCTIONS
 from nki.language.operators import OPERATORS, Operator
 from nki.passes.place.arena import local_bytes
@@ -115,8 +115,8 @@ BELOW_THE_API = {
     for function in (
         assemble,
         disassemble,
-        isa.container.load,
-        isa.container.save,
+        isa.files.container.load,
+        isa.files.container.save,
         simulator.execute.run,
         simulator.timing.simulate,
         simulator.profile.profile,

@@ -85,7 +85,7 @@ print(metrics.text())
 # with a point describe tensors and queues.
 
 # %%
-from isa.text import disassemble  # noqa: E402
+from isa.files.text import disassemble  # noqa: E402
 
 compiled = nki.compile(add, a[:128], b[:128])
 print(disassemble(compiled.program))

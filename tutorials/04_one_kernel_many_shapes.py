@@ -62,7 +62,7 @@ for rows in (128, 1024, 8192):
 # needs of SBUF does not depend on M.
 
 # %%
-from isa.text import disassemble  # noqa: E402
+from isa.files.text import disassemble  # noqa: E402
 
 text = disassemble(compiled.program)
 print("\n".join(line for line in text.splitlines() if "Loop" in line or ".stream" in line))

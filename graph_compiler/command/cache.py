@@ -30,7 +30,7 @@ class Kept:
 
     def find(self) -> bytes | None:
         """The container, if there is one that can be read."""
-        from isa.container import read
+        from isa.files.container import read
 
         try:
             data = self.path.read_bytes()

@@ -242,8 +242,8 @@ def _program(
 ) -> bytes:
     """The container of the compiled graph."""
     from graph_compiler.compiled import compile
-    from isa.container import write
-    from isa.text import disassemble
+    from isa.files.container import write
+    from isa.files.text import disassemble
     from nki.ir.text import print_kernel
     from nki.pipeline import STAGES
 

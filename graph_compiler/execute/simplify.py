@@ -15,11 +15,11 @@ from graph_compiler.evaluate import CALLS, DEPTH_LIMIT, Evaluator
 from graph_compiler.execute.nodes import Block, Form, Node
 from graph_compiler.execute.views import MOVES
 from graph_compiler.hlo.operators import operator
-from graph_compiler.hlo.operators.binary import Binary
-from graph_compiler.hlo.operators.comparison import Clamp, Select
-from graph_compiler.hlo.operators.conversion import Convert
+from graph_compiler.hlo.operators.elementwise.binary import Binary
+from graph_compiler.hlo.operators.elementwise.comparison import Clamp, Select
+from graph_compiler.hlo.operators.elementwise.conversion import Convert
+from graph_compiler.hlo.operators.elementwise.unary import Unary
 from graph_compiler.hlo.operators.row import Operator
-from graph_compiler.hlo.operators.unary import Unary
 from isa.errors import NeuronError
 
 if TYPE_CHECKING:

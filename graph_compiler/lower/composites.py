@@ -20,7 +20,7 @@ from graph_compiler.execute.nodes import Block, Node
 from graph_compiler.execute.simplify import is_lanewise, is_uniform
 from graph_compiler.hlo.graph import Module
 from graph_compiler.hlo.operators import OPERATORS
-from graph_compiler.hlo.operators.transcendental import Erf
+from graph_compiler.hlo.operators.elementwise.transcendental import Erf
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 
 Array = np.ndarray[Any, Any]

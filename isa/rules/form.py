@@ -41,8 +41,8 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """What is allowed and probably a mistake: a warning of the catalogue (`isa.warned`), and what
-    finds it in a call: the text, or None."""
+    """What is allowed and probably a mistake: a warning of the catalogue (`isa.errors.warned`), and
+    what finds it in a call: the text, or None."""
 
     code: str
     check: Callable[[Call], str | None]

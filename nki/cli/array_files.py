@@ -86,7 +86,7 @@ def _as_numpy(spec: InputSpec, path: str, found: Any) -> Any:
 
     if isinstance(found, np.ndarray):
         return found
-    from nki.arrays import as_numpy
+    from nki.frameworks.arrays import as_numpy
 
     if not hasattr(found, "shape"):
         _refuse(spec, f"what {path} holds is a {type(found).__name__}, no array")

@@ -36,8 +36,8 @@ def disasm_command(context: click.Context, container: str, engine: str | None, l
 
     The text assembles to the same program again, unless it is that of --engine or --loops.
     """
-    from isa.container import load
-    from isa.text import disassemble
+    from isa.files.container import load
+    from isa.files.text import disassemble
     from nki.cli.kernel_files import read_reference
 
     chosen = None if engine is None else _engine(engine)
@@ -69,7 +69,7 @@ def _engine(name: str) -> Engine:
 
 
 def _stream_lines(program: Program, engine: Engine) -> Iterator[str]:
-    from isa.text import print_instruction
+    from isa.files.text import print_instruction
 
     for number, core in enumerate(program.cores):
         yield f"; core {number}, {engine.name}"
@@ -78,7 +78,7 @@ def _stream_lines(program: Program, engine: Engine) -> Iterator[str]:
 
 
 def _loop_lines(program: Program, engine: Engine | None) -> Iterator[str]:
-    from isa.reroll import outline, reroll
+    from isa.files.reroll import outline, reroll
 
     for number, core in enumerate(program.cores):
         for name, stream in core.streams.items():

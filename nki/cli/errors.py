@@ -15,7 +15,7 @@ from nki.report import Report, Table
 def _codes(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
     """What a shell offers for CODE."""
     from isa.errors import CATALOGUE
-    from isa.warned import WARNINGS
+    from isa.errors.warned import WARNINGS
 
     return sorted(code for code in (*CATALOGUE, *WARNINGS) if code.startswith(begun))
 
@@ -30,7 +30,7 @@ def errors_command(context: click.Context, code: str | None) -> int:
     CODE is the code or number: wrong-memory, NKI0102 or 102.
     """
     from isa.errors import CATALOGUE
-    from isa.warned import WARNINGS
+    from isa.errors.warned import WARNINGS
     from nki.cli.exit_codes import exit_code_of
 
     catalogue = CATALOGUE | WARNINGS

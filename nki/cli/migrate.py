@@ -47,7 +47,7 @@ def migrate_command(context: click.Context, files: tuple[str, ...], check: bool)
 def _plan(name: str) -> tuple[list[dict[str, Any]], bytes | None]:
     """The findings of one file, and what it is to hold; None where nothing changes."""
     from isa.errors import NeuronError
-    from nki.migration import findings, migrated
+    from nki.superseded.migration import findings, migrated
 
     try:
         with tokenize.open(name) as stream:

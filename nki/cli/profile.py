@@ -39,7 +39,7 @@ def profiled(launch: Launch, spans: bool) -> Profiled:
     from nki import progress
     from nki.compiled import page_writer, run_settings
     from nki.settings import native_wanted, threads_wanted
-    from simulator.lanes import load
+    from simulator.parallel_slices import load
     from simulator.profile import profile
     from simulator.timing import simulate
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from isa.enums import Memory
 from isa.errors import NeuronError
+from isa.errors.warned import warn
 from isa.operations.control import RegisterLoad, RegisterMove
 from isa.rules import Call
 from isa.target import Target
-from isa.warned import warn
 from nki.ir.accumulate import Accumulation
 from nki.ir.locations import author_location, resolve
 from nki.ir.nodes import Op

@@ -18,7 +18,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from isa.program import SourceLocation
-from nki.callables import innermost
+from nki.frameworks.callables import innermost
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
 _PACKAGES = (

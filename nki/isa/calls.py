@@ -22,9 +22,9 @@ from nki.ir.emission import Caller, Signatures, first_of_signature, function_of,
 from nki.ir.legalise import MISSING, check
 from nki.ir.locations import resolve
 from nki.isa.documentation import document, signature
-from nki.isa.earlier import modern
 from nki.isa.notation import plain
-from nki.language.removed import KEYWORDS, OPERANDS
+from nki.superseded.isa_calls import modern
+from nki.superseded.removed import KEYWORDS, OPERANDS
 
 
 def _spread(row: type[Operation], parameter: str, items: Any) -> tuple[Any, ...]:

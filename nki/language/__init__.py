@@ -53,10 +53,10 @@ from nki.language.ranges import (
     while_loop,
 )
 from nki.language.reductions import all, max, mean, min, prod, sum, var
-from nki.language.removed import advice as _advice
 from nki.language.selection import broadcast_to, expand_dims, gather_flattened, where
 from nki.language.tile_size import tile_size
 from nki.superseded import superseded_names as _superseded_names
+from nki.superseded.removed import advice as _advice
 
 DType = str
 

@@ -18,7 +18,7 @@ from typing import Any, cast
 from isa.errors import NeuronError
 from nki.ir.nodes import Register
 from nki.ir.views.refused import NoNumber
-from nki.language.removed import KEYWORDS
+from nki.superseded.removed import KEYWORDS
 
 _REGISTER_LOAD = (
     "nisa.register_load(register, element) for loop bounds and offsets; Python has no value of a "

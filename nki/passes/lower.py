@@ -1,7 +1,7 @@
 """From tile IR with addresses to a program: expand, schedule, synchronise, emit.
 
 Each stage is a pass with a product of its own, which later ones leave as it is; `listing` prints
-the first three, `isa.text` programs. The products have one entry a core.
+the first three, `isa.files.text` programs. The products have one entry a core.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@ from __future__ import annotations
 from struct import calcsize
 from textwrap import dedent
 
-import isa.encoding
-import isa.operand_table
-from isa.codecs import codec
+import isa.files.encoding
+import isa.files.operand_table
 from isa.cost import Case, Cost
+from isa.files.codecs import codec
 from isa.machine import MACHINE_INSTRUCTIONS
 from isa.spec import MachineInstruction
 from isa.wording import engines
@@ -16,7 +16,7 @@ from nki.row_pages.markdown import code, description, fields, page, source, stat
 from nki.row_pages.operations import used_by
 
 _FIRST_FIELD = 12
-"""Where the fields begin in an encoded instruction, in bytes (`isa.encoding`)."""
+"""Where the fields begin in an encoded instruction, in bytes (`isa.files.encoding`)."""
 
 
 def machine_pages() -> dict[str, str]:
@@ -36,9 +36,9 @@ def _overview() -> str:
         "What programs consist of: what an engine's instruction stream holds.",
         table(("opcode", "instruction", "engines", "kind"), map(_overview_row, rows)),
         "## Encoding",
-        _code_blocks(isa.encoding.__doc__),
+        _code_blocks(isa.files.encoding.__doc__),
         "## Operand table",
-        _code_blocks(isa.operand_table.__doc__),
+        _code_blocks(isa.files.operand_table.__doc__),
     )
 
 

@@ -19,9 +19,7 @@ from isa.errors import NeuronError
 from isa.operations.control import StorageBegin
 from isa.spec import Operation
 from isa.target import Target
-from nki.arrays import as_numpy, refuse_read_only
-from nki.hbm_capacity import HbmInUse
-from nki.interpreter import Follower, Interpreter
+from nki.frameworks.arrays import as_numpy, refuse_read_only
 from nki.ir.accumulate import Accumulation
 from nki.ir.addresses_in_use import AddressesInUse
 from nki.ir.context import CURRENT, Location, NkiInstruction, of_another_run
@@ -36,7 +34,8 @@ from nki.ir.registers import VirtualRegister
 from nki.ir.results import Results, constant_written
 from nki.ir.views.layout import dense_strides
 from nki.ir.views.tensor import NkiTensor, strided
-from nki.storage import Storage, View
+from nki.modes.interpreter import Follower, Interpreter
+from nki.modes.storage import Storage, View
 from nki.trace.authored import Authored
 from nki.trace.call import (
     TensorSpec,
@@ -50,6 +49,7 @@ from nki.trace.core_threads import Arrival, CoreThread, deadlock, step_cores
 from nki.trace.eager_numbers import EagerNumbers
 from nki.trace.exchanges import must_end
 from nki.trace.shared import SharedTensors, results_of, warn_of_lost_results
+from nki.verification.hbm_capacity import HbmInUse
 from simulator.checks.initialised import Shadow
 from simulator.checks.replicated import InStep
 from simulator.checks.unordered import Unordered

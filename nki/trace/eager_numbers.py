@@ -15,7 +15,7 @@ from isa.enums import Memory
 from isa.machine import control
 from isa.spec import Instruction
 from nki.ir.nodes import Register, Tensor
-from nki.storage import Storage
+from nki.modes.storage import Storage
 from simulator.checks.claims import hull
 from simulator.checks.value_numbers import (
     COPIES,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from isa.dtypes import normalise
-from nki.arrays import as_numpy, like
+from nki.frameworks.arrays import as_numpy, like
 from nki.precision import LOW
 from nki.trace.call import arrays_in, is_array, map_tensors
 

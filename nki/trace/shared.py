@@ -9,9 +9,9 @@ import numpy as np
 
 from isa.enums import Memory
 from isa.errors import NeuronError
+from isa.errors.warned import warn
 from isa.operations.control import CoreBarrier, StorageBegin
 from isa.operations.debug import DevicePrint
-from isa.warned import warn
 from nki.ir.context import Location
 from nki.ir.locations import CallPath, definition, resolve, return_location
 from nki.ir.nodes import Tensor

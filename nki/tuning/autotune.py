@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from isa.errors import NeuronError
-from nki.arrays import as_numpy
 from nki.errors import user_frames
 from nki.expected import as_tuple, compare_all, expected_outputs
+from nki.frameworks.arrays import as_numpy
 from nki.kernel import Kernel, as_kernel
 from nki.trace.call import TensorSpec, is_array
 from nki.tuning import kept

@@ -8,9 +8,9 @@ from typing import Any
 
 from isa.errors import NeuronError
 from isa.sections import Facts, html, plain_text
-from nki.arrays import as_numpy
 from nki.compiled import CompiledKernel, run_settings
 from nki.errors import user_frames
+from nki.frameworks.arrays import as_numpy
 from nki.kernel import Kernel, as_kernel
 from nki.trace.call import arrays_in, tensors_in
 
@@ -124,7 +124,7 @@ def _timeline(compiled: CompiledKernel, arguments: dict[str, Any]) -> Any:
             arrays = arrays_in(arguments)
             if error.code != "missing-argument" or len(arrays) < len(program.parameters):
                 raise
-        from simulator.lanes import load
+        from simulator.parallel_slices import load
 
         # What the kernel writes to its inputs goes to copies.
         result = load(program).run([as_numpy(array).copy() for array in arrays])

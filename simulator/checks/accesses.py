@@ -1,10 +1,10 @@
 """Which accesses of an expanded program conflict, and whether the clocks order them.
 
-All accesses are compared at once: their memories are cut into cells (`isa.cells`), and in each cell
-every access must come after the last write before it, and every write after the reads since the one
-before. As "comes after" is transitive, so do all conflicting accesses then. Boxes stand for what
-they hold, and where there are many of them for somewhat more; so a cell in which that fails is
-looked at again, region by region, with the bytes that each of them really has.
+All accesses are compared at once: their memories are cut into cells (`isa.columns.cells`), and in
+each cell every access must come after the last write before it, and every write after the reads
+since the one before. As "comes after" is transitive, so do all conflicting accesses then. Boxes
+stand for what they hold, and where there are many of them for somewhat more; so a cell in which
+that fails is looked at again, region by region, with the bytes that each of them really has.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from isa.cells import Grid, coarsened, decisive_pairs
 from isa.columns import Flags, Integers, counted, distinct, elements, joined, ordered, starts_of
+from isa.columns.cells import Grid, coarsened, decisive_pairs
 from simulator.checks.boxes import Boxes
 from simulator.checks.clocks import Clocks, Steps
 from simulator.checks.prepare import OperandColumns, Prepared

@@ -37,8 +37,8 @@ class Boxes:
     """The regions of `patterns`, which lie in memories, moved by `offset`; row by row pattern
     number `which`. Where `known` is not set, registers decide the place.
 
-    `columns` are rows as `isa.cells.Grid` takes them, `exact` whether a region is its whole box,
-    and `empty` whether there is none.
+    `columns` are rows as `isa.columns.cells.Grid` takes them, `exact` whether a region is its whole
+    box, and `empty` whether there is none.
     """
 
     def __init__(

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from isa.columns import Integers, starts_of
+from isa.columns.walks import walk
 from isa.stream import Pairs
-from isa.walks import walk
 from simulator.checks.expand import Expansion
 from simulator.checks.prepare import Kinds, Prepared
 

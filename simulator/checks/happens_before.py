@@ -67,7 +67,7 @@ def check(
     are ordered if these run in step (`simulator.checks.replicated`) are appended to `in_step`.
     Raises NeuronError loop-limit for streams that do not end.
 
-    >>> from isa.text import assemble
+    >>> from isa.files.text import assemble
     >>> text = '''
     ... .program "race" target=trn2
     ... .core

@@ -18,8 +18,8 @@ import numpy as np
 
 from isa.enums import Engine
 from isa.errors import NeuronError
+from isa.errors.warned import warn
 from isa.spec import MachineInstruction
-from isa.warned import warn
 from simulator.checks import (  # noqa: F401 (each registers its rows)
     debug_rows,
     gather_rows,

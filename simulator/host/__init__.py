@@ -18,8 +18,8 @@ from isa.collection import collection_paused
 from isa.enums import Engine, Memory
 from isa.program import Program
 from isa.spec import Instruction
-from simulator.host.foresight import CoreForesight, Foresight, Kind
-from simulator.host.lives import Walk, walks_of
+from simulator.host.elision import CoreForesight, Foresight, Kind
+from simulator.host.live_ranges import Walk, walks_of
 from simulator.host.places import Placed, placed, unplaced
 from simulator.host.slices import halves
 from simulator.host.turns import Turns, turns_of

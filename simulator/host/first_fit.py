@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from isa.columns import Integers, ordered
-from isa.walks import walk
+from isa.columns.walks import walk
 
 
 def first_fit(

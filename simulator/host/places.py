@@ -22,9 +22,9 @@ from isa.program import CoreProgram, Program
 from isa.spec import Instruction
 from isa.stream import Moved, Stream, at_offset
 from isa.target import Target, resolve
+from simulator.host.elision import CoreForesight, Foresight, Kind, Rows, Seen, foreseen, rows_of
 from simulator.host.first_fit import first_fit
-from simulator.host.foresight import CoreForesight, Foresight, Kind, Rows, Seen, foreseen, rows_of
-from simulator.host.lives import MEMORIES, Operand, Walk
+from simulator.host.live_ranges import MEMORIES, Operand, Walk
 from simulator.host.turns import StraightStream
 from simulator.memory import LINE
 from simulator.uses import Part, Uses, assembled

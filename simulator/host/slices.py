@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from isa import walks
 from isa.access import AccessPattern, Footprint, elements, footprint
-from isa.columns import Flags, Integers, counted, ordered, starts_of
+from isa.columns import Flags, Integers, counted, ordered, starts_of, walks
 from isa.enums import Engine
 from isa.machine.control import DrainQueue, Halt, Nop, StorageBegin
 from isa.machine.tensor import STATIONARY
@@ -25,7 +24,7 @@ from isa.program import CoreProgram, Program, RegisterReference
 from isa.spec import Instruction
 from isa.stream import Stream
 from simulator.host.engine_states import UnknownStateError, states_of
-from simulator.host.lives import Walk
+from simulator.host.live_ranges import Walk
 from simulator.uses import Part, assembled
 
 LEAST_COST = 2e6

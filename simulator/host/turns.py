@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from isa.columns import Integers, starts_of
+from isa.columns.walks import walk
 from isa.enums import STREAMS, Engine
 from isa.machine.control import CoreBarrier, DrainQueue, Halt, Nop, SendReceive, StorageBegin
 from isa.program import Program
 from isa.spec import Meeting
-from isa.walks import walk
 from simulator.streams import fetches
 from simulator.uses import Uses, uses_of
 

@@ -239,7 +239,7 @@ def profile(program: Program, timeline: Timeline, advisor: Advisor | None = None
     `advisor` times changed programs for the advice.
 
     >>> from simulator.timing import simulate
-    >>> from isa.text import assemble
+    >>> from isa.files.text import assemble
     >>> program = assemble('''
     ... .program "copy" target=trn2
     ... .tensor t0 "a" float32[4] input

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from isa.container import load_contents
 from isa.dtypes import DTYPES
 from isa.errors import NeuronError
+from isa.files.container import load_contents
 from isa.program import Program, TensorDeclaration
 from isa.target import TARGETS
 from simulator.checks.impossible import refuse_impossible
-from simulator.lanes import load
+from simulator.parallel_slices import load
 from simulator.runtime.status import NrtError, NrtpyError, Status, load_error, run_error
 from simulator.runtime.visible_cores import visible_cores
 

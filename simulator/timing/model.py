@@ -49,7 +49,7 @@ def simulate(
     NeuronError deadlock when streams wait for each other for ever; simulated-time-limit, time-limit
     and memory-limit beyond `simulator.watchdog.LIMITS`.
 
-    >>> from isa.text import assemble
+    >>> from isa.files.text import assemble
     >>> program = assemble('''
     ... .program "copy" target=trn2
     ... .tensor t0 "a" float32[4] input

@@ -12,7 +12,7 @@ import pytest
 
 from graph_compiler import Instruction, Shape, evaluate_ranks, load, parse_text, print_text
 from graph_compiler.hlo import Record
-from graph_compiler.hlo.operators.groups import stated_groups
+from graph_compiler.hlo.operators.collectives.groups import stated_groups
 from isa.errors import NeuronError
 
 ADD = """add {

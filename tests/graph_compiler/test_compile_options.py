@@ -152,7 +152,7 @@ def test_other_values_are_refused(wrong: dict) -> None:
     "options", [GraphOptions(optimisation=1), GraphOptions(model_type="transformer")]
 )
 def test_hints_leave_the_program_as_it_is(options: GraphOptions) -> None:
-    from isa.container import write
+    from isa.files.container import write
 
     programs = [compile(parse_text(DOT), "trn2", o).kernel.program for o in (options, None)]
     assert write(programs[0]) == write(programs[1])

@@ -13,8 +13,8 @@ import numpy as np
 import nki
 import nki.isa as nisa
 import nki.language as nl
-from isa import container
-from isa.archive import Files, unpack_archive
+from isa.files import container
+from isa.files.archive import Files, unpack_archive
 
 NUMBERS = (0, 1, -1, 2, 7, 63, 64, 127, 128, 255, 4096, 2**31, 2**40, 2**63, 10**30, 0.5)
 VALUES = (None, True, "", "x", [], {}, [[]], *NUMBERS)

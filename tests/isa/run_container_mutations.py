@@ -34,11 +34,11 @@ def outcome_of(seed: int) -> str:
     """
     from container_mutations import mutant
 
-    from isa.container import read
     from isa.errors import NeuronError
-    from isa.text import assemble, disassemble
-    from nki.hbm_capacity import check_hbm
+    from isa.files.container import read
+    from isa.files.text import assemble, disassemble
     from nki.verification import verify_program
+    from nki.verification.hbm_capacity import check_hbm
     from simulator.checks.impossible import refuse_impossible
 
     data = within("making", lambda: mutant(seed))
@@ -107,8 +107,8 @@ def warm_up() -> None:
     """What is loaded once is no mutant's time."""
     from container_mutations import sealed, sources
 
-    from isa.container import read
-    from isa.text import assemble, disassemble
+    from isa.files.container import read
+    from isa.files.text import assemble, disassemble
     from nki.verification import verify_program
 
     for files in sources():
@@ -121,9 +121,9 @@ def show(seed: int) -> str:
     """A mutant as text, if it can be read."""
     from container_mutations import mutant
 
-    from isa.container import read
     from isa.errors import NeuronError
-    from isa.text import disassemble
+    from isa.files.container import read
+    from isa.files.text import disassemble
 
     try:
         return disassemble(read(mutant(seed)))

@@ -20,8 +20,10 @@ from program_strategies import programs
 from isa.access import AccessPattern
 from isa.affine import Symbol, polynomial
 from isa.alu import ALU
-from isa.archive import pack_archive, unpack_archive
-from isa.container import (
+from isa.enums import Engine, Memory
+from isa.errors import NeuronError
+from isa.files.archive import pack_archive, unpack_archive
+from isa.files.container import (
     HEADER_SIZE,
     OPEN_ENCODING,
     load,
@@ -32,8 +34,6 @@ from isa.container import (
     save,
     write,
 )
-from isa.enums import Engine, Memory
-from isa.errors import NeuronError
 from isa.machine.control import Halt, LoopBegin, LoopEnd
 from isa.machine.elementwise import TensorTensor
 from isa.program import (

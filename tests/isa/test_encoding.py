@@ -11,21 +11,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from program_strategies import ROWS, SYMBOLS, instructions, streams
 
-from isa import encoding
 from isa.access import AccessPattern
 from isa.affine import polynomial
 from isa.alu import ACTIVATIONS, ALU
-from isa.codecs import layout
 from isa.dtypes import DTYPES
-from isa.encoding import SLOT, decode, decode_stream, encode, encode_stream
 from isa.enums import Condition, Engine, Memory
 from isa.errors import NeuronError
+from isa.files import encoding
+from isa.files.codecs import layout
+from isa.files.encoding import SLOT, decode, decode_stream, encode, encode_stream
+from isa.files.operand_table import Relocation
 from isa.machine.control import Branch, DrainQueue, Halt, LoopBegin, Nop, RegisterMove
 from isa.machine.dma import DmaCopy
 from isa.machine.elementwise import Memset, TensorScalar, TensorTensor
 from isa.machine.scalar import Activate
 from isa.machine.tensor import MultiplyMoving
-from isa.operand_table import Relocation
 from isa.program import RegisterReference
 from isa.spec import Instruction, defaults
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isa.repetition import Repetition, repetition
+from isa.columns.repetition import Repetition, repetition
 
 
 def holds(keys, found: Repetition) -> bool:

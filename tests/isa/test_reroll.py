@@ -12,16 +12,16 @@ from program_strategies import instructions
 
 from isa.access import AccessPattern
 from isa.alu import ALU
-from isa.archive import program_files, read_files
-from isa.encoding import encode
+from isa.columns.rolled import Rows
 from isa.enums import Engine, Memory
 from isa.errors import NeuronError
+from isa.files.archive import program_files, read_files
+from isa.files.encoding import encode
+from isa.files.reroll import expand, outline, reroll
 from isa.machine import MACHINE_INSTRUCTIONS
 from isa.machine.control import Branch, Halt, Nop
 from isa.machine.elementwise import Memset, TensorTensor
 from isa.program import CoreProgram, Program, StorageRecord
-from isa.reroll import expand, outline, reroll
-from isa.rolled import Rows
 from isa.spec import Instruction
 
 QUICK = settings(deadline=None, max_examples=20, suppress_health_check=list(HealthCheck))
@@ -170,7 +170,7 @@ def test_parts_that_do_not_fit_are_refused():
 
 
 def test_streams_that_could_not_be_read_again_are_not_written(monkeypatch):
-    monkeypatch.setattr("isa.rolled.LIMIT", 8)
+    monkeypatch.setattr("isa.columns.rolled.LIMIT", 8)
     assert round_trip(program([add(0, 0, 0)] * 8)) == program([add(0, 0, 0)] * 8)
     with pytest.raises(NeuronError, match="has 9 instructions; a container holds at most 8"):
         program_files(program([add(0, 0, 0)] * 9), {})

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isa.rolled import (
+from isa.columns.rolled import (
     LIMIT,
     Repeat,
     as_json,
@@ -55,7 +55,7 @@ def test_expanding_gives_the_sequence_again(values):
 @given(st.lists(st.integers(0, 2), max_size=200) | loops(), st.booleans())
 def test_no_repeat_is_missed_by_looking_for_keys_that_come_again(values, steps):
     values = [value for value in values if -(2**63) <= value < 2**63]
-    with patch("isa.rolled._comes_again", lambda keys, period: True):
+    with patch("isa.columns.rolled._comes_again", lambda keys, period: True):
         expected = roll(values, steps)
     assert roll(values, steps) == expected
 

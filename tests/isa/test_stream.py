@@ -9,8 +9,8 @@ from program_strategies import instructions
 
 from isa.access import AccessPattern
 from isa.columns import joined
-from isa.encoding import encode
 from isa.enums import Engine, Memory
+from isa.files.encoding import encode
 from isa.machine import MACHINE_INSTRUCTIONS
 from isa.machine.control import Nop
 from isa.machine.elementwise import Memset

@@ -12,13 +12,13 @@ from isa.affine import polynomial
 from isa.alu import ALU
 from isa.enums import DgeMode, Engine, Memory, OobMode
 from isa.errors import NeuronError
+from isa.files.text import assemble, disassemble, print_instruction
 from isa.machine.control import LoopBegin
 from isa.machine.dma import DmaCopy
 from isa.machine.elementwise import TensorScalar
 from isa.machine.gpsimd import Iota
 from isa.program import RegisterReference
 from isa.spec import Instruction
-from isa.text import assemble, disassemble, print_instruction
 
 SIZE = polynomial(SYMBOLS["M"])
 

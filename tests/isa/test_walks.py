@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isa.walks import Walk, walk
+from isa.columns.walks import Walk, walk
 
 
 @walk("order")
@@ -37,7 +37,7 @@ def test_python_and_compiled_code_give_what_numpy_gives(values: list[int]) -> No
 def test_numba_loads_where_there_is_enough_to_do() -> None:
     code = """
 import sys, numpy as np
-from isa.walks import walk
+from isa.columns.walks import walk
 @walk("sums", worth=100)
 def running(values, sums):
     total = 0

@@ -19,7 +19,7 @@ from checkouts import REPOSITORIES, Checkout
 from kernel_case import MODES, check
 
 import nki
-from nki.migration import findings, migrated
+from nki.superseded.migration import findings, migrated
 
 pytestmark = pytest.mark.filterwarnings("ignore::nki.superseded.MigrationWarning")
 

@@ -13,8 +13,8 @@ from matmul_kernels import LADDER
 import nki
 import nki.isa as nisa
 import nki.language as nl
-from isa.container import read, write
 from isa.dtypes import DTYPES
+from isa.files.container import read, write
 from isa.operations.control import StorageBegin
 from isa.program import StorageRecord
 from nki.ir.nodes import operations

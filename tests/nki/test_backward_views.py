@@ -7,8 +7,8 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 from isa.binding import bind
-from nki import reference
 from nki.ir.text import parse_kernel
+from nki.modes import reference
 from nki.pipeline import compile_kernel
 from simulator.checks.happens_before import check
 from simulator.execute import run

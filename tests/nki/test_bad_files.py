@@ -12,7 +12,7 @@ from refusals import refused
 import nki
 import nki.isa as nisa
 import nki.language as nl
-from isa.text import assemble, disassemble
+from isa.files.text import assemble, disassemble
 from nki import CompiledKernel
 from nki.cli import exit_codes
 from nki.cli.application import run as run_command_line

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from isa.errors import CATALOGUE, NeuronError
+from isa.errors.warned import WARNINGS
 from isa.machine import MACHINE_INSTRUCTIONS
 from isa.operations import OPERATIONS
-from isa.warned import WARNINGS
 from nki.cli import main
 from nki.cli.application import COMMANDS
 from nki.cli.exit_codes import EXIT_CODES, exit_code_of
@@ -442,7 +442,7 @@ def test_an_exception_of_the_file_itself_is_the_users(capsys, tmp_path) -> None:
 
 def test_a_defect_of_ours_says_so(file, capsys, monkeypatch) -> None:
     # It raises TypeError in the caller's frame.
-    monkeypatch.setattr("simulator.lanes.load", dict)
+    monkeypatch.setattr("simulator.parallel_slices.load", dict)
     code, out, err = run(capsys, "profile", f"{file}:scaled", *INPUT)
     assert (code, out) == (70, "")
     assert "internal error: TypeError" in err and "--traceback" in err

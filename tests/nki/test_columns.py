@@ -8,7 +8,7 @@ from matmul_kernels import LADDER
 import nki
 import nki.isa as nisa
 import nki.language as nl
-from isa.encoding import encode
+from isa.files.encoding import encode
 from isa.stream import in_columns
 
 

@@ -6,8 +6,8 @@ import pytest
 import nki
 import nki.isa as nisa
 import nki.language as nl
-from nki.migration import findings, migrated
 from nki.superseded import MigrationWarning, warn_once
+from nki.superseded.migration import findings, migrated
 
 
 @pytest.fixture(autouse=True)

@@ -14,10 +14,10 @@ from matmul_kernels import blocked, hoisted, tiled
 
 import nki
 import nki.language as nl
-from isa.container import read, write
 from isa.enums import Engine
+from isa.files.container import read, write
+from isa.files.text import assemble, disassemble
 from isa.program import Program
-from isa.text import assemble, disassemble
 from nki.ir.compare import same
 from nki.ir.text import parse_kernel, print_kernel
 from nki.ir.verify import verify
@@ -165,7 +165,7 @@ def leaves_tokens(program, name):
 def test_two_processes_compile_to_the_same_bytes(tmp_path):
     script = (
         "import sys, test_finished_programs as t\n"
-        "from isa.container import write\n"
+        "from isa.files.container import write\n"
         "import hashlib\n"
         "for name in t.CASES: print(name, hashlib.sha256(write(t.compiled(name))).hexdigest())\n"
     )

@@ -10,9 +10,9 @@ import pytest
 import nki
 import nki.isa as nisa
 import nki.language as nl
-from isa.container import load as load_program
-from isa.container import save
-from nki import hbm_capacity
+from isa.files.container import load as load_program
+from isa.files.container import save
+from nki.verification import hbm_capacity
 
 GIB = 1 << 30
 

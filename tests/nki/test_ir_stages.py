@@ -12,11 +12,11 @@ import nki
 import nki.language as nl
 from isa.binding import bind
 from isa.enums import SEQUENCERS
-from nki import reference
 from nki.ir.compare import difference
 from nki.ir.nodes import Kernel
 from nki.ir.text import parse_kernel, print_kernel
 from nki.ir.verify import verify
+from nki.modes import reference
 from nki.pipeline import compile_kernel, optimise, stage_text
 from simulator.execute import run
 

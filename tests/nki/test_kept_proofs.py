@@ -12,10 +12,9 @@ import pytest
 import nki
 import nki.isa as nisa
 import nki.language as nl
-from isa.container import load_contents
-from isa.container import save as save_program
-from nki import proofs
-from nki.verification import verify_program
+from isa.files.container import load_contents
+from isa.files.container import save as save_program
+from nki.verification import proofs, verify_program
 from simulator.native.codegen.object_cache import Cache
 
 

@@ -5,7 +5,7 @@ import pytest
 import nki
 import nki.isa as nisa
 import nki.language as nl
-from isa.text import disassemble
+from isa.files.text import disassemble
 from nki.passes import lower as lowering
 from nki.passes.analysis.known import Known
 from nki.pipeline import compile_kernel

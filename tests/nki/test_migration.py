@@ -13,8 +13,8 @@ import pytest
 
 import nki
 from nki.cli.application import run
-from nki.migration import findings, migrated
 from nki.superseded import MODULES, SUPERSEDED, MigrationWarning
+from nki.superseded.migration import findings, migrated
 
 RANGES = ("affine", "sequential", "static")
 

@@ -19,9 +19,9 @@ import nki.isa as nisa
 import nki.language as nl
 from isa.alu import ACTIVATIONS, ALU
 from isa.binding import bind
-from isa.container import read, write
 from isa.enums import Engine, Memory, ReduceCommand
 from isa.fields import REQUIRED, Kind, Operand
+from isa.files.container import read, write
 from isa.operations import OPERATIONS
 from isa.rules import check_call
 from isa.target import TARGETS

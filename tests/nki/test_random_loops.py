@@ -15,7 +15,7 @@ import pytest
 import nki
 import nki.isa as nisa
 import nki.language as nl
-from nki import reference
+from nki.modes import reference
 from simulator.checks.happens_before import check
 
 ROWS, COLUMNS, PITCH = 16, 24, 8000

@@ -10,9 +10,9 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nki import reference
 from nki.ir.text import parse_kernel
 from nki.ir.verify import verify
+from nki.modes import reference
 from nki.pipeline import compile_kernel
 from simulator.checks.happens_before import check
 from simulator.execute import run

@@ -10,7 +10,7 @@ import pytest
 
 from isa.enums import Memory
 from nki.ir.nodes import Tensor
-from nki.storage import Storage
+from nki.modes.storage import Storage
 from simulator.checks.initialised import Shadow
 
 

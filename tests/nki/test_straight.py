@@ -12,7 +12,7 @@ from matmul_kernels import LADDER
 import nki
 import nki.isa as nisa
 import nki.language as nl
-from isa.text import disassemble
+from isa.files.text import disassemble
 from nki.passes import lower
 from nki.passes.analysis import dependences, rerolled
 from nki.passes.analysis.occupants import _one_by_one, last_holders

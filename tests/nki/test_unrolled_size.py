@@ -12,7 +12,7 @@ from matmul_kernels import LADDER
 
 import nki
 import nki.language as nl
-from isa.container import read, write
+from isa.files.container import read, write
 from nki.pipeline import compile_kernel
 
 MIB = 1 << 20
@@ -20,7 +20,7 @@ MIB = 1 << 20
 LARGE = """
 import json, sys
 import matmul_kernels, nki, nki.language as nl
-from isa.container import write
+from isa.files.container import write
 specs = [nki.TensorSpec(shape, nl.bfloat16) for shape in ((8192, 4096), (8192, 8192))]
 program = nki.compile(matmul_kernels.blocked_free, *specs, target="trn2").program
 matmuls = sum(i.row.name == "MultiplyMoving" for s in program.cores[0].streams.values() for i in s)

@@ -11,7 +11,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 from isa.errors import NeuronError
-from isa.text import assemble
+from isa.files.text import assemble
 from simulator.checks.unset import maybe_unset
 from simulator.execute import LoadedProgram
 

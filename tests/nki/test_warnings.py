@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import nki
 import nki.isa as nisa
 import nki.language as nl
-from isa.warned import NeuronWarning
+from isa.errors.warned import NeuronWarning
 from nki.ir.own_source import _dense, overlap
 
 MODES = ["device", "reference", "eager"]

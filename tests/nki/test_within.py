@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from isa.binding import bind
-from isa.container import read, write
 from isa.errors import NeuronError
+from isa.files.container import read, write
+from isa.files.text import assemble, disassemble
 from isa.program import Program
-from isa.text import assemble, disassemble
-from nki import reference
 from nki.ir import Kernel
 from nki.ir.compare import difference
 from nki.ir.text import parse_kernel, print_kernel
 from nki.ir.verify import verify
+from nki.modes import reference
 from nki.pipeline import compile_kernel
 from simulator.checks.happens_before import check
 from simulator.execute import run

@@ -9,7 +9,7 @@ from matmul_kernels import LADDER
 
 import nki
 import nki.language as nl
-from isa.cells import Grid, decisive_pairs
+from isa.columns.cells import Grid, decisive_pairs
 from simulator.checks.boxes import Boxes
 from simulator.checks.happens_before import check
 from simulator.checks.regions import Layout

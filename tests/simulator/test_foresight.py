@@ -19,7 +19,7 @@ from isa.machine.dma import DmaCopy
 from isa.program import Program
 from simulator.execute import LoadedProgram
 from simulator.host import prepare
-from simulator.host.foresight import LEAST_ROW, MOST_READS
+from simulator.host.elision import LEAST_ROW, MOST_READS
 from simulator.native.codegen.library import library
 from simulator.native.loop import draft
 

@@ -5,8 +5,8 @@ import pytest
 import nki
 import nki.isa as nisa
 import nki.language as nl
-from isa.container import save
-from isa.text import assemble, disassemble
+from isa.files.container import save
+from isa.files.text import assemble, disassemble
 
 
 @nki.jit(platform_target="trn2")

@@ -15,11 +15,11 @@ import nki.isa as nisa
 import nki.language as nl
 from isa.errors import NeuronError
 from isa.program import Program
-from simulator import lanes
+from simulator import parallel_slices as lanes
 from simulator.execute import LoadedProgram
 from simulator.host import prepare, slices
-from simulator.lanes import Lanes
 from simulator.native.codegen.library import library
+from simulator.parallel_slices import Lanes
 
 Array = np.ndarray[Any, Any]
 

@@ -6,8 +6,8 @@ import pytest
 import nki
 import nki.isa as nisa
 import nki.language as nl
-from isa.container import load, save
 from isa.enums import Engine
+from isa.files.container import load, save
 from isa.spec import Instruction
 from simulator.checks.happens_before import superfluous_waits
 

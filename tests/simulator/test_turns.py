@@ -17,7 +17,8 @@ from isa.enums import STREAMS, Engine, Memory
 from isa.machine.control import CoreBarrier, Nop
 from isa.machine.elementwise import Memset
 from isa.program import Program
-from simulator.host import lives, turns
+from simulator.host import live_ranges as lives
+from simulator.host import turns
 from simulator.prepare import Barriers
 from simulator.streams import BLOCKED, HALTED, Stream, take_turns
 

@@ -8,12 +8,9 @@ XLA builder) to them. A row states names, attributes, shape and type rule and Nu
 """
 
 from graph_compiler.hlo.operators import (
-    binary,
     collectives,
-    comparison,
     contraction,
     control,
-    conversion,
     convolution,
     custom,
     indexing,
@@ -22,13 +19,17 @@ from graph_compiler.hlo.operators import (
     normalisation,
     randomness,
     reduction,
-    shard_map,
     slicing,
     sorting,
+)
+from graph_compiler.hlo.operators.custom import CUSTOM_CALLS, shard_map
+from graph_compiler.hlo.operators.elementwise import (
+    binary,
+    comparison,
+    conversion,
     transcendental,
     unary,
 )
-from graph_compiler.hlo.operators.custom import CUSTOM_CALLS
 from graph_compiler.hlo.operators.refused import REFUSED
 from graph_compiler.hlo.operators.row import OPERATORS, Context, Operator, check_counts
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graph_compiler.hlo.operators.elementwise.unary import INTEGER
 from graph_compiler.hlo.operators.numerics import narrow, widen, wrap
 from graph_compiler.hlo.operators.row import (
     Array,
@@ -21,7 +22,6 @@ from graph_compiler.hlo.operators.row import (
     require_type,
     result_array,
 )
-from graph_compiler.hlo.operators.unary import INTEGER
 
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Instruction

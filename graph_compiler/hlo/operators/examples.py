@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 
 from graph_compiler.hlo.operators import OPERATORS
-from graph_compiler.hlo.operators.binary import Binary
 from graph_compiler.hlo.operators.collectives import Collective, CollectivePermute, PartitionId
+from graph_compiler.hlo.operators.elementwise.binary import Binary
+from graph_compiler.hlo.operators.elementwise.unary import Unary
 from graph_compiler.hlo.operators.row import Operator
-from graph_compiler.hlo.operators.unary import Unary
 
 _BINARY = "{{ a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT r = {} }}".format
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from graph_compiler.hlo.operators.binary import maximum, minimum
+from graph_compiler.hlo.operators.elementwise.binary import maximum, minimum
 from graph_compiler.hlo.operators.numerics import narrow, precise_dtype, widen, widen_precise
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graph_compiler.hlo.operators.elementwise.unary import INTEGER
 from graph_compiler.hlo.operators.folding import Folder, chosen_parameter
 from graph_compiler.hlo.operators.row import (
     Array,
@@ -23,7 +24,6 @@ from graph_compiler.hlo.operators.row import (
     require_type,
     tuple_or_one,
 )
-from graph_compiler.hlo.operators.unary import INTEGER
 
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Instruction

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graph_compiler.hlo.operators.elementwise.unary import INEXACT
 from graph_compiler.hlo.operators.numerics import narrow, widen_precise
 from graph_compiler.hlo.operators.row import (
     Array,
@@ -19,7 +20,6 @@ from graph_compiler.hlo.operators.row import (
     require_shape,
     require_type,
 )
-from graph_compiler.hlo.operators.unary import INEXACT
 
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Instruction

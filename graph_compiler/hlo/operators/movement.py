@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from graph_compiler.hlo.operators.elementwise.unary import NUMBER
 from graph_compiler.hlo.operators.row import (
     Array,
     Context,
@@ -16,7 +17,6 @@ from graph_compiler.hlo.operators.row import (
     require_shape,
     result_array,
 )
-from graph_compiler.hlo.operators.unary import NUMBER
 
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Instruction

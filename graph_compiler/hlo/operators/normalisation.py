@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from graph_compiler.hlo.operators.elementwise.unary import REAL
 from graph_compiler.hlo.operators.numerics import narrow, widen_precise
 from graph_compiler.hlo.operators.row import (
     Array,
@@ -18,7 +19,6 @@ from graph_compiler.hlo.operators.row import (
     require_shape,
     require_type,
 )
-from graph_compiler.hlo.operators.unary import REAL
 
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Instruction

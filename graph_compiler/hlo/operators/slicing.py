@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graph_compiler.hlo.operators.elementwise.unary import INTEGER
 from graph_compiler.hlo.operators.row import (
     Array,
     Context,
@@ -17,7 +18,6 @@ from graph_compiler.hlo.operators.row import (
     require_type,
     shape_error,
 )
-from graph_compiler.hlo.operators.unary import INTEGER
 from graph_compiler.hlo.types import MAX_VALUE_BYTES
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from isa.alu import ACTIVATIONS, ALU
 from isa.errors import NeuronError
-from isa.warned import warn
+from isa.errors.warned import warn
 from nki.ir.context import CURRENT
 from nki.ir.locations import asked_by_assert, is_comparison, resolve
 

@@ -6,8 +6,8 @@ from bisect import bisect_left
 
 import numpy as np
 
-from isa.cells import Grid
 from isa.columns import Integers, distinct
+from isa.columns.cells import Grid
 
 
 def last_holders(boxes: Integers) -> tuple[Integers, Integers]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from isa.columns import Flags, Integers, counted, joined, starts_of
-from isa.repetition import Repetition, longest_run, repetitions
+from isa.columns.repetition import Repetition, longest_run, repetitions
 from nki.passes.analysis.body import Body
 from nki.passes.analysis.dependences import Dependences
 

@@ -19,11 +19,11 @@ import numpy as np
 
 from isa.affine import bounds
 from isa.columns import Integers, distinct, elements, joined, numbered_lists, starts_of
+from isa.columns.walks import walk
 from isa.enums import Memory
 from isa.fields import Kind
 from isa.spec import Instruction, MachineInstruction
 from isa.target import Target
-from isa.walks import walk
 from nki.ir.nodes import Access, Register
 from nki.passes.analysis.body import Body
 from nki.passes.analysis.dependences import Dependences, carries

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from isa.columns import Integers, joined
-from isa.repetition import Repetition, repetition
+from isa.columns.repetition import Repetition, repetition
 
 if TYPE_CHECKING:
     from nki.passes.place.sweep import Sweep

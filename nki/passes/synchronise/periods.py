@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from isa.columns import Integers
-from isa.repetition import Repetition, longest_run
+from isa.columns.repetition import Repetition, longest_run
 from nki.passes.synchronise.events import Event
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from isa.columns import Integers, Lists, elements, starts_of
-from isa.repetition import Repetition
+from isa.columns.repetition import Repetition
 from nki.passes.analysis.body import Body, Layer
 from nki.passes.analysis.channels import Context
 from nki.passes.analysis.dependences import Dependences

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from isa.repetition import Repetition
+from isa.columns.repetition import Repetition
 from nki.passes.analysis.body import Layer
 from nki.passes.analysis.steps import ENGINES
 from nki.passes.synchronise.events import Event, after, issue, joined

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from graph_compiler.hlo.operators.elementwise.unary import INEXACT, REAL, Unary
 from graph_compiler.hlo.operators.numerics import precise, unary
 from graph_compiler.hlo.operators.row import TRANSCENDENTAL, Array
-from graph_compiler.hlo.operators.unary import INEXACT, REAL, Unary
 
 
 class Transcendental(Unary):

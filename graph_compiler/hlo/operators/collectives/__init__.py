@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from graph_compiler.hlo.operators.collectives.groups import GROUP_FIELDS, group_of, group_size
 from graph_compiler.hlo.operators.control import CopyDone, OptimizationBarrier, placeholder
+from graph_compiler.hlo.operators.elementwise.unary import INTEGER
 from graph_compiler.hlo.operators.folding import Folder
-from graph_compiler.hlo.operators.groups import GROUP_FIELDS, group_of, group_size
 from graph_compiler.hlo.operators.row import (
     Array,
     CalledWork,
@@ -26,7 +27,6 @@ from graph_compiler.hlo.operators.row import (
     subject,
     tuple_or_one,
 )
-from graph_compiler.hlo.operators.unary import INTEGER
 from isa.errors import NeuronError
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import Any
 
 from isa.alu import ACTIVATIONS_BY_CODE, ALU_BY_CODE
 from isa.fields import ENUM_KINDS, Attribute, Field, Kind, Operand
-from isa.operand_table import REGISTERS, Entry, OperandReader, OperandWriter
+from isa.files.operand_table import REGISTERS, Entry, OperandReader, OperandWriter
 from isa.program import RegisterReference
 
 Encode = Callable[[Any, OperandWriter], int]

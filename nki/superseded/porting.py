@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from nki.language.removed import KEYWORDS, REMOVED
 from nki.superseded import REMOVED as GONE_FUNCTIONS
+from nki.superseded.removed import KEYWORDS, REMOVED
 
 _PACKAGE, _TODAY = "neuronxcc.nki.", "nki."
 _LANGUAGE, _OPERATIONS = "language", "isa"

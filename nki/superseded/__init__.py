@@ -1,9 +1,9 @@
 """Spellings of earlier versions that still work, what replaces each, and the hint that says so.
 
 These tables are all that keeps them alive: a module's `__getattr__` is `superseded_names` of it,
-`nki.earlier_modules` makes the modules of `MODULES`, and `nki migrate` finds and rewrites by them.
-No old spelling is in `__all__` or in `dir()`. Sources are SDK nki/migration/index.rst and
-release-notes/components/nki.rst.
+`nki.superseded.earlier_modules` makes the modules of `MODULES`, and `nki migrate` finds and
+rewrites by them. No old spelling is in `__all__` or in `dir()`. Sources are SDK
+nki/migration/index.rst and release-notes/components/nki.rst.
 """
 
 from __future__ import annotations
@@ -213,8 +213,8 @@ CALLS: tuple[Superseded, ...] = (
         _DST,
     ),
 )
-"""Calls whose arguments are given otherwise now; `nki.isa.earlier` understands those of operations.
-Of those that rewrite, a keyword takes another's place, or goes."""
+"""Calls whose arguments are given otherwise now; `nki.superseded.isa_calls` understands those of
+operations. Of those that rewrite, a keyword takes another's place, or goes."""
 
 _HINTS = {row.old: row for row in SUPERSEDED}
 _MODULE_HINTS = {row.old: row for row in MODULES}

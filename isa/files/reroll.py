@@ -1,9 +1,9 @@
 """Re-rolling: a stream whose columns of integers are folded.
 
 Which template comes when, with which semaphores and offsets (`isa.stream`), are sequences of
-integers that repeat as the loops of the source did (`isa.rolled`). Nothing is lost: expanding gives
-the very stream again. So the size of a stream's file follows the source, while engines run, and
-checks see, a plain sequence.
+integers that repeat as the loops of the source did (`isa.columns.rolled`). Nothing is lost:
+expanding gives the very stream again. So the size of a stream's file follows the source, while
+engines run, and checks see, a plain sequence.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from isa.encoding import encode
-from isa.rolled import Item, Repeat, Rows, expand_columns, roll_rows
+from isa.columns.rolled import Item, Repeat, Rows, expand_columns, roll_rows
+from isa.files.encoding import encode
+from isa.files.text import print_instruction
 from isa.spec import Instruction
 from isa.stream import Columns, Pairs, Stream, in_columns, moving
-from isa.text import print_instruction
 
 
 @dataclass(frozen=True, slots=True)

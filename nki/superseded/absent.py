@@ -51,7 +51,7 @@ class AbsentModules:
         module import name` finds none."""
         if not name.startswith("nki."):
             return None
-        from nki.earlier_modules import earlier_module
+        from nki.superseded.earlier_modules import earlier_module
 
         if (found := earlier_module(name)) is not None:
             return found
@@ -77,8 +77,8 @@ class AbsentModules:
 
 def _note_on_gone(name: str) -> str | None:
     """What to write for a name that an earlier version had."""
-    from nki.porting import note_on_name
     from nki.superseded import note_on_superseded
+    from nki.superseded.porting import note_on_name
 
     return note_on_name(name) or note_on_superseded(name)
 

@@ -2,7 +2,7 @@
 
     1024 bytes   header, the layout of the vendor's documentation (neuron-runtime/explore/
                  work-with-neff-files.rst), so that tools which print it can
-    the rest     a plain tar archive (`isa.archive`): `tail -c +1025 k.neff | tar x` unpacks it
+    the rest     a plain tar archive (`archive`): `tail -c +1025 k.neff | tar x` unpacks it
 
 Instructions are in our own encoding, which devices do not have. Our feature bit makes the vendor's
 runtime refuse the file, and we refuse theirs. `hash` is the SHA-256 of the archive, as documented;
@@ -23,17 +23,17 @@ from pathlib import Path
 from struct import Struct
 from typing import Any
 
-from isa.archive import Contents, pack_archive, program_files, read_files, unpack_archive
 from isa.collection import collection_paused
-from isa.encoding import MALFORMED, table_digest
 from isa.errors import NeuronError
+from isa.files.archive import Contents, pack_archive, program_files, read_files, unpack_archive
+from isa.files.encoding import MALFORMED, table_digest
 from isa.program import Program
 
 FORMAT = 4
 """Version of the file layout. The instruction tables have a digest of their own beside it."""
 
 OPEN_ENCODING = 1 << 63
-"""Feature bit: instructions are in the open encoding of `isa.encoding`."""
+"""Feature bit: instructions are in the open encoding of `isa.files.encoding`."""
 
 HEADER_SIZE = 1024
 _MARK = b"opennki "
@@ -168,7 +168,7 @@ def save(program: Program, path: Any, metadata: Mapping[str, Any] | None = None)
     Raises NeuronError not-writable, not-encodable.
 
     >>> import pathlib, tempfile
-    >>> from isa.text import assemble
+    >>> from isa.files.text import assemble
     >>> program = assemble('.program "idle" target=trn2\n.core\n.stream vector\nHalt')
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = pathlib.Path(folder, "idle.neff")
@@ -207,7 +207,7 @@ def load(path: Any) -> Program:
     r"""The program in the container at `path`. Raises as `read`, and file-not-found.
 
     >>> import pathlib, tempfile
-    >>> from isa.text import assemble
+    >>> from isa.files.text import assemble
     >>> program = assemble('.program "idle" target=trn2\n.core\n.stream vector\nHalt')
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = pathlib.Path(folder, "idle.neff")

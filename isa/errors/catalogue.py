@@ -5,8 +5,8 @@ A code is a short slug (`wrong-memory`); `CATALOGUE` maps it to its number, titl
 
 from __future__ import annotations
 
-from isa.catalogue_entry import CatalogueEntry
-from isa.graph_catalogue import GRAPH_ERRORS
+from isa.errors.entry import CatalogueEntry
+from isa.errors.graphs import GRAPH_ERRORS
 
 _API = "nki/api/nki.isa.rst"
 _GUIDE = "nki/get-started/nki-language-guide.rst"

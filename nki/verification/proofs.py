@@ -16,7 +16,7 @@ from nki import progress
 from simulator.native.codegen.object_cache import Cache, key_of
 
 if TYPE_CHECKING:
-    from isa.archive import Contents
+    from isa.files.archive import Contents
 
 WORTH = 0.005
 """Seconds that a proof takes at least which is kept; a file is read in a tenth of them."""
@@ -41,8 +41,8 @@ def prove(contents: Contents, kept: Cache | None = None) -> None:
 @cache
 def _checker() -> str:
     """Digest of all that a proof depends on but the container."""
-    root = Path(__file__).resolve().parents[1]
-    files = [root / "nki" / "verification.py", Path(__file__), *(root / "isa").rglob("*.py")]
+    root = Path(__file__).resolve().parents[2]
+    files = [*Path(__file__).parent.glob("*.py"), *(root / "isa").rglob("*.py")]
     for folder in ("simulator", "simulator/checks", "simulator/numerics"):
         files += (root / folder).glob("*.py")
     return key_of("proofs", files)

@@ -14,7 +14,6 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from nki.porting import is_kernel_api, note_on_name, notes_on_call
 from nki.superseded import (
     CALLS,
     ENUMERATIONS,
@@ -24,6 +23,7 @@ from nki.superseded import (
     SUPERSEDED,
     Superseded,
 )
+from nki.superseded.porting import is_kernel_api, note_on_name, notes_on_call
 
 _NAMES = {row.old: row for row in SUPERSEDED}
 _MODULES = {row.old: row for row in MODULES}

@@ -23,8 +23,8 @@ from isa.operations.control import StorageBegin
 from isa.program import CoreProgram, Program, RegisterReference
 from isa.spec import Instruction
 from isa.target import TARGETS, Target
-from nki.interpreter import located
 from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, operations
+from nki.modes.interpreter import located
 from nki.passes.emit.addresses import Addresses
 from nki.passes.emit.declarations import hbm_tensors, program_of, storage_records
 from nki.passes.emit.location_table import LocationTable
@@ -62,7 +62,7 @@ def in_order(kernel: Kernel) -> OrderedProgram:
     Raises NeuronError for an operation that its target does not have, address-overlap and
     address-out-of-range.
 
-    >>> from isa.text import disassemble
+    >>> from isa.files.text import disassemble
     >>> from nki.ir.text import parse_kernel
     >>> kernel = parse_kernel('''
     ... kernel copy target=trn2

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from graph_compiler.hlo.operators.custom.unknown_targets import unknown_target
+from graph_compiler.hlo.operators.elementwise.transcendental import Erf, Logistic
 from graph_compiler.hlo.operators.numerics import precise
 from graph_compiler.hlo.operators.row import (
     Array,
@@ -24,8 +26,6 @@ from graph_compiler.hlo.operators.row import (
     subject,
 )
 from graph_compiler.hlo.operators.sorting import stable_order
-from graph_compiler.hlo.operators.transcendental import Erf, Logistic
-from graph_compiler.hlo.operators.unknown_targets import unknown_target
 from graph_compiler.hlo.proto import MALFORMED
 from isa.errors import NeuronError
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from graph_compiler.hlo.operators.elementwise.unary import BITS, INEXACT, INTEGER, NUMBER, REAL
 from graph_compiler.hlo.operators.numerics import (
     binary,
     precise,
@@ -24,7 +25,6 @@ from graph_compiler.hlo.operators.row import (
     require_shape,
     require_type,
 )
-from graph_compiler.hlo.operators.unary import BITS, INEXACT, INTEGER, NUMBER, REAL
 
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Instruction

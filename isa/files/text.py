@@ -21,9 +21,9 @@ A tensor may go on with `core=0` (its owner), `location=3` (its source line), `d
 
 An instruction is: its index (may be left out), row, semaphore waits, fields in the order of the
 row, semaphore updates, source location (left out: 0). Operands and values are those of
-`isa.value_text`. Semaphores follow the notation of the public profiles with one difference: a wait
-here also takes its amount off, so it reads `$S[4]-=1` (issue when semaphore 4 holds at least 1, and
-subtract 1) where those print `$S[4]>=1`; an update is `$S[7]+=16@complete`.
+`isa.files.value_text`. Semaphores follow the notation of the public profiles with one difference: a
+wait here also takes its amount off, so it reads `$S[4]-=1` (issue when semaphore 4 holds at least
+1, and subtract 1) where those print `$S[4]>=1`; an update is `$S[7]+=16@complete`.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
-from isa.codecs import RowClass
 from isa.enums import Engine
 from isa.errors import NeuronError
+from isa.files.codecs import RowClass
+from isa.files.value_text import Cursor, FieldText, field_text, print_integer, print_integers
 from isa.machine import MACHINE_INSTRUCTIONS
 from isa.program import (
     CoreProgram,
@@ -49,7 +50,6 @@ from isa.program import (
     TensorDeclaration,
 )
 from isa.spec import Instruction
-from isa.value_text import Cursor, FieldText, field_text, print_integer, print_integers
 
 
 def disassemble(program: Program) -> str:

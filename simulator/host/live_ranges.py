@@ -13,11 +13,11 @@ import numpy as np
 
 from isa.access import AccessPattern
 from isa.columns import Integers, counted, distinct, joined, ordered, starts_of
+from isa.columns.walks import walk
 from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.machine.control import StorageBegin
 from isa.spec import Instruction
-from isa.walks import walk
 from simulator.host.turns import StraightStream, Turns
 
 

@@ -9,11 +9,11 @@ little-endian:
     byte 2     engine                    byte 5     semaphore updates
     byte 3     slots after the first     bytes 6-7  zero
     bytes 8-11 source location (signed index into the program's source map)
-    bytes 12-  the row's fields (`isa.codecs`), then waits, then updates, then zeros
+    bytes 12-  the row's fields (`isa.files.codecs`), then waits, then updates, then zeros
 
 A wait or an update is 32 bits: semaphore in the lowest 8, amount above. Tensors and numbers are
-references into the stream's operand table (`isa.operand_table`). Bits without meaning are zero and
-the decoder checks them, so a changed bit is refused or gives another instruction.
+references into the stream's operand table (`isa.files.operand_table`). Bits without meaning are
+zero and the decoder checks them, so a changed bit is refused or gives another instruction.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from struct import Struct
 from struct import error as StructError
 
 from isa.alu import ACTIVATIONS, ALU
-from isa.codecs import RowClass, codec, layout
 from isa.dtypes import DTYPES
 from isa.enums import Engine, Memory
 from isa.errors import NeuronError
 from isa.fields import ENUM_KINDS, Operand
+from isa.files.codecs import RowClass, codec, layout
+from isa.files.operand_table import OperandReader, OperandWriter, Relocation, Symbols
 from isa.machine import MACHINE_INSTRUCTIONS
-from isa.operand_table import OperandReader, OperandWriter, Relocation, Symbols
 from isa.spec import Instruction, MachineInstruction
 
 SLOT = 64
@@ -110,7 +110,7 @@ def encode_stream(
     instructions: Sequence[Instruction], engine: Engine, length: int | None = None
 ) -> EncodedStream:
     """The stream of one engine in binary. `length` is that of the stream where `instructions` are
-    its templates only (`isa.reroll`).
+    its templates only (`isa.files.reroll`).
 
     Raises NeuronError not-encodable, also for an instruction of another engine and for a branch
     out of the stream.

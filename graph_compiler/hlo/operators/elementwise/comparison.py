@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graph_compiler.hlo.operators.binary import Binary, maximum, minimum
+from graph_compiler.hlo.operators.elementwise.binary import Binary, maximum, minimum
 from graph_compiler.hlo.operators.numerics import binary, total_order_key, widen
 from graph_compiler.hlo.operators.row import (
     ARITHMETIC,

@@ -9,13 +9,13 @@ are ours.
     kernel_debug_info.json     source map: what an instruction's source location stands for
     constants/NNNN.bin         bytes of a constant tensor
     sgNN/def.json              core NN: engines, DMA queues, on-chip allocations
-    sgNN/<ENGINE>.json         one stream: how often its templates come, and where (`isa.reroll`)
-    sgNN/<ENGINE>.bin          the instruction slots of its templates (`isa.encoding`)
-    sgNN/<ENGINE>.operands.bin their operand table (`isa.operand_table`)
+    sgNN/<ENGINE>.json         one stream: how often its templates come, and where (`reroll`)
+    sgNN/<ENGINE>.bin          the instruction slots of its templates (`encoding`)
+    sgNN/<ENGINE>.operands.bin their operand table (`operand_table`)
 
 What an unrolled loop repeats is written once: streams re-rolled, and allocations as rows of their
-numbered names and offsets (`isa.rolled.Rows`). JSON is written with sorted keys and without spaces;
-no file depends on time, user or machine.
+numbered names and offsets (`isa.columns.rolled.Rows`). JSON is written with sorted keys and without
+spaces; no file depends on time, user or machine.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from dataclasses import astuple, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from isa.dtypes import DTYPES
-from isa.encoding import (
+from isa.enums import Engine, Memory
+from isa.errors import NeuronError
+from isa.files.encoding import (
     AMOUNT_LIMIT,
     MALFORMED,
     SEMAPHORES,
@@ -38,9 +40,7 @@ from isa.encoding import (
     encode_stream,
     table_digest,
 )
-from isa.enums import Engine, Memory
-from isa.errors import NeuronError
-from isa.operand_table import Relocation
+from isa.files.operand_table import Relocation
 from isa.program import (
     ROLES,
     CoreProgram,
@@ -55,7 +55,7 @@ from isa.spec import Instruction
 from isa.target import TARGETS
 
 if TYPE_CHECKING:
-    from isa.reroll import RolledStream
+    from isa.files.reroll import RolledStream
     from isa.storages import Storages
 
 Files = dict[str, bytes]
@@ -174,8 +174,8 @@ def _encode(
     instructions: Sequence[Instruction], engine: Engine
 ) -> tuple[RolledStream, EncodedStream]:
     """A stream re-rolled, and its templates in binary."""
-    from isa.reroll import reroll
-    from isa.rolled import LIMIT
+    from isa.columns.rolled import LIMIT
+    from isa.files.reroll import reroll
 
     if len(instructions) > LIMIT:
         raise NeuronError(
@@ -193,7 +193,7 @@ def _encode(
 
 def _write_storages(storages: Sequence[StorageRecord]) -> list[Any]:
     """The different forms of allocations, and the rows of their numbers and offsets."""
-    from isa.rolled import roll_rows
+    from isa.columns.rolled import roll_rows
     from isa.storages import in_columns
 
     forms, order, numbers = in_columns(storages)
@@ -201,7 +201,7 @@ def _write_storages(storages: Sequence[StorageRecord]) -> list[Any]:
 
 
 def _read_storages(value: Any) -> Storages:
-    from isa.rolled import expand_columns, rows_from_json
+    from isa.columns.rolled import expand_columns, rows_from_json
     from isa.storages import StorageColumns, StorageForm, Storages
 
     rows, uses = value
@@ -220,7 +220,7 @@ def _read_storages(value: Any) -> Storages:
 def read_files(files: Files) -> Contents:
     """The program that `program_files` wrote.
 
-    Raises NeuronError, or one of `isa.encoding.MALFORMED`, on any other files.
+    Raises NeuronError, or one of `isa.files.encoding.MALFORMED`, on any other files.
     """
     remaining = dict(files)
     info = json.loads(remaining.pop("info.json"))
@@ -292,8 +292,8 @@ def _read_tensor(
 
 
 def _read_core(files: Files, folder: str, symbols: Symbols) -> CoreProgram:
-    from isa.reroll import RolledStream, expand
-    from isa.rolled import rows_from_json
+    from isa.columns.rolled import rows_from_json
+    from isa.files.reroll import RolledStream, expand
 
     definition = json.loads(files.pop(f"{folder}def.json"))
     streams: dict[Engine, MutableSequence[Instruction]] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isa.catalogue_entry import CatalogueEntry
+from isa.errors.entry import CatalogueEntry
 
 _HLO_SEMANTICS = "https://openxla.org/xla/operation_semantics"
 _HLO_TEXT = "https://openxla.org/xla/hlo_dumps"

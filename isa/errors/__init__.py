@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import is_dataclass
 from typing import Any, Self
 
-from isa.built_in import also, built_in
-from isa.catalogue import CATALOGUE, CatalogueEntry
+from isa.errors.built_in import also, built_in
+from isa.errors.catalogue import CATALOGUE, CatalogueEntry
 
 __all__ = ["CATALOGUE", "CatalogueEntry", "NeuronError"]
 
@@ -20,7 +20,7 @@ class NeuronError(Exception):
     `what` states the fact with its values, `why` the rule (default: the catalogue's), `hint` the
     way out, `location` the kernel's line (`isa.program.SourceLocation`, or None), `notes` further
     lines such as a live set, `callers` who called the function of the line. Its text has what and
-    where. It is also an instance of the exceptions that `isa.built_in` names.
+    where. It is also an instance of the exceptions that `isa.errors.built_in` names.
 
     >>> error = NeuronError("value-not-allowed", "cores is 3", why="A device has 2.", hint="Use 2.")
     >>> print(error.code, "|", error.what, "|", error.why, "|", error.hint)

@@ -25,7 +25,7 @@ from isa.spec import Instruction, MachineInstruction
 from isa.target import Target
 from nki.ir import locations
 from nki.ir.nodes import Access, Op, Register, Tensor
-from nki.storage import Storage, View
+from nki.modes.storage import Storage, View
 from simulator.checks.initialised import Shadow
 from simulator.checks.marks import CLEAN, EMPTY, Tracked, covers
 from simulator.checks.replicated import InStep, effect_of

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graph_compiler.hlo.operators.elementwise.unary import REAL, Unary
 from graph_compiler.hlo.operators.numerics import convert, unsigned_view, wrap
 from graph_compiler.hlo.operators.row import (
     ARITHMETIC,
@@ -17,7 +18,6 @@ from graph_compiler.hlo.operators.row import (
     require_type,
     result_array,
 )
-from graph_compiler.hlo.operators.unary import REAL, Unary
 
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Instruction

@@ -1,0 +1,1 @@
+"""Operations that take elements one by one: arithmetic, comparisons, conversions, functions."""

@@ -1,0 +1,1 @@
+"""Programs as bytes and as text: encoded streams, containers, assembler."""

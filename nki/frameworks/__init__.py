@@ -1,0 +1,1 @@
+"""What kernels meet of others: arrays of NumPy, torch and jax, callables, compiled functions."""

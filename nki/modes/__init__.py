@@ -1,0 +1,1 @@
+"""Tile IR as its author wrote it: one operation at a time (eager), or a program (reference)."""
