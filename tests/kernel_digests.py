@@ -31,7 +31,7 @@ import ml_dtypes  # noqa: E402
 import numpy as np  # noqa: E402
 
 import nki  # noqa: E402
-from isa.archive import program_files  # noqa: E402
+from isa.files.archive import program_files  # noqa: E402
 
 COUNT = 200
 LOOPS = 24

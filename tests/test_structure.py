@@ -94,7 +94,14 @@ ORDER = (
         "displays",
     ),
     # Tile IR: nodes, text, checks, views, builders; what rewrites and what executes it.
-    *("ir", "modes.storage", "modes.interpreter", "verification.hbm_capacity", "passes", "pipeline"),
+    *(
+        "ir",
+        "modes.storage",
+        "modes.interpreter",
+        "verification.hbm_capacity",
+        "passes",
+        "pipeline",
+    ),
     *("modes", "verification", "advice"),
     # What authors of kernels call.
     *("superseded", "language", "errors", "isa", "trace", "ranks"),

@@ -10,7 +10,6 @@ from isa.enums import Memory, RegisterOperation
 from isa.errors import NeuronError
 from isa.operations.control import RegisterAlu, RegisterMove, StorageBegin
 from isa.target import TARGETS
-from nki.hbm_capacity import fits_into_hbm
 from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, operations, storages, walk
 from nki.ir.rewrite import Cloner, Numbering, form_registers, replace_loops
 from nki.passes.order.modelled import modelled_ns
@@ -18,6 +17,7 @@ from nki.passes.order.pipeline import pipelined
 from nki.passes.order.queues import spread
 from nki.passes.order.trips import at_most_once
 from nki.passes.place.allocate import in_order
+from nki.verification.hbm_capacity import fits_into_hbm
 
 COPIES = (2, 4, 8, 16)
 """How many iterations a trip may have."""
