@@ -140,6 +140,8 @@ class Target:
     dma_bytes_per_ns_per_engine: Figure[float]
     dma_descriptor_ns: Figure[float]
     dma_descriptor_max_bytes: Figure[int]
+    dma_short_run_bytes: Figure[int]
+    dma_short_run_fraction: Figure[float]
     dma_compute_fraction: Figure[float]
     dma_load_dispatch_ns: Figure[float]
     dma_load_tail_ns: Figure[float]
@@ -151,6 +153,7 @@ class Target:
     dma_trigger_static_ns: Figure[float]
     dma_trigger_hwdge_ns: Figure[float]
     dma_trigger_swdge_ns: Figure[float]
+    dma_trigger_latency_ns: Figure[float]
     hwdge_blocks: Figure[int]
 
     kernel_overhead_ns: Figure[float]
@@ -170,6 +173,12 @@ class Target:
     def dma_bytes_per_ns(self) -> float:
         """Bandwidth of all DMA engines of a core together, in bytes per ns."""
         return self.dma_engines.value * self.dma_bytes_per_ns_per_engine.value
+
+    def dma_run_bytes_per_ns(self, run: float) -> float:
+        """What a DMA engine moves of contiguous runs of `run` bytes, besides their descriptors."""
+        rate = self.dma_bytes_per_ns_per_engine.value
+        short = run < self.dma_short_run_bytes.value
+        return rate * self.dma_short_run_fraction.value if short else rate
 
     def figures(self) -> dict[str, Figure[Any]]:
         """Every number by its name; those per engine or dtype as `name.key`."""
@@ -257,6 +266,7 @@ _SHARED: dict[str, Any] = {
     "dma_engines": _count(16, "BANDWIDTH"),
     "dma_queues_per_engine": _count(16, "nki/get-started/about/nki-dma-overview.rst"),
     "dma_descriptor_max_bytes": _count(64 * _KIB, "DRIVER (16-bit length field)", "B"),
+    "dma_short_run_bytes": _count(2 * _KIB, "BANDWIDTH (least payload that is recommended)", "B"),
     "dma_compute_fraction": Figure(0.5, "", _ARCH4),
 }
 
@@ -282,9 +292,10 @@ _TIMING: dict[str, tuple[float, str, bool]] = {
     "dma_store_dispatch_ns": (565.5, _MEASURED, False),
     "dma_store_tail_ns": (162.3, _MEASURED, False),
     "dma_store_notify_ns": (355.0, _MEASURED, False),
-    "dma_trigger_static_ns": (600.0, _MEASURED + " (599 load, 609 store); KO003: 608", False),
+    "dma_trigger_static_ns": (400.0, "fit to NA004, NA007, NA009: 320 loads each", False),
     "dma_trigger_hwdge_ns": (600.0, "DGE (about 600 ns an instruction)", False),
     "dma_trigger_swdge_ns": (865.0, "fit to DM005-DM010: constant below 2 KiB a partition", False),
+    "dma_trigger_latency_ns": (600.0, _MEASURED + " (599 load, 609 store); DGE", False),
     "kernel_overhead_ns": (9403.0, _MEASURED + " (first table load included)", False),
 }
 
@@ -352,6 +363,7 @@ TARGETS: dict[str, Target] = _targets(
         throttle_fraction=Figure(1.0, "", "no rule is published for gen2"),
         throttle_threshold=Figure(0.0, "", "no rule is published for gen2"),
         dma_load_lag=Figure(0.0, "of the time of the bytes", "none is published for gen2"),
+        dma_short_run_fraction=Figure(1.0, "", "no short runs slow gen2 down (AC001)"),
         matmul_switch_cycles=_count(0, "none is published for gen2", "cycles"),
         reciprocal_cycles=Figure(
             2.7, "cycles/element", "fit to NB038: 4.8, 2 of them a multiplication (COSTS: 8)"
@@ -360,6 +372,7 @@ TARGETS: dict[str, Target] = _targets(
         **_timing(
             measured=False,
             dma_trigger_static_ns=Figure(68.0, "ns", "as long as a sequencer move", True),
+            dma_trigger_latency_ns=Figure(68.0, "ns", "as long as it is held", True),
             kernel_overhead_ns=Figure(
                 21900.0, "ns", "fused Mamba tutorial: 16.9 us before, 5 us after the work"
             ),
@@ -405,6 +418,7 @@ TARGETS: dict[str, Target] = _targets(
         dma_load_lag=Figure(
             0.3046, "of the time of the bytes", "MEASURED (a load takes 1.3046 times that)"
         ),
+        dma_short_run_fraction=Figure(0.5, "", "fit to AG002, AG006: 153 and 152 B/ns in all"),
         **_SHARED,
         **_THROTTLED,
         **_timing(measured=True),
@@ -435,6 +449,7 @@ TARGETS: dict[str, Target] = _targets(
         matmul_switch_cycles=_count(9, _FROM_TRN2, "cycles", assumed=True),
         reciprocal_cycles=Figure(6.0, "cycles/element", _FROM_TRN2, assumed=True),
         dma_load_lag=Figure(0.3046, "of the time of the bytes", _FROM_TRN2, assumed=True),
+        dma_short_run_fraction=Figure(0.5, "", _FROM_TRN2, assumed=True),
         **_SHARED,
         **_THROTTLED,
         **_timing(measured=False),

@@ -148,4 +148,4 @@ for engine in (nisa.engine.scalar, nisa.engine.sync, None):
     name = "the compiler's choice" if engine is None else engine.name
     started[name] = profile.total_us
     print(f"{name:22}{profile.total_us:7.2f} us")
-assert started["the compiler's choice"] <= min(started.values())
+assert started["the compiler's choice"] < started["scalar"]

@@ -200,7 +200,7 @@ def cost(
         repeats = math.prod(
             -(-item.axis.count // item.block) for item in tiling.outer if item.axis.strides[operand]
         )
-        rate = target.dma_bytes_per_ns_per_engine.value
+        rate = target.dma_run_bytes_per_ns(run)
         descriptors = runs * (target.dma_descriptor_ns.value + run / rate)
         one = descriptors / engines_of(tiling.sizes[0], target)
         transfers += repeats * max(one, target.dma_trigger_static_ns.value)

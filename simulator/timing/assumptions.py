@@ -58,9 +58,12 @@ NOTHING = Assumptions()
 
 UNLIMITED: Mapping[str, Assumptions] = {
     "infinite DMA bandwidth": Assumptions.of(dma_bytes_per_ns_per_engine=math.inf),
-    "no cost of descriptors": Assumptions.of(dma_descriptor_ns=0.0),
+    "no cost of descriptors": Assumptions.of(dma_descriptor_ns=0.0, dma_short_run_fraction=1.0),
     "no cost of DMA triggers": Assumptions.of(
-        dma_trigger_static_ns=0.0, dma_trigger_hwdge_ns=0.0, dma_trigger_swdge_ns=0.0
+        dma_trigger_static_ns=0.0,
+        dma_trigger_hwdge_ns=0.0,
+        dma_trigger_swdge_ns=0.0,
+        dma_trigger_latency_ns=0.0,
     ),
     "no DMA latency": Assumptions.of(
         dma_load_dispatch_ns=0.0,

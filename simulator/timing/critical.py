@@ -156,8 +156,7 @@ def _charge_transfer(
     longest = max(ns for _, ns in transfer.work)
     even = transfer.engine_ns / (target.dma_engines.value * longest) if longest else 1.0
     even = 1.0 if even > EVEN else even
-    overhead = transfer.descriptors * target.dma_descriptor_ns.value
-    share = min(1.0, overhead / transfer.engine_ns) if transfer.engine_ns else 0.0
+    share = transfer.overhead_ns / transfer.engine_ns if transfer.engine_ns else 0.0
     found.charge(step, Cause.DESCRIPTORS, moving * even * share)
     found.charge(step, Cause.BANDWIDTH, moving * even * (1 - share))
     found.charge(step, Cause.DMA_BALANCE, moving * (1 - even))

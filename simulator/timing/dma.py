@@ -1,7 +1,9 @@
 """What a DMA transfer costs the DMA engines: its descriptors, and which engine moves which.
 
 An engine moves one contiguous run of bytes a descriptor, at a fixed cost each and the documented
-bandwidth (SDK nki/deep-dives/nki-dma-bandwidth-guide.rst). Of a transfer to or from SBUF, each of
+bandwidth; short runs move at a fraction of that, where descriptors are generated on the device (SDK
+nki/deep-dives/nki-dma-bandwidth-guide.rst, tools/neuron-explorer/overview-device-profiles.rst on
+small transfers). Of a transfer to or from SBUF, each of
 16 engines serves 8 partitions (SDK nki/get-started/about/nki-dma-overview.rst).
 """
 
@@ -14,6 +16,7 @@ from typing import Any
 from isa.access import AccessPattern
 from isa.cost import elements
 from isa.dtypes import DTYPES
+from isa.enums import DgeMode
 from isa.spec import Instruction
 from isa.target import Target
 
@@ -30,7 +33,7 @@ class Transfer:
     from the last byte until all are written, `tail_ns` until the semaphores are updated.
     `direction`: as "hbm->sbuf". `rows`: how many it moves. `bytes` are those written to the
     destination, `hbm_bytes` those read from and written to HBM, `engine_ns` the time of all engines
-    together.
+    together, `overhead_ns` what of that their bytes would not take at the full rate.
     """
 
     queue: int
@@ -46,6 +49,7 @@ class Transfer:
     rows: int
     dynamic: bool
     engine_ns: float
+    overhead_ns: float
     hbm_bytes: tuple[int, int]
 
     def of_rows(self, rows: int) -> Transfer:
@@ -62,6 +66,7 @@ class Transfer:
             descriptors=math.ceil(self.descriptors * share),
             rows=rows,
             engine_ns=self.engine_ns * share,
+            overhead_ns=self.overhead_ns * share,
             hbm_bytes=(round(self.hbm_bytes[0] * share), round(self.hbm_bytes[1] * share)),
         )
 
@@ -70,7 +75,7 @@ def transfer_key(instruction: Instruction) -> tuple[Any, ...]:
     """What the plan of a transfer depends on: everything but addresses."""
     row, values = instruction.row, instruction.values
     shapes = (_shape(p) for p in (values[row.writes[0]], *_sources(instruction)))
-    return (row, values[row.field_names.index("queue")], *shapes)
+    return (row, values[row.field_names.index("queue")], DgeMode.swdge in values, *shapes)
 
 
 def _sources(instruction: Instruction) -> list[AccessPattern]:
@@ -98,8 +103,9 @@ def plan_transfer(instruction: Instruction, target: Target) -> Transfer:
     sources = _sources(instruction)
     src = sources[0]
     rate = target.dma_bytes_per_ns_per_engine.value
-    if len(sources) > 1 or dst.dtype != src.dtype:
-        rate *= target.dma_compute_fraction.value
+    computes = len(sources) > 1 or dst.dtype != src.dtype
+    share = target.dma_compute_fraction.value if computes else 1.0
+    loads = not all(p.memory.on_chip for p in sources)
     # Each source is read by descriptors of its own.
     counts: dict[int, tuple[int, int]] = {}
     for source in sources:
@@ -107,7 +113,10 @@ def plan_transfer(instruction: Instruction, target: Target) -> Transfer:
             known = counts.get(engine, (0, 0))
             counts[engine] = (known[0] + n, known[1] + b)
     overhead = target.dma_descriptor_ns.value
-    work = tuple((e, n * overhead + b / rate) for e, (n, b) in counts.items())
+    work = tuple(
+        (e, n * overhead + b / (share * (target.dma_run_bytes_per_ns(b / n) if loads else rate)))
+        for e, (n, b) in counts.items()
+    )
     times = {ns for _, ns in work}
     engines = target.dma_engines.value
     stores = src.memory.on_chip and not dst.memory.on_chip
@@ -116,13 +125,16 @@ def plan_transfer(instruction: Instruction, target: Target) -> Transfer:
         tail = settle + target.dma_store_notify_ns.value
     else:
         dispatch, settle = target.dma_load_dispatch_ns.value, target.dma_load_tail_ns.value
-        settle += target.dma_load_lag.value * max((b for _, b in counts.values()), default=0) / rate
+        longest = max((b for _, b in counts.values()), default=0) / (share * rate)
+        settle += target.dma_load_lag.value * longest
         tail = settle + target.dma_load_notify_ns.value
+    dispatch += trigger_delay(instruction, target)
     operands = (dst, *sources)
     indexed = next((p for p in operands if p.vector_offset is not None), None)
     reads = [elements(p) * p.partitions * DTYPES[p.dtype].size for p in sources]
     from_hbm = sum(n for n, p in zip(reads, sources) if not p.memory.on_chip)
     written = elements(dst) * dst.partitions * DTYPES[dst.dtype].size
+    engine_ns = sum(ns for _, ns in work)
     return Transfer(
         queue=values[row.field_names.index("queue")],
         work=work,
@@ -136,9 +148,19 @@ def plan_transfer(instruction: Instruction, target: Target) -> Transfer:
         descriptors=sum(n for n, _ in counts.values()),
         rows=_rows(indexed if indexed is not None else dst),
         dynamic=any(p.registers or p.vector_offset is not None for p in operands),
-        engine_ns=sum(ns for _, ns in work),
+        engine_ns=engine_ns,
+        overhead_ns=engine_ns - sum(b for _, b in counts.values()) / (share * rate),
         hbm_bytes=(from_hbm, 0 if dst.memory.on_chip else written),
     )
+
+
+def trigger_delay(instruction: Instruction, target: Target) -> float:
+    """How much later than its engine is free again a transfer is with its queue."""
+    if DgeMode.swdge in instruction.values:
+        return 0.0
+    assert instruction.row.cost is not None
+    held = instruction.row.cost.interval_ns(instruction, target)
+    return max(0.0, target.dma_trigger_latency_ns.value - held)
 
 
 def _counts(dst: AccessPattern, src: AccessPattern, target: Target) -> dict[int, tuple[int, int]]:

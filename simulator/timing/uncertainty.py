@@ -33,8 +33,8 @@ TABLE: Mapping[tuple[str, str], Uncertainty] = MappingProxyType(
     {
         ("trn1", "dma"): Uncertainty(5.0, 5),
         ("trn1", "vector"): Uncertainty(13.0, 13),
-        ("trn2", "dma"): Uncertainty(22.0, 4),
-        ("trn2", "tensor"): Uncertainty(13.0, 8),
+        ("trn2", "dma"): Uncertainty(17.0, 6),
+        ("trn2", "tensor"): Uncertainty(7.0, 6),
     }
 )
 """By target and what is busiest: an engine, or dma."""

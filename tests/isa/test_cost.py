@@ -149,8 +149,9 @@ def test_dma_trigger_depends_on_who_writes_descriptors():
         trigger = use(dma.DmaCopy, Engine.sync, sbuf(512), source, 0, mode, OobMode.error)
         return dma.DmaCopy.cost.interval_ns(trigger, TARGETS[target])
 
-    # Measured on trn2: a load is issued in 599 ns, a store in 609; KO003: 39.87 ms for 65,536.
-    assert time(DgeMode.none, "trn2") == pytest.approx(39.87e6 / 65536, rel=0.02)
+    # NA004: 2048^3 bf16 at 58.6 % of 78.6 TFLOP/s loads 320 tiles, then multiplies, then stores.
+    alone = 2 * 2048**3 / (0.586 * 78.6e3) - 9403 - 1024 * 217 - 7000
+    assert time(DgeMode.none, "trn2") == pytest.approx(alone / 320, rel=0.1)
     assert time(DgeMode.hwdge, "trn2") == 600 < time(DgeMode.swdge, "trn2")
     assert time(DgeMode.none, "trn1") < time(DgeMode.swdge, "trn1")
 

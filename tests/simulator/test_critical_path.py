@@ -195,6 +195,7 @@ def test_a_load_what_it_is_needed_for_and_a_store():
                 for what in ("dispatch", "tail", "notify")
             )
             + figures["dma_load_lag"] * 8 * 2048 / rate
+            + 2 * (figures["dma_trigger_latency_ns"] - figures["dma_trigger_static_ns"])
         ),
         Cause.BANDWIDTH: pytest.approx(2 * 8 * 2048 / rate),
         Cause.DESCRIPTORS: pytest.approx(2 * 8 * descriptor),
