@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import re
 import subprocess
 import sys
 from collections.abc import Collection, Iterator
@@ -239,6 +240,21 @@ def test_folders_hold_few_enough_files_to_look_through() -> None:
 def test_file_names_say_what_is_in_them() -> None:
     vague = {"utils.py", "util.py", "helpers.py", "misc.py", "common.py"}
     assert [short(path) for path in python_files() if path.name in vague] == []
+
+
+def test_the_map_of_the_code_is_short_and_names_what_is_there() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 120
+    paths = re.findall(r"`((?:isa|simulator|nki|graph_compiler|tests)/[\w/.]*)`", text)
+    assert len(paths) > 30
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_the_glossary_has_few_words_in_order() -> None:
+    rows = (ROOT / "GLOSSARY.md").read_text(encoding="utf-8").splitlines()
+    words = [row.split("|")[1].strip() for row in rows if row.startswith("| ")][1:]
+    assert len(words) <= 60
+    assert words == sorted(words, key=lambda word: word.replace("-", ""))
 
 
 def reads_environment(module: ast.Module) -> Iterator[int]:

@@ -21,4 +21,41 @@ Between the host's simplifying and scheduling, `casts` and `float8` give values 
 two, with the rules of `pair_rules` on the arithmetic of `pair_numbers`.
 
 The passes of kernels (`nki.passes`) do the rest.
+
+What decides how a step is done, wherever several ways are right, is its cost:
+
+- A nest is cut into tiles by what they cost: which dimension lies along partitions, which are free,
+  which are loops on the device.
+- Neighbouring nests and products over the same rows become a group (`groups`, `members`) if that is
+  faster: tile by tile of rows, each member does its part (`rows`), and what they pass on stays in a
+  tile [rows, elements]. Softmax is one pass over its rows then, and attention a loop over heads and
+  tiles of rows. Rows that later steps read stay on chip (`device.Held`), but not beyond the
+  beginning of a loop on the device.
+- The operands of products have the depth along partitions (`sides`): folded, k = partition * tiles
++
+  tile, so that row-major operands are loaded in long runs, or in order where tiles on chip have it
+  so. A convolution is a product of patches. Nests with one operand that turn rows into columns go
+  through the tensor engine (`transposition`).
+- Equal layers are found by their operations, checked by their wiring, and cut where the least goes
+  from one layer to the next; weights lie one behind another in HBM. What a loop carries stays on
+  chip from trip to trip (`flow`).
+- Means and variances of rows are one pass of `bn_stats` (`moments`). Heads that products take are
+  views of projections computed by rows (`kept`).
+- Functions that a graph spells out (gelu, silu, softplus) are found by what they compute
+  (`composites`): a value that depends on one other value alone is evaluated at sample points, in
+  float64, and compared with the scalar engine's functions.
+- Intermediate values take turns in an arena in HBM (`nki.passes.place.arena`), each from its first
+  use in the order of emission to its last and some operations more, so that nothing waits for a
+  place.
+- The cores of a logical core meet only where one touches what the other has written; a value that
+one
+  core writes and reads is in memory of its own.
+- Where no rule says what is best there are plans (`limits`): from -O2 on graphs are compiled and
+timed
+  with each, as many as make 80,000 operations together; what data decide counts once.
+
+64-bit integers become 32-bit ones where ranges prove it (`ranges`), else pairs of these. Scatters
+that add or assign take 128 updates at a time: a product with the matrix of equal places sums those
+of one place, and the last of several is stored. What has no form on the device is
+`hlo-not-compiled`; nothing runs on the host instead.
 """

@@ -10,6 +10,9 @@ the rest the `DECIDE` handler (a tracer's; it may record a guard) is asked, or w
 answer is False. Code that must not ask uses `identical`. Comparisons of an Affine, and `<`, `<=`,
 `>`, `>=` of a Polynomial, give a bool where bounds decide them, else a `Predicate`; only its truth
 value asks. An Affine hashes by identity; `Affine.key` is its structure.
+
+Polynomials are our own, interned, with sympy at the edges: shape solving, cost formulas, printing.
+A sympy symbol as the shape entry itself takes longer than all of tracing (docs/performance.md).
 """
 
 from isa.affine.bounds import bounds, extremes, prove_nonnegative

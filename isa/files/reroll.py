@@ -4,6 +4,11 @@ Which template comes when, with which semaphores and offsets (`isa.stream`), are
 integers that repeat as the loops of the source did (`isa.columns.rolled`). Nothing is lost:
 expanding gives the very stream again. So the size of a stream's file follows the source, while
 engines run, and checks see, a plain sequence.
+
+Loop instructions instead would make addresses dynamic: bounds and marks would be checked each time,
+the race check would see ranges in place of addresses, and each of the progressions that rotating
+buffers and the scheduler interleave would need a register. A repeat of integers has none of these
+limits, and is exact.
 """
 
 from __future__ import annotations

@@ -4,6 +4,12 @@ IR, compiled, and timed.
 `what_ifs` is the way in. A kind of change is a function from a kernel and a line of its source to
 changed kernels, in the module of what it changes: `engines`, `operands`, `buffers`, `loads`,
 `transfers`. `advise.CHANGES` lists them. They are found for lines of the critical path only.
+
+Interleaved chains, tables that stay and tiles on more partitions have no rewrite: there the
+finished program is timed with other instructions, or under `simulator.timing.assumptions`
+(`simulator.profile.what_if`), as is all that a container's profile can say. The order is by what is
+saved; where results lose bits, or an engine's rate is assumed, part of the gain counts
+(`Changed.weight`). A profile times changes when its text, its data or its advice is asked for.
 """
 
 from nki.advice.advise import what_ifs

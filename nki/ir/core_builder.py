@@ -3,6 +3,10 @@
 `CoreBuilder` is the part that everybody has in common who makes tile IR: `nki.ir.builder`, which
 is called with explicit locations, and the tracer, which runs an author's Python. Eager mode has its
 tensors and registers from here too, and executes operations instead of keeping them.
+
+A builder's body is built once. Tensors stand in `nki.ir.views`, so operands are made by indexing.
+Locations and names come from the caller of a builder, and from Python's frames for a tracer. All
+hand a row and values to `nki.ir.emission`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Inlining: a finished kernel becomes a part of one that is being built."""
+"""Inlining: a finished kernel becomes a part of one that is being built.
+
+A copy has tensors, registers and names of its own; its tensors are called `kernel/x`, so that an
+overflow says whose they are. Parameters are bound to views: a distance in the parameter becomes one
+index per dimension, and these a distance in the view (`nki.ir.bindings`).
+"""
 
 from __future__ import annotations
 

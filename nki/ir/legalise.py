@@ -3,6 +3,11 @@
 `check` is what stands between a row with the values that somebody gives, and an operation of the
 tile IR: numbers lose their NumPy types, lists become tuples, the rules of the row are asked, and
 what the row leaves open (its engine, its defaults) is decided.
+
+Verdicts are remembered by signature: memories, dtypes, shapes, start partitions, attributes,
+whether a number is zero, and the place in PSUM where a result could cross a bank. None is that
+rests on what was assumed of launch symbols. What depends on more is checked at each call
+(`Operation.signature_decides`), or on the finished addresses (PSUM banks, in `nki.passes.lower`).
 """
 
 from __future__ import annotations

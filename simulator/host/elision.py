@@ -4,6 +4,10 @@ A tile that is loaded from an argument, and only read after that, is a copy: wha
 row by row finds the same elements in HBM, and the transfer has nothing left to do. Nor has one that
 stores a tile which nobody else reads, if its last result is written to HBM at once. The two take a
 third of the time of softmax or RMSNorm.
+
+Results that only go to rows of HBM are written there past the caches. Nor is stored what nobody
+reads, as the squares of RMSNorm, of which the sums count. Of such transfers nothing is left but
+their semaphores.
 """
 
 from __future__ import annotations

@@ -4,6 +4,12 @@ Compiled programs go round through all of SBUF and PSUM, so that on the device n
 place. Here instructions run one after the other, in an order that is known before; a place that was
 left just now is in the cache, and one that was left long ago is not. With tiles that are cold
 whenever they begin, attention and RMSNorm take 1.5 times as long.
+
+Loading moves each allocation to the lowest bytes that are free from its beginning to its last
+access. `simulator.streams.take_turns` gives the order: what fetches from HBM comes when nothing
+else can go on, so that tiles are used soon. Programs with loops, or with accesses that lie in no
+allocation, stay where they are. Time, checks before the run and pictures see the program's own
+addresses always.
 """
 
 from __future__ import annotations

@@ -4,6 +4,11 @@ Tiles of results seldom depend on each other: query tiles of attention, tiles of
 half of the transfers that store them needs some of the other instructions, a few of them both
 halves, as those that load what all results need. A slice is these instructions in the order in
 which the whole program runs them, so that it leaves the same bits.
+
+The cut is refused where more than 12 % of the cost would be done twice, where something that is
+written is read again in HBM, or where generators or other engine state run through. Each slice runs
+on a core of its own with marks of its own. A run in which there is anything to report is done again
+by the whole program.
 """
 
 from __future__ import annotations

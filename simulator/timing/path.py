@@ -5,6 +5,13 @@ A node is an execution of an instruction, or a transfer. It begins when its pred
 may be held up from there until it starts (by a table load, a shared port, the dispatch of a
 transfer), and holds its engine until it is free. It also decides what it hands over later than
 that: results that drain, units of a semaphore.
+
+Units of a semaphore carry the node that gave them. An engine that does nothing is on no path, and
+cannot be the bound. What lies between the end of an instruction's work and the next one on the path
+is fill and drain where both are of one engine, and semaphores where they are not. Of a transfer,
+what all DMA engines together would need for its descriptors and bytes counts as such; what it takes
+longer because some of them have less to do counts as balance. Passes that compare orders time
+without it.
 """
 
 from __future__ import annotations

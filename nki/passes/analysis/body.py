@@ -1,4 +1,9 @@
-"""The body of one core in columns, for passes that look at all of its steps at once."""
+"""The body of one core in columns, for passes that look at all of its steps at once.
+
+The steps of a core stand one after the other, those of loops where the loop stands; levels say from
+where to where each loop goes. What is done for each step is arithmetic on columns over the whole
+body, so that one more loop costs only itself.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""Tensors within others become what they name: bytes of the tensors that have memory."""
+"""Tensors within others become what they name: bytes of the tensors that have memory.
+
+A tensor may lie `within` another, at a byte that launch symbols or registers may decide: a row of
+equal layers' parameters, a slice of an argument, bytes that internal tensors take in turns. Views
+of it become views of the tensor that has memory, so that everything behind sees exactly which bytes
+two of them share. The view's own bounds are looked at here, or become guards, or go into the
+operand for the run to look at. Programs declare such tensors only for arguments, results and
+messages.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,11 @@ What Python unrolls has live ranges that repeat, once for each time round a loop
 so too where a rotation comes round with the loop, or each time by as many bytes further on. Where
 it wraps at ever other places of the loop they never do, nor do then the reuse of bytes, the
 schedule that follows from it, and the program.
+
+So the rotations of SBUF and PSUM begin anew together every few times round the loop: the fewest
+times that leave each rotation at least half a memory from its beginning. Once the same is live as
+at the beginning of an earlier round, the rest is a copy (`nki.passes.place.sweep`). Kernels whose
+places repeat by themselves are placed as before, and so are bodies of less than 256 tensors.
 """
 
 from __future__ import annotations

@@ -1,2 +1,19 @@
-"""A whole program in native code: records of its instructions, the loop that walks them, and the
-queues of jobs that run together."""
+"""A whole program in native code: records, the loop that walks them, and queues of jobs.
+
+A record is 64-bit words: waits, updates, operands, checks, and jobs, which are compiled kernels
+with their argument words. Every row has native code but the one that prints, so no Python runs
+between instructions. Three things send an instruction to its Python action, which gives both
+executors one meaning and one control trace:
+
+- what a record does not cover: an operand outside, uninitialised memory, operands that overlap or
+  whose dimensions do not divide each other, stores that two cores both make;
+- a guard ahead of the jobs, where values decide: indices that may be outside, scales that bfloat16
+  may not hold, a streamed matrix that may be no identity;
+- a read of a register that may hold no value (`simulator.checks.unset`).
+
+`nki diff --modes device,native` stops the loop behind every instruction and compares with NumPy.
+Addresses in loops are computed from registers when an instruction issues, which takes a few
+nanoseconds. Sentinels are filled when something may see them. Eager mode calls the same jobs one by
+one. Unrolled programs repeat few instructions on many tiles, so what their records need is drafted
+once for operands of equal layouts, and copied with other addresses (`template`, `block`).
+"""

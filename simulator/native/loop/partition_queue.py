@@ -7,6 +7,11 @@ strip. So the rows of a strip stay in the cache from one job to the next, and th
 partitions of its own, meet once a queue and not once a job. In every partition the order stays that
 of the instructions; rows of HBM that belong to other partitions are looked after by
 `QueueText.add`.
+
+The thread that walks the records fills the next queue while the others are still at work on this
+one. An access to HBM that meets one of other partitions ends the queue. While an element-wise job
+computes it fetches, by hints in its words, the rows of HBM that a later job of the block loads.
+Large jobs that are not local are shared one by one. Any split gives the same bits.
 """
 
 from __future__ import annotations
