@@ -23,7 +23,16 @@ from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower import arithmetic
 from graph_compiler.lower.arithmetic import DTYPES, Value
 from graph_compiler.lower.device import Device
-from graph_compiler.lower.nest import PARTITIONS, Tile, Tiling, axes_of, cost, each_tile, tilings
+from graph_compiler.lower.nest import (
+    PARTITIONS,
+    Tile,
+    Tiling,
+    axes_of,
+    cost,
+    each_tile,
+    in_memory,
+    tilings,
+)
 from graph_compiler.lower.operands import Operand, Stored, stored
 from graph_compiler.lower.transposition import emit_turned, turned
 from isa.alu import ACTIVATIONS as FUNCTIONS
@@ -40,19 +49,19 @@ def emit_loop(device: Device, loop: Loop, words: Sequence[Any]) -> None:
     """A nest whose places are `words`: of the output, the leaves, and the initial value."""
     places = [word for word in words if isinstance(word, Place)]
     nest = Nest(device, loop, stored(device, places, types_of(loop)))
-    if loop.fold is None:
-        _, tiling = plan(device, loop)
-        nest.emit(tiling)
-        return
     price, tiling = plan(device, loop)
-    across, other = plan(device, loop, partition_reduced=True)
-    if across < price and other.partition.reduced:
-        if sums_across(loop):
-            Folding(nest).emit(other, across=True)
-        else:
-            _fold_in_two(nest, other, places[0])
-    else:
-        nest.emit(tiling)
+    if loop.fold is not None:
+        across, other = plan(device, loop, partition_reduced=True)
+        if across < price and other.partition.reduced:
+            if sums_across(loop):
+                Folding(nest).emit(other, across=True)
+            else:
+                _fold_in_two(nest, other, places[0])
+            return
+    elif nest.turn():
+        return
+    for part, offsets in tiling.parts():
+        nest.emit(part, offsets)
 
 
 def types_of(loop: Loop) -> list[str]:
@@ -146,15 +155,14 @@ class Nest:
     ) -> None:
         """All tiles. `offsets`: where the operands' elements begin, in elements behind them."""
         fold = self.loop.fold is not None
-        if offsets is None and not fold and self._turn():
-            return
+        self.fixed = {}
         plain = not self.loop.steps and self.loop.leaves and self.loop.leaves[0][0] == self.type
         plain = plain and not _repeats(self.loop)
         if plain and not fold and self.output.is_stored and self.leaves[0].is_stored:
-            self._move(tiling)
+            self._move(tiling, offsets)
             return
         if rolled and tiling.outer:
-            whole = Tile(tiling.sizes, (0,) * len(tiling.partition.strides))
+            whole = Tile(tiling.sizes, tuple(offsets or (0,) * len(tiling.partition.strides)))
             for number in range(len(self.leaves)):
                 if not any(item.axis.strides[1 + number] for item in tiling.outer):
                     self.fixed[number] = self._loaded(tiling, whole, number)
@@ -166,12 +174,12 @@ class Nest:
             pattern = full_pattern(tiling, tile, 0)
             room = None if self.in_place else self.output.room(pattern, tile.offsets[0])
             value = self.value(tiling, tile, room)
-            whole = _spread(_as_tile(value, tile.sizes, self.type), tile.sizes)
+            whole = _spread(as_tile(value, tile.sizes, self.type), tile.sizes)
             self.output.keep(whole, pattern, tile.offsets[0])
 
         each_tile(self.device.builder, tiling, visit, offsets=offsets, rolled=rolled)
 
-    def _turn(self) -> bool:
+    def turn(self) -> bool:
         """Emit what is turned from rows into columns; whether the nest does that."""
         axes = turned(self.device, self.loop)
         if axes is None:
@@ -181,21 +189,29 @@ class Nest:
 
         def computed_of(tile: NkiTensor) -> NkiTensor:
             value = evaluate(self.loop.steps, [tile], None, tile.shape[0])[-1]
-            return _spread(_as_tile(value, tile.shape, self.type), tile.shape)
+            return _spread(as_tile(value, tile.shape, self.type), tile.shape)
 
         emit_turned(self.device, output, source, axes, computed_of)
         return True
 
-    def _move(self, tiling: Tiling) -> None:
-        """A copy from HBM to HBM."""
+    def _move(self, tiling: Tiling, offsets: Sequence[Any] | None) -> None:
+        """A copy from HBM to HBM, by way of a tile where elements of a partition change places."""
         output, source = self.output, self.leaves[0]
         assert isinstance(output, Stored) and isinstance(source, Stored)
+        one, other = (
+            in_memory([(axis.strides[operand], axis.count) for axis in tiling.free])
+            for operand in (0, 1)
+        )
+        by_way = [count for _, count in one] != [count for _, count in other]
 
         def visit(tile: Tile) -> None:
-            elements = source.elements(full_pattern(tiling, tile, 1), tile.offsets[1])
-            output.keep(elements, full_pattern(tiling, tile, 0), tile.offsets[0])
+            pattern = full_pattern(tiling, tile, 1)
+            move = source.leaf if by_way else source.elements
+            output.keep(
+                move(pattern, tile.offsets[1]), full_pattern(tiling, tile, 0), tile.offsets[0]
+            )
 
-        each_tile(self.device.builder, tiling, visit)
+        each_tile(self.device.builder, tiling, visit, offsets=offsets)
 
     def _loaded(self, tiling: Tiling, tile: Tile, number: int) -> NkiTensor:
         """A leaf's tile: dimensions along which it repeats have one element, but for partitions,
@@ -300,12 +316,12 @@ def computed(step: Step, arguments: Sequence[Value], rows: int = PARTITIONS) -> 
     tiles = [value for value in arguments if isinstance(value, NkiTensor)]
     if not tiles:
         sizes: tuple[int, ...] = (rows, 1)
-        first = _as_tile(arguments[0], sizes, step.source)
+        first = as_tile(arguments[0], sizes, step.source)
         arguments = [first, *arguments[1:]]
     else:
         sizes = tuple(max(column) for column in zip(*(tile.shape for tile in tiles)))
     if step.op in _MASKED:
-        arguments = [_as_tile(arguments[0], sizes, "pred"), *arguments[1:]]
+        arguments = [as_tile(arguments[0], sizes, "pred"), *arguments[1:]]
     columns = arithmetic.takes_column(step) and any(tile.shape == sizes for tile in tiles)
     spread = [
         _spread(value, sizes)
@@ -324,7 +340,7 @@ _MASKED = frozenset({"select"})
 """Opcodes whose first operand is a tile in every case."""
 
 
-def _as_tile(value: Value, sizes: Sequence[int], type: str) -> NkiTensor:
+def as_tile(value: Value, sizes: Sequence[int], type: str) -> NkiTensor:
     """A number as a tile of one element a partition."""
     if isinstance(value, NkiTensor):
         return value
@@ -342,7 +358,7 @@ def _spread(value: NkiTensor, sizes: Sequence[int]) -> NkiTensor:
 
 # Folds
 
-_ENGINE_FOLDS = {"add": "add", "maximum": "maximum", "minimum": "minimum", "multiply": "multiply"}
+ENGINE_FOLDS = {"add": "add", "maximum": "maximum", "minimum": "minimum", "multiply": "multiply"}
 """Opcodes by which the vector engine folds fp32 numbers along a row, and its operators."""
 
 
@@ -417,7 +433,7 @@ class Folding:
             if across:
                 total, here = self._summed_across(total), Tile((1, *here.sizes[1:]), tile.offsets)
             self.nest.output.keep(
-                self._behind_initial(total), full_pattern(tiling, here, 0), tile.offsets[0]
+                self.behind_initial(total), full_pattern(tiling, here, 0), tile.offsets[0]
             )
 
         each_tile(builder, tiling, visit, enter, leave, offsets, rolled)
@@ -426,14 +442,14 @@ class Folding:
         """The sums of rows [rows, 1] that are there already."""
         here = Tile(tiling.sizes[:1], tuple(offsets))
         pattern = full_pattern(tiling, here, 0)
-        self.nest.output.keep(self._behind_initial(total), pattern, offsets[0])
+        self.nest.output.keep(self.behind_initial(total), pattern, offsets[0])
 
     def _part(self, tiling: Tiling, tile: Tile, kept: int) -> NkiTensor:
         """What a tile is without its reduced free dimensions."""
         nest = self.nest
         if nest.sums_on_scalar and not kept and len(tile.sizes) > 1:
             function, value = nest.argument(tiling, tile)
-            value = _spread(_as_tile(value, tile.sizes, self.type), tile.sizes)
+            value = _spread(as_tile(value, tile.sizes, self.type), tile.sizes)
             result = self.device.tile((tile.sizes[0], 1), "float32")
             self.device.builder.emit(
                 "activation_reduce",
@@ -444,7 +460,7 @@ class Folding:
                 reduce_res=result,
             )
             return result
-        value = _as_tile(nest.value(tiling, tile), tile.sizes, self.type)
+        value = as_tile(nest.value(tiling, tile), tile.sizes, self.type)
         return self._folded(_spread(value, tile.sizes), kept, tile)
 
     def _folded(self, value: NkiTensor, kept: int, tile: Tile) -> NkiTensor:
@@ -453,7 +469,7 @@ class Folding:
         shape = (sizes[0], *sizes[1 : 1 + kept]) if kept else (sizes[0], 1)
         if len(sizes) - 1 == kept:
             return nl.copy(value, dtype=DTYPES[self.work])
-        engine = _ENGINE_FOLDS.get(self.step.op)
+        engine = ENGINE_FOLDS.get(self.step.op)
         if self.real and engine is not None:
             result = self.device.tile(shape, "float32")
             axes = tuple(range(1 + kept, len(sizes)))
@@ -480,7 +496,7 @@ class Folding:
             device.builder.emit("tensor_copy", dst=result[:, start : start + size], src=bank)
         return result.reshape((1, *total.shape[1:]))
 
-    def _behind_initial(self, total: NkiTensor) -> NkiTensor:
+    def behind_initial(self, total: NkiTensor) -> NkiTensor:
         """A fold's result behind the initial value, in the result's type."""
         initial = self.nest.initial
         assert isinstance(initial, Stored)
@@ -517,7 +533,8 @@ def _fold_in_two(nest: Nest, tiling: Tiling, target: Place) -> None:
     )
     operands = [Stored(device, target, nest.type), Stored(device, scratch, folding.work)]
     second = Nest(device, across, [*operands, nest.initial])
-    second.emit(plan(device, across)[1])
+    for part, offsets in plan(device, across)[1].parts():
+        second.emit(part, offsets)
 
 
 def fold_halves(

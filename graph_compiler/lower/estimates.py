@@ -9,7 +9,7 @@ from graph_compiler.execute.bodies import Fold, Sort
 from graph_compiler.execute.loops import Loop
 from graph_compiler.execute.movement import DynamicCopy
 from graph_compiler.execute.steps import Call, item_size
-from graph_compiler.lower.elementwise import plan
+from graph_compiler.lower.columns import nest_ns
 from graph_compiler.lower.flow import Counted
 from graph_compiler.lower.nest import PARTITIONS
 from graph_compiler.lower.product import COLUMNS, DEPTH, ROWS, Contraction
@@ -28,7 +28,7 @@ def nanoseconds(device: Device, step: Any) -> float:
         return _of_product(device, step)
     if isinstance(step, Call):
         if isinstance(step.kernel, Loop):
-            return plan(device, step.kernel)[0] if step.kernel.counts else FIXED
+            return nest_ns(device, step.kernel) if step.kernel.counts else FIXED
         return FIXED + _of_elements(device, step.kernel)
     trips = step.count.trips if isinstance(step, Counted) else 1
     return FIXED + trips * sum(nanoseconds(device, one) for body in step.inner for one in body)

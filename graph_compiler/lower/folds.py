@@ -56,7 +56,7 @@ def emit_fold(device: Device, fold: Fold, words: Sequence[Any]) -> None:
             values.append(stored[operand].leaf(pattern, tile.offsets[operand]))
         shape = (tile.sizes[0], *(tile.sizes[1 : 1 + kept] or (1,)))
         count = math.prod(tile.sizes) // math.prod(shape)
-        values = [value.reshape((*shape, count)) for value in values]
+        values = [_in_order(value).reshape((*shape, count)) for value in values]
         totals = fold_halves(values, count, step)
         starts = []
         for place, (type, _) in enumerate(fold.inputs):
@@ -76,3 +76,8 @@ def emit_fold(device: Device, fold: Fold, words: Sequence[Any]) -> None:
 
 def _tile_of(value: Any, shape: Sequence[int]) -> NkiTensor:
     return value if isinstance(value, NkiTensor) else nl.full(shape, value, dtype="float32")
+
+
+def _in_order(value: NkiTensor) -> NkiTensor:
+    """A tile whose dimensions lie in their order."""
+    return value if value.is_contiguous() else nl.copy(value)

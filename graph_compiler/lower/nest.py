@@ -65,6 +65,21 @@ class Tiling:
     free: tuple[Axis, ...]
     outer: tuple[Outer, ...]
     sizes: tuple[int, ...]
+    rest: Rest | None = None
+    """What is left where partitions do not divide the nest."""
+
+    def parts(self) -> Iterator[tuple[Tiling, tuple[int, ...]]]:
+        """The tiling, and that of the rest, each with where its operands begin."""
+        yield self, (0,) * len(self.partition.strides)
+        if self.rest is not None:
+            yield self.rest.tiling, self.rest.offsets
+
+
+class Rest(NamedTuple):
+    """The last elements of a dimension, and where operands have them."""
+
+    tiling: Tiling
+    offsets: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +134,25 @@ def tilings(
             step = Axis(rows, tuple(inner * stride for stride in axis.strides), axis.reduced)
             rest = [*axes[:place], replace(axis, count=inner), *axes[place + 1 :]]
             yield tiled(step, rest, room)
+        if axis.count > PARTITIONS and rows < PARTITIONS and not axis.reduced:
+            yield _with_rest(axes, place, room)
+
+
+def _with_rest(axes: Sequence[Axis], place: int, room: int) -> Tiling:
+    """All partitions have as many neighbouring elements of an axis; what is left comes last."""
+    axis, others = axes[place], [*axes[:place], *axes[place + 1 :]]
+    inner, left = divmod(axis.count, PARTITIONS)
+    step = Axis(PARTITIONS, tuple(inner * stride for stride in axis.strides))
+    more = [*axes[:place], replace(axis, count=inner), *axes[place + 1 :]]
+    last = replace(axis, count=left)
+    rest = tiled(last, others, room) if others else tiled(one_of(axis), [last], room)
+    offsets = tuple(inner * PARTITIONS * stride for stride in axis.strides)
+    return replace(tiled(step, more, room), rest=Rest(rest, offsets))
+
+
+def one_of(axis: Axis) -> Axis:
+    """A single element, with as many operands as an axis has."""
+    return Axis(1, (0,) * len(axis.strides))
 
 
 def divisor(count: int) -> int:
@@ -176,6 +210,12 @@ def cost(
 ) -> Price:
     """What tiles take. `sizes`: bytes of an element of each operand, 0 of those that are on chip;
     `passes`: of engines over a tile's elements; `across`: ns for folding partitions."""
+    if tiling.rest is not None:
+        parts = [
+            cost(part, sizes, passes, target, across)
+            for part in (replace(tiling, rest=None), tiling.rest.tiling)
+        ]
+        return Price(*map(sum, zip(*parts)))
     tiles = math.prod(-(-item.axis.count // item.block) for item in tiling.outer)
     elements = math.prod(tiling.sizes[1:])
     engines = tiles * (passes * elements / target.clock_ghz(Engine.vector) + 60 * passes)
@@ -184,19 +224,17 @@ def cost(
         if not size:  # it stays on chip
             continue
         run, runs = size, tiling.sizes[0]
-        inner = True
         expected = 1
-        for axis, block in zip(reversed(tiling.free), reversed(tiling.sizes[1:])):
-            stride = axis.strides[operand]
-            if stride == 0 and block > 1:
-                inner = False
-                continue
-            if block == 1 or (inner and abs(stride) == expected):
+        axes = [
+            (axis.strides[operand], block) for axis, block in zip(tiling.free, tiling.sizes[1:])
+        ]
+        for stride, block in reversed(in_memory(axes)):
+            if stride == expected:
                 run *= block
                 expected *= block
             else:
-                inner = False
                 runs *= block
+                expected = -1
         repeats = math.prod(
             -(-item.axis.count // item.block) for item in tiling.outer if item.axis.strides[operand]
         )
@@ -206,6 +244,12 @@ def cost(
         transfers += repeats * max(one, target.dma_trigger_static_ns.value)
     reduced = tiling.partition.reduced and tiling.partition.count > 1
     return Price(engines, transfers, tiles * 100 + (across if reduced else 0))
+
+
+def in_memory(axes: Sequence[tuple[Any, int]]) -> list[tuple[Any, int]]:
+    """Those of several (stride, count) along which there are several elements, outer ones first."""
+    several = [(stride, count) for stride, count in axes if stride and count > 1]
+    return sorted(several, key=lambda axis: -abs(axis[0]))
 
 
 def engines_of(rows: int, target: Target) -> int:

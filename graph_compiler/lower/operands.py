@@ -59,17 +59,51 @@ class Stored(NamedTuple):
         return self.device.elements(self.place, self.type, pattern, offset)
 
     def leaf(self, pattern: Pattern, offset: Any) -> NkiTensor:
-        tile = self.device.tile([count for _, count in pattern], self.dtype)
-        self.device.copy(tile, self.elements(pattern, offset))
-        return tile
+        order = _order(pattern)
+        if order is None:
+            tile = self.device.tile([count for _, count in pattern], self.dtype)
+            self.device.copy(tile, self.elements(pattern, offset))
+            return tile
+        tile = self.device.tile([pattern[axis][1] for axis in order], self.dtype)
+        self.device.copy(tile, self.elements([pattern[axis] for axis in order], offset))
+        return tile.permute(_inverse(order))
 
     def room(self, pattern: Pattern, offset: Any) -> NkiTensor | None:
-        return None
+        order = _order(pattern)
+        if order is None:
+            return None
+        tile = self.device.tile([pattern[axis][1] for axis in order], self.dtype)
+        return tile.permute(_inverse(order))
 
     def keep(self, value: NkiTensor, pattern: Pattern, offset: Any) -> None:
-        if value.on_chip and value.strides[-1] == 0 and value.shape[-1] > 1:
+        order = _order(pattern)
+        if order is not None:
+            value, pattern = value.permute(order), [pattern[axis] for axis in order]
+        if value.on_chip and not _is_dense(value):
             value = nl.copy(value)  # else each element is a descriptor
         self.device.copy(self.elements(pattern, offset), value)
+
+
+def _order(pattern: Pattern) -> tuple[int, ...] | None:
+    """The dimensions of a tile, the partition first, as memory has the elements; None where the
+    tile has them in this order."""
+    free = range(1, len(pattern))
+    steps = {axis: abs(pattern[axis][0]) for axis in free if pattern[axis][1] > 1}
+    several = [axis for axis in free if steps.get(axis)]
+    wanted = sorted(several, key=lambda axis: -steps[axis])
+    if wanted == several:
+        return None
+    return (0, *(axis for axis in free if axis not in wanted), *wanted)
+
+
+def _inverse(order: Sequence[int]) -> tuple[int, ...]:
+    return tuple(order.index(axis) for axis in range(len(order)))
+
+
+def _is_dense(value: NkiTensor) -> bool:
+    """Whether the innermost of several elements of a partition are neighbours."""
+    steps = [step for step, size in zip(value.strides[1:], value.shape[1:]) if size > 1]
+    return not steps or steps[-1] == 1
 
 
 class Loaded(NamedTuple):

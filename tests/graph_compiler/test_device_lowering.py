@@ -5,6 +5,7 @@ NumPy, says what results must be."""
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,7 @@ def test_tiles_cover_a_nest_once(case: tuple[list[nest.Axis], int, bool]) -> Non
     for tiling in nest.tilings(axes, 1, room, reduced):
         seen: list[np.ndarray[Any, Any]] = []
 
-        def visit(tile: nest.Tile, tiling: nest.Tiling = tiling, seen: Any = seen) -> None:
+        def visit(tile: nest.Tile, tiling: nest.Tiling, seen: Any = seen) -> None:
             assert tile.sizes[0] <= nest.PARTITIONS
             assert len(tile.sizes) <= 1 + nest.FREE_RANK
             assert np.prod(tile.sizes[1:]) <= max(1, room)
@@ -79,7 +80,8 @@ def test_tiles_cover_a_nest_once(case: tuple[list[nest.Axis], int, bool]) -> Non
                 places = (places[:, None] + np.arange(size) * axis.strides[0]).reshape(-1)
             seen.append(places)
 
-        nest.each_tile(builder, tiling, visit, rolled=False)
+        for part, offsets in tiling.parts():
+            nest.each_tile(builder, part, partial(visit, tiling=part), None, None, offsets, False)
         assert np.array_equal(np.sort(np.concatenate(seen)), np.arange(total))
 
 

@@ -1,0 +1,82 @@
+"""Shapes that divide by nothing: results against NumPy, and times against round shapes."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import graph_compiler
+
+TYPES = {"f32": np.dtype(np.float32), "bf16": np.dtype(ml_dtypes.bfloat16)}
+
+
+def fold_of(type: str, sizes: tuple[int, ...], axis: int, fold: str, initial: str) -> str:
+    kept = ",".join(str(size) for place, size in enumerate(sizes) if place != axis)
+    return f"""HloModule fold
+f {{ a = {type}[] parameter(0)
+ b = {type}[] parameter(1)
+ ROOT s = {type}[] {fold}(a, b) }}
+ENTRY e {{
+ x = {type}[{",".join(map(str, sizes))}] parameter(0)
+ i = {type}[] constant({initial})
+ ROOT r = {type}[{kept}] reduce(x, i), dimensions={{{axis}}}, to_apply=f
+}}"""
+
+
+@pytest.mark.parametrize("type", ["f32", "bf16"])
+@pytest.mark.parametrize(
+    "sizes, axis",
+    [
+        ((191, 23, 37), 0),  # several partitions have rows of the same columns
+        ((700, 29), 0),  # all partitions do
+        ((37, 63, 241), 1),  # elements of a batch and parts of their columns
+        ((3, 5, 7, 11), 2),
+    ],
+)
+def test_columns_of_any_count_are_summed(type: str, sizes: tuple[int, ...], axis: int) -> None:
+    x = np.random.default_rng(1).standard_normal(sizes).astype(TYPES[type])
+    x.reshape(-1)[5] = np.inf
+    (found,) = graph_compiler.compile(
+        graph_compiler.parse_text(fold_of(type, sizes, axis, "add", "0")), "trn2"
+    )(x)
+    wide = x.astype(np.float64)
+    wanted, terms = wide.sum(axis), np.abs(wide).sum(axis)
+    finite = np.isfinite(wanted)
+    assert np.array_equal(np.isposinf(found.astype(np.float32)), ~finite)
+    error = np.abs(found.astype(np.float64)[finite] - wanted[finite])
+    rounding = {"f32": 0.0, "bf16": 2.0**-8}[type] * np.abs(wanted[finite])
+    assert np.all(error <= 1e-5 * terms[finite] + rounding)
+
+
+@pytest.mark.parametrize("fold", ["maximum", "multiply"])
+def test_columns_of_any_count_are_folded(fold: str) -> None:
+    x = np.random.default_rng(2).uniform(0.9, 1.1, (67, 131, 19)).astype(np.float32)
+    (found,) = graph_compiler.compile(
+        graph_compiler.parse_text(fold_of("f32", x.shape, 1, fold, "1")), "trn2"
+    )(x)
+    wanted = {"maximum": np.maximum, "multiply": np.multiply}[fold].reduce(x.astype(float), axis=1)
+    wanted = np.maximum(wanted, 1.0) if fold == "maximum" else wanted
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+def _ns(text: str) -> float:
+    compiled = graph_compiler.compile(graph_compiler.parse_text(text), "trn2")
+    shapes = [item.shape for item in compiled.module.parameters]
+    given = [np.ones(shape.dimensions, shape.numpy_dtype()) for shape in shapes]
+    return compiled.profile(*given)[1].total_ns
+
+
+def _negated(rows: int, columns: int) -> str:
+    shape = f"f32[{rows},{columns}]"
+    return f"HloModule n\nENTRY e {{\n x = {shape} parameter(0)\n ROOT r = {shape} negate(x)\n}}"
+
+
+def test_a_prime_number_of_elements_takes_about_as_long_as_a_round_one() -> None:
+    assert _ns(_negated(1021, 1531)) < 1.1 * _ns(_negated(1024, 1536))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_odd_columns_take_about_as_long_as_round_ones(axis: int) -> None:
+    odd = _ns(fold_of("f32", (191, 59, 97), axis, "add", "0"))
+    assert odd < 1.35 * _ns(fold_of("f32", (192, 64, 96), axis, "add", "0"))
