@@ -40,6 +40,7 @@ from graph_compiler.lower.computations import map_elements, reduce_windows, scan
 from graph_compiler.lower.cores import shared_out
 from graph_compiler.lower.counted import dynamic_slice, dynamic_update_slice, reads_of
 from graph_compiler.lower.device import Device
+from graph_compiler.lower.draws import rng
 from graph_compiler.lower.float8 import emulate
 from graph_compiler.lower.flow import NotOnChip, When, emit
 from graph_compiler.lower.homes import Settled
@@ -205,6 +206,7 @@ _HANDLERS: dict[str, Callable[[Scheduler, Node], Any]] = {
     "while": while_loop,
     LAYERS: layers,
     "conditional": _conditional,
+    "rng": rng,
 }
 """How to schedule opcodes that are not element-wise; None where a variant is not among them."""
 

@@ -18,6 +18,7 @@ from graph_compiler.execute.steps import Call
 from graph_compiler.execute.views import Buffer
 from graph_compiler.lower.aliases import every
 from graph_compiler.lower.counted import Window
+from graph_compiler.lower.draws import Draw
 from graph_compiler.lower.estimates import nanoseconds
 from graph_compiler.lower.extents import Since, Touch, touches
 from graph_compiler.lower.flow import Barrier, Counted
@@ -103,6 +104,8 @@ class Divider:
         ways = [Choice((step, None), (ns, 0.0), (found, []))]
         if isinstance(step, Counted):
             return [*ways, *self._of_loop(step)]
+        if isinstance(step, Draw):  # the generators of both cores begin alike
+            return ways
         if not isinstance(step, Call) and step.inner:
             return ways
         ways.append(Choice((None, step), (0.0, ns), ([], found)))

@@ -141,6 +141,13 @@ def _random_bits(text: Text, node: Node, values: Sequence[Any]) -> list[Any] | N
     return [state, made]
 
 
+def _random_state(text: Text, node: Node, values: Sequence[Any]) -> list[Any]:
+    """Words that the engine draws; the largest one is never among them."""
+    ends = [text.number(HALF, 0), text.number(HALF, (1 << BITS) - 1)]
+    drawn = text.add(HALF, (*node.dims, 2), "rng", ends, "distribution=rng_uniform")
+    return [from_words(text, drawn, node.type)]
+
+
 def _dot(text: Text, node: Node, values: Sequence[Any]) -> list[Any] | None:
     assert node.instruction is not None
     dimensions = node.instruction.attribute("dot_dimension_numbers")
@@ -196,11 +203,12 @@ RULES: dict[str, Rule] = {
     "iota": _iota,
     "dot": _dot,
     "rng-bit-generator": _random_bits,
+    "rng-get-and-update-state": _random_state,
 }
 
 EXACT = frozenset(
     {"maximum", "minimum", "clamp", "and", "or", "xor", "not", "compare", "convert"}
-    | {"bitcast-convert", "iota", "rng-bit-generator"}
+    | {"bitcast-convert", "iota", "rng-bit-generator", "rng-get-and-update-state"}
 )
 """Opcodes of which no result is larger than the operands allow: with them, and with moves, 64-bit
 integers are in pairs in all modes."""

@@ -369,7 +369,7 @@ class _Pairs:
 
 
 _PICKS = frozenset({"pick"})
-_GENERATORS = frozenset({"rng-bit-generator"})
+_GENERATORS = frozenset({"rng-bit-generator", "rng-get-and-update-state"})
 
 
 def _parameter(node: Node, dims: tuple[int, ...]) -> Node:
