@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from isa.target import Target
 
 CASTS = ("none", "matmult", "all")
-CAST_TYPES: dict[str, str] = {"bf16": "bf16", "fp16": "f16", "fp8_e4m3": "f8e4m3", "tf32": ""}
-"""The primitive type that each --auto-cast-type names; "" where graphs have none."""
+CAST_TYPES = {"bf16": "bf16", "fp16": "f16", "fp8_e4m3": "f8e4m3", "tf32": "tf32"}
+"""The primitive type that each --auto-cast-type names."""
 
 DOWNCASTS = frozenset({"dot", "scatter", "all_reduce", "reduce_scatter", "pow"})
 """Operations that may compute integers in a type that does not hold all of them."""
@@ -85,9 +85,9 @@ def _one_of(name: str, value: Any, allowed: Collection[Any]) -> None:
 
 
 def check_target(options: GraphOptions, target: Target) -> None:
-    """Refuse options that a target does not have, and those that are not there yet.
+    """Refuse options that a target does not have.
 
-    Raises NeuronError: documented-refusal (NCC_EARG001), hlo-option.
+    Raises NeuronError: documented-refusal (NCC_EARG001).
     """
     from graph_compiler.documented import refusal
 
@@ -97,12 +97,6 @@ def check_target(options: GraphOptions, target: Target) -> None:
             "EARG001",
             f"a logical core of {options.logical_cores} physical ones does not exist on "
             f"{target.name}, which has {sizes}.",
-        )
-    if options.auto_cast != "none" and not CAST_TYPES[options.auto_cast_type]:
-        raise NeuronError(
-            "hlo-option",
-            f"casts to {options.auto_cast_type} are not there yet",
-            hint="Cast to bf16 or fp16 (--auto-cast-type), or leave fp32 as it is.",
         )
 
 

@@ -81,7 +81,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         ("--auto-cast-type",),
         "auto_cast_type",
-        "The type that they are cast to. tf32 is refused: it is not there yet.",
+        "The type that they are cast to.",
         values=tuple(CAST_TYPES),
         default="bf16",
     ),
@@ -230,8 +230,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         ("--tensorizer-options",),
         "tensorizer",
-        "Options of the vendor's stages. --print-nki is refused: it is not there yet.",
-        no_effect="they steer stages that only the vendor's compiler has",
+        "--print-nki: write the tile IR as NKI source to nki.py in the current folder. Others have "
+        "no effect: they steer stages that only the vendor's compiler has.",
         origin=_NKIPY,
     ),
     Option(

@@ -107,16 +107,19 @@ def _downcasts(text: str) -> frozenset[str]:
     return names
 
 
-_NOT_THERE = {"--print-nki": "NKI source is not printed beside a program"}
-"""Words within --tensorizer-options that would change what is written."""
+_SOURCE, _SOURCE_FILE = "--print-nki", "nki.py"
+"""A word within --tensorizer-options, and the file that it has written."""
+
+
+def _is_source_wanted(values: argparse.Namespace) -> bool:
+    return _SOURCE in (values.tensorizer or "").split()
 
 
 def _notices(values: argparse.Namespace, journal: Journal) -> None:
-    """Say which options have no effect; refuse those that are not there yet."""
+    """Say which options have no effect."""
     for word in (values.tensorizer or "").split():
-        if word in _NOT_THERE:
-            hint = "--pipeline tensorize prints NKI source."
-            raise NeuronError("hlo-option", _NOT_THERE[word], hint=hint)
+        if word != _SOURCE:
+            journal.info(f"--tensorizer-options {word} has no effect")
     for row in values.used:
         if row.deprecated:
             instead = f"use {row.deprecated}" if row.deprecated != "nothing" else "leave it out"
@@ -135,7 +138,8 @@ def _compile(values: argparse.Namespace, options: GraphOptions, journal: Journal
         check_writable(values.report)
     journal.begun("read")
     source = _bytes(values.model[0])
-    kept = None if tiles or saves or values.report else _kept(values, options, source)
+    more = saves or values.report or _is_source_wanted(values)
+    kept = None if tiles or more else _kept(values, options, source)
     data = kept.find() if kept is not None else None
     if data is not None:
         journal.info(f"found {kept.path if kept else ''}")
@@ -230,6 +234,8 @@ def _print_tiles(
     if saves:
         _save_text("tile_ir.txt", print_kernel(kernel))
         _save_graph(module)
+    if _is_source_wanted(values):
+        _save_text(_SOURCE_FILE, text)
     print(text, end="")
 
 
@@ -244,6 +250,7 @@ def _program(
     from graph_compiler.compiled import compile
     from isa.files.container import write
     from isa.files.text import disassemble
+    from nki.ir.source import print_source
     from nki.ir.text import print_kernel
     from nki.pipeline import STAGES
 
@@ -253,6 +260,8 @@ def _program(
     def observe(stage: str, product: Any) -> None:
         if saves and stage in names:
             _save_text("tile_ir.txt", print_kernel(product))
+        if _is_source_wanted(values) and stage in names:
+            _save_text(_SOURCE_FILE, print_source(product))
         journal.ended(names.get(stage, stage), following.get(stage, ""))
 
     program = compile(module, values.target, options, observe).kernel.program

@@ -12,7 +12,7 @@ import numpy as np
 
 from graph_compiler.hlo.record import Record
 from graph_compiler.hlo.text_scan import inside, integer, split
-from graph_compiler.hlo.types import PRIMITIVE_TYPES, Shape
+from graph_compiler.hlo.types import FILE_TYPES, PRIMITIVE_TYPES, Shape
 from isa.errors import NeuronError
 
 ARRAY_SHAPE = re.compile(r"([a-z]\w*)\[([^\[\]\n]*)\](\{[^{}\s]*\})?")
@@ -40,7 +40,7 @@ def parse_shape(text: str) -> Shape:
     if text.startswith("("):
         return Shape.tuple_of(parse_shape(part) for part in split(inside(text, "()")))
     found = ARRAY_SHAPE.fullmatch(text)
-    if found is None or found.group(1) not in PRIMITIVE_TYPES:
+    if found is None or found.group(1) not in FILE_TYPES:
         raise ValueError(f"shape expected, found {text[:40]!r}")
     name, sizes, layout = found.groups()
     dimensions, dynamic = [], []

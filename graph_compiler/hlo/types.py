@@ -105,8 +105,14 @@ _PRIMITIVES = (
     PrimitiveType("buffer", 34),
 )
 
-PRIMITIVE_TYPES: dict[str, PrimitiveType] = {row.name: row for row in _PRIMITIVES}
-"""Every primitive type by its name in HLO text."""
+_CAST = PrimitiveType("tf32", -1, "float", 32, "float32", "tfloat32")
+"""fp32 with 10 bits of mantissa: a type that values are cast to while a graph is compiled."""
+
+PRIMITIVE_TYPES: dict[str, PrimitiveType] = {row.name: row for row in (*_PRIMITIVES, _CAST)}
+"""Every primitive type by its name in HLO text; and `tf32`, which no file has (number -1)."""
+
+FILE_TYPES = frozenset(row.name for row in _PRIMITIVES)
+"""Names of the types that files have."""
 
 PRIMITIVE_BY_NUMBER: dict[int, PrimitiveType] = {row.number: row for row in _PRIMITIVES}
 

@@ -15,10 +15,12 @@ import numpy as np
 from graph_compiler.execute.nodes import Block, Node
 from graph_compiler.execute.simplify import is_uniform
 from graph_compiler.execute.views import MOVES
+from graph_compiler.hlo.operators.conversion import reduce_precision
 from graph_compiler.hlo.operators.folding import binary_opcode
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower.arithmetic import FORMS
 from graph_compiler.options import CAST_TYPES
+from isa.dtypes import DTYPES
 
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Computation
@@ -158,7 +160,13 @@ def _called(node: Node) -> list[Computation]:
 
 def _cast(array: np.ndarray[Any, Any], type: str) -> np.ndarray[Any, Any]:
     """The elements in another type; one that is repeated stays one."""
-    dtype = PRIMITIVE_TYPES[type].numpy
+    row = PRIMITIVE_TYPES[type]
+    own = DTYPES[row.dtype or ""]
+    if own.storage != own.name:  # fp32 arrays hold it
+        single = DTYPES[own.storage]
+        wide, narrow = ((d.exponent_bits, d.mantissa_bits) for d in (single, own))
+        array = reduce_precision(array.astype(np.float32), wide, narrow)
+    dtype = row.numpy
     with np.errstate(over="ignore"):
         if array.size and is_uniform(array):
             return np.broadcast_to(array[(0,) * array.ndim].astype(dtype), array.shape)

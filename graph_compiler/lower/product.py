@@ -42,7 +42,7 @@ RESIDENT = 48 << 10
 KEPT = 64 << 10
 """Bytes of a partition up to which a right operand stays for all rows, loaded block by block."""
 
-MULTIPLIED = frozenset({"bf16", "f16", "f32", "f8e5m2", "f8e4m3", "f8e4m3fn"})
+MULTIPLIED = frozenset({"bf16", "f16", "f32", "tf32", "f8e5m2", "f8e4m3", "f8e4m3fn"})
 """Types that the tensor engine takes."""
 
 EXACT_TILES = (1 << 24) // (1 << 14) // DEPTH

@@ -179,7 +179,7 @@ def _retyped(chosen: random.Random, text: str) -> str:
     return text.replace(f"{old}[", f"{chosen.choice(_TYPES)}[")
 
 
-_TYPES = [row.name for row in PRIMITIVE_TYPES.values() if row.is_array]
+_TYPES = [row.name for row in PRIMITIVE_TYPES.values() if row.is_array and row.number > 0]
 _TYPE = re.compile(r"\b([a-z]+\d\w*|pred)\[")
 
 

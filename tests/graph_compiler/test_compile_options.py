@@ -49,6 +49,31 @@ def test_matmult_rounds_operands_of_products_and_nothing_else(name: str, dtype: 
     assert np.abs(found - (x.astype(np.float64) @ y) * z).max() > 1e-5
 
 
+def tf32(array: np.ndarray) -> np.ndarray:
+    """Rounded to 10 bits of mantissa by adding and subtracting 2^13 times the number."""
+    return (array * np.float32(2**13 + 1) - array * np.float32(2**13)).astype(np.float64)
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
+def test_tf32_keeps_ten_bits_of_mantissa(target: str) -> None:
+    """Of constants too."""
+    x, y, z = arguments()
+    options = GraphOptions(auto_cast="matmult", auto_cast_type="tf32")
+    weights = ", ".join("{" + ", ".join(map(str, row)) + "}" for row in y.tolist())
+    frozen = DOT.replace("y = f32[16,4] parameter(1)", f"y = f32[16,4] constant({{ {weights} }})")
+    frozen = frozen.replace("parameter(2)", "parameter(1)")
+    expected = (tf32(x) @ tf32(y)) * z
+    for text, given in ((DOT, (x, y, z)), (frozen, (x, z))):
+        (found,) = compile(parse_text(text), target, options)(*given)
+        np.testing.assert_allclose(found, expected, rtol=2e-6, atol=2e-6)
+    assert np.abs(expected - (x.astype(np.float64) @ y) * z).max() > 1e-4
+
+
+def test_tf32_is_no_type_of_a_file() -> None:
+    with pytest.raises(NeuronError):
+        parse_text("HloModule m\nENTRY e { ROOT x = tf32[4] parameter(0) }")
+
+
 def test_without_casts_products_are_of_fp32() -> None:
     x, y, z = arguments()
     (found,) = compile(parse_text(DOT), "trn2")(x, y, z)
@@ -125,11 +150,6 @@ def test_two_physical_cores() -> None:
     assert "NCC_EARG001" in str(refused(GraphOptions(logical_cores=2), "trn1"))
     compiled = compile(parse_text(DOT), "trn2", GraphOptions(logical_cores=2))
     assert len(compiled.kernel.program.cores) == 2
-
-
-def test_tf32_is_not_there() -> None:
-    options = GraphOptions(auto_cast="all", auto_cast_type="tf32")
-    assert refused(options, "trn2").code == "hlo-option"
 
 
 @pytest.mark.parametrize(

@@ -192,14 +192,15 @@ class ReducePrecision(Unary):
 
         x = operands[0]
         information = ml_dtypes.finfo(x.dtype)
-        return _reduce_precision(
+        return reduce_precision(
             x,
             (information.nexp, information.nmant),
             (instruction.attribute("exponent_bits"), instruction.attribute("mantissa_bits")),
         )
 
 
-def _reduce_precision(x: Array, own: tuple[int, int], wanted: tuple[int, int]) -> Array:
+def reduce_precision(x: Array, own: tuple[int, int], wanted: tuple[int, int]) -> Array:
+    """Numbers of a format of so many exponent and mantissa bits, rounded to another."""
     (own_exponent, own_mantissa), (exponent, mantissa) = own, wanted
     bits = unsigned_view(x)
     word = bits.dtype.type
