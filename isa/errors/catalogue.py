@@ -288,17 +288,17 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         301,
         "SBUF is full",
         "What one instruction or one rolled loop uses must fit into the bytes of each SBUF "
-        "partition, beside what has an address; what else is live can wait in HBM.",
-        "Use smaller tiles, shorten lifetimes (load later, reuse), or fewer buffers; the "
-        "notes list what is live.",
+        "partition, beside what has an address; other tiles can wait in HBM.",
+        "Use smaller or fewer tiles, load later what is used later, or reuse tiles; the "
+        "notes list what is in use.",
         _ARCHITECTURE,
     ),
     "psum-overflow": _entry(
         302,
         "PSUM is full",
         "What one instruction or one rolled loop uses must fit into the PSUM banks, and no "
-        "accumulator may span banks; what else is live can wait in SBUF.",
-        "Copy results out of PSUM sooner, or use smaller tiles; the notes list what is live.",
+        "accumulator may span banks; other tiles can wait in SBUF.",
+        "Copy results out of PSUM sooner, or use smaller tiles; the notes list what is in use.",
         _ARCHITECTURE,
     ),
     "register-overflow": _entry(

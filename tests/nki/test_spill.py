@@ -54,7 +54,7 @@ def expected_sums(x):
 
 def test_results_stay_and_the_warning_names_the_tiles_line():
     x = np.random.default_rng(0).standard_normal((8, 128, WIDE)).astype(np.float32)
-    with pytest.warns(SpillWarning, match="live in SBUF .* wait in HBM") as caught:
+    with pytest.warns(SpillWarning, match="SBUF has no room .* wait in HBM") as caught:
         result = sums_of_neighbours(x)
     np.testing.assert_array_equal(result, expected_sums(x))
     (warning,) = [w for w in caught if w.category is SpillWarning]
@@ -97,7 +97,7 @@ def test_accumulators_wait_in_sbuf():
         for number in range(BANKS):
             expected[number] += stationary.T @ moving
             moving += number
-    with pytest.warns(SpillWarning, match="live in PSUM .* wait in SBUF"):
+    with pytest.warns(SpillWarning, match="PSUM has no room .* wait in SBUF"):
         np.testing.assert_array_equal(sums_of_products(x, weights), expected)
 
 
@@ -134,7 +134,7 @@ def test_tiles_of_64_rows_take_half_the_room():
     cosine, sine = rng.standard_normal((2, 64, 1)).astype(np.float32)
     high, low = x[:64], x[64:]
     expected = np.concatenate([high * cosine - low * sine, low * cosine + high * sine])
-    with pytest.warns(SpillWarning, match=f": 1 of the tensors.* {2 * 64 * 65_536} bytes"):
+    with pytest.warns(SpillWarning, match=f": 1 of them.* {2 * 64 * 65_536} bytes"):
         np.testing.assert_allclose(turned(x, cosine, sine), expected, rtol=1e-6, atol=1e-6)
 
 

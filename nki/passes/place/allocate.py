@@ -454,7 +454,7 @@ def _overflow(life: Life, lives: list[Life], memory: Memory, capacity: int) -> N
     live = [other for other in lives if other.first <= life.first <= other.last]
     total = sum(other.size for other in live)
     rows = sorted(live, key=lambda other: -other.size)
-    notes = [f"live on {memory.value} here ({total} bytes a partition):"]
+    notes = [f"in use in {memory.value} here ({total} bytes a partition):"]
     for other in rows[:12]:
         place = resolve(other.tensor.location)
         line = f" line {place.line}" if place is not None else ""
@@ -473,7 +473,7 @@ def _overflow(life: Life, lives: list[Life], memory: Memory, capacity: int) -> N
             hint = "Install opennki[solver], which searches for an arrangement exactly."
     return NeuronError(
         "sbuf-overflow" if memory is Memory.sbuf else "psum-overflow",
-        f"{life.tensor.name} needs {life.size} bytes a partition; with what is live that makes "
+        f"{life.tensor.name} needs {life.size} bytes a partition; with what is in use there that makes "
         f"{total} of {capacity}",
         hint=hint,
         location=resolve(life.tensor.location),

@@ -52,9 +52,10 @@ class Spills:
         place = resolve(first.location)
         home, _ = _NEXT[self.memory]
         warnings.warn_explicit(
-            f"more is live in {_label(self.memory)} than it holds: {len(self.tensors)} of the "
-            f"tensors, the first of them {first.name}, wait in {_label(home)} for a while, and "
-            f"{self.bytes} bytes are moved for that. Smaller tiles or shorter lifetimes avoid it.",
+            f"{_label(self.memory)} has no room for all tiles that the kernel still needs here: "
+            f"{len(self.tensors)} of them, the first is {first.name}, wait in {_label(home)} for a "
+            f"while, and {self.bytes} bytes are moved for that. Make tiles smaller, or use what is "
+            "in a tile sooner after it is written.",
             SpillWarning,
             place.file if place else "<kernel>",
             place.line if place else 0,
