@@ -47,6 +47,7 @@ nb_execution_excludepatterns = [
         ("07_pytorch.py", "torch"),
         ("08_jax.py", "jax"),
         ("15_jax_model_report.py", "jax"),
+        ("16_kernel_in_a_jax_model.py", "jax"),
     )
     if importlib.util.find_spec(library) is None
 ]

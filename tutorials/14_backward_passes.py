@@ -240,7 +240,7 @@ print(f"attention backward: {profile.total_us:.1f} us, {profile.bound}")
 # %% [markdown]
 # ## As gradients in JAX
 #
-# `jax.custom_vjp` joins a kernel with that of its derivative; what JAX computes without kernels is
+# `jax.custom_vjp` joins a kernel with that of its derivative. What JAX computes without kernels is
 # the reference.
 
 # %%
@@ -252,21 +252,39 @@ if importlib.util.find_spec("jax"):
     def head(q, k, v):
         return attention(q, k, v)
 
+    @jax.custom_vjp
+    def norm(x, weight, bias):
+        return layer_norm(x, weight, bias)
+
     head.defvjp(lambda *qkv: (head(*qkv), qkv), lambda qkv, do: attention_backward(*qkv, do))
+    norm.defvjp(
+        lambda x, weight, bias: (norm(x, weight, bias), (x, weight)),
+        lambda kept, dy: layer_norm_backward(*kept, dy),
+    )
 
     def plain_head(q, k, v):
         return jax.nn.softmax(q @ k.T / 8) @ v
 
-    gradients = [
-        jax.grad(lambda *qkv, of=of: jnp.sin(of(*qkv)).sum(), (0, 1, 2))(q, k, v)
-        for of in (head, plain_head)
-    ]
-    for ours, theirs in zip(*gradients):
-        assert jnp.allclose(ours, theirs, rtol=1e-3, atol=1e-3)
+    def plain_norm(x, weight, bias):
+        centred = x - x.mean(axis=1, keepdims=True)
+        return centred / jnp.sqrt(x.var(axis=1, keepdims=True) + 1e-5) * weight + bias
+
+    for kernels, plain, inputs in (
+        (head, plain_head, (q, k, v)),
+        (norm, plain_norm, (x, weight, bias)),
+    ):
+        ours, theirs = (
+            jax.grad(lambda *args, of=of: jnp.sin(of(*args)).sum(), (0, 1, 2))(*inputs)
+            for of in (kernels, plain)
+        )
+        for one, exact in zip(ours, theirs):
+            np.testing.assert_allclose(one, exact, rtol=1e-3, atol=1e-3)
     print("gradients of JAX agree")
 
 # %% [markdown]
 # ## As gradients in PyTorch
+#
+# `torch.autograd.Function` does the same there.
 
 # %%
 if importlib.util.find_spec("torch"):
@@ -282,10 +300,27 @@ if importlib.util.find_spec("torch"):
         def backward(ctx, upstream):
             return layer_norm_backward(*ctx.saved_tensors, upstream.contiguous())
 
-    inputs = [torch.from_numpy(one.copy()).requires_grad_() for one in (x, weight, bias)]
-    ours = torch.autograd.grad(LayerNorm.apply(*inputs).sin().sum(), inputs)
-    flat = [one[0] for one in inputs[1:]]
-    plain = torch.nn.functional.layer_norm(inputs[0], (384,), *flat)
-    for one, exact in zip(ours, torch.autograd.grad(plain.sin().sum(), inputs)):
-        torch.testing.assert_close(one, exact, rtol=1e-3, atol=1e-3)
+    class Attention(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, q, k, v):
+            ctx.save_for_backward(q, k, v)
+            return attention(q, k, v)
+
+        @staticmethod
+        def backward(ctx, upstream):
+            return attention_backward(*ctx.saved_tensors, upstream.contiguous())
+
+    def plain_layer_norm(x, weight, bias):
+        return torch.nn.functional.layer_norm(x, (384,), weight[0], bias[0])
+
+    for function, plain, arrays in (
+        (LayerNorm, plain_layer_norm, (x, weight, bias)),
+        (Attention, torch.nn.functional.scaled_dot_product_attention, (q, k, v)),
+    ):
+        inputs = [torch.from_numpy(one.copy()).requires_grad_() for one in arrays]
+        ours, theirs = (
+            torch.autograd.grad(of(*inputs).sin().sum(), inputs) for of in (function.apply, plain)
+        )
+        for one, exact in zip(ours, theirs):
+            torch.testing.assert_close(one, exact, rtol=1e-3, atol=1e-3)
     print("gradients of PyTorch agree")

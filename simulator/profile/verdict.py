@@ -195,15 +195,20 @@ def reason(causes: list[PathCause], lines: list[PathLine], stalls: list[Wait]) -
     where = max(lines, key=lambda one: one.causes.get(first.cause, 0.0), default=None)
     if where is not None and where.file:
         share = where.causes.get(first.cause, 0.0) / first.ns
-        text += f", {min(100.0, 100 * share):.0f} % of that at {short(where.file)}:{where.line}"
+        text += f", {min(100.0, 100 * share):.0f} % of that at {_place(where)}"
     computing = (one for one in stalls if not one.engine.startswith(TRIGGER) and one.file)
     wait = next(computing, None)
     if wait is not None and wait.percent >= 5:
-        text += (
-            f"; {wait.engine} at line {wait.line} waits {wait.ns / 1e3:,.1f} us for {wait.awaited}"
-            f" at line {wait.awaited_line}"
-        )
+        here, there = (f" at line {n}" if n else "" for n in (wait.line, wait.awaited_line))
+        text += f"; {wait.engine}{here} waits {wait.ns / 1e3:,.1f} us for {wait.awaited}{there}"
     return text + "."
+
+
+def _place(line: PathLine) -> str:
+    """The line of a file, or the instruction of a graph."""
+    if line.line:
+        return f"{short(line.file)}:{line.line}"
+    return line.text.partition(" = ")[0] or short(line.file)
 
 
 def short(file: str) -> str:

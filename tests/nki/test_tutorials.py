@@ -9,7 +9,12 @@ import pytest
 
 FOLDER = Path(__file__).resolve().parents[2] / "tutorials"
 NOTEBOOKS = sorted(path.name for path in FOLDER.glob("[0-9][0-9]_*.py"))
-LIBRARIES = {"07_pytorch.py": "torch", "08_jax.py": "jax", "15_jax_model_report.py": "jax"}
+LIBRARIES = {
+    "07_pytorch.py": "torch",
+    "08_jax.py": "jax",
+    "15_jax_model_report.py": "jax",
+    "16_kernel_in_a_jax_model.py": "jax",
+}
 
 
 def test_the_tutorials_are_found():

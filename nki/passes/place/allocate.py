@@ -473,7 +473,7 @@ def _overflow(life: Life, lives: list[Life], memory: Memory, capacity: int) -> N
             hint = "Install opennki[solver], which searches for an arrangement exactly."
     return NeuronError(
         "sbuf-overflow" if memory is Memory.sbuf else "psum-overflow",
-        f"{life.tensor.name} needs {life.size} bytes a partition; with what is in use there that makes "
+        f"{life.tensor.name} needs {life.size} bytes a partition; with what is in use that makes "
         f"{total} of {capacity}",
         hint=hint,
         location=resolve(life.tensor.location),
