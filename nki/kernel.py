@@ -373,7 +373,7 @@ def compile(kernel: Any, /, *args: Any, target: str | None = None, **specs: Any)
 
 
 def compile_traced(
-    traced: TracedKernel, observe: Callable[[str, Any], None] = lambda *_: None
+    traced: TracedKernel, observe: Callable[[str, Any], None] | None = None
 ) -> CompiledKernel:
     """Lower traced tile IR and, unless NKI_CHECKS=0, prove that the program has no race.
 
@@ -389,7 +389,8 @@ def compile_traced(
             from nki.verification import verify_program
 
             verify_program(program)
-            observe("verify", program)
+            if observe is not None:
+                observe("verify", program)
     keep(program)
     return CompiledKernel(program, container=_container(traced.results), traced=traced)
 

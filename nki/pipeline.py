@@ -10,6 +10,7 @@ from isa.errors import NeuronError
 from isa.program import Program
 from nki import progress
 from nki.ir.nodes import Kernel
+from nki.passes.alike import bases_of, first_core, on_all_cores, with_images
 from nki.passes.lower import LOWERING, Steps, lower
 from nki.passes.order.peel import PeelAccumulation
 from nki.passes.order.pipeline import Pipeline
@@ -46,25 +47,39 @@ them, the last of which is the finished program."""
 def optimise(kernel: Kernel, observe: Callable[[str, Any], None] = lambda *_: None) -> Kernel:
     """Run all passes; `observe(stage, kernel)` sees every intermediate form."""
     observe("trace", kernel)
-    for item in PASSES:
+    return _passed(kernel, PASSES, observe)
+
+
+def _passed(
+    kernel: Kernel, passes: tuple[Pass, ...], observe: Callable[[str, Any], None]
+) -> Kernel:
+    for item in passes:
         kernel = item.run(kernel)
         observe(item.name, kernel)
     return kernel
 
 
-def compile_kernel(
-    kernel: Kernel, observe: Callable[[str, Any], None] = lambda *_: None
-) -> Program:
-    """A traced kernel as a program."""
+def compile_kernel(kernel: Kernel, observe: Callable[[str, Any], None] | None = None) -> Program:
+    """A traced kernel as a program. Where nobody observes the stages, cores that run one source are
+    compiled once (`nki.passes.alike`)."""
 
     def observed(stage: str, product: Any) -> None:
-        observe(stage, product)
+        if observe is not None:
+            observe(stage, product)
         number = STAGES.index(stage) + 1
         if number < len(STAGES):
             progress.stage(f"{STAGES[number]} ({number} of {len(STAGES) - 1})")
 
     with collection_paused():
-        return lower(optimise(kernel, observed), observed)
+        if observe is not None or len(kernel.bodies) == 1:
+            return lower(optimise(kernel, observed), observed)
+        observed("trace", kernel)
+        kernel = _passed(kernel, PASSES[:1], observed)
+        bases = bases_of(kernel)
+        if bases is None:
+            return lower(_passed(kernel, PASSES[1:], observed), observed)
+        kernel = with_images(_passed(first_core(kernel), PASSES[1:], observed), bases)
+        return on_all_cores(lower(kernel, observed), kernel, bases)
 
 
 def stage_text(kernel: Kernel, stage: str) -> str:

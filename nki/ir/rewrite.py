@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from enum import Enum
 from typing import Any, Protocol
 
 from isa.affine import Affine, Predicate, substitute
@@ -30,6 +31,10 @@ class Numbers(Protocol):
 
     def register(self, register: Register) -> Register:
         """Another register like one."""
+
+
+_PLAIN = (type(None), int, float, str, Enum)
+"""Types of values that copies have like their originals."""
 
 
 class Cloner:
@@ -76,10 +81,13 @@ class Cloner:
 
     def _node(self, node: Node) -> Node:
         if isinstance(node, Op):
-            values = tuple(self._value(value) for value in node.values)
-            copy = Op(node.row, values, node.location, self.name(node))
+            values, known = [], self.accesses
+            for value in node.values:
+                access = known.get(id(value))
+                values.append(self._value(value) if access is None else access)
+            after = node.after and tuple(self.ops.get(op, op) for op in node.after)
+            copy = Op(node.row, tuple(values), node.location, self.name(node), after)
             self.ops[node] = copy
-            copy.after = tuple(self.ops.get(op, op) for op in node.after)
             return copy
         if isinstance(node, While):
             return While(self._register(node.register), self._body(node.body), node.location)
@@ -103,6 +111,8 @@ class Cloner:
     def _value(self, value: Any) -> Any:
         if isinstance(value, Access):
             return self.access(value)
+        if isinstance(value, _PLAIN):
+            return value
         if isinstance(value, Affine):
             return substitute(value, self.numbers)
         if isinstance(value, Register):
@@ -121,7 +131,9 @@ class Cloner:
             return copy
         storage = self.tensors.get(access.storage, access.storage)
         vector = None if access.vector_offset is None else self.access(access.vector_offset)
-        offset = substitute(access.offset, self.numbers)
+        offset = access.offset
+        if type(offset) is not int:
+            offset = substitute(offset, self.numbers)
         if storage is access.storage and vector is access.vector_offset and offset is access.offset:
             copy = access
         else:
@@ -195,7 +207,8 @@ class Numbering:
     def __init__(self, tensors: list[Tensor], bodies: list[list[Node]]) -> None:
         self.tensors = list(tensors)
         self._tensor = max((t.number for t in tensors), default=-1) + 1
-        self._register = 1 + max((r.number for body in bodies for r in registers(body)), default=-1)
+        self._bodies = bodies
+        self._register = -1
 
     def tensor(self, tensor: Tensor, suffix: str, memory: Memory | None = None) -> Tensor:
         """Another tensor like one, in the same memory unless `memory` is given."""
@@ -231,6 +244,9 @@ class Numbering:
         ]
 
     def register(self, register: Register | None = None, name: str = "") -> Register:
+        if self._register < 0:
+            used = (r.number for body in self._bodies for r in registers(body))
+            self._register = 1 + max(used, default=-1)
         number = self._register
         self._register += 1
         if register is None:

@@ -18,12 +18,11 @@ from isa.program import CoreProgram, Program, Queue
 from isa.rules import WHOLE_PSUM
 from isa.spec import Instruction
 from isa.target import TARGETS, Target
-from nki.ir.nodes import Access, Kernel, Node, Tensor, operations
+from nki.ir.nodes import Kernel, Node, Tensor
 from nki.ir.unset_registers import maybe_unset
 from nki.passes.analysis.body import Body
 from nki.passes.analysis.channels import Channels, Context
 from nki.passes.analysis.dependences import Dependences
-from nki.passes.analysis.known import Known
 from nki.passes.analysis.rerolled import repeated
 from nki.passes.analysis.steps import ENGINE_INDEX, ENGINES, expand
 from nki.passes.emit.addresses import Addresses, OperandColumns
@@ -80,11 +79,12 @@ class Expand:
     def run(self, kernel: Kernel) -> Steps:
         target = TARGETS[kernel.target]
         placement = kernel.placement or {}
-        tracked, index = _tracked(kernel), hbm_tensors(kernel)
+        index = hbm_tensors(kernel)
+        parts = [expand(nodes, target) for nodes in kernel.bodies]
+        bodies = [Body(expanded.level) for expanded in parts]
+        tracked = set[Tensor]().union(*[body.written for body in bodies])
         cores = []
-        for nodes in kernel.bodies:
-            expanded = expand(nodes, target)
-            body = Body(expanded.level)
+        for expanded, body in zip(parts, bodies):
             owners = [ENGINE_INDEX[owner] for owner in expanded.owners]
             channels = Channels(target.semaphores.value)
             context = Context(owners, tracked, placement, channels)
@@ -105,20 +105,13 @@ class Schedule:
     name = "schedule"
 
     def run(self, steps: Steps) -> Steps:
-        known = Known[Integers]()
-        cores = [self._core(core, steps.target, known) for core in steps.cores]
-        return steps._replace(cores=cores)
+        return steps._replace(cores=[self._core(core, steps.target) for core in steps.cores])
 
-    def _core(self, core: Core, target: Target, known: Known[Integers]) -> Core:
+    def _core(self, core: Core, target: Target) -> Core:
         body = core.body
         dependences = Dependences(body, core.context, carried_state(body))
         costs = Costs(target, core.addresses).of(body)
-
-        def found() -> Integers:
-            return schedule(body, dependences, costs, target, self.window, self.gain)
-
-        columns = body.operations, body.stretches, *dependences.between_operations
-        order = known.result((*columns, *costs), found)
+        order = schedule(body, dependences, costs, target, self.window, self.gain)
         return core._replace(order=order, dependences=dependences)
 
 
@@ -130,10 +123,9 @@ class Synchronise:
     name = "synchronise"
 
     def run(self, steps: Steps) -> Steps:
-        known = Known[Signals]()
-        return steps._replace(cores=[self._core(core, known) for core in steps.cores])
+        return steps._replace(cores=list(map(self._core, steps.cores)))
 
-    def _core(self, core: Core, known: Known[Signals]) -> Core:
+    def _core(self, core: Core) -> Core:
         body, order, dependences = core.body, core.order, core.dependences
         assert dependences is not None
         operands = core.addresses.columns(body.accesses)
@@ -141,15 +133,7 @@ class Synchronise:
         alone = np.zeros(order.size, np.bool_)
         alone[order[list(mentions.by_place)]] = True
         again = repeated(order, body, dependences, operands.number, alone)
-
-        def found() -> Signals:
-            return synchronise(body, order, dependences, core.context, again)
-
-        if len(body.layers) > 1:  # waits around loops follow from more than these columns
-            signals = found()
-        else:
-            columns = body.engine, body.queue, order, *dependences.steps
-            signals = known.result((*columns, again, core.owners), found)
+        signals = synchronise(body, order, dependences, core.context, again)
         return core._replace(operands=operands, mentions=mentions, signals=signals)
 
 
@@ -201,15 +185,3 @@ def lower(kernel: Kernel, observe: Callable[[str, Any], None] = lambda *_: None)
         observe(stage.name, form)
     program: Program = form
     return program
-
-
-def _tracked(kernel: Kernel) -> set[Tensor]:
-    """Tensors between whose accesses there can be a dependence: those that something writes."""
-    written: set[Tensor] = set()
-    for body in kernel.bodies:
-        for op in operations(body):
-            for position in op.row.writes:
-                value = op.values[position]
-                if isinstance(value, Access):
-                    written.add(value.storage)
-    return written

@@ -27,7 +27,7 @@ from isa.columns import (
 )
 from isa.machine.control import StorageBegin
 from isa.spec import Instruction
-from nki.ir.nodes import Access, Loop, Register
+from nki.ir.nodes import Access, Loop, Register, Tensor
 from nki.ir.rewrite import form_registers
 from nki.passes.analysis.steps import Level, Step
 
@@ -187,6 +187,16 @@ class Body:
         """Of the accesses of all steps, whether they write."""
         flags = chain.from_iterable(map(attrgetter("writes"), self.steps))
         return np.fromiter(flags, np.bool_, int(self.starts[-1]))
+
+    @cached_property
+    def written(self) -> set[Tensor]:
+        """The tensors that steps write or begin. Accesses of others have no order."""
+        accesses = self.accesses
+        changes = np.ones(accesses.which.size, np.bool_)
+        changes[: self.writes.size] = self.writes
+        numbers = accesses.tensor[accesses.which[changes]]
+        tensors = list(accesses.tensors)
+        return {tensors[number] for number in np.unique(numbers).tolist()}
 
     @cached_property
     def engine(self) -> Integers:

@@ -99,8 +99,7 @@ class Dependences:
     other levels than its own do not occur. What follows from others may be left out. `loops` has,
     by layer, what must come before things that the loop does: (row of `touched.loops`, event).
 
-    `between_operations` are those that follow others of their stretch, these, and how many there
-    are. `carried` is the engine state that passes from one operation to another.
+    `carried` is the engine state that passes from one operation to another.
     """
 
     def __init__(self, body: Body, context: Context, carried: set[tuple[int, str]]) -> None:
@@ -135,11 +134,11 @@ class Dependences:
         # The order of stretches stays.
         stretch = np.searchsorted(body.stretches, body.operations[:-1], "right")
         near = np.flatnonzero(stretch[late] == stretch[early])
-        self.between_operations = late[near], early[near], body.operations.size - 1
+        self._operations = late[near], early[near], body.operations.size - 1
 
     def of_operations(self) -> tuple[Lists, Lists]:
         """By operation, those of its stretch that it must follow, and that must follow it."""
-        return neighbours(*self.between_operations)
+        return neighbours(*self._operations)
 
 
 def neighbours(late: Integers, early: Integers, count: int) -> tuple[Lists, Lists]:

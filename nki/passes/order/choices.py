@@ -10,7 +10,6 @@ from isa.target import TARGETS
 from nki.ir.nodes import Kernel, Loop, Node, Op, While, operations
 from nki.ir.rewrite import with_body
 from nki.passes.emit.addresses import Addresses
-from nki.passes.order.precedence import body_of
 from nki.passes.order.schedule import Costs, Timing
 
 
@@ -41,9 +40,11 @@ class EngineChoice(ABC):
 
     def timings(self, own: list[Op]) -> dict[Op, Timing]:
         """What operations take, by the cost model."""
-        own = [op for op in own if op.row is not StorageBegin and not op.row.register_writes]
-        timings, which = self.costs.of(body_of(own, self.target))
-        return {op: timings[number] for op, number in zip(own, which.tolist())}
+        return {
+            op: self.costs.of_operation(op)
+            for op in own
+            if op.row is not StorageBegin and not op.row.register_writes
+        }
 
 
 def with_engines(kernel: Kernel, choice: type[EngineChoice]) -> Kernel:

@@ -74,8 +74,12 @@ def from_outside(nodes: Sequence[Node]) -> list[Node]:
         if isinstance(node, Op):
             if node.row is StorageBegin:
                 begun.add(node.values[0].storage)
-            used.update(dict.fromkeys(storages(node.values)))
             for value in node.values:
+                if isinstance(value, Access):
+                    used[value.storage] = None
+                    if type(value.offset) is int and value.vector_offset is None:
+                        continue
+                    used.update(dict.fromkeys(storages([value.vector_offset])))
                 registers.update(dict.fromkeys(form_registers(value)))
         elif isinstance(node, Loop):
             own.add(node.variable)

@@ -8,7 +8,7 @@ an engine or the DMA engines are busy all the time is left alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
@@ -18,7 +18,7 @@ import numpy as np
 
 from isa.affine import Affine
 from isa.columns import Integers
-from isa.enums import Memory
+from isa.enums import Engine, Memory
 from isa.errors import NeuronError
 from isa.operations.control import StorageBegin
 from isa.target import TARGETS, Target
@@ -101,7 +101,8 @@ class Pipeline:
     name = "pipeline"
 
     def run(self, kernel: Kernel) -> Kernel:
-        bodies = [_Body(kernel, body).run() for body in kernel.bodies]
+        known = _Orders()
+        bodies = [_Body(kernel, body, known).run() for body in kernel.bodies]
         if all(new is old for new, old in zip(bodies, kernel.bodies)):
             return kernel
         return kernel.with_bodies(bodies, kernel.tensors)
@@ -113,17 +114,47 @@ def pipelined(kernel: Kernel, nodes: list[Node]) -> list[Node]:
     return _Body(kernel, [*from_outside(nodes), *nodes]).run()
 
 
+_Order = list[int] | None
+"""The numbers of operations, as they are to come; None: in the author's order."""
+
+
+class _Orders:
+    """Orders that were found, for stretches that are alike. What tells whether two are is found
+    only where they have as many operations."""
+
+    def __init__(self) -> None:
+        self._first: dict[int, tuple[Callable[[], Any], _Order]] = {}
+        self._known: dict[int, dict[Any, _Order]] = {}
+
+    def result(
+        self, operations: int, form: Callable[[], Any], find: Callable[[], _Order]
+    ) -> _Order:
+        """The order of a stretch with an equal form, else what `find` finds."""
+        known = self._known.setdefault(operations, {})
+        if operations in self._first:
+            first, order = self._first.pop(operations)
+            known[first()] = order
+        elif not known:
+            order = find()
+            self._first[operations] = form, order
+            return order
+        key = form()
+        if key not in known:
+            known[key] = find()
+        return known[key]
+
+
 class _Body:
     """The body of one core. `position` is that of the next operation, as live ranges count."""
 
-    def __init__(self, kernel: Kernel, body: list[Node]) -> None:
+    def __init__(self, kernel: Kernel, body: list[Node], known: _Orders | None = None) -> None:
         self.kernel = kernel
+        self.known = known or _Orders()
         self.target = TARGETS[kernel.target]
         self.body = body
         self.costs = Costs(self.target, Addresses.before_places(kernel))
         self.position = 1
         self.changed = False
-        self._known: dict[Any, list[int] | None] = {}
 
     @cached_property
     def live(self) -> _Live:
@@ -173,14 +204,11 @@ class _Body:
         if around is None or len(operations) < FEW:
             return nodes
         begins = {op.values[0].storage: op for op in nodes if op.row is StorageBegin}
-        short = len(operations) <= SAMPLE
-        key = self.live.form(operations, start, around) if short else None
-        if key in self._known:
-            order = self._known[key]
-        else:
-            order = self._order(operations, begins, start, variables, around)
-            if short:
-                self._known[key] = order
+        order = self.known.result(
+            len(operations),
+            lambda: self.live.form(operations, start, around),
+            lambda: self._order(operations, begins, start, variables, around),
+        )
         if order is None:
             return nodes
         self.changed = True
@@ -195,16 +223,22 @@ class _Body:
         start: int,
         variables: frozenset[Register],
         around: _Around,
-    ) -> list[int] | None:
-        """The order that takes the least time, None for the author's."""
+    ) -> _Order:
+        """The order that takes the least time."""
         sample = operations[:SAMPLE]
+        if len(operations) > len(sample) and self._keeps_busy(sample, begins):
+            return None
         author = modelled_ns(self.kernel, around(_with_begins(sample, begins)))
         if author is None:
             return None
         choice = _Choice(self, sample, start, variables)
         if author <= BOUND * choice.bound * (TRIPS if variables else 1):
             return None
-        for window, order in choice.orders():
+        for window, order, estimate in choice.orders():
+            # Without a loop around, what is modelled takes no less than the list schedule thinks,
+            # or so much less than the author's order that this makes no difference.
+            if around.node is None and estimate >= GAIN * author:
+                return None
             chosen = [operations[number] for number in order]
             spent = modelled_ns(self.kernel, around(_with_begins(chosen, begins)))
             if spent is None:
@@ -215,6 +249,22 @@ class _Body:
                 order = _Choice(self, operations, start, variables).order(window)[0]
             return order
         return None
+
+    def _keeps_busy(self, sample: list[Op], begins: Mapping[Tensor, Op]) -> bool:
+        """Whether an engine is busy all the time in the middle of a stretch that is longer than its
+        sample: by how much longer a half of that takes than a quarter."""
+        ends = len(sample) // 4, len(sample) // 2
+        quarter, half = (
+            modelled_ns(self.kernel, _with_begins(sample[:end], begins)) for end in ends
+        )
+        if quarter is None or half is None:
+            return False
+        busy = busy_ns(map(self.costs.of_operation, sample[slice(*ends)]))
+        return half - quarter <= BOUND * max(busy)
+
+
+_TOLD_BY_VALUE = {type(None), int, float, bool, str, Engine, Register}
+"""Types of values that are alike where they are equal; others have to print alike."""
 
 
 class _Live:
@@ -263,31 +313,41 @@ class _Live:
         """Equal for stretches that get the same order: that do the same to tensors alike, which
         live as long, where as much else is live."""
         variable = None if around.node is None else around.node.variable
-        numbers: dict[Any, int] = {}
-        lowest: dict[int, Any] = {}
+        tensors: dict[Tensor, tuple[int, ...]] = {}
+        views: dict[int, tuple[Any, ...]] = {}
+        lowest: dict[Tensor, int] = {}
         form: list[Any] = [around.step]
-        places: list[tuple[int, Any]] = []
+        places: list[tuple[Tensor, Any]] = []
         of = {op: number for number, op in enumerate(operations)}
         for op in operations:
-            form += [op.row, tuple(of.get(other, -1) for other in op.after)]
+            form.append(op.row)
+            if op.after:
+                form += [of.get(other, -1) for other in op.after]
             for value in op.values:
                 while isinstance(value, Access):
-                    tensor = value.storage
-                    number = numbers.setdefault(tensor, len(numbers))
-                    offset, terms = value.offset, tuple[Any, ...]()
+                    tensor, offset = value.storage, value.offset
+                    terms: tuple[Any, ...] = ()
                     if isinstance(offset, Affine):
-                        terms = tuple((r is variable or r, c) for r, c in offset.terms)
+                        terms = tuple([(r is variable or r, c) for r, c in offset.terms])
                         offset = offset.constant
-                    if type(offset) is int:
-                        lowest[number] = min(offset, lowest.get(number, offset))
-                    places.append((number, offset))
-                    form += [number, tensor.memory, tensor.dtype, tensor.shape, tensor.address]
-                    form += [value.dtype, value.shape, value.strides, terms, value.vector_stride]
-                    form.append(value.vector_bound)
+                    if type(offset) is int and offset < lowest.setdefault(tensor, offset):
+                        lowest[tensor] = offset
+                    places.append((tensor, offset))
+                    known = tensors.get(tensor)
+                    if known is None:
+                        kind: Any = (tensor.memory, tensor.dtype, tensor.shape, tensor.address)
+                        known = tensors[tensor] = (len(tensors), *kind)
+                    view = views.get(id(value))
+                    if view is None:
+                        vector = value.vector_stride, value.vector_bound
+                        view = known, value.dtype, value.shape, value.strides, terms, vector
+                        views[id(value)] = view
+                    form.append(view)
                     value = value.vector_offset
-                form.append(value if isinstance(value, Register) else repr(value))
+                kept = value.__class__ in _TOLD_BY_VALUE
+                form += [value.__class__, value if kept else repr(value)]
         form += [
-            place - lowest[number] if type(place) is int else place for number, place in places
+            place - lowest[tensor] if type(place) is int else place for tensor, place in places
         ]
         uses = self.uses(operations, start)
         form += [tuple(column) for column in (uses.memory, uses.size, uses.first, uses.last)]
@@ -329,13 +389,13 @@ class _Choice:
             self.timings, graph.before, graph.after, uses, rooms, self.body.target, window
         ).run()
 
-    def orders(self) -> Iterator[tuple[int, list[int]]]:
-        """Windows and the orders with them, the one that is estimated to be fastest first."""
+    def orders(self) -> Iterator[tuple[int, list[int], float]]:
+        """Windows, the orders with them and what these are estimated to take, least first."""
         # With fewer operations than the smaller window has, both give one order.
         windows = WINDOWS if len(self.operations) > min(WINDOWS) else WINDOWS[:1]
         found = [(*self.order(window), window) for window in windows]
-        for order, _, window in sorted(found, key=itemgetter(1)):
-            yield window, order
+        for order, estimate, window in sorted(found, key=itemgetter(1)):
+            yield window, order, estimate
 
 
 def _with_begins(operations: list[Op], begins: Mapping[Tensor, Op]) -> list[Op]:

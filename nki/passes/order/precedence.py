@@ -30,13 +30,7 @@ class Precedence:
     ) -> None:
         self.body = body_of(operations, target, variables)
         units = [self.body.operation(number) for number in range(len(operations))]
-        written = {
-            access.storage
-            for step in self.body.steps
-            for access, writes in zip(step.accesses, step.writes)
-            if writes
-        }
-        context = Context([], written, None, Channels(0))
+        context = Context([], self.body.written, None, Channels(0))
         carried = set().union(*map(carries, units))
         before, after = Dependences(self.body, context, carried).of_operations()
         others = [*_registers_kept(operations), *_addresses_kept(operations)]

@@ -189,9 +189,10 @@ def _trip(
     variable = numbering.register(node.variable)
     variable.upper = bounds[1] - stride
     bodies: list[Node] = []
+    is_register = _is_register(node.variable, body)
     for copy, number in enumerate(copies):
         value = Affine(copy * node.step, ((variable, 1),))
-        bodies += _iteration(node, body, numbering, value, f".{number}")
+        bodies += _iteration(node, body, numbering, value, f".{number}", is_register)
     return Loop(variable, *bounds, stride, bodies, False, node.location)
 
 
@@ -200,19 +201,25 @@ def _straight(
 ) -> list[Node]:
     """The iterations with some values of the loop's variable, one after the other."""
     result: list[Node] = []
+    is_register = _is_register(node.variable, body)
     for copy, value in enumerate(values, first):
-        result += _iteration(node, body, numbering, value, f".{copy}")
+        result += _iteration(node, body, numbering, value, f".{copy}", is_register)
     return result
 
 
 def _iteration(
-    node: Loop, body: list[Node], numbering: Numbering, value: Any, suffix: str
+    node: Loop,
+    body: list[Node],
+    numbering: Numbering,
+    value: Any,
+    suffix: str,
+    is_register: bool,
 ) -> list[Node]:
     """One iteration, with tensors of its own. Where the variable is used as a register, there is
     one that has its value."""
     before: list[Node] = []
     moved = isinstance(value, int) or value.constant != 0
-    if moved and _is_register(node.variable, body):
+    if moved and is_register:
         register = numbering.register(node.variable)
         if isinstance(value, int):
             values: tuple[Any, ...] = (register, value)

@@ -11,7 +11,7 @@ not crossed; nor is an operation moved ahead of more than `WINDOW` others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
@@ -24,10 +24,10 @@ from isa.enums import Memory
 from isa.fields import Kind
 from isa.spec import Instruction, MachineInstruction
 from isa.target import Target
-from nki.ir.nodes import Access, Register
+from nki.ir.nodes import Access, Op, Register
 from nki.passes.analysis.body import Body
 from nki.passes.analysis.dependences import Dependences, carries
-from nki.passes.analysis.steps import Step
+from nki.passes.analysis.steps import ENGINE_INDEX, Step
 from nki.passes.emit.addresses import Addresses
 
 WINDOW = 128
@@ -112,6 +112,26 @@ class Costs:
             for at in first.tolist()
         ]
         return timings, which
+
+    def of_operation(self, op: Op) -> Timing:
+        """What an operation takes."""
+        form: list[Any] = [op.row]
+        for value in op.values:
+            if isinstance(value, Access):
+                psum = value.storage.memory is PSUM
+                value = psum, value.dtype, value.shape, value.strides, value.vector_offset is None
+            elif not isinstance(value, Hashable):
+                value = repr(value)
+            form.append(value)
+        key = tuple(form)
+        found: Timing | None = self._known.get(key)
+        if found is None:
+            steps = [
+                Step(one, ENGINE_INDEX.get(one.engine, -1), op)
+                for one in op.row.expand(op.values, self.target)
+            ]
+            found = self._known[key] = [self._cost(step) for step in steps]
+        return found
 
     def _cost(self, step: Step) -> Any:
         """What a step costs, as in `Timing`."""

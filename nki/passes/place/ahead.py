@@ -78,7 +78,6 @@ def _begun_before(kernel: Kernel, loop: Loop) -> list[Node]:
     if type(loop.lower) is not int or type(loop.upper) is not int:
         return [loop]
     trips = min(len(range(loop.lower, loop.upper, loop.step)), TRIPS)
-    loads = _loads(loop.body)
     capacity = TARGETS[kernel.target].sbuf_bytes_per_partition.value
     if trips < 2 or sum(map(size_of, _on_chip(loop.body))) <= capacity:
         return [loop]  # what is loaded takes no place of what is used later
@@ -88,6 +87,7 @@ def _begun_before(kernel: Kernel, loop: Loop) -> list[Node]:
     best = modelled_ns(kernel, [sample])
     if best is None:
         return [loop]
+    loads = _loads(loop.body)
     chosen: set[Tensor] = set()
     for share in SHARES:
         taken = _first(loads, share * capacity)

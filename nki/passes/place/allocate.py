@@ -208,8 +208,9 @@ class LiveRanges:
             found[tensor.memory].append(life)
         return found
 
-    def scan(self, nodes: list[Node]) -> list[Node]:
-        """The nodes with each storage_begin moved to just before the first use."""
+    def scan(self, nodes: list[Node], inside: dict[Tensor, None] | None = None) -> list[Node]:
+        """The nodes with each storage_begin moved to just before the first use. `inside`
+        gets all tensors that they use."""
         begun: dict[Tensor, Op] = {}
         result: list[Node] = []
         for node in nodes:
@@ -219,12 +220,17 @@ class LiveRanges:
                     continue
                 self._position += 1
                 used = _tensors(node)
+                if inside is not None:
+                    inside.update(dict.fromkeys(used))
                 self._use(used, begun, self._position, self._position, result)
                 result.append(node)
             else:
                 first = self._position + 1
-                body = self.scan(node.body)
-                used = [tensor for tensor in _tensors_in(node.body) if tensor in begun]
+                within: dict[Tensor, None] = {}
+                body = self.scan(node.body, within)
+                if inside is not None:
+                    inside |= within
+                used = [tensor for tensor in within if tensor in begun]
                 self._use(used, begun, first, self._position, result)
                 result.append(with_body(node, body))
         return result
@@ -259,17 +265,6 @@ def _tensors(op: Op) -> list[Tensor]:
             if value.vector_offset is not None:
                 found += [tensor for tensor in storages([value.vector_offset]) if tensor.pitch]
     return found
-
-
-def _tensors_in(nodes: list[Node]) -> list[Tensor]:
-    found: dict[Tensor, None] = {}
-    for node in nodes:
-        if isinstance(node, Op):
-            if node.row is not StorageBegin:
-                found.update(dict.fromkeys(_tensors(node)))
-        else:
-            found.update(dict.fromkeys(_tensors_in(node.body)))
-    return list(found)
 
 
 _MANY = 256
