@@ -195,6 +195,13 @@ def _states(body: Body, carried: set[tuple[int, str]]) -> tuple[Integers, Intege
     return np.array(late, np.int64), np.array(early, np.int64)
 
 
+def _earlier(box: Box, node: Any) -> Box:
+    """A box in the iteration before."""
+    if box.static or not isinstance(node, Loop):
+        return box
+    return box.later(node.variable, -node.step)
+
+
 class _Rows:
     """All touches, and who looks at them.
 
@@ -214,7 +221,7 @@ class _Rows:
         before = now.of(touched.iterates[now.layer])
         self.all = now.and_(
             before._replace(
-                box=self._earlier(before.box, before.layer),
+                box=touched.instead(before.box, before.layer, _earlier),
                 event=before.event + space,
                 moment=before.moment - self.back,
                 begun=before.begun - self.back,
@@ -223,21 +230,6 @@ class _Rows:
         key = self.all.layer * len(touched.tensors) + self.all.tensor
         self.keys, first, self.name = distinct(key)
         self.tensors = [touched.tensors[at] for at in self.all.tensor[first].tolist()]
-
-    def _earlier(self, box: Integers, layer: Integers) -> Integers:
-        """The boxes of the iteration before, by level."""
-        layers, boxes = self.touched.body.layers, self.touched.boxes
-        pairs = list(zip(box.tolist(), layer.tolist()))
-        known: dict[tuple[int, int], int] = {}
-        for pair in pairs:
-            if pair not in known:
-                mine, node = boxes[pair[0]], layers[pair[1]].level.node
-                known[pair] = pair[0]
-                if not mine.static and isinstance(node, Loop):
-                    moved = mine.later(node.variable, -node.step)
-                    if moved is not mine:
-                        known[pair] = self.touched.number(moved)
-        return np.fromiter(map(known.__getitem__, pairs), np.int64, len(pairs))
 
     def pairs(self) -> tuple[Integers, Integers]:
         """(consumer, event that it must follow): consumers are steps, and rows of loops behind."""
@@ -281,10 +273,11 @@ class _Rows:
         next to each other do not meet: boxes that the loop moves."""
         rows, boxes = self.now, self.touched.boxes
         moving: dict[tuple[int, int], dict[int, list[int]]] = {}
-        for at in np.flatnonzero(self.touched.iterates[rows.layer]).tolist():
+        moved = np.array([not box.static for box in boxes], np.bool_)[rows.box]
+        for at in np.flatnonzero(moved & self.touched.iterates[rows.layer]).tolist():
             layer, box = int(rows.layer[at]), int(rows.box[at])
             node = self.touched.body.layers[layer].level.node
-            if not boxes[box].static and isinstance(node, Loop):
+            if isinstance(node, Loop):
                 if boxes[box].later(node.variable, node.step) is not boxes[box]:
                     of_tensor = moving.setdefault((layer, int(rows.tensor[at])), {})
                     of_tensor.setdefault(box, []).append(at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,7 +62,6 @@ class Touched:
         nodes = [layer.level.node for layer in body.layers]
         self.iterates = np.array([n is not None and not at_most_once(n) for n in nodes], np.bool_)
         self.runs = np.array([n is None or at_least_once(n) for n in nodes], np.bool_)
-        self._wider: dict[tuple[int, int], int] = {}
         self.steps = self._of_steps()
         self.loops = self._of_loops()
 
@@ -163,8 +163,7 @@ class Touched:
         parents, firsts = np.array(
             [(layer.parent, layer.first) for layer in self.body.layers], np.int64
         ).T
-        pairs = zip(rows.box.tolist(), rows.layer.tolist())
-        box = np.array([self._widened(*pair) for pair in pairs], np.int64)
+        box = self.instead(rows.box, rows.layer, Box.widened)
         order = ordered(rows.begun)  # the first that begins takes over bytes from outside
         rows = rows._replace(box=box).of(order)
         place = joined([rows.layer, rows.tensor, rows.stream])
@@ -185,14 +184,15 @@ class Touched:
         )
         return rows, which, item
 
-    def _widened(self, box: int, layer: int) -> int:
-        """The number of a box over all iterations of a loop."""
-        known = self._wider.get((box, layer))
-        if known is None:
-            wide = self.boxes[box].widened(self.body.layers[layer].level.node)
-            known = box if wide is self.boxes[box] else self.number(wide)
-            self._wider[box, layer] = known
-        return known
+    def instead(self, box: Integers, layer: Integers, other: Callable[[Box, Any], Box]) -> Integers:
+        """The numbers of other boxes, given by these and the nodes of their layers."""
+        _, first, which = by_first_use(joined([box, layer]))
+        found = []
+        for number, at in zip(box[first].tolist(), layer[first].tolist()):
+            old = self.boxes[number]
+            new = other(old, self.body.layers[at].level.node)
+            found.append(number if new is old else self.number(new))
+        return np.array(found, np.int64)[which]
 
     def number(self, box: Box) -> int:
         """The number of a box, one for those that stay in place and are equal."""

@@ -8,11 +8,16 @@ than all others are, the scalar engine starts some of them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import add
 
+from isa.enums import SEQUENCERS
 from nki.ir.nodes import Kernel, Node, Op
 from nki.passes.analysis.steps import ENGINE_INDEX, ENGINES
 from nki.passes.order.choices import EngineChoice, with_engines
 from nki.passes.order.clock import busy_ns
+
+STRETCH = 256
+"""Operations that are looked at before it is asked again whether others are busier."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +60,21 @@ class _Spread(EngineChoice):
         loads = [op for op in own if op.row.starters(op.values) and op not in self.named]
         if len(loads) < 2:
             return {}
-        timings = self.timings(own)
-        busy = busy_ns(timings.values())
-        triggers = busy_ns([timings[load] for load in loads])
+        timings = self.timings(loads)
+        triggers = busy_ns(timings.values())
         usual = next(engine for engine, ns in enumerate(triggers[:ENGINES]) if ns)
+        named = [op for op in own if op.values[-1] is SEQUENCERS[usual]]
+        most = triggers[usual] + busy_ns(self.timings(named).values())[usual]
+        others = [0.0] * len(triggers)
+        rest = [op for op in own if op not in timings]
+        for start in range(0, len(rest), STRETCH):
+            stretch = self.timings(rest[start : start + STRETCH])
+            others = list(map(add, others, busy_ns(stretch.values())))
+            if max(others[:usual] + others[usual + 1 :]) > most:
+                return {}  # others are busier than this one
+        busy = list(map(add, triggers, others))
         if busy[usual] < max(busy):
             return {}
-        others = [ns - trigger for ns, trigger in zip(busy, triggers)]
         moved = {}
         for load in loads:
             engines = load.row.starters(load.values)

@@ -11,7 +11,7 @@ not crossed; nor is an operation moved ahead of more than `WINDOW` others.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Any
 
@@ -118,13 +118,16 @@ class Costs:
         form: list[Any] = [op.row]
         for value in op.values:
             if isinstance(value, Access):
-                psum = value.storage.memory is PSUM
-                value = psum, value.dtype, value.shape, value.strides, value.vector_offset is None
-            elif not isinstance(value, Hashable):
-                value = repr(value)
-            form.append(value)
+                form += value.storage.memory, value.dtype, value.shape, value.strides
+                form.append(value.vector_offset is None)
+            else:
+                form.append(value)
         key = tuple(form)
-        found: Timing | None = self._known.get(key)
+        try:
+            found: Timing | None = self._known.get(key)
+        except TypeError:  # a value that cannot be a key
+            key = tuple(map(repr, form))
+            found = self._known.get(key)
         if found is None:
             steps = [
                 Step(one, ENGINE_INDEX.get(one.engine, -1), op)
