@@ -6,8 +6,8 @@ Prints microseconds of CPU time an operation for tracing, the passes on tile IR,
 them and the race proof, and the peak memory of the process, for the same operations written
 straight, with one loop behind them, and as loops of ten or a hundred operations; for two cores that
 run one source, each on its own rows, an operation of one core (they are compiled once, so that
-passes and stages are one figure); and beside them `before`, what passes and proof together took when one loop anywhere
-sent the whole body to passes over objects (measured at 10,000 operations).
+passes and stages are one figure). `before` is what passes and proof together took when one loop
+anywhere sent the whole body to passes over objects (measured at 10,000 operations).
 """
 
 from __future__ import annotations

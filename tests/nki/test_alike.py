@@ -6,7 +6,7 @@ import pytest
 import nki
 import nki.isa as nisa
 import nki.language as nl
-from isa.text import disassemble
+from isa.files.text import disassemble
 from nki import pipeline
 from nki.passes.alike import bases_of
 from nki.passes.place.roots import ResolveRoots
