@@ -32,6 +32,9 @@ TESTING = ("pytest", "hypothesis")
 
 PLATFORMS = tuple(f"manylinux{one}_aarch64" for one in ("2014", "_2_17", "_2_27", "_2_28"))
 
+PACKAGES = "usr/lib/python3/dist-packages"
+"""Where Debian's Python looks for packages."""
+
 APT = """
 APT::Architecture "arm64";
 APT::Architectures {{ "arm64"; "{own}"; }};
@@ -57,6 +60,7 @@ def prepare(folder: Path) -> Path:
     recipe = sha256(repr((FOREIGN, EMULATOR, wheels)).encode()).hexdigest()
     made, machine = folder / "recipe", folder / "machine"
     if made.exists() and made.read_text() == recipe:
+        _find_checkout(machine)
         return _program(machine)
     for tool in ("apt-get", "dpkg-deb", "dpkg"):
         if shutil.which(tool) is None:
@@ -65,6 +69,7 @@ def prepare(folder: Path) -> Path:
     _unpack(folder / "apt", machine)
     python = _starter(machine)
     _install(machine, wheels)
+    _find_checkout(machine)
     made.write_text(recipe)
     return python
 
@@ -129,13 +134,16 @@ def _starter(machine: Path) -> Path:
 
 
 def _install(machine: Path, wheels: Sequence[str]) -> None:
-    """Puts wheels for aarch64, and the path of this checkout, where Python looks for packages."""
+    """Puts wheels for aarch64 where Python looks for packages."""
     tag = "{0.major}.{0.minor}"
     script = f"import sys; print({tag!r}.format(sys.version_info))"
     release = _run([_program(machine), "-c", script]).strip()
-    packages = machine / "usr" / "lib" / "python3" / "dist-packages"
     platforms = [word for one in PLATFORMS for word in ("--platform", one)]
     chosen = ("--only-binary=:all:", "--implementation", "cp", "--python-version", release)
     pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-warn-conflicts")
-    _run([*pip, "--target", packages, *platforms, *chosen, *wheels])
-    (packages / "checkout.pth").write_text(f"{ROOT}\n")
+    _run([*pip, "--target", machine / PACKAGES, *platforms, *chosen, *wheels])
+
+
+def _find_checkout(machine: Path) -> None:
+    """Has Python find the project's packages in this checkout."""
+    (machine / PACKAGES / "checkout.pth").write_text(f"{ROOT}\n")
