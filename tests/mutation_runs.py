@@ -9,6 +9,7 @@ are independent of each other, so that a run goes on where another ended.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import resource
@@ -36,6 +37,9 @@ SILENCE = 300
 
 MEMORY = 4 << 30
 """Address space of a process."""
+
+COLLECTED = 64
+"""Mutants after which cyclic garbage is collected: errors keep programs, with their memories."""
 
 EACH = 2000
 """Mutants for one process: what it compiled goes with it."""
@@ -109,10 +113,14 @@ def _work(subject: Subject, first: int, last: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     subject.warm_up()
+    gc.collect()
+    gc.freeze()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # nothing else is written among the answers
     for seed in range(first, last):
         print(seed, file=answers, flush=True)
+        if seed % COLLECTED == 0:
+            gc.collect()
         try:
             said = {"outcome": subject.outcome_of(seed)}
         except Failure as failure:

@@ -35,12 +35,14 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
-from isa.enums import Engine
+from isa.dtypes import DTYPES
+from isa.enums import Engine, Memory
 from isa.errors import NeuronError
 from isa.files.codecs import RowClass
 from isa.files.value_text import Cursor, FieldText, field_text, print_integer, print_integers
 from isa.machine import MACHINE_INSTRUCTIONS
 from isa.program import (
+    ROLES,
     CoreProgram,
     Guard,
     Program,
@@ -50,6 +52,9 @@ from isa.program import (
     TensorDeclaration,
 )
 from isa.spec import Instruction
+from isa.target import TARGETS
+
+_ON_CHIP = {memory.value: memory.value for memory in Memory if memory.on_chip}
 
 
 def disassemble(program: Program) -> str:
@@ -185,6 +190,20 @@ def assemble(text: str) -> Program:
     return reader.finish(cursor)
 
 
+def _problems(program: Program) -> Iterator[str]:
+    """Numbers that stand for lines and tensors that there are none of."""
+    lines, tensors = range(max(1, len(program.locations))), program.tensors
+    for number, tensor in enumerate(tensors):
+        if tensor.location not in lines:
+            yield f"t{number} is of location {tensor.location}, which there is none of"
+        if (within := tensor.within) is not None:
+            if within not in range(len(tensors)) or tensors[within].within is not None:
+                yield f"t{number} lies within t{within}, which has no memory of its own"
+    for guard in program.guards:
+        if guard.location not in lines:
+            yield f"a guard is of location {guard.location}, which there is none of"
+
+
 class _Reader:
     """Builds a program line by line."""
 
@@ -207,6 +226,8 @@ class _Reader:
     def finish(self, cursor: Cursor) -> Program:
         if self.program is None:
             raise cursor.error("expected a `.program` line")
+        for problem in _problems(self.program):
+            raise cursor.error(problem)
         return self.program
 
     def _the_program(self) -> Program:
@@ -224,7 +245,7 @@ class _Reader:
             raise cursor.error("a second `.program`")
         name = cursor.string()
         cursor.expect(" target=")
-        self.program = Program(name, cursor.word("a target"), [], [], [], [], [])
+        self.program = Program(name, cursor.choice(TARGETS, "a target").name, [], [], [], [], [])
 
     def _symbol(self, cursor: Cursor) -> None:
         from isa.affine import Symbol
@@ -256,10 +277,10 @@ class _Reader:
         cursor.expect(" ")
         name = cursor.string()
         cursor.expect(" ")
-        dtype = cursor.word("a dtype")
+        dtype = cursor.choice(DTYPES, "a dtype").name
         shape = cursor.integers()
         cursor.expect(" ")
-        role = cursor.word("a role")
+        role = cursor.choice({role: role for role in ROLES}, "a role")
         core = cursor.plain_integer() if cursor.accept(" core=") else None
         location = cursor.plain_integer() if cursor.accept(" location=") else 0
         data = b64decode(cursor.string(), validate=True) if cursor.accept(" data=") else None
@@ -322,9 +343,9 @@ class _Reader:
         storages = self._core(cursor).storages
         name = cursor.string()
         cursor.expect(" ")
-        memory = cursor.word("a memory")
+        memory = cursor.choice(_ON_CHIP, "a memory on chip")
         cursor.expect(" ")
-        dtype = cursor.word("a dtype")
+        dtype = cursor.choice(DTYPES, "a dtype").name
         shape = cursor.integers()
         cursor.expect(" p")
         start = cursor.plain_integer()

@@ -65,7 +65,13 @@ def multiplied(loaded: StationaryTile, streamed: Array, short: bool) -> Array:
 
 
 def finish_product(dst: Array, result: Array, accumulate: bool) -> None:
-    """Write fp32 results into PSUM, added to what is there with `accumulate`."""
+    """Write fp32 results into PSUM, added to what is there with `accumulate`. Raises NeuronError
+    ir-invalid where these are not as many."""
+    if result.size != dst.size:
+        raise NeuronError(
+            "ir-invalid",
+            f"{result.size:,} results of a product go to {dst.size:,} elements.",
+        )
     result = result.reshape(dst.shape)
     if accumulate:
         result = result + load_fp32(dst)

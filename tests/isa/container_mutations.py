@@ -9,12 +9,14 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+from text_mutations import edited
 
 import nki
 import nki.isa as nisa
 import nki.language as nl
 from isa.files import container
 from isa.files.archive import Files, unpack_archive
+from isa.files.text import assemble, disassemble
 
 NUMBERS = (0, 1, -1, 2, 7, 63, 64, 127, 128, 255, 4096, 2**31, 2**40, 2**63, 10**30, 0.5)
 VALUES = (None, True, "", "x", [], {}, [[]], *NUMBERS)
@@ -105,9 +107,26 @@ def sources() -> list[Files]:
     ]
 
 
-def mutant(seed: int) -> bytes:
-    """A container in which one to three things are changed, with all checksums right."""
+@cache
+def texts() -> list[str]:
+    """The programs of these containers as assembler text."""
+    return [disassemble(container.read(sealed(files))) for files in sources()]
+
+
+def mutant(seed: int) -> tuple[bytes, str | None]:
+    """A container in which one to three things are changed, with all checksums right; and the text
+    of its program where that was changed. Two of three are changed as text.
+
+    Raises NeuronError where the text is refused.
+    """
     random_ = random.Random(seed)
+    if random_.random() < 2 / 3:
+        program = assemble(edited(random_.choice(texts()), random_))
+        return container.write(program), disassemble(program)
+    return _changed_container(random_), None
+
+
+def _changed_container(random_: random.Random) -> bytes:
     files = dict(random_.choice(sources()))
     for _ in range(random_.choice((1, 1, 1, 2, 3))):
         name = random_.choice(sorted(files))

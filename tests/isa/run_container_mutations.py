@@ -3,7 +3,8 @@
     python tests/isa/run_container_mutations.py --seeds 0:1000000 --processes 2
 
 What a mutant must not do: end the process, take more than a second of CPU time for a stage, raise
-what is no error of the catalogue, and run otherwise than the program that its text form says.
+what is no error of the catalogue, and run otherwise than the program that its text form says: the
+container's program runs as native code, the text's in NumPy.
 `tests/mutation_runs.py` has what all mutants have in common.
 """
 
@@ -41,10 +42,15 @@ def outcome_of(seed: int) -> str:
     from nki.verification.hbm_capacity import check_hbm
     from simulator.checks.impossible import refuse_impossible
 
-    data = within("making", lambda: mutant(seed))
+    try:
+        data, said = within("making", lambda: mutant(seed))
+    except NeuronError as error:
+        return f"refused as text: {error.code}"
     try:
         program = within("loading", lambda: read(data))
     except NeuronError as error:
+        if said is not None:
+            raise Failure(f"assembled and written, and cannot be read: {error}") from error
         return f"refused: {error.code}"
     try:
         within("measuring", lambda: check_hbm(program))
@@ -59,14 +65,17 @@ def outcome_of(seed: int) -> str:
         raise Failure(f"loaded, and has no text form: {error}") from error
     if within("printing again", lambda: disassemble(again)) != text:
         raise Failure("another text behind the text form")
-    one, other = (_run(each) for each in (program, again))
+    if said is not None and text != said:
+        raise Failure("the container has not the program of the text")
+    one, other = _run(program), _run(again, native=False)
     if one != other:
         raise Failure(f"runs otherwise than its text form says: {one!r:.100}, {other!r:.100}")
     return one if isinstance(one, str) else "ran"
 
 
-def _run(program: Any) -> Any:
-    """The bytes of what a program gives, or how it was refused."""
+def _run(program: Any, native: bool = True) -> Any:
+    """The bytes of what a program gives, or how it was refused. `native`: by native code, else by
+    NumPy."""
     from isa.binding import bind
     from isa.errors import NeuronError
     from simulator.execute import run
@@ -78,7 +87,7 @@ def _run(program: Any) -> Any:
         if inputs is None:
             return "large"
         with limited(Limits(INSTRUCTIONS, 60.0)):
-            result = within("running", lambda: run(bound, inputs))
+            result = within("running", lambda: run(bound, inputs, native=native))
     except NeuronError as error:
         return f"refused to run: {error.code}"
     return [array.tobytes() for array in (*result.outputs, *result.inputs_after)]
@@ -114,7 +123,8 @@ def warm_up() -> None:
     for files in sources():
         program = read(sealed(files))
         verify_program(program)
-        _run(assemble(disassemble(program)))
+        _run(program)
+        _run(assemble(disassemble(program)), native=False)
 
 
 def show(seed: int) -> str:
@@ -126,7 +136,7 @@ def show(seed: int) -> str:
     from isa.files.text import disassemble
 
     try:
-        return disassemble(read(mutant(seed)))
+        return disassemble(read(mutant(seed)[0]))
     except NeuronError as error:
         return str(error)
 

@@ -135,6 +135,9 @@ def test_index_location_and_comments_may_be_left_out():
         ('.tensor t2 "b" float32[1] input', 10, "expected tensor 1"),
         ('.tensor t1 "b" float32[1] constant data="?"', 44, "base64"),
         (".results t9", 12, "no tensor t9"),
+        ('.tensor t1 "b" float33[1] input', 16, "`float33` is not a dtype"),
+        ('.tensor t1 "b" float32[1] inputs', 27, "`inputs` is not a role"),
+        ('.storage "x" hbm float32[1] p0+1 offset=0 bytes=4 location=0', 14, "on chip"),
         (".symbol N minimum=1 maximum=0 multiple_of=1", 44, "no value"),
         (".stream dma2", 9, "`dma2` is not an engine"),
         (".bogus", 2, "`bogus` is not a directive"),
@@ -154,6 +157,20 @@ def test_errors_name_line_and_column(line, column, words):
     if column is not None:
         assert error.what.startswith(f"line 9, column {column}:")
         assert error.notes == (line, " " * (column - 1) + "^")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('.tensor t1 "b" float32[1] input location=9', "t1 is of location 9"),
+        ('.tensor t1 "b" float32[1] input within=t7+0', "t1 lies within t7"),
+        ('.guard (M) "M >= 1" #9', "a guard is of location 9"),
+    ],
+)
+def test_numbers_of_lines_and_tensors_that_there_are_none_of(line, words):
+    with pytest.raises(NeuronError, match=words) as caught:
+        assemble(HEAD + line + "\n")
+    assert caught.value.code == "assembler-syntax"
 
 
 @pytest.mark.parametrize("text", ["", "; nothing\n", ".core\n", "  0: Halt\n"])

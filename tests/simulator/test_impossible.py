@@ -1,5 +1,6 @@
 """Instructions that a file may hold and no engine runs: refused on loading."""
 
+import numpy as np
 import pytest
 
 import nki
@@ -7,6 +8,7 @@ import nki.isa as nisa
 import nki.language as nl
 from isa.files.container import save
 from isa.files.text import assemble, disassemble
+from simulator.execute import run
 
 
 @nki.jit(platform_target="trn2")
@@ -47,6 +49,35 @@ def test_what_no_engine_runs_is_refused(row, old, new, message, tmp_path):
     with pytest.raises(nki.NeuronError, match=message) as caught:
         nki.load(path)
     assert caught.value.code == "program-malformed"
+
+
+@nki.jit(platform_target="trn2")
+def products(a, b):
+    out = nl.ndarray((16, 8), dtype=a.dtype, buffer=nl.shared_hbm)
+    total = nl.ndarray((16, 16), dtype=nl.float32, buffer=nl.psum)
+    for block in range(3):
+        rows = nl.ds(block * 32, 32)
+        nisa.nc_matmul(
+            dst=total[:, 0:8], stationary=nl.load(a[rows, :]), moving=nl.load(b[rows, :])
+        )
+    nl.store(out, nl.copy(total[:, 0:8]))
+    return out
+
+
+@pytest.mark.parametrize("columns", [0, 8])
+@pytest.mark.parametrize("native", [True, False])
+def test_a_product_with_another_tile_than_it_takes_is_refused(columns, native):
+    """The one behind it runs in NumPy, as it reads what was never written: it keeps no secret."""
+    specs = nki.TensorSpec((96, 16), nl.float32), nki.TensorSpec((96, 8), nl.float32)
+    lines = disassemble(nki.compile(products, *specs).program).splitlines()
+    loads = [at for at, line in enumerate(lines) if "LoadStationary" in line]
+    last = [at for at, line in enumerate(lines) if "MultiplyMoving" in line][-1]
+    lines[loads[1]] = lines[loads[1]].replace("[1][16]", f"[1][{columns}]")
+    lines[last] = lines[last].replace("+0x0[", "+0x4[", 1)
+    inputs = [np.ones(spec.shape, np.float32) for spec in specs]
+    with pytest.raises(nki.NeuronError) as caught:
+        run(assemble("\n".join(lines) + "\n"), inputs, native=native)
+    assert caught.value.code == "ir-invalid"
 
 
 def test_the_unchanged_program_is_loaded(tmp_path):

@@ -320,23 +320,27 @@ def load_stationary_pairs(engine: Engine, src: Array, row: int) -> LoadPlan | No
 
 class UsingTile(Bound):
     """An instruction that uses the loaded tile, called from Python: where native code does not find
-    the tile that it takes, NumPy executes the instruction, or says what is wrong."""
+    the tile that it takes, NumPy executes the instruction, or says what is wrong. What an earlier
+    one did not find is said first (`check`)."""
 
-    __slots__ = ("_held", "_refuse")
+    __slots__ = ("_check", "_held", "_refuse")
 
     def __init__(
         self,
         jobs: Sequence[Job],
         held: HeldTile,
+        check: Call,
         refuse: Call,
         keep: Any,
         products: Sequence[Product] = (),
     ) -> None:
         super().__init__(jobs, keep, products)
         self._held = held
+        self._check = check
         self._refuse = refuse
 
     def __call__(self) -> None:
+        self._check()
         super().__call__()
         if self._held.refused:
             self._held.refused = False
@@ -416,7 +420,8 @@ class MultiplyPlan:
             rows_of = Division(4, ((0, target.strides[0]), (8, 1)), ROWS_TOGETHER)
             waiting = job._replace(divisions=(rows_of,))
             products.append(Product(waiting, WORDS.index("image"), APART, streams=True))
-        return UsingTile([*first, job, *last], held, refuse, keep, products)
+        check = state.stationary.check
+        return UsingTile([*first, job, *last], held, check, refuse, keep, products)
 
 
 def multiply_plan(
@@ -528,7 +533,7 @@ class TransposePlan:
                 work=dst.size,
             )
             products.append(Product(job, TURN.index("image"), APART))
-        return UsingTile(jobs, held, refuse, held, products)
+        return UsingTile(jobs, held, state.stationary.check, refuse, held, products)
 
 
 def transpose_plan(dst: Array, dtype: np.dtype[Any]) -> TransposePlan | None:
