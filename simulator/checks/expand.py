@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 STEP_LIMIT = 4_000_000
 """Instructions a stream may expand to; more is an endless loop, or not worth proving this way."""
 
-STRETCH_LIMIT = 250_000
+STRETCH_LIMIT = 150_000
 """Stretches without control flow that a stream may expand to, each of which is looked at."""
 
 

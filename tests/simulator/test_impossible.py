@@ -80,6 +80,19 @@ def test_a_product_with_another_tile_than_it_takes_is_refused(columns, native):
     assert caught.value.code == "ir-invalid"
 
 
+def test_a_sum_whose_results_all_go_to_one_place_is_the_same_for_both_executors():
+    specs = nki.TensorSpec((96, 16), nl.float32), nki.TensorSpec((96, 8), nl.float32)
+    lines = disassemble(nki.compile(products, *specs).program).splitlines()
+    last = [at for at, line in enumerate(lines) if "MultiplyMoving" in line][-1]
+    lines[last] = lines[last].replace("[1][8]", "[0][8]", 1)
+    program = assemble("\n".join(lines) + "\n")
+    inputs = [
+        np.arange(np.prod(spec.shape), dtype=np.float32).reshape(spec.shape) for spec in specs
+    ]
+    one, other = (run(program, inputs, native=native).outputs[0] for native in (True, False))
+    assert np.array_equal(one, other)
+
+
 def test_the_unchanged_program_is_loaded(tmp_path):
     path = tmp_path / "whole.neff"
     save(assemble(TEXT), path)

@@ -51,6 +51,7 @@ from simulator.native.plans.plan import (
     address,
     address_of,
     inner_job,
+    repeating_job,
     words_type,
 )
 from simulator.native.plans.table import compiled, plans
@@ -374,7 +375,7 @@ class MultiplyPlan:
         self.result = None
 
     def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
-        """The call for these operands."""
+        """The call for these operands; None where results that are added up repeat."""
         dst, moving, _, *corner = values
         if dst is None or moving is None:
             return None
@@ -389,7 +390,10 @@ class MultiplyPlan:
             slots.append((0, 0))
         else:
             target = held.scratch("products", (rows, columns), np.dtype(np.float32))
-            last.append(inner_job(self._after, state, dst, target, 0, 0))
+            behind = repeating_job(self._after, state, dst, target, 0, 0)
+            if behind is None:
+                return None
+            last.append(behind)
         if self._before is None:
             slots.append((1, 1))
         else:

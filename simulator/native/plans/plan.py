@@ -280,8 +280,18 @@ def inner_job(
 ) -> Job:
     """The job of a plan that copies between an instruction's own memory and its operand at position
     `at`, which is the first (slot 0) or second (slot 1) one."""
+    job = repeating_job(plan, state, target, source, slot, at)
+    assert job is not None, "memory of its own overlaps nothing"
+    return job
+
+
+def repeating_job(
+    plan: Plan, state: CoreState, target: Array, source: Array, slot: int, at: int
+) -> Job | None:
+    """As `inner_job`, for a plan that reads its target too: None where elements of that repeat."""
     bound = plan.bind(state, (target, source))
-    assert bound is not None, "memory of its own overlaps nothing"
+    if bound is None:
+        return None
     (job,) = bound.jobs
     return job._replace(slots=((slot, at),), same=())
 
