@@ -15,7 +15,7 @@ import numpy as np
 from graph_compiler.execute.nodes import Block, Node
 from graph_compiler.execute.simplify import is_uniform
 from graph_compiler.execute.views import MOVES
-from graph_compiler.hlo.operators.conversion import reduce_precision
+from graph_compiler.hlo.operators.elementwise.conversion import reduce_precision
 from graph_compiler.hlo.operators.folding import binary_opcode
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower.arithmetic import FORMS
