@@ -17,6 +17,8 @@ from isa.dtypes import DTYPES
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Module
     from graph_compiler.kernels import Kernels
+    from graph_compiler.lower.assemble import Assembled
+    from graph_compiler.lower.notes import Notes
     from isa.target import Target
     from nki.compiled import CompiledKernel
     from simulator.profile import Profile
@@ -32,7 +34,8 @@ class Compiled:
 
     `kernel` is the compiled kernel (`nki.compiled.CompiledKernel`), whose `program` is the
     `isa.program.Program`. Results come as a list, a tuple's components one after another. `memory`
-    is what all of it takes in HBM (`graph_compiler.memory.MemoryUse`), which prints.
+    is what all of it takes in HBM (`graph_compiler.memory.MemoryUse`), which prints. `notes`: its
+    loops, and what fell to a generic schedule (`graph_compiler.lower.notes`).
 
     >>> import numpy as np
     >>> from graph_compiler import compile, parse_text
@@ -43,9 +46,10 @@ class Compiled:
     (0.0, True)
     """
 
-    def __init__(self, module: Module, kernel: CompiledKernel, unshared: int) -> None:
+    def __init__(self, module: Module, kernel: CompiledKernel, unshared: int, notes: Notes) -> None:
         self.module = module
         self.kernel = kernel
+        self.notes = notes
         self.memory = memory_use(kernel.program, unshared)
 
     def __call__(self, *inputs: Any) -> list[Array]:
@@ -136,15 +140,16 @@ def compile(
     check_target(wanted, chosen)
     admit(module, chosen, wanted)
 
-    def compiled(kernel: Any, observe: Callable[[str, Any], None]) -> Compiled:
-        shared = ShareArenas(distance=_DISTANCE).run(kernel)
+    def compiled(made: Assembled, observe: Callable[[str, Any], None]) -> Compiled:
+        shared = ShareArenas(distance=_DISTANCE).run(made.kernel)
         admit_memory(shared, module, chosen)
-        return Compiled(module, compile_traced(shared, observe), local_bytes(kernel))
+        unshared = local_bytes(made.kernel)
+        return Compiled(module, compile_traced(shared, observe), unshared, made.notes)
 
     progress.stage("tile IR")
-    kernel, others = _plans(module, chosen, wanted, kernels)
+    made, others = _plans(module, chosen, wanted, kernels)
     with progress.part(f"plan 1 of {len(others) + 1}" if others else ""):
-        first = best = compiled(kernel, observe)
+        first = best = compiled(made, observe)
         time = _time(best) if others else None
     if time is None:
         return first
@@ -155,9 +160,9 @@ def compile(
             found = compiled(other, _unobserved)
             taken = _time(found)
         if taken is not None and taken < time:
-            best, time, kernel = found, taken, other
+            best, time, made = found, taken, other
     unseen = best is not first and observe is not _unobserved
-    return compiled(kernel, observe) if unseen else best
+    return compiled(made, observe) if unseen else best
 
 
 def _time(compiled: Compiled) -> float | None:
@@ -173,27 +178,27 @@ def _time(compiled: Compiled) -> float | None:
 
 def _plans(
     module: Module, target: Target, options: GraphOptions, kernels: Kernels | None
-) -> tuple[Any, list[tuple[str, Callable[[], Any]]]]:
+) -> tuple[Assembled, list[tuple[str, Callable[[], Assembled]]]]:
     """The graph's tile IR by the first plan, and what makes it by the others that the options have
     tried, where these differ, by name."""
-    from graph_compiler.lower.assemble import assemble
+    from graph_compiler.lower.assemble import assembled
     from graph_compiler.lower.limits import plans
     from nki.ir.nodes import operations
     from nki.passes.order.copies import BalanceCopies
     from nki.passes.place.unread import DropUnread
 
-    def lowered(limits: Any) -> Any:
-        kernel = assemble(module, target, options, kernels, limits)
-        return BalanceCopies().run(DropUnread().run(kernel))
+    def lowered(limits: Any) -> Assembled:
+        made = assembled(module, target, options, kernels, limits)
+        return made._replace(kernel=BalanceCopies().run(DropUnread().run(made.kernel)))
 
     first, *others = plans(options.logical_cores)
-    kernel = lowered(first)
+    made = lowered(first)
     if options.optimisation < _TRIED:
-        return kernel, []
-    count = sum(1 for body in kernel.bodies for _ in operations(body))
+        return made, []
+    count = sum(1 for body in made.kernel.bodies for _ in operations(body))
     differing = [limits for limits in others if first.differs(limits)]
     tried = differing[: max(0, _MOST // max(count, 1) - 1)]
-    return kernel, [(limits.name, partial(lowered, limits)) for limits in tried]
+    return made, [(limits.name, partial(lowered, limits)) for limits in tried]
 
 
 _TRIED = 2

@@ -16,28 +16,31 @@ from isa.sections import Facts, Section, Table
 from isa.sections import html as sections_html
 
 if TYPE_CHECKING:
+    from graph_compiler.compiled import Compiled
     from graph_compiler.hlo.graph import Module
-    from isa.program import Program
     from simulator.profile import Profile
 
 
-def report_of(module: Module, program: Program) -> dict[str, Any]:
+def report_of(compiled: Compiled) -> dict[str, Any]:
     """Everything that the report shows, as data for JSON. Times are ns.
 
     >>> from graph_compiler import compile, parse_text
     >>> module = parse_text("HloModule m\\nENTRY e {\\n x = f32[6] parameter(0)\\n"
     ...     " ROOT r = f32[6] tanh(x)\\n}")
-    >>> report = report_of(module, compile(module, "trn2").kernel.program)
+    >>> report = report_of(compile(module, "trn2"))
     >>> report["graph"], report["bytes"]["hbm_read"], report["regions"][0]["instruction"]
     ('m', 24, 'r')
     """
     from simulator.profile import profile
 
-    facts = {
+    module, program = compiled.module, compiled.kernel.program
+    facts: dict[str, Any] = {
         "graph": module.name,
         "target": program.target,
         "cores": len(program.cores),
         "instructions": program.instruction_count,
+        "loops": [asdict(note) for note in compiled.notes.loops],
+        "generic_schedules": _generic(module, compiled),
     }
     timeline = static_timeline(program, keep_path=True)
     if timeline is None:
@@ -60,6 +63,22 @@ def report_of(module: Module, program: Program) -> dict[str, Any]:
         "regions": _regions(module, found),
         "hot_spots": {by: [asdict(s) for s in hot_spots(module, found, by)] for by in KINDS},
     }
+
+
+def _generic(module: Module, compiled: Compiled) -> list[dict[str, Any]]:
+    """The instructions that have no schedule made for them."""
+    items = {item.name: item for item in module.instructions()}
+    return [
+        {
+            "instruction": remark.instruction,
+            "operator": items[remark.instruction].opcode,
+            "shape": str(items[remark.instruction].shape),
+            "source": items[remark.instruction].source,
+            "schedule": remark.schedule,
+        }
+        for remark in compiled.notes.remarks
+        if remark.instruction in items
+    ]
 
 
 def _regions(module: Module, profile: Profile) -> list[dict[str, Any]]:
@@ -108,7 +127,11 @@ def html(report: dict[str, Any]) -> str:
 
 def _sections(report: dict[str, Any]) -> list[Section]:
     plain = ((key, value) for key, value in report.items() if not isinstance(value, (dict, list)))
-    found: list[Section] = [Facts("", tuple((_words(key), _text(value)) for key, value in plain))]
+    found: list[Section] = [
+        Facts("", tuple((_words(key), _text(value)) for key, value in plain)),
+        _records("Loops", report["loops"]),
+        _records("Generic schedules", report["generic_schedules"]),
+    ]
     if "regions" in report:
         found += [
             Table.of("Bounds", ("bound", ">ns"), _pairs(report["lower_bounds_ns"])),

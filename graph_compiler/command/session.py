@@ -18,8 +18,8 @@ from nki.cli.exit_codes import INTERNAL, INTERRUPTED, OK, USAGE, exit_code_of
 
 if TYPE_CHECKING:
     from graph_compiler.command.cache import Kept
+    from graph_compiler.compiled import Compiled
     from graph_compiler.hlo.graph import Module
-    from isa.program import Program
 
 _SAVED = "SaveTemps"
 _TILES = "tensorize"
@@ -264,25 +264,26 @@ def _program(
             _save_text(_SOURCE_FILE, print_source(product))
         journal.ended(names.get(stage, stage), following.get(stage, ""))
 
-    program = compile(module, values.target, options, observe).kernel.program
+    compiled = compile(module, values.target, options, observe)
+    program = compiled.kernel.program
     if saves:
         _save_graph(module)
         _save_text("program.txt", disassemble(program))
     if values.report:
         journal.ended("verify", "report")
-        _report(module, program, values.report)
+        _report(compiled, values.report)
         journal.ended("report", "write")
     data = write(program)
     journal.ended("write")
     return data
 
 
-def _report(module: Module, program: Program, path: str) -> None:
+def _report(compiled: Compiled, path: str) -> None:
     import json
 
     from graph_compiler.report import html, report_of
 
-    found = report_of(module, program)
+    found = report_of(compiled)
     _save_text(path, json.dumps(found, indent=1) if path.endswith(".json") else html(found))
 
 

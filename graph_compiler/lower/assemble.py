@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -50,6 +50,7 @@ from graph_compiler.lower.layers import LAYERS, families, roll
 from graph_compiler.lower.limits import Limits
 from graph_compiler.lower.loops import apart, layers, while_loop
 from graph_compiler.lower.moments import squares_of_variances
+from graph_compiler.lower.notes import Notes
 from graph_compiler.lower.pairs import OPCODES, as_pairs, has_random_bits, is_wide
 from graph_compiler.lower.product import DEVICE_PRODUCTS
 from graph_compiler.lower.ranges import narrow
@@ -259,8 +260,25 @@ def assemble(
     limits: Limits | None = None,
 ) -> Kernel:
     """The tile IR of a graph, with that of the kernels which it calls. `limits`: of what takes room
-    on chip. Raises hlo-not-compiled for
-    what has no form on the device, and hlo-unknown-kernel."""
+    on chip. Raises hlo-not-compiled for what has no form on the device, and hlo-unknown-kernel."""
+    return assembled(module, target, options, kernels, limits).kernel
+
+
+class Assembled(NamedTuple):
+    """A kernel, and what is worth knowing of how it was made."""
+
+    kernel: Kernel
+    notes: Notes
+
+
+def assembled(
+    module: Module,
+    target: Target,
+    options: GraphOptions = _PLAIN,
+    kernels: Kernels | None = None,
+    limits: Limits | None = None,
+) -> Assembled:
+    """The same with notes."""
     stored: set[tuple[int, int]] = set()
     while True:
         try:
@@ -276,7 +294,7 @@ def _emitted(
     kernels: Kernels | None,
     limits: Limits,
     stored: set[tuple[int, int]],
-) -> Kernel:
+) -> Assembled:
     """The tile IR of a graph, whose loops carry in memory what is `stored`."""
     known = machine({**module.kernels, **(kernels or {})}, limits)
     device = Device(known, target, module.name, limits, options.logical_cores)
@@ -330,7 +348,7 @@ def _emitted(
         for view in outputs:
             if view.buffer.size:
                 device.returned(view)
-    return device.builder.kernel()
+    return Assembled(device.builder.kernel(), device.notes)
 
 
 def _result(device: Device, value: Lazy, others: list[View]) -> View:

@@ -15,7 +15,8 @@ from graph_compiler.execute.steps import Machine, Place, Program, item_size
 from graph_compiler.execute.views import Buffer, View, count_of, row_major
 from graph_compiler.lower.arithmetic import DTYPES
 from graph_compiler.lower.limits import Limits
-from graph_compiler.lower.places import location_of
+from graph_compiler.lower.notes import Notes
+from graph_compiler.lower.places import location_of, name_of
 from isa.dtypes import DTYPES as DTYPE_ROWS
 from isa.enums import DgeMode, Memory
 from nki.ir.builder import Builder
@@ -92,6 +93,7 @@ class Device(Program):
             assert isinstance(builder, _Builder)
             builder.before_loop = self.forget
         self.target = target
+        self.notes = Notes()
         self._types: dict[Buffer, str] = {}
         self._tensors: dict[Buffer, NkiTensor] = {}
         self._flat: dict[tuple[Buffer, str], NkiTensor] = {}
@@ -150,6 +152,11 @@ class Device(Program):
     def place_in_graph(self, kernel: Any) -> SourceLocation | None:
         """Which instruction of the graph a step, or the kernel of a call, is for."""
         return self._places.get(id(kernel), (None, None))[1]
+
+    def remark(self, kernel: Any, schedule: str) -> None:
+        """A step, or the kernel of a call, has a generic schedule."""
+        place = self.place_in_graph(kernel)
+        self.notes.remark("" if place is None else name_of(place.text), schedule)
 
     def buffer(self, type: str, dims: tuple[int, ...]) -> View:
         view = super().buffer(type, dims)

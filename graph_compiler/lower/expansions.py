@@ -8,7 +8,7 @@ surroundings like any other part of a graph.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from graph_compiler.execute.schedule import Scheduler
 from graph_compiler.execute.simplify import Simplifier
@@ -17,7 +17,8 @@ from isa.errors import NeuronError
 
 if TYPE_CHECKING:
     from graph_compiler.execute.nodes import Node
-    from graph_compiler.hlo.graph import Computation
+    from graph_compiler.hlo.graph import Computation, Instruction
+    from graph_compiler.lower.device import Device
 
 Dims = Sequence[int]
 
@@ -160,6 +161,9 @@ def expanded(scheduler: Scheduler, node: Node, text: str, called: Computation | 
         for computation in module.computations:
             for item in computation.instructions:
                 item.called = [called if c.name == STEP else c for c in item.called]
+    named, device = node.instruction, cast("Device", scheduler.program)
+    if named is not None and any(map(_is_loop, module.instructions())):
+        device.notes.remark(named.name, "a loop, a round for each row, column or slice")
     simplifier = Simplifier(module)
     block = simplifier.block(module.entry)
     values = [scheduler.value(operand) for operand in node.operands]
@@ -171,6 +175,12 @@ def expanded(scheduler: Scheduler, node: Node, text: str, called: Computation | 
         raise
     return results[0] if len(node.results) == 1 else results
 
+
+def _is_loop(item: Instruction) -> bool:
+    return item.opcode in _LOOPS
+
+
+_LOOPS = frozenset({"while"})
 
 STEP = "step"
 """The name of a computation that stands for one of the graph."""

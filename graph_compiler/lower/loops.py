@@ -97,6 +97,7 @@ def while_loop(scheduler: Scheduler, node: Node) -> Any:
             last = np.asarray(count.last, PRIMITIVE_TYPES[type].numpy)[()]
             state[count.number] = Literal(type, (), last)
         if count.trips:
+            device.notes.loop(node.instruction, "while", count.trips, len(body.nodes))
             device.steps.append(Counted(count, inside, _whole([v for _, v in carried], inside)))
     return state[0] if len(node.results) == 1 else state
 
@@ -182,6 +183,8 @@ def layers(scheduler: Scheduler, node: Node) -> list[View]:
 
     inside, _ = apart(device, once)
     device.steps.append(Counted(count, inside, _whole(state, inside)))
+    first = next((item.instruction for item in body.nodes if item.instruction is not None), None)
+    device.notes.loop(first, "layers", wanted.trips, len(body.nodes))
     return results
 
 

@@ -302,6 +302,7 @@ class _Rows:
 
 def _one_by_one(device: Device, step: Scatter, words: Sequence[Any]) -> None:
     """Updates one after another, as several may be for one place."""
+    device.remark(step, "updates are combined one after another")
     number = len(step.arrays)
     arrays, updates, starts = words[:number], words[number : 2 * number], words[2 * number :]
     rank = len(step.batch)

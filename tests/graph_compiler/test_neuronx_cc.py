@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -323,6 +324,56 @@ def test_a_report_says_where_the_time_goes() -> None:
     assert not Path("no").exists()
 
 
+LAYERS = """HloModule deep
+ENTRY e {
+  x = f32[16,32] parameter(0)
+LINES
+}"""
+
+
+def deep(count: int) -> str:
+    """Layers that are alike, with weights of their own, and what has no schedule of its own."""
+    lines, value = [], "x"
+    for n in range(count):
+        lines.append(f"  w{n} = f32[32,32] parameter({n + 1})")
+        lines.append(
+            f"  d{n} = f32[16,32] dot({value}, w{n}), lhs_contracting_dims={{1}}, "
+            "rhs_contracting_dims={0}"
+        )
+        value = f"d{n}"
+        for step in range(24):
+            op = ("tanh", "negate", "cosine", "abs")[step % 4]
+            lines.append(f"  v{n}_{step} = f32[16,32] {op}({value})")
+            value = f"v{n}_{step}"
+    lines += [
+        f"  i = s32[5,1] parameter({count + 1})",
+        f"  u = f32[5,32] parameter({count + 2})",
+        f"  ROOT last = f32[16,32] scatter({value}, i, u), update_window_dims={{1}}, "
+        "inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, "
+        "to_apply=times",
+    ]
+    times = (
+        "times { a = f32[] parameter(0)\n b = f32[] parameter(1)\n"
+        " ROOT r = f32[] multiply(a, b) }\n"
+    )
+    return LAYERS.replace("LINES", "\n".join(lines)).replace("ENTRY", times + "ENTRY")
+
+
+def test_a_report_says_the_trips_of_layers_and_what_has_no_schedule_of_its_own() -> None:
+    assert compiling("-O1", "--report", "r.json", text=deep(5)) == 0
+    found = json.loads(Path("r.json").read_text())
+    (loop,) = found["loops"]
+    assert (loop["kind"], loop["trips"]) == ("layers", 5)
+    (generic,) = found["generic_schedules"]
+    assert (generic["instruction"], generic["operator"]) == ("last", "scatter")
+    assert compiling("-O1", "--report", "r.html", text=deep(5)) == 0
+    page = Path("r.html").read_text()
+    assert "Loops" in page and "updates are combined one after another" in page
+    assert compiling("--report", "plain.json") == 0
+    plain = json.loads(Path("plain.json").read_text())
+    assert plain["loops"] == plain["generic_schedules"] == []
+
+
 def test_tile_ir_as_source_in_the_file_that_nkipy_reads(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -386,11 +437,17 @@ def test_operators(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Acosh" not in names
 
 
-def process(*words: str) -> subprocess.CompletedProcess[str]:
+COMMAND = (sys.executable, "-m", "graph_compiler.cli")
+
+
+def environment(**more: str) -> dict[str, str]:
     top = Path(__file__).resolve().parents[2]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(top), *sys.path])}
-    command = [sys.executable, "-m", "graph_compiler.cli", *words]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(top), *sys.path]), **more}
+
+
+def process(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    command, given = [*COMMAND, *words], environment(**more)
+    return subprocess.run(command, capture_output=True, text=True, env=given, check=False)
 
 
 def test_as_a_process() -> None:
@@ -402,3 +459,39 @@ def test_as_a_process() -> None:
     shown = process("compile", "--help")
     assert shown.returncode == 0
     assert all(row.names[0] in shown.stdout for row in OPTIONS)
+
+
+@pytest.mark.parametrize("cores", ["1", "2"])
+def test_bytes_do_not_depend_on_the_order_of_hashes(cores: str) -> None:
+    Path("model.hlo").write_text(deep(3))
+    made = []
+    for seed in ("1", "2"):
+        words = ["model.hlo", "--framework=XLA", "--target=trn2", "--lnc", cores, "-O1"]
+        done = process("compile", *words, "--output", f"{seed}.neff", PYTHONHASHSEED=seed)
+        assert done.returncode == 0, done.stderr
+        made.append(Path(f"{seed}.neff").read_bytes())
+    assert made[0] == made[1]
+
+
+def test_an_interrupt_leaves_what_was_there() -> None:
+    """Wherever it comes: no output, and no part of a program among those kept."""
+    Path("model.hlo").write_text(deep(8))
+    Path("file.neff").write_bytes(b"before")
+    words = ["compile", "model.hlo", "--framework", "XLA", "--target", "trn2", "--verbose", "info"]
+    started = subprocess.Popen(
+        [*COMMAND, *words, "--cache_dir", "kept"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    assert started.stdout is not None
+    for line in started.stdout:
+        if line.startswith("assemble"):
+            started.send_signal(signal.SIGINT)
+            break
+    started.stdout.read()
+    assert started.wait(60) == 130
+    assert Path("file.neff").read_bytes() == b"before"
+    assert not any(path.is_file() for path in Path("kept").rglob("*"))
+    assert process(*words, "--cache_dir", "kept").returncode == 0
+    assert Path("file.neff").read_bytes() == kept("kept")[0].read_bytes()

@@ -1,0 +1,43 @@
+"""What is worth knowing of how a graph was made into a kernel, for its report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from graph_compiler.hlo.graph import Instruction
+
+
+@dataclass(frozen=True, slots=True)
+class LoopNote:
+    """A loop on the device whose trips are known: a `while` that counts, or equal layers that are
+    one loop, of which `instruction` is the first one."""
+
+    instruction: str
+    kind: str
+    trips: int
+    operations: int
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """An instruction that has a form on the device, but none that is made for it, and what that
+    form is."""
+
+    instruction: str
+    schedule: str
+
+
+@dataclass(slots=True)
+class Notes:
+    """The loops of a graph, and what fell to a generic schedule."""
+
+    loops: list[LoopNote] = field(default_factory=list)
+    remarks: dict[Remark, None] = field(default_factory=dict)
+
+    def loop(self, item: Instruction | None, kind: str, trips: int, operations: int) -> None:
+        self.loops.append(LoopNote("" if item is None else item.name, kind, trips, operations))
+
+    def remark(self, instruction: str, schedule: str) -> None:
+        self.remarks[Remark(instruction, schedule)] = None
