@@ -10,7 +10,7 @@ from graph_compiler.kernels import TARGET
 from graph_compiler.scaled_calls import QUANTIZE, SCALED_DOT
 
 
-class Program(NamedTuple):
+class DocumentedProgram(NamedTuple):
     """HLO text, and how `neuronx-cc` is called for it."""
 
     text: str
@@ -140,12 +140,14 @@ _SHORT: dict[str, tuple[str, tuple[str, ...], str]] = {
 }
 
 
-def called(target: str, result: str, operands: tuple[str, ...], configuration: str) -> Program:
+def called(
+    target: str, result: str, operands: tuple[str, ...], configuration: str
+) -> DocumentedProgram:
     """A custom call of parameters."""
     given = [f" p{i} = {shape} parameter({i})\n" for i, shape in enumerate(operands)]
     names = ", ".join(f"p{i}" for i in range(len(operands)))
     stated = configuration.replace("\\", "\\\\").replace('"', '\\"')
-    return Program(entry(
+    return DocumentedProgram(entry(
         f'{"".join(given)}ROOT r = {result} custom-call({names}), custom_call_target="{target}", '
         f'backend_config="{stated}"'
     ))  # fmt: skip
@@ -156,7 +158,7 @@ def quantised(
     operands: tuple[str, ...] = ("bf16[8,64]",),
     configuration: str | None = None,
     **changes: object,
-) -> Program:
+) -> DocumentedProgram:
     """A call of QuantizeMX that is right but for what is given."""
     stated = {"dim": -1, "block_size": 32, "scale_method": "EMAX", "dtype": "float8_e5m2"}
     text = json.dumps(stated | changes) if configuration is None else configuration
@@ -170,7 +172,7 @@ def scaled(
     more: tuple[str, ...] = ("u8[2,8,2]", "u8[2,4,2]"),
     configuration: str | None = None,
     **changes: list[int],
-) -> Program:
+) -> DocumentedProgram:
     """A scaled product that is right but for what is given."""
     stated = {"lhs_batch_dimensions": [0], "rhs_batch_dimensions": [0]} | changes
     text = json.dumps({"scaled_dot_backend_config": stated})
@@ -178,7 +180,7 @@ def scaled(
     return called(SCALED_DOT, result, operands, text if configuration is None else configuration)
 
 
-def kernel(**parts: str) -> Program:
+def kernel(**parts: str) -> DocumentedProgram:
     """A call of an NKI kernel whose configuration has these parts of a binary."""
     text = json.dumps({"func_name": "k", "klir_binary": parts})
     return called(TARGET, "f32[4]", ("f32[4]",), base64.b64encode(text.encode()).decode())
@@ -210,10 +212,10 @@ def block_of_sum(size: int, *, whole: bool) -> str:
     )
 
 
-PROGRAMS: dict[str, Program] = {
-    **{code: Program(*parts) for code, parts in _SHORT.items()},
-    "EOOM002": Program(block_of_sum(60_000, whole=True)),
-    "EVRF007": Program(repeated(20)),
+PROGRAMS: dict[str, DocumentedProgram] = {
+    **{code: DocumentedProgram(*parts) for code, parts in _SHORT.items()},
+    "EOOM002": DocumentedProgram(block_of_sum(60_000, whole=True)),
+    "EVRF007": DocumentedProgram(repeated(20)),
     "EVRF036": quantised(configuration="EMAX"),
     "EVRF037": quantised(operands=("bf16[8,64]", "bf16[8,64]")),
     "EVRF038": quantised("(u32[2,4,64], u8[2,1,64])", ("bf16[8,4,64]",), dim=0),
@@ -236,6 +238,6 @@ PROGRAMS: dict[str, Program] = {
     "EVRF058": quantised("(u32[8,16], u8[8,2])", ("bf16[8,66]",)),
     "EVRF059": kernel(binary="/nowhere/71adab98/kernel", version_identifier="2"),
     "EVRF065": kernel(binary=""),
-    "EXSP001": Program(block_of_sum(100_000, whole=False)),
+    "EXSP001": DocumentedProgram(block_of_sum(100_000, whole=False)),
 }
 """A program for each code that the command finds in graphs."""

@@ -48,7 +48,7 @@ after 0.1 where it is compiled."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class EvaluatorStep:
     """One instruction of a plan: operands and result are slots; `freed` are used here last."""
 
     instruction: Instruction
@@ -58,7 +58,7 @@ class Step:
     parameter: int | None
 
 
-class Plan:
+class EvaluatorPlan:
     """A computation in the order in which it is evaluated: what the root needs, and effects.
 
     `steps[i]` writes slot i. `lanes`: whether arrays can go through in place of scalars.
@@ -79,7 +79,7 @@ class Plan:
             if at < len(order):
                 freed[at].append(slot)
         self.steps = [
-            Step(
+            EvaluatorStep(
                 item,
                 operator(item.opcode),
                 tuple(slots[operand] for operand in item.operands),
@@ -105,7 +105,7 @@ def _needed(computation: Computation) -> set[Instruction]:
     return needed
 
 
-def _is_lane(step: Step) -> bool:
+def _is_lane(step: EvaluatorStep) -> bool:
     shapes = [step.instruction.shape, *(item.shape for item in step.instruction.operands)]
     scalars = all(leaf.is_scalar for shape in shapes for leaf in _leaves(shape))
     return scalars and (step.row.lanes or step.row.scalar_identity)
@@ -144,7 +144,7 @@ class Evaluator:
         self.iterations = 0
         self._refuse_doubling(module.entry, {})
         self._observe = observe
-        self._plans: dict[Computation, Plan] = {}
+        self._plans: dict[Computation, EvaluatorPlan] = {}
         self._depth = 0
         self._calls = 0
         self._lanes: dict[int, bool] = {}
@@ -175,13 +175,13 @@ class Evaluator:
                 hint="Call each computation once, or state the repetition as a `while`.",
             )
 
-    def _plan(self, computation: Computation) -> Plan:
+    def _plan(self, computation: Computation) -> EvaluatorPlan:
         """The plan of a computation that is to run now. Raises NeuronError loop-limit."""
         self._calls += 1
         self._check_calls(self._calls, computation)
         plan = self._plans.get(computation)
         if plan is None:
-            plan = self._plans[computation] = Plan(computation)
+            plan = self._plans[computation] = EvaluatorPlan(computation)
         return plan
 
     def call(self, computation: Computation, arguments: Sequence[Value]) -> Value:
@@ -193,7 +193,7 @@ class Evaluator:
         finally:
             self._depth -= 1
 
-    def _run(self, plan: Plan, arguments: list[Value]) -> Value:
+    def _run(self, plan: EvaluatorPlan, arguments: list[Value]) -> Value:
         values: list[Value] = [None] * len(plan.steps)
         for slot, step in enumerate(plan.steps):
             if step.parameter is not None:
@@ -230,7 +230,7 @@ class Evaluator:
             part if part.shape == shape else np.broadcast_to(part, shape) for part in parts
         )
 
-    def _all_lanes(self, plan: Plan) -> bool:
+    def _all_lanes(self, plan: EvaluatorPlan) -> bool:
         """Whether arrays can go through a computation and all that it calls."""
         found = self._lanes.get(id(plan))
         if found is None:
@@ -241,7 +241,7 @@ class Evaluator:
             )
         return found
 
-    def _run_lanes(self, plan: Plan, arguments: list[Value]) -> Value:
+    def _run_lanes(self, plan: EvaluatorPlan, arguments: list[Value]) -> Value:
         values: list[Value] = []
         for step in plan.steps:
             if step.parameter is not None:

@@ -25,7 +25,7 @@ Pairs = tuple[tuple[int, int], ...]
 """Semaphores with their amounts."""
 
 
-class Columns(NamedTuple):
+class StreamColumns(NamedTuple):
     """A stream in columns.
 
     `templates` are its distinct instructions without semaphores and with operands at offset 0 (a
@@ -58,7 +58,7 @@ Moved = dict[int, tuple[AccessPattern, dict[int, AccessPattern]]]
 """By the identity of an operand at offset 0 that operand, and it at others by offset."""
 
 
-class Stream(ColumnList[Instruction, Columns]):
+class Stream(ColumnList[Instruction, StreamColumns]):
     """The instructions of one engine, in columns until somebody looks at them. Equal operands are
     one object where those of the templates are; streams with the same `moved` share them.
 
@@ -71,11 +71,11 @@ class Stream(ColumnList[Instruction, Columns]):
 
     __slots__ = ()
 
-    def __init__(self, columns: Columns, moved: Moved | None = None) -> None:
+    def __init__(self, columns: StreamColumns, moved: Moved | None = None) -> None:
         super().__init__(columns, partial(_instructions, {} if moved is None else moved))
 
 
-def _instructions(moved: Moved, columns: Columns) -> Iterator[Instruction]:
+def _instructions(moved: Moved, columns: StreamColumns) -> Iterator[Instruction]:
     following = [iter(numbers.tolist()) for numbers in columns.numbers]
     positions = [
         [
@@ -121,7 +121,7 @@ def at_offset(pattern: AccessPattern, offset: int) -> AccessPattern:
 # -- from instructions ----------------------------------------------------------------------------
 
 
-def in_columns(instructions: Sequence[Instruction], encoded: bool = True) -> Columns:
+def in_columns(instructions: Sequence[Instruction], encoded: bool = True) -> StreamColumns:
     """A stream in columns.
 
     Whether two uses have one template is decided by what would be encoded; by the identity of the
@@ -160,7 +160,7 @@ def in_columns(instructions: Sequence[Instruction], encoded: bool = True) -> Col
             numbers.append([])
         order.append(key)
         numbers[key].append((semaphores.setdefault(pairs, len(semaphores)), *offsets))
-    return Columns(
+    return StreamColumns(
         templates.found,
         list(semaphores),
         np.array(order, np.int64),

@@ -15,7 +15,7 @@ from isa.program import RegisterReference
 from isa.sequencer import CONDITIONS, OPERATIONS, trips, wrapped
 from isa.spec import Instruction, Row
 from simulator.checks.marks import DEAD, EMPTY, Region
-from simulator.exchange import Parcel
+from simulator.exchange import Message
 from simulator.oracle import fill_sentinel, load_register, store_register
 from simulator.streams import BLOCKED, HALTED, Action
 
@@ -179,7 +179,7 @@ def _send_receive(preparation: Preparation, index: int, instruction: Instruction
     def bring() -> None:
         dst, src, send_to, receive_from = values[:4]
         tracked = preparation.tracked.get(index, (None, None))
-        parcel = Parcel(dst, src, send_to, receive_from, *tracked[:2])
+        parcel = Message(dst, src, send_to, receive_from, *tracked[:2])
         number[0] = exchange.bring(core, meeting, parcel)
 
     call = preparation.call(index, instruction, operands, bring)

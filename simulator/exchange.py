@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(slots=True)
-class Parcel:
+class Message:
     """What one core brings to an exchange. `sent` and `received` are the shadow sides of source and
     destination, where uninitialised data is followed."""
 
@@ -69,9 +69,9 @@ class Exchange:
 
     def __init__(self) -> None:
         self._attendances: dict[Meeting, Attendance] = {}
-        self._waiting: dict[tuple[Meeting, int], dict[int, Parcel]] = {}
+        self._waiting: dict[tuple[Meeting, int], dict[int, Message]] = {}
         self._rooms: dict[Any, Array] = {}
-        self.parcel_of: Callable[[int, Meeting], Parcel] | None = None
+        self.parcel_of: Callable[[int, Meeting], Message] | None = None
 
     def restart(self) -> None:
         """As at the start of a program."""
@@ -93,7 +93,7 @@ class Exchange:
             self._rooms[key] = np.empty(view.shape, bits(view).dtype)
         return self._rooms[key].reshape(view.shape)
 
-    def bring(self, core: int, meeting: Meeting, parcel: Parcel) -> int:
+    def bring(self, core: int, meeting: Meeting, parcel: Message) -> int:
         """Core `core` comes to its next exchange; with the last core the tiles move. Returns the
         number of the exchange. Raises NeuronError core-mismatch."""
         attendance = self.attendance(meeting)
@@ -167,7 +167,7 @@ def _pattern_form(pattern: AccessPattern) -> tuple[Any, ...]:
     return pattern.dtype, pattern.partitions, elements(pattern)
 
 
-def _deliver(parcels: dict[int, Parcel]) -> None:
+def _deliver(parcels: dict[int, Message]) -> None:
     for core, parcel in parcels.items():
         sender = parcels.get(parcel.receive_from, parcel)
         check_partners(core, parcel.send_to, parcel.receive_from, sender.send_to)

@@ -29,7 +29,7 @@ from simulator.malformed import refuses_malformed
 from simulator.native.codegen.library import library
 from simulator.oracle import quiet
 from simulator.prepare import Barriers, Preparation, Watch
-from simulator.streams import Stream, take_turns
+from simulator.streams import RunningStream, take_turns
 from simulator.tensors import Tensors, size_of
 from simulator.views import Windows
 from simulator.watchdog import LIMIT_ERRORS, Watchdog, innermost_loop, standing
@@ -209,7 +209,7 @@ class LoadedProgram:
             instructions = core.streams.get(engine)
             if not instructions:
                 continue
-            stream = Stream(engine, instructions, state, semaphores)
+            stream = RunningStream(engine, instructions, state, semaphores)
             windows = self._windows[number]
             preparations.append(
                 Preparation(
@@ -248,7 +248,7 @@ class LoadedProgram:
             raise self._located(error, stream) from None
         return None
 
-    def _located(self, error: NeuronError, stream: Stream) -> NeuronError:
+    def _located(self, error: NeuronError, stream: RunningStream) -> NeuronError:
         """The error, with the kernel line of the instruction that the stream is at."""
         if error.location is None:
             error.location = self._location(stream.instructions[stream.pc].location)
@@ -337,7 +337,7 @@ class LoadedProgram:
                 notes=lines,
             )
 
-    def _by_core(self) -> list[tuple[int, Stream]]:
+    def _by_core(self) -> list[tuple[int, RunningStream]]:
         """The streams, each with the number of its core."""
         return [(number, stream) for number, core in enumerate(self.cores) for stream in core]
 
@@ -371,7 +371,7 @@ class LoadedProgram:
             self.tensors.check(index, self._location)
 
 
-def _absent(core: int, stream: Stream) -> NeuronError:
+def _absent(core: int, stream: RunningStream) -> NeuronError:
     """The error of a core that waits for others which never come."""
     instruction = stream.instructions[stream.pc]
     place, cores = instruction.row.meeting(instruction.values, core)
@@ -386,7 +386,7 @@ def _absent(core: int, stream: Stream) -> NeuronError:
     )
 
 
-def _culprit(waiting: list[tuple[int, Stream]]) -> Stream:
+def _culprit(waiting: list[tuple[int, RunningStream]]) -> RunningStream:
     """The first of the waiting (core, stream) pairs that waits for what no other would still give;
     else the first of all, as they wait in a circle."""
     for number, stream in waiting:

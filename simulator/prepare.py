@@ -28,10 +28,10 @@ from simulator.checks.replicated import Replicated
 from simulator.checks.unset import UNSET, maybe_unset, unset_register
 from simulator.columns import Stage, TrackedColumns, through
 from simulator.control import CONTROL
-from simulator.exchange import Attendance, Exchange, Parcel
-from simulator.host import Foresight
+from simulator.exchange import Attendance, Exchange, Message
+from simulator.host import Elision
 from simulator.kernels import fixed, moving
-from simulator.streams import HALTED, Action, Stream
+from simulator.streams import HALTED, Action, RunningStream
 from simulator.views import Indirect, Window, Windows
 
 if TYPE_CHECKING:
@@ -212,8 +212,8 @@ class Preparation:
 
     def __init__(
         self,
-        stream: Stream,
-        foresight: Foresight,
+        stream: RunningStream,
+        foresight: Elision,
         barriers: Barriers,
         windows: Windows,
         shadow: Shadow | None,
@@ -269,7 +269,7 @@ class Preparation:
             self._actions[index] = found
         return found
 
-    def parcel(self, index: int) -> Parcel:
+    def parcel(self, index: int) -> Message:
         """What the instruction at `index`, an exchange, brings."""
         instruction = self.stream.instructions[index]
         operands = self.operands(instruction)
@@ -278,7 +278,7 @@ class Preparation:
         tracked: tuple[Tracked | None, ...] = (None, None)
         if self.shadow is not None:
             tracked = operands.track(self.shadow, instruction.row)
-        return Parcel(dst, src, send_to, receive_from, *tracked[:2])
+        return Message(dst, src, send_to, receive_from, *tracked[:2])
 
     def start(self) -> None:
         """Registers that may be read before they are written hold no value yet."""

@@ -62,7 +62,7 @@ def take_turns(streams: Sequence[Turns]) -> None:
             return
 
 
-class Stream:
+class RunningStream:
     """The instructions of one engine on one core, or of all in one order (`Engine.unknown`), and
     where it stands in them.
 
@@ -200,7 +200,7 @@ class Stream:
         return f"{name} waits for {', '.join(missing)}"
 
 
-def runaway(stream: Stream) -> NeuronError:
+def runaway(stream: RunningStream) -> NeuronError:
     """The error of a stream that has used up its budget."""
     limit = stream.watchdog.limits.instructions
     return NeuronError(

@@ -11,14 +11,14 @@ from isa.columns import Integers
 from isa.errors import NeuronError
 from isa.files.encoding import MALFORMED
 from isa.spec import Instruction
-from isa.stream import Columns, Pairs, Stream, at_offset, in_columns, moving
+from isa.stream import Pairs, Stream, StreamColumns, at_offset, in_columns, moving
 
 
 class Uses:
     """A stream in columns: `places[k]` are the places of the uses of template k in the stream, and
     `moving[k]` the positions of its operands whose offsets `offsets(k)` has, a row for each use."""
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: StreamColumns) -> None:
         self.columns = columns
         self.templates = self.columns.templates
         self.places = self.columns.places()
@@ -52,7 +52,7 @@ class Uses:
 
 
 class Part(NamedTuple):
-    """Some uses of a template: their places in a stream, and for each what `Columns.numbers`
+    """Some uses of a template: their places in a stream, and for each what `StreamColumns.numbers`
     has."""
 
     template: Instruction
@@ -60,13 +60,13 @@ class Part(NamedTuple):
     numbers: Integers
 
 
-def assembled(parts: Sequence[Part], semaphores: list[tuple[Pairs, Pairs]]) -> Columns:
+def assembled(parts: Sequence[Part], semaphores: list[tuple[Pairs, Pairs]]) -> StreamColumns:
     """The stream that is made of these uses; template k is that of part k."""
     order = np.zeros(sum(part.places.size for part in parts), np.int64)
     for key, part in enumerate(parts):
         order[part.places] = key
     templates, numbers = [part.template for part in parts], [part.numbers for part in parts]
-    return Columns(templates, semaphores, order, numbers)
+    return StreamColumns(templates, semaphores, order, numbers)
 
 
 def chosen(uses: Uses, wanted: Callable[[Instruction], bool]) -> Stream:
@@ -86,7 +86,7 @@ def uses_of(instructions: Sequence[Instruction]) -> Uses:
     return Uses(_columns(instructions))
 
 
-def _columns(instructions: Sequence[Instruction]) -> Columns:
+def _columns(instructions: Sequence[Instruction]) -> StreamColumns:
     """A stream in columns; where something in it has no encoding, as programs that are not compiled
     may have, instructions of the same values are one template."""
     try:
@@ -95,7 +95,7 @@ def _columns(instructions: Sequence[Instruction]) -> Columns:
         return _by_identity(instructions)
 
 
-def _by_identity(instructions: Sequence[Instruction]) -> Columns:
+def _by_identity(instructions: Sequence[Instruction]) -> StreamColumns:
     templates: dict[tuple[object, ...], tuple[int, Instruction]] = {}
     semaphores: dict[tuple[Pairs, Pairs], int] = {}
     order: list[int] = []
@@ -108,7 +108,7 @@ def _by_identity(instructions: Sequence[Instruction]) -> Columns:
             numbers.append([])
         order.append(key)
         numbers[key].append((semaphores.setdefault((one.waits, one.updates), len(semaphores)),))
-    return Columns(
+    return StreamColumns(
         [template for _, template in templates.values()],
         list(semaphores),
         np.array(order, np.int64),

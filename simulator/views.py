@@ -172,7 +172,7 @@ class Indirect:
         return int(np.count_nonzero(inside))
 
 
-class Columns:
+class PickedColumns:
     """`count` columns of `base` [partitions, bound], picked by `index` [partitions, k]."""
 
     __slots__ = ("base", "count", "index")
@@ -214,11 +214,11 @@ class Columns:
 class Window:
     """An access pattern of a bound program placed in a core's memories.
 
-    `view(registers)` gives the NumPy view (or `Indirect`, or `Columns`) for the values that the
-    issuing engine's registers hold; unless `dynamic` it is the same object every time. `low` and
-    `high` say how far the access extends from its offset; it stays between `floor` and `limit`: in
-    its tensor (HBM), partition, or, where registers move it, allocation. By how much registers move
-    these limits is in `moved`.
+    `view(registers)` gives the NumPy view (or `Indirect`, or `PickedColumns`) for the values that
+    the issuing engine's registers hold; unless `dynamic` it is the same object every time. `low`
+    and `high` say how far the access extends from its offset; it stays between `floor` and `limit`:
+    in its tensor (HBM), partition, or, where registers move it, allocation. By how much registers
+    move these limits is in `moved`.
     """
 
     __slots__ = (
@@ -329,7 +329,7 @@ class Window:
         if self.index is not None:
             index = self.index.view(registers)
             if self.on_chip:
-                view = Columns(view, index, self.count)
+                view = PickedColumns(view, index, self.count)
             else:
                 view = Indirect(view, index, self.skip)
         if not self.dynamic:

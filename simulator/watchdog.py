@@ -17,7 +17,7 @@ from isa.program import RegisterReference
 from isa.spec import Instruction
 
 if TYPE_CHECKING:
-    from simulator.streams import Stream
+    from simulator.streams import RunningStream
 
 
 class Limits(NamedTuple):
@@ -111,7 +111,7 @@ LIMIT_ERRORS = ("loop-limit", "time-limit", "memory-limit")
 
 
 def standing(
-    streams: Iterable[tuple[int, Stream]], located: Callable[[Any], Any]
+    streams: Iterable[tuple[int, RunningStream]], located: Callable[[Any], Any]
 ) -> tuple[str, ...]:
     """A line for each engine that has not ended: where it is, what the registers hold that steer
     its innermost loop, or what it waits for. `streams` are those of each core with its number,
@@ -136,7 +136,7 @@ def standing(
     return tuple(lines)
 
 
-def innermost_loop(stream: Stream) -> list[Instruction]:
+def innermost_loop(stream: RunningStream) -> list[Instruction]:
     """The instruction at which the innermost loop begins that a stream is in, and the one that goes
     back there; where it is in none, the one at which it is."""
     best: tuple[int, int] | None = None

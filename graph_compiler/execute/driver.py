@@ -15,7 +15,7 @@ from graph_compiler.execute.bodies import Fold, Scatter, Sort
 from graph_compiler.execute.gemm import Gemm
 from graph_compiler.execute.loops import Loop
 from graph_compiler.execute.movement import DynamicCopy
-from simulator.native.codegen.structure import Join, Record, Structure, StructureText
+from simulator.native.codegen.structure import Join, Structure, StructureAt, StructureText
 from simulator.native.codegen.text import WORD, FunctionText, Value
 from simulator.native.threads.workers import run_parts
 
@@ -42,9 +42,9 @@ class _Driver:
 
     def __init__(self, f: StructureText) -> None:
         self.f = f
-        self.state = Record(f, STATE, f.words)
+        self.state = StructureAt(f, STATE, f.words)
         self.number = Join(f, "record")
-        self.job = Record(f, _PARTS, f.scratch("i64", len(_PARTS.names)))
+        self.job = StructureAt(f, _PARTS, f.scratch("i64", len(_PARTS.names)))
 
     def text(self) -> str:
         f, state, number = self.f, self.state, self.number
@@ -53,7 +53,7 @@ class _Driver:
         number.bring(state.get("next"))
         f.jump(number.label)
         number.open()
-        record = Record(f, RECORD, f.element_at(records, number.value, RECORD.size))
+        record = StructureAt(f, RECORD, f.element_at(records, number.value, RECORD.size))
         what, operand, second = (record.get(name) for name in RECORD.names)
         following = f.binary("add", number.value, f.integer(1))
         arguments = f.offset(words, operand)
@@ -96,7 +96,7 @@ class _Driver:
 def _run_parts() -> tuple[list[str], str]:
     """The function that calls a kernel with the argument words of every part."""
     f = StructureText("run_parts")
-    job = Record(f, _PARTS, f.words)
+    job = StructureAt(f, _PARTS, f.words)
     team, function, parts = (job.get(name, "ptr") for name in ("team", "function", "parts"))
     run_parts(f, team, function, parts, job.get("parts_count"))
     return f.inner()

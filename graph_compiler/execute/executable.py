@@ -17,7 +17,7 @@ from graph_compiler.evaluate import LOOP_LIMIT, Evaluator, endless, memory
 from graph_compiler.execute.division import worth_sharing
 from graph_compiler.execute.driver import BRANCH, END, HOST, JUMP, STATE, ProgramCode
 from graph_compiler.execute.fusion import is_whole, store
-from graph_compiler.execute.layout import Layout
+from graph_compiler.execute.memory_plan import MemoryPlan
 from graph_compiler.execute.schedule import HOST_MACHINE, Scheduler
 from graph_compiler.execute.simplify import Simplifier, forms, leaves, packed
 from graph_compiler.execute.steps import Branch, Call, Host, Jump, Label, Program, item_size
@@ -82,7 +82,7 @@ class _Assembler:
 
     def __init__(self, module: Module, program: Program, inputs: int, outputs: int) -> None:
         self.program = program
-        self.layout = Layout(program.steps)
+        self.layout = MemoryPlan(program.steps)
         self.places: dict[Any, tuple[int, int]] = {
             id(item): (number, position)
             for number, computation in enumerate(module.computations)

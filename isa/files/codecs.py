@@ -42,7 +42,7 @@ class Codec:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class FieldLayout:
     """The codecs of a row's fields, in order, and their common struct format."""
 
     format: str
@@ -57,11 +57,11 @@ class Layout:
 
 
 @cache
-def layout(row: RowClass) -> Layout:
+def layout(row: RowClass) -> FieldLayout:
     """How the fields of `row` are written. `target` is the position of a branch target, if any."""
     codecs = [codec(field) for field in row.fields.values()]
     targets = [i for i, _, field in row.attributes if field.kind is Kind.target]
-    return Layout(
+    return FieldLayout(
         "<" + "".join(c.format for c in codecs),
         tuple(c.encode for c in codecs),
         tuple(c.decode for c in codecs),

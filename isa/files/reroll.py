@@ -20,12 +20,12 @@ from isa.columns.rolled import Item, Repeat, Rows, expand_columns, roll_rows
 from isa.files.encoding import encode
 from isa.files.text import print_instruction
 from isa.spec import Instruction
-from isa.stream import Columns, Pairs, Stream, in_columns, moving
+from isa.stream import Pairs, Stream, StreamColumns, in_columns, moving
 
 
 @dataclass(frozen=True, slots=True)
 class RolledStream:
-    """A stream re-rolled: `isa.stream.Columns` with order and numbers rolled in `uses`.
+    """A stream re-rolled: `isa.stream.StreamColumns` with order and numbers rolled in `uses`.
 
     The key of a row of `uses` is a template; its integers are the number of its semaphores, and the
     offsets of its operands.
@@ -67,7 +67,7 @@ def expand(rolled: RolledStream) -> Stream:
             raise ValueError("a template with more or fewer offsets than operands")
         if not 0 <= rows[:, 0].min() <= rows[:, 0].max() < len(rolled.semaphores):
             raise IndexError(f"there are {len(rolled.semaphores)} different semaphores")
-    return Stream(Columns(rolled.templates, rolled.semaphores, order, numbers))
+    return Stream(StreamColumns(rolled.templates, rolled.semaphores, order, numbers))
 
 
 def outline(rolled: RolledStream) -> Iterator[str]:

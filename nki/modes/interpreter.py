@@ -32,7 +32,7 @@ from simulator.checks.replicated import InStep, effect_of
 from simulator.checks.unordered import Unordered
 from simulator.checks.unset import unset_register
 from simulator.columns import Stage, TrackedColumns, through
-from simulator.exchange import Exchange, Parcel
+from simulator.exchange import Exchange, Message
 from simulator.kernels import fixed
 from simulator.machine import CoreState
 from simulator.oracle import fill_sentinel, load_register, store_register
@@ -375,7 +375,7 @@ def _send_receive(
     values = (dst, src, send_to, receive_from, pipe, dma_engine)
     core, shadow = interpreter.state.number, interpreter.shadow
     received, sent = shadow.track(row, values)[:2] if shadow is not None else (None, None)
-    parcel = Parcel(dst, src, send_to, receive_from, received, sent)
+    parcel = Message(dst, src, send_to, receive_from, received, sent)
     interpreter.exchange.bring(core, row.meeting(values, core), parcel)
 
 

@@ -14,7 +14,7 @@ from nki.ir import locations
 from nki.ir.nodes import Access, Tensor
 from simulator.checks.initialised import Shadow
 from simulator.oracle import fill_sentinel
-from simulator.views import Columns, Indirect, strided, view_dtype
+from simulator.views import Indirect, PickedColumns, strided, view_dtype
 
 Registers = Mapping[int, int]
 """Register values by register number."""
@@ -132,8 +132,8 @@ class View:
             self.fixed = self.resolve({})
 
     def resolve(self, registers: Registers) -> Any:
-        """The operand: a view, an `Indirect`, `Columns`, or None where it is out of bounds and
-        skipped.
+        """The operand: a view, an `Indirect`, `PickedColumns`, or None where it is out of bounds
+        and skipped.
 
         Raises NeuronError out-of-bounds, or dynamic-out-of-bounds where registers take part.
         """
@@ -151,7 +151,7 @@ class View:
             return view
         index = self.index.resolve(registers)
         if self.storage.tensor.memory.on_chip:
-            return Columns(view, index, self.count)
+            return PickedColumns(view, index, self.count)
         return Indirect(view, index, self.skip)
 
     def _inside(self, offset: int) -> bool:

@@ -28,7 +28,7 @@ from simulator.checks.value_numbers import (
     fixed_key,
     interchangeable,
 )
-from simulator.views import Columns, Indirect
+from simulator.views import Indirect, PickedColumns
 
 
 class EagerNumbers:
@@ -226,7 +226,7 @@ def _place(storage: Storage, view: Any) -> Place:
 
 def _box(storage: Storage, view: Any) -> Box:
     """The rows and columns of a tensor that a view has."""
-    picked = isinstance(view, (Indirect, Columns))
+    picked = isinstance(view, (Indirect, PickedColumns))
     if picked:
         view = view.base
     if not isinstance(view, np.ndarray) or not view.size:

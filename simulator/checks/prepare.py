@@ -18,7 +18,7 @@ from isa.machine import control
 from isa.program import Program, SourceLocation
 from isa.sequencer import REGISTER_ROWS
 from isa.spec import Instruction, MachineInstruction, Meeting
-from isa.stream import Columns, Pairs, at_offset, in_columns, moving
+from isa.stream import Pairs, StreamColumns, at_offset, in_columns, moving
 from simulator.checks.regions import Layout
 
 STEERING = frozenset(
@@ -212,7 +212,7 @@ class Prepared:
             self.patterns.append((pattern, memory))
         return Operand(number, column, write)
 
-    def _number(self, columns: list[Columns]) -> None:
+    def _number(self, columns: list[StreamColumns]) -> None:
         """Number instructions and templates through."""
         base = 0
         template, kind, row_at, flat = [], [], [], [_NONE]

@@ -18,7 +18,7 @@ from isa.collection import collection_paused
 from isa.enums import Engine, Memory
 from isa.program import Program
 from isa.spec import Instruction
-from simulator.host.elision import CoreForesight, Foresight, Kind
+from simulator.host.elision import CoreElision, Elision, Kind
 from simulator.host.live_ranges import Walk, walks_of
 from simulator.host.places import Placed, placed, unplaced
 from simulator.host.slices import halves
@@ -84,4 +84,4 @@ def _accesses_shared(template: Instruction) -> bool:
     return any(type(p) is AccessPattern and p.memory is Memory.shared_hbm for p in patterns)
 
 
-__all__ = ["CoreForesight", "Foresight", "Kind", "Placed", "Prepared", "prepare", "shared_accesses"]
+__all__ = ["CoreElision", "Elision", "Kind", "Placed", "Prepared", "prepare", "shared_accesses"]

@@ -46,7 +46,7 @@ class Kind(NamedTuple):
     unread: bool = False
 
 
-class Foresight(NamedTuple):
+class Elision(NamedTuple):
     """What is known of a stream of instructions: the kind of each template, and by use of it and
     operand that moves the number of the allocation in which the operand lies, -1 where that is not
     known."""
@@ -57,19 +57,19 @@ class Foresight(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class CoreForesight:
+class CoreElision:
     """What is known of the streams of a core, and where its allocations lie, by number."""
 
     boxes: list[Box] = field(default_factory=list)
-    streams: dict[Engine, Foresight] = field(default_factory=dict)
+    streams: dict[Engine, Elision] = field(default_factory=dict)
 
-    def stream(self, engine: Engine, instructions: Sequence[Instruction]) -> Foresight:
+    def stream(self, engine: Engine, instructions: Sequence[Instruction]) -> Elision:
         """What is known of a stream of these instructions."""
         found = self.streams.get(engine)
         if found is None:
             uses = uses_of(instructions)
             nowhere = [np.full_like(uses.offsets(key), -1) for key in range(len(uses.templates))]
-            found = Foresight(uses, [Kind()] * len(uses.templates), nowhere)
+            found = Elision(uses, [Kind()] * len(uses.templates), nowhere)
             self.streams[engine] = found
         return found
 

@@ -28,7 +28,7 @@ from isa.program import CoreProgram, Program
 from isa.spec import Instruction
 from isa.stream import Moved, Stream, at_offset
 from isa.target import Target, resolve
-from simulator.host.elision import CoreForesight, Foresight, Kind, Rows, Seen, foreseen, rows_of
+from simulator.host.elision import CoreElision, Elision, Kind, Rows, Seen, foreseen, rows_of
 from simulator.host.first_fit import first_fit
 from simulator.host.live_ranges import MEMORIES, Operand, Walk
 from simulator.host.turns import StraightStream
@@ -40,7 +40,7 @@ class Placed(NamedTuple):
     """A program as the host runs it, and what is known of each of its cores."""
 
     program: Program
-    cores: list[CoreForesight]
+    cores: list[CoreElision]
 
 
 def placed(program: Program, walks: Sequence[Walk], ahead: bool = True) -> Placed:
@@ -80,7 +80,7 @@ def placed(program: Program, walks: Sequence[Walk], ahead: bool = True) -> Place
 
 def unplaced(program: Program) -> Placed:
     """A program as it is, of which nothing is known."""
-    return Placed(program, [CoreForesight() for _ in program.cores])
+    return Placed(program, [CoreElision() for _ in program.cores])
 
 
 def _lowest(walk: Walk, seen: Seen, target: Target) -> Integers | None:
@@ -144,7 +144,7 @@ class _Moving:
         along = accesses.offset[there] - lives.low[life]
         self._offset[there] = accesses.offset[transfer] + down + along
 
-    def streams(self) -> tuple[dict[Engine, MutableSequence[Instruction]], CoreForesight]:
+    def streams(self) -> tuple[dict[Engine, MutableSequence[Instruction]], CoreElision]:
         """The streams, and what is known of them."""
         moved: Moved = {}
         streams: dict[Engine, MutableSequence[Instruction]] = {}
@@ -162,14 +162,14 @@ class _Moving:
             columns = assembled(parts, stream.uses.columns.semaphores)
             streams[stream.engine] = Stream(columns, moved)
             kinds, holders = [kind for _, kind, _ in found], [rows for _, _, rows in found]
-            known[stream.engine] = Foresight(Uses(columns), kinds, holders)
-        return streams, CoreForesight(self._boxes, known)
+            known[stream.engine] = Elision(Uses(columns), kinds, holders)
+        return streams, CoreElision(self._boxes, known)
 
     def _parts(
         self, stream: StraightStream, key: int, numbers: Sequence[int]
     ) -> Iterator[tuple[Part, Kind, Integers]]:
         """The uses of a template, apart where the places of their operands make several of it, with
-        their kind and holders as of `Foresight`."""
+        their kind and holders as of `Elision`."""
         uses, seen = stream.uses, self._seen
         places, semaphores = uses.places[key], uses.columns.numbers[key][:, :1]
         accesses = [self._by_operand[number] for number in numbers]

@@ -30,7 +30,7 @@ from simulator.profile.verdict import (
     place_of,
 )
 from simulator.profile.work import lower_bounds
-from simulator.timing.critical import Step
+from simulator.timing.critical import PathStep
 from simulator.timing.plan import PRODUCTS
 from simulator.timing.plan import flops as instruction_flops
 from simulator.timing.timeline import Timeline
@@ -425,7 +425,7 @@ def _lines(program: Program, timeline: Timeline, target: Target) -> list[LinePro
     sums: dict[tuple[int, str, int, str], dict[str, float]] = {}
     executed: dict[tuple[int, str, int, str], int] = {}
 
-    def add(step: Step, name: str, ns: float, times: int) -> None:
+    def add(step: PathStep, name: str, ns: float, times: int) -> None:
         place = place_of(program, step)
         key = step.core, place.file, place.line, place.text.strip()
         if place.file and ns:
@@ -436,10 +436,10 @@ def _lines(program: Program, timeline: Timeline, target: Target) -> list[LinePro
     for number, measured in enumerate(timeline.cores):
         for engine, time in measured.engines.items():
             for index, ns in enumerate(time.by_instruction):
-                step = Step(number, engine, index, False)
+                step = PathStep(number, engine, index, False)
                 add(step, NAMES[engine], ns, time.executed[index])
         for (engine, index), work in measured.dma_work_by_instruction.items():
-            add(Step(number, engine, index, True), "DMA", work / target.dma_engines.value, 0)
+            add(PathStep(number, engine, index, True), "DMA", work / target.dma_engines.value, 0)
     lines = [
         LineProfile(*key, sum(entry.values()), entry, executed[key]) for key, entry in sums.items()
     ]

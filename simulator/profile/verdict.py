@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from isa.enums import Engine
 from isa.machine.control import StorageBegin
 from isa.program import Program, SourceLocation
-from simulator.timing.critical import DMA_CAUSES, Cause, Step
+from simulator.timing.critical import DMA_CAUSES, Cause, PathStep
 from simulator.timing.timeline import Timeline
 
 NAMES = {
@@ -117,7 +117,7 @@ Advisor = Callable[[], WhatIfs]
 """Times changed programs when somebody wants to know."""
 
 
-def place_of(program: Program, step: Step) -> SourceLocation:
+def place_of(program: Program, step: PathStep) -> SourceLocation:
     """The line that an instruction comes from; `NOWHERE` where no line is known."""
     location = program.cores[step.core].streams[step.engine][step.number].location
     if not isinstance(location, int) or location >= len(program.locations):
@@ -169,7 +169,7 @@ def waits(program: Program, timeline: Timeline) -> list[Wait]:
     return sorted(found, key=lambda one: (-one.ns, one.core, one.file, one.line))
 
 
-def _needing(program: Program, step: Step) -> Step:
+def _needing(program: Program, step: PathStep) -> PathStep:
     """The instruction that a wait is for: the next one, where an allocation begins."""
     stream = program.cores[step.core].streams[step.engine]
     number = step.number
@@ -178,7 +178,7 @@ def _needing(program: Program, step: Step) -> Step:
     return step._replace(number=number)
 
 
-def _spent(timeline: Timeline) -> Iterable[tuple[tuple[Step, Cause], float]]:
+def _spent(timeline: Timeline) -> Iterable[tuple[tuple[PathStep, Cause], float]]:
     return () if timeline.critical is None else timeline.critical.spent.items()
 
 

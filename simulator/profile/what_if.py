@@ -19,7 +19,7 @@ from simulator.profile.verdict import Advice, Limit, WhatIfs, place_of
 from simulator.timing import plan as p
 from simulator.timing import simulate
 from simulator.timing.assumptions import NOTHING, UNLIMITED, Assumptions
-from simulator.timing.critical import Cause, Step
+from simulator.timing.critical import Cause, PathStep
 from simulator.timing.timeline import Timeline
 
 LEAST_PERCENT = 1.0
@@ -94,14 +94,14 @@ def changes(program: Program, timeline: Timeline) -> Iterator[Change]:
     assert timeline.critical is not None
     spent = timeline.critical.spent
     least = 0.01 * LEAST_PERCENT * timeline.total_ns
-    by_cause: dict[Cause, dict[SourceLocation, list[Step]]] = {}
+    by_cause: dict[Cause, dict[SourceLocation, list[PathStep]]] = {}
     shares: dict[tuple[Cause, SourceLocation], float] = {}
     for (step, cause), ns in spent.items():
         place = place_of(program, step)
         by_cause.setdefault(cause, {}).setdefault(place, []).append(step)
         shares[cause, place] = shares.get((cause, place), 0.0) + ns
 
-    def lines(cause: Cause) -> list[tuple[SourceLocation, list[Step]]]:
+    def lines(cause: Cause) -> list[tuple[SourceLocation, list[PathStep]]]:
         found = [(p, s) for p, s in by_cause.get(cause, {}).items() if shares[cause, p] >= least]
         return sorted(found, key=lambda one: -shares[cause, one[0]])
 
@@ -119,7 +119,7 @@ def changes(program: Program, timeline: Timeline) -> Iterator[Change]:
             yield wide
 
 
-def _chain(program: Program, place: SourceLocation, steps: list[Step]) -> Change | None:
+def _chain(program: Program, place: SourceLocation, steps: list[PathStep]) -> Change | None:
     """The line's instructions without the results of earlier ones of their own engine: what
     chains take that are interleaved, as many as hide what one waits for."""
     target = resolve(program.target)
@@ -132,7 +132,7 @@ def _chain(program: Program, place: SourceLocation, steps: list[Step]) -> Change
             row = instruction.row
             if row.control or row.asynchronous or row.cost is None:
                 continue
-            if place_of(program, Step(core, engine, index, False)) != place:
+            if place_of(program, PathStep(core, engine, index, False)) != place:
                 continue
             found.append((core, engine, index))
             measured = row.cost.measure(instruction, target)
@@ -146,7 +146,7 @@ def _chain(program: Program, place: SourceLocation, steps: list[Step]) -> Change
 
 
 def _on_more_partitions(
-    program: Program, place: SourceLocation, steps: list[Step]
+    program: Program, place: SourceLocation, steps: list[PathStep]
 ) -> Change | None:
     """Tiles of as few partitions as the line's, spread over more."""
     target = resolve(program.target)

@@ -41,7 +41,7 @@ DMA_CAUSES = frozenset({Cause.BANDWIDTH, Cause.DESCRIPTORS, Cause.DMA_BALANCE, C
 """Time of the DMA engines and rings, which no engine of the core spends."""
 
 
-class Step(NamedTuple):
+class PathStep(NamedTuple):
     """An instruction of a stream, by its number there, or the transfers that it triggers."""
 
     core: int
@@ -63,10 +63,10 @@ class CriticalPath:
     """Time by step and cause, which adds up to the run, and the waits that ended its stalls: by
     (step that waited, step it waited for)."""
 
-    spent: dict[tuple[Step, Cause], float] = field(default_factory=dict)
-    stalls: dict[tuple[Step, Step], Stall] = field(default_factory=dict)
+    spent: dict[tuple[PathStep, Cause], float] = field(default_factory=dict)
+    stalls: dict[tuple[PathStep, PathStep], Stall] = field(default_factory=dict)
 
-    def charge(self, step: Step, cause: Cause, ns: float) -> None:
+    def charge(self, step: PathStep, cause: Cause, ns: float) -> None:
         if ns > 0:
             self.spent[step, cause] = self.spent.get((step, cause), 0.0) + ns
 
@@ -81,7 +81,7 @@ def walk(path: Path, plans: Plans, target: Target) -> CriticalPath:
     """The critical path of a recorded run, from its end to its start."""
     found = CriticalPath()
     until, at = path.end
-    following: Step | None = None
+    following: PathStep | None = None
     while at >= 0:
         node = path.node(at)
         step = _step(path, node)
@@ -105,12 +105,12 @@ def walk(path: Path, plans: Plans, target: Target) -> CriticalPath:
     return found
 
 
-def _step(path: Path, node: Node) -> Step:
+def _step(path: Path, node: Node) -> PathStep:
     core, engine = path.places[node.place]
-    return Step(core, engine, node.number, node.transfer)
+    return PathStep(core, engine, node.number, node.transfer)
 
 
-def _same_stream(one: Step, other: Step) -> bool:
+def _same_stream(one: PathStep, other: PathStep) -> bool:
     return one[:2] == other[:2] and not other.transfer
 
 
@@ -118,7 +118,9 @@ Span = tuple[float, float, float]
 """Start, until when the engine is occupied, until when the node is charged."""
 
 
-def _charge_step(found: CriticalPath, step: Step, code: p.Code, span: Span, handed: Cause) -> None:
+def _charge_step(
+    found: CriticalPath, step: PathStep, code: p.Code, span: Span, handed: Cause
+) -> None:
     """An instruction: its work, what slows it down, and what comes behind it."""
     start, free, until = span
     cause = _WORK.get(code[0], Cause.COMPUTE)
@@ -147,7 +149,7 @@ _WORK = {
 
 
 def _charge_transfer(
-    found: CriticalPath, step: Step, transfer: Transfer, span: Span, target: Target
+    found: CriticalPath, step: PathStep, transfer: Transfer, span: Span, target: Target
 ) -> None:
     """A transfer: what all DMA engines together would take for its descriptors and its bytes, what
     it takes longer as some of them have less to do, and its completion."""

@@ -25,7 +25,7 @@ from simulator.timing.dma import Transfer
 from simulator.timing.flow import Flow
 from simulator.timing.path import Moment, Path
 from simulator.timing.resources import port_queues
-from simulator.timing.stream import Running, Stream
+from simulator.timing.stream import Running, TimedStream
 from simulator.timing.timeline import CoreTimeline, Lane, Spans, Timeline
 from simulator.watchdog import Watchdog
 
@@ -150,7 +150,7 @@ class Model:
             self._lanes(core)
             for engine, plan in core.plans.items():
                 events = None if self.trace is None else self.trace.events(core.number, engine)
-                self.runnable.append(Stream(self, core, plan, Flow(events, self.once)).running)
+                self.runnable.append(TimedStream(self, core, plan, Flow(events, self.once)).running)
         runnable, pending = self.runnable, self.pending
         while True:
             while runnable:

@@ -31,7 +31,7 @@ TABLE_LOAD = -1
 """Instruction index of the spans of activation-table loads, which no instruction stands for."""
 
 
-class Stream:
+class TimedStream:
     """One engine's stream of one core; `running` is a generator that yields when it must wait."""
 
     def __init__(self, model: Model, core: Core, plan: p.StreamPlan, flow: Flow) -> None:

@@ -27,7 +27,8 @@ from graph_compiler import (
     to_proto,
     verify,
 )
-from graph_compiler.execute import layout, prepare
+from graph_compiler.execute import memory_plan as layout
+from graph_compiler.execute import prepare
 from graph_compiler.execute.executable import planned
 from graph_compiler.frontends import stablehlo
 from graph_compiler.hlo.sniff import sniff

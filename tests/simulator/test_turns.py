@@ -20,7 +20,7 @@ from isa.program import Program
 from simulator.host import live_ranges as lives
 from simulator.host import turns
 from simulator.prepare import Barriers
-from simulator.streams import BLOCKED, HALTED, Stream, take_turns
+from simulator.streams import BLOCKED, HALTED, RunningStream, take_turns
 
 ENGINES = (Engine.gpsimd, Engine.vector)
 
@@ -42,10 +42,10 @@ def executed(program: Program) -> tuple[list[list[Any]], bool]:
         for engine in STREAMS:
             instructions = core.streams.get(engine, [])
             state: Any = SimpleNamespace(registers={engine: []}, engine=engine, number=number)
-            stream = Stream(engine, instructions, state, semaphores)
+            stream = RunningStream(engine, instructions, state, semaphores)
             streams += [stream] if instructions else []
 
-            def act(stream: Stream, index: int) -> int | None:
+            def act(stream: RunningStream, index: int) -> int | None:
                 instruction = stream.instructions[index]
                 place = stream.state.number, stream.engine
                 if not stream.issued:

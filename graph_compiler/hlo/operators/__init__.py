@@ -31,7 +31,7 @@ from graph_compiler.hlo.operators.elementwise import (
     unary,
 )
 from graph_compiler.hlo.operators.refused import REFUSED
-from graph_compiler.hlo.operators.row import OPERATORS, Context, Operator, check_counts
+from graph_compiler.hlo.operators.row import OPERATORS, Evaluation, Operator, check_counts
 
 FAMILIES = (
     unary,
@@ -67,7 +67,7 @@ __all__ = [
     "FAMILIES",
     "OPERATORS",
     "REFUSED",
-    "Context",
+    "Evaluation",
     "Operator",
     "check_counts",
     "operator",

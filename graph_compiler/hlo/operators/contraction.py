@@ -12,7 +12,7 @@ from graph_compiler.hlo.operators.numerics import narrow, widen, wrap
 from graph_compiler.hlo.operators.row import (
     Array,
     CalledWork,
-    Context,
+    Evaluation,
     Operator,
     Work,
     check_axes,
@@ -112,7 +112,7 @@ class Dot(Operator):
         return Work(2 * instruction.shape.size * depth)
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
         numbers = instruction.attribute("dot_dimension_numbers")
         left = grouped(
             widen(operands[0]), numbers.lhs_batch_dimensions, numbers.lhs_contracting_dimensions
@@ -229,7 +229,7 @@ class RaggedDot(Operator):
         return Work(2 * instruction.operands[0].shape.size * columns)
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
         dots, ragged, group = _ragged(instruction.attribute("ragged_dot_dimension_numbers"))
         left, right, sizes = widen(operands[0]), widen(operands[1]), operands[2].astype(np.int64)
         target = instruction.shape.primitive

@@ -8,7 +8,7 @@ import numpy as np
 
 from graph_compiler.hlo.operators.row import (
     CalledWork,
-    Context,
+    Evaluation,
     Operator,
     Work,
     operand_array,
@@ -50,7 +50,7 @@ class Tuple(Operator):
         return Shape.tuple_of(operand.shape for operand in instruction.operands)
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Any:
         return tuple(operands)
 
 
@@ -76,7 +76,7 @@ class GetTupleElement(Operator):
         return shape.tuple_shapes[index]
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Any:
         return operands[0][instruction.attribute("tuple_index")]
 
 
@@ -100,7 +100,7 @@ class Call(Operator):
         return called(instruction.called[0])
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Any:
         return context.call(instruction.called[0], operands)
 
 
@@ -144,7 +144,7 @@ class While(Operator):
         return called(body) + called(condition)
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Any:
         body, condition = instruction.called
         state = operands.pop()  # the caller's reference would keep every element alive
 
@@ -217,7 +217,7 @@ class Conditional(Operator):
         return max(called(branch) for branch in instruction.called)
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Any:
         choice = operands[0]
         last = len(instruction.called) - 1
         if choice.dtype == np.bool_:
@@ -240,7 +240,7 @@ class OptimizationBarrier(Operator):
         return instruction.operands[0].shape
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Any:
         return operands[0]
 
 
@@ -283,7 +283,7 @@ class AfterAll(Operator):
         return Shape("token")
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> None:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> None:
         return None
 
 
@@ -307,7 +307,7 @@ class CopyStart(Operator):
         return result
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Any:
         return operands[0], operands[0], placeholder(instruction.shape.tuple_shapes[2])
 
 
@@ -337,7 +337,7 @@ class CopyDone(Operator):
         return shape.tuple_shapes[cls.position]
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Any:
         return operands[0][cls.position]
 
 
@@ -370,7 +370,7 @@ class AsyncStart(Operator):
         return called(instruction.called[0])
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Any:
         result = context.call(instruction.called[0], operands)
         contexts = [placeholder(shape) for shape in instruction.shape.tuple_shapes[2:]]
         return (tuple(operands), result, *contexts)

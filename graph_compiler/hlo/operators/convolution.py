@@ -13,7 +13,7 @@ from graph_compiler.hlo.operators.reduction import positions
 from graph_compiler.hlo.operators.row import (
     Array,
     CalledWork,
-    Context,
+    Evaluation,
     Operator,
     Work,
     check_axes,
@@ -118,7 +118,7 @@ class Convolution(Operator):
         return Work(2 * batch * outputs * right[places["kernel"][1]] * met)
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
         places = _places(instruction.attribute("convolution_dimension_numbers"))
         x = widen(operands[0]).transpose(places["input"])  # batch, features, spatial
         kernel = widen(operands[1]).transpose(places["kernel"])  # outputs, features, spatial

@@ -19,7 +19,7 @@ from graph_compiler.hlo.operators.numerics import narrow, precise_dtype, widen, 
 
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Computation
-    from graph_compiler.hlo.operators.row import Array, Context
+    from graph_compiler.hlo.operators.row import Array, Evaluation
 
 Combine: TypeAlias = "Callable[[list[Array], list[Array]], list[Array]]"
 """Combines N arrays that come first with N that come later, element by element."""
@@ -74,7 +74,7 @@ class Folder:
     `combine(first, later)`; `widen` and `narrow` convert to and from the type that accumulates.
     """
 
-    def __init__(self, computation: Computation, context: Context) -> None:
+    def __init__(self, computation: Computation, context: Evaluation) -> None:
         self.computation = computation
         self.context = context
         self.dtypes = result_dtypes(computation)

@@ -13,7 +13,7 @@ from graph_compiler.hlo.operators.folding import Folder, chosen_parameter
 from graph_compiler.hlo.operators.row import (
     Array,
     CalledWork,
-    Context,
+    Evaluation,
     Operator,
     Work,
     check_axes,
@@ -115,7 +115,7 @@ class Gather(Operator):
         )
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
         operand, indices = operands
         numbers = instruction.attribute("gather_dimension_numbers")
         sizes = instruction.attribute("gather_slice_sizes")
@@ -307,7 +307,7 @@ class Scatter(Operator):
         )
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Any:
         half = len(operands) // 2
         arrays, indices, updates = operands[:half], operands[half], operands[half + 1 :]
         numbers = instruction.attribute("scatter_dimension_numbers")

@@ -12,7 +12,7 @@ from graph_compiler.hlo.operators.numerics import narrow, widen_precise
 from graph_compiler.hlo.operators.row import (
     Array,
     CalledWork,
-    Context,
+    Evaluation,
     Operator,
     Work,
     operand_array,
@@ -84,7 +84,7 @@ class TriangularSolve(Operator):
         return Work(instruction.shape.size * instruction.operands[0].shape.dimensions[-1])
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
         options = instruction.attribute("triangular_solve_options")
         a, b = (widen_precise(array) for array in operands)
         lower = options.lower
@@ -132,7 +132,7 @@ class Cholesky(Operator):
         return Work(shape.size * shape.dimensions[-1] // 3)
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
         options = instruction.attribute("cholesky_options")
         lower = options is not None and options.lower
         a = widen_precise(operands[0])
@@ -207,7 +207,7 @@ class Fft(Operator):
         return Work(size * max(0, count - 1).bit_length() * 5 // (2 if real else 1))
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
         lengths = instruction.attribute("fft_length")
         axes = tuple(range(operands[0].ndim - len(lengths), operands[0].ndim))
         transform = _FUNCTIONS[instruction.attribute("fft_type")]

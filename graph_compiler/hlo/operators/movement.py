@@ -9,7 +9,7 @@ import numpy as np
 from graph_compiler.hlo.operators.elementwise.unary import NUMBER
 from graph_compiler.hlo.operators.row import (
     Array,
-    Context,
+    Evaluation,
     Operator,
     check_axes,
     operand_array,
@@ -37,7 +37,7 @@ class Parameter(Operator):
         return instruction.shape
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Any:
         return operands[0]  # the evaluator passes the argument
 
 
@@ -64,7 +64,7 @@ class Constant(Operator):
         return instruction.shape
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Any:
         literal = instruction.attributes.get("literal")
         if literal is None:  # of no elements
             return np.zeros(instruction.shape.dimensions, instruction.shape.numpy_dtype())
@@ -94,7 +94,7 @@ class Iota(Operator):
         return shape
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
         from graph_compiler.hlo.operators.numerics import wrap
 
         shape, axis = instruction.shape, instruction.attribute("dimensions")[0]
@@ -118,7 +118,7 @@ class Copy(Operator):
         return instruction.operands[0].shape
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Any:
         return operands[0]
 
 
@@ -155,7 +155,7 @@ class Broadcast(Operator):
         return result.with_element_type(shape.element_type)
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
         return broadcast_in_dimensions(
             operands[0], instruction.shape.dimensions, instruction.attribute("dimensions")
         )
@@ -190,7 +190,7 @@ class Reshape(Operator):
         return result.with_element_type(shape.element_type)
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
         return operands[0].reshape(instruction.shape.dimensions)
 
 
@@ -223,7 +223,7 @@ class Bitcast(Operator):
         return result
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
         source, result = instruction.operands[0].shape, instruction.shape
         array = np.ascontiguousarray(operands[0].transpose(_major_to_minor(source)))
         raw = array.reshape(-1).view(result.numpy_dtype())
@@ -261,7 +261,7 @@ class Transpose(Operator):
         return shape.with_dimensions(shape.dimensions[axis] for axis in axes)
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
         return operands[0].transpose(instruction.attribute("dimensions"))
 
 
@@ -282,7 +282,7 @@ class Reverse(Operator):
         return shape
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
         return np.flip(operands[0], instruction.attribute("dimensions"))
 
 
@@ -309,5 +309,5 @@ class GetDimensionSize(Operator):
         return Shape("s32")
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
         return np.array(operands[0].shape[instruction.attribute("dimensions")[0]], np.int32)

@@ -11,7 +11,7 @@ from graph_compiler.hlo.operators.numerics import narrow, widen_precise
 from graph_compiler.hlo.operators.row import (
     Array,
     CalledWork,
-    Context,
+    Evaluation,
     Operator,
     Work,
     operand_array,
@@ -99,7 +99,7 @@ class BatchNormTraining(BatchNorm):
         return Shape.tuple_of([shape, vector, vector])
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Any:
         x, scale, offset = (widen_precise(array) for array in operands)
         axes = _others(instruction, x.ndim)
         mean, variance = x.mean(axis=axes), x.var(axis=axes)
@@ -129,7 +129,7 @@ class BatchNormInference(BatchNorm):
         return _check(instruction, 4)[0]
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Any:
         x, *vectors = (widen_precise(array) for array in operands)
         return narrow(_normalise(instruction, x, vectors), operands[0].dtype)
 
@@ -159,7 +159,7 @@ class BatchNormGrad(BatchNorm):
         return Shape.tuple_of([shape, vector, vector])
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Any:
         x, scale, mean, variance, gradient = (widen_precise(array) for array in operands)
         axes = _others(instruction, x.ndim)
         count = x.size / max(1, len(mean))

@@ -15,7 +15,7 @@ from graph_compiler.hlo.operators.numerics import narrow
 from graph_compiler.hlo.operators.row import (
     TRANSCENDENTAL,
     Array,
-    Context,
+    Evaluation,
     Operator,
     operand_array,
     require_shape,
@@ -182,7 +182,7 @@ class RngBitGenerator(Operator):
         return Shape.tuple_of([state, parts[1]])
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Any:
         generator = _GENERATORS[instruction.attribute("rng_algorithm")]
         shape = instruction.shape.tuple_shapes[1]
         bits, dtype = shape.primitive.bits, shape.numpy_dtype()
@@ -231,7 +231,7 @@ class Rng(Operator):
         return shape
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
         shape, primitive = instruction.shape, instruction.shape.primitive
         sizes, dtype = shape.dimensions, shape.numpy_dtype()
         if primitive.is_float:
@@ -262,7 +262,7 @@ class RngGetAndUpdateState(Operator):
         return result_array(instruction)
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
         shape = instruction.shape
         drawn = context.random.integers(0, 1 << 64, shape.dimensions, dtype=np.uint64)
         return np.asarray(drawn).astype(shape.numpy_dtype())

@@ -12,7 +12,7 @@ from graph_compiler.hlo.operators.indexing import scatter_values
 from graph_compiler.hlo.operators.row import (
     Array,
     CalledWork,
-    Context,
+    Evaluation,
     Operator,
     Work,
     check_axes,
@@ -113,7 +113,7 @@ class Reduce(Operator):
         return called(instruction.called[0]).times(max(0, count))
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Any:
         half = len(operands) // 2
         inputs, initials = operands[:half], operands[half:]
         axes = sorted(instruction.attribute("dimensions"))
@@ -186,7 +186,7 @@ class ReduceWindow(Operator):
         return called(instruction.called[0]).times(count)
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Any:
         half = len(operands) // 2
         folder = Folder(instruction.called[0], context)
         dimensions = _first(instruction.shape).dimensions
@@ -258,7 +258,7 @@ class SelectAndScatter(Operator):
         return (select.times(elements - 1) + scatter).times(instruction.operands[1].shape.size)
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
         array, source, initial = operands
         select, combine = instruction.called
         parts = instruction.attribute("window").dimensions
@@ -326,7 +326,7 @@ class Map(Operator):
         return called(instruction.called[0]).times(instruction.shape.size)
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
         result = context.lanes(instruction.called[0], operands)[0]
         return np.broadcast_to(result, operands[0].shape)
 
@@ -378,7 +378,7 @@ class Scan(Operator):
         return called(instruction.called[0]).times(instruction.operands[0].shape.dimensions[axis])
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Any:
         axis, number = _scan_form(instruction)
         computation = instruction.called[0]
         inputs, carries = operands[: len(operands) - number], operands[len(operands) - number :]

@@ -56,7 +56,7 @@ _SPECIFICATION = "https://openxla.org/stablehlo/spec#"
 _SEMANTICS = "https://openxla.org/xla/operation_semantics"
 
 
-class Context(Protocol):
+class Evaluation(Protocol):
     """What `evaluate` may ask of the evaluator that runs it."""
 
     module: Module
@@ -122,7 +122,9 @@ class Operator:
         raise TypeError(f"the row of {cls.opcode} has no shape rule")
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Value], context: Context) -> Value:
+    def evaluate(
+        cls, instruction: Instruction, operands: list[Value], context: Evaluation
+    ) -> Value:
         """The instruction's value. `operands` are not written to; views of them may return."""
         raise TypeError(f"the row of {cls.opcode} has no meaning")
 

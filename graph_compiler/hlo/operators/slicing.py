@@ -10,7 +10,7 @@ import numpy as np
 from graph_compiler.hlo.operators.elementwise.unary import INTEGER
 from graph_compiler.hlo.operators.row import (
     Array,
-    Context,
+    Evaluation,
     Operator,
     operand_array,
     require_kind,
@@ -56,7 +56,7 @@ class Slice(Operator):
         return shape.with_dimensions(sizes)
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
         ranges = instruction.attribute("slice_dimensions")
         return operands[0][tuple(slice(part.start, part.limit, part.stride) for part in ranges)]
 
@@ -105,7 +105,7 @@ class Concatenate(Operator):
         )
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
         return np.concatenate(operands, axis=instruction.attribute("dimensions")[0])
 
 
@@ -156,7 +156,7 @@ class Pad(Operator):
         return shape.with_dimensions(sizes)
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
         return pad(operands[0], operands[1], padding_of(instruction))
 
 
@@ -242,7 +242,7 @@ class DynamicSlice(Operator):
         return shape.with_dimensions(sizes)
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
         array, sizes = operands[0], instruction.attribute("dynamic_slice_sizes")
         return array[block(array.shape, start_indices(operands[1:], array.ndim), sizes)]
 
@@ -289,7 +289,7 @@ class DynamicUpdateSlice(Operator):
         return shape
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
         array, update = operands[0], operands[1]
         result = np.array(array)
         starts = start_indices(operands[2:], array.ndim)

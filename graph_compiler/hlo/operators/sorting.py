@@ -10,7 +10,7 @@ from graph_compiler.hlo.operators.numerics import total_order_key, widen
 from graph_compiler.hlo.operators.row import (
     Array,
     CalledWork,
-    Context,
+    Evaluation,
     Operator,
     Work,
     check_scalar_computation,
@@ -68,7 +68,7 @@ class Sort(Operator):
         return called(instruction.called[0]).times(shape.size * depth)
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Any:
         axis = instruction.attribute("dimensions")[0]
         moved = [np.moveaxis(array, axis, -1) for array in operands]
         order = sorted_order(instruction.called[0], moved, context)
@@ -78,7 +78,7 @@ class Sort(Operator):
         return results[0] if len(results) == 1 else results
 
 
-def sorted_order(computation: Computation, arrays: list[Array], context: Context) -> Array:
+def sorted_order(computation: Computation, arrays: list[Array], context: Evaluation) -> Array:
     """Indices along the last axis that put the arrays into the comparator's order."""
     root = computation.root
     if root.opcode == "compare" and root.attribute("comparison_direction") in _DESCENDING:
@@ -130,7 +130,7 @@ def _mirrored(left: Instruction, right: Instruction) -> bool:
     return all(_mirrored(a, b) for a, b in zip(left.operands, right.operands))
 
 
-def _merge_order(computation: Computation, arrays: list[Array], context: Context) -> Array:
+def _merge_order(computation: Computation, arrays: list[Array], context: Evaluation) -> Array:
     """A merge sort in which all elements find their places at once, by binary search."""
     whole = arrays[0].shape
     count = whole[-1]
@@ -202,7 +202,7 @@ class TopK(Operator):
         return Shape.tuple_of([values, values.with_element_type("s32")])
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Any:
         array = operands[0]
         is_float = instruction.operands[0].shape.primitive.is_float
         key = total_order_key(array) if is_float else widen(array)

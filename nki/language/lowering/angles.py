@@ -54,7 +54,7 @@ _LIMBS = _balanced_digits(
 """Digits of 2**-7 / pi, from that of 2**-12 on."""
 
 
-class Columns:
+class AngleColumns:
     """x / (2 pi) without whole turns, for |x| >= `LEAST_ANGLE`: a sum of exact columns.
 
     `top` counts 2**-12 turns and is an integer, `below` is the rest in units of 2**-24 turns.

@@ -14,7 +14,7 @@ import math
 import struct
 
 from nki.ir.views.tensor import NkiTensor
-from nki.language.lowering.angles import Columns
+from nki.language.lowering.angles import AngleColumns
 from nki.language.lowering.emitter import Emitter
 
 MOST_ANGLE = 2.0**18
@@ -75,7 +75,7 @@ def _sines(e: Emitter, x: NkiTensor, *wanted: tuple[float, NkiTensor]) -> None:
     large = e.part(x.shape, "uint8")
     e.scalar(large, x, "abs", op1="greater", operand1=MOST_ANGLE)
     for _ in e.if_any(large):
-        columns = Columns(e, x)
+        columns = AngleColumns(e, x)
         for half, turns, angle in reduced:
             exact_turns = e.part(x.shape, "int32")
             exact_angle = columns.angle(e, exact_turns, half)

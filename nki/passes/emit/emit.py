@@ -28,7 +28,7 @@ from isa.enums import SEQUENCERS, Condition, Engine
 from isa.machine.control import Branch, DrainQueue, Halt, LoopBegin, LoopEnd, Nop
 from isa.program import RegisterReference
 from isa.spec import Instruction
-from isa.stream import Columns, Moved, Pairs, Stream, Templates, moving
+from isa.stream import Moved, Pairs, Stream, StreamColumns, Templates, moving
 from nki.ir.nodes import Access, Loop, Register
 from nki.passes.analysis.body import Body, Layer
 from nki.passes.analysis.steps import ENGINES
@@ -158,7 +158,7 @@ class _Writer:
                 names[at] = self._pair([(semaphore, 1) for semaphore in found])
         return names[which]
 
-    def columns(self, engine: Engine, number: int) -> Columns:
+    def columns(self, engine: Engine, number: int) -> StreamColumns:
         """The stream of an engine: its steps, each behind its markers, what is around loops, and a
         halt."""
         its = np.flatnonzero(self.engine == number)
@@ -211,7 +211,7 @@ class _Writer:
                 access = self.access[source[its]] + where_accesses[position]
                 columns.append(self.operands.offset[access])
             numbers.append(np.stack(columns, axis=1))
-        return Columns(templates.found, semaphores, order, numbers)
+        return StreamColumns(templates.found, semaphores, order, numbers)
 
     def _source(self, step: Integers, within: Integers) -> Integers:
         """The sources that are in these places among a step's markers and, behind them, itself."""

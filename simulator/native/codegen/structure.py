@@ -34,7 +34,7 @@ class Structure:
         return words
 
 
-class Memory:
+class WordMemory:
     """Words at addresses that stay. It owns them: what points there must not outlive it."""
 
     __slots__ = ("_kept", "_tables")
@@ -71,7 +71,7 @@ class Memory:
         return place
 
 
-class Record:
+class StructureAt:
     """A structure at an address, in the text of a function."""
 
     __slots__ = ("f", "pointer", "structure")
@@ -109,13 +109,13 @@ class Record:
         place = self._place(name)
         self.f.line(f"store atomic i64 {value.text}, ptr {place.text} release, align 8")
 
-    def each(self, name: str, structure: Structure, body: Callable[[Record], None]) -> None:
+    def each(self, name: str, structure: Structure, body: Callable[[StructureAt], None]) -> None:
         """Run `body` for every structure of the table at member `name`, `name`_count of them."""
         first, count = self.get(name, "ptr"), self.get(f"{name}_count")
 
         def one(index: Value) -> None:
             place = self.f.element_at(first, index, structure.size)
-            body(Record(self.f, structure, place))
+            body(StructureAt(self.f, structure, place))
 
         self.f.loop(self.f.integer(0), count, 1, one)
 
@@ -195,9 +195,9 @@ class StructureText(FunctionText):
         listed = " ".join(f"i64 {number}, label %{label}" for number, label in cases)
         self.line(f"switch i64 {value.text}, label %{otherwise} [{listed}]")
 
-    def variable(self) -> Record:
+    def variable(self) -> StructureAt:
         """Memory of the function's own for one word: member `value`."""
-        return Record(self, Structure("value"), self.scratch("i64", 0))
+        return StructureAt(self, Structure("value"), self.scratch("i64", 0))
 
     def call_address(self, function: Value, *arguments: Value) -> None:
         """Call a function without a result at an address."""

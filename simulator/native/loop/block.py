@@ -11,7 +11,7 @@ import numpy as np
 from isa.columns import Integers, distinct, joined
 from simulator.checks.initialised import Shadow
 from simulator.checks.marks import Box, Region, covers
-from simulator.native.codegen.structure import Memory
+from simulator.native.codegen.structure import WordMemory
 from simulator.native.loop.draft import ANYWHERE
 from simulator.native.loop.operands import OPERAND
 from simulator.native.loop.template import Template, addresses
@@ -37,7 +37,7 @@ class Place(NamedTuple):
     holders: Integers
 
 
-class Block:
+class RecordBlock:
     """The uses of a template. `windows` are those of the operands of one of them; by use and
     operand there are the `offsets`, and in `holders` the number of the allocation that the operand
     lies in, -1 where that is not known. The words belong to `memory`."""
@@ -50,7 +50,7 @@ class Block:
         windows: Sequence[Window],
         offsets: Integers,
         holders: Integers,
-        memory: Memory,
+        memory: WordMemory,
     ) -> None:
         self._template = template
         self.windows = list(windows)
@@ -85,9 +85,9 @@ class Block:
             if window.buffer is old:  # of rows that indices pick from
                 window.move(new)
 
-    def apart(self, use: int, memory: Memory) -> Block:
+    def apart(self, use: int, memory: WordMemory) -> RecordBlock:
         """One use, with words of its own."""
-        found: Block = object.__new__(Block)
+        found: RecordBlock = object.__new__(RecordBlock)
         found._template, found.windows = self._template, self.windows
         found.offsets, found.holders, found.words, found.records = (
             rows[use : use + 1].copy()

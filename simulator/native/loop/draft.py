@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from simulator.native.codegen.structure import Memory, Structure
+from simulator.native.codegen.structure import Structure, WordMemory
 from simulator.native.codegen.text import WORD
 from simulator.native.loop.local import Local, Reach, local
 from simulator.native.loop.operands import OPERAND, PAIR, PATCH, REFERENCE, TERM
@@ -47,7 +47,7 @@ class Drafting:
 
     def __init__(
         self,
-        memory: Memory,
+        memory: WordMemory,
         state: CoreState,
         threads: int,
         tensors: dict[int, int],

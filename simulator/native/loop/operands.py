@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from simulator.checks.marks import CLEAN, EMPTY, INITIALISED, MIXED, UNWRITTEN
-from simulator.native.codegen.structure import Record, Structure, StructureText
+from simulator.native.codegen.structure import Structure, StructureAt, StructureText
 from simulator.native.codegen.text import WORD, Value
 
 OPERAND = Structure(
@@ -46,21 +46,21 @@ class OperandText:
     Python has to look; `no_space` is the address of a `SPACE` without marks, `states` that of the
     regions' states."""
 
-    def __init__(self, f: StructureText, fallback: str, program: Record) -> None:
+    def __init__(self, f: StructureText, fallback: str, program: StructureAt) -> None:
         self.f = f
         self.fallback = fallback
         self.program = program
 
-    def place(self, record: Record, registers: Value) -> None:
+    def place(self, record: StructureAt, registers: Value) -> None:
         """Addresses of the operands that move, inside their memory, and apart from each other."""
         f = self.f
 
-        def move(reference: Record) -> None:
+        def move(reference: StructureAt) -> None:
             operand = self._of(reference)
             offset = f.variable()
             offset.set("value", operand.get("origin"))
 
-            def term(each: Record) -> None:
+            def term(each: StructureAt) -> None:
                 cell = f.element_at(registers, each.get("register"), WORD)
                 offset.add("value", f.binary("mul", f.load(cell, "i64"), each.get("scale")))
 
@@ -70,7 +70,7 @@ class OperandText:
             operand.set("offset", found)
             operand.set("address", f.binary("add", operand.get("base"), found))
 
-        def apart(pair: Record) -> None:
+        def apart(pair: StructureAt) -> None:
             left, right = (self._of(pair, name) for name in ("left", "right"))
             ends = [
                 [f.binary("add", side.get("offset"), side.get(end)) for end in ("low", "high")]
@@ -87,11 +87,11 @@ class OperandText:
         record.each("moving", REFERENCE, move)
         record.each("apart", PAIR, apart)
 
-    def check(self, record: Record) -> None:
+    def check(self, record: StructureAt) -> None:
         """What is read is initialised, and what is written may be: its region lives."""
         f = self.f
 
-        def readable(reference: Record) -> None:
+        def readable(reference: StructureAt) -> None:
             operand = self._of(reference)
             place = self._state_of(operand)
             fine, look, within = (f.label(name) for name in ("fine", "look", "within"))
@@ -106,7 +106,7 @@ class OperandText:
             f.jump(fine)
             f.open(fine)
 
-        def writable(reference: Record) -> None:
+        def writable(reference: StructureAt) -> None:
             operand = self._of(reference)
             state = f.load(self._state_of(operand), "i8")
             full = f.compare("icmp ne", operand.get("full"), f.integer(0))
@@ -119,11 +119,11 @@ class OperandText:
         record.each("reads", REFERENCE, readable)
         record.each("writes", REFERENCE, writable)
 
-    def write(self, record: Record) -> None:
+    def write(self, record: StructureAt) -> None:
         """What is written is initialised now."""
         f = self.f
 
-        def initialised(reference: Record) -> None:
+        def initialised(reference: StructureAt) -> None:
             operand = self._of(reference)
             place = self._state_place(operand)
             state = f.load(place, "i8")
@@ -147,43 +147,43 @@ class OperandText:
 
         record.each("writes", REFERENCE, initialised)
 
-    def patch(self, record: Record) -> None:
+    def patch(self, record: StructureAt) -> None:
         """Addresses go to the words of the jobs."""
 
-        def one(each: Record) -> None:
+        def one(each: StructureAt) -> None:
             address = self.f.binary("add", self._of(each).get("address"), each.get("delta"))
             self.f.store(address, each.get("word", "ptr"))
 
         record.each("patches", PATCH, one)
 
-    def _of(self, reference: Record, name: str = "operand") -> Record:
-        return Record(self.f, OPERAND, reference.get(name, "ptr"))
+    def _of(self, reference: StructureAt, name: str = "operand") -> StructureAt:
+        return StructureAt(self.f, OPERAND, reference.get(name, "ptr"))
 
     # States and marks
 
-    def _state_place(self, operand: Record) -> Value:
+    def _state_place(self, operand: StructureAt) -> Value:
         return self.f.element_at(self.program.get("states", "ptr"), operand.get("region"), 1)
 
-    def _state_of(self, operand: Record) -> Value:
+    def _state_of(self, operand: StructureAt) -> Value:
         self._unless_between(operand.get("offset"), operand, "region_lowest", "region_highest")
         return self._state_place(operand)
 
     def _is(self, state: Value, number: int) -> Value:
         return self.f.compare("icmp eq", state, self.f.constant("i8", number))
 
-    def _space(self, operand: Record) -> Record:
-        return Record(self.f, SPACE, operand.get("space", "ptr"))
+    def _space(self, operand: StructureAt) -> StructureAt:
+        return StructureAt(self.f, SPACE, operand.get("space", "ptr"))
 
-    def _has_marks(self, operand: Record) -> Value:
+    def _has_marks(self, operand: StructureAt) -> Value:
         """Whether the operand's marks are as they were when it was packed."""
         f = self.f
         known = f.compare("icmp ne", operand.get("space"), f.integer(0))
         nothing = self.program.get("no_space", "ptr")
-        space = Record(f, SPACE, f.select(known, operand.get("space", "ptr"), nothing))
+        space = StructureAt(f, SPACE, f.select(known, operand.get("space", "ptr"), nothing))
         same = f.compare("icmp eq", space.get("unit"), operand.get("unit"))
         return f.binary("and", known, same)
 
-    def _runs(self, operand: Record, body: Callable[[Value, Value], None]) -> None:
+    def _runs(self, operand: StructureAt, body: Callable[[Value, Value], None]) -> None:
         """`body(pointer, count)` for the adjacent marks of an operand."""
         f = self.f
         offset = f.binary("add", operand.get("buffer_offset"), operand.get("offset"))
@@ -202,7 +202,7 @@ class OperandText:
 
         f.loop(zero, operand.get("outer"), 1, outer)
 
-    def _unless_marked(self, operand: Record) -> None:
+    def _unless_marked(self, operand: StructureAt) -> None:
         """To `fallback` unless all marks of an operand say that it is initialised."""
         f = self.f
         f.leave_if(f.binary("xor", self._has_marks(operand), f.constant("i1", 1)), self.fallback)
@@ -223,7 +223,7 @@ class OperandText:
 
         self._runs(operand, run)
 
-    def _clear(self, operand: Record) -> None:
+    def _clear(self, operand: StructureAt) -> None:
         """Nothing of the operand's region is written."""
         f = self.f
         first = f.offset(self._space(operand).get("marks", "ptr"), operand.get("box"))
@@ -234,7 +234,7 @@ class OperandText:
 
         f.loop(f.integer(0), operand.get("box_rows"), 1, row)
 
-    def _unless_between(self, value: Value, record: Record, lowest: str, highest: str) -> None:
+    def _unless_between(self, value: Value, record: StructureAt, lowest: str, highest: str) -> None:
         """To `fallback` unless a value lies between two members of a record."""
         f = self.f
         below = f.compare("icmp slt", value, record.get(lowest))

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simulator.memory import LINE
-from simulator.native.codegen.structure import Memory, Record, Structure, StructureText
+from simulator.native.codegen.structure import Structure, StructureAt, StructureText, WordMemory
 from simulator.native.codegen.text import WORD, Value
 from simulator.native.loop.operands import OPERAND
 from simulator.native.loop.written import WrittenText
@@ -50,13 +50,13 @@ QUEUE = Structure(
     *("row_bytes", "strip_bytes", "work", "least_work", "first", "last", "most_hints", "abreast"),
     *("sbuf", "sbuf_end", "psum", "psum_end", "written"),
 )
-"""`run` is the address of a `Strips` function, `parts` that of the addresses of `STRIPS` words, one
-for each thread. `entries` are `count` of `ENTRY`; `copies` is memory for words of each. They take
-turns with `next_entries` and `next_copies`, so that jobs can be queued while others run. `epoch` is
-raised when the queue has been started. In sum the queued jobs touch `row_bytes` of a partition, all
-of them within `sbuf` to `sbuf_end` and `psum` to `psum_end`, and a strip may touch `strip_bytes`;
-they compute `work` elements, of partitions `first` to `last`; threads share no less than
-`least_work`. `most_hints`: how many hints one of them takes; `abreast`: of how many partitions
+"""`run` is the address of a `PartitionBlocks` function, `parts` that of the addresses of `STRIPS`
+words, one for each thread. `entries` are `count` of `ENTRY`; `copies` is memory for words of each.
+They take turns with `next_entries` and `next_copies`, so that jobs can be queued while others run.
+`epoch` is raised when the queue has been started. In sum the queued jobs touch `row_bytes` of a
+partition, all of them within `sbuf` to `sbuf_end` and `psum` to `psum_end`, and a strip may touch
+`strip_bytes`; they compute `work` elements, of partitions `first` to `last`; threads share no less
+than `least_work`. `most_hints`: how many hints one of them takes; `abreast`: of how many partitions
 strips are a multiple. `written` is the `WRITTEN` of SBUF."""
 
 ENTRY = Structure("job", "words")
@@ -120,8 +120,8 @@ _EMPTY = {
 """Members of a queue in which there is nothing."""
 
 
-def new_queue(memory: Memory, run: int, threads: int, written: int) -> Any:
-    """An empty `QUEUE` for this many threads, whose `Strips` function is at `run`."""
+def new_queue(memory: WordMemory, run: int, threads: int, written: int) -> Any:
+    """An empty `QUEUE` for this many threads, whose `PartitionBlocks` function is at `run`."""
     parts = [memory.room(len(STRIPS.names)) for _ in range(threads)]
     queue = memory.words(
         QUEUE.words(
@@ -143,13 +143,13 @@ def new_queue(memory: Memory, run: int, threads: int, written: int) -> Any:
     return queue
 
 
-def buffers(memory: Memory, most: int, entry: Structure) -> dict[str, int]:
+def buffers(memory: WordMemory, most: int, entry: Structure) -> dict[str, int]:
     """The members of a queue that say where up to `most` entries are, and the words of each."""
     sizes = {"entries": most * len(entry.names), "copies": most * MOST_WORDS}
     return {f"{turn}{name}": memory.room(n) for turn in ("", "next_") for name, n in sizes.items()}
 
 
-def take_turns(queue: Record) -> None:
+def take_turns(queue: StructureAt) -> None:
     """What is queued from now on goes where it leaves alone what is queued already."""
     for name in ("entries", "copies"):
         here, there = queue.get(name), queue.get(f"next_{name}")
@@ -158,8 +158,8 @@ def take_turns(queue: Record) -> None:
 
 
 def new_entry(
-    f: StructureText, queue: Record, structure: Structure, job: Record, moving: Value
-) -> Record:
+    f: StructureText, queue: StructureAt, structure: Structure, job: StructureAt, moving: Value
+) -> StructureAt:
     """A new entry of a queue, for a job and its words: a copy of these if they are `moving`, as
     registers may have moved them before it runs."""
     count, words = queue.get("count"), f.variable()
@@ -172,20 +172,22 @@ def new_entry(
         f.store(place, words.pointer)
 
     f.when(moving, copied)
-    entry = Record(f, structure, f.element_at(queue.get("entries", "ptr"), count, structure.size))
+    entry = StructureAt(
+        f, structure, f.element_at(queue.get("entries", "ptr"), count, structure.size)
+    )
     f.store(job.pointer, entry.pointer)
     entry.set("words", words.get("value"))
     queue.set("count", f.binary("add", count, f.integer(1)))
     return entry
 
 
-def fetch_entries(f: StructureText, part: Record, entry: Structure, job: Structure) -> None:
+def fetch_entries(f: StructureText, part: StructureAt, entry: Structure, job: Structure) -> None:
     """Hint at the jobs of a part and their words, unless this is the thread that queued them: it
     has them in its cache."""
     entries = part.get("entries", "ptr")
 
     def one(index: Value) -> None:
-        each = Record(f, entry, f.element_at(entries, index, entry.size))
+        each = StructureAt(f, entry, f.element_at(entries, index, entry.size))
         for member, size in (("job", job.size), ("words", _WORDS_AHEAD)):
             place = each.get(member, "ptr")
             for line in range(0, size + LINE, LINE):
@@ -203,7 +205,7 @@ class QueueText:
         self, f: StructureText, queue: Value, flush: Value, settle: Callable[[], None]
     ) -> None:
         self.f = f
-        self.queue = Record(f, QUEUE, queue)
+        self.queue = StructureAt(f, QUEUE, queue)
         self._flush = flush
         self._settle = settle
 
@@ -217,7 +219,7 @@ class QueueText:
 
         f.when(f.compare("icmp ne", self.queue.get("count"), f.integer(0)), run)
 
-    def add(self, record: Record) -> None:
+    def add(self, record: StructureAt) -> None:
         """Queue the local jobs of a record; before that run the queue if it is too full, or has
         accesses of HBM that must come before the record's."""
         f, queue = self.f, self.queue
@@ -226,7 +228,7 @@ class QueueText:
         full = f.compare("icmp sgt", total, f.integer(MOST_JOBS))
         reason.set("value", f.convert("zext", full, "i64"))
 
-        def look(access: Record) -> None:
+        def look(access: StructureAt) -> None:
             found = f.convert("zext", self._meets(access), "i64")
             reason.set("value", f.binary("or", reason.get("value"), found))
 
@@ -237,7 +239,7 @@ class QueueText:
         moving = f.compare("icmp ne", record.get("moving_count"), f.integer(0))
         record.each("queued", QUEUED, lambda job: self._push(job, moving))
 
-    def _push(self, job: Record, moving: Value) -> None:
+    def _push(self, job: StructureAt, moving: Value) -> None:
         f, queue = self.f, self.queue
         new_entry(f, queue, ENTRY, job, moving)
         queue.add("row_bytes", job.get("row_bytes"))
@@ -257,13 +259,13 @@ class QueueText:
 
     # HBM
 
-    def _range(self, access: Record) -> tuple[Value, Value]:
-        operand = Record(self.f, OPERAND, access.get("operand", "ptr"))
+    def _range(self, access: StructureAt) -> tuple[Value, Value]:
+        operand = StructureAt(self.f, OPERAND, access.get("operand", "ptr"))
         offset = operand.get("offset")
         low, high = (self.f.binary("add", offset, operand.get(end)) for end in ("low", "high"))
         return low, high
 
-    def _frame(self, access: Record) -> tuple[Value, Value]:
+    def _frame(self, access: StructureAt) -> tuple[Value, Value]:
         """Number and step of the frame in which an access is; the step is 0 if there is none."""
         f = self.f
         low, _ = self._range(access)
@@ -276,23 +278,23 @@ class QueueText:
         fits = f.compare("icmp sle", end, step)
         return number, f.select(fits, step, f.integer(0))
 
-    def _same_frame(self, tensor: Record, number: Value, step: Value) -> Value:
+    def _same_frame(self, tensor: StructureAt, number: Value, step: Value) -> Value:
         f = self.f
         same = f.compare("icmp eq", tensor.get("frame"), number)
         same = f.binary("and", same, f.compare("icmp eq", tensor.get("step"), step))
         return f.binary("and", same, f.compare("icmp ne", step, f.integer(0)))
 
-    def _overlaps(self, tensor: Record, name: str, low: Value, high: Value) -> Value:
+    def _overlaps(self, tensor: StructureAt, name: str, low: Value, high: Value) -> Value:
         f = self.f
         before = f.compare("icmp slt", low, tensor.get(f"{name}_end"))
         behind = f.compare("icmp slt", tensor.get(name), high)
         return f.binary("and", before, behind)
 
-    def _meets(self, access: Record) -> Value:
+    def _meets(self, access: StructureAt) -> Value:
         """Whether an access, and what is queued, may touch the same bytes by different partitions,
         and one of the two writes."""
         f = self.f
-        tensor = Record(f, TENSOR, access.get("tensor", "ptr"))
+        tensor = StructureAt(f, TENSOR, access.get("tensor", "ptr"))
         low, high = self._range(access)
         other = f.binary("xor", self._same_frame(tensor, *self._frame(access)), f.constant("i1", 1))
         writes = f.compare("icmp ne", access.get("writes"), f.integer(0))
@@ -305,10 +307,10 @@ class QueueText:
         current = f.compare("icmp eq", tensor.get("epoch"), self.queue.get("epoch"))
         return f.binary("and", found, current)
 
-    def _note(self, access: Record) -> None:
+    def _note(self, access: StructureAt) -> None:
         """Add an access to what is queued."""
         f = self.f
-        tensor = Record(f, TENSOR, access.get("tensor", "ptr"))
+        tensor = StructureAt(f, TENSOR, access.get("tensor", "ptr"))
         epoch = self.queue.get("epoch")
         number, step = self._frame(access)
 
@@ -340,7 +342,7 @@ class QueueText:
         f.when(writes, lambda: self._extend(tensor, "now_writes", low, high))
         f.when(reads, lambda: self._extend(tensor, "now_reads", low, high))
 
-    def _extend(self, tensor: Record, name: str, low: Value, high: Value) -> None:
+    def _extend(self, tensor: StructureAt, name: str, low: Value, high: Value) -> None:
         f = self.f
         tensor.set(name, f.intrinsic("smin", tensor.get(name), low))
         tensor.set(f"{name}_end", f.intrinsic("smax", tensor.get(f"{name}_end"), high))
@@ -352,7 +354,7 @@ class Flush:
 
     def text(self, name: str) -> str:
         f = StructureText(name)
-        queue = Record(f, QUEUE, f.words)
+        queue = StructureAt(f, QUEUE, f.words)
         first, one = queue.get("first"), f.integer(1)
         span = f.binary("sub", queue.get("last"), first)
         # Strips of nearly the same size.
@@ -374,7 +376,7 @@ class Flush:
             return f.binary("add", first, f.binary("sdiv", f.binary("mul", span, number), count))
 
         def part(number: Value) -> None:
-            words = Record(f, STRIPS, f.load(f.element_at(parts, number, WORD), "ptr"))
+            words = StructureAt(f, STRIPS, f.load(f.element_at(parts, number, WORD), "ptr"))
             low, high = begin(number), begin(f.binary("add", number, one))
             rows = f.binary("sub", high, low)
             times = _up(f, rows, most)
@@ -402,12 +404,12 @@ def _up(f: StructureText, left: Value, right: Value) -> Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Strips:
+class PartitionBlocks:
     """Runs all jobs of a queue for the partitions of a `STRIPS`, whose address is the argument."""
 
     def text(self, name: str) -> str:
         f = StructureText(name)
-        part = Record(f, STRIPS, f.words)
+        part = StructureAt(f, STRIPS, f.words)
         entries, count, zero = part.get("entries", "ptr"), part.get("count"), f.integer(0)
         first, last, strip = (part.get(member) for member in ("first", "last", "strip"))
         scratch = part.get("scratch", "ptr")
@@ -431,8 +433,8 @@ class Strips:
         return f.text()
 
 
-def _entry(f: StructureText, entries: Value, index: Value) -> Record:
-    return Record(f, ENTRY, f.element_at(entries, index, ENTRY.size))
+def _entry(f: StructureText, entries: Value, index: Value) -> StructureAt:
+    return StructureAt(f, ENTRY, f.element_at(entries, index, ENTRY.size))
 
 
 class _Hints:
@@ -440,18 +442,18 @@ class _Hints:
     to those of the queue that take most. `told` is how much of the entries was looked at: so many
     times FETCHED."""
 
-    def __init__(self, f: StructureText, part: Record) -> None:
+    def __init__(self, f: StructureText, part: StructureAt) -> None:
         self.f = f
         self._entries = part.get("entries", "ptr")
         self._count = part.get("count")
         self._most = part.get("most_hints")
         self.told = f.variable()
 
-    def of(self, index: Value) -> Callable[[Record, Value, Value], None]:
+    def of(self, index: Value) -> Callable[[StructureAt, Value, Value], None]:
         """Writes the hint of the job of an entry into its words: `give(job, words, begin)`, where
         it runs for partitions from `begin` on."""
 
-        def give(job: Record, words: Value, begin: Value) -> None:
+        def give(job: StructureAt, words: Value, begin: Value) -> None:
             f = self.f
             takes = f.compare("icmp ne", job.get("hints_count"), f.integer(0))
             most = f.compare("icmp eq", job.get("hints_count"), self._most)
@@ -490,7 +492,7 @@ class _Hints:
         f.open(test)
         self.told.set("value", f.binary("add", at, one))
         entry = _entry(f, self._entries, f.binary("sdiv", at, each))
-        later = Record(f, QUEUED, entry.get("job", "ptr"))
+        later = StructureAt(f, QUEUED, entry.get("job", "ptr"))
         which = f.compare("icmp eq", f.binary("srem", at, each), f.integer(0))
         word, distance = (
             f.select(which, *(later.get(name + part) for name in FETCHED)) for part in ("", "_step")
@@ -507,15 +509,15 @@ class _Hints:
 
 def _run(
     f: StructureText,
-    entry: Record,
+    entry: StructureAt,
     low: Value,
     high: Value,
     scratch: Value,
-    hint: Callable[[Record, Value, Value], None],
+    hint: Callable[[StructureAt, Value, Value], None],
 ) -> None:
     """Run a queued job for those of its partitions that are between two; `hint(job, words, begin)`
     completes its words."""
-    job = Record(f, QUEUED, entry.get("job", "ptr"))
+    job = StructureAt(f, QUEUED, entry.get("job", "ptr"))
     words, own = entry.get("words", "ptr"), job.get("first")
     begin = f.intrinsic("smax", low, own)
     end = f.intrinsic("smin", high, f.binary("add", own, job.get("count")))
@@ -533,7 +535,7 @@ def _run(
     f.store(rows, f.element_at(scratch, job.get("length"), WORD))
     skipped = f.binary("sub", begin, own)
 
-    def step(each: Record) -> None:
+    def step(each: StructureAt) -> None:
         place = f.element_at(scratch, each.get("word"), WORD)
         moved = f.binary("mul", skipped, each.get("bytes"))
         f.store(f.binary("add", f.load(place, "i64"), moved), place)

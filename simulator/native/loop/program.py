@@ -14,10 +14,10 @@ from isa.columns import Flags
 from simulator.checks.engine_marks import EngineMarks
 from simulator.checks.marks import Box
 from simulator.native.codegen.library import library
-from simulator.native.codegen.structure import Memory
-from simulator.native.loop.partition_queue import QUEUE, Flush, Strips, new_queue
+from simulator.native.codegen.structure import WordMemory
+from simulator.native.loop.partition_queue import QUEUE, Flush, PartitionBlocks, new_queue
 from simulator.native.loop.records import Packing
-from simulator.native.loop.rendezvous import Meetings
+from simulator.native.loop.rendezvous import RendezvousTable
 from simulator.native.loop.shared import Shared
 from simulator.native.loop.tensor_queue import (
     PRODUCTS,
@@ -37,17 +37,17 @@ from simulator.native.loop.walk import (
     PROGRAM,
     RUNAWAY,
     STREAM,
-    Loop,
+    ProgramLoop,
 )
 from simulator.native.loop.written import WRITTEN, new_written
 from simulator.native.threads.other_processes import busy
 from simulator.native.threads.team import Team
-from simulator.streams import Stream, runaway
+from simulator.streams import RunningStream, runaway
 
 if TYPE_CHECKING:
     from isa.spec import Meeting
     from simulator.checks.initialised import Shadow
-    from simulator.exchange import Parcel
+    from simulator.exchange import Message
     from simulator.prepare import Preparation, Watch
 
 _INDICES = (1 << INDEX_BITS) - 1
@@ -83,7 +83,7 @@ class NativeProgram:
         self.stopped = False
         functions = library()
         assert functions is not None
-        self._memory = Memory()
+        self._memory = WordMemory()
         self._threads = threads
         self._team: Team | None = None
         self._shadow = shadow
@@ -93,7 +93,7 @@ class NativeProgram:
         self._packings: list[Packing] = []
         self._shared: list[Shared] = []
         tensors: dict[int, int] = {}
-        meetings = Meetings(self._memory)
+        meetings = RendezvousTable(self._memory)
         self._error: BaseException | None = None
         for core, held in zip(cores, boxes):
             if not core:
@@ -124,7 +124,7 @@ class NativeProgram:
         answers = _answers(weakref.ref(self))
         next(answers)
         self._callback = _CALLBACK(answers.send)
-        strips, flush = functions.function(Strips()), functions.function(Flush())
+        strips, flush = functions.function(PartitionBlocks()), functions.function(Flush())
         sizes = [core[0].state.sbuf.partition_bytes for core in cores if core]
         self._written = new_written(self._memory, max(sizes, default=0))
         written = ctypes.addressof(self._written)
@@ -146,7 +146,7 @@ class NativeProgram:
                 watched=int(watch is not None),
             )
         )
-        self._run = functions.function(Loop())
+        self._run = functions.function(ProgramLoop())
         work = sum(packing.queued_work for packing in self._packings)
         self._shares = threads > 1 and (
             work >= self._queue[QUEUE.indices["least_work"]]
@@ -173,7 +173,7 @@ class NativeProgram:
             packing.move(old, new)
 
     @property
-    def streams(self) -> list[Stream]:
+    def streams(self) -> list[RunningStream]:
         """The streams, in the order of their records."""
         return [preparation.stream for preparation in self._preparations]
 
@@ -316,7 +316,7 @@ class NativeProgram:
         self._point_to_states()
         return NEXT if target is None else target
 
-    def _parcel_of(self, core: int, meeting: Meeting) -> Parcel:
+    def _parcel_of(self, core: int, meeting: Meeting) -> Message:
         for number, preparation in enumerate(self._preparations):
             index = self._streams[self._member(number, "pc")]
             waits = self._streams[self._member(number, "issued")]
@@ -339,7 +339,7 @@ class NativeProgram:
         words[count] = 0
 
 
-def _parcel_of(reference: weakref.ref[NativeProgram], core: int, meeting: Meeting) -> Parcel:
+def _parcel_of(reference: weakref.ref[NativeProgram], core: int, meeting: Meeting) -> Message:
     """What a core has brought to an exchange, at which native code lets its stream wait."""
     program = reference()
     assert program is not None, "it is running"

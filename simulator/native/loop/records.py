@@ -28,12 +28,12 @@ from isa.stream import Pairs
 from simulator import native
 from simulator.checks.marks import States
 from simulator.host import Kind
-from simulator.native.codegen.structure import Memory
+from simulator.native.codegen.structure import WordMemory
 from simulator.native.codegen.text import WORD
-from simulator.native.loop.block import Block, found_region, known_region, living, whole_of
+from simulator.native.loop.block import RecordBlock, found_region, known_region, living, whole_of
 from simulator.native.loop.draft import ANYWHERE, Drafting, Members
 from simulator.native.loop.operands import OPERAND, REFERENCE
-from simulator.native.loop.rendezvous import Meetings, exchanged
+from simulator.native.loop.rendezvous import RendezvousTable, exchanged
 from simulator.native.loop.shared import Shared
 from simulator.native.loop.template import Template
 from simulator.native.loop.walk import BEGIN, CONDITIONS, KINDS, OPERATIONS, RECORD
@@ -65,13 +65,13 @@ class Packing:
     def __init__(
         self,
         preparation: Preparation,
-        memory: Memory,
+        memory: WordMemory,
         states: States,
         marks: EngineMarks,
         shared: Shared,
         tensors: dict[int, int],
         threads: int,
-        meetings: Meetings,
+        meetings: RendezvousTable,
     ) -> None:
         self._preparation = preparation
         self._meetings = meetings
@@ -86,7 +86,7 @@ class Packing:
         self._threads = threads
         self.shares = False
         self.queued_work = 0
-        self._blocks: list[Block] = []
+        self._blocks: list[RecordBlock] = []
         # By instruction, where its computation is: the number of a block, and which use of it.
         self._block, self._use = np.full((2, len(self._uses)), -1)
         self.native = np.zeros(len(self._uses), np.bool_)
@@ -281,7 +281,9 @@ class Packing:
         moving = self._uses.moving[key]
         return [moving.index(p) if p in moving else -1 for p in layout.positions]
 
-    def _new_block(self, key: int, use: int, offsets: Integers, holders: Integers) -> Block | None:
+    def _new_block(
+        self, key: int, use: int, offsets: Integers, holders: Integers
+    ) -> RecordBlock | None:
         """The block of uses that are arranged as one of them; None where Python executes them."""
         instruction, kind = self._uses.instruction(key, use), self._foresight.kinds[key]
         layout = self._layout(instruction)
@@ -292,7 +294,7 @@ class Packing:
         template = templates[identity]
         if template is None:
             return None
-        block = Block(template, layout.windows, offsets, holders, self._memory)
+        block = RecordBlock(template, layout.windows, offsets, holders, self._memory)
         self.queued_work += template.work * len(offsets)
         for window, indices in block.noted():
             noted = self._addresses.setdefault(id(window.buffer), [])
@@ -442,7 +444,7 @@ class Packing:
         for other in (begun, *begun.rivals):
             self._common.name_rivals(other)
 
-    def _separate(self, index: int, block: Block, use: int) -> Block:
+    def _separate(self, index: int, block: RecordBlock, use: int) -> RecordBlock:
         """Words of its own for an instruction."""
         self._separated.add(index)
         own = block.apart(use, self._memory)

@@ -18,7 +18,7 @@ import numpy as np
 from isa.machine import control
 from isa.spec import Instruction, Meeting
 from simulator.exchange import Attendance, form
-from simulator.native.codegen.structure import Memory, Record, Structure
+from simulator.native.codegen.structure import Structure, StructureAt, WordMemory
 from simulator.native.codegen.text import WORD, Value
 from simulator.native.loop.operands import OperandText
 from simulator.native.plans.iteration_space import dims
@@ -46,10 +46,10 @@ _PYTHON, _OVER = range(2)
 """Words of `Attendance.state`."""
 
 
-class Meetings:
+class RendezvousTable:
     """The meetings of a program while it is packed."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: WordMemory) -> None:
         self._memory = memory
         self._slots: dict[Meeting, int] = {}
         self._forms: dict[tuple[Any, ...], int] = {}
@@ -101,7 +101,10 @@ class ExchangeBound:
 
 
 def exchanged(
-    preparation: Preparation, instruction: Instruction, values: Sequence[Any], meetings: Meetings
+    preparation: Preparation,
+    instruction: Instruction,
+    values: Sequence[Any],
+    meetings: RendezvousTable,
 ) -> ExchangeBound | None:
     """What takes the tile of a core on its way, and what brings the other one; None where Python
     makes the exchange."""
@@ -136,21 +139,21 @@ class MeetingText:
         self._record, self._job = structures
         self._waits = waits
 
-    def _meeting(self, record: Record) -> Record:
-        return Record(self.f, MEETING, record.get("target", "ptr"))
+    def _meeting(self, record: StructureAt) -> StructureAt:
+        return StructureAt(self.f, MEETING, record.get("target", "ptr"))
 
-    def _count(self, meeting: Record, place: Value) -> Value:
+    def _count(self, meeting: StructureAt, place: Value) -> Value:
         """Where it is counted how often a core has come."""
         return self.f.element_at(meeting.get("counts", "ptr"), place, WORD)
 
-    def _state(self, meeting: Record, word: int) -> Value:
+    def _state(self, meeting: StructureAt, word: int) -> Value:
         """Where a word of the state is."""
         return self.f.element_at(meeting.get("state", "ptr"), self.f.integer(word), WORD)
 
-    def _each(self, meeting: Record, body: Callable[[Value], None]) -> None:
+    def _each(self, meeting: StructureAt, body: Callable[[Value], None]) -> None:
         self.f.loop(self.f.integer(0), meeting.get("cores"), 1, body)
 
-    def _unless_all(self, meeting: Record, number: Value, label: str) -> None:
+    def _unless_all(self, meeting: StructureAt, number: Value, label: str) -> None:
         """To a label unless all cores have come so often."""
 
         def one(place: Value) -> None:
@@ -221,16 +224,16 @@ class MeetingText:
         self._come(meeting, own, number)
         f.jump(self._waits)
 
-    def _come(self, meeting: Record, own: Value, number: Value) -> None:
+    def _come(self, meeting: StructureAt, own: Value, number: Value) -> None:
         self.f.store(number, self._count(meeting, own))
         meeting.set("sequence", number)
 
-    def _brought(self, meeting: Record, place: Value) -> Record:
+    def _brought(self, meeting: StructureAt, place: Value) -> StructureAt:
         """The record that a core has come with."""
         pointer = self.f.load(self.f.element_at(meeting.get("slots", "ptr"), place, WORD), "ptr")
-        return Record(self.f, self._record, pointer)
+        return StructureAt(self.f, self._record, pointer)
 
-    def _deliver(self, meeting: Record, operands: OperandText, fallback: str) -> None:
+    def _deliver(self, meeting: StructureAt, operands: OperandText, fallback: str) -> None:
         """Move the tiles of all cores; to `fallback` if they do not fit."""
         f = self.f
 
@@ -252,7 +255,9 @@ class MeetingText:
 
             def run(place: Value, number: int = number) -> None:
                 jobs = self._brought(meeting, place).get("jobs", "ptr")
-                job = Record(f, self._job, f.element_at(jobs, f.integer(number), self._job.size))
+                job = StructureAt(
+                    f, self._job, f.element_at(jobs, f.integer(number), self._job.size)
+                )
                 function, parts = job.get("function", "ptr"), job.get("parts", "ptr")
                 team = f.program.get("team", "ptr")
                 run_parts(f, team, function, parts, job.get("parts_count"))

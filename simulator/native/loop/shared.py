@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from simulator.checks.marks import Box, Region
-from simulator.native.codegen.structure import Memory
+from simulator.native.codegen.structure import WordMemory
 from simulator.native.loop.template import Template
 from simulator.native.loop.walk import BEGIN
 from simulator.views import Window
@@ -17,7 +17,7 @@ class Shared:
     """Templates by what they do, layouts of windows, and where regions begin. `boxes` are where the
     allocations lie that accesses are known to be in, by number."""
 
-    def __init__(self, memory: Memory, boxes: Sequence[Box]) -> None:
+    def __init__(self, memory: WordMemory, boxes: Sequence[Box]) -> None:
         self.boxes = boxes
         self.templates: dict[Any, Template | None] = {}
         self._memory = memory

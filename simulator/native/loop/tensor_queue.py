@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from simulator.native.codegen.structure import Memory, Record, Structure, StructureText
+from simulator.native.codegen.structure import Structure, StructureAt, StructureText, WordMemory
 from simulator.native.codegen.text import WORD, Value
 from simulator.native.loop.partition_queue import (
     FARTHEST,
@@ -103,7 +103,7 @@ def place_products(
     return found or None
 
 
-def new_products(memory: Memory, run: int, threads: int, written: int) -> Any:
+def new_products(memory: WordMemory, run: int, threads: int, written: int) -> Any:
     """An empty `PRODUCTS` for this many threads, whose `Products` function is at `run`."""
     parts = [memory.room(len(PART.names)) for _ in range(min(threads, MOST_PARTS))]
     queue = memory.words(
@@ -130,7 +130,7 @@ class ProductsText:
 
     def __init__(self, f: StructureText, queue: Value, flush: Value, settle: Value) -> None:
         self.f = f
-        self.queue = Record(f, PRODUCTS, queue)
+        self.queue = StructureAt(f, PRODUCTS, queue)
         self._flush = flush
         self._settle = settle
 
@@ -148,7 +148,7 @@ class ProductsText:
         """Wait for what was run, be it of this queue or of another one of the team."""
         self.f.call_address(self._settle, self.queue.pointer)
 
-    def add(self, record: Record) -> None:
+    def add(self, record: StructureAt) -> None:
         """Queue the products of a record; before that run the queue if it is too full."""
         f = self.f
         total = f.binary("add", self.queue.get("count"), record.get("products_count"))
@@ -157,20 +157,20 @@ class ProductsText:
         record.each("products", PRODUCT, lambda job: self._push(job, moving))
         self._look_ahead(record)
 
-    def _look_ahead(self, record: Record) -> None:
+    def _look_ahead(self, record: StructureAt) -> None:
         """Note what the following record loads."""
         f = self.f
         self.queue.set("replaced", f.integer(0))
         place = f.offset(record.pointer, f.integer(record.structure.size))
-        following = Record(f, record.structure, place)
+        following = StructureAt(f, record.structure, place)
 
         def look() -> None:
-            job = Record(f, PRODUCT, following.get("products", "ptr"))
+            job = StructureAt(f, PRODUCT, following.get("products", "ptr"))
             self.queue.set("replaced", job.get("home"))
 
         f.when(f.compare("icmp ne", following.get("products_count"), f.integer(0)), look)
 
-    def _push(self, job: Record, moving: Value) -> None:
+    def _push(self, job: StructureAt, moving: Value) -> None:
         f, queue, zero = self.f, self.queue, self.f.integer(0)
         entry = new_entry(f, queue, ENTRY, job, moving)
         entry.set("next", zero)
@@ -187,7 +187,7 @@ class ProductsText:
             before = queue.get("streaming", "ptr")
 
             def follow() -> None:
-                Record(f, ENTRY, before).set("next", entry.get("words"))
+                StructureAt(f, ENTRY, before).set("next", entry.get("words"))
 
             f.when(f.compare("icmp ne", before, Value("null", "ptr")), follow)
             queue.set("streaming", entry.pointer)
@@ -200,7 +200,7 @@ class ProductsText:
             before = f.load(place, "ptr")
 
             def instead() -> None:
-                Record(f, ENTRY, before).set("keep", zero)
+                StructureAt(f, ENTRY, before).set("keep", zero)
 
             f.when(f.compare("icmp ne", before, Value("null", "ptr")), instead)
             f.store(entry.pointer, place)
@@ -209,7 +209,7 @@ class ProductsText:
             f.when(f.compare("icmp ne", job.get(name), zero), body)
 
 
-def _pending(f: StructureText, job: Record) -> Value:
+def _pending(f: StructureText, job: StructureAt) -> Value:
     """Where the entry is noted that will be kept as the loaded tile."""
     return f.element_at(job.get("home", "ptr"), f.integer(Word.pending), WORD)
 
@@ -220,7 +220,7 @@ class FlushProducts:
 
     def text(self, name: str) -> str:
         f = StructureText(name)
-        queue = Record(f, PRODUCTS, f.words)
+        queue = StructureAt(f, PRODUCTS, f.words)
         first, last, zero, one = queue.get("first"), queue.get("last"), f.integer(0), f.integer(1)
         rows = f.binary("add", f.binary("sub", last, first), f.integer(ROWS_TOGETHER - 1))
         groups = f.binary("ashr", rows, f.integer(ROWS_TOGETHER.bit_length() - 1))
@@ -237,7 +237,7 @@ class FlushProducts:
             return f.binary("add", first, f.binary("mul", group, f.integer(ROWS_TOGETHER)))
 
         def part(number: Value) -> None:
-            words = Record(f, PART, f.load(f.element_at(parts, number, WORD), "ptr"))
+            words = StructureAt(f, PART, f.load(f.element_at(parts, number, WORD), "ptr"))
             words.set("first", begin(number))
             words.set("last", begin(f.binary("add", number, one)))
             for member in ("entries", "count"):
@@ -261,11 +261,11 @@ class Settle:
 
     def text(self, name: str) -> str:
         f = StructureText(name)
-        queue, zero = Record(f, PRODUCTS, f.words), f.integer(0)
+        queue, zero = StructureAt(f, PRODUCTS, f.words), f.integer(0)
         join(f, queue.get("team", "ptr"))
         entries = queue.get("next_entries", "ptr")
 
-        def forget(job: Record) -> None:
+        def forget(job: StructureAt) -> None:
             """The memory of the tile may change from now on."""
             home, apart = job.get("home", "ptr"), job.get("apart")
 
@@ -276,8 +276,8 @@ class Settle:
             f.loop(zero, queue.get("parts_count"), 1, image)
 
         def keep(index: Value) -> None:
-            entry = Record(f, ENTRY, f.element_at(entries, index, ENTRY.size))
-            job = Record(f, PRODUCT, entry.get("job", "ptr"))
+            entry = StructureAt(f, ENTRY, f.element_at(entries, index, ENTRY.size))
+            job = StructureAt(f, PRODUCT, entry.get("job", "ptr"))
 
             def copy() -> None:
                 replaced = f.compare("icmp eq", job.get("home"), queue.get("running_replaced"))
@@ -301,7 +301,7 @@ class Products:
 
     def text(self, name: str) -> str:
         f = StructureText(name)
-        part = Record(f, PART, f.words)
+        part = StructureAt(f, PART, f.words)
         entries, scratch = part.get("entries", "ptr"), part.get("scratch", "ptr")
         number, low, high = (part.get(member) for member in ("number", "first", "last"))
 
@@ -311,8 +311,8 @@ class Products:
             )
 
         def run(index: Value) -> None:
-            entry = Record(f, ENTRY, f.element_at(entries, index, ENTRY.size))
-            job = Record(f, PRODUCT, entry.get("job", "ptr"))
+            entry = StructureAt(f, ENTRY, f.element_at(entries, index, ENTRY.size))
+            job = StructureAt(f, PRODUCT, entry.get("job", "ptr"))
             own = job.get("first")
             begin = f.intrinsic("smax", low, own)
             end = f.intrinsic("smin", high, f.binary("add", own, job.get("count")))
@@ -334,10 +334,10 @@ class Products:
 
             f.when(f.binary("or", whole, some), call)
 
-        def divide(job: Record, rows: Value, skipped: Value) -> None:
+        def divide(job: StructureAt, rows: Value, skipped: Value) -> None:
             f.store(rows, word(job.get("length")))
 
-            def step(each: Record) -> None:
+            def step(each: StructureAt) -> None:
                 moved = f.binary("mul", skipped, each.get("bytes"))
                 _add(f, word(each.get("word")), moved)
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from isa.enums import Condition, RegisterOperation
 from simulator.checks.marks import DEAD, EMPTY
-from simulator.native.codegen.structure import Record, Structure, StructureText
+from simulator.native.codegen.structure import Structure, StructureAt, StructureText
 from simulator.native.codegen.text import WORD, FunctionText, Value
 from simulator.native.loop.operands import OperandText
 from simulator.native.loop.partition_queue import QueueText
@@ -119,7 +119,7 @@ it takes memory from."""
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class ProgramLoop:
     """Runs a `PROGRAM`, whose address is the argument, until no stream can go on or one failed."""
 
     def text(self, name: str) -> str:
@@ -127,12 +127,12 @@ class Loop:
 
 
 class LoopText(StructureText):
-    """The text of `Loop`. Labels: `fallback` lets Python execute the instruction, `next` goes on
-    with the following one, `jump` with the one at index `target`."""
+    """The text of `ProgramLoop`. Labels: `fallback` lets Python execute the instruction, `next`
+    goes on with the following one, `jump` with the one at index `target`."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        self.program = Record(self, PROGRAM, self.words)
+        self.program = StructureAt(self, PROGRAM, self.words)
         products, flush_products, settle, queue, flush = (
             self.program.get(name, "ptr")
             for name in ("products", "flush_products", "settle", "queue", "flush")
@@ -155,12 +155,12 @@ class LoopText(StructureText):
         self._write()
 
     @property
-    def stream(self) -> Record:
-        return Record(self, STREAM, self.at_stream.get("value", "ptr"))
+    def stream(self) -> StructureAt:
+        return StructureAt(self, STREAM, self.at_stream.get("value", "ptr"))
 
     @property
-    def record(self) -> Record:
-        return Record(self, RECORD, self.at_record.get("value", "ptr"))
+    def record(self) -> StructureAt:
+        return StructureAt(self, RECORD, self.at_record.get("value", "ptr"))
 
     def go(self, label: str) -> None:
         self.jump(self.labels[label])
@@ -251,13 +251,13 @@ class LoopText(StructureText):
         self.leave_if(fetches, self.labels["blocked"])
         semaphores = stream.get("semaphores", "ptr")
 
-        def check(wait: Record) -> None:
+        def check(wait: StructureAt) -> None:
             cell = self.element_at(semaphores, wait.get("semaphore"), WORD)
             held = self.load(cell, "i64")
             missing = self.compare("icmp slt", held, wait.get("amount"))
             self.leave_if(missing, self.labels["blocked"])
 
-        def take(wait: Record) -> None:
+        def take(wait: StructureAt) -> None:
             cell = self.element_at(semaphores, wait.get("semaphore"), WORD)
             self.store(self.binary("sub", self.load(cell, "i64"), wait.get("amount")), cell)
 
@@ -318,7 +318,7 @@ class LoopText(StructureText):
         stream.set("issued", self.integer(0))
         semaphores = stream.get("semaphores", "ptr")
 
-        def update(change: Record) -> None:
+        def update(change: StructureAt) -> None:
             cell = self.element_at(semaphores, change.get("semaphore"), WORD)
             self.store(self.binary("add", self.load(cell, "i64"), change.get("amount")), cell)
 
@@ -344,7 +344,7 @@ class LoopText(StructureText):
         self.at("failed")
         self.go("end")
 
-    def begin(self, kind: str) -> Record:
+    def begin(self, kind: str) -> StructureAt:
         """The block of a kind of record begins."""
         self.open(self.kinds[kind])
         return self.record
@@ -384,7 +384,7 @@ class LoopText(StructureText):
         failed = self.compare("icmp eq", result, self.integer(FAILED))
         self.branch(failed, self.labels["failed"], self.labels["next"])
 
-    def _guard(self, record: Record) -> None:
+    def _guard(self, record: StructureAt) -> None:
         """To Python where what operands hold does not suit the jobs of a record."""
         guarded = self.compare("icmp ne", record.get("guard"), self.integer(0))
         look, after = self.label("guard"), self.label("on")
@@ -410,13 +410,13 @@ class LoopText(StructureText):
         self.jump(after)
         self.open(after)
 
-    def _job(self, job: Record) -> None:
+    def _job(self, job: StructureAt) -> None:
         function, parts = job.get("function", "ptr"), job.get("parts", "ptr")
         run_parts(self, self.program.get("team", "ptr"), function, parts, job.get("parts_count"))
 
     # Control instructions
 
-    def _operand(self, record: Record, name: str) -> Value:
+    def _operand(self, record: StructureAt, name: str) -> Value:
         return self.load(record.get(name, "ptr"), "i64")
 
     def _wrap(self, value: Value) -> Value:
@@ -475,7 +475,7 @@ class LoopText(StructureText):
 
     def _storage_begin(self) -> None:
         record = self.begin("storage_begin")
-        begin = Record(self, BEGIN, record.get("target", "ptr"))
+        begin = StructureAt(self, BEGIN, record.get("target", "ptr"))
         region, states = begin.get("region"), self.program.get("states", "ptr")
         unknown = self.compare("icmp eq", region, self.integer(0))
         self.leave_if(unknown, self.labels["fallback"])
@@ -485,7 +485,7 @@ class LoopText(StructureText):
         self.branch(self.compare("icmp eq", self.load(place, "i8"), dead), take, after)
         self.open(take)
 
-        def kill(rival: Record) -> None:
+        def kill(rival: StructureAt) -> None:
             self.store(dead, self.element_at(states, rival.get("region"), 1))
 
         begin.each("rivals", RIVAL, kill)

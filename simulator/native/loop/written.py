@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from simulator.native.codegen.structure import Memory, Record, Structure, StructureText
+from simulator.native.codegen.structure import Structure, StructureAt, StructureText, WordMemory
 from simulator.native.codegen.text import WORD, Value
 
 WRITTEN = Structure("now", "anything", "count")
@@ -20,7 +20,7 @@ BLOCK = 512
 """Bytes of a partition whose time is one."""
 
 
-def new_written(memory: Memory, partition_bytes: int) -> Any:
+def new_written(memory: WordMemory, partition_bytes: int) -> Any:
     """A `WRITTEN` for partitions of this size."""
     count = -(-partition_bytes // BLOCK)
     return memory.words([*WRITTEN.words(now=1, anything=1, count=count), *[0] * count])
@@ -31,7 +31,7 @@ class WrittenText:
 
     def __init__(self, f: StructureText, written: Value) -> None:
         self.f = f
-        self._written = Record(f, WRITTEN, written)
+        self._written = StructureAt(f, WRITTEN, written)
 
     def _blocks(self, low: Value, high: Value) -> tuple[Value, Value]:
         """Addresses of the times of some bytes: the first one, and behind the last one."""

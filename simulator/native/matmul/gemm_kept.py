@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from simulator.memory import LINE, bytes_at_line
-from simulator.native.codegen.structure import Record, Structure, StructureText
+from simulator.native.codegen.structure import Structure, StructureAt, StructureText
 from simulator.native.codegen.text import Value
 from simulator.native.matmul.gemm_image import Word, header_word
 
@@ -106,11 +106,11 @@ class KeptStrips:
         self.usable = f.binary("and", self._usable, aligned)
         return KeptStrip(self, address, strip)
 
-    def known_of(self, address: Value) -> Record:
+    def known_of(self, address: Value) -> StructureAt:
         """The `STRIP` of one that begins at an address; one that nobody needs if it is not kept."""
         f = self.f
         place = f.element_at(self._memory, self._number(address), LINE)
-        return Record(f, STRIP, f.select(self.usable, place, self._nothing))
+        return StructureAt(f, STRIP, f.select(self.usable, place, self._nothing))
 
     def place_of(self, address: Value) -> Value:
         """The place of a strip that begins at an address."""

@@ -16,18 +16,18 @@ Dim = tuple[int, int]
 Steps = tuple[int, ...]
 
 
-class Space(NamedTuple):
+class IterationSpace(NamedTuple):
     """`counts` of the dimensions, outermost first, and for each operand its byte strides."""
 
     counts: tuple[int, ...]
     strides: tuple[Steps, ...]
 
-    def padded(self, rank: int) -> Space | None:
+    def padded(self, rank: int) -> IterationSpace | None:
         """The space with outer dimensions of one element up to `rank` of them; None beyond."""
         missing = rank - len(self.counts)
         if missing < 0:
             return None
-        return Space(
+        return IterationSpace(
             (1,) * missing + self.counts, tuple((0,) * missing + steps for steps in self.strides)
         )
 
@@ -56,7 +56,7 @@ def _joined(operand: Sequence[Dim]) -> list[Dim]:
     return joined
 
 
-def space(operands: Sequence[Sequence[Dim]]) -> Space | None:
+def space(operands: Sequence[Sequence[Dim]]) -> IterationSpace | None:
     """The common space of operands with equal numbers of elements, at least one; else None."""
     remaining = [_joined(operand) for operand in operands]
     counts: list[int] = []
@@ -81,21 +81,21 @@ def space(operands: Sequence[Sequence[Dim]]) -> Space | None:
         counts.append(count)
         for operand_steps, stride in zip(steps, strides):
             operand_steps.append(stride)
-    return Space(tuple(reversed(counts)), tuple(tuple(reversed(s)) for s in steps))
+    return IterationSpace(tuple(reversed(counts)), tuple(tuple(reversed(s)) for s in steps))
 
 
-def partitioned(operands: Sequence[Sequence[Dim]]) -> Space | None:
+def partitioned(operands: Sequence[Sequence[Dim]]) -> IterationSpace | None:
     """The space with partitions as its first dimension, which is joined with no other one."""
     free = space([operand[1:] for operand in operands])
     if free is None:
         return None
-    return Space(
+    return IterationSpace(
         (operands[0][0][0], *(free.counts or (1,))),
         tuple((operand[0][1], *(steps or (0,))) for operand, steps in zip(operands, free.strides)),
     )
 
 
-def by_partition(operands: Sequence[Sequence[Dim]]) -> Space | None:
+def by_partition(operands: Sequence[Sequence[Dim]]) -> IterationSpace | None:
     """The space with partitions as the one dimension and all elements of a partition as the other;
     None unless these are one dimension for every operand."""
     found = partitioned(operands)

@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from simulator.native.codegen.library import Function
-from simulator.native.plans.iteration_space import Footprint, Space, disjoint, footprint, separate
+from simulator.native.plans.iteration_space import (
+    Footprint,
+    IterationSpace,
+    disjoint,
+    footprint,
+    separate,
+)
 from simulator.views import Indirect
 
 if TYPE_CHECKING:
@@ -296,7 +302,7 @@ def repeating_job(
     return job._replace(slots=((slot, at),), same=())
 
 
-def ranked(space: Space, ranks: Sequence[int] = RANKS) -> Space | None:
+def ranked(space: IterationSpace, ranks: Sequence[int] = RANKS) -> IterationSpace | None:
     """The space with dimensions of one element added up to the next of `ranks`."""
     for rank in ranks:
         nest = space.padded(rank)
@@ -305,7 +311,7 @@ def ranked(space: Space, ranks: Sequence[int] = RANKS) -> Space | None:
     return None
 
 
-def nest_words(space: Space) -> list[int]:
+def nest_words(space: IterationSpace) -> list[int]:
     """Argument words of a loop nest: addresses (0 for now), counts, strides operand by operand."""
     words = [0] * len(space.strides)
     words += space.counts
@@ -322,7 +328,7 @@ LEAST_RUN = 64
 """Elements of a row that stay together when it is divided."""
 
 
-def nest_divisions(space: Space, dimensions: int) -> list[Division]:
+def nest_divisions(space: IterationSpace, dimensions: int) -> list[Division]:
     """How words of `nest_words` can be divided along their outermost dimensions."""
     operands, rank = len(space.strides), len(space.counts)
     return [
@@ -335,7 +341,7 @@ def nest_divisions(space: Space, dimensions: int) -> list[Division]:
     ]
 
 
-def same_orders(space: Space, sizes: Sequence[int]) -> list[bool]:
+def same_orders(space: IterationSpace, sizes: Sequence[int]) -> list[bool]:
     """For each operand but the first: whether it walks memory exactly as the first one does, which
     comes to no element again."""
     once = separate(zip(space.counts, space.strides[0]), sizes[0])

@@ -15,8 +15,8 @@ from simulator.native.codegen.expressions import covers
 from simulator.native.plans.plan import Bound, Plan
 from simulator.native.plans.table import plans
 from simulator.native.rows.elementwise import (
+    MapStep,
     Operand,
-    Step,
     converting,
     map_plan,
     number,
@@ -109,7 +109,7 @@ class AccumulatingPlan:
 def accumulating(
     dst: Array,
     inputs: Sequence[Operand],
-    steps: Sequence[Step],
+    steps: Sequence[MapStep],
     op: AluOperator,
     command: ReduceCommand,
     values: int,
@@ -200,7 +200,7 @@ def activate(
         if operand is None:
             return None
         inputs.append(operand)
-    steps: list[Step] = []
+    steps: list[MapStep] = []
     current = 0
     for taken, (name, _) in enumerate(operands, 1):
         steps.append(("alu", name, (current, taken)))
@@ -243,7 +243,7 @@ def activate2(
         if operand is None:
             return None
         inputs.append(operand)
-    steps: list[Step] = []
+    steps: list[MapStep] = []
     current = 0
     for taken, (table, name, reverse) in enumerate(chain, 1):
         steps.append((table, name, (taken, current) if reverse else (current, taken)))
@@ -272,7 +272,7 @@ def tensor_scalar_reduce(
         if operand is None:
             return None
         inputs.append(operand)
-    steps: list[Step] = [("alu", op0.name, (0, 1)[: op0.arity])]
+    steps: list[MapStep] = [("alu", op0.name, (0, 1)[: op0.arity])]
     return accumulating(dst, inputs, steps, reduce_op, reduce_command, 7, 6)
 
 
@@ -290,5 +290,5 @@ def exponential(
     operand = scalar_operand(2, maximum, src)
     if operand is None:
         return None
-    steps: list[Step] = [("alu", "subtract", (0, 1)), ("activation", "exp", (2,))]
+    steps: list[MapStep] = [("alu", "subtract", (0, 1)), ("activation", "exp", (2,))]
     return accumulating(dst, [tile(1, src), operand], steps, ALU["add"], reduce_command, 5, 4)

@@ -14,7 +14,7 @@ from isa.machine import elementwise, vector
 from simulator.memory import LINE
 from simulator.native.codegen.nest import Nest
 from simulator.native.codegen.text import FunctionText, Value
-from simulator.native.plans.iteration_space import Dim, Space, dims, space
+from simulator.native.plans.iteration_space import Dim, IterationSpace, dims, space
 from simulator.native.plans.plan import Plan, nest_divisions, nest_words, ranked, same_orders
 from simulator.native.plans.table import compiled, plans
 from simulator.native.rows.elementwise import converting, map_plan, tile, unsigned
@@ -248,7 +248,9 @@ def bits_plan(
     )
 
 
-def _turned(found: Space, size: int) -> tuple[Space, type[CopyRows | Transpose]] | None:
+def _turned(
+    found: IterationSpace, size: int
+) -> tuple[IterationSpace, type[CopyRows | Transpose]] | None:
     """The space with the dimension that is adjacent in the destination last, and before it the one
     that is adjacent in the source, if that is another one; None where there are no such dimensions.
     """
@@ -262,7 +264,7 @@ def _turned(found: Space, size: int) -> tuple[Space, type[CopyRows | Transpose]]
     def moved(values: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(values[index] for index in order)
 
-    turned = Space(moved(found.counts), (moved(target), moved(origin)))
+    turned = IterationSpace(moved(found.counts), (moved(target), moved(origin)))
     return turned, Transpose if far != near else CopyRows
 
 

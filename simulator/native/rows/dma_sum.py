@@ -22,7 +22,7 @@ from simulator.native.codegen.text import FunctionText, Value
 from simulator.native.plans.iteration_space import dims, space
 from simulator.native.plans.plan import Bound, Guarded, Job, Plan, address, words_type
 from simulator.native.plans.table import compiled, plans
-from simulator.native.rows.elementwise import Step, converting, map_plan, tile
+from simulator.native.rows.elementwise import MapStep, converting, map_plan, tile
 from simulator.native.rows.indexed import INDEX, READ, WRITTEN, Moving, by_rows, moving, wide
 from simulator.oracle.table import KERNELS
 from simulator.views import Indirect, dtype_name
@@ -201,7 +201,7 @@ def dma_compute(engine: Engine, dst: Any, *values: Any) -> SumPlan | None:
         return None
     count = len(views) - 1
     # A step makes NaN canonical.
-    steps: list[Step] = [] if count > 1 else [("alu", "bypass", (0,))]
+    steps: list[MapStep] = [] if count > 1 else [("alu", "bypass", (0,))]
     for number in range(1, count):
         steps.append(("alu", op.name, (count + number - 2 if steps else 0, number)))
     inputs = [tile(1 + number, view) for number, view in enumerate(views[1:])]

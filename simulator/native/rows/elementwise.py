@@ -38,7 +38,7 @@ from simulator.views import bits, dtype_name, same_type, view_dtype
 
 Array = np.ndarray[Any, Any]
 
-Step = tuple[str, str, tuple[int, ...]]
+MapStep = tuple[str, str, tuple[int, ...]]
 """Table and name of an operator, and which values it takes: inputs first, then earlier results."""
 
 PAIRS = 2 * LANES
@@ -79,7 +79,7 @@ class Map:
 
     domain: str
     inputs: tuple[tuple[str, str], ...]
-    steps: tuple[Step, ...]
+    steps: tuple[MapStep, ...]
     output: str
     contiguous: bool
     rank: int
@@ -374,7 +374,7 @@ def map_plan(
     domain: str,
     output: Array,
     inputs: Sequence[Operand],
-    steps: Sequence[Step],
+    steps: Sequence[MapStep],
     predicate: Operand | None = None,
     reverse: bool = False,
     output_dtype: str | None = None,
@@ -537,7 +537,7 @@ def _chain(
     if last is not None:
         chain.append(last)
     inputs += [operand for op, operand, _ in chain if operand is not None and op.arity == 2]
-    steps: list[Step] = []
+    steps: list[MapStep] = []
     taken, current = 0, 0
     for op, _, reverse in chain:
         if not covers("alu", op.name, "float32"):

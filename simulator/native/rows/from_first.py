@@ -12,7 +12,7 @@ from isa.alu import AluOperator
 from simulator.native.codegen.expressions import covers
 from simulator.native.plans.iteration_space import dims, space
 from simulator.native.plans.plan import Bound, Plan, float32_word
-from simulator.native.rows.elementwise import Operand, Step, constant, converting, map_plan, tile
+from simulator.native.rows.elementwise import MapStep, Operand, constant, converting, map_plan, tile
 from simulator.views import bits
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def from_first(
     first, others = _split(data, kept, count, step)
     sums = np.empty(first.shape, np.float32)
     inputs: list[Operand] = [tile(1, first)]
-    steps: list[Step] = [("alu", "bypass", (0,))]
+    steps: list[MapStep] = [("alu", "bypass", (0,))]
     if count > 1:
         inputs.append(tile(2, sums))
         steps = [("alu", op.name, (0, 1))]

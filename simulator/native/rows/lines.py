@@ -13,7 +13,7 @@ from simulator.native.codegen import ports
 from simulator.native.codegen.nest import loops
 from simulator.native.codegen.structure import StructureText
 from simulator.native.codegen.text import Value
-from simulator.native.plans.iteration_space import Dim, Space, separate, space
+from simulator.native.plans.iteration_space import Dim, IterationSpace, separate, space
 from simulator.native.plans.plan import Division, Pack, Plan
 from simulator.native.plans.table import compiled
 from simulator.views import dtype_name
@@ -30,7 +30,7 @@ _ROOMS = (1 << 11, 1 << 14)
 shapes."""
 
 
-class Layout(NamedTuple):
+class RowLayout(NamedTuple):
     """How the rows of an operand lie in memory, as far as code depends on it. `elements`: room for
     the fp32 values of a row, where it is read and is no run of them itself."""
 
@@ -43,9 +43,9 @@ class Layout(NamedTuple):
 class Rows(NamedTuple):
     """An operand while it is planned: its layout, bytes from row to row, and one row."""
 
-    layout: Layout
+    layout: RowLayout
     step: int
-    row: Space
+    row: IterationSpace
 
     @property
     def size(self) -> int:
@@ -80,11 +80,11 @@ def alike(left: Array, right: Array) -> tuple[Rows | None, Rows | None]:
     found = space([free_dims(left), free_dims(right)])
     if found is None:
         return None, None
-    first, second = (Space(found.counts, (steps,)) for steps in found.strides)
+    first, second = (IterationSpace(found.counts, (steps,)) for steps in found.strides)
     return _rows(left, first, dtype_name(left), True), _rows(right, second, dtype_name(right))
 
 
-def _rows(view: Array, found: Space, dtype: str, read: bool = False) -> Rows | None:
+def _rows(view: Array, found: IterationSpace, dtype: str, read: bool = False) -> Rows | None:
     row = next((row for rank in _RANKS if (row := found.padded(rank)) is not None), None)
     if row is None:
         return None
@@ -95,13 +95,13 @@ def _rows(view: Array, found: Space, dtype: str, read: bool = False) -> Rows | N
         elements = next((room for room in _ROOMS if room >= count), 0)
         if not elements:
             return None
-    return Rows(Layout(dtype, len(row.counts), contiguous, elements), view.strides[0], row)
+    return Rows(RowLayout(dtype, len(row.counts), contiguous, elements), view.strides[0], row)
 
 
 class Lines:
     """The argument words of `lines_plan`, in the text of a function."""
 
-    def __init__(self, f: StructureText, layouts: Sequence[Layout]) -> None:
+    def __init__(self, f: StructureText, layouts: Sequence[RowLayout]) -> None:
         self.f = f
         count = len(layouts)
         self._layouts = layouts

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from simulator.native.codegen.library import MicroKernel
 from simulator.native.codegen.nest import Nest
 from simulator.native.codegen.text import FunctionText, Value
-from simulator.native.plans.iteration_space import Dim, Space, partitioned
+from simulator.native.plans.iteration_space import Dim, IterationSpace, partitioned
 from simulator.native.plans.plan import Plan, nest_divisions, nest_words, same_orders
 from simulator.native.plans.table import compiled
 from simulator.native.rows.copy import transposed
@@ -24,12 +24,12 @@ FREE_RANKS = (1, 4)
 """Free dimensions that a micro-kernel can have."""
 
 Carried = Sequence[Value]
-Step = Callable[[Sequence[Value], Carried], tuple[Value, Carried]]
+RowStep = Callable[[Sequence[Value], Carried], tuple[Value, Carried]]
 """From an element of each operand that is read, and what is carried, to the element that is
 written, and what is carried on."""
 
 
-def abreast(operands: Sequence[Sequence[Dim]]) -> Space | None:
+def abreast(operands: Sequence[Sequence[Dim]]) -> IterationSpace | None:
     """The space of a micro-kernel: partitions, then one of FREE_RANKS free dimensions."""
     found = partitioned(operands)
     if found is None:
@@ -38,7 +38,7 @@ def abreast(operands: Sequence[Sequence[Dim]]) -> Space | None:
         missing = rank + 1 - len(found.counts)
         if missing >= 0:
             counts = (found.counts[0], *(1,) * missing, *found.counts[1:])
-            return Space(
+            return IterationSpace(
                 counts,
                 tuple((steps[0], *(0,) * missing, *steps[1:]) for steps in found.strides),
             )
@@ -46,7 +46,10 @@ def abreast(operands: Sequence[Sequence[Dim]]) -> Space | None:
 
 
 def plan_abreast(
-    kernel: MicroKernel, space: Space, operands: Sequence[Operand], inputs: Sequence[Operand]
+    kernel: MicroKernel,
+    space: IterationSpace,
+    operands: Sequence[Operand],
+    inputs: Sequence[Operand],
 ) -> Plan | None:
     """The plan of a micro-kernel for operands in a space, the one that is written first; `inputs`
     has the numbers, which come in its order behind the words of the nest."""
@@ -69,7 +72,7 @@ def plan_abreast(
     )
 
 
-class Group:
+class RowGroup:
     """LANES rows from row `first` on. Where there are fewer, the last one fills the other lanes:
     it is computed several times, from the same elements."""
 
@@ -99,7 +102,7 @@ class Group:
             self.f.store(self.f.extract(value, lane), place)
 
 
-class Abreast:
+class Lockstep:
     """The rows of a `Nest` whose first dimension is partitions; the innermost one is adjacent
     elements of every operand that an element is read from or written to, if `contiguous`.
 
@@ -116,19 +119,19 @@ class Abreast:
         self._sizes = sizes
         self._contiguous = contiguous
 
-    def groups(self, body: Callable[[Group], None]) -> None:
+    def groups(self, body: Callable[[RowGroup], None]) -> None:
         """Run `body` for all rows."""
         f, rows = self.f, self.nest.counts[0]
-        f.loop(f.integer(0), rows, LANES, lambda first: body(Group(f, first, rows)))
+        f.loop(f.integer(0), rows, LANES, lambda first: body(RowGroup(f, first, rows)))
 
-    def column(self, group: Group, operand: int) -> list[Value]:
+    def column(self, group: RowGroup, operand: int) -> list[Value]:
         """Where an operand with one element a row has those of the group."""
         return group.rows(self.nest.pointers[operand], self.nest.strides[operand][0])
 
     def along(
         self,
-        group: Group,
-        step: Step,
+        group: RowGroup,
+        step: RowStep,
         carried: Carried,
         decode: Callable[[int, Value], Value],
         encode: Callable[[Value], Value],

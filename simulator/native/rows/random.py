@@ -27,7 +27,7 @@ from simulator.native.rows.elementwise import (
     tile,
     unsigned,
 )
-from simulator.native.rows.lockstep import LANES, Abreast, Carried, Group, abreast, plan_abreast
+from simulator.native.rows.lockstep import LANES, Carried, Lockstep, RowGroup, abreast, plan_abreast
 from simulator.numerics.random import WEYL
 from simulator.views import same_type
 
@@ -122,10 +122,10 @@ class Draw(ABC):
         nest = Nest(f, states + 1, self.rank)
         dtypes = (self.output, *self.tiles)
         lanes = [f"i{DTYPES[dtype].bits}" for dtype in dtypes]
-        rows = Abreast(nest, lanes, [DTYPES[dtype].size for dtype in dtypes], self.contiguous)
+        rows = Lockstep(nest, lanes, [DTYPES[dtype].size for dtype in dtypes], self.contiguous)
         generator, words = self.generator, self.generator.words
 
-        def one_group(group: Group) -> None:
+        def one_group(group: RowGroup) -> None:
             word, operand = nest.used, len(dtypes)
             others = []
             for dtype, access in self.others:

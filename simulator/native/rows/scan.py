@@ -19,15 +19,15 @@ from simulator.native.codegen.text import FunctionText, Value
 from simulator.native.plans.plan import Bound, Plan
 from simulator.native.plans.table import plans
 from simulator.native.rows.elementwise import (
+    MapStep,
     Operand,
-    Step,
     column_of,
     converting,
     number,
     scalar_operand,
     tile,
 )
-from simulator.native.rows.lockstep import LANES, Abreast, Carried, Group, abreast, plan_abreast
+from simulator.native.rows.lockstep import LANES, Carried, Lockstep, RowGroup, abreast, plan_abreast
 from simulator.numerics.expressions import alu_ufunc
 from simulator.oracle.accumulate import STARTS, accumulators, beginning
 
@@ -48,7 +48,7 @@ class Scan:
     """
 
     inputs: tuple[tuple[str, str], ...]
-    steps: tuple[Step, ...]
+    steps: tuple[MapStep, ...]
     output: str
     contiguous: bool
     rank: int
@@ -62,7 +62,7 @@ class Scan:
         read_or_written = [self.output, *tiles]
         lanes = [f"i{DTYPES[dtype].bits}" for dtype in read_or_written]
         sizes = [DTYPES[dtype].size for dtype in read_or_written]
-        rows = Abreast(nest, lanes, sizes, self.contiguous)
+        rows = Lockstep(nest, lanes, sizes, self.contiguous)
 
         def decode(operand: int, stored: Value) -> Value:
             return ports.decode(f, read_or_written[operand], stored)
@@ -70,7 +70,7 @@ class Scan:
         def encode(result: Value) -> Value:
             return ports.encode_result(f, self.output, result)
 
-        def one_group(group: Group) -> None:
+        def one_group(group: RowGroup) -> None:
             word, operand = nest.used, len(read_or_written)
             single: list[Value | None] = []
             for dtype, access in self.inputs:
@@ -111,7 +111,7 @@ def _plan(
     dst: Array,
     inputs: Sequence[Operand],
     initial: Operand,
-    steps: Sequence[Step],
+    steps: Sequence[MapStep],
     kept: Operand | None = None,
 ) -> Plan | None:
     """The plan of a `Scan` over these tiles, columns and numbers, tiles first; `kept` takes the

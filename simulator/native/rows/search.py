@@ -17,7 +17,7 @@ from simulator.native.codegen.text import Value
 from simulator.native.plans.plan import Bound, Plan, apart
 from simulator.native.plans.table import plans
 from simulator.native.rows.elementwise import converting, pattern_of
-from simulator.native.rows.lines import LANES, Layout, Lines, alike, lines_plan, rows_of
+from simulator.native.rows.lines import LANES, Lines, RowLayout, alike, lines_plan, rows_of
 from simulator.oracle.search import SLOTS
 from simulator.views import dtype_name
 
@@ -126,8 +126,8 @@ class _Largest:
 class Largest:
     """The SLOTS largest elements of each row, in descending order."""
 
-    result: Layout
-    data: Layout
+    result: RowLayout
+    data: RowLayout
 
     def text(self, name: str) -> str:
         f = StructureText(name)
@@ -259,9 +259,9 @@ class _Search:
 class Positions:
     """Where the SLOTS values of each row are in the data's row, all ones if nowhere."""
 
-    result: Layout
-    data: Layout
-    values: Layout
+    result: RowLayout
+    data: RowLayout
+    values: RowLayout
 
     def text(self, name: str) -> str:
         f = StructureText(name)
@@ -287,10 +287,10 @@ class Replace:
     slot first, replaced by the pattern in a word. With `positions` that is one more operand, which
     gets where they were, all ones if nowhere."""
 
-    result: Layout
-    data: Layout
-    values: Layout
-    positions: Layout | None = None
+    result: RowLayout
+    data: RowLayout
+    values: RowLayout
+    positions: RowLayout | None = None
 
     def text(self, name: str) -> str:
         f = StructureText(name)

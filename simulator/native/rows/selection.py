@@ -16,8 +16,8 @@ from simulator.native.plans.plan import Plan, float32_word
 from simulator.native.plans.table import plans
 from simulator.native.rows.accumulate import AccumulatingPlan, accumulating
 from simulator.native.rows.elementwise import (
+    MapStep,
     Operand,
-    Step,
     affine,
     column_of,
     constant,
@@ -53,7 +53,7 @@ def select_reduce(
     if other is None or not converting(dst, on_true) or predicate.dtype.itemsize > _WORD:
         return None
     inputs = [tile(1, predicate, unsigned(predicate)), tile(2, on_true), other]
-    steps: list[Step] = [("choice", "unless" if reverse else "where", (0, 1, 2))]
+    steps: list[MapStep] = [("choice", "unless" if reverse else "where", (0, 1, 2))]
     return accumulating(dst, inputs, steps, ALU["maximum"], reduce_command, 6)
 
 
@@ -83,7 +83,7 @@ def range_select(
         positions,
         constant(float32_word(accumulate.FP32_LOWEST)),
     ]
-    steps: list[Step] = [
+    steps: list[MapStep] = [
         ("alu", op0.name, (3, 1)),
         ("alu", op1.name, (3, 2)),
         ("alu", "logical_and", (5, 6)),
@@ -151,7 +151,7 @@ def iota(engine: Engine, dst: Array, pattern: Any, offset: int, multiplier: int)
     if row.largest < limits.largest:
         bounds.append(("minimum", int(row.largest)))
     inputs = [values, *(constant(bound, "int32") for _, bound in bounds)]
-    steps: list[Step] = []
+    steps: list[MapStep] = []
     current = 0
     for taken, (operator, _) in enumerate(bounds, 1):
         steps.append(("alu", operator, (current, taken)))

@@ -16,7 +16,7 @@ from simulator.native.plans.plan import Bound, Plan, inner_job
 from simulator.native.plans.table import plans
 from simulator.native.rows.copy import through_float32
 from simulator.native.rows.elementwise import converting
-from simulator.native.rows.lines import LANES, Layout, Lines, lines_plan, rows_of
+from simulator.native.rows.lines import LANES, Lines, RowLayout, lines_plan, rows_of
 from simulator.native.rows.partials import Reducer
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ class _Sums:
 class Statistics:
     """Count, mean and variance * count of the even elements of each row, then of the odd ones."""
 
-    result: Layout
-    data: Layout
+    result: RowLayout
+    data: RowLayout
 
     def text(self, name: str) -> str:
         f = StructureText(name)
@@ -95,8 +95,8 @@ class Statistics:
 class Aggregate:
     """Mean and variance of what (count, mean, variance * count) triples of each row describe."""
 
-    result: Layout
-    data: Layout
+    result: RowLayout
+    data: RowLayout
 
     def text(self, name: str) -> str:
         f = StructureText(name)

@@ -26,7 +26,7 @@ class Binding(Protocol):
         """As `Plan.bind`."""
 
 
-class Row(NamedTuple):
+class CopiedRow(NamedTuple):
     """The operand at `position`, and how to copy it to rows of this shape, or, if it is the first
     one, which is written, from them."""
 
@@ -51,7 +51,7 @@ def as_rows(operands: Sequence[Operand]) -> list[Operand]:
     ]
 
 
-def copied_rows(dst: Array, operands: Sequence[Operand]) -> list[Row] | None:
+def copied_rows(dst: Array, operands: Sequence[Operand]) -> list[CopiedRow] | None:
     """How a destination and the tiles among operands are copied; None where they cannot be."""
     views = [(0, dst)]
     views += [(o.position, o.view) for o in operands if o.access == "tile" and o.view is not None]
@@ -62,7 +62,7 @@ def copied_rows(dst: Array, operands: Sequence[Operand]) -> list[Row] | None:
         copy = bits_plan(*pair, dims(pair[1].shape, pair[1].strides))
         if copy is None:
             return None
-        found.append(Row(position, copy, room.shape, bits(view).dtype))
+        found.append(CopiedRow(position, copy, room.shape, bits(view).dtype))
     return found
 
 
@@ -71,7 +71,7 @@ class ThroughRows:
 
     __slots__ = ("_plan", "_rows", "result")
 
-    def __init__(self, plan: Binding, rows: Sequence[Row]) -> None:
+    def __init__(self, plan: Binding, rows: Sequence[CopiedRow]) -> None:
         self._plan = plan
         self._rows = tuple(rows)
         self.result = None

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from simulator.native.codegen.levels import GENERATING
-from simulator.native.codegen.structure import Record, Structure, StructureText
+from simulator.native.codegen.structure import Structure, StructureAt, StructureText
 from simulator.native.codegen.text import WORD, Value
 
 SPINS = 200
@@ -34,7 +34,7 @@ MEMBER_BYTES = 64 * 3
 """Bytes between members, so that no two share a cache line."""
 
 
-def _wait(f: StructureText, holds: Callable[[], Value], team: Record) -> None:
+def _wait(f: StructureText, holds: Callable[[], Value], team: StructureAt) -> None:
     """Until a condition holds: spin for a while, then yield the time slice each time."""
     spins = f.variable()
     spins.set("value", f.integer(0))
@@ -73,12 +73,14 @@ def start_parts(f: StructureText, team: Value, function: Value, parts: Value, co
     f.loop(f.integer(0), count, 1, part)
     f.jump(after)
     f.open(shared)
-    _share(f, Record(f, TEAM, team), function, parts, count)
+    _share(f, StructureAt(f, TEAM, team), function, parts, count)
     f.jump(after)
     f.open(after)
 
 
-def _share(f: StructureText, team: Record, function: Value, parts: Value, count: Value) -> None:
+def _share(
+    f: StructureText, team: StructureAt, function: Value, parts: Value, count: Value
+) -> None:
     """Start the workers and run the first part."""
     team.set("function", function)
     team.set("parts", parts)
@@ -89,14 +91,14 @@ def _share(f: StructureText, team: Record, function: Value, parts: Value, count:
 
 def join(f: StructureText, team: Value) -> None:
     """Wait until all members of a `TEAM`, if there is one, have done what was started."""
-    record = Record(f, TEAM, team)
+    record = StructureAt(f, TEAM, team)
 
     def wait() -> None:
         sequence = record.get("sequence")
         first = f.element_at(team, f.integer(1), TEAM.size)
 
         def one(number: Value) -> None:
-            member = Record(f, MEMBER, f.element_at(first, number, MEMBER_BYTES))
+            member = StructureAt(f, MEMBER, f.element_at(first, number, MEMBER_BYTES))
             _wait(f, lambda: f.compare("icmp eq", member.shared("seen"), sequence), record)
 
         f.loop(f.integer(0), record.get("members_count"), 1, one)
@@ -116,8 +118,8 @@ class Worker:
 
     def text(self, name: str) -> str:
         f = StructureText(name)
-        member = Record(f, MEMBER, f.words)
-        team = Record(f, TEAM, member.get("team", "ptr"))
+        member = StructureAt(f, MEMBER, f.words)
+        team = StructureAt(f, TEAM, member.get("team", "ptr"))
         wait, work, run, skip, end = (f.label(n) for n in ("wait", "work", "run", "skip", "end"))
         f.jump(wait)
         f.open(wait)

@@ -20,7 +20,7 @@ from isa.enums import Memory
 from isa.machine.control import StorageBegin
 from isa.program import Program, StorageRecord
 from isa.spec import Instruction
-from isa.stream import Columns, Pairs, in_columns
+from isa.stream import Pairs, StreamColumns, in_columns
 from isa.target import resolve
 from simulator.profile.perfetto import describe_track, track_order
 from simulator.timing.timeline import CoreTimeline, Lane, Timeline
@@ -124,7 +124,7 @@ def _stream(program: Program, stream: Sequence[Instruction], packed: Packed) -> 
     }
 
 
-def _moved_to_instructions(columns: Columns, semaphore: Any) -> list[tuple[Pairs, Pairs]]:
+def _moved_to_instructions(columns: StreamColumns, semaphore: Any) -> list[tuple[Pairs, Pairs]]:
     """The semaphores of a stream, with those of beginnings of allocations, which take no time, at
     the next instruction; `semaphore` is changed."""
     pairs = list(columns.semaphores)

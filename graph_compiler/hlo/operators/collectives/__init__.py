@@ -16,7 +16,7 @@ from graph_compiler.hlo.operators.folding import Folder
 from graph_compiler.hlo.operators.row import (
     Array,
     CalledWork,
-    Context,
+    Evaluation,
     Operator,
     Work,
     check_scalar_computation,
@@ -50,12 +50,12 @@ class Collective(Operator):
     across_partitions = False
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Any:
         return _pack(cls.results(instruction, operands, context))
 
     @classmethod
     def results(
-        cls, instruction: Instruction, operands: list[Any], context: Context
+        cls, instruction: Instruction, operands: list[Any], context: Evaluation
     ) -> list[Array]:
         group = group_of(instruction, context, cls.across_partitions)
         gathered = context.exchange(instruction, group, operands)
@@ -81,13 +81,13 @@ class Collective(Operator):
 
     @classmethod
     def joined(
-        cls, instruction: Instruction, gathered: list[list[Array]], place: int, context: Context
+        cls, instruction: Instruction, gathered: list[list[Array]], place: int, context: Evaluation
     ) -> list[Array]:
         """Results of the rank at `place` from every rank's operands."""
         raise TypeError(f"the row of {cls.opcode} has no meaning")
 
 
-def _folded(instruction: Instruction, arrays: list[Array], context: Context) -> Array:
+def _folded(instruction: Instruction, arrays: list[Array], context: Evaluation) -> Array:
     folder = Folder(instruction.called[0], context)
     total = folder.widen(arrays[:1])
     for array in arrays[1:]:
@@ -121,7 +121,7 @@ class AllReduce(Collective):
 
     @classmethod
     def joined(
-        cls, instruction: Instruction, gathered: list[list[Array]], place: int, context: Context
+        cls, instruction: Instruction, gathered: list[list[Array]], place: int, context: Evaluation
     ) -> list[Array]:
         return [_folded(instruction, list(arrays), context) for arrays in zip(*gathered)]
 
@@ -163,7 +163,7 @@ class AllGather(Collective):
 
     @classmethod
     def joined(
-        cls, instruction: Instruction, gathered: list[list[Array]], place: int, context: Context
+        cls, instruction: Instruction, gathered: list[list[Array]], place: int, context: Evaluation
     ) -> list[Array]:
         axis = instruction.attribute("dimensions")[0]
         return [np.concatenate(arrays, axis=axis) for arrays in zip(*gathered)]
@@ -205,7 +205,7 @@ class ReduceScatter(AllReduce):
 
     @classmethod
     def joined(
-        cls, instruction: Instruction, gathered: list[list[Array]], place: int, context: Context
+        cls, instruction: Instruction, gathered: list[list[Array]], place: int, context: Evaluation
     ) -> list[Array]:
         axis = instruction.attribute("dimensions")[0]
         parts = [
@@ -254,13 +254,13 @@ class AllToAll(Collective):
         return Shape.tuple_of(shapes)
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Any:
         results = cls.results(instruction, operands, context)
         return results[0] if instruction.attribute("dimensions") else tuple(results)
 
     @classmethod
     def joined(
-        cls, instruction: Instruction, gathered: list[list[Array]], place: int, context: Context
+        cls, instruction: Instruction, gathered: list[list[Array]], place: int, context: Evaluation
     ) -> list[Array]:
         axes = instruction.attribute("dimensions")
         if not axes:
@@ -313,7 +313,7 @@ class RaggedAllToAll(Collective):
 
     @classmethod
     def joined(
-        cls, instruction: Instruction, gathered: list[list[Array]], place: int, context: Context
+        cls, instruction: Instruction, gathered: list[list[Array]], place: int, context: Evaluation
     ) -> list[Array]:
         result = np.array(gathered[place][1])
         for rows, _, starts, lengths, targets, _ in gathered:
@@ -348,7 +348,7 @@ class CollectiveBroadcast(Collective):
 
     @classmethod
     def joined(
-        cls, instruction: Instruction, gathered: list[list[Array]], place: int, context: Context
+        cls, instruction: Instruction, gathered: list[list[Array]], place: int, context: Evaluation
     ) -> list[Array]:
         return list(gathered[0])
 
@@ -375,12 +375,12 @@ class CollectivePermute(Operator):
         return tuple_or_one(_arrays(instruction))
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Any:
         return _pack(cls.results(instruction, operands, context))
 
     @classmethod
     def results(
-        cls, instruction: Instruction, operands: list[Any], context: Context
+        cls, instruction: Instruction, operands: list[Any], context: Evaluation
     ) -> list[Array]:
         everyone = tuple(range(context.ranks))
         gathered = context.exchange(instruction, everyone, operands)
@@ -410,7 +410,7 @@ class PartitionId(Operator):
         return Shape("u32")
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
         return np.array(context.rank % context.partitions, np.uint32)
 
 
@@ -422,7 +422,7 @@ class ReplicaId(PartitionId):
     stablehlo = "replica_id"
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
         return np.array(context.rank // context.partitions, np.uint32)
 
 
@@ -454,7 +454,7 @@ class Started(Operator):
         return instruction.shape.tuple_shapes[1]
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Any:
         contexts = [placeholder(shape) for shape in instruction.shape.tuple_shapes[2:]]
         return (_pack(operands), _pack(cls.results(instruction, operands, context)), *contexts)
 

@@ -19,7 +19,7 @@ from graph_compiler.hlo.operators.elementwise.transcendental import Erf, Logisti
 from graph_compiler.hlo.operators.numerics import precise
 from graph_compiler.hlo.operators.row import (
     Array,
-    Context,
+    Evaluation,
     Operator,
     require_shape,
     shape_error,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Instruction
     from graph_compiler.hlo.types import Shape
 
-Meaning: TypeAlias = "Callable[[Instruction, list[Any], Context], Any]"
+Meaning: TypeAlias = "Callable[[Instruction, list[Any], Evaluation], Any]"
 
 CUSTOM_CALLS: dict[str, Meaning] = {}
 """Meanings by target."""
@@ -86,7 +86,7 @@ class CustomCall(Operator):
         return instruction.shape
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Any:
         target = instruction.attribute("custom_call_target")
         given, known = context.custom_calls.get(target), CUSTOM_CALLS.get(target)
         function = given or (known and partial(_own, known))
@@ -105,7 +105,7 @@ class CustomCall(Operator):
         return value
 
 
-def _own(known: Meaning, instruction: Instruction, operands: list[Any], context: Context) -> Any:
+def _own(known: Meaning, instruction: Instruction, operands: list[Any], context: Evaluation) -> Any:
     """What a target of `CUSTOM_CALLS` gives; graphs may call one with any operands."""
     try:
         return known(instruction, operands, context)
@@ -141,37 +141,37 @@ def _described(value: Any) -> str:
 
 
 @meaning(*IDENTITIES)
-def _identity(instruction: Instruction, operands: list[Any], context: Context) -> Any:
+def _identity(instruction: Instruction, operands: list[Any], context: Evaluation) -> Any:
     return tuple(operands) if instruction.shape.is_tuple else operands[0]
 
 
 @meaning("AwsNeuronErf")
-def _erf(instruction: Instruction, operands: list[Any], context: Context) -> Array:
+def _erf(instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
     """The error function of every element."""
     return Erf.function(operands[0])
 
 
 @meaning("AwsNeuronGelu")
-def _gelu(instruction: Instruction, operands: list[Any], context: Context) -> Array:
+def _gelu(instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
     """x (1 + erf(x / sqrt(2))) / 2."""
     return precise(lambda x: x * 0.5 * (1 + Erf.formula(x / math.sqrt(2))), operands[0])
 
 
 @meaning("AwsNeuronGeluApprxTanh")
-def _gelu_tanh(instruction: Instruction, operands: list[Any], context: Context) -> Array:
+def _gelu_tanh(instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
     """x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2."""
     slope = math.sqrt(2 / math.pi)
     return precise(lambda x: x * 0.5 * (1 + np.tanh(slope * (x + 0.044715 * x**3))), operands[0])
 
 
 @meaning("AwsNeuronSilu")
-def _silu(instruction: Instruction, operands: list[Any], context: Context) -> Array:
+def _silu(instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
     """x / (1 + exp(-x))."""
     return precise(lambda x: x * Logistic.formula(x), operands[0])
 
 
 @meaning("AwsNeuronTopK")
-def _top_k(instruction: Instruction, operands: list[Any], context: Context) -> Any:
+def _top_k(instruction: Instruction, operands: list[Any], context: Evaluation) -> Any:
     """The k largest of the last dimension; k is the size in the result's shape."""
     values, indices = instruction.shape.tuple_shapes
     order = stable_order(operands[0].astype(np.float64), descending=True)

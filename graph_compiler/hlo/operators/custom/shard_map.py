@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graph_compiler.hlo.operators.custom import meaning
-from graph_compiler.hlo.operators.row import Array, Context, subject
+from graph_compiler.hlo.operators.row import Array, Evaluation, subject
 from isa.errors import NeuronError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Sharding:
         return tuple(index)
 
 
-def shardings(instruction: Instruction, attribute: str, context: Context) -> list[Sharding]:
+def shardings(instruction: Instruction, attribute: str, context: Evaluation) -> list[Sharding]:
     """The shardings that a frontend attribute states. Raises NeuronError hlo-invalid."""
     text = instruction.frontend_attributes.get(attribute, "").replace('\\"', '"')
     record = context.module.attributes.get("frontend_attributes")
@@ -80,7 +80,7 @@ def _refused(instruction: Instruction, fact: str) -> NeuronError:
 
 
 def _checked(
-    instruction: Instruction, attribute: str, context: Context, count: int
+    instruction: Instruction, attribute: str, context: Evaluation, count: int
 ) -> list[Sharding]:
     found = shardings(instruction, attribute, context)
     if len(found) != count:
@@ -99,7 +99,7 @@ def _result(instruction: Instruction, values: list[Array]) -> Any:
 
 
 @meaning("xla.sdy.GlobalToLocalShape")
-def _global_to_local(instruction: Instruction, operands: list[Any], context: Context) -> Any:
+def _global_to_local(instruction: Instruction, operands: list[Any], context: Evaluation) -> Any:
     """The part of each global array that belongs to this rank."""
     parts = _checked(instruction, "xla.sdy.in_shardings", context, len(operands))
     values = [
@@ -109,7 +109,7 @@ def _global_to_local(instruction: Instruction, operands: list[Any], context: Con
 
 
 @meaning("xla.sdy.LocalToGlobalShape")
-def _local_to_global(instruction: Instruction, operands: list[Any], context: Context) -> Any:
+def _local_to_global(instruction: Instruction, operands: list[Any], context: Evaluation) -> Any:
     """Global arrays, joined from the parts of all ranks."""
     parts = _checked(instruction, "xla.sdy.out_shardings", context, len(operands))
     gathered = context.exchange(instruction, tuple(range(context.ranks)), operands)

@@ -18,7 +18,7 @@ from graph_compiler.hlo.operators.row import (
     ARITHMETIC,
     TRANSCENDENTAL,
     Array,
-    Context,
+    Evaluation,
     Operator,
     operand_array,
     require_kind,
@@ -62,7 +62,7 @@ class Binary(Operator):
         return left
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
         primitive = instruction.operands[0].shape.primitive
         return cls.function(operands[0], operands[1], primitive)
 

@@ -12,7 +12,7 @@ from graph_compiler.hlo.operators.numerics import binary, total_order_key, widen
 from graph_compiler.hlo.operators.row import (
     ARITHMETIC,
     Array,
-    Context,
+    Evaluation,
     Operator,
     operand_array,
     require_shape,
@@ -55,7 +55,7 @@ class Compare(Binary):
         return shape.with_element_type("pred")
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
         x, y = operands
         function = _DIRECTIONS[instruction.attribute("comparison_direction")]
         if instruction.attribute("comparison_type") == "TOTALORDER":
@@ -103,7 +103,7 @@ class Select(Operator):
         return yes
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Any:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Any:
         predicate, yes, no = operands
         if predicate.ndim == 0 and (isinstance(yes, tuple) or yes.ndim):
             return yes if predicate else no
@@ -138,6 +138,6 @@ class Clamp(Operator):
         return shape
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
         low, x, high = operands
         return binary(minimum, binary(maximum, x, low), high)

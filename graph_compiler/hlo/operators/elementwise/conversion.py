@@ -11,7 +11,7 @@ from graph_compiler.hlo.operators.numerics import convert, unsigned_view, wrap
 from graph_compiler.hlo.operators.row import (
     ARITHMETIC,
     Array,
-    Context,
+    Evaluation,
     Operator,
     operand_array,
     require_shape,
@@ -43,7 +43,7 @@ class Convert(Operator):
         return shape.with_element_type(result_array(instruction).element_type)
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
         source, target = instruction.operands[0].shape.primitive, instruction.shape.primitive
         return convert(operands[0], source, target)
 
@@ -82,7 +82,7 @@ class StochasticConvert(Operator):
         return shape.with_element_type(result_array(instruction).element_type)
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
         x = operands[0].astype(np.float64)
         bits = instruction.operands[1].shape.primitive.bits
         magnitude = np.abs(x)
@@ -132,7 +132,7 @@ class BitcastConvert(Operator):
         return shape.with_dimensions(dimensions).with_element_type(target.name)
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
         source, target = instruction.operands[0].shape.primitive, instruction.shape.primitive
         array, dtype = np.asarray(operands[0]), target.numpy
         if source.bits == target.bits and source.bits >= 8:
@@ -187,7 +187,7 @@ class ReducePrecision(Unary):
         return shape
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
         import ml_dtypes
 
         x = operands[0]

@@ -10,7 +10,7 @@ from graph_compiler.hlo.operators.numerics import unary, unsigned_view, wrap
 from graph_compiler.hlo.operators.row import (
     ARITHMETIC,
     Array,
-    Context,
+    Evaluation,
     Operator,
     operand_array,
     require_kind,
@@ -44,7 +44,7 @@ class Unary(Operator):
         return shape
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
         return cls.function(operands[0])
 
     @classmethod
@@ -108,7 +108,7 @@ class Not(Unary):
     kinds = BITS
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
         primitive = instruction.operands[0].shape.primitive
         if primitive.bits < 8:
             return wrap(np.invert(operands[0].astype(np.int16)), primitive)
@@ -188,7 +188,7 @@ class PopulationCount(Unary):
     kinds = INTEGER
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
         bits = _bits(operands[0], instruction.operands[0].shape.primitive.bits)
         return bits.sum(axis=-1).astype(operands[0].dtype)
 
@@ -202,7 +202,7 @@ class CountLeadingZeros(Unary):
     kinds = INTEGER
 
     @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
         width = instruction.operands[0].shape.primitive.bits
         bits = _bits(operands[0], width)
         leading = np.where(bits.any(axis=-1), bits.argmax(axis=-1), width)

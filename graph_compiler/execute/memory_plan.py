@@ -14,7 +14,7 @@ from graph_compiler.execute.views import Buffer
 
 ALIGNMENT = 64
 
-Loop = tuple[int, int]
+LoopSpan = tuple[int, int]
 """First and last position of a loop's steps."""
 
 
@@ -24,7 +24,7 @@ def accesses(step: Step) -> list[Buffer]:
     return [step.flag.buffer] if isinstance(step, Branch) else []
 
 
-class Layout:
+class MemoryPlan:
     """The memory of a program: `memory_of(buffer)`, `dropped` (positions of copies onto
     themselves), `offsets` of arena memory, and the arena's `size`."""
 
@@ -153,7 +153,7 @@ def _merged(before: deque[int], after: deque[int]) -> deque[int]:
     return before
 
 
-def _loops(steps: Sequence[Step]) -> list[Loop]:
+def _loops(steps: Sequence[Step]) -> list[LoopSpan]:
     """The loops, inner before outer: they begin and end with labels that nest."""
     found, open_ = [], []
     for position, step in enumerate(steps):
