@@ -25,11 +25,11 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Names with values, one a line, or `abreast` of them where there is room."""
+    """Names with values, one a line, or `side_by_side` of them where there is room."""
 
     title: str
     items: tuple[tuple[str, str], ...]
-    abreast: int = 1
+    side_by_side: int = 1
 
     @staticmethod
     def of(title: str, **items: Any) -> Facts:
@@ -109,7 +109,7 @@ def _plain_lines(section: Table | Facts | Notes) -> list[str]:
     lines = [section.title] if section.title else []
     if isinstance(section, Notes):
         return [*lines, notes_text(section, WIDTH - 2)]
-    if isinstance(section, Facts) and section.abreast > 1:
+    if isinstance(section, Facts) and section.side_by_side > 1:
         return lines + _plain_lines(in_columns(section))[1:]
     if isinstance(section, Facts):
         width = max((len(name) for name, _ in section.items), default=0)
@@ -141,11 +141,11 @@ def in_columns(facts: Facts) -> Table:
     >>> in_columns(Facts("", (("a", "1"), ("b", "2"), ("c", "3")), 2)).rows
     (('a', '1', 'b', '2'), ('c', '3', '', ''))
     """
-    missing = -len(facts.items) % facts.abreast
+    missing = -len(facts.items) % facts.side_by_side
     cells = [text for item in (*facts.items, *[("", "")] * missing) for text in item]
-    size = 2 * facts.abreast
+    size = 2 * facts.side_by_side
     rows = [cells[at : at + size] for at in range(0, len(cells), size)]
-    return Table.of("", ("", ">") * facts.abreast, rows)
+    return Table.of("", ("", ">") * facts.side_by_side, rows)
 
 
 def html(sections: Sequence[Section]) -> str:

@@ -99,7 +99,7 @@ def _rich_facts(facts: Facts, width: int) -> Any:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    if facts.abreast > 1:
+    if facts.side_by_side > 1:
         columns = in_columns(facts)
         widths = [max(len(cell) for cell in cells) for cells in zip(*columns.rows)]
         if sum(widths) + _GAP * len(widths) <= width:

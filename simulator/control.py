@@ -179,8 +179,8 @@ def _send_receive(preparation: Preparation, index: int, instruction: Instruction
     def bring() -> None:
         dst, src, send_to, receive_from = values[:4]
         tracked = preparation.tracked.get(index, (None, None))
-        parcel = Message(dst, src, send_to, receive_from, *tracked[:2])
-        number[0] = exchange.bring(core, meeting, parcel)
+        message = Message(dst, src, send_to, receive_from, *tracked[:2])
+        number[0] = exchange.bring(core, meeting, message)
 
     call = preparation.call(index, instruction, operands, bring)
 

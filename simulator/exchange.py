@@ -64,14 +64,14 @@ class Attendance:
 class Exchange:
     """The exchanges of all cores. Those of a core with the same meeting happen in their order.
 
-    `parcel_of` gives what a core brought that has come in native code and waits there.
+    `message_of` gives what a core brought that has come in native code and waits there.
     """
 
     def __init__(self) -> None:
         self._attendances: dict[Meeting, Attendance] = {}
         self._waiting: dict[tuple[Meeting, int], dict[int, Message]] = {}
         self._rooms: dict[Any, Array] = {}
-        self.parcel_of: Callable[[int, Meeting], Message] | None = None
+        self.message_of: Callable[[int, Meeting], Message] | None = None
 
     def restart(self) -> None:
         """As at the start of a program."""
@@ -93,21 +93,21 @@ class Exchange:
             self._rooms[key] = np.empty(view.shape, bits(view).dtype)
         return self._rooms[key].reshape(view.shape)
 
-    def bring(self, core: int, meeting: Meeting, parcel: Message) -> int:
+    def bring(self, core: int, meeting: Meeting, message: Message) -> int:
         """Core `core` comes to its next exchange; with the last core the tiles move. Returns the
         number of the exchange. Raises NeuronError core-mismatch."""
         attendance = self.attendance(meeting)
         number = attendance.come(core)
-        parcels = self._waiting.setdefault((meeting, number), {})
-        parcels[core] = parcel
+        messages = self._waiting.setdefault((meeting, number), {})
+        messages[core] = message
         for other in attendance.cores:
-            if other not in parcels and attendance.count(other) >= number:
-                assert self.parcel_of is not None, "native code counted it"
-                parcels[other] = self.parcel_of(other, meeting)
-        over = len(parcels) == len(attendance.cores)
+            if other not in messages and attendance.count(other) >= number:
+                assert self.message_of is not None, "native code counted it"
+                messages[other] = self.message_of(other, meeting)
+        over = len(messages) == len(attendance.cores)
         if over:
             del self._waiting[meeting, number]
-            _deliver(parcels)
+            _deliver(messages)
         attendance.state[:] = [int(not over), number - (not over)]
         return number
 
@@ -167,16 +167,16 @@ def _pattern_form(pattern: AccessPattern) -> tuple[Any, ...]:
     return pattern.dtype, pattern.partitions, elements(pattern)
 
 
-def _deliver(parcels: dict[int, Message]) -> None:
-    for core, parcel in parcels.items():
-        sender = parcels.get(parcel.receive_from, parcel)
-        check_partners(core, parcel.send_to, parcel.receive_from, sender.send_to)
-        check_tiles(core, form(parcel.destination), parcel.receive_from, form(sender.source))
+def _deliver(messages: dict[int, Message]) -> None:
+    for core, message in messages.items():
+        sender = messages.get(message.receive_from, message)
+        check_partners(core, message.send_to, message.receive_from, sender.send_to)
+        check_tiles(core, form(message.destination), message.receive_from, form(sender.source))
     # All sources as they were: a destination may be part of one.
-    tiles = {core: bits(parcel.source).copy() for core, parcel in parcels.items()}
-    marks = {core: p.sent.mask() if p.sent is not None else None for core, p in parcels.items()}
-    for parcel in parcels.values():
-        target, mask = parcel.destination, marks[parcel.receive_from]
-        bits(target)[...] = tiles[parcel.receive_from].reshape(target.shape)
-        if parcel.received is not None:
-            parcel.received.write(None if mask is None else mask.reshape(target.shape))
+    tiles = {core: bits(message.source).copy() for core, message in messages.items()}
+    marks = {core: p.sent.mask() if p.sent is not None else None for core, p in messages.items()}
+    for message in messages.values():
+        target, mask = message.destination, marks[message.receive_from]
+        bits(target)[...] = tiles[message.receive_from].reshape(target.shape)
+        if message.received is not None:
+            message.received.write(None if mask is None else mask.reshape(target.shape))

@@ -204,7 +204,7 @@ class Preparation:
     `begun` holds the regions in which allocations began, `tracked` the shadow side of operands, by
     the index of the instruction, for those that were executed from here. `unset` says which
     registers an instruction needs that may hold no value. `uses` are the instructions by template,
-    `foresight` is what is known of them.
+    `elision` is what is known of them.
 
     `windows` are those of the core, shared by its streams; `replicated` are
     the writes to compare with those of other cores. `watch` is told what was executed.
@@ -213,7 +213,7 @@ class Preparation:
     def __init__(
         self,
         stream: RunningStream,
-        foresight: Elision,
+        elision: Elision,
         barriers: Barriers,
         windows: Windows,
         shadow: Shadow | None,
@@ -222,8 +222,8 @@ class Preparation:
         watch: Watch | None = None,
     ) -> None:
         self.stream = stream
-        self.foresight = foresight
-        self.uses = foresight.uses
+        self.elision = elision
+        self.uses = elision.uses
         self.watch = watch
         self.state = stream.state
         self.registers = stream.registers
@@ -269,7 +269,7 @@ class Preparation:
             self._actions[index] = found
         return found
 
-    def parcel(self, index: int) -> Message:
+    def message(self, index: int) -> Message:
         """What the instruction at `index`, an exchange, brings."""
         instruction = self.stream.instructions[index]
         operands = self.operands(instruction)

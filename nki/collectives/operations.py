@@ -39,7 +39,7 @@ from nki.ranks.group import ReplicaGroup
 from nki.ranks.world import place
 
 Array = np.ndarray[Any, Any]
-Parcels = dict[int, list[Array]]
+Messages = dict[int, list[Array]]
 
 
 def all_reduce(
@@ -77,8 +77,8 @@ def all_reduce(
         check_memory("all_reduce", srcs, dsts)
         check_sizes("all_reduce", srcs, dsts, 1, 1)
 
-        def result(parcels: Parcels, group: tuple[int, ...], rank: int, index: int) -> Array:
-            return _reduced([parcels[r][index] for r in group], combine)
+        def result(messages: Messages, group: tuple[int, ...], rank: int, index: int) -> Array:
+            return _reduced([messages[r][index] for r in group], combine)
 
         _run("all_reduce", srcs, dsts, replica_group, priority, result, caller())
 
@@ -118,8 +118,8 @@ def all_gather(
         check_dimension("all_gather", srcs, collective_dim, on_chip=(0, 1))
         check_sizes("all_gather", srcs, dsts, 1, check_group("all_gather", replica_group).size)
 
-        def result(parcels: Parcels, group: tuple[int, ...], rank: int, index: int) -> Array:
-            return np.concatenate([parcels[r][index] for r in group], axis=collective_dim)
+        def result(messages: Messages, group: tuple[int, ...], rank: int, index: int) -> Array:
+            return np.concatenate([messages[r][index] for r in group], axis=collective_dim)
 
         _run("all_gather", srcs, dsts, replica_group, priority, result, caller())
 
@@ -161,8 +161,8 @@ def reduce_scatter(
         parts = check_group("reduce_scatter", replica_group).size
         check_sizes("reduce_scatter", srcs, dsts, parts, 1)
 
-        def result(parcels: Parcels, group: tuple[int, ...], rank: int, index: int) -> Array:
-            whole = _reduced([parcels[r][index] for r in group], combine)
+        def result(messages: Messages, group: tuple[int, ...], rank: int, index: int) -> Array:
+            whole = _reduced([messages[r][index] for r in group], combine)
             return np.split(whole, len(group), axis=0)[group.index(rank)]
 
         _run("reduce_scatter", srcs, dsts, replica_group, priority, result, caller())
@@ -204,9 +204,9 @@ def all_to_all(
         parts = check_group("all_to_all", replica_group).size
         check_sizes("all_to_all", srcs, dsts, 1, 1, parts=parts)
 
-        def result(parcels: Parcels, group: tuple[int, ...], rank: int, index: int) -> Array:
+        def result(messages: Messages, group: tuple[int, ...], rank: int, index: int) -> Array:
             mine = group.index(rank)
-            return np.concatenate([np.split(parcels[r][index], len(group))[mine] for r in group])
+            return np.concatenate([np.split(messages[r][index], len(group))[mine] for r in group])
 
         _run("all_to_all", srcs, dsts, replica_group, priority, result, caller())
 
@@ -247,8 +247,8 @@ def collective_permute(
         sources = check_pairs(source_target_pairs)
         ranks = ReplicaGroup([sorted({rank for pair in source_target_pairs for rank in pair})])
 
-        def result(parcels: Parcels, group: tuple[int, ...], rank: int, index: int) -> Any:
-            return parcels[sources[rank]][index] if rank in sources else None
+        def result(messages: Messages, group: tuple[int, ...], rank: int, index: int) -> Any:
+            return messages[sources[rank]][index] if rank in sources else None
 
         if place().rank in ranks.groups[0]:
             _run("collective_permute", srcs, dsts, ranks, priority, result, caller())
@@ -335,8 +335,8 @@ def collective_permute_implicit_reduce(
             check_memory(what, srcs, dsts)
             check_sizes(what, srcs, dsts, 1, 1)
 
-        def result(parcels: Parcels, group: tuple[int, ...], rank: int, index: int) -> Array:
-            sent = parcels[_predecessor(group, rank)]
+        def result(messages: Messages, group: tuple[int, ...], rank: int, index: int) -> Array:
+            sent = messages[_predecessor(group, rank)]
             return _reduced([sent[index], sent[index + len(left)]], combine)
 
         _run(what, [*left, *right], dsts, replica_group, priority, result, caller())
@@ -491,7 +491,7 @@ def all_to_all_v(
 
 # Execution
 
-Result = Callable[[Parcels, tuple[int, ...], int, int], Any]
+Result = Callable[[Messages, tuple[int, ...], int, int], Any]
 """What dst number `index` of `rank` becomes (None: it stays), from everyone's sources."""
 
 
@@ -527,9 +527,9 @@ def _run(
     if context.core == 0 or not shared:
         sources = [context.array(src) for src in srcs]
         meeting = f"{what} on core {context.core}" if context.core else what
-        parcels = world.meet(rank, group, meeting, sources)
+        messages = world.meet(rank, group, meeting, sources)
         for index, dst in enumerate(dsts):
-            _write(context, dst, result(parcels, group, rank, index), location)
+            _write(context, dst, result(messages, group, rank, index), location)
     _meet_cores(context, (*dsts, *srcs), location)
 
 
@@ -572,19 +572,19 @@ def _run_v(
     check_metadata(metadata, rows, size)
     check_displacements(what, has_displacements, current(f"nki.collectives.{what}").target)
 
-    def received(parcels: Parcels, group: tuple[int, ...], rank: int) -> tuple[Array, list[int]]:
+    def received(messages: Messages, group: tuple[int, ...], rank: int) -> tuple[Array, list[int]]:
         """dst and row 2 of the metadata, flat."""
         mine = group.index(rank)
-        out = np.array(parcels[rank][2]).reshape(-1)
-        table = parcels[rank][1].reshape(rows, size)
+        out = np.array(messages[rank][2]).reshape(-1)
+        table = messages[rank][1].reshape(rows, size)
         counts = []
         for position, sender in enumerate(group):
-            plan = parcels[sender][1].reshape(rows, size)
+            plan = messages[sender][1].reshape(rows, size)
             column = 0 if gather else mine
             count, start = int(plan[0, column]), int(plan[1, column])
             slot = out.size // size * position
             begin = int(table[3, position]) if has_displacements else slot
-            source = parcels[sender][0].reshape(-1)
+            source = messages[sender][0].reshape(-1)
             room = out.size if has_displacements else slot + out.size // size
             if start + count > source.size or begin + count > room:
                 raise NeuronError(
@@ -596,11 +596,11 @@ def _run_v(
             counts.append(count)
         return out, counts
 
-    def result(parcels: Parcels, group: tuple[int, ...], rank: int, index: int) -> Any:
-        out, counts = received(parcels, group, rank)
+    def result(messages: Messages, group: tuple[int, ...], rank: int, index: int) -> Any:
+        out, counts = received(messages, group, rank)
         if index == 0:
             return out
-        table = np.array(parcels[rank][1]).reshape(rows, size)
+        table = np.array(messages[rank][1]).reshape(rows, size)
         table[2] = counts
         return table
 
@@ -609,8 +609,8 @@ def _run_v(
     _run(what, given, targets, replica_group, priority, result, location)
 
 
-def _previous(parcels: Parcels, group: tuple[int, ...], rank: int, index: int) -> Array:
-    return parcels[_predecessor(group, rank)][index]
+def _previous(messages: Messages, group: tuple[int, ...], rank: int, index: int) -> Array:
+    return messages[_predecessor(group, rank)][index]
 
 
 def _predecessor(group: tuple[int, ...], rank: int) -> int:

@@ -375,8 +375,8 @@ def _send_receive(
     values = (dst, src, send_to, receive_from, pipe, dma_engine)
     core, shadow = interpreter.state.number, interpreter.shadow
     received, sent = shadow.track(row, values)[:2] if shadow is not None else (None, None)
-    parcel = Message(dst, src, send_to, receive_from, received, sent)
-    interpreter.exchange.bring(core, row.meeting(values, core), parcel)
+    message = Message(dst, src, send_to, receive_from, received, sent)
+    interpreter.exchange.bring(core, row.meeting(values, core), message)
 
 
 _CONTROL: dict[type[MachineInstruction], Callable[..., None]] = {

@@ -26,7 +26,7 @@ class World:
         self._waiting: dict[int, tuple[str, tuple[int, ...], dict[int, Any]]] = {}
         self._stuck = ""
 
-    def meet(self, rank: int, members: tuple[int, ...], what: str, parcel: Any) -> dict[int, Any]:
+    def meet(self, rank: int, members: tuple[int, ...], what: str, message: Any) -> dict[int, Any]:
         """What every rank of `members` brings to its meeting of this kind and number. Waits for
         all of them. Raises deadlock when no rank goes on any more, and value-not-allowed for
         members that do not run."""
@@ -43,7 +43,7 @@ class World:
             number = self._counts.get(((what, members), rank), 0)
             self._counts[(what, members), rank] = number + 1
             brought = self._brought.setdefault(((what, members), number), {})
-            brought[rank] = parcel
+            brought[rank] = message
             self._waiting[rank] = what, members, brought
             self._changed.notify_all()
             try:

@@ -43,7 +43,7 @@ class EagerNumbers:
         self._loaded: dict[tuple[int, int], int] = {}
         self._scopes: dict[int, list[int]] = {}
         self._came: dict[tuple[Hashable, int], int] = {}
-        self._parcels: dict[tuple[Hashable, int], dict[int, tuple[Any, ...]]] = {}
+        self._messages: dict[tuple[Hashable, int], dict[int, tuple[Any, ...]]] = {}
 
     def forget(self, tensor: Tensor) -> None:
         """A tensor of a core is gone."""
@@ -198,13 +198,13 @@ class EagerNumbers:
         meeting = instruction.row.meeting(instruction.values, core)
         times = self._arrive(core, meeting)
         sent = self._memories.tile(core, *_place(storages[1], arguments[1]))
-        parcels = self._parcels.setdefault((meeting, times), {})
-        parcels[core] = _place(storages[0], arguments[0]), instruction.values[3], sent
-        if len(parcels) == len(meeting[1]):
-            for other, (place, sender, _) in parcels.items():
-                if sender in parcels:
-                    self._memories.put(other, place, parcels[sender][2])
-            del self._parcels[meeting, times]
+        messages = self._messages.setdefault((meeting, times), {})
+        messages[core] = _place(storages[0], arguments[0]), instruction.values[3], sent
+        if len(messages) == len(meeting[1]):
+            for other, (place, sender, _) in messages.items():
+                if sender in messages:
+                    self._memories.put(other, place, messages[sender][2])
+            del self._messages[meeting, times]
 
 
 def _copies(instruction: Instruction, arguments: list[Any]) -> bool:

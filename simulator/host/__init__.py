@@ -2,7 +2,7 @@
 their instructions run is known before they do.
 
 `prepare` is all that the rest of the simulator calls. `turns` finds the order, `lives` which
-allocation holds each access, `foresight` which transfers have nothing to move, `places` puts
+allocation holds each access, `elision` which transfers have nothing to move, `places` puts
 allocations close together, and `slices` cuts a program in two that run at the same time. What is
 known of an instruction stands by its stream and its place there, in columns.
 """

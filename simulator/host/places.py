@@ -71,10 +71,10 @@ def placed(program: Program, walks: Sequence[Walk], ahead: bool = True) -> Place
         low = _lowest(walk, seen, target)
         if low is None:
             return unplaced(program)
-        streams, foresight = _Moving(walk, seen, low).streams()
+        streams, elision = _Moving(walk, seen, low).streams()
         others = {engine: stream for engine, stream in core.streams.items() if not stream}
         cores.append(CoreProgram({**streams, **others}, core.queues, core.storages))
-        known.append(foresight)
+        known.append(elision)
     return Placed(replace(program, cores=cores), known)
 
 

@@ -66,7 +66,7 @@ def summary(found: Profile) -> dict[str, Number]:
 def section(found: Profile) -> Facts:
     """The summary as a part of a report, two figures a row."""
     items = tuple((name, _text(value)) for name, value in summary(found).items())
-    return Facts("official metrics (seconds, bytes, percent)", items, abreast=2)
+    return Facts("official metrics (seconds, bytes, percent)", items, side_by_side=2)
 
 
 def _text(value: Number) -> str:

@@ -57,7 +57,7 @@ class Nest:
         strides = [steps[:outer] for steps in self.strides]
         loops(self.f, self.counts[:outer], strides, self.pointers, each, self.f.integer(0))
 
-    def rows_abreast(
+    def rows_in_lockstep(
         self, body: Callable[[Sequence[Sequence[Value]]], None], size: int, inner: int = 1
     ) -> None:
         """As `rows`, for `size` rows at a time and those that are left: `body` gets the pointers of

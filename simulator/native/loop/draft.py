@@ -231,7 +231,7 @@ class Drafting:
                 count=found.rows,
                 row_bytes=row_bytes,
                 work=job.work,
-                abreast=division.abreast,
+                lockstep=division.lockstep,
                 **_hints(job, found.rows),
                 **_fetched(job, reaches),
                 **self.table("steps", steps, STEP),

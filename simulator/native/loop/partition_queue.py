@@ -1,9 +1,9 @@
-"""The queue of a native program: jobs that run together, one strip of partitions after another.
+"""The queue of a native program: jobs that run together, one block of partitions after another.
 
 A job is local if a partition's row of it touches nothing but what belongs to that partition, or
 rows of HBM. Local jobs need not run at once: they are queued, and when something must see their
-results, or the queue is full, the first strip of partitions goes through all of them, then the next
-strip. So the rows of a strip stay in the cache from one job to the next, and threads, each with
+results, or the queue is full, the first block of partitions goes through all of them, then the next
+block. So the rows of a block stay in the cache from one job to the next, and threads, each with
 partitions of its own, meet once a queue and not once a job. In every partition the order stays that
 of the instructions; rows of HBM that belong to other partitions are looked after by
 `QueueText.add`.
@@ -35,8 +35,8 @@ MOST_JOBS = 256
 MOST_WORDS = 64
 """Argument words that a job may have to be queued."""
 
-STRIP_BYTES = 1 << 17
-"""What a strip may touch on chip, so that it stays in a second-level cache."""
+BLOCK_BYTES = 1 << 17
+"""What a block may touch on chip, so that it stays in a second-level cache."""
 
 _WORDS_AHEAD = 2 * LINE
 """Bytes of the argument words of a job that are worth a hint."""
@@ -47,22 +47,22 @@ LEAST_WORK = 1 << 14
 QUEUE = Structure(
     *("run", "team", "parts", "parts_count", "entries", "copies", "count", "epoch"),
     *("next_entries", "next_copies"),
-    *("row_bytes", "strip_bytes", "work", "least_work", "first", "last", "most_hints", "abreast"),
+    *("row_bytes", "block_bytes", "work", "least_work", "first", "last", "most_hints", "lockstep"),
     *("sbuf", "sbuf_end", "psum", "psum_end", "written"),
 )
-"""`run` is the address of a `PartitionBlocks` function, `parts` that of the addresses of `STRIPS`
+"""`run` is the address of a `PartitionBlocks` function, `parts` that of the addresses of `BLOCKS`
 words, one for each thread. `entries` are `count` of `ENTRY`; `copies` is memory for words of each.
 They take turns with `next_entries` and `next_copies`, so that jobs can be queued while others run.
 `epoch` is raised when the queue has been started. In sum the queued jobs touch `row_bytes` of a
-partition, all of them within `sbuf` to `sbuf_end` and `psum` to `psum_end`, and a strip may touch
-`strip_bytes`; they compute `work` elements, of partitions `first` to `last`; threads share no less
-than `least_work`. `most_hints`: how many hints one of them takes; `abreast`: of how many partitions
-strips are a multiple. `written` is the `WRITTEN` of SBUF."""
+partition, all of them within `sbuf` to `sbuf_end` and `psum` to `psum_end`, and a block may touch
+`block_bytes`; they compute `work` elements, of partitions `first` to `last`; threads share no less
+than `least_work`. `most_hints`: how many hints one of them takes; `lockstep`: of how many
+partitions blocks are a multiple. `written` is the `WRITTEN` of SBUF."""
 
 ENTRY = Structure("job", "words")
 
-STRIPS = Structure("number", "entries", "count", "most_hints", "first", "last", "strip", "scratch")
-"""What a thread runs: all jobs of a queue for these partitions, `strip` of them at a time;
+BLOCKS = Structure("number", "entries", "count", "most_hints", "first", "last", "block", "scratch")
+"""What a thread runs: all jobs of a queue for these partitions, `block` of them at a time;
 `scratch` is room for words. `number` is that of the thread; `entries`, `count` and `most_hints` are
 those of the queue when it was started."""
 
@@ -70,13 +70,13 @@ QUEUED = Structure(
     *("function", "words", "words_count", "length", "steps", "steps_count"),
     *("first", "count", "row_bytes", "work", "sbuf", "sbuf_end", "psum", "psum_end"),
     *("hints", "hints_count", "fetched", "fetched_step", "fetched_too", "fetched_too_step"),
-    *("abreast", "wrote", "wrote_end"),
+    *("lockstep", "wrote", "wrote_end"),
 )
 """A job for partitions from `first` on, `count` of them: word `length` says how many, and `steps`
 say how far pointers move from one to the next. `hints`: the word of the first of the hints that it
 takes (`simulator.native.plans.plan.Job`). `fetched`: the word with the address of rows in HBM that
 it reads, which are `fetched_step` bytes apart; 0 for none that are worth a hint. `fetched_too`: the
-same of a second operand. `abreast`: how many partitions it computes at once
+same of a second operand. `lockstep`: how many partitions it computes at once
 (`simulator.native.plans.plan.Division`). `wrote` to `wrote_end`: the bytes of partitions of SBUF
 that it writes. The other members are as of `QUEUE`."""
 
@@ -115,21 +115,21 @@ _EMPTY = {
         ("count", "row_bytes", "work", "last", "sbuf_end", "psum_end", "most_hints"), 0
     ),
     **dict.fromkeys(("first", *ARENAS), FARTHEST),
-    "abreast": 1,
+    "lockstep": 1,
 }
 """Members of a queue in which there is nothing."""
 
 
 def new_queue(memory: WordMemory, run: int, threads: int, written: int) -> Any:
     """An empty `QUEUE` for this many threads, whose `PartitionBlocks` function is at `run`."""
-    parts = [memory.room(len(STRIPS.names)) for _ in range(threads)]
+    parts = [memory.room(len(BLOCKS.names)) for _ in range(threads)]
     queue = memory.words(
         QUEUE.words(
             run=run,
             parts=memory.table(parts),
             parts_count=threads,
             epoch=1,
-            strip_bytes=STRIP_BYTES,
+            block_bytes=BLOCK_BYTES,
             least_work=LEAST_WORK,
             written=written,
             **buffers(memory, MOST_JOBS, ENTRY),
@@ -138,7 +138,7 @@ def new_queue(memory: WordMemory, run: int, threads: int, written: int) -> Any:
     )
     for number, place in enumerate(parts):
         scratch = memory.room(MOST_WORDS)
-        words = STRIPS.words(number=number, scratch=scratch)
+        words = BLOCKS.words(number=number, scratch=scratch)
         (ctypes.c_int64 * len(words)).from_address(place)[:] = list[Any](words)
     return queue
 
@@ -246,7 +246,7 @@ class QueueText:
         queue.add("work", job.get("work"))
         times = WrittenText(f, queue.get("written", "ptr"))
         times.write(job.get("wrote"), job.get("wrote_end"))
-        for largest, member in (("most_hints", "hints_count"), ("abreast", "abreast")):
+        for largest, member in (("most_hints", "hints_count"), ("lockstep", "lockstep")):
             queue.set(largest, f.intrinsic("smax", queue.get(largest), job.get(member)))
         first = job.get("first")
         last = f.binary("add", first, job.get("count"))
@@ -357,11 +357,11 @@ class Flush:
         queue = StructureAt(f, QUEUE, f.words)
         first, one = queue.get("first"), f.integer(1)
         span = f.binary("sub", queue.get("last"), first)
-        # Strips of nearly the same size.
+        # Blocks of nearly the same size.
         extents = [f.binary("sub", queue.get(f"{n}_end"), queue.get(n)) for n in ARENAS]
         within = f.binary("add", *(f.intrinsic("smax", e, f.integer(0)) for e in extents))
         touched = f.intrinsic("smin", queue.get("row_bytes"), within)
-        most = f.binary("sdiv", queue.get("strip_bytes"), f.intrinsic("smax", touched, one))
+        most = f.binary("sdiv", queue.get("block_bytes"), f.intrinsic("smax", touched, one))
         most = f.intrinsic("smax", most, one)
         threads = queue.get("parts_count")
         shared = f.compare("icmp ne", queue.get("team"), f.integer(0))
@@ -376,7 +376,7 @@ class Flush:
             return f.binary("add", first, f.binary("sdiv", f.binary("mul", span, number), count))
 
         def part(number: Value) -> None:
-            words = StructureAt(f, STRIPS, f.load(f.element_at(parts, number, WORD), "ptr"))
+            words = StructureAt(f, BLOCKS, f.load(f.element_at(parts, number, WORD), "ptr"))
             low, high = begin(number), begin(f.binary("add", number, one))
             rows = f.binary("sub", high, low)
             times = _up(f, rows, most)
@@ -384,9 +384,9 @@ class Flush:
             words.set("last", high)
             for member in ("entries", "count", "most_hints"):
                 words.set(member, queue.get(member))
-            strip = f.intrinsic("smax", _up(f, rows, times), one)
-            multiple = queue.get("abreast")
-            words.set("strip", f.binary("mul", _up(f, strip, multiple), multiple))
+            block = f.intrinsic("smax", _up(f, rows, times), one)
+            multiple = queue.get("lockstep")
+            words.set("block", f.binary("mul", _up(f, block, multiple), multiple))
 
         f.loop(f.integer(0), count, 1, part)
         take_turns(queue)
@@ -405,21 +405,21 @@ def _up(f: StructureText, left: Value, right: Value) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class PartitionBlocks:
-    """Runs all jobs of a queue for the partitions of a `STRIPS`, whose address is the argument."""
+    """Runs all jobs of a queue for the partitions of a `BLOCKS`, whose address is the argument."""
 
     def text(self, name: str) -> str:
         f = StructureText(name)
-        part = StructureAt(f, STRIPS, f.words)
+        part = StructureAt(f, BLOCKS, f.words)
         entries, count, zero = part.get("entries", "ptr"), part.get("count"), f.integer(0)
-        first, last, strip = (part.get(member) for member in ("first", "last", "strip"))
+        first, last, block = (part.get(member) for member in ("first", "last", "block"))
         scratch = part.get("scratch", "ptr")
 
         fetch_entries(f, part, ENTRY, QUEUED)
         hints = _Hints(f, part)
 
-        def one_strip(number: Value) -> None:
-            low = f.binary("add", first, f.binary("mul", number, strip))
-            high = f.intrinsic("smin", f.binary("add", low, strip), last)
+        def one_block(number: Value) -> None:
+            low = f.binary("add", first, f.binary("mul", number, block))
+            high = f.intrinsic("smin", f.binary("add", low, block), last)
             hints.told.set("value", zero)
 
             def run(index: Value) -> None:
@@ -427,8 +427,8 @@ class PartitionBlocks:
 
             f.loop(zero, count, 1, run)
 
-        strips = _up(f, f.binary("sub", last, first), strip)
-        f.loop(zero, strips, 1, one_strip)
+        blocks = _up(f, f.binary("sub", last, first), block)
+        f.loop(zero, blocks, 1, one_block)
         f.fence()
         return f.text()
 

@@ -116,7 +116,7 @@ class NativeProgram:
                     threads,
                     meetings,
                 )
-                preparation.barriers.exchange.parcel_of = partial(_parcel_of, weakref.ref(self))
+                preparation.barriers.exchange.message_of = partial(_message_of, weakref.ref(self))
                 self._packings.append(packing)
         self._streams = self._memory.words(
             [word for number in range(len(self._preparations)) for word in self._stream(number)]
@@ -316,7 +316,7 @@ class NativeProgram:
         self._point_to_states()
         return NEXT if target is None else target
 
-    def _parcel_of(self, core: int, meeting: Meeting) -> Message:
+    def _message_of(self, core: int, meeting: Meeting) -> Message:
         for number, preparation in enumerate(self._preparations):
             index = self._streams[self._member(number, "pc")]
             waits = self._streams[self._member(number, "issued")]
@@ -324,7 +324,7 @@ class NativeProgram:
                 instruction = preparation.stream.instructions[index]
                 row = instruction.row
                 if row.meets and row.meeting(instruction.values, core) == meeting:
-                    return preparation.parcel(index)
+                    return preparation.message(index)
         raise AssertionError(f"core {core} has come to {meeting}")
 
     def _take_events(self, number: int) -> None:
@@ -339,11 +339,11 @@ class NativeProgram:
         words[count] = 0
 
 
-def _parcel_of(reference: weakref.ref[NativeProgram], core: int, meeting: Meeting) -> Message:
+def _message_of(reference: weakref.ref[NativeProgram], core: int, meeting: Meeting) -> Message:
     """What a core has brought to an exchange, at which native code lets its stream wait."""
     program = reference()
     assert program is not None, "it is running"
-    return program._parcel_of(core, meeting)
+    return program._message_of(core, meeting)
 
 
 def _answers(reference: weakref.ref[NativeProgram]) -> Generator[int, int, None]:

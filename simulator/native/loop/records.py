@@ -81,7 +81,7 @@ class Packing:
         self._states = states
         self._marks = marks
         self._common = shared
-        self._foresight = preparation.foresight
+        self._elision = preparation.elision
         self._tensors = tensors
         self._threads = threads
         self.shares = False
@@ -142,7 +142,7 @@ class Packing:
             uses = np.arange(places.size)
         if not uses.size:
             return
-        if self._foresight.kinds[key].idle:
+        if self._elision.kinds[key].idle:
             self.words[places] = RECORD.words(kind=KINDS.index("nothing"))
             self.native[places] = True
         elif row.name in _CONTROL:
@@ -188,7 +188,7 @@ class Packing:
     def _pack_computations(self, key: int, uses: Integers) -> None:
         """The records of the uses of a template that computes or moves data."""
         places, offsets = self._uses.places[key], self._uses.offsets(key)
-        holders = self._foresight.holders[key]
+        holders = self._elision.holders[key]
         found = _rows(np.concatenate([offsets[uses], holders[uses]], axis=1))
         # One use for each of those that are equal, and all of them.
         first = uses[found.first]
@@ -285,7 +285,7 @@ class Packing:
         self, key: int, use: int, offsets: Integers, holders: Integers
     ) -> RecordBlock | None:
         """The block of uses that are arranged as one of them; None where Python executes them."""
-        instruction, kind = self._uses.instruction(key, use), self._foresight.kinds[key]
+        instruction, kind = self._uses.instruction(key, use), self._elision.kinds[key]
         layout = self._layout(instruction)
         identity = layout.key, kind, *_arrangement(layout.windows, offsets[:1])[0].tolist()
         templates = self._common.templates

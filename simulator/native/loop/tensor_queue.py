@@ -58,7 +58,7 @@ written last."""
 
 PART = Structure("number", "entries", "count", "first", "last", "scratch")
 """What a thread runs: all jobs of a queue for these partitions. The other members are as of
-`simulator.native.loop.partition_queue.STRIPS`."""
+`simulator.native.loop.partition_queue.BLOCKS`."""
 
 PRODUCT = Structure(
     *("function", "words", "words_count", "length", "steps", "steps_count", "image", "apart"),

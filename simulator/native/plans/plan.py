@@ -68,7 +68,7 @@ class Division(NamedTuple):
     length: int
     steps: tuple[tuple[int, int], ...]
     multiple: int = 1
-    abreast: int = 1
+    lockstep: int = 1
 
 
 class Job(NamedTuple):

@@ -29,7 +29,7 @@ RowStep = Callable[[Sequence[Value], Carried], tuple[Value, Carried]]
 written, and what is carried on."""
 
 
-def abreast(operands: Sequence[Sequence[Dim]]) -> IterationSpace | None:
+def lockstep(operands: Sequence[Sequence[Dim]]) -> IterationSpace | None:
     """The space of a micro-kernel: partitions, then one of FREE_RANKS free dimensions."""
     found = partitioned(operands)
     if found is None:
@@ -45,7 +45,7 @@ def abreast(operands: Sequence[Sequence[Dim]]) -> IterationSpace | None:
     return None
 
 
-def plan_abreast(
+def plan_lockstep(
     kernel: MicroKernel,
     space: IterationSpace,
     operands: Sequence[Operand],
@@ -66,7 +66,7 @@ def plan_abreast(
         numbers,
         same_orders(space, [operand.size for operand in operands]),
         divisions=[
-            each._replace(multiple=LANES, abreast=LANES) for each in nest_divisions(space, 1)
+            each._replace(multiple=LANES, lockstep=LANES) for each in nest_divisions(space, 1)
         ],
         work=math.prod(space.counts),
     )

@@ -13,7 +13,7 @@ from simulator.oracle.reduction import LANES
 Elements = Callable[[Value, int], Value]
 """What gives the elements of a row: so many adjacent ones from an index on."""
 
-ABREAST = 2
+IN_LOCKSTEP = 2
 """Rows of which the sums are taken side by side."""
 
 _CHOICES = {scalar.Maximum: "fcmp ogt", scalar.Minimum: "fcmp olt"}

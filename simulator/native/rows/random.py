@@ -27,7 +27,14 @@ from simulator.native.rows.elementwise import (
     tile,
     unsigned,
 )
-from simulator.native.rows.lockstep import LANES, Carried, Lockstep, RowGroup, abreast, plan_abreast
+from simulator.native.rows.lockstep import (
+    LANES,
+    Carried,
+    Lockstep,
+    RowGroup,
+    lockstep,
+    plan_lockstep,
+)
 from simulator.numerics.random import WEYL
 from simulator.views import same_type
 
@@ -239,7 +246,7 @@ class GeneratorPlan:
         held = column_of(position, lanes, output.view, "uint32")
         in_memory = [operand for operand in others if operand.access == "column"]
         operands = [output, *tiles, *in_memory, held]
-        space = abreast([operand.dims for operand in operands])
+        space = lockstep([operand.dims for operand in operands])
         if space is None:
             return None
         kernel = self._kernel(
@@ -253,7 +260,7 @@ class GeneratorPlan:
             ),
             len(space.counts),
         )
-        return plan_abreast(kernel, space, operands, others)
+        return plan_lockstep(kernel, space, operands, others)
 
 
 @plans(random.RandomBits)

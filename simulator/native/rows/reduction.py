@@ -23,7 +23,7 @@ from simulator.native.plans.plan import Plan, nest_divisions, nest_words, ranked
 from simulator.native.plans.table import compiled, plans
 from simulator.native.rows.elementwise import converting, unsigned
 from simulator.native.rows.from_first import FromFirstPlan, from_first
-from simulator.native.rows.partials import ABREAST, Reducer
+from simulator.native.rows.partials import IN_LOCKSTEP, Reducer
 from simulator.views import dtype_name
 
 Array = np.ndarray[Any, Any]
@@ -78,14 +78,14 @@ class Reduce:
         def write(partials: Value, target: Value) -> None:
             f.store(self._write(f, reducer.tree(partials)), target)
 
-        def abreast(rows: Sequence[Sequence[Value]]) -> None:
+        def lockstep(rows: Sequence[Sequence[Value]]) -> None:
             (count,) = counts
             found = reducer.rows(count, [partial(adjacent, source) for _, source in rows])
             for (target, _), partials in zip(rows, found):
                 write(partials, target)
 
         if self.contiguous:
-            nest.rows_abreast(abreast, ABREAST, inner=0)
+            nest.rows_in_lockstep(lockstep, IN_LOCKSTEP, inner=0)
         else:
             nest.rows(lambda pointers: write(strided(pointers[1]), pointers[0]), inner=0)
         return f.text()

@@ -27,7 +27,14 @@ from simulator.native.rows.elementwise import (
     scalar_operand,
     tile,
 )
-from simulator.native.rows.lockstep import LANES, Carried, Lockstep, RowGroup, abreast, plan_abreast
+from simulator.native.rows.lockstep import (
+    LANES,
+    Carried,
+    Lockstep,
+    RowGroup,
+    lockstep,
+    plan_lockstep,
+)
 from simulator.numerics.expressions import alu_ufunc
 from simulator.oracle.accumulate import STARTS, accumulators, beginning
 
@@ -123,7 +130,7 @@ def _plan(
     operands = [result, *(operand for operand in sources if operand.access != "number")]
     if kept is not None:
         operands.append(kept)
-    space = abreast([operand.dims for operand in operands])
+    space = lockstep([operand.dims for operand in operands])
     if space is None:
         return None
     contiguous = all(
@@ -139,7 +146,7 @@ def _plan(
         len(space.counts),
         kept is not None,
     )
-    return plan_abreast(kernel, space, operands, sources)
+    return plan_lockstep(kernel, space, operands, sources)
 
 
 @plans(scan.TensorTensorScan)

@@ -16,9 +16,8 @@ from isa.machine import control, elementwise, tensor
 from isa.program import Program
 from simulator.execute import LoadedProgram
 from simulator.native.codegen.library import library
-from simulator.native.loop import partition_queue as strips
 from simulator.native.loop import program as native_program
-from simulator.native.loop import tensor_queue as products
+from simulator.native.loop import tensor_queue
 
 Array = np.ndarray[Any, Any]
 E = Engine
@@ -136,7 +135,7 @@ def test_random_programs_of_the_array(
     first: int, check: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(native_program, "busy", lambda threads: False)
-    monkeypatch.setattr(products, "LEAST_WORK", 1)
+    monkeypatch.setattr(tensor_queue, "LEAST_WORK", 1)
     rng = np.random.default_rng(first)
     inputs = [
         rng.uniform(-1, 1, (ROWS, COLUMNS)).astype(ml_dtypes.bfloat16),
@@ -153,7 +152,7 @@ def test_random_programs_of_the_array(
 def test_tiles_that_are_multiplied_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Packed or not, they are what their memory holds then."""
     monkeypatch.setattr(native_program, "busy", lambda threads: False)
-    monkeypatch.setattr(products, "LEAST_WORK", 1)
+    monkeypatch.setattr(tensor_queue, "LEAST_WORK", 1)
     rng = np.random.default_rng(3)
     inputs = [
         rng.uniform(-1, 1, (ROWS, COLUMNS)).astype(ml_dtypes.bfloat16),
@@ -172,8 +171,8 @@ def test_a_tile_that_is_loaded_again_is_what_its_memory_holds_then(
 ) -> None:
     """Loaded again in one queue it is the same tile; behind a copy to its place it is another."""
     monkeypatch.setattr(native_program, "busy", lambda threads: False)
-    monkeypatch.setattr(products, "LEAST_WORK", 1)
-    monkeypatch.setattr(strips, "LEAST_WORK", 1)
+    monkeypatch.setattr(tensor_queue, "LEAST_WORK", 1)
+    monkeypatch.setattr(partition_queue, "LEAST_WORK", 1)
     b = Builder()
     a = b.tensor("a", "bfloat16", (128, 288), "input")
     out = b.tensor("out", "float32", (128, 96), "output")
@@ -207,7 +206,7 @@ def test_a_tile_that_is_loaded_again_is_what_its_memory_holds_then(
 def test_a_queue_that_is_full_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """More loads and products than fit, of exact numbers; more threads than can take part."""
     monkeypatch.setattr(native_program, "busy", lambda threads: False)
-    b, products_count = Builder(), products.MOST_PRODUCTS - 5
+    b, products_count = Builder(), tensor_queue.MOST_PRODUCTS - 5
     a = b.tensor("a", "bfloat16", (64, 96), "input")
     out = b.tensor("out", "float32", (64, 32), "output")
     tiles, row = sbuf("bfloat16", 0, 64, 96), sbuf("float32", 8192, 64, 32)
