@@ -16,8 +16,8 @@ from isa.machine import control, elementwise, tensor
 from isa.program import Program
 from simulator.execute import LoadedProgram
 from simulator.native.codegen.library import library
+from simulator.native.loop import partition_queue, tensor_queue
 from simulator.native.loop import program as native_program
-from simulator.native.loop import tensor_queue
 
 Array = np.ndarray[Any, Any]
 E = Engine
