@@ -21,7 +21,7 @@ from isa.enums import Engine
 from isa.program import CoreProgram, Program
 from isa.spec import Instruction
 from isa.storages import Storages
-from isa.stream import Columns, Moved, Stream, in_columns, moving
+from isa.stream import Moved, Stream, StreamColumns, in_columns, moving
 from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, bytes_of
 from nki.passes.emit.declarations import hbm_tensors
 
@@ -97,7 +97,7 @@ def on_all_cores(program: Program, kernel: Kernel, bases: Sequence[Bases]) -> Pr
     return program
 
 
-def _at_bases(columns: Columns, places: dict[int, tuple[int, int, Any]]) -> Columns:
+def _at_bases(columns: StreamColumns, places: dict[int, tuple[int, int, Any]]) -> StreamColumns:
     """A stream with (tensor, distance, bytes) instead of the tensors in HBM, by their numbers."""
     templates, numbers = [], []
     known: dict[int, AccessPattern] = {}
@@ -120,7 +120,7 @@ def _at_bases(columns: Columns, places: dict[int, tuple[int, int, Any]]) -> Colu
         same = template.row, template.engine, tuple(values)
         templates.append(Instruction(*same, location=template.location))
         numbers.append(rows + shifts)
-    return Columns(templates, columns.semaphores, columns.order, numbers)
+    return StreamColumns(templates, columns.semaphores, columns.order, numbers)
 
 
 def _same(one: Sequence[Any], other: Sequence[Any]) -> bool:
