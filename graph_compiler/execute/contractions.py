@@ -272,18 +272,20 @@ def dot(scheduler: Scheduler, node: Node) -> View | None:
         return None
     if types[2] == "s32" and len(left_axes.depth) != 1:
         return None
-    rows = math.prod(left_node.dims[axis] for axis in left_axes.free)
-    columns = math.prod(right_node.dims[axis] for axis in right_axes.free)
     values = scheduler.value(left_node), scheduler.value(right_node)
     left, right, pairs = products.operands(*values, depth % 2 == 0)
-    if columns == 1 and rows > 1:
-        # Of a product of vectors one side has the columns.
+    target = program.product_result(node)
+    shared = len(left_axes.batch)
+    inner = shared + len(left_axes.free)
+    rows = joined(_axes(target, range(shared, inner)))
+    columns = joined(_axes(target, range(inner, len(node.dims))))
+    if rows and rows[-1][1] == 1:
+        # The columns are what is adjacent in memory; a product of vectors has them on one side.
         left, right, left_axes, right_axes = right, left, right_axes, left_axes
         rows, columns = columns, rows
-    target = program.buffer(node.type, node.dims)
     product = _dot_product(scheduler, (left, right), (left_axes, right_axes), pairs)
-    batch = math.prod(count for count, _ in product.batch[0])
-    products.multiply(program, product, target, columns, [(batch, rows * columns)])
+    step = rows[-1][1] if rows else math.prod(count for count, _ in columns)
+    products.multiply(program, product, target, step, _axes(target, range(shared)))
     return target
 
 

@@ -148,6 +148,11 @@ class Program:
         """Whether a value is put into memory though only one user needs it."""
         return False
 
+    def product_result(self, node: Node) -> View:
+        """New memory for a product. Its rows are at one distance, its columns as well, and one of
+        both is adjacent."""
+        return self.buffer(node.type, node.dims)
+
     def made_for(self, node: Node, steps: list[Any]) -> None:
         """These steps compute a node; those that compute another one were said to before."""
 

@@ -44,7 +44,7 @@ from graph_compiler.lower.draws import rng
 from graph_compiler.lower.float8 import emulate
 from graph_compiler.lower.flow import NotOnChip, When, emit
 from graph_compiler.lower.homes import Settled
-from graph_compiler.lower.kept import kept_for_products
+from graph_compiler.lower.kept import kept_for_products, orders_of_products
 from graph_compiler.lower.kernels import native_kernel
 from graph_compiler.lower.layers import LAYERS, families, roll
 from graph_compiler.lower.limits import Limits
@@ -314,6 +314,7 @@ def _emitted(
     roll(block, [block.parameters[number] for number in taken.values()])
     device.squares.update(squares_of_variances(block))
     device.kept = kept_for_products(block)
+    device.orders = orders_of_products(block)
     with device.builder.at(None):
         device.stack(families(block))
         arguments = [

@@ -114,7 +114,9 @@ class Device(Program):
         self.homes: dict[Buffer, int | None] = {}
         # By the number of a step's kernel, which is kept beside, so that it is no other's.
         self._places: dict[int, tuple[Any, SourceLocation]] = {}
+        # Values that are computed in their own order, and the order of products in memory (`kept`).
         self.kept: set[Node] = set()
+        self.orders: dict[Node, tuple[int, ...]] = {}
         # Loops so far, and what of their carried values is in memory only (`flow.NotOnChip`).
         self.loops = 0
         self.stored_between_trips: set[tuple[int, int]] = set()
@@ -132,6 +134,15 @@ class Device(Program):
 
     def keeps(self, node: Node) -> bool:
         return node in self.kept
+
+    def product_result(self, node: Node) -> View:
+        order = self.orders.get(node)
+        if order is None:
+            return super().product_result(node)
+        dims = tuple(node.dims[axis] for axis in order)
+        strides = dict(zip(order, row_major(dims)))
+        view = self.buffer(node.type, dims)
+        return view.placed(node.dims, tuple(strides[axis] for axis in range(len(dims))))
 
     def same_place(self, step: Any, others: Iterable[Any]) -> None:
         """Other steps are for the instruction of the graph that a step is for."""

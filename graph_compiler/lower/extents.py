@@ -146,11 +146,10 @@ def _of_product(step: Contraction) -> Iterator[Touch]:
     product = step.product
     (left, right), rows, columns = product.batch, product.rows, product.columns
     count = math.prod(size for size, _ in rows)
-    batch = [(math.prod(size for size, _ in step.batch), step.batch[-1][1])] if step.batch else []
     for view, axes, writes in (
         (product.left, [*left, *rows, *product.depth_left], False),
         (product.right, [*right, *columns, *product.depth_right], False),
-        (step.target, [*batch, (count, step.rows_step), (columns[0][0], 1)], True),
+        (step.target, [*step.batch, (count, step.rows_step), (columns[0][0], 1)], True),
     ):
         yield Touch(view.buffer, _of_view(view, axes), writes)
 

@@ -159,10 +159,8 @@ def _of_product(step: Contraction) -> Iterator[Halves]:
     product = step.product
     rows = math.prod(count for count, _ in product.rows)
     batch = math.prod(count for count, _ in product.batch[0])
-    unit = step.batch[-1][1] if step.batch else 0
     if batch > 1:
         found = _outermost(product.batch[0])
-        after = batch // product.batch[0][found][0]
 
         def of_batch(start: int, size: int) -> Contraction:
             left, right = (_part(axes, found, size) for axes in product.batch)
@@ -170,8 +168,8 @@ def _of_product(step: Contraction) -> Iterator[Halves]:
                 step,
                 (start * product.batch[0][found][1], left),
                 (start * product.batch[1][found][1], right),
-                start * after * unit,
-                batch=[(size * after, unit)],
+                start * step.batch[found][1],
+                batch=_part(step.batch, found, size),
             )
 
         yield _both(of_batch, product.batch[0][found][0])

@@ -1,10 +1,14 @@
-"""Values that are computed into memory in the order that they have, though products want another.
+"""In which order values lie in memory.
 
 `(x W + b)`, cut into heads and transposed, is computed by rows; what a product takes of it is a
-view then. Computed in the order of the heads it would be a copy, element by element.
+view then. Computed in the order of the heads it would be a copy, element by element. The other way
+round a product of heads that is transposed behind it is written in the order that it has then.
 """
 
 from __future__ import annotations
+
+import math
+from collections.abc import Iterator
 
 from graph_compiler.execute.nodes import Block, Node
 
@@ -33,3 +37,87 @@ def kept_for_products(block: Block) -> set[Node]:
             if known[node] and node.op not in _ORDERS:
                 found.add(node)
     return found
+
+
+def orders_of_products(block: Block) -> dict[Node, tuple[int, ...]]:
+    """The order in which the dimensions of products lie in memory, outermost first, where all that
+    uses one transposes it in the same way."""
+    users: dict[Node, list[Node]] = {}
+    found: dict[Node, tuple[int, ...]] = {}
+    for node in block.nodes:
+        for inner in node.blocks:
+            found |= orders_of_products(inner)
+        for operand in node.operands:
+            users.setdefault(operand, []).append(node)
+    results = set(block.results)
+    for node in block.nodes:
+        if node.op != "dot" or node in results:
+            continue
+        long = [axis for axis, size in enumerate(node.dims) if size > 1]
+        orders = {order for user in users.get(node, []) for order in _orders(user, users)}
+        if len(orders) == 1 and None not in orders:
+            order = [long[place] for place in orders.pop() or ()]
+            if order != long and _fits_product(node, order):
+                if _is_left(node, order, users):
+                    order = [*order[1:], order[0]]
+                short = [axis for axis in range(len(node.dims)) if axis not in long]
+                found[node] = (*short, *order)
+    return found
+
+
+def _orders(user: Node, users: dict[Node, list[Node]]) -> Iterator[tuple[int, ...] | None]:
+    """The orders into which users transpose dimensions that have several elements; None for one
+    that does something else with them."""
+    source = user.operands[0]
+    before = [axis for axis, size in enumerate(source.dims) if size > 1]
+    if user.op == "transpose" and user.instruction is not None:
+        axes = user.instruction.attribute("dimensions")
+        yield tuple(before.index(axis) for axis in axes if axis in before)
+    elif user.op == "reshape" and _long(user) == _long(source) and user in users:
+        for other in users[user]:
+            yield from _orders(other, users)
+    else:
+        yield None
+
+
+def _long(node: Node) -> list[int]:
+    return [size for size in node.dims if size > 1]
+
+
+def _fits_product(node: Node, order: list[int]) -> bool:
+    """Whether rows of a product, and columns, are each at one distance, and one of both adjacent,
+    where dimensions have an order."""
+    assert node.instruction is not None
+    numbers = node.instruction.attribute("dot_dimension_numbers")
+    shared = len(numbers.lhs_batch_dimensions)
+    inner = len(node.operands[0].dims) - len(numbers.lhs_contracting_dimensions)
+    sides = [a for a in order if shared <= a < inner], [a for a in order if a >= inner]
+    places = [[order.index(axis) for axis in side] for side in sides]
+    runs = all(p == list(range(p[0], p[0] + len(p))) for p in places if p)
+    return runs and all(side == sorted(side) for side in sides) and order[-1] >= shared
+
+
+def _is_left(node: Node, order: list[int], users: dict[Node, list[Node]]) -> bool:
+    """Whether nothing but products takes a product of heads, and sums over all but its rows, so
+    that they want it with these last: its transpose."""
+    if len(order) != 3 or node.dims[order[-1]] not in _IN_QUADRANTS:
+        return False
+    summed = node.dims[order[1]] * node.dims[order[2]]
+
+    def behind(user: Node) -> bool:
+        if user.op in _ORDERS:
+            return user in users and all(map(behind, users[user]))
+        return user.op == "dot" and _depth(user) == summed
+
+    return all(map(behind, users[node]))
+
+
+def _depth(node: Node) -> int:
+    """Elements over which a product sums."""
+    assert node.instruction is not None
+    axes = node.instruction.attribute("dot_dimension_numbers").lhs_contracting_dimensions
+    return math.prod(node.operands[0].dims[axis] for axis in axes)
+
+
+_IN_QUADRANTS = frozenset({32, 64, 128})
+"""Elements of which several fill the partitions."""

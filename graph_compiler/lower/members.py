@@ -194,11 +194,9 @@ def nest_of(call: Call) -> tuple[Loop, list[Place]]:
 def _axes_of_product(step: Contraction) -> tuple[list[Axis], list[tuple[int, int]]]:
     """The batch with the strides of target, left and right operand, and the rows."""
     left, right = step.product.batch
-    unit = step.batch[-1][1] if step.batch else 0
-    sizes = [count for count, _ in left]
     batch = [
-        Axis(count, (math.prod(sizes[place + 1 :]) * unit, a, b))
-        for place, ((count, a), (_, b)) in enumerate(zip(left, right))
+        Axis(count, (to, a, b))
+        for (count, a), (_, b), (_, to) in zip(left, right, step.batch)
         if count > 1
     ]
     return batch, joined(step.product.rows) or [(1, 1)]

@@ -9,7 +9,6 @@ dimensions.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -69,7 +68,8 @@ _IN_BF16 = frozenset({"bf16", "s8", "f8e5m2", "f8e4m3", "f8e4m3fn"})
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
-    """A step: a product with its target, whose rows are `rows_step` elements apart."""
+    """A step: a product with its target, whose rows are `rows_step` elements apart. `batch`: how
+    often it is done, and how far apart in the target, for each dimension of the batch."""
 
     product: Product
     target: View
@@ -157,13 +157,10 @@ class _Emitter:
 
     def run(self) -> None:
         left, right = self.step.product.batch
-        sizes = [size for size, _ in left]
-        count = math.prod(sizes)
-        whole = math.prod(size for size, _ in self.step.batch)
-        unit = self.step.batch[-1][1] if self.step.batch else 0
-        assert whole == count or not sizes
-        steps = [math.prod(sizes[place + 1 :]) * unit for place in range(len(sizes))]
-        self._batch(list(zip(sizes, [s for _, s in left], [s for _, s in right], steps)), 0, 0, 0)
+        axes = [
+            (size, a, b, to) for (size, a), (_, b), (_, to) in zip(left, right, self.step.batch)
+        ]
+        self._batch(axes, 0, 0, 0)
 
     def _batch(self, axes: list[tuple[int, int, int, int]], left: Any, right: Any, to: Any) -> None:
         if not axes:

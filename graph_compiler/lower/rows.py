@@ -96,6 +96,7 @@ class Rows:
         self.summed: dict[int, int] = {}
         self.moments: dict[int, int] = {}
         self.kept: dict[int, list[NkiTensor]] = {}
+        self.beside: dict[int, dict[int, NkiTensor]] = {}
         self.made: dict[Buffer, list[NkiTensor]] = {}
         self.loaded: dict[Any, NkiTensor] = {}
 
@@ -139,7 +140,9 @@ class Rows:
         """Whether rows that it computes stay on chip for others."""
         nests = [member for member in self.group.members if isinstance(member, RowNest)]
         computed = bool(nests) and all(nest.loop.steps and nest.loop.leaves for nest in nests)
-        return computed and any(map(self._is_left, self.group.written))
+        products = [member for member in self.group.members if isinstance(member, RowProduct)]
+        beside = any(self._lie_beside(member) for member in products)
+        return beside or (computed and any(map(self._is_left, self.group.written)))
 
     def _is_left(self, buffer: Buffer) -> bool:
         if buffer in self.group.apart | self.inside or not self._stays(buffer):
@@ -208,6 +211,7 @@ class Rows:
         self._batch([], fixed)
         for buffer, made in self.made.items():
             device.hold(buffer, made, self.group.steps[buffer], self.group.types[buffer])
+        self._hold_beside()
         for number, tiles in self.kept.items():
             target, _, _ = self.group.members[number].uses
             device.hold(target.buffer, tiles, self.count, target.type)
@@ -430,7 +434,7 @@ class Rows:
             moving = [part[:, begin : begin + size] for part in right]
             if member.across == 1:
                 total = self._multiplied(stationary, moving)
-                self._keep_rows(member, tile, tiles, total, begin)
+                self._keep_rows(number, member, tile, tiles, total, begin)
             else:
                 total = self._multiplied(moving, stationary)
                 self._keep_columns(number, member, tile, total, begin)
@@ -445,7 +449,13 @@ class Rows:
         return total
 
     def _keep_rows(
-        self, member: RowProduct, tile: Tile, tiles: Tiles, total: NkiTensor, column: int
+        self,
+        number: int,
+        member: RowProduct,
+        tile: Tile,
+        tiles: Tiles,
+        total: NkiTensor,
+        column: int,
     ) -> None:
         """A block [rows, columns] of a product's result."""
         device = self.device
@@ -456,10 +466,60 @@ class Rows:
             tiles[target.buffer].keep(total, pattern, target.low + column)
             return
         source = Stored(device, place_of(member.contraction.target), target.type)
+        if self._lie_beside(member):
+            self._keep_beside(number, member, tile, source, total, column)
+            return
         done = device.tile((rows, size), source.dtype)
         device.builder.emit("tensor_copy", dst=done, src=total)
         pattern = [(member.rows.strides[TARGET], rows), (1, size)]
         source.keep(done, pattern, member.start(TARGET, tile.index, tile.start) + column)
+
+    def _lie_beside(self, member: RowProduct) -> bool:
+        """Whether rows of elements of the batch lie beside one another, as those of heads do, and
+        all of them make up the target."""
+        target, step = member.contraction.target, member.rows.strides[TARGET]
+        ahead = member.columns
+        for axis in reversed(member.batch):
+            ahead *= self.count if ahead == step else 1
+            if axis.strides[TARGET] != ahead:
+                return False
+            ahead *= axis.count
+        size = item_size(target.type)
+        whole = (
+            not place_of(target).offset and target.buffer.size == self.total * member.columns * size
+        )
+        taken = -(-self.count // PARTITIONS) * step * size
+        return step > member.columns and whole and self._is_straight() and taken <= HELD // 4
+
+    def _keep_beside(
+        self,
+        number: int,
+        member: RowProduct,
+        tile: Tile,
+        source: Stored,
+        total: NkiTensor,
+        column: int,
+    ) -> None:
+        """A block of a product's result, in tiles that have the rows of several elements of the
+        batch."""
+        device, step = self.device, member.rows.strides[TARGET]
+        rows, size = total.shape
+        row, first = divmod(member.start(TARGET, tile.index, tile.start) + column, step)
+        tiles = self.beside.setdefault(number, {})
+        if row not in tiles:
+            tiles[row] = device.tile((rows, step), source.dtype)
+        device.builder.emit("tensor_copy", dst=tiles[row][:, first : first + size], src=total)
+        if first + size == step:
+            source.keep(tiles[row], [(step, rows), (1, step)], row * step)
+
+    def _hold_beside(self) -> None:
+        """Have those tiles stay that take little room."""
+        for number, tiles in self.beside.items():
+            view = self.group.members[number].uses[0]
+            (_, step), *_ = shapes = [tile.shape for tile in tiles.values()]
+            full = all(rows == PARTITIONS for rows, _ in shapes[:-1])
+            if full and len(shapes) * step * item_size(view.type) <= HELD // 4:
+                self.device.hold(view.buffer, [*tiles.values()], step, view.type)
 
     def _keep_columns(
         self, number: int, member: RowProduct, tile: Tile, total: NkiTensor, column: int

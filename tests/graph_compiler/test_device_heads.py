@@ -12,6 +12,7 @@ from graph_compiler import GraphOptions, compile, evaluate, parse_text
 from graph_compiler.execute.simplify import Simplifier
 from graph_compiler.lower.casts import demote
 from graph_compiler.lower.kept import kept_for_products
+from graph_compiler.timing import static_timeline
 from nki.ir.nodes import operations
 
 HEADS = """HloModule heads
@@ -80,3 +81,67 @@ def test_no_copy_goes_element_by_element() -> None:
         if op.row.name == "dma_copy"
     ]
     assert copies and all(copy.strides[-1] == 1 for copy in copies)
+
+
+BEHIND = """HloModule behind
+ENTRY e {
+ s = f32[BATCH,4,TOKENS,TOKENS] parameter(0)
+ v = f32[BATCH,4,TOKENS,DEPTH] parameter(1)
+ w = f32[WIDTH,96] parameter(2)
+ e = f32[BATCH,4,TOKENS,TOKENS] exponential(s)
+ d = DOT
+ t = f32[BATCH,TOKENS,4,DEPTH] transpose(d), dimensions={ORDER}
+ h = f32[BATCH,TOKENS,WIDTH] reshape(t)
+ ROOT p = f32[BATCH,TOKENS,96] dot(h, w), lhs_contracting_dims={2}, rhs_contracting_dims={0}
+}"""
+DOTS = {
+    "heads outside": (
+        "f32[BATCH,4,TOKENS,DEPTH] dot(e, v), lhs_batch_dims={0,1}, rhs_batch_dims={0,1}, "
+        "lhs_contracting_dims={3}, rhs_contracting_dims={2}",
+        "0,2,1,3",
+    ),
+    "depth before rows": (
+        "f32[BATCH,4,DEPTH,TOKENS] dot(v, e), lhs_batch_dims={0,1}, rhs_batch_dims={0,1}, "
+        "lhs_contracting_dims={2}, rhs_contracting_dims={3}",
+        "0,3,1,2",
+    ),
+}
+
+
+def behind(form: str, batch: int, tokens: int, depth: int = 64) -> Any:
+    dot, order = DOTS[form]
+    text = BEHIND.replace("DOT", dot).replace("ORDER", order)
+    text = text.replace("BATCH", str(batch)).replace("TOKENS", str(tokens))
+    return parse_text(text.replace("DEPTH", str(depth)).replace("WIDTH", str(4 * depth)))
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize(
+    ("batch", "tokens", "depth"),
+    [(1, 128, 64), (2, 128, 48), (1, 200, 48), (3, 77, 64)],
+)
+@pytest.mark.parametrize("form", DOTS)
+def test_heads_that_are_transposed_behind_their_product(
+    form: str, batch: int, tokens: int, depth: int, cores: int
+) -> None:
+    random = np.random.default_rng(5)
+    shapes = (batch, 4, tokens, tokens), (batch, 4, tokens, depth), (4 * depth, 96)
+    arrays = [random.standard_normal(shape).astype(np.float32) for shape in shapes]
+    scores, values, weights = (array.astype(np.float64) for array in arrays)
+    mixed = (
+        np.einsum("bhqk,bhkd->bqhd", np.exp(scores), values).reshape(batch, tokens, 4 * depth)
+        @ weights
+    )
+    module = behind(form, batch, tokens, depth)
+    (found,) = compile(module, "trn2", GraphOptions(logical_cores=cores))(*arrays)
+    np.testing.assert_allclose(found, mixed, rtol=0, atol=1e-5 * np.abs(mixed).max())
+
+
+@pytest.mark.parametrize("depth", [48, 64])
+@pytest.mark.parametrize("form", DOTS)
+def test_heads_stay_on_chip_for_the_product_behind_them(form: str, depth: int) -> None:
+    program = compile(behind(form, 1, 128, depth), "trn2").kernel.program
+    timeline = static_timeline(program)
+    assert timeline is not None
+    (core,) = timeline.cores
+    assert core.bytes["sbuf->hbm"] == 128 * 96 * 4
