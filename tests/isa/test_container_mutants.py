@@ -12,5 +12,6 @@ def test_mutants_are_refused_or_run_as_their_text_says() -> None:
     script = run_container_mutations.SUBJECT.script
     tally = mutation_runs.run_all(script, 0, 300, 1, reports.append)
     assert not tally.failures, reports
-    assert tally.outcomes["ran"] > 10 and sum(tally.outcomes.values()) == 300
-    assert tally.outcomes["refused: container-corrupt"] > 100
+    assert tally.outcomes["ran"] > 80 and sum(tally.outcomes.values()) == 300
+    assert tally.outcomes["refused: container-corrupt"] > 60
+    assert tally.outcomes["refused as text: assembler-syntax"] > 40
