@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graph_compiler.hlo.arguments import count_argument, module_argument, sequence_argument
+from graph_compiler.hlo.effects import has_effect
 from graph_compiler.hlo.operators import operator
 from graph_compiler.hlo.operators.row import Array, Operator, Value, subject
 from graph_compiler.inputs import checked_inputs
@@ -92,12 +93,8 @@ class EvaluatorPlan:
 
 
 def _needed(computation: Computation) -> set[Instruction]:
-    """What the root depends on, and instructions that other ranks wait for."""
-    needed = {
-        item
-        for item in computation.instructions
-        if "channel_id" in item.attributes or item.attributes.get("custom_call_has_side_effect")
-    }
+    """What the root depends on, and instructions that are wanted for what they do."""
+    needed = {item for item in computation.instructions if has_effect(item)}
     needed.add(computation.root)
     for item in reversed(computation.instructions):
         if item in needed:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from graph_compiler.hlo.effects import has_effect
+
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Instruction
 
@@ -64,8 +66,7 @@ class Block:
 
 
 def is_effect(node: Node) -> bool:
-    """Whether a node is wanted for what it does: what other ranks, or the world, wait for."""
+    """Whether a node is wanted for what it does."""
     if node.instruction is None or node.op in ("constant", "parameter", "pick"):
         return False
-    attributes = node.instruction.attributes
-    return bool("channel_id" in attributes or attributes.get("custom_call_has_side_effect"))
+    return has_effect(node.instruction)

@@ -336,6 +336,7 @@ class ModuleParser:
         if "metadata" in without:
             instruction.metadata = None
         instruction.unknown = self._apply("HloInstructionProto", attributes, extra)
+        printed = instruction.shape
         for slot in ("shape", "metadata", "parameter_number"):
             if slot in attributes:
                 setattr(instruction, slot, attributes.pop(slot))
@@ -348,6 +349,8 @@ class ModuleParser:
                 attributes["literal_unknown"] = unknown
         elif "literal_shape" in attributes:
             raise ValueError("a literal's shape without the literal")
+        elif literal is not None and instruction.shape != printed:
+            attributes["literal_shape"] = printed
 
     def _link_calls(self) -> None:
         for instruction, called, position in self.calls:

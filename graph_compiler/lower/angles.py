@@ -88,4 +88,4 @@ def reduce_precision(values: Sequence[Any], step: Step) -> NkiTensor:
     magnitude = nl.minimum(magnitude, infinity)
     result = nl.bitwise_or(signs, magnitude).view("uint32")
     rounded = nl.copy(result, dtype=f"uint{row.bits}").view(row.dtype or "float32")
-    return nl.where(known, rounded, x if mantissa else math.inf, dtype=row.dtype)
+    return nl.where(known, rounded, x, dtype=row.dtype)

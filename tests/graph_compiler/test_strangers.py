@@ -31,6 +31,7 @@ from graph_compiler.execute import memory_plan as layout
 from graph_compiler.execute import prepare
 from graph_compiler.execute.executable import planned
 from graph_compiler.frontends import stablehlo
+from graph_compiler.hlo.proto_messages import message_class
 from graph_compiler.hlo.sniff import sniff
 from isa.errors import NeuronError
 
@@ -63,15 +64,16 @@ def test_the_format_of_any_bytes_is_known_in_one_pass(head: bytes, form: str) ->
 
 @pytest.mark.parametrize("name", ["f32", "bf16", "f16", "f64"])
 @BOTH
-def test_a_format_without_a_mantissa_has_no_nan(run: Any, name: str) -> None:
-    """XLA folds it so: a NaN of either sign becomes +infinity."""
+def test_nan_stays_in_a_format_without_a_mantissa(run: Any, name: str) -> None:
+    """XLA's operation semantics retain NaN, and its compiled code does so."""
     module = graph(
         f"x = {name}[4] parameter(0)",
         f"ROOT r = {name}[4] reduce-precision(x), exponent_bits=5, mantissa_bits=0",
     )
     dtype = module.result_shape.numpy_dtype()
     (result,) = run(module, np.array([np.nan, -np.nan, 5, -np.inf]).astype(dtype))
-    assert result.astype(np.float64).tolist() == [np.inf, np.inf, 4, -np.inf]
+    assert np.isnan(result[:2].astype(np.float64)).all()
+    assert result[2:].astype(np.float64).tolist() == [4, -np.inf]
 
 
 BROADCAST = ("x = f32[] constant(1)", "ROOT r = f32[100000000000] broadcast(x), dimensions={}")
@@ -456,6 +458,25 @@ def test_a_collective_for_more_ranks_than_there_are_is_refused(run: Any, root: s
         shapes = [part.dimensions for part in module.result_shape.tuple_shapes]
         outputs = run(module, np.arange(4, dtype=np.int32), ranks=2)
         assert [output.shape for output in outputs] == (shapes or [module.result_shape.dimensions])
+
+
+@BOTH
+def test_a_custom_call_that_gives_a_token_alone_is_not_left_out(run: Any) -> None:
+    x = np.arange(4, dtype=np.int32)
+    call = 'c = token[] custom-call(x), custom_call_target=""'
+    for root in ("add-dependency(x, c)", "negate(x)"):
+        with pytest.raises(NeuronError) as caught:
+            run(graph("x = s32[4] parameter(0)", call, f"ROOT r = s32[4] {root}"), x)
+        assert caught.value.code == "hlo-not-supported"
+
+
+def test_a_literal_keeps_its_shape_where_the_instruction_has_another_layout() -> None:
+    module = parse_text("HloModule m\nENTRY e { ROOT c = u8[2,2] constant({{1, 2}, {3, 4}}) }")
+    message = message_class("HloModuleProto").FromString(to_proto(module))
+    del message.computations[0].instructions[0].shape.layout.minor_to_major[:]
+    message.computations[0].instructions[0].shape.layout.minor_to_major.extend([0, 1])
+    data = to_proto(from_proto(message.SerializeToString()))
+    assert to_proto(parse_text(print_text(from_proto(data)))) == data
 
 
 @pytest.mark.parametrize("root", ["pred[] compare(a, b), direction=NE", "pred[] constant(true)"])

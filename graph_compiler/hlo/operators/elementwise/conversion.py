@@ -164,7 +164,8 @@ class ReducePrecision(Unary):
     """Rounds to a format of fewer exponent and mantissa bits, nearest even, and back.
 
     Beyond the largest finite value of the format is infinity, below its smallest normal value a
-    zero of the same sign. NaN stays; a format without mantissa bits has none, and gives +infinity.
+    zero of the same sign. NaN stays, also where the format has no mantissa bits to tell it
+    from infinity (XLA's operation semantics: NaN is retained).
     """
 
     opcode = "reduce-precision"
@@ -218,5 +219,4 @@ def reduce_precision(x: Array, own: tuple[int, int], wanted: tuple[int, int]) ->
         below = magnitude >> word(own_mantissa) <= word(bias - wanted_bias)
         magnitude = np.where(above, infinity, np.where(below, word(0), magnitude))
     result = np.asarray(sign | np.minimum(magnitude, infinity)).astype(bits.dtype).view(x.dtype)
-    nan = x if mantissa else np.asarray(np.inf).astype(x.dtype)
-    return np.where(np.isnan(x), nan, result)
+    return np.where(np.isnan(x), x, result)
