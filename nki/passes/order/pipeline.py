@@ -8,9 +8,9 @@ an engine or the DMA engines are busy all the time is left alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from operator import itemgetter
 from typing import Any
 
@@ -23,7 +23,7 @@ from isa.errors import NeuronError
 from isa.operations.control import StorageBegin
 from isa.target import TARGETS, Target
 from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, storages
-from nki.ir.rewrite import with_body
+from nki.ir.rewrite import form_registers, with_body
 from nki.passes.emit.addresses import Addresses
 from nki.passes.order.clock import busy_ns
 from nki.passes.order.lookahead import Lookahead, Room, Uses
@@ -43,6 +43,9 @@ SAMPLE = 2048
 
 TRIPS = 4
 """Trips of a loop whose time is looked at."""
+
+KEPT = 256
+"""Stretches whose orders are kept."""
 
 BOUND = 1.03
 """The part of the time of the busiest engine up to which an order is good enough."""
@@ -101,8 +104,7 @@ class Pipeline:
     name = "pipeline"
 
     def run(self, kernel: Kernel) -> Kernel:
-        known = _Orders()
-        bodies = [_Body(kernel, body, known).run() for body in kernel.bodies]
+        bodies = [_Body(kernel, body).run() for body in kernel.bodies]
         if all(new is old for new, old in zip(bodies, kernel.bodies)):
             return kernel
         return kernel.with_bodies(bodies, kernel.tensors)
@@ -118,38 +120,19 @@ _Order = list[int] | None
 """The numbers of operations, as they are to come; None: in the author's order."""
 
 
-class _Orders:
-    """Orders that were found, for stretches that are alike. What tells whether two are is found
-    only where they have as many operations."""
-
-    def __init__(self) -> None:
-        self._first: dict[int, tuple[Callable[[], Any], _Order]] = {}
-        self._known: dict[int, dict[Any, _Order]] = {}
-
-    def result(
-        self, operations: int, form: Callable[[], Any], find: Callable[[], _Order]
-    ) -> _Order:
-        """The order of a stretch with an equal form, else what `find` finds."""
-        known = self._known.setdefault(operations, {})
-        if operations in self._first:
-            first, order = self._first.pop(operations)
-            known[first()] = order
-        elif not known:
-            order = find()
-            self._first[operations] = form, order
-            return order
-        key = form()
-        if key not in known:
-            known[key] = find()
-        return known[key]
+@cache
+def _orders(target: str) -> dict[Any, _Order]:
+    """The orders of stretches that were met, by what tells whether two are alike: those of alike
+    loops, of a loop that was tried before it became part of a kernel, and of kernels that have
+    pieces in common, are found once."""
+    return {}
 
 
 class _Body:
     """The body of one core. `position` is that of the next operation, as live ranges count."""
 
-    def __init__(self, kernel: Kernel, body: list[Node], known: _Orders | None = None) -> None:
+    def __init__(self, kernel: Kernel, body: list[Node]) -> None:
         self.kernel = kernel
-        self.known = known or _Orders()
         self.target = TARGETS[kernel.target]
         self.body = body
         self.costs = Costs(self.target, Addresses.before_places(kernel))
@@ -204,11 +187,16 @@ class _Body:
         if around is None or len(operations) < FEW:
             return nodes
         begins = {op.values[0].storage: op for op in nodes if op.row is StorageBegin}
-        order = self.known.result(
-            len(operations),
-            lambda: self.live.form(operations, start, around),
-            lambda: self._order(operations, begins, start, variables, around),
-        )
+        if len(operations) > SAMPLE:
+            order = self._order(operations, begins, start, variables, around)
+        else:
+            known = _orders(self.kernel.target)
+            form = self.live.form(operations, start, variables, around)
+            if form not in known:
+                if len(known) == KEPT:
+                    known.clear()
+                known[form] = self._order(operations, begins, start, variables, around)
+            order = known[form]
         if order is None:
             return nodes
         self.changed = True
@@ -252,18 +240,16 @@ class _Body:
 
     def _keeps_busy(self, sample: list[Op], begins: Mapping[Tensor, Op]) -> bool:
         """Whether an engine is busy all the time in the middle of a stretch that is longer than its
-        sample: by how much longer a half of that takes than a quarter."""
-        ends = len(sample) // 4, len(sample) // 2
-        quarter, half = (
-            modelled_ns(self.kernel, _with_begins(sample[:end], begins)) for end in ends
-        )
-        if quarter is None or half is None:
+        sample: by how much longer a quarter of that takes than an eighth."""
+        ends = len(sample) // 8, len(sample) // 4
+        some, more = (modelled_ns(self.kernel, _with_begins(sample[:end], begins)) for end in ends)
+        if some is None or more is None:
             return False
         busy = busy_ns(map(self.costs.of_operation, sample[slice(*ends)]))
-        return half - quarter <= BOUND * max(busy)
+        return more - some <= BOUND * max(busy)
 
 
-_TOLD_BY_VALUE = {type(None), int, float, bool, str, Engine, Register}
+_TOLD_BY_VALUE = {type(None), int, float, bool, str, Engine}
 """Types of values that are alike where they are equal; others have to print alike."""
 
 
@@ -309,10 +295,26 @@ class _Live:
             rows.append((memory, self.size[tensor], life.first - start, life.last - start))
         return Uses(of, rows)
 
-    def form(self, operations: list[Op], start: int, around: _Around) -> Any:
+    def form(
+        self,
+        operations: list[Op],
+        start: int,
+        variables: frozenset[Register],
+        around: _Around,
+    ) -> Any:
         """Equal for stretches that get the same order: that do the same to tensors alike, which
         live as long, where as much else is live."""
         variable = None if around.node is None else around.node.variable
+        registers: dict[Register, tuple[Any, ...]] = {}
+
+        def named(register: Register) -> tuple[Any, ...]:
+            known = registers.get(register)
+            if known is None:
+                around = register is variable, register in variables
+                bounds = register.lower, register.upper
+                known = registers[register] = len(registers), *around, *bounds
+            return known
+
         tensors: dict[Tensor, tuple[int, ...]] = {}
         views: dict[int, tuple[Any, ...]] = {}
         lowest: dict[Tensor, int] = {}
@@ -328,7 +330,7 @@ class _Live:
                     tensor, offset = value.storage, value.offset
                     terms: tuple[Any, ...] = ()
                     if isinstance(offset, Affine):
-                        terms = tuple([(r is variable or r, c) for r, c in offset.terms])
+                        terms = tuple([(named(r), c) for r, c in offset.terms])
                         offset = offset.constant
                     if type(offset) is int and offset < lowest.setdefault(tensor, offset):
                         lowest[tensor] = offset
@@ -344,8 +346,11 @@ class _Live:
                         views[id(value)] = view
                     form.append(view)
                     value = value.vector_offset
-                kept = value.__class__ in _TOLD_BY_VALUE
-                form += [value.__class__, value if kept else repr(value)]
+                if isinstance(value, Register):
+                    value = named(value)
+                elif value.__class__ not in _TOLD_BY_VALUE:
+                    value = repr(value), *map(named, form_registers(value))
+                form += [value.__class__, value]
         form += [
             place - lowest[tensor] if type(place) is int else place for tensor, place in places
         ]
