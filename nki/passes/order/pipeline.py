@@ -41,8 +41,11 @@ FEW = 8
 SAMPLE = 2048
 """Operations whose order decides for a longer stretch."""
 
-TRIPS = 4
-"""Trips of a loop whose time is looked at."""
+LONG = 256
+"""Nodes of a loop from which on its iterations overlap with each other where they meet only."""
+
+TRIPS = (4, 2)
+"""Trips of a loop whose time is looked at, and of a long one."""
 
 KEPT = 256
 """Stretches whose orders are kept."""
@@ -62,12 +65,13 @@ class _Around:
     def __init__(self, node: Loop | None = None) -> None:
         self.node = node
         self.step = 0 if node is None else node.step
+        self.trips = 1 if node is None else TRIPS[len(node.body) > LONG]
 
     def __call__(self, nodes: list[Op]) -> Sequence[Node]:
         node = self.node
         if node is None:
             return nodes
-        return [Loop(node.variable, 0, TRIPS * node.step, node.step, [*nodes])]
+        return [Loop(node.variable, 0, self.trips * node.step, node.step, [*nodes])]
 
 
 @dataclass(frozen=True)
@@ -121,7 +125,7 @@ _Order = list[int] | None
 
 
 @cache
-def _orders(target: str) -> dict[Any, _Order]:
+def known_orders(target: str) -> dict[Any, _Order]:
     """The orders of stretches that were met, by what tells whether two are alike: those of alike
     loops, of a loop that was tried before it became part of a kernel, and of kernels that have
     pieces in common, are found once."""
@@ -190,7 +194,7 @@ class _Body:
         if len(operations) > SAMPLE:
             order = self._order(operations, begins, start, variables, around)
         else:
-            known = _orders(self.kernel.target)
+            known = known_orders(self.kernel.target)
             form = self.live.form(operations, start, variables, around)
             if form not in known:
                 if len(known) == KEPT:
@@ -220,7 +224,7 @@ class _Body:
         if author is None:
             return None
         choice = _Choice(self, sample, start, variables)
-        if author <= BOUND * choice.bound * (TRIPS if variables else 1):
+        if author <= BOUND * choice.bound * around.trips:
             return None
         for window, order, estimate in choice.orders():
             # Without a loop around, what is modelled takes no less than the list schedule thinks,
