@@ -32,7 +32,7 @@ from nki.passes.emit.emit import Operands, emit
 from nki.passes.emit.location_table import LocationTable
 from nki.passes.emit.registers import Assignment, Mentions
 from nki.passes.listing import listing
-from nki.passes.order.schedule import GAIN, WINDOW, Costs, carried_state, schedule
+from nki.passes.order.schedule import GAIN, WINDOW, carried_state, costs_of, schedule
 from nki.passes.synchronise.synchronise import Signals, synchronise
 
 
@@ -110,7 +110,7 @@ class Schedule:
     def _core(self, core: Core, target: Target) -> Core:
         body = core.body
         dependences = Dependences(body, core.context, carried_state(body))
-        costs = Costs(target, core.addresses).of(body)
+        costs = costs_of(target).of(body)
         order = schedule(body, dependences, costs, target, self.window, self.gain)
         return core._replace(order=order, dependences=dependences)
 

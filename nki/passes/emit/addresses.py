@@ -13,7 +13,7 @@ from isa.columns import Integers, distinct, joined
 from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.stream import Operands
-from nki.ir.nodes import Access, Kernel, Register, Tensor
+from nki.ir.nodes import Access, Register, Tensor
 from nki.ir.rewrite import form_registers
 from nki.passes.analysis.body import Accesses
 
@@ -38,12 +38,6 @@ class Addresses:
         self._patterns: dict[Any, AccessPattern] = {}
         self._known: dict[int, tuple[Access, AccessPattern]] = {}
         self.operands = Operands()
-
-    @classmethod
-    def before_places(cls, kernel: Kernel) -> Addresses:
-        """For costs: of tensors on chip that have no places yet, as if all were at the first."""
-        hbm = [tensor for tensor in kernel.tensors if not tensor.memory.on_chip]
-        return cls({tensor: number for number, tensor in enumerate(hbm)}, _Anywhere())
 
     def pattern(self, access: Access, registers: dict[Register, int]) -> AccessPattern:
         """The physical access pattern; `registers` maps to the engine's register numbers. On chip,
@@ -162,13 +156,6 @@ def _within(offset: Any, pitch: Any, size: Any) -> tuple[Any, Any]:
     """The partition in which an offset on chip is, and the byte there; also of columns."""
     partition, free = divmod(offset, pitch)
     return partition, free * size
-
-
-class _Anywhere(dict[Tensor, tuple[int, int]]):
-    """Places of tensors that have none."""
-
-    def __missing__(self, tensor: Tensor) -> tuple[int, int]:
-        return 0, 0
 
 
 _NO_REGISTERS: dict[Register, int] = {}

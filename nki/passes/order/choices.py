@@ -9,8 +9,7 @@ from isa.operations.control import StorageBegin
 from isa.target import TARGETS
 from nki.ir.nodes import Kernel, Loop, Node, Op, While, operations
 from nki.ir.rewrite import with_body
-from nki.passes.emit.addresses import Addresses
-from nki.passes.order.schedule import Costs, Timing
+from nki.passes.order.schedule import Timing, costs_of
 
 
 class EngineChoice(ABC):
@@ -19,7 +18,7 @@ class EngineChoice(ABC):
 
     def __init__(self, kernel: Kernel, nodes: list[Node]) -> None:
         self.target = TARGETS[kernel.target]
-        self.costs = Costs(self.target, Addresses.before_places(kernel))
+        self.costs = costs_of(self.target)
         self.named = {other for op in operations(nodes) for other in op.after}
 
     @abstractmethod

@@ -24,12 +24,11 @@ from isa.operations.control import StorageBegin
 from isa.target import TARGETS, Target
 from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, storages
 from nki.ir.rewrite import form_registers, with_body
-from nki.passes.emit.addresses import Addresses
 from nki.passes.order.clock import busy_ns
 from nki.passes.order.lookahead import Lookahead, Room, Uses
 from nki.passes.order.modelled import from_outside, modelled_ns
 from nki.passes.order.precedence import Precedence
-from nki.passes.order.schedule import Costs
+from nki.passes.order.schedule import costs_of
 from nki.passes.place.allocate import Life, LiveRanges, in_order
 
 WINDOWS = (1024, 256)
@@ -125,10 +124,10 @@ _Order = list[int] | None
 
 
 @cache
-def known_orders(target: str) -> dict[Any, _Order]:
+def known_orders(target: str, *settings: Any) -> dict[Any, _Order]:
     """The orders of stretches that were met, by what tells whether two are alike: those of alike
     loops, of a loop that was tried before it became part of a kernel, and of kernels that have
-    pieces in common, are found once."""
+    pieces in common, are found once. `settings` are what else decides about orders."""
     return {}
 
 
@@ -139,7 +138,7 @@ class _Body:
         self.kernel = kernel
         self.target = TARGETS[kernel.target]
         self.body = body
-        self.costs = Costs(self.target, Addresses.before_places(kernel))
+        self.costs = costs_of(self.target)
         self.position = 1
         self.changed = False
 
@@ -194,7 +193,7 @@ class _Body:
         if len(operations) > SAMPLE:
             order = self._order(operations, begins, start, variables, around)
         else:
-            known = known_orders(self.kernel.target)
+            known = known_orders(self.kernel.target, WINDOWS, BOUND, GAIN)
             form = self.live.form(operations, start, variables, around)
             if form not in known:
                 if len(known) == KEPT:

@@ -11,16 +11,17 @@ not crossed; nor is an operation moved ahead of more than `WINDOW` others.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
+from functools import cache
 from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
 
 from isa.affine import bounds
-from isa.columns import Integers, distinct, elements, joined, numbered_lists, starts_of
+from isa.columns import Integers, distinct, elements, joined, numbered, numbered_lists, starts_of
 from isa.columns.walks import walk
-from isa.enums import Memory
 from isa.fields import Kind
 from isa.spec import Instruction, MachineInstruction
 from isa.target import Target
@@ -35,9 +36,6 @@ WINDOW = 128
 
 GAIN = 0.98
 """The part of the author's time below which a new order is taken."""
-
-PSUM = Memory.psum
-
 
 Timing = Sequence[tuple[int, float, float, tuple[float, float, float] | None, str | None]]
 """Of each step of an operation (engine, interval, completion, transfer, table), in ns: the transfer
@@ -89,19 +87,24 @@ def carried_state(body: Body) -> set[tuple[int, str]]:
 # -- times ----------------------------------------------------------------------------------------
 
 
+@cache
+def costs_of(target: Target) -> Costs:
+    """The costs on a target; those that were met are known to all kernels."""
+    return Costs(target)
+
+
 class Costs:
     """What steps cost, by the cost model; steps that differ in addresses only cost the same."""
 
-    def __init__(self, target: Target, addresses: Addresses) -> None:
+    def __init__(self, target: Target) -> None:
         self.target = target
-        self.addresses = addresses
         self._known: dict[Any, Any] = {}
 
     def of(self, body: Body) -> tuple[list[Timing], Integers]:
         """Different timings, and by operation the number of its."""
         accesses = body.accesses
-        psum = np.array([tensor.memory is PSUM for tensor in accesses.tensors], np.bool_)
-        view = (2 * accesses.view + psum[accesses.tensor])[accesses.which]
+        _, memory = numbered([tensor.memory for tensor in accesses.tensors])
+        view = joined([accesses.view, memory[accesses.tensor]])[accesses.which]
         views = numbered_lists(body.starts[body.operations], view)
         fixed = np.zeros(body.operations.size - 1, np.int64)
         stays = body.fixed[body.operations[:-1]]
@@ -141,8 +144,8 @@ class Costs:
         instruction = step.instruction
         signature: list[Any] = [instruction.row, step.engine]
         for access in step.accesses:
-            in_psum = access.storage.memory is PSUM
-            signature.append((in_psum, access.dtype, access.shape, access.strides))
+            memory = access.storage.memory
+            signature.append((memory, access.dtype, access.shape, access.strides))
         for index in self._decisive(instruction.row):
             value = instruction.values[index]
             signature.append(getattr(value, "name", value))
@@ -163,8 +166,9 @@ class Costs:
 
         instruction = step.instruction
         row = instruction.row
+        addresses = Addresses(defaultdict(int), defaultdict(lambda: (0, 0)))
         values = tuple(
-            self.addresses.pattern(_largest(value), _NO_REGISTERS)
+            addresses.pattern(_largest(value), _NO_REGISTERS)
             if isinstance(value, Access)
             else value
             for value in instruction.values
