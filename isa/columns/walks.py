@@ -42,8 +42,7 @@ class Walk:
 
     def __call__(self, work: int, *columns: Any) -> Any:
         """Run on `columns`, arrays and numbers. `work` says how many rows there are to walk."""
-        loaded = self.worth // _RUNNING if "numba" in sys.modules else self.worth
-        if work >= (loaded if self._compiled is None else FEW):
+        if self.worthwhile(work):
             return self.compiled(*columns)
         plain = [
             column.tolist() if isinstance(column, np.ndarray) else column for column in columns
@@ -55,6 +54,11 @@ class Walk:
                 values = chain.from_iterable(values)
             column[...] = np.fromiter(values, column.dtype, column.size).reshape(column.shape)
         return result
+
+    def worthwhile(self, work: int) -> bool:
+        """Whether so many rows are walked faster compiled."""
+        loaded = self.worth // _RUNNING if "numba" in sys.modules else self.worth
+        return work >= (loaded if self._compiled is None else FEW)
 
     @property
     def compiled(self) -> Callable[..., Any]:

@@ -23,7 +23,7 @@ from isa.spec import Instruction
 from isa.target import resolve
 from simulator.profile.files import complete
 from simulator.timing.dma import plan_transfer
-from simulator.timing.stream import TABLE_LOAD
+from simulator.timing.model import TABLE_LOAD
 from simulator.timing.timeline import CoreTimeline, Lane, Timeline
 
 COUNTER_POINTS = 4000

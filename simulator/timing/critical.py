@@ -1,21 +1,28 @@
 """Where the time of a run goes: the critical path, backwards from the end, cause by cause.
 
-Each node of the path (`simulator.timing.path`) is charged with the time from its start until it
+Each node of the path (`simulator.timing.events`) is charged with the time from its start until it
 hands over to the next one, and with what held it up before its start. These times follow one
 another without gaps, so that they add up to the whole run.
+
+An engine that does nothing is on no path, and cannot be the bound. What lies between the end of an
+instruction's work and the next one on the path is fill and drain where both are of one engine, and
+semaphores where they are not. Of a transfer, what all DMA engines together would need for its
+descriptors and bytes counts as such; what it takes longer because some of them have less to do
+counts as balance. Passes that compare orders time without the path.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from isa.columns import walks
 from isa.enums import Engine
-from isa.target import Target
-from simulator.timing import plan as p
-from simulator.timing.dma import Transfer
-from simulator.timing.path import Node, Path
+from simulator.timing import events as e
+from simulator.timing.layout import INTEGER, NUMBER, Places, Plans
 
 
 class Cause(Enum):
@@ -71,95 +78,164 @@ class CriticalPath:
             self.spent[step, cause] = self.spent.get((step, cause), 0.0) + ns
 
 
+@dataclass(slots=True)
+class Path:
+    """The nodes of one run, as columns: stream, instruction, whether it is a transfer, the node
+    that hands over to it, when that is (`begin`), until when a table load or the dispatch of a
+    transfer holds it up (`settled`), its start, when it leaves its engine free, and since when its
+    engine had nothing to do. `last`: the node that ends the run, at `until`."""
+
+    columns: list[Any]
+    last: int
+    until: float = 0.0
+
+
 EVEN = 1 - 1e-9
 """The part of the work of a full set of DMA engines from which nothing but rounding is missing."""
 
-Plans = list[dict[Engine, p.StreamPlan]]
+_CAUSES = list(Cause)
+_NUMBER = {cause: number for number, cause in enumerate(_CAUSES)}
+_WORK = {
+    e.LOAD_TILE: Cause.TILE_LOAD,
+    e.DMA: Cause.TRIGGER,
+    e.BARRIER: Cause.BARRIER,
+    e.COMPUTE: Cause.COMPUTE,
+    e.COMPUTE_EXTRA: Cause.COMPUTE,
+    e.MULTIPLY: Cause.COMPUTE,
+}
+"""What the time of an instruction goes to, by its kind; control for all others."""
+
+LONG = 100_000
+"""Nodes from which on the walk is compiled."""
 
 
-def walk(path: Path, plans: Plans, target: Target) -> CriticalPath:
+def walk(path: Path, at: Places, plans: Plans, dma_engines: int) -> CriticalPath:
     """The critical path of a recorded run, from its end to its start."""
+    count = at.first[-1]
+    causes = len(_CAUSES)
+    nodes = len(path.columns[0])
+    columns = [
+        *path.columns,
+        *_instructions(at, plans, dma_engines),
+        np.zeros(2 * count * causes, NUMBER),
+        np.zeros(2 * count * causes, INTEGER),
+        np.zeros(nodes, INTEGER),
+        np.zeros(nodes, INTEGER),
+        np.zeros(nodes, NUMBER),
+    ]
+    numbers = [path.last, path.until, causes, *(_NUMBER[cause] for cause in _NAMED)]
+    compiled = _walk.worthwhile(nodes)
+    if compiled:
+        stalls = _walk.compiled(*map(np.asarray, columns), *numbers)
+    else:
+        columns = [c.tolist() if isinstance(c, np.ndarray) else c for c in columns]
+        stalls = _walk.function(*columns, *numbers)
+    spent, order, waiting, ending, held = (np.asarray(column) for column in columns[-5:])
     found = CriticalPath()
-    until, at = path.end
-    following: PathStep | None = None
-    while at >= 0:
-        node = path.node(at)
-        step = _step(path, node)
-        code = plans[step.core][step.engine].code[step.number]
-        begin, settled, start = node.begin, node.settled, node.start
-        if step.transfer:
-            _charge_transfer(found, step, code[5].transfer, (start, node.free, until), target)
-            found.charge(step, Cause.DMA_LATENCY, start - begin)
-        else:
-            inside = following is not None and _same_stream(step, following)
-            handed = Cause.FILL_AND_DRAIN if inside or following is None else Cause.SEMAPHORE
-            _charge_step(found, step, code, (start, node.free, until), handed)
-            found.charge(step, Cause.TABLE_LOAD, settled - begin)
-            found.charge(step, Cause.PORT, start - settled)
-        if node.predecessor >= 0 and not step.transfer and begin > node.idle:
-            earlier = _step(path, path.node(node.predecessor))
-            stall = found.stalls.setdefault((step, earlier), Stall())
-            stall.ns += begin - node.idle
-            stall.count += 1
-        until, at, following = begin, node.predecessor, step
+    charged = np.flatnonzero(order)
+    for entry in charged[np.argsort(order[charged])].tolist():
+        step, cause = divmod(entry, causes)
+        found.spent[_step(at, step), _CAUSES[cause]] = float(spent[entry])
+    _enter_stalls(found, at, waiting[:stalls], ending[:stalls], held[:stalls])
     return found
 
 
-def _step(path: Path, node: Node) -> PathStep:
-    core, engine = path.places[node.place]
-    return PathStep(core, engine, node.number, node.transfer)
+_NAMED = (
+    Cause.THROTTLING, Cause.FILL_AND_DRAIN, Cause.SEMAPHORE, Cause.TABLE_LOAD, Cause.PORT,
+    Cause.BANDWIDTH, Cause.DESCRIPTORS, Cause.DMA_BALANCE, Cause.DMA_LATENCY,
+)  # fmt: skip
+"""Causes as the walk has them for arguments."""
 
 
-def _same_stream(one: PathStep, other: PathStep) -> bool:
-    return one[:2] == other[:2] and not other.transfer
+def _enter_stalls(found: CriticalPath, at: Places, waiting: Any, ending: Any, held: Any) -> None:
+    """Add up the stalls of the same two steps."""
+    pairs, first, numbers = np.unique(
+        np.stack([waiting, ending]), axis=1, return_index=True, return_inverse=True
+    )
+    sums = np.bincount(numbers.ravel(), held, minlength=len(first))
+    counts = np.bincount(numbers.ravel(), minlength=len(first))
+    for entry in np.argsort(first).tolist():
+        one, other = (_step(at, int(step)) for step in pairs[:, entry])
+        found.stalls[one, other] = Stall(float(sums[entry]), int(counts[entry]))
 
 
-Span = tuple[float, float, float]
-"""Start, until when the engine is occupied, until when the node is charged."""
+def _step(at: Places, number: int) -> PathStep:
+    instruction, transfer = divmod(number, 2)
+    stream = at.stream(instruction)
+    core, engine = at.streams[stream]
+    return PathStep(core, engine, instruction - at.first[stream], bool(transfer))
 
 
-def _charge_step(
-    found: CriticalPath, step: PathStep, code: p.Code, span: Span, handed: Cause
-) -> None:
-    """An instruction: its work, what slows it down, and what comes behind it."""
-    start, free, until = span
-    cause = _WORK.get(code[0], Cause.COMPUTE)
-    working = min(free, until) - start
-    if code[0] == p.MULTIPLY:
-        slowed = max(0.0, working - code[3])
-        found.charge(step, Cause.THROTTLING, slowed)
-        working -= slowed
-    found.charge(step, cause, working)
-    found.charge(step, handed, until - max(free, start))
+def _instructions(at: Places, plans: Plans, dma_engines: int) -> list[np.ndarray]:
+    """Of every instruction: the cause that its work is, its time at full rate, whether the tensor
+    engine may slow it down; of transfers the share of evenly spread work, and of descriptors."""
+    rows = []
+    for core, engine in at.streams:
+        for kind, _, _, interval, _, extra in plans[core][engine].code:
+            even, share = 1.0, 0.0
+            if kind == e.DMA:
+                transfer = extra.transfer
+                longest = max((ns for _, ns in transfer.work), default=0.0)
+                even = transfer.engine_ns / (dma_engines * longest) if longest else 1.0
+                even = 1.0 if even > EVEN else even
+                if transfer.engine_ns:
+                    share = transfer.overhead_ns / transfer.engine_ns
+            cause = _NUMBER[_WORK.get(kind, Cause.CONTROL)]
+            rows.append((cause, interval, int(kind == e.MULTIPLY), even, share))
+    kinds = (INTEGER, NUMBER, INTEGER, NUMBER, NUMBER)
+    values = zip(*rows, strict=True) if rows else [()] * 5
+    return [np.array(column, kind) for column, kind in zip(values, kinds)]
 
 
-_WORK = {
-    p.LOAD_TILE: Cause.TILE_LOAD,
-    p.DMA: Cause.TRIGGER,
-    p.BARRIER: Cause.BARRIER,
-    p.CONTROL: Cause.CONTROL,
-    p.REGISTER: Cause.CONTROL,
-    p.MEMORY_REGISTER: Cause.CONTROL,
-    p.LOOP_BEGIN: Cause.CONTROL,
-    p.LOOP_END: Cause.CONTROL,
-    p.BRANCH: Cause.CONTROL,
-    p.DRAIN: Cause.CONTROL,
-    p.HALT: Cause.CONTROL,
-}
-
-
-def _charge_transfer(
-    found: CriticalPath, step: PathStep, transfer: Transfer, span: Span, target: Target
-) -> None:
-    """A transfer: what all DMA engines together would take for its descriptors and its bytes, what
-    it takes longer as some of them have less to do, and its completion."""
-    start, last, until = span
-    moving = max(0.0, min(last, until) - start)
-    longest = max(ns for _, ns in transfer.work)
-    even = transfer.engine_ns / (target.dma_engines.value * longest) if longest else 1.0
-    even = 1.0 if even > EVEN else even
-    share = transfer.overhead_ns / transfer.engine_ns if transfer.engine_ns else 0.0
-    found.charge(step, Cause.DESCRIPTORS, moving * even * share)
-    found.charge(step, Cause.BANDWIDTH, moving * even * (1 - share))
-    found.charge(step, Cause.DMA_BALANCE, moving * (1 - even))
-    found.charge(step, Cause.DMA_LATENCY, until - start - moving)
+@walks.walk(worth=LONG)
+def _walk(
+    place: Any, number: Any, transfer: Any, before: Any, begin: Any, settled: Any, start: Any,
+    free: Any, idle: Any, work: Any, interval: Any, slowable: Any, even: Any, share: Any,
+    spent: Any, order: Any, waiting: Any, ending: Any, held: Any, at: int, until: float,
+    causes: int, throttling: int, draining: int, semaphore: int, table: int, port: int,
+    bandwidth: int, descriptors: int, balance: int, latency: int,
+) -> int:  # fmt: skip
+    """Charge every node from the end on; how many stalls there are. `order` counts entries of
+    `spent` as they come, `waiting`, `ending` and `held` are the stalls."""
+    stalls = charged = 0
+    following, following_transfer = -1, 0
+    while at >= 0:
+        row = (2 * number[at] + transfer[at]) * causes
+        instruction = number[at]
+        if transfer[at]:
+            moving = max(0.0, min(free[at], until) - start[at])
+            parts = (
+                (descriptors, moving * even[instruction] * share[instruction]),
+                (bandwidth, moving * even[instruction] * (1.0 - share[instruction])),
+                (balance, moving * (1.0 - even[instruction])),
+                (latency, until - start[at] - moving),
+                (latency, start[at] - begin[at]),
+            )
+        else:
+            working = min(free[at], until) - start[at]
+            slowed = 0.0
+            if slowable[instruction]:
+                slowed = max(0.0, working - interval[instruction])
+            inside = following < 0 or (following == place[at] and not following_transfer)
+            parts = (
+                (throttling, slowed),
+                (work[instruction], working - slowed),
+                (draining if inside else semaphore, until - max(free[at], start[at])),
+                (table, settled[at] - begin[at]),
+                (port, start[at] - settled[at]),
+            )
+        for cause, ns in parts:
+            if ns > 0.0:
+                spent[row + cause] += ns
+                if not order[row + cause]:
+                    charged += 1
+                    order[row + cause] = charged
+        earlier = before[at]
+        if earlier >= 0 and not transfer[at] and begin[at] > idle[at]:
+            waiting[stalls] = 2 * number[at] + transfer[at]
+            ending[stalls] = 2 * number[earlier] + transfer[earlier]
+            held[stalls] = begin[at] - idle[at]
+            stalls += 1
+        following, following_transfer = place[at], transfer[at]
+        until, at = begin[at], earlier
+    return stalls

@@ -24,9 +24,22 @@ from isa.spec import Instruction, MachineInstruction
 from isa.target import Target
 from simulator.timing.dependences import Box, needs_last, overlap, read_boxes, written_boxes
 from simulator.timing.dma import Transfer, plan_transfer, transfer_key
-
-COMPUTE, COMPUTE_EXTRA, MULTIPLY, LOAD_TILE, DMA, CONTROL, REGISTER = range(7)
-MEMORY_REGISTER, LOOP_BEGIN, LOOP_END, BRANCH, BARRIER, DRAIN, HALT = range(7, 14)
+from simulator.timing.events import (
+    BARRIER,
+    BRANCH,
+    COMPUTE,
+    COMPUTE_EXTRA,
+    CONTROL,
+    DMA,
+    DRAIN,
+    HALT,
+    LOAD_TILE,
+    LOOP_BEGIN,
+    LOOP_END,
+    MEMORY_REGISTER,
+    MULTIPLY,
+    REGISTER,
+)
 
 _KINDS: dict[type[MachineInstruction], int] = {
     tensor.LoadStationary: LOAD_TILE,

@@ -1,0 +1,591 @@
+"""The event loop of the timing model: one function over columns.
+
+It runs as plain Python on lists, and compiled by numba on arrays where a program is long. Streams,
+semaphores, queues and instructions are numbers here, counted over all cores.
+`simulator.timing.layout` makes the columns, `simulator.timing.model` reads what comes out.
+
+A stream runs until it needs tokens of a semaphore that nobody has produced yet; it knows its own
+time and needs no global clock. A transfer is different: transfers of all queues share the DMA
+engines, so a transfer is served only once no stream can go on. Of those waiting, the one that is
+ready first comes next, and nothing that a stream does later can be ready before it.
+
+Times of a stream: its sequencer is at `now`, its data path is free at `free`, and everything it has
+issued is complete at `last`. The sequencer goes on as soon as the instruction before has started,
+so loops, branches, waits and DMA triggers run beside the data path (assumed; the documents say that
+triggers overlap with earlier compute). An instruction holds the data path for its interval and
+completes later (SDK nki/deep-dives/nki_perf_guide.rst); completions are in order.
+
+What each executed instruction and transfer waited for last is kept as a node, with the time until
+which that held it up: the graph in which `simulator.timing.critical` walks the critical path.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isa.columns.walks import walk
+
+COMPUTE, COMPUTE_EXTRA, MULTIPLY, LOAD_TILE, DMA, CONTROL, REGISTER = range(7)
+MEMORY_REGISTER, LOOP_BEGIN, LOOP_END, BRANCH, BARRIER, DRAIN, HALT = range(7, 14)
+
+FRESH, WAITING, DRAINING, MEETING = range(4)
+"""How far a stream is with its next instruction."""
+
+
+LONG = 200_000
+"""Executed instructions from which on the loop is compiled. Python takes 2 to 4 us each, compiled
+code 0.2; loading what is compiled takes 1 s, compiling it, once a machine, some 10."""
+
+
+@walk(worth=LONG)
+def advance(
+    plan: Any, sequence: Any, cores: Any, numbers: Any, state: Any, transfers: Any, record: Any
+) -> Any:
+    """Run all streams to their ends, or until each of them waits; returns the number of nodes, of
+    spans, when the last transfer was complete, the end of the path (time, node) and the stream that
+    came further than `limit` (-1: none)."""
+    (kinds, intervals, completions, wait_at, wait_semaphore, wait_amount, update_at,
+     update_semaphore, update_amount, drains, tables, masks, noted, result_at, results, first_at,
+     firsts, on_engine, queues, dispatches, evens, settles, tails, work_at, work_engine, work_ns,
+     engine_ns, rows, dynamic, meetings) = plan  # fmt: skip
+    code, ends, shares = sequence
+    (core_of, place_of, data_lane, sequencer_lane, load_lane, mine_at, mine, other_at, other,
+     meeting_size, queue_lane, first_semaphore) = cores  # fmt: skip
+    (signal, table_ns, tables_kept, window, fraction, threshold, engines, limit, with_path,
+     with_spans, n_tables, n_semaphores, apart) = numbers  # fmt: skip
+    (at, now, free, last, active, stage, wait_next, wait_left, ready_of, origin_of, cause_of,
+     met_of, met_node_of, arrived_of, held_of, held_node_of, tile_ready, swapped, exposed,
+     share_at, waited, slowed, loaded_tables, table_now, limited, limit_until, limit_busy,
+     limit_spill, lost, dones, first_dones, token_head, token_tail, token_when, token_amount,
+     token_node, semaphore_stream, queue_done, queue_shown, queue_open, queue_stream,
+     dma_free, dma_level, covered, dma_active, dma_work, work_by_instruction, table_loads,
+     barrier_ns, port_head, port_tail, port_from, port_until, port_mask, meeting_count,
+     meeting_when, meeting_node, meeting_stream, runnable, now_node, free_node, last_at,
+     last_node, tile_at, tile_node, swapped_at, swapped_node, executed_node, dma_node,
+     queue_at, queue_node, path_now) = state  # fmt: skip
+    item_stream, item_at, item_node, item_share, heap_ready, heap_item = transfers
+    (node_place, node_number, node_transfer, node_before, node_begin, node_settled, node_start,
+     node_free, node_idle, span_lane, span_start, span_end, span_at) = record  # fmt: skip
+
+    n_streams = len(at)
+    slots = n_streams + 1
+    run_head, run_tail = 0, 0
+    for stream in range(n_streams):
+        runnable[run_tail] = stream
+        run_tail += 1
+    n_nodes = n_spans = n_items = n_heap = 0
+    served = end_at = 0.0
+    end_node = over = -1
+    stream = -1
+    while True:
+        post_from = post_to = 0
+        post_when = 0.0
+        post_node = -1
+        if stream < 0 and run_head != run_tail:
+            stream = runnable[run_head]
+            run_head = (run_head + 1) % slots
+        if stream >= 0:
+            if at[stream] >= ends[stream]:
+                if with_path:
+                    for moment, node in (
+                        (path_now[stream], now_node[stream]),
+                        (free[stream], free_node[stream]),
+                        (last_at[stream], last_node[stream]),
+                    ):
+                        if moment > end_at or (moment == end_at and node > end_node):
+                            end_at, end_node = moment, node
+                stream = -1
+                continue
+            here = at[stream]
+            pc = code[here]
+            kind = kinds[pc]
+            interval = intervals[pc]
+            # Take tokens of the semaphores that the instruction waits for.
+            if stage[stream] <= WAITING:
+                wait = wait_at[pc]
+                ready = now[stream]
+                origin = cause = -1
+                left = 0
+                if stage[stream] == WAITING:
+                    wait, left = wait_next[stream], wait_left[stream]
+                    ready, origin, cause = ready_of[stream], origin_of[stream], cause_of[stream]
+                blocked = False
+                while wait < wait_at[pc + 1]:
+                    semaphore = wait_semaphore[wait]
+                    if left == 0:
+                        left = wait_amount[wait]
+                    head = token_head[semaphore]
+                    if head == token_tail[semaphore]:
+                        semaphore_stream[semaphore] = stream
+                        blocked = True
+                        break
+                    if token_when[head] > ready:
+                        ready, origin = token_when[head], token_node[head]
+                        cause = semaphore
+                    units = token_amount[head]
+                    if units > left:
+                        token_amount[head] = units - left
+                        left = 0
+                        wait += 1
+                    else:
+                        token_head[semaphore] = head + 1
+                        left -= units
+                        if left == 0:
+                            wait += 1
+                if blocked:
+                    stage[stream] = WAITING
+                    wait_next[stream], wait_left[stream] = wait, left
+                    ready_of[stream], origin_of[stream], cause_of[stream] = ready, origin, cause
+                    stream = -1
+                    continue
+                if cause >= 0 and ready > free[stream]:
+                    since = now[stream] if now[stream] > free[stream] else free[stream]
+                    waited[stream * n_semaphores + cause - first_semaphore[core_of[stream]]] += (
+                        ready - since
+                    )
+                ready_of[stream] = ready
+                met_of[stream] = ready if origin >= 0 else 0.0
+                met_node_of[stream] = origin
+            ready = ready_of[stream]
+            met, met_node = met_of[stream], met_node_of[stream]
+            updates = update_at[pc + 1] - update_at[pc]
+            if kind <= LOAD_TILE:
+                loaded = 0.0
+                if kind == COMPUTE:
+                    start = ready if ready > free[stream] else free[stream]
+                    settled = start
+                    until = start + interval
+                    done = start + completions[pc]
+                elif kind == MULTIPLY:
+                    start = ready if ready > free[stream] else free[stream]
+                    if tile_ready[stream] > start:
+                        start = tile_ready[stream]
+                    settled = start
+                    if swapped[stream] < 0.0:
+                        swapped[stream] = start
+                    length = interval
+                    if window > 0.0:
+                        # The TensorE limit of gen3 and gen4 (SDK tools/neuron-explorer/
+                        # overview-summary-page.rst): the engine starts at a fraction of its rate.
+                        # After a window in which it was busier than the threshold it runs at full
+                        # rate; after one in which it was not, the limit is back.
+                        if start >= limit_until[stream]:
+                            if start >= limit_until[stream] + window:
+                                limited[stream] = 1
+                                limit_until[stream] = start + window
+                                limit_busy[stream] = 0.0
+                            else:
+                                limited[stream] = 1 if limit_busy[stream] < threshold else 0
+                                limit_until[stream] += window
+                                limit_busy[stream] = min(limit_spill[stream], window)
+                            limit_spill[stream] = 0.0
+                        if limited[stream]:
+                            length = interval / fraction
+                            lost[stream] += length - interval
+                        beyond = start + length - limit_until[stream]
+                        if beyond > 0.0:
+                            limit_busy[stream] += length - beyond
+                            limit_spill[stream] = beyond
+                        else:
+                            limit_busy[stream] += length
+                    until = start + length
+                    done = until + completions[pc] - interval
+                    if length > interval:
+                        slowed[pc] += length - interval
+                elif kind == LOAD_TILE:
+                    # The tile behind the one in use is free from when that one was taken into use.
+                    start = ready
+                    if tile_ready[stream] > start:
+                        start = tile_ready[stream]
+                    if swapped[stream] > start:
+                        start = swapped[stream]
+                    settled = start
+                    until = start + interval
+                    tile_ready[stream] = until
+                    swapped[stream] = -1.0
+                    open_from = start if start > free[stream] else free[stream]
+                    if until > open_from:
+                        exposed[stream] += until - open_from
+                    done = start + completions[pc]
+                else:
+                    start = ready if ready > free[stream] else free[stream]
+                    table = tables[pc]
+                    if table >= 0 and not loaded_tables[stream * n_tables + table]:
+                        # The load has no semaphores: it runs ahead of the instruction's waits.
+                        if not tables_kept and table_now[stream] >= 0:
+                            loaded_tables[stream * n_tables + table_now[stream]] = 0
+                        loaded_tables[stream * n_tables + table] = 1
+                        table_now[stream] = table
+                        since = now[stream] if now[stream] > free[stream] else free[stream]
+                        loaded = since + table_ns
+                        table_loads[core_of[stream]] += 1
+                        if with_spans:
+                            span_lane[n_spans], span_at[n_spans] = data_lane[stream], -1
+                            span_start[n_spans], span_end[n_spans] = since, loaded
+                            n_spans += 1
+                        if loaded > last[stream]:
+                            active[stream] += min(loaded - last[stream], table_ns)
+                            last[stream] = loaded
+                        if loaded > start:
+                            start = loaded
+                    for index in range(result_at[pc], result_at[pc + 1]):
+                        if dones[results[index]] > start:
+                            start = dones[results[index]]
+                    for index in range(first_at[pc], first_at[pc + 1]):
+                        if first_dones[firsts[index]] > start:
+                            start = first_dones[firsts[index]]
+                    settled = start
+                    mask = masks[pc]
+                    if mask:
+                        # The first time from `start` on at which the ports are free.
+                        moved = True
+                        while moved:
+                            moved = False
+                            for index in range(other_at[stream], other_at[stream + 1]):
+                                pair = other[index]
+                                while (
+                                    port_head[pair] < port_tail[pair]
+                                    and port_until[port_head[pair]] <= start
+                                ):
+                                    port_head[pair] += 1
+                                for port in range(port_head[pair], port_tail[pair]):
+                                    if port_from[port] >= start + interval:
+                                        break
+                                    if port_mask[port] & mask and port_until[port] > start:
+                                        start = port_until[port]
+                                        moved = True
+                        for index in range(mine_at[stream], mine_at[stream + 1]):
+                            port = port_tail[mine[index]]
+                            port_from[port], port_until[port] = start, start + interval
+                            port_mask[port] = mask
+                            port_tail[mine[index]] = port + 1
+                    until = start + interval
+                    done = start + completions[pc]
+                if with_path:
+                    idle = path_now[stream]
+                    idle_node = now_node[stream]
+                    if not idle > free[stream]:
+                        idle, idle_node = free[stream], free_node[stream]
+                    if kind == LOAD_TILE:
+                        begin, before = tile_at[stream], tile_node[stream]
+                        if swapped_at[stream] > begin:
+                            begin, before = swapped_at[stream], swapped_node[stream]
+                    else:
+                        begin, before = free[stream], free_node[stream]
+                    if met > begin:
+                        begin, before = met, met_node
+                    if path_now[stream] > begin:
+                        begin, before = path_now[stream], now_node[stream]
+                    if kind == MULTIPLY and tile_at[stream] > begin:
+                        begin, before = tile_at[stream], tile_node[stream]
+                    if kind == COMPUTE_EXTRA:
+                        for index in range(result_at[pc], result_at[pc + 1]):
+                            if dones[results[index]] > begin:
+                                begin = dones[results[index]]
+                                before = executed_node[results[index]]
+                        for index in range(first_at[pc], first_at[pc + 1]):
+                            if first_dones[firsts[index]] > begin:
+                                begin = first_dones[firsts[index]]
+                                before = executed_node[firsts[index]]
+                        if loaded > begin:
+                            begin, before = idle, idle_node
+                    node = n_nodes
+                    n_nodes += 1
+                    node_place[node], node_number[node] = place_of[stream], pc
+                    node_transfer[node], node_before[node] = 0, before
+                    node_begin[node], node_settled[node] = begin, settled
+                    node_start[node], node_free[node], node_idle[node] = start, until, idle
+                    path_now[stream], now_node[stream] = start, node
+                    if kind == LOAD_TILE:
+                        tile_at[stream], tile_node[stream] = until, node
+                        swapped_at[stream], swapped_node[stream] = 0.0, -1
+                    else:
+                        if kind == MULTIPLY and swapped_node[stream] < 0:
+                            swapped_at[stream], swapped_node[stream] = start, node
+                        free_node[stream] = node
+                        executed_node[pc] = node
+                    if done > last_at[stream]:
+                        last_at[stream], last_node[stream] = done, node
+                now[stream] = start
+                if with_spans:
+                    lane = load_lane[stream] if kind == LOAD_TILE else data_lane[stream]
+                    span_lane[n_spans], span_at[n_spans] = lane, here
+                    span_start[n_spans], span_end[n_spans] = start, until
+                    n_spans += 1
+                if kind != LOAD_TILE:
+                    free[stream] = until
+                if noted[pc]:
+                    dones[pc] = done
+                    first_dones[pc] = start + drains[pc]
+                if done > last[stream]:
+                    active[stream] += done - (start if start > last[stream] else last[stream])
+                    last[stream] = done
+                if updates:
+                    post_when, post_node = last[stream] + signal, last_node[stream]
+            elif kind == DMA:
+                held, held_node = 0.0, -1
+                for index in range(result_at[pc], result_at[pc + 1]):
+                    if dones[results[index]] > ready:
+                        ready = dones[results[index]]
+                        held, held_node = ready, executed_node[results[index]]
+                begin, before = path_now[stream], now_node[stream]
+                idle = begin
+                if on_engine[pc]:
+                    if free[stream] > ready:
+                        ready = free[stream]
+                    if free[stream] > begin:
+                        begin, before = free[stream], free_node[stream]
+                        idle = begin
+                issued = ready + interval
+                node = -1
+                if with_path:
+                    if met > begin:
+                        begin, before = met, met_node
+                    if held > begin:
+                        begin, before = held, held_node
+                    node = n_nodes
+                    n_nodes += 1
+                    node_place[node], node_number[node] = place_of[stream], pc
+                    node_transfer[node], node_before[node] = 0, before
+                    node_begin[node], node_settled[node] = begin, begin
+                    node_start[node], node_free[node], node_idle[node] = begin, issued, idle
+                    path_now[stream], now_node[stream] = issued, node
+                    if on_engine[pc]:
+                        free_node[stream] = node
+                now[stream] = ready if on_engine[pc] else issued
+                if on_engine[pc]:
+                    free[stream] = issued
+                if with_spans:
+                    lane = data_lane[stream] if on_engine[pc] else sequencer_lane[stream]
+                    span_lane[n_spans], span_at[n_spans] = lane, here
+                    span_start[n_spans], span_end[n_spans] = ready, issued
+                    n_spans += 1
+                share = 1.0
+                if dynamic[pc]:
+                    share = shares[share_at[stream]]
+                    share_at[stream] += 1
+                queue_open[queues[pc]] += 1
+                item = n_items
+                n_items += 1
+                item_stream[item], item_at[item] = stream, here
+                item_node[item], item_share[item] = node, share
+                # Into the heap, by the time at which the queue can start it, then by order.
+                when = issued + dispatches[pc]
+                child = n_heap
+                n_heap += 1
+                while child > 0:
+                    parent = (child - 1) // 2
+                    if heap_ready[parent] <= when:
+                        break
+                    heap_ready[child], heap_item[child] = heap_ready[parent], heap_item[parent]
+                    child = parent
+                heap_ready[child], heap_item[child] = when, item
+                updates = 0
+            else:
+                held, held_node = 0.0, -1
+                if kind == MEMORY_REGISTER:
+                    if last[stream] > ready:
+                        ready = last[stream]
+                    held, held_node = last_at[stream], last_node[stream]
+                elif kind == BARRIER:
+                    meeting = meetings[pc]
+                    if stage[stream] != MEETING:
+                        arrived = ready if ready > last[stream] else last[stream]
+                        node = -1
+                        if with_path:
+                            moment, node = last_at[stream], last_node[stream]
+                            if path_now[stream] > moment:
+                                moment, node = path_now[stream], now_node[stream]
+                            if met > moment or (met == moment and met_node > node):
+                                node = met_node
+                        party = meeting * n_streams
+                        count = meeting_count[meeting]
+                        better = arrived == meeting_when[meeting] and node > meeting_node[meeting]
+                        if count == 0 or arrived > meeting_when[meeting] or better:
+                            meeting_when[meeting], meeting_node[meeting] = arrived, node
+                        arrived_of[stream] = arrived
+                        stage[stream] = MEETING
+                        meeting_stream[party + count] = stream
+                        meeting_count[meeting] = count + 1
+                        if count + 1 < meeting_size[meeting]:
+                            stream = -1
+                            continue
+                        for index in range(count + 1):
+                            waiter = meeting_stream[party + index]
+                            held_of[waiter] = meeting_when[meeting]
+                            held_node_of[waiter] = meeting_node[meeting]
+                            if index < count:
+                                runnable[run_tail] = waiter
+                                run_tail = (run_tail + 1) % slots
+                        meeting_count[meeting] = 0
+                    held, held_node = held_of[stream], held_node_of[stream]
+                    ready = held
+                    barrier_ns[core_of[stream]] += held - arrived_of[stream] + interval
+                elif kind == DRAIN:
+                    queue = queues[pc]
+                    if queue_open[queue]:
+                        queue_stream[queue] = stream
+                        stage[stream] = DRAINING
+                        stream = -1
+                        continue
+                    if queue_done[queue] > ready:
+                        ready = queue_done[queue]
+                    held, held_node = queue_at[queue], queue_node[queue]
+                leaves = ready + interval
+                if with_path:
+                    begin, before = path_now[stream], now_node[stream]
+                    idle = begin
+                    if met > begin:
+                        begin, before = met, met_node
+                    if held > begin:
+                        begin, before = held, held_node
+                    node = n_nodes
+                    n_nodes += 1
+                    node_place[node], node_number[node] = place_of[stream], pc
+                    node_transfer[node], node_before[node] = 0, before
+                    node_begin[node], node_settled[node] = begin, begin
+                    node_start[node], node_free[node], node_idle[node] = begin, leaves, idle
+                    path_now[stream], now_node[stream] = leaves, node
+                now[stream] = leaves
+                if with_spans and interval > 0.0:
+                    span_lane[n_spans], span_at[n_spans] = sequencer_lane[stream], here
+                    span_start[n_spans], span_end[n_spans] = ready, leaves
+                    n_spans += 1
+                if here + 1 < ends[stream] and code[here + 1] <= pc and leaves > limit:
+                    over = stream
+                    break
+                if updates:
+                    post_when = (leaves if leaves > last[stream] else last[stream]) + signal
+                    if with_path:
+                        post_node = last_node[stream]
+                        if path_now[stream] > last_at[stream]:
+                            post_node = now_node[stream]
+            stage[stream] = FRESH
+            at[stream] = here + 1
+            if updates:
+                post_from, post_to = update_at[pc], update_at[pc + 1]
+        elif n_heap:
+            # Let the DMA engines do a transfer, each after what it has taken on before.
+            ready, item = heap_ready[0], heap_item[0]
+            n_heap -= 1
+            when, moved_item = heap_ready[n_heap], heap_item[n_heap]
+            parent = 0
+            while True:
+                child = 2 * parent + 1
+                if child >= n_heap:
+                    break
+                right = child + 1
+                if right < n_heap and (
+                    heap_ready[right] < heap_ready[child]
+                    or (
+                        heap_ready[right] == heap_ready[child]
+                        and heap_item[right] < heap_item[child]
+                    )
+                ):
+                    child = right
+                if when < heap_ready[child] or (
+                    when == heap_ready[child] and moved_item < heap_item[child]
+                ):
+                    break
+                heap_ready[parent], heap_item[parent] = heap_ready[child], heap_item[child]
+                parent = child
+            heap_ready[parent], heap_item[parent] = when, moved_item
+            owner, here, share = item_stream[item], item_at[item], item_share[item]
+            pc = code[here]
+            core, queue, row = core_of[owner], queues[pc], rows[pc]
+            begin, before = 0.0, -1
+            even = evens[pc] > 0.0 and dma_level[core] != 0
+            if even:
+                level = dma_free[row]
+                begin, before = level, dma_node[row]
+                first = ready if ready > level else level
+                finish = first + evens[pc] * share
+                for engine in range(engines):
+                    dma_free[row + engine] = finish
+            else:
+                first, finish = 1e300, ready
+                longest = -1.0
+                for index in range(work_at[pc], work_at[pc + 1]):
+                    engine = row + work_engine[index]
+                    start = dma_free[engine] if dma_free[engine] > ready else ready
+                    until = start + work_ns[index] * share
+                    if until >= longest:
+                        longest = until
+                        begin, before = dma_free[engine], dma_node[engine]
+                    dma_free[engine] = until
+                    if start < first:
+                        first = start
+                    if until > finish:
+                        finish = until
+                if first > finish:
+                    first = finish
+                dma_level[core] = 0 if apart else 1
+                for engine in range(engines):
+                    if dma_free[row + engine] != dma_free[row]:
+                        dma_level[core] = 0
+            written = finish + settles[pc]
+            if written > covered[core]:
+                dma_active[core] += written - (first if first > covered[core] else covered[core])
+                covered[core] = written
+            dma_work[core] += engine_ns[pc] * share
+            work_by_instruction[pc] += engine_ns[pc] * share
+            complete = finish + tails[pc]
+            node = item_node[item]
+            if with_path:
+                start = begin
+                if begin <= ready:
+                    start, begin, before = ready, node_free[node], node
+                trigger = node
+                node = n_nodes
+                n_nodes += 1
+                node_place[node], node_number[node] = node_place[trigger], pc
+                node_transfer[node], node_before[node] = 1, before
+                node_begin[node], node_settled[node] = begin, start
+                node_start[node], node_free[node], node_idle[node] = start, finish, ready
+                if even:
+                    for engine in range(engines):
+                        dma_node[row + engine] = node
+                else:
+                    for index in range(work_at[pc], work_at[pc + 1]):
+                        dma_node[row + work_engine[index]] = node
+                if complete > queue_at[queue]:
+                    queue_at[queue], queue_node[queue] = complete, node
+                node = queue_node[queue]
+                if queue_at[queue] > end_at or (queue_at[queue] == end_at and node > end_node):
+                    end_at, end_node = queue_at[queue], node
+            if complete > queue_done[queue]:
+                queue_done[queue] = complete
+            if queue_done[queue] > served:
+                served = queue_done[queue]
+            if with_spans:
+                shown = queue_shown[queue]
+                ended = finish if finish > shown else shown
+                queue_shown[queue] = ended
+                span_lane[n_spans], span_at[n_spans] = queue_lane[queue], here
+                span_start[n_spans] = first if first > shown else shown
+                span_end[n_spans] = ended
+                n_spans += 1
+            post_from, post_to = update_at[pc], update_at[pc + 1]
+            post_when, post_node = queue_done[queue], node
+            queue_open[queue] -= 1
+        else:
+            break
+        # Add tokens that are there from `post_when` on, and let those who wait for them go on.
+        for index in range(post_from, post_to):
+            semaphore = update_semaphore[index]
+            tail = token_tail[semaphore]
+            token_when[tail], token_node[tail] = post_when, post_node
+            token_amount[tail] = update_amount[index]
+            token_tail[semaphore] = tail + 1
+            waiter = semaphore_stream[semaphore]
+            if waiter >= 0:
+                semaphore_stream[semaphore] = -1
+                runnable[run_tail] = waiter
+                run_tail = (run_tail + 1) % slots
+        if stream < 0:
+            waiter = queue_stream[queue]
+            if waiter >= 0 and not queue_open[queue]:
+                queue_stream[queue] = -1
+                runnable[run_tail] = waiter
+                run_tail = (run_tail + 1) % slots
+    return n_nodes, n_spans, served, end_at, end_node, over

@@ -1,0 +1,71 @@
+"""The event loop: compiled and as Python the same, bit for bit; and its control flow by hand."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from test_critical_path import ALONE, built, graphs
+from timing_programs import Builder, hbm, matmul_hoisted_loads, matmul_loads_inside, sbuf
+
+from isa.columns import walks
+from isa.enums import DgeMode, Engine
+from isa.machine import control
+from simulator.timing import critical, events, simulate
+from simulator.timing.assumptions import NOTHING
+
+
+def both_ways(program, monkeypatch, **options):
+    """Timelines of a program from Python and from compiled code."""
+    found = []
+    for worth in (10**9, 0):
+        with monkeypatch.context() as patch:
+            patch.setattr(walks, "FEW", worth)
+            patch.setattr(events.advance, "worth", worth)
+            patch.setattr(critical._walk, "worth", worth)
+            found.append(simulate(program, **options))
+    return found
+
+
+def same(one, other):
+    assert one.total_ns == other.total_ns
+    assert one.critical == other.critical
+    for a, b in zip(one.cores, other.cores, strict=True):
+        assert a.engines == b.engines
+        assert a.dma_active == b.dma_active and a.bytes == b.bytes
+        for lane, twin in zip(a.lanes, b.lanes, strict=True):
+            assert list(lane.spans) == list(twin.spans), lane.name
+
+
+@settings(max_examples=25, deadline=None)
+@given(graphs())
+def test_random_programs_are_timed_alike_by_python_and_compiled_code(graph):
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        for assume in (NOTHING, ALONE):
+            same(*both_ways(built(graph), monkeypatch, assume=assume))
+
+
+def test_loops_are_timed_alike_by_python_and_compiled_code(monkeypatch):
+    for program in (matmul_loads_inside(4, 8), matmul_hoisted_loads(1, 4, 16, DgeMode.none)):
+        same(*both_ways(program, monkeypatch))
+
+
+def test_time_is_linear_in_rounds():
+    """Twice the tiles take twice the time, once the pipeline is full."""
+    totals = [simulate(matmul_loads_inside(n, 16), keep_spans=False).total_ns for n in (8, 16, 24)]
+    assert totals[2] - totals[1] == pytest.approx(totals[1] - totals[0], rel=0.02)
+
+
+def test_iterations_are_those_of_the_innermost_loop():
+    b = Builder()
+    b.loop(Engine.sync, 2)
+    b.loop(Engine.sync, 3)
+    b.load(sbuf(64), hbm(128, 64, 64), mode=DgeMode.none)
+    b.end(Engine.sync)
+    b.add(control.Nop, Engine.sync)
+    b.end(Engine.sync)
+    timeline = simulate(b.program())
+    lanes = {lane.name: lane.spans for lane in timeline.cores[0].lanes}
+    assert [round_ for *_, round_ in lanes["loads"]] == [0, 1, 2, 0, 1, 2]
+    nops = [round_ for *_, index, round_ in lanes["sync sequencer"] if index == 4]
+    assert nops == [0, 1]
+    starts = np.array(lanes["loads"].start)
+    assert (np.diff(starts) > 0).all()
