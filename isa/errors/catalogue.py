@@ -131,8 +131,8 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         "Access outside the tensor",
         "Every element that a view or an operation may touch must lie inside its tensor, for "
         "every value of the loop variables and launch symbols.",
-        "Shrink the slice or the loop range; peel the last iteration when the size is not a "
-        "multiple of the tile.",
+        "Shrink the slice or the loop range. For a last tile that is smaller write a Python slice, "
+        "a[start : start + 128], which ends where the tensor ends.",
         _PATTERNS,
     ),
     "view-not-allowed": _entry(
