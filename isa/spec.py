@@ -15,6 +15,7 @@ from isa.fields import HBM, REQUIRED, Attribute, EngineState, Field, Kind, Opera
 
 if TYPE_CHECKING:
     from isa.cost import Cost
+    from isa.meaning import Meaning
     from isa.rules import Rule, Suspicion
     from isa.target import Target
 
@@ -160,6 +161,8 @@ class MachineInstruction(Row):
     control: ClassVar[bool] = False
     one_quadrant: ClassVar[bool] = False
     """Whether operands must start in the same quadrant of 32 partitions as one another."""
+    meaning: ClassVar[Meaning | None] = None
+    """What it computes, of rows that compute element by element in fp32."""
     by_row: ClassVar[bool] = False
     """Whether it goes through each row of what it reads once, from its first element on."""
 

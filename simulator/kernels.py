@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from isa.enums import Engine
 from isa.spec import MachineInstruction
-from simulator.oracle import KERNELS
+from simulator.oracle import kernel_of
 
 if TYPE_CHECKING:
     from simulator.machine import CoreState
@@ -38,7 +38,7 @@ def fixed(
         call = None if found is None else found.bind(state, values)
         if call is not None:
             return call
-    return partial(KERNELS[row.name], state, *values)
+    return partial(kernel_of(row), state, *values)
 
 
 def moving(
@@ -53,7 +53,7 @@ def moving(
     Views may be moved, and numbers and attributes changed, between calls; dtypes, shapes and
     strides stay. A missing operand is None.
     """
-    kernel = KERNELS[row.name]
+    kernel = kernel_of(row)
     if not native:
         return lambda: kernel(state, *values)
     from simulator.native import plan

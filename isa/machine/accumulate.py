@@ -9,6 +9,18 @@ from isa.enums import Engine
 from isa.fields import Attribute, EngineState, Kind, Read, Write
 from isa.machine import costs
 from isa.machine.scalar import ACCUMULATORS
+from isa.meaning import (
+    Choose,
+    Element,
+    Fold,
+    Meaning,
+    Named,
+    Number,
+    Pattern,
+    Position,
+    activation,
+    alu,
+)
 from isa.spec import MachineInstruction
 
 _API = "nki/api/nki.isa.rst#nki.isa."
@@ -33,6 +45,10 @@ class TensorScalarReduce(MachineInstruction):
     reduce_op = Attribute(kind=Kind.alu)
     reduce_command = Attribute(kind=Kind.reduce_command)
     initial = Read(immediate=True, column=True, optional=True)
+    meaning = Meaning(
+        alu(Named("op0"), Element("data"), Element("operand0")),
+        Fold(Named("reduce_op"), initial="initial"),
+    )
 
 
 class VectorReadAccumulator(MachineInstruction):
@@ -68,6 +84,10 @@ class SelectReduce(MachineInstruction):
     on_false = Read(immediate=True, column=True)
     reverse = Attribute(kind=Kind.flag)
     reduce_command = Attribute(kind=Kind.reduce_command)
+    meaning = Meaning(
+        Choose(Pattern("predicate"), Element("on_true"), Element("on_false"), reverse="reverse"),
+        Fold("maximum"),
+    )
 
 
 class RangeSelect(MachineInstruction):
@@ -90,6 +110,18 @@ class RangeSelect(MachineInstruction):
     bound1 = Read(column=True)
     start = Attribute(kind=Kind.integer)
     reduce_command = Attribute(kind=Kind.reduce_command)
+    meaning = Meaning(
+        Choose(
+            alu(
+                "logical_and",
+                alu(Named("op0"), Position("start"), Element("bound0")),
+                alu(Named("op1"), Position("start"), Element("bound1")),
+            ),
+            Element("data"),
+            Number(FP32_LOWEST),
+        ),
+        Fold("maximum"),
+    )
 
 
 class Exponential(MachineInstruction):
@@ -106,3 +138,7 @@ class Exponential(MachineInstruction):
     maximum = Read(immediate=True, column=True)
     reduce_command = Attribute(kind=Kind.reduce_command)
     initial = Read(immediate=True, column=True, optional=True)
+    meaning = Meaning(
+        activation("exp", alu("subtract", Element("src"), Element("maximum"))),
+        Fold("add", initial="initial"),
+    )

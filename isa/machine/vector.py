@@ -5,6 +5,7 @@ from __future__ import annotations
 from isa.enums import Engine
 from isa.fields import Attribute, Kind, Read, Write
 from isa.machine import costs
+from isa.meaning import Element, Meaning, alu
 from isa.spec import MachineInstruction
 
 _API = "nki/api/nki.isa.rst#nki.isa."
@@ -38,6 +39,7 @@ class Reciprocal(MachineInstruction):
     by_row = True
     dst = Write()
     data = Read()
+    meaning = Meaning(alu("reciprocal", Element("data")))
 
 
 class Transpose32(MachineInstruction):

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from isa.enums import Engine, ReduceCommand
 from isa.machine import accumulate, activation2, mx, random, scalar, scan, tensor
+from isa.machine.scalar import ACCUMULATORS
 from isa.spec import Instruction, MachineInstruction
 from simulator.checks.initialised import Shadow
 from simulator.checks.marks import CLEAN, EMPTY
@@ -63,10 +64,6 @@ EFFECTS: dict[str, _Says] = {
     scalar.Activate.name: _command(5, _NONE),
     scalar.ActReadAccumulator.name: _always(_READS),
     accumulate.VectorReadAccumulator.name: _always(_READS),
-    accumulate.TensorScalarReduce.name: _command(5, None),
-    accumulate.Exponential.name: _command(3, None),
-    accumulate.SelectReduce.name: _command(5, None),
-    accumulate.RangeSelect.name: _command(7, None),
     scan.TensorScalarCumulative.name: _command(6, None),
     activation2.Activate2.name: _command(11, _NONE),
     random.RandomBits.name: _always(_READS),
@@ -85,7 +82,19 @@ EFFECTS: dict[str, _Says] = {
     mx.LoadStationaryMx.name: _always(_WRITES),
     mx.MultiplyMovingMx.name: _product(3),
 }
-"""By row name; None where the marks have to be followed each time."""
+"""By row name; None where the marks have to be followed each time. Rows that state their meaning
+follow from it (`effect_of`)."""
+
+
+def effect_of(row: type[MachineInstruction]) -> _Says | None:
+    """What uses of a row do to engine state, by their values; None of rows that have none."""
+    found = EFFECTS.get(row.name)
+    if found is None and row.meaning is not None and row.meaning.fold is not None:
+        keeps = not any(state.idle for state in row.state if state.name == ACCUMULATORS)
+        position = row.field_names.index(row.meaning.fold.command)
+        found = EFFECTS[row.name] = _command(position, _NONE if keeps else None)
+    return found
+
 
 TILES: dict[str, Callable[[Sequence[Any]], tuple[int, int]]] = {
     tensor.LoadStationary.name: lambda values: (values[1], values[2]),
@@ -111,7 +120,7 @@ _GENERATING = _EVERY_LANE | {
 def _reads(instruction: Instruction) -> bool:
     """Whether an instruction reads accumulate registers."""
     name = instruction.row.name
-    says = None if name in TILES or name in _GENERATING else EFFECTS.get(name)
+    says = None if name in TILES or name in _GENERATING else effect_of(instruction.row)
     effect = None if says is None else says(instruction.values)
     return effect is not None and effect.reads
 
@@ -141,9 +150,9 @@ class EngineMarks:
     ) -> tuple[int, Effect] | None:
         """The number of the region that an instruction uses and what it does to it; None where the
         marks have to be followed each time."""
-        says = EFFECTS.get(row.name)
+        says = effect_of(row)
         effect = None if says is None else says(values)
-        if effect is None and row.name in EFFECTS and engine not in self._reads():
+        if effect is None and says is not None and engine not in self._reads():
             # It leaves registers undefined that nothing will see.
             effect = _NONE
         if effect is None:

@@ -37,7 +37,8 @@ from simulator.checks.marks import (
     States,
     Tracked,
 )
-from simulator.checks.propagation import Operands, Use, propagate
+from simulator.checks.meaning import propagate
+from simulator.checks.propagation import Operands, Use
 from simulator.views import Indirect
 
 Array = np.ndarray[Any, Any]

@@ -64,14 +64,6 @@ class Use:
         return mask
 
 
-def propagate(use: Use) -> None:
-    """Read the marks of the operands of an instruction and write those of its results."""
-    for operand in use.operands:
-        if operand is not None and operand.index is not None:
-            refuse_unwritten(use, operand.index.mask(), f"picks rows or columns of {operand.name}")
-    PROPAGATION.get(use.row.name, element_wise)(use)
-
-
 def refuse_unwritten(use: Use, mask: Mask, purpose: str) -> None:
     """Raise uninitialised-control unless all of what decides what runs was written, by its mask."""
     if mask is not None and not mask.all():
@@ -105,7 +97,7 @@ def _every(mask: Array, axis: int) -> Array:
     return np.logical_and.reduce(mask, axis=axis)
 
 
-def _spread(mask: Mask, shape: tuple[int, ...]) -> Mask:
+def spread(mask: Mask, shape: tuple[int, ...]) -> Mask:
     """A mask over [P, *free] or a column [P, 1] as one over `shape`."""
     if mask is None or mask.shape == shape:
         return mask
@@ -129,7 +121,7 @@ def element_wise_mask(use: Use, shape: tuple[int, ...], positions: Sequence[int]
     for position in positions:
         operand = use.operands[position]
         if operand is not None:
-            mask = both(mask, _spread(use.read(operand), shape))
+            mask = both(mask, spread(use.read(operand), shape))
     return mask
 
 
@@ -160,8 +152,8 @@ def _copy_predicated(use: Use) -> None:
     dst, predicate = use.operand(0), use.operand(2)
     src = use.operands[1]
     shape = dst.view.shape
-    known = _spread(use.read(predicate), shape)
-    new = None if src is None else _spread(src.mask(), shape)
+    known = spread(use.read(predicate), shape)
+    new = None if src is None else spread(src.mask(), shape)
     # The elements that stay are as good as they were; they are not read.
     old = dst.mask()
     if known is None and new is None and old is None:

@@ -8,7 +8,6 @@ import numpy as np
 
 from isa.enums import ReduceCommand
 from isa.machine import accumulate, scan, search, statistics
-from simulator.checks.marks import Tracked
 from simulator.checks.propagation import (
     Mask,
     Use,
@@ -17,8 +16,6 @@ from simulator.checks.propagation import (
     propagates,
     read_accumulators,
 )
-from simulator.oracle.accumulate import in_range
-from simulator.views import bits
 
 Array = np.ndarray[Any, Any]
 
@@ -69,14 +66,6 @@ def accumulated(use: Use, mask: Mask, command: ReduceCommand, initial: int | Non
         registers &= np.logical_and.reduce(lines, axis=1)
 
 
-@propagates(accumulate.TensorScalarReduce)
-def _tensor_scalar_reduce(use: Use) -> None:
-    dst = use.operand(0)
-    mask = element_wise_mask(use, dst.view.shape, (1, 3))
-    dst.write(mask)
-    accumulated(use, mask, use.values[5], 6)
-
-
 propagates(accumulate.VectorReadAccumulator)(read_accumulators)
 
 
@@ -117,52 +106,3 @@ def _match_replace8(use: Use) -> None:
     dst.write(_shaped(carried(rows_of(data), values), dst.view.shape))
     if indices is not None:
         indices.write(_shaped(both(_whole(data), values), indices.view.shape))
-
-
-def _selected(use: Use, operand: Tracked, chosen: Array) -> Mask:
-    """Marks of the elements of an operand that are chosen; the others are not read."""
-    mask = operand.mask()
-    if mask is None:
-        return None
-    mask = mask.reshape(chosen.shape) | ~chosen
-    if mask.all():
-        return None
-    use.shadow.found(use, operand, mask)
-    return mask
-
-
-@propagates(accumulate.SelectReduce)
-def _select_reduce(use: Use) -> None:
-    dst, predicate, on_true, on_false = (use.operands[i] for i in range(4))
-    assert dst is not None and predicate is not None and on_true is not None
-    shape = dst.view.shape
-    mask = element_wise_mask(use, shape, (1,))
-    chosen = (bits(predicate.view).reshape(shape) != 0) ^ use.values[4]
-    mask = both(mask, _selected(use, on_true, chosen))
-    if on_false is not None:
-        other = on_false.mask()
-        if other is not None and not (other.reshape(-1, 1) | chosen.reshape(shape[0], -1)).all():
-            column = use.read(on_false)
-            assert column is not None
-            mask = both(mask, chosen | column.reshape((-1,) + (1,) * (len(shape) - 1)))
-    dst.write(mask)
-    accumulated(use, mask, use.values[5])
-
-
-@propagates(accumulate.RangeSelect)
-def _range_select(use: Use) -> None:
-    dst, data = use.operand(0), use.operand(1)
-    _, view, op0, op1, bound0, bound1, first, command = use.values
-    mask = element_wise_mask(use, dst.view.shape, (4, 5))
-    chosen = in_range(view, op0, op1, bound0, bound1, first)
-    mask = both(mask, _shaped(rows_of(_selected(use, data, chosen)), dst.view.shape))
-    dst.write(mask)
-    accumulated(use, mask, command)
-
-
-@propagates(accumulate.Exponential)
-def _exponential(use: Use) -> None:
-    dst = use.operand(0)
-    mask = element_wise_mask(use, dst.view.shape, (1, 2))
-    dst.write(mask)
-    accumulated(use, mask, use.values[3], 4)

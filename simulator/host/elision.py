@@ -24,7 +24,7 @@ from isa.dtypes import DTYPES
 from isa.enums import Engine
 from isa.machine import dma
 from isa.spec import Instruction
-from simulator.checks.engine_marks import EFFECTS, Effect
+from simulator.checks.engine_marks import Effect, effect_of
 from simulator.checks.marks import Box
 from simulator.host.live_ranges import Accesses, Lives, Operand
 from simulator.uses import Uses, uses_of
@@ -270,6 +270,6 @@ def _may_write_rows(one: Operand) -> bool:
     """Whether an instruction that goes through rows has one result, which this is, and does nothing
     to the state of its engine."""
     row = one.template.row
-    effect = EFFECTS.get(row.name)
+    effect = effect_of(row)
     idle = effect is None or effect(one.template.values) == Effect()
     return row.by_row and idle and row.writes == (one.position,) and not one.reads

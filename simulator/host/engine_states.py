@@ -16,7 +16,7 @@ from isa.enums import Engine
 from isa.machine.scalar import ACCUMULATORS, TABLE
 from isa.machine.tensor import STATIONARY
 from isa.spec import Instruction
-from simulator.checks.engine_marks import EFFECTS, TILES, Effect
+from simulator.checks.engine_marks import TILES, Effect, effect_of
 
 
 class UnknownStateError(Exception):
@@ -125,4 +125,6 @@ def _use(template: Instruction, reading: set[Engine]) -> _Use | None:
 
 def _effect(instruction: Instruction) -> Effect | None:
     """What an instruction does to engine state; None where it leaves that undefined."""
-    return EFFECTS[instruction.row.name](instruction.values)
+    says = effect_of(instruction.row)
+    assert says is not None, "the row names its state"
+    return says(instruction.values)

@@ -25,7 +25,6 @@ from isa.spec import MachineInstruction
 from simulator.native.matmul import microscaled, transpose_moving  # noqa: F401
 from simulator.native.matmul import plans as _matmul  # noqa: F401
 from simulator.native.plans.plan import Plan
-from simulator.native.plans.table import PLANNERS
 from simulator.native.rows import (  # noqa: F401  (each registers its plans)
     accumulate,
     across,
@@ -44,6 +43,7 @@ from simulator.native.rows import (  # noqa: F401  (each registers its plans)
     sequence,
     statistics,
 )
+from simulator.native.rows.meaning import planner_of
 from simulator.views import Indirect, dtype_name
 
 __all__ = ["plan"]
@@ -80,7 +80,7 @@ _OPERANDS = frozenset({np.ndarray, Indirect})
 
 def plan(row: type[MachineInstruction], engine: Engine, values: Sequence[Any]) -> Plan | None:
     """The plan for operands of these dtypes, shapes and strides; None without native code."""
-    planner = PLANNERS.get(row.name)
+    planner = planner_of(row)
     if planner is None:
         return None
     tensors, numbers = _positions(row)  # type: ignore[arg-type]

@@ -37,12 +37,14 @@ from simulator.oracle import (  # noqa: F401  (each registers its kernels)
     vector,
 )
 from simulator.oracle.control import fill_sentinel, load_register, store_register
+from simulator.oracle.meaning import kernel_of
 from simulator.oracle.table import KERNELS, Kernel
 
 __all__ = [
     "KERNELS",
     "Kernel",
     "fill_sentinel",
+    "kernel_of",
     "load_register",
     "quiet",
     "store_register",

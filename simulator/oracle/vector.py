@@ -10,9 +10,8 @@ from isa.alu import AluOperator
 from isa.machine import vector
 from simulator.machine import CoreState
 from simulator.numerics.conversion import load_fp32, store
-from simulator.numerics.expressions import alu
 from simulator.numerics.special_values import canonical_nan
-from simulator.oracle.elementwise import direct, finish, like
+from simulator.oracle.elementwise import like
 from simulator.oracle.reduction import reduce_rows
 from simulator.oracle.table import kernel
 from simulator.views import bits
@@ -34,13 +33,6 @@ def tensor_reduce(
     result = reduce_rows(op, pattern.reshape(*kept, -1), pattern.dtype.name)
     target = bits(dst)
     target[...] = like(result, dst.shape).astype(target.dtype)
-
-
-@kernel(vector.Reciprocal)
-def reciprocal(state: CoreState, dst: Array, data: Array) -> None:
-    x = load_fp32(data)
-    function = alu("reciprocal")
-    finish(dst, function(x, out=direct(dst, x.shape)))
 
 
 @kernel(vector.Transpose32)

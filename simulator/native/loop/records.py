@@ -38,7 +38,8 @@ from simulator.native.loop.shared import Shared
 from simulator.native.loop.template import Template
 from simulator.native.loop.walk import BEGIN, CONDITIONS, KINDS, OPERATIONS, RECORD
 from simulator.native.plans.plan import Bound
-from simulator.native.plans.table import PLANNERS, Touch, touch
+from simulator.native.plans.table import Touch, touch
+from simulator.native.rows.meaning import planner_of
 from simulator.views import Indirect, Window
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ class Packing:
             self.native[places] = True
         elif row.name in _CONTROL:
             self._pack_control(key, uses)
-        elif not row.control or row.meets or row.name in PLANNERS:
+        elif not row.control or row.meets or planner_of(row) is not None:
             self._pack_computations(key, uses)
         else:
             self._leave_to_python(places[uses])

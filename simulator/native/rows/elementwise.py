@@ -13,7 +13,7 @@ import numpy as np
 from isa import scalar
 from isa.dtypes import DTYPES, DTypeKind
 from isa.enums import Engine
-from isa.machine import elementwise, vector
+from isa.machine import elementwise
 from simulator.memory import LINE
 from simulator.native.codegen import ports
 from simulator.native.codegen.expressions import TABLES, covers, lane_type, print_expression
@@ -584,13 +584,6 @@ def _bit_plan(dst: Array, data: Array, pairs: Sequence[tuple[Any, int, Any, bool
 def unsigned(view: Array) -> str:
     """The unsigned dtype of the size of a view's elements."""
     return f"uint{8 * view.dtype.itemsize}"
-
-
-@plans(vector.Reciprocal)
-def reciprocal(engine: Engine, dst: Array, data: Array) -> Plan | None:
-    if not converting(dst, data):
-        return None
-    return map_plan("float32", dst, [tile(1, data)], [("alu", "reciprocal", (0,))])
 
 
 @plans(elementwise.Memset)

@@ -7,89 +7,31 @@ from typing import Any
 
 import numpy as np
 
-from isa.alu import ALU, AluOperator
+from isa.alu import AluOperator
 from isa.dtypes import DTYPES
-from isa.enums import Engine, ReduceCommand
-from isa.machine import accumulate, gpsimd
+from isa.enums import Engine
+from isa.machine import gpsimd
 from simulator.native.codegen.expressions import covers
-from simulator.native.plans.plan import Plan, float32_word
+from simulator.native.plans.plan import Plan
 from simulator.native.plans.table import plans
-from simulator.native.rows.accumulate import AccumulatingPlan, accumulating
 from simulator.native.rows.elementwise import (
     MapStep,
     Operand,
     affine,
-    column_of,
     constant,
     converting,
     map_plan,
     number,
     pattern_of,
-    scalar_operand,
     tile,
     unsigned,
 )
-from simulator.native.rows.through_rows import ThroughRows
 from simulator.views import dtype_name, same_type
 
 Array = np.ndarray[Any, Any]
 
 _WORD = 4
 """Bytes of what is computed with."""
-
-
-@plans(accumulate.SelectReduce)
-def select_reduce(
-    engine: Engine,
-    dst: Array,
-    predicate: Array,
-    on_true: Array,
-    on_false: Any,
-    reverse: bool,
-    reduce_command: ReduceCommand,
-) -> Plan | AccumulatingPlan | ThroughRows | None:
-    other = scalar_operand(3, on_false, on_true)
-    # Patterns that are not zero are numbers that are not, if they have no sign.
-    if other is None or not converting(dst, on_true) or predicate.dtype.itemsize > _WORD:
-        return None
-    inputs = [tile(1, predicate, unsigned(predicate)), tile(2, on_true), other]
-    steps: list[MapStep] = [("choice", "unless" if reverse else "where", (0, 1, 2))]
-    return accumulating(dst, inputs, steps, ALU["maximum"], reduce_command, 6)
-
-
-@plans(accumulate.RangeSelect)
-def range_select(
-    engine: Engine,
-    dst: Array,
-    data: Array,
-    op0: AluOperator,
-    op1: AluOperator,
-    bound0: Array,
-    bound1: Array,
-    start: int,
-    reduce_command: ReduceCommand,
-) -> Plan | AccumulatingPlan | ThroughRows | None:
-    if not converting(dst, data, bound0, bound1) or min(op0.arity, op1.arity) < 2:
-        return None
-    partitions = data.shape[0]
-    elements = data.size // max(partitions, 1)
-    if start + elements > DTYPES["int32"].largest:
-        return None
-    positions = affine(start, [(partitions, 0), (elements, 1)])
-    inputs: list[Operand] = [
-        tile(1, data),
-        column_of(4, bound0, data),
-        column_of(5, bound1, data),
-        positions,
-        constant(float32_word(accumulate.FP32_LOWEST)),
-    ]
-    steps: list[MapStep] = [
-        ("alu", op0.name, (3, 1)),
-        ("alu", op1.name, (3, 2)),
-        ("alu", "logical_and", (5, 6)),
-        ("choice", "where", (7, 0, 4)),
-    ]
-    return accumulating(dst, inputs, steps, ALU["maximum"], reduce_command, 8)
 
 
 def _affine(dst: Array, pattern: Any, offset: int, multiplier: int) -> Operand | None:

@@ -1,0 +1,119 @@
+"""What a machine row computes element by element, stated once, in the row.
+
+A meaning is a term over the row's fields, by their names, and says whether each partition's results
+are folded into its accumulate register. The NumPy oracle, native code, the marks of initialised
+elements and the effects on engine state all follow from it. Operators are those of `isa.alu`, whose
+own meanings are expressions of `isa.scalar`; all of it is computed in fp32.
+
+    Meaning(activation("exp", alu("subtract", Element("src"), Element("maximum"))),
+            Fold("add", initial="initial"))
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class Term:
+    """A value for each element of the result."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Element(Term):
+    """The element of an operand as fp32; one of a column, or a number, serves a whole partition."""
+
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern(Term):
+    """The bits of an operand's element, as a number without sign."""
+
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class Position(Term):
+    """The element's number in its partition, counted from what an integer field says."""
+
+    start: str
+
+
+@dataclass(frozen=True, slots=True)
+class Number(Term):
+    """The same number everywhere."""
+
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The operator that a field of the row holds."""
+
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class Apply(Term):
+    """An operator of a table, "alu" or "activation", on as many of the terms as it takes."""
+
+    table: str
+    operator: str | Named
+    terms: tuple[Term, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Choose(Term):
+    """`chosen` where the condition is not zero, else `other`; the other way round where the flag
+    `reverse` is set. An element that is not chosen is not read."""
+
+    condition: Term
+    chosen: Term
+    other: Term
+    reverse: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Each partition's results, before they are rounded to the destination's dtype, are folded by
+    an operator into its accumulate register, as a field with a reduce command says. `initial`: the
+    field that load_reduce loads."""
+
+    operator: str | Named
+    command: str = "reduce_command"
+    initial: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """The first field, the destination, = `result`."""
+
+    result: Term
+    fold: Fold | None = None
+
+
+def alu(operator: str | Named, *terms: Term) -> Term:
+    """An ALU operator."""
+    return Apply("alu", operator, terms)
+
+
+def activation(operator: str | Named, *terms: Term) -> Term:
+    """A function of the scalar engine's tables."""
+    return Apply("activation", operator, terms)
+
+
+def parts(term: Term) -> tuple[Term, ...]:
+    """The terms that a term is made of."""
+    if isinstance(term, Apply):
+        return term.terms
+    if isinstance(term, Choose):
+        return (term.condition, term.chosen, term.other)
+    return ()
+
+
+__all__ = [
+    *("Apply", "Choose", "Element", "Fold", "Meaning", "Named", "Number", "Pattern", "Position"),
+    *("Term", "activation", "alu", "parts"),
+]

@@ -1,0 +1,78 @@
+"""How initialisation marks pass through rows that state their meaning (`isa.meaning`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from isa.meaning import Apply, Choose, Element, Pattern, Term
+from simulator.checks.propagation import (
+    PROPAGATION,
+    Mask,
+    Use,
+    both,
+    element_wise,
+    refuse_unwritten,
+    spread,
+)
+from simulator.checks.vector_rows import accumulated
+from simulator.oracle.meaning import Values, chosen, taken
+
+Array = np.ndarray[Any, Any]
+
+
+def propagate(use: Use) -> None:
+    """Read the marks of the operands of an instruction and write those of its results."""
+    for operand in use.operands:
+        if operand is not None and operand.index is not None:
+            refuse_unwritten(use, operand.index.mask(), f"picks rows or columns of {operand.name}")
+    usual = element_wise if use.row.meaning is None else _by_meaning
+    PROPAGATION.get(use.row.name, usual)(use)
+
+
+def _by_meaning(use: Use) -> None:
+    meaning, dst = use.row.meaning, use.operand(0)
+    assert meaning is not None
+    mask = _marks(use, meaning.result, Values(use.row, tuple(use.values)), None)
+    dst.write(None if mask is None else mask.reshape(dst.view.shape))
+    fold = meaning.fold
+    if fold is not None:
+        names = use.row.field_names
+        initial = None if fold.initial is None else names.index(fold.initial)
+        accumulated(use, mask, use.values[names.index(fold.command)], initial)
+
+
+def _marks(use: Use, term: Term, values: Values, needed: Array | None) -> Mask:
+    """Marks of a term; those of elements that are not `needed` are not looked at."""
+    if isinstance(term, (Element, Pattern)):
+        return _read(use, term.field, values, needed)
+    if isinstance(term, Choose):
+        mask = _marks(use, term.condition, values, needed)
+        first = np.broadcast_to(chosen(term, values), values.shape)
+        for part, where in ((term.chosen, first), (term.other, ~first)):
+            wanted = where if needed is None else where & needed
+            mask = both(mask, _marks(use, part, values, wanted))
+        return mask
+    found: Mask = None
+    if isinstance(term, Apply):
+        for part in taken(term, values.operator(term.table, term.operator)):
+            found = both(found, _marks(use, part, values, needed))
+    return found
+
+
+def _read(use: Use, field: str, values: Values, needed: Array | None) -> Mask:
+    """Marks of an operand's elements, recording a finding where one that counts is missing."""
+    operand = use.operands[use.row.field_names.index(field)]
+    mask = None if operand is None else operand.mask()
+    if operand is None or mask is None:
+        return None
+    found = spread(mask, values.shape)
+    assert found is not None
+    if needed is not None:
+        found = found | ~needed
+        if found.all():
+            return None
+    whole = needed is not None and mask.size == found.size
+    use.shadow.found(use, operand, found.reshape(mask.shape) if whole else mask)
+    return found

@@ -1,0 +1,134 @@
+"""Native plans of rows that state their meaning (`isa.meaning`)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from isa.alu import AluOperator
+from isa.dtypes import DTYPES
+from isa.enums import Engine
+from isa.machine import MACHINE_INSTRUCTIONS
+from isa.meaning import Apply, Choose, Element, Number, Pattern, Position, Term, parts
+from isa.spec import MachineInstruction
+from simulator.native.codegen.expressions import covers
+from simulator.native.plans.plan import Plan, float32_word
+from simulator.native.plans.table import PLANNERS, Planner
+from simulator.native.rows.accumulate import AccumulatingPlan, accumulating
+from simulator.native.rows.elementwise import (
+    MapStep,
+    Operand,
+    affine,
+    constant,
+    converting,
+    map_plan,
+    scalar_operand,
+    tile,
+    unsigned,
+)
+from simulator.native.rows.through_rows import ThroughRows
+from simulator.oracle.meaning import Values, taken
+
+Array = np.ndarray[Any, Any]
+
+_WORD = 4
+"""Bytes of what is computed with."""
+
+
+class _Steps:
+    """Inputs and steps of a `Map` for a term; None in `inputs` where native code has no form."""
+
+    def __init__(self, row: type[MachineInstruction], values: Values, term: Term) -> None:
+        self.row, self.values = row, values
+        self._numbers: dict[Term, int] = {}
+        self.inputs: list[Operand | None] = []
+        for leaf in self._used(term):
+            if leaf not in self._numbers:
+                self._numbers[leaf] = len(self.inputs)
+                self.inputs.append(self._input(leaf))
+        self.steps: list[MapStep] = []
+        self._step(term)
+
+    def _operator(self, term: Term) -> tuple[str, Any]:
+        """The table and the operator of a term."""
+        assert isinstance(term, Apply)
+        return term.table, self.values.operator(term.table, term.operator)
+
+    def _parts(self, term: Term) -> tuple[Term, ...]:
+        """The terms that count: an operator of one operand takes no second one."""
+        return taken(term, self._operator(term)[1]) if isinstance(term, Apply) else parts(term)
+
+    def _used(self, term: Term) -> list[Term]:
+        inside = self._parts(term)
+        return [leaf for part in inside for leaf in self._used(part)] if inside else [term]
+
+    def _input(self, leaf: Term) -> Operand | None:
+        fields, shape = self.values.fields, self.values.shape
+        elements = int(np.prod(shape[1:]))
+        if isinstance(leaf, Number):
+            return constant(float32_word(leaf.value))
+        if isinstance(leaf, Position):
+            start = fields[leaf.start]
+            if start + elements > DTYPES["int32"].largest:
+                return None
+            return affine(start, [(shape[0], 0), (elements, 1)])
+        assert isinstance(leaf, (Element, Pattern))
+        value, position = fields[leaf.field], self.row.field_names.index(leaf.field)
+        if isinstance(leaf, Pattern):
+            # Patterns that are not zero are numbers that are not, if they have no sign.
+            fits = value.dtype.itemsize <= _WORD
+            return tile(position, value, unsigned(value)) if fits else None
+        if self.values.is_column(leaf.field):
+            return None if value is None else scalar_operand(position, value, np.empty(shape))
+        return tile(position, value) if converting(value) else None
+
+    def _step(self, term: Term) -> int:
+        """The number of the term's value."""
+        if term in self._numbers:
+            return self._numbers[term]
+        arguments = tuple(self._step(part) for part in self._parts(term))
+        if isinstance(term, Choose):
+            reverse = term.reverse is not None and self.values.fields[term.reverse]
+            self.steps.append(("choice", "unless" if reverse else "where", arguments))
+        else:
+            table, operator = self._operator(term)
+            self.steps.append((table, operator.name, arguments))
+        self._numbers[term] = len(self.inputs) + len(self.steps) - 1
+        return self._numbers[term]
+
+
+def _plan(
+    row: type[MachineInstruction], engine: Engine, *fields: Any
+) -> Plan | AccumulatingPlan | ThroughRows | None:
+    meaning, dst = row.meaning, fields[0]
+    assert meaning is not None
+    if not converting(dst):
+        return None
+    values = Values(row, fields)
+    made = _Steps(row, values, meaning.result)
+    inputs = [operand for operand in made.inputs if operand is not None]
+    if len(inputs) < len(made.inputs):
+        return None
+    fold = meaning.fold
+    if fold is None:
+        if not all(covers(table, name, "float32") for table, name, _ in made.steps):
+            return None
+        return map_plan("float32", dst, inputs, made.steps)
+    operator: AluOperator = values.operator("alu", fold.operator)
+    initial = None if fold.initial is None else row.field_names.index(fold.initial)
+    command = values.fields[fold.command]
+    return accumulating(dst, inputs, made.steps, operator, command, len(fields), initial)
+
+
+def planner_of(row: type[MachineInstruction]) -> Planner | None:
+    """What plans the uses of a row: `planner(engine, *values)`; None without native code."""
+    found = PLANNERS.get(row.name)
+    if found is None and row.meaning is not None:
+        found = PLANNERS[row.name] = partial(_plan, row)
+    return found
+
+
+for _row in MACHINE_INSTRUCTIONS.values():
+    planner_of(_row)
