@@ -63,8 +63,8 @@ class DmaCopy(Operation):
         dst, src, priority, oob_mode, mode, engine = values
         if mode is DgeMode.unknown:
             mode = rules.dge_mode(dst, src, target)
-        load = dst.storage.memory.on_chip and not src.storage.memory.on_chip
-        if engine is Engine.unknown and not (load and mode is DgeMode.hwdge):
+        inside = dst.storage.memory.on_chip is src.storage.memory.on_chip
+        if engine is Engine.unknown and (inside or mode is not DgeMode.hwdge):
             # Stores go through another engine than loads, so that a store that waits for its
             # data does not hold up the loads behind it.
             store = not dst.storage.memory.on_chip and src.storage.memory.on_chip
@@ -73,7 +73,7 @@ class DmaCopy(Operation):
 
     @classmethod
     def starters(cls, values: tuple[Any, ...]) -> tuple[Engine, ...]:
-        # Loads by the hardware generator: SDK nki/deep-dives/nki-dge.rst, "hwdge".
+        # Loads and stores by the hardware generator: SDK nki/deep-dives/nki-dge.rst, "hwdge".
         return (Engine.sync, Engine.scalar) if values[-1] is Engine.unknown else ()
 
     @classmethod

@@ -165,12 +165,15 @@ DMA_ENGINE = Rule("dma_engine", _COPY, _dma_engine, "engine is chosen with dge_m
 def dge_mode(dst: Any, src: Any, target: Target) -> DgeMode:
     """Who writes the descriptors of a transfer that leaves it open: the GpSimd engine for row
     indices, the host for addresses known when the program is loaded, and for other addresses the
-    hardware generator where there is one that can do it."""
+    hardware generator where there is one that can do it. Stores to other addresses are the GpSimd
+    engine's too: only the sync and the scalar engine command the generator (SDK
+    nki/deep-dives/nki-dge.rst, "hwdge"), and there they would hold up loads, or computing."""
     if dst.vector_offset is not None or src.vector_offset is not None:
         return DgeMode.swdge
     if not isinstance(dst.offset, Affine) and not isinstance(src.offset, Affine):
         return DgeMode.none
-    hardware = target.generation >= 3 and dst.dtype == src.dtype
+    store = not dst.storage.memory.on_chip and src.storage.memory.on_chip
+    hardware = target.generation >= 3 and dst.dtype == src.dtype and not store
     return DgeMode.hwdge if hardware else DgeMode.swdge
 
 

@@ -50,3 +50,35 @@ def test_the_later_store_wins(mode, dimension, step, index):
     places = np.array(index, np.int32).reshape(2, 1)
     result = nki.simulate(stores(dimension, step), mode=mode)(A, places)
     np.testing.assert_array_equal(result.reshape(-1), expected)
+
+
+@pytest.mark.parametrize("mode", [nisa.dge_mode.unknown, nisa.dge_mode.hwdge, nisa.dge_mode.swdge])
+def test_only_the_sync_and_the_scalar_engine_command_the_hardware_generator(mode):
+    """SDK nki/deep-dives/nki-dge.rst, "hwdge"; of "swdge" GpSimd writes the descriptors."""
+
+    @nki.jit
+    def kernel(a):
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+
+        def move(row):
+            tile = nl.ndarray((128, 64), dtype=a.dtype, buffer=nl.sbuf)
+            nisa.dma_copy(dst=tile, src=a[nl.ds(row, 128), :])
+            nisa.dma_copy(dst=out[nl.ds(row, 128), :], src=tile, dge_mode=mode)
+
+        nl.fori_loop(0, a.shape[0], move, 128)
+        return out
+
+    a = np.arange(128 * 256 * 64, dtype=np.float32).reshape(-1, 64)
+    compiled = nki.compile(kernel, a=nki.TensorSpec(a.shape, nl.float32), target="trn2")
+    found = set()
+    for engine, stream in compiled.program.cores[0].streams.items():
+        for instruction in stream:
+            if instruction.row.name == "DmaCopy":
+                dst, src, _, way, _ = instruction.values
+                store = not dst.memory.on_chip
+                found.add((store, way.name, engine.name))
+    allowed = {("hwdge", "sync"), ("hwdge", "scalar"), ("swdge", "gpsimd")}
+    assert {pair[1:] for pair in found} <= allowed
+    wanted = {"unknown": "swdge"}.get(mode.name, mode.name)
+    assert {way for store, way, _ in found if store} == {wanted}
+    np.testing.assert_array_equal(compiled(a), a)
