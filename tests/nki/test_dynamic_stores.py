@@ -74,7 +74,7 @@ def test_only_the_sync_and_the_scalar_engine_command_the_hardware_generator(mode
     for engine, stream in compiled.program.cores[0].streams.items():
         for instruction in stream:
             if instruction.row.name == "DmaCopy":
-                dst, src, _, way, _ = instruction.values
+                dst, _, _, way, _ = instruction.values
                 store = not dst.memory.on_chip
                 found.add((store, way.name, engine.name))
     allowed = {("hwdge", "sync"), ("hwdge", "scalar"), ("swdge", "gpsimd")}
