@@ -37,6 +37,7 @@ from graph_compiler.lower.bits import other_width
 from graph_compiler.lower.casts import demote, downcast
 from graph_compiler.lower.composites import recognise
 from graph_compiler.lower.computations import map_elements, reduce_windows, scan
+from graph_compiler.lower.convolution import convolution
 from graph_compiler.lower.cores import shared_out
 from graph_compiler.lower.counted import dynamic_slice, dynamic_update_slice, reads_of
 from graph_compiler.lower.device import Device
@@ -203,7 +204,7 @@ _HANDLERS: dict[str, Callable[[Scheduler, Node], Any]] = {
     "iota": _iota,
     "custom-call": _custom_call,
     "dot": _dot,
-    "convolution": contractions.convolution,
+    "convolution": convolution,
     "while": while_loop,
     LAYERS: layers,
     "conditional": _conditional,

@@ -10,6 +10,7 @@ from graph_compiler.execute.loops import Loop
 from graph_compiler.execute.movement import DynamicCopy
 from graph_compiler.execute.steps import Call, item_size
 from graph_compiler.lower.columns import nest_ns
+from graph_compiler.lower.convolution import Convolution
 from graph_compiler.lower.flow import Counted
 from graph_compiler.lower.nest import PARTITIONS
 from graph_compiler.lower.product import COLUMNS, DEPTH, ROWS, Contraction
@@ -26,6 +27,8 @@ def nanoseconds(device: Device, step: Any) -> float:
     """About how many ns a step takes, those inside of it included."""
     if isinstance(step, Contraction):
         return _of_product(device, step)
+    if isinstance(step, Convolution):
+        return FIXED + step.ns(device)
     if isinstance(step, Call):
         if isinstance(step.kernel, Loop):
             return nest_ns(device, step.kernel) if step.kernel.counts else FIXED

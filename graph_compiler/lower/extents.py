@@ -17,6 +17,7 @@ from graph_compiler.execute.loops import Loop
 from graph_compiler.execute.movement import DynamicCopy
 from graph_compiler.execute.steps import Call, Place, item_size
 from graph_compiler.execute.views import Buffer, View
+from graph_compiler.lower.convolution import Convolution
 from graph_compiler.lower.product import Contraction
 
 
@@ -87,6 +88,11 @@ def touches(step: Any, windows: Mapping[Buffer, Buffer]) -> list[Touch]:
 def _touches(step: Any) -> Iterator[Touch]:
     if isinstance(step, Contraction):
         yield from _of_product(step)
+        return
+    if isinstance(step, Convolution):
+        for view in step.views:
+            axes = list(zip(view.dims, view.strides))
+            yield Touch(view.buffer, _of_view(view, axes), view is step.target)
         return
     if not isinstance(step, Call):
         for buffers, writes in ((step.reads, False), (step.writes, True)):

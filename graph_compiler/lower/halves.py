@@ -17,6 +17,7 @@ from graph_compiler.execute.loops import Loop
 from graph_compiler.execute.movement import DynamicCopy
 from graph_compiler.execute.steps import Call, Place, item_size
 from graph_compiler.execute.views import View
+from graph_compiler.lower.convolution import Convolution
 from graph_compiler.lower.nest import PARTITIONS, divisor
 from graph_compiler.lower.product import Contraction
 
@@ -27,6 +28,8 @@ def halves(step: Any) -> Iterator[Halves]:
     """Ways to cut a step in two, outer dimensions first; none of steps that stay whole."""
     if isinstance(step, Contraction):
         yield from _of_product(step)
+    elif isinstance(step, Convolution):
+        yield from step.halves()
     elif isinstance(step, Call):
         cut = _CUTS.get(type(step.kernel))
         if cut is not None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from graph_compiler.execute.steps import Call, Place, item_size
 from graph_compiler.execute.views import Buffer, View
 from graph_compiler.lower.aliases import every
+from graph_compiler.lower.convolution import Convolution
 from graph_compiler.lower.counted import reads_of
 from graph_compiler.lower.extents import touches
 from graph_compiler.lower.flow import Barrier, Counted
@@ -73,7 +74,7 @@ class _Settling:
         return [Settled(own, reads_of(own) + Counter(common)) for own in renamed]
 
     def _note(self, core: int, segment: Segment, step: Any) -> None:
-        if not isinstance(step, (Call, Contraction)):
+        if not isinstance(step, (Call, Contraction, Convolution)):
             self.kept.update(touch.buffer for touch in touches(step, {}))
             return
         for buffer, extent, _ in touches(step, {}):
@@ -109,16 +110,14 @@ class _Settling:
             changed = step
             if isinstance(step, Counted):
                 changed = replace(step, body=self._renamed(core, step.body, segment))
-            elif isinstance(step, (Call, Contraction)):
+            elif isinstance(step, (Call, Contraction, Convolution)):
                 names = {
                     buffer: self.names[core, segment, buffer]
                     for buffer in {*step.reads, *step.writes}
                     if (core, segment, buffer) in self.names
                 }
                 if names:
-                    changed = (
-                        _call(step, names) if isinstance(step, Call) else _contraction(step, names)
-                    )
+                    changed = _with_names(step, names)
             self.device.same_place(step, [changed])
             found.append(changed)
         return found
@@ -164,6 +163,15 @@ def _call(call: Call, names: Mapping[Buffer, Place]) -> Call:
         for buffers in (call.reads, call.writes)
     )
     return Call(call.kernel, words, reads, writes)
+
+
+def _with_names(step: Any, names: Mapping[Buffer, Place]) -> Any:
+    """A step on the buffers as its core calls them."""
+    if isinstance(step, Call):
+        return _call(step, names)
+    if isinstance(step, Convolution):
+        return step.renamed(lambda view: _view(view, names))
+    return _contraction(step, names)
 
 
 def _contraction(step: Contraction, names: Mapping[Buffer, Place]) -> Contraction:

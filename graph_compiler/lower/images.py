@@ -1,0 +1,503 @@
+"""A convolution as instructions: images with features along partitions, and shifted views of them.
+
+A band of rows of some images is loaded and, where memory has pixels one after another, turned; its
+edges are zeros. For every place of the window the products of a view of the band and of the
+kernel's elements there add up in PSUM. What is left of the features when 128 at a time are taken
+fills partitions several times over: the same features once more, further on by a place of the
+window each, so that one product is for several places.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from graph_compiler.execute.steps import item_size, place_of
+from graph_compiler.lower.arithmetic import DTYPES
+from graph_compiler.lower.nest import PARTITIONS, numbers
+from graph_compiler.lower.operands import Stored
+from graph_compiler.lower.sides import BANK, into_bank
+from isa.enums import Engine, Memory
+from nki.ir.views.tensor import NkiTensor
+
+if TYPE_CHECKING:
+    from graph_compiler.lower.convolution import Convolution, Window
+    from graph_compiler.lower.device import Device
+
+COLUMNS = 512
+"""Columns that move through the tensor engine at a time."""
+
+IMAGES = 32 << 10
+"""Bytes of a partition that a band of images takes."""
+
+KERNEL = 64 << 10
+"""Bytes of a partition that the kernel of some outputs takes."""
+
+INSTRUCTIONS = 4096
+"""Products up to which no loop is rolled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some features, and how many places of the window, down and across, partitions have them
+    for."""
+
+    first: int
+    count: int
+    down: int = 1
+    across: int = 1
+
+    @property
+    def partitions(self) -> int:
+        """Partitions that have something."""
+        return self.count * self.down * self.across
+
+    def taken(self, left: tuple[int, int]) -> int:
+        """Partitions that count where so many places of the window are left, down and across."""
+        return self.count * min(self.down, left[0]) * min(self.across, left[1])
+
+
+class Tile(NamedTuple):
+    """Results that are computed together: images, rows, columns of a band, as starts and sizes."""
+
+    starts: tuple[int, int, int]
+    sizes: tuple[int, int, int]
+
+
+class Band(NamedTuple):
+    """Images, and rows of results of each: where they begin, and how many there are."""
+
+    image: Any
+    images: int
+    row: int
+    rows: int
+
+
+def parts_of(features: int, sizes: tuple[int, int]) -> list[Part]:
+    """Features in parts."""
+    whole, rest = divmod(features, PARTITIONS)
+    found = [Part(number * PARTITIONS, PARTITIONS) for number in range(whole)]
+    if rest:
+        across = min(sizes[1], PARTITIONS // rest)
+        down = min(sizes[0], PARTITIONS // (rest * across)) if across == sizes[1] else 1
+        found.append(Part(whole * PARTITIONS, rest, down, across))
+    return found
+
+
+def tiles_of(images: int, rows: int, columns: int, most: int) -> list[Tile]:
+    """Results of a band in the fewest tiles."""
+
+    def cut(wide: int) -> tuple[int, int, int]:
+        high = min(rows, most // wide)
+        deep = min(images, most // (wide * high)) if (high, wide) == (rows, columns) else 1
+        return deep, high, wide
+
+    def count(sizes: tuple[int, int, int]) -> int:
+        return math.prod(-(-n // size) for n, size in zip((images, rows, columns), sizes))
+
+    least = -(-columns // most)
+    sizes = min((cut(-(-columns // k)) for k in range(least, least + 8)), key=count)
+    steps = [range(0, n, size) for n, size in zip((images, rows, columns), sizes)]
+    return [
+        Tile(starts, tuple(map(min, sizes, _left((images, rows, columns), starts))))  # type: ignore[arg-type]
+        for starts in product(*steps)
+    ]
+
+
+def _left(counts: tuple[int, ...], starts: tuple[int, ...]) -> list[int]:
+    return [count - start for count, start in zip(counts, starts)]
+
+
+class Images:
+    """A convolution, ready to be emitted."""
+
+    def __init__(self, device: Device, step: Convolution) -> None:
+        self.device = device
+        self.step = step
+        self.type = step.image.type
+        self.dtype = DTYPES[self.type]
+        self.size = item_size(self.type)
+        self.down, self.across = step.windows
+        self.batch, self.rows, self.columns, self.outputs = step.target.dims
+        self.features = step.image.dims[3]
+        self.parts = parts_of(self.features, (self.down.size, self.across.size))
+        self.wide = _reach(self.columns, self.across)
+        self.image, self.kernel, self.target = (
+            Stored(device, place_of(view), view.type)
+            for view in (step.image, step.kernel, step.target)
+        )
+        self.places = sum(1 for part in self.parts for _ in self._groups(part))
+        most = max(1, KERNEL // (self.places * self.size))
+        limit = min(COLUMNS, most) if step.pixels_first else max(PARTITIONS, most)
+        self.chunk = _even(self.outputs, limit)
+
+    def emit(self) -> None:
+        for first in range(0, self.outputs, self.chunk):
+            count = min(self.chunk, self.outputs - first)
+            kernel = [self._kernel(part, first, count) for part in self.parts]
+            images, rows = self._band_sizes()
+            tiles = tiles_of(images, rows, self.columns, self._most_pixels())
+            outputs = 1 if self.step.pixels_first else -(-count // PARTITIONS)
+            work = len(tiles) * outputs * self.places * -(-self.rows // rows)
+            whole, left = divmod(self.batch, images)
+            straight = max(1, INSTRUCTIONS // work)
+            for number in numbers(self.device.builder, whole, straight):
+                self._bands(number * images, images, rows, kernel, (first, count))
+            if left:
+                self._bands(whole * images, left, rows, kernel, (first, count))
+
+    def _most_pixels(self) -> int:
+        return PARTITIONS if self.step.pixels_first else COLUMNS
+
+    def _band_sizes(self) -> tuple[int, int]:
+        """How many images a band has, or how many rows of results of one."""
+        row = len(self.parts) * self.wide * self.size
+        whole = row * _reach(self.rows, self.down)
+        if whole <= IMAGES:
+            return max(1, min(self.batch, IMAGES // (2 * whole))), self.rows
+        rows = self.rows
+        while rows > 1 and row * _reach(rows, self.down) > IMAGES:
+            rows = -(-rows // 2)
+        return 1, rows
+
+    def _bands(
+        self,
+        image: Any,
+        images: int,
+        rows: int,
+        kernel: list[NkiTensor],
+        outputs: tuple[int, int],
+    ) -> None:
+        for row in range(0, self.rows, rows):
+            self._band(Band(image, images, row, min(rows, self.rows - row)), kernel, outputs)
+
+    def _band(self, band: Band, kernel: list[NkiTensor], outputs: tuple[int, int]) -> None:
+        loaded = self._loaded(band)
+        tiles = tiles_of(band.images, band.rows, self.columns, self._most_pixels())
+        if self.step.pixels_first:
+            for tile in tiles:
+                self._pixels(band, tile, loaded, kernel, outputs)
+            return
+        first, count = outputs
+        for start in range(0, count, PARTITIONS):
+            own = slice(start, min(start + PARTITIONS, count))
+            self._planes(band, tiles, loaded, [part[:, :, own] for part in kernel], first + start)
+
+    # Kernel
+
+    def _groups(self, part: Part) -> Iterator[tuple[int, int]]:
+        """The first places of the window that products of a part begin with."""
+        yield from product(
+            range(0, self.down.size, part.down), range(0, self.across.size, part.across)
+        )
+
+    def _kernel(self, part: Part, first: int, count: int) -> NkiTensor:
+        """[partitions, groups of places, outputs] of the kernel."""
+        device, strides = self.device, self.step.kernel.strides
+        groups = list(self._groups(part))
+        tile = device.tile((part.partitions, len(groups), count), self.dtype)
+        if strides[3] != 1 and self.outputs > 1 and count >= PARTITIONS // 4:
+            self._turned_kernel(part, first, tile)
+            return tile
+        lines = -(-self.down.size // part.down), -(-self.across.size // part.across)
+        grid = tile.reshape((part.partitions, *lines, count))
+        for number, (i, j) in enumerate(product(range(part.down), range(part.across))):
+            rows = slice(number * part.count, (number + 1) * part.count)
+            here = -(-(self.down.size - i) // part.down), -(-(self.across.size - j) // part.across)
+            source = self.kernel.elements(
+                [
+                    (strides[2], part.count),
+                    (part.down * strides[0], here[0]),
+                    (part.across * strides[1], here[1]),
+                    (strides[3], count),
+                ],
+                i * strides[0] + j * strides[1] + part.first * strides[2] + first * strides[3],
+            )
+            device.copy(grid[rows, : here[0], : here[1], :], source)
+        return tile
+
+    def _turned_kernel(self, part: Part, first: int, tile: NkiTensor) -> None:
+        """The same of a kernel in whose memory outputs come first."""
+        device, strides = self.device, self.step.kernel.strides
+        (high, wide), count = (self.down.size, self.across.size), tile.shape[2]
+        for start in range(0, count, PARTITIONS):
+            rows = min(PARTITIONS, count - start)
+            counts = sorted(
+                zip(strides[:3], (high, wide, part.count), ("i", "j", "c")), reverse=True
+            )
+            loaded = device.tile((rows, *(size for _, size, _ in counts)), self.dtype)
+            begin = part.first * strides[2] + (first + start) * strides[3]
+            pattern = [(strides[3], rows), *((step, size) for step, size, _ in counts)]
+            device.copy(loaded, self.kernel.elements(pattern, begin))
+            steps = {name: loaded.strides[1 + at] for at, (_, _, name) in enumerate(counts)}
+            for number, (i, j) in enumerate(self._groups(part)):
+                down, across = min(part.down, high - i), min(part.across, wide - j)
+                chosen = [
+                    [loaded.strides[0], rows],
+                    [steps["i"], down],
+                    [steps["j"], across],
+                    [steps["c"], part.count],
+                ]
+                view = loaded.ap(chosen, i * steps["i"] + j * steps["j"])
+                taken = down * across * part.count
+                bank = device.tile((taken, rows), self.dtype, Memory.psum)
+                device.builder.emit("nc_transpose", dst=bank, data=view, engine=Engine.tensor)
+                target = tile[:taken, number, start : start + rows]
+                device.builder.emit("tensor_copy", dst=target, src=bank)
+
+    # Images
+
+    def _loaded(self, band: Band) -> list[NkiTensor]:
+        """[partitions, images, rows, columns] of each part of the features, edges included."""
+        device = self.device
+        high = _reach(band.rows, self.down)
+        tiles = [
+            device.tile((part.partitions, band.images, high, self.wide), self.dtype)
+            for part in self.parts
+        ]
+        rows = _inside(band.row * self.down.stride, high, self.step.image.dims[1], self.down)
+        columns = _inside(0, self.wide, self.step.image.dims[2], self.across)
+        inside = [tile[: part.count] for tile, part in zip(tiles, self.parts)]
+        for tile in inside:
+            self._edges(tile, rows, columns)
+        if rows.several and columns.several:
+            if self.step.image.strides[3] == 1 or self.features == 1:
+                self._by_pixels(band, inside, rows, columns)
+            else:
+                self._by_planes(band, inside, rows, columns)
+        for tile, part in zip(tiles, self.parts):
+            flat = tile.reshape((part.partitions, band.images, high * self.wide))
+            shifts = product(range(part.down), range(part.across))
+            for number, (i, j) in enumerate(shifts):
+                shift = i * self.down.dilation * self.wide + j * self.across.dilation
+                if number and shift < high * self.wide:
+                    begin = number * part.count
+                    target = flat[begin : begin + part.count, :, : high * self.wide - shift]
+                    device.copy(target, flat[: part.count, :, shift:])
+        return tiles
+
+    def _edges(self, tile: NkiTensor, rows: Inside, columns: Inside) -> None:
+        """Zeros where an image has nothing."""
+        _, _, high, wide = tile.shape
+        gaps = self.down.spread > 1 or self.across.spread > 1
+        if gaps or not rows.several or not columns.several:
+            self._zeros(tile)
+            return
+        top, bottom = rows.to, rows.to + rows.several
+        left, right = columns.to, columns.to + columns.several
+        for first, last in ((0, top), (bottom, high)):
+            if first < last:
+                self._zeros(tile[:, :, first:last, :])
+        for first, last in ((0, left), (right, wide)):
+            if first < last:
+                self._zeros(tile[:, :, top:bottom, first:last])
+
+    def _zeros(self, tile: NkiTensor) -> None:
+        self.device.builder.emit("memset", dst=tile, value=0.0, engine=Engine.gpsimd)
+
+    def _place(
+        self,
+        tile: NkiTensor,
+        images: tuple[int, int],
+        rows: tuple[Inside, int, int],
+        columns: tuple[Inside, int, int],
+    ) -> NkiTensor:
+        """Where a band has elements of the image: of images, of rows and of columns, as starts and
+        counts among those that it has."""
+        pitch, _, line, _ = tile.strides[0], *tile.strides[1:]
+        (own_rows, row, high), (own_columns, column, wide) = rows, columns
+        down, across = self.down.spread, self.across.spread
+        begin = (own_rows.to + row * down) * line + own_columns.to + column * across
+        pairs = [
+            [pitch, tile.shape[0]],
+            [tile.strides[1], images[1]],
+            [line * down, high],
+            [across, wide],
+        ]
+        return tile.ap(pairs, images[0] * tile.strides[1] + begin)
+
+    def _by_planes(self, band: Band, tiles: list[NkiTensor], rows: Inside, columns: Inside) -> None:
+        """From memory in which a feature's pixels are neighbours: in runs of rows, and then to
+        their places."""
+        device, strides = self.device, self.step.image.strides
+        for part, tile in zip(self.parts, tiles):
+            begin = (
+                band.image * strides[0]
+                + rows.first * strides[1]
+                + columns.first * strides[2]
+                + part.first * strides[3]
+            )
+            pattern = [
+                (strides[3], part.count),
+                (strides[0], band.images),
+                (strides[1], rows.several),
+                (strides[2], columns.several),
+            ]
+            shape = part.count, band.images, rows.several, columns.several
+            source = self.image.elements(pattern, begin)
+            if shape == tuple(tile.shape):
+                device.copy(tile, source)
+                continue
+            loaded = device.tile(shape, self.dtype)
+            device.copy(loaded, source)
+            place = self._place(
+                tile, (0, band.images), (rows, 0, rows.several), (columns, 0, columns.several)
+            )
+            device.builder.emit("tensor_copy", dst=place, src=loaded)
+
+    def _by_pixels(self, band: Band, tiles: list[NkiTensor], rows: Inside, columns: Inside) -> None:
+        """From memory in which a pixel's features are neighbours: turned by the tensor engine."""
+        device, strides = self.device, self.step.image.strides
+        cut = tiles_of(band.images, rows.several, columns.several, PARTITIONS)
+        for some in _several(cut, BANK // (PARTITIONS * self.size)):
+            loaded = []
+            for (image, row, column), sizes in some:
+                tile = device.tile((math.prod(sizes), self.features), self.dtype)
+                begin = (
+                    (band.image + image) * strides[0]
+                    + (rows.first + row) * strides[1]
+                    + (columns.first + column) * strides[2]
+                )
+                pattern = [*zip(strides[:3], sizes), (1, self.features)]
+                device.copy(tile, self.image.elements(pattern, begin))
+                loaded.append(tile)
+            for part, tile in zip(self.parts, tiles):
+                own = slice(part.first, part.first + part.count)
+                bank = into_bank(device, [pixels[:, own] for pixels in loaded])
+                (image, row, column), (images, _, wide) = some[0]
+                high = sum(sizes[1] for _, sizes in some)
+                if images > 1 or len(some) == 1:
+                    high = some[0].sizes[1]
+                place = self._place(
+                    tile, (image, images * (len(some) if images > 1 else 1)),
+                    (rows, row, high), (columns, column, wide),
+                )  # fmt: skip
+                device.builder.emit("tensor_copy", dst=place, src=bank.reshape(place.shape))
+
+    # Products
+
+    def _view(self, tile: NkiTensor, taken: int, chosen: Tile, at: tuple[int, int]) -> NkiTensor:
+        """[partitions, images, rows, columns] of what a place of the window is multiplied with."""
+        pitch, deep, line, _ = tile.strides
+        (image, row, column), (images, high, wide) = chosen
+        begin = image * deep
+        begin += (row * self.down.stride + at[0] * self.down.dilation) * line
+        begin += column * self.across.stride + at[1] * self.across.dilation
+        pairs = [
+            [pitch, taken],
+            [deep, images],
+            [line * self.down.stride, high],
+            [self.across.stride, wide],
+        ]
+        kept = [pair for place, pair in enumerate(pairs) if not place or pair[1] > 1]
+        return tile.ap(kept if len(kept) > 1 else [*kept, [1, 1]], begin)
+
+    def _products(
+        self, loaded: list[NkiTensor], kernel: list[NkiTensor], tile: Tile
+    ) -> Iterator[tuple[NkiTensor, NkiTensor]]:
+        """Views of the images, and elements of the kernel, whose products are summed."""
+        for part, image, own in zip(self.parts, loaded, kernel):
+            for number, (i, j) in enumerate(self._groups(part)):
+                taken = part.taken((self.down.size - i, self.across.size - j))
+                yield self._view(image, taken, tile, (i, j)), own[:taken, number, :]
+
+    def _pixels(
+        self,
+        band: Band,
+        tile: Tile,
+        loaded: list[NkiTensor],
+        kernel: list[NkiTensor],
+        outputs: tuple[int, int],
+    ) -> None:
+        """Results with pixels along partitions."""
+        device, strides = self.device, self.step.target.strides
+        first, count = outputs
+        total = device.tile((math.prod(tile.sizes), count), "float32", Memory.psum)
+        for view, own in self._products(loaded, kernel, tile):
+            device.builder.emit("nc_matmul", dst=total, stationary=view, moving=own)
+        done = device.tile(total.shape, self.target.dtype)
+        device.builder.emit("tensor_copy", dst=done, src=total)
+        pattern = [*zip(strides[:3], tile.sizes), (strides[3], count)]
+        begin = self._begin(band, tile.starts) + first * strides[3]
+        device.copy(self.target.elements(pattern, begin), done)
+
+    def _planes(
+        self,
+        band: Band,
+        tiles: list[Tile],
+        loaded: list[NkiTensor],
+        kernel: list[NkiTensor],
+        first: int,
+    ) -> None:
+        """Results with outputs along partitions."""
+        device, strides = self.device, self.step.target.strides
+        count = kernel[0].shape[2]
+        shape = count, band.images, band.rows, self.columns
+        done = device.tile(shape, self.target.dtype)
+        for tile in tiles:
+            total = device.tile((count, math.prod(tile.sizes)), "float32", Memory.psum)
+            for view, own in self._products(loaded, kernel, tile):
+                device.builder.emit("nc_matmul", dst=total, stationary=own, moving=view)
+            (image, row, column), (images, high, wide) = tile
+            part = done[:, image : image + images, row : row + high, column : column + wide]
+            device.builder.emit("tensor_copy", dst=part, src=total.reshape(part.shape))
+        pattern = [(strides[3], count), *zip(strides[:3], shape[1:])]
+        begin = self._begin(band, (0, 0, 0)) + first * strides[3]
+        device.copy(self.target.elements(pattern, begin), done)
+
+    def _begin(self, band: Band, starts: tuple[int, int, int]) -> Any:
+        """Where the target has a pixel of a band."""
+        strides = self.step.target.strides
+        image, row, column = starts
+        begin = (band.image + image) * strides[0]
+        return begin + (band.row + row) * strides[1] + column * strides[2]
+
+
+class Inside(NamedTuple):
+    """Elements of an image in a band: the first one, how many, and where the band has it."""
+
+    first: int
+    several: int
+    to: int
+
+
+def _inside(start: int, size: int, count: int, window: Window) -> Inside:
+    """Those of a dimension of so many in a band of `size` places from a start on."""
+    first = max(0, -(-(start - window.before) // window.spread))
+    last = min(count - 1, (start + size - 1 - window.before) // window.spread)
+    to = first * window.spread + window.before - start
+    return Inside(first, max(0, last - first + 1), to)
+
+
+def _reach(results: int, window: Window) -> int:
+    """Places that so many results are computed from."""
+    span = (window.size - 1) * window.dilation + 1
+    return (results - 1) * window.stride + span
+
+
+def _even(count: int, most: int) -> int:
+    """What each of the fewest parts of at most so many has, about alike."""
+    return -(-count // -(-count // most))
+
+
+def _several(tiles: list[Tile], most: int) -> Iterator[list[Tile]]:
+    """Neighbours of whole rows, or of whole images, that follow one another and are alike."""
+    some: list[Tile] = []
+    for tile in tiles:
+        if some and (len(some) == most or not _follows(some[0], some[-1], tile)):
+            yield some
+            some = []
+        some.append(tile)
+    yield some
+
+
+def _follows(first: Tile, before: Tile, tile: Tile) -> bool:
+    if first.sizes != tile.sizes:
+        return False
+    (image, row, column), (images, high, _) = before
+    if images > 1:
+        return tile.starts == (image + images, row, column)
+    return tile.starts == (image, row + high, column)
