@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import pytest
 
 import graph_compiler
+from graph_compiler.options import GraphOptions
 
 TYPES = {"f32": np.dtype(np.float32), "bf16": np.dtype(ml_dtypes.bfloat16)}
 
@@ -80,3 +84,64 @@ def test_a_prime_number_of_elements_takes_about_as_long_as_a_round_one() -> None
 def test_odd_columns_take_about_as_long_as_round_ones(axis: int) -> None:
     odd = _ns(fold_of("f32", (191, 59, 97), axis, "add", "0"))
     assert odd < 1.35 * _ns(fold_of("f32", (192, 64, 96), axis, "add", "0"))
+
+
+# Convolutions
+
+
+def convolved(x: np.ndarray, k: np.ndarray, edges: Sequence[int], every: int, apart: int) -> Any:
+    """NumPy's: [batch, rows, columns, features] by [rows, columns, features, outputs]."""
+    low, high = edges
+    x = np.pad(x.astype(float), ((0, 0), (low, high), (low, high), (0, 0)))
+    spread = np.zeros((*((n - 1) * apart + 1 for n in k.shape[:2]), *k.shape[2:]))
+    spread[::apart, ::apart] = k.astype(float)
+    patches = np.lib.stride_tricks.sliding_window_view(x, spread.shape[:2], (1, 2))
+    return np.einsum("bhwcij,ijco->bhwo", patches[:, ::every, ::every], spread, optimize=True)
+
+
+@pytest.mark.parametrize(
+    "type, image, window, outputs, edges, every, apart, first",
+    [
+        ("f32", (2, 9, 11, 5), (3, 3), 7, (1, 1), 1, 1, False),  # several places in one product
+        ("f32", (3, 7, 7, 200), (3, 2), 150, (0, 2), 2, 1, False),  # features in two parts
+        ("bf16", (1, 13, 17, 160), (3, 3), 96, (2, 2), 1, 2, False),  # dilation
+        ("bf16", (2, 12, 12, 33), (3, 3), 140, (1, 1), 2, 1, True),  # channels first
+        ("f32", (1, 20, 130, 3), (5, 4), 40, (2, 1), 1, 1, True),
+    ],
+)
+@pytest.mark.parametrize("target, cores", [("trn2", 1), ("trn1", 1), ("trn2", 2)])
+def test_convolutions(
+    type: str,
+    image: tuple[int, ...],
+    window: tuple[int, int],
+    outputs: int,
+    edges: tuple[int, int],
+    every: int,
+    apart: int,
+    first: bool,
+    target: str,
+    cores: int,
+) -> None:
+    rng = np.random.default_rng(4)
+    x = rng.standard_normal(image).astype(TYPES[type])
+    k = rng.standard_normal((*window, image[3], outputs)).astype(TYPES[type])
+    wanted = convolved(x, k, edges, every, apart)
+    labels = "b01f_01io->b01f"
+    if first:
+        x, k = x.transpose(0, 3, 1, 2), k.transpose(3, 2, 0, 1)
+        wanted, labels = wanted.transpose(0, 3, 1, 2), "bf01_oi01->bf01"
+    shapes = [f"{type}[{','.join(map(str, a.shape))}]" for a in (x, k, wanted)]
+    one = f"{edges[0]}_{edges[1]}"
+    how = f"size={window[0]}x{window[1]} stride={every}x{every} pad={one}x{one}"
+    text = f"""HloModule c
+ENTRY e {{
+ x = {shapes[0]} parameter(0)
+ k = {shapes[1]} parameter(1)
+ ROOT r = {shapes[2]} convolution(x, k), window={{{how} rhs_dilate={apart}x{apart}}},
+   dim_labels={labels}
+}}"""
+    options = GraphOptions(logical_cores=cores)
+    (found,) = graph_compiler.compile(graph_compiler.parse_text(text), target, options)(x, k)
+    error = np.abs(found.astype(float) - wanted)
+    sums = np.sqrt(image[3] * window[0] * window[1])
+    assert np.all(error <= 1e-5 * sums + (0 if type == "f32" else 2.0**-8 * np.abs(wanted)))
