@@ -11,13 +11,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache, partial
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from graph_compiler.execute.steps import item_size, place_of
 from graph_compiler.lower.arithmetic import DTYPES
+from graph_compiler.lower.bands import (
+    Band,
+    Inside,
+    Part,
+    Tile,
+    alike,
+    even,
+    inside,
+    parts_of,
+    reach,
+    rows_follow,
+    runs_of,
+    tiles_of,
+)
 from graph_compiler.lower.nest import PARTITIONS, numbers
 from graph_compiler.lower.operands import Stored
 from graph_compiler.lower.sides import BANK, into_bank
@@ -25,7 +38,7 @@ from isa.enums import Engine, Memory
 from nki.ir.views.tensor import NkiTensor
 
 if TYPE_CHECKING:
-    from graph_compiler.lower.convolution import Convolution, Window
+    from graph_compiler.lower.convolution import Convolution
     from graph_compiler.lower.device import Device
 
 COLUMNS = 512
@@ -56,78 +69,6 @@ INSTRUCTIONS = 4096
 """Products up to which no loop is rolled."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Some features, and how many places of the window, down and across, partitions have them
-    for."""
-
-    first: int
-    count: int
-    down: int = 1
-    across: int = 1
-
-    @property
-    def partitions(self) -> int:
-        """Partitions that have something."""
-        return self.count * self.down * self.across
-
-    def taken(self, left: tuple[int, int]) -> int:
-        """Partitions that count where so many places of the window are left, down and across."""
-        return self.count * min(self.down, left[0]) * min(self.across, left[1])
-
-
-class Tile(NamedTuple):
-    """Results that are computed together: images, rows, columns of a band, as starts and sizes."""
-
-    starts: tuple[int, int, int]
-    sizes: tuple[int, int, int]
-
-
-class Band(NamedTuple):
-    """Images, and rows of results of each: where they begin, and how many there are."""
-
-    image: Any
-    images: int
-    row: int
-    rows: int
-
-
-def parts_of(features: int, sizes: tuple[int, int]) -> list[Part]:
-    """Features in parts."""
-    whole, rest = divmod(features, PARTITIONS)
-    found = [Part(number * PARTITIONS, PARTITIONS) for number in range(whole)]
-    if rest:
-        across = min(sizes[1], PARTITIONS // rest)
-        down = min(sizes[0], PARTITIONS // (rest * across)) if across == sizes[1] else 1
-        found.append(Part(whole * PARTITIONS, rest, down, across))
-    return found
-
-
-def tiles_of(images: int, rows: int, columns: int, most: int, ways: int = 8) -> list[Tile]:
-    """Results of a band in few tiles, of whole rows where that makes as few as any of some `ways`
-    to cut these."""
-
-    def cut(wide: int) -> tuple[int, int, int]:
-        high = min(rows, most // wide)
-        deep = min(images, most // (wide * high)) if (high, wide) == (rows, columns) else 1
-        return deep, high, wide
-
-    def count(sizes: tuple[int, int, int]) -> int:
-        return math.prod(-(-n // size) for n, size in zip((images, rows, columns), sizes))
-
-    least = -(-columns // most)
-    sizes = min((cut(-(-columns // k)) for k in range(least, least + ways)), key=count)
-    steps = [range(0, n, size) for n, size in zip((images, rows, columns), sizes)]
-    return [
-        Tile(starts, tuple(map(min, sizes, _left((images, rows, columns), starts))))  # type: ignore[arg-type]
-        for starts in product(*steps)
-    ]
-
-
-def _left(counts: tuple[int, ...], starts: tuple[int, ...]) -> list[int]:
-    return [count - start for count, start in zip(counts, starts)]
-
-
 class Images:
     """A convolution, ready to be emitted."""
 
@@ -141,7 +82,7 @@ class Images:
         self.batch, self.rows, self.columns, self.outputs = step.target.dims
         self.features = step.image.dims[3]
         self.parts = parts_of(self.features, (self.down.size, self.across.size))
-        self.wide = _reach(self.columns, self.across)
+        self.wide = reach(self.columns, self.across)
         self.image, self.kernel, self.target = (
             Stored(device, place_of(view), view.type)
             for view in (step.image, step.kernel, step.target)
@@ -151,7 +92,7 @@ class Images:
         self.pixels_first = self._cost(True) < self._cost(False)
         most = max(1, KERNEL // (self.places * self.size))
         limit = min(COLUMNS, most) if self.pixels_first else max(PARTITIONS, most)
-        self.chunk = _even(self.outputs, limit)
+        self.chunk = even(self.outputs, limit)
 
     def _cost(self, pixels_first: bool) -> float:
         """About how many cycles the tensor engine takes with pixels, or outputs, along partitions:
@@ -196,11 +137,11 @@ class Images:
     def _band_sizes(self) -> tuple[int, int]:
         """How many images a band has, or how many rows of results of one."""
         row = len(self.parts) * self.wide * self.size
-        whole = row * _reach(self.rows, self.down)
+        whole = row * reach(self.rows, self.down)
         if whole <= IMAGES:
             return max(1, min(self.batch, IMAGES // (2 * whole))), self.rows
         rows = self.rows
-        while rows > 1 and row * _reach(rows, self.down) > IMAGES:
+        while rows > 1 and row * reach(rows, self.down) > IMAGES:
             rows = -(-rows // 2)
         return 1, rows
 
@@ -240,7 +181,7 @@ class Images:
     def _stored_at_once(self, tiles: list[Tile], count: int) -> Iterator[list[Tile]]:
         most = max(1, _AT_ONCE // (count * item_size(self.target.type)))
         most = min(most, _BANKS) if self.pixels_first else most
-        return _several(tiles, most if self.rows_of_pixels else 1, _alike)
+        return runs_of(tiles, most if self.rows_of_pixels else 1, alike)
 
     # Kernel
 
@@ -313,21 +254,21 @@ class Images:
         """[partitions, images, rows, columns] of each part of the features, edges included.
         `beside` is loaded behind the first pixels, with which products can begin."""
         device = self.device
-        high = _reach(band.rows, self.down)
+        high = reach(band.rows, self.down)
         tiles = [
             device.tile((part.partitions, band.images, high, self.wide), self.dtype)
             for part in self.parts
         ]
-        rows = _inside(band.row * self.down.stride, high, self.step.image.dims[1], self.down)
-        columns = _inside(0, self.wide, self.step.image.dims[2], self.across)
-        inside = [tile[: part.count] for tile, part in zip(tiles, self.parts)]
-        for tile in inside:
+        rows = inside(band.row * self.down.stride, high, self.step.image.dims[1], self.down)
+        columns = inside(0, self.wide, self.step.image.dims[2], self.across)
+        firsts = [tile[: part.count] for tile, part in zip(tiles, self.parts)]
+        for tile in firsts:
             self._edges(tile, rows, columns)
-        if rows.several and columns.several:
+        if rows.number and columns.number:
             if self.step.image.strides[3] == 1 or self.features == 1:
-                self._by_pixels(band, inside, rows, columns, beside)
+                self._by_pixels(band, firsts, rows, columns, beside)
             else:
-                self._by_planes(band, inside, rows, columns)
+                self._by_planes(band, firsts, rows, columns)
         for tile, part in zip(tiles, self.parts):
             for number, (i, j) in enumerate(product(range(part.down), range(part.across))):
                 if number:
@@ -355,11 +296,11 @@ class Images:
         """Zeros where an image has nothing."""
         _, _, high, wide = tile.shape
         gaps = self.down.spread > 1 or self.across.spread > 1
-        if gaps or not rows.several or not columns.several:
+        if gaps or not rows.number or not columns.number:
             self._zeros(tile)
             return
-        top, bottom = rows.to, rows.to + rows.several
-        left, right = columns.to, columns.to + columns.several
+        top, bottom = rows.to, rows.to + rows.number
+        left, right = columns.to, columns.to + columns.number
         for first, last in ((0, top), (bottom, high)):
             if first < last:
                 self._zeros(tile[:, :, first:last, :])
@@ -405,10 +346,10 @@ class Images:
             pattern = [
                 (strides[3], part.count),
                 (strides[0], band.images),
-                (strides[1], rows.several),
-                (strides[2], columns.several),
+                (strides[1], rows.number),
+                (strides[2], columns.number),
             ]
-            shape = part.count, band.images, rows.several, columns.several
+            shape = part.count, band.images, rows.number, columns.number
             source = self.image.elements(pattern, begin)
             if shape == tuple(tile.shape):
                 device.copy(tile, source)
@@ -416,7 +357,7 @@ class Images:
             loaded = device.tile(shape, self.dtype)
             device.copy(loaded, source)
             place = self._place(
-                tile, (0, band.images), (rows, 0, rows.several), (columns, 0, columns.several)
+                tile, (0, band.images), (rows, 0, rows.number), (columns, 0, columns.number)
             )
             device.builder.emit("tensor_copy", dst=place, src=loaded)
 
@@ -431,9 +372,9 @@ class Images:
         """From memory in which a pixel's features are neighbours: turned by the tensor engine."""
         device, strides = self.device, self.step.image.strides
         beside_early = math.prod(self.step.kernel.dims) < math.prod(self.step.image.dims)
-        cut = tiles_of(band.images, rows.several, columns.several, PARTITIONS, 1)
+        cut = tiles_of(band.images, rows.number, columns.number, PARTITIONS, 1)
         most = max(1, _AT_ONCE // (self.features * self.size))
-        for some in _several(cut, most, _rows_follow):
+        for some in runs_of(cut, most, rows_follow):
             sizes = some[0].sizes
             loaded = device.tile((math.prod(sizes), len(some), self.features), self.dtype)
             places = [self._distance(one) for one in some]
@@ -592,63 +533,3 @@ class Images:
         image, row, column = starts
         begin = (band.image + image) * strides[0]
         return begin + (band.row + row) * strides[1] + column * strides[2]
-
-
-class Inside(NamedTuple):
-    """Elements of an image in a band: the first one, how many, and where the band has it."""
-
-    first: int
-    several: int
-    to: int
-
-
-def _inside(start: int, size: int, count: int, window: Window) -> Inside:
-    """Those of a dimension of so many in a band of `size` places from a start on."""
-    first = max(0, -(-(start - window.before) // window.spread))
-    last = min(count - 1, (start + size - 1 - window.before) // window.spread)
-    to = first * window.spread + window.before - start
-    return Inside(first, max(0, last - first + 1), to)
-
-
-def _reach(results: int, window: Window) -> int:
-    """Places that so many results are computed from."""
-    span = (window.size - 1) * window.dilation + 1
-    return (results - 1) * window.stride + span
-
-
-def _even(count: int, most: int) -> int:
-    """What each of the fewest parts of at most so many has, about alike."""
-    return -(-count // -(-count // most))
-
-
-def _several(
-    tiles: list[Tile], most: int, follow: Callable[[list[Tile], Tile], bool]
-) -> Iterator[list[Tile]]:
-    """Runs of at most so many tiles that follow one another and are alike."""
-    some: list[Tile] = []
-    for tile in tiles:
-        alike = bool(some) and some[0].sizes == tile.sizes
-        if some and not (alike and len(some) < most and follow(some, tile)):
-            yield some
-            some = []
-        some.append(tile)
-    yield some
-
-
-def _rows_follow(some: list[Tile], tile: Tile) -> bool:
-    """Whether a tile has the rows, or the images, behind those of the others."""
-    (image, row, column), (images, high, _) = some[-1]
-    if images > 1:
-        return tile.starts == (image + images, row, column)
-    return tile.starts == (image, row + high, column)
-
-
-def _alike(some: list[Tile], tile: Tile) -> bool:
-    """Whether a tile is as far from the last one as these are from one another."""
-    if len(some) == 1:
-        return True
-    steps = [
-        tuple(b - a for a, b in zip(one.starts, other.starts))
-        for one, other in ((some[0], some[1]), (some[-1], tile))
-    ]
-    return steps[0] == steps[1]
