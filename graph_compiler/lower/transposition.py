@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from graph_compiler.execute.loops import Loop
 from graph_compiler.execute.steps import item_size
@@ -19,6 +20,9 @@ from graph_compiler.lower.nest import PARTITIONS, UNROLLED, Axis, axes_of, numbe
 from graph_compiler.lower.operands import Stored
 from isa.enums import Engine, Memory
 from nki.ir.views.tensor import NkiTensor
+
+BANK = 2048
+"""Bytes of a partition in a bank of PSUM."""
 
 BLOCK, WIDTH = 512, 1024
 """Elements of a block: adjacent ones in the target, and in the source."""
@@ -49,12 +53,16 @@ def turned(device: Device, loop: Loop) -> tuple[Axis, Axis, list[Axis]] | None:
     axes = axes_of(loop.counts, [loop.output[1], loop.leaves[0][1]])
     across = [axis for axis in axes if axis.strides[1] == 1 and axis.strides[0] != 1]
     along = [axis for axis in axes if axis.strides[0] == 1 and axis.strides[1] != 1]
-    if len(across) != 1 or len(along) != 1 or min(across[0].count, along[0].count) < LEAST:
+    if len(across) != 1 or len(along) != 1:
         return None
     (a,), (b,) = across, along
+    others = [axis for axis in axes if axis not in (a, b)]
+    behind = [axis.count for axis in others if axis.strides[0] == b.count and axis.strides[1] > 0]
+    if a.count < LEAST or b.count * max([1, *behind]) < LEAST:
+        return None
     if min(a.strides) < 1 or min(b.strides) < 1:
         return None
-    return a, b, [axis for axis in axes if axis not in (a, b)]
+    return a, b, others
 
 
 def emit_turned(
@@ -66,24 +74,38 @@ def emit_turned(
 ) -> None:
     """The nest, block by block, `computed` in rows before it is turned."""
     a, b, others = axes
+    more = [axis for axis in others if axis.strides[0] == b.count]
+    packed = more[0] if more and b.count <= PARTITIONS // 2 else None
+    others = [axis for axis in others if axis is not packed]
     # Many small blocks are a loop on the device, whatever the count of each dimension.
     unrolled = UNROLLED if math.prod(axis.count for axis in others) <= _BLOCKS else 1
+    turner = _Turner(device, target, source, a, computed)
 
     def each(rest: list[Axis], to: Any, at: Any) -> None:
         if rest:
-            axis, *more = rest
+            axis, *inner = rest
             for index in numbers(device.builder, axis.count, unrolled):
-                each(more, to + index * axis.strides[0], at + index * axis.strides[1])
+                each(inner, to + index * axis.strides[0], at + index * axis.strides[1])
             return
-        for first, rows in _blocks(device, b.count, BLOCK):
-            for start, width in _blocks(device, a.count, WIDTH):
-                _block(
-                    device,
-                    (target, to + first + start * a.strides[0], a.strides[0]),
-                    (source, at + start + first * b.strides[1], b.strides[1]),
-                    (rows, width),
-                    computed,
+        if packed is None:
+            for first, rows in _blocks(device, b.count, BLOCK):
+                tiles = [
+                    _Rows(((b.strides[1], min(PARTITIONS, rows - row)),), row * b.strides[1])
+                    for row in range(0, rows, PARTITIONS)
+                ]
+                turner.columns(tiles, to + first, at + first * b.strides[1])
+            return
+        several = PARTITIONS // b.count
+        size = BLOCK // (several * b.count) * several
+        for first, count in _blocks(device, packed.count, size):
+            tiles = [
+                _Rows(
+                    ((packed.strides[1], min(several, count - n)), (b.strides[1], b.count)),
+                    n * packed.strides[1],
                 )
+                for n in range(0, count, several)
+            ]
+            turner.columns(tiles, to + first * b.count, at + first * packed.strides[1])
 
     each(others, 0, 0)
 
@@ -97,34 +119,106 @@ def _blocks(device: Device, count: int, size: int) -> Iterator[tuple[Any, int]]:
         yield whole * size, count % size
 
 
-def _block(
-    device: Device,
-    target: tuple[Stored, Any, int],
-    source: tuple[Stored, Any, int],
-    sizes: tuple[int, int],
-    computed: Callable[[NkiTensor], NkiTensor],
-) -> None:
-    """[rows, width] of the source, whose rows are a step apart, turned into the target."""
-    (to, first, step), (at, start, pitch) = target, source
-    rows, width = sizes
-    dtype = _FLOATS[item_size(to.type)]
-    loaded: list[NkiTensor] = []
-    for row in range(0, rows, PARTITIONS):
-        count = min(PARTITIONS, rows - row)
-        tile = computed(at.leaf([(pitch, count), (1, width)], start + row * pitch))
-        loaded.append(tile if tile.dtype == dtype else tile.view(dtype))
-    for column in range(0, width, PARTITIONS):
-        count = min(PARTITIONS, width - column)
-        bank = device.tile((count, rows), dtype, Memory.psum)
-        for number, tile in enumerate(loaded):
-            begin = number * PARTITIONS
-            part = tile[:, column : column + count]
-            place = bank[:, begin : begin + tile.shape[0]]
-            device.builder.emit("nc_transpose", dst=place, data=part, engine=Engine.tensor)
-        done = device.tile((count, rows), to.dtype)
-        bits = _BITS[item_size(to.type)]  # of which a copy leaves all as they are
-        device.builder.emit("tensor_copy", dst=_as(done, bits), src=_as(bank, bits))
-        to.keep(done, [(step, count), (1, rows)], first + column * step)
+class _Rows(NamedTuple):
+    """Rows of the source that are turned together: (stride, count) of their dimensions, and where
+    they begin."""
+
+    axes: tuple[tuple[int, int], ...]
+    first: int
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return math.prod(count for _, count in self.axes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Turner:
+    """Turns rows of a source, whose elements along `a` are neighbours, into columns."""
+
+    device: Device
+    target: Stored
+    source: Stored
+    a: Axis
+    computed: Callable[[NkiTensor], NkiTensor]
+
+    def columns(self, tiles: list[_Rows], to: Any, at: Any) -> None:
+        """All columns of some rows, which are neighbours in the target. Where they leave
+        partitions idle these have the rows several times, of other columns each."""
+        rows = sum(tile.count for tile in tiles)
+        parts = max(1, min(PARTITIONS // rows, self.a.count // PARTITIONS))
+        size = self.a.count // parts
+        width = WIDTH * max(1, min(4, BLOCK // (2 * rows * parts)))
+        for start, count in _blocks(self.device, size, width):
+            self._block(tiles, (parts, size), (start, count), to, at)
+        if size * parts < self.a.count:
+            self._block(tiles, (1, 0), (size * parts, self.a.count - size * parts), to, at)
+
+    def _block(
+        self,
+        tiles: list[_Rows],
+        parts: tuple[int, int],
+        columns: tuple[Any, int],
+        to: Any,
+        at: Any,
+    ) -> None:
+        """Some columns of each of several parts, which are so far apart. A partition of the result
+        has neighbouring columns, so that it is stored in long runs."""
+        several, size = parts
+        start, width = columns
+        dtype = _FLOATS[item_size(self.target.type)]
+        loaded = []
+        for rows in tiles:
+            pattern = [axis for axis in ((size, several), *rows.axes) if axis[1] > 1] or [(0, 1)]
+            shape = several * rows.count, width
+            tile = self.device.tile(shape, self.source.dtype)
+            elements = self.source.elements([*pattern, (1, width)], at + start + rows.first)
+            self.device.copy(tile, elements)
+            tile = self.computed(tile)
+            loaded.append(tile if tile.dtype == dtype else tile.view(dtype))
+        each = -(-width // PARTITIONS)
+        whole = width // each
+        self._turned(tiles, loaded, parts, (0, whole, each), to + start * self.a.strides[0])
+        if whole * each < width:
+            left = whole * each, width - whole * each, 1
+            self._turned(tiles, loaded, parts, left, to + start * self.a.strides[0])
+
+    def _turned(
+        self,
+        tiles: list[_Rows],
+        loaded: list[NkiTensor],
+        parts: tuple[int, int],
+        columns: tuple[int, int, int],
+        to: Any,
+    ) -> None:
+        """Columns from a first one on: of how many partitions, and how many each has."""
+        device, (several, size), step = self.device, parts, self.a.strides[0]
+        first, partitions, each = columns
+        rows = sum(tile.count for tile in tiles)
+        dtype, bits = (words[item_size(self.target.type)] for words in (_FLOATS, _BITS))
+        done = device.tile((partitions, several, each, rows), self.target.dtype)
+        most = max(1, BANK // (several * rows * item_size(self.target.type)))
+        for begin in range(0, each, most):
+            count = min(most, each - begin)
+            bank = device.tile((partitions, count, several * rows), dtype, Memory.psum)
+            for number in range(count):
+                place = 0
+                for tile in loaded:
+                    data = tile.ap(
+                        [[tile.strides[0], tile.shape[0]], [each, partitions]],
+                        first + begin + number,
+                    )
+                    here = bank[:, number, place : place + tile.shape[0]]
+                    device.builder.emit("nc_transpose", dst=here, data=data, engine=Engine.tensor)
+                    place += tile.shape[0]
+            # Of which a copy leaves all bits as they are.
+            source = _as(bank, bits).reshape((partitions, count, several, rows))
+            room = _as(done[:, :, begin : begin + count, :].permute((0, 2, 1, 3)), bits)
+            device.builder.emit("tensor_copy", dst=room, src=source)
+        axes = [(each * step, partitions), (size * step, several), (step, each), (1, rows)]
+        kept = [axis for axis in axes if axis[1] > 1] or [(1, 1)]
+        elements = self.target.elements(kept, to + first * step)
+        device.copy(elements, done)
 
 
 def _as(tile: NkiTensor, dtype: str) -> NkiTensor:
