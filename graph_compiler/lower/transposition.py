@@ -30,6 +30,9 @@ BLOCK, WIDTH = 512, 1024
 _BLOCKS = 32
 """Blocks of the other dimensions up to which none of them is a loop on the device."""
 
+_UNIT = 256
+"""Bytes of neighbours that stay together from which on transfers do it."""
+
 LEAST = 32
 """Elements along either dimension below which transfers do it."""
 
@@ -43,43 +46,58 @@ _BITS = {2: "uint16", 4: "uint32"}
 """As what they leave PSUM."""
 
 
-def turned(device: Device, loop: Loop) -> tuple[Axis, Axis, list[Axis]] | None:
-    """Of a nest with one operand the dimension that is adjacent in it, the one that is in the
-    target, and the others; None of nests that are not turned, or not on this device."""
+class Turned(NamedTuple):
+    """The dimension that is adjacent in the operand, the one that is in the target, and the others;
+    `unit`: neighbours that stay together."""
+
+    a: Axis
+    b: Axis
+    others: list[Axis]
+    unit: int = 1
+
+
+def turned(device: Device, loop: Loop) -> Turned | None:
+    """The dimensions of a nest with one operand; None of nests that are not turned, or not on this
+    device."""
     if len(loop.leaves) != 1 or loop.fold is not None:
         return None
     if device.target.generation < BIT_FOR_BIT or item_size(loop.output[0]) not in _FLOATS:
         return None
     axes = axes_of(loop.counts, [loop.output[1], loop.leaves[0][1]])
-    across = [axis for axis in axes if axis.strides[1] == 1 and axis.strides[0] != 1]
-    along = [axis for axis in axes if axis.strides[0] == 1 and axis.strides[1] != 1]
+    units = [axis for axis in axes if axis.strides == (1, 1)]
+    if units and units[0].count * item_size(loop.output[0]) > _UNIT:
+        return None
+    unit = units[0].count if units else 1
+    axes = [axis for axis in axes if axis not in units]
+    across = [axis for axis in axes if axis.strides[1] == unit and axis.strides[0] != unit]
+    along = [axis for axis in axes if axis.strides[0] == unit and axis.strides[1] != unit]
     if len(across) != 1 or len(along) != 1:
         return None
     (a,), (b,) = across, along
     others = [axis for axis in axes if axis not in (a, b)]
-    behind = [axis.count for axis in others if axis.strides[0] == b.count and axis.strides[1] > 0]
+    behind = [axis.count for axis in others if axis.strides[0] == b.count * unit]
     if a.count < LEAST or b.count * max([1, *behind]) < LEAST:
         return None
     if min(a.strides) < 1 or min(b.strides) < 1:
         return None
-    return a, b, others
+    return Turned(a, b, others, unit)
 
 
 def emit_turned(
     device: Device,
     target: Stored,
     source: Stored,
-    axes: tuple[Axis, Axis, list[Axis]],
+    axes: Turned,
     computed: Callable[[NkiTensor], NkiTensor],
 ) -> None:
     """The nest, block by block, `computed` in rows before it is turned."""
-    a, b, others = axes
-    more = [axis for axis in others if axis.strides[0] == b.count]
+    a, b, others, unit = axes
+    more = [axis for axis in others if axis.strides[0] == b.count * unit]
     packed = more[0] if more and b.count <= PARTITIONS // 2 else None
     others = [axis for axis in others if axis is not packed]
     # Many small blocks are a loop on the device, whatever the count of each dimension.
     unrolled = UNROLLED if math.prod(axis.count for axis in others) <= _BLOCKS else 1
-    turner = _Turner(device, target, source, a, computed)
+    turner = _Turner(device, target, source, a, unit, computed)
 
     def each(rest: list[Axis], to: Any, at: Any) -> None:
         if rest:
@@ -93,7 +111,7 @@ def emit_turned(
                     _Rows(((b.strides[1], min(PARTITIONS, rows - row)),), row * b.strides[1])
                     for row in range(0, rows, PARTITIONS)
                 ]
-                turner.columns(tiles, to + first, at + first * b.strides[1])
+                turner.columns(tiles, to + first * unit, at + first * b.strides[1])
             return
         several = PARTITIONS // b.count
         size = BLOCK // (several * b.count) * several
@@ -105,7 +123,7 @@ def emit_turned(
                 )
                 for n in range(0, count, several)
             ]
-            turner.columns(tiles, to + first * b.count, at + first * packed.strides[1])
+            turner.columns(tiles, to + first * (b.count * unit), at + first * packed.strides[1])
 
     each(others, 0, 0)
 
@@ -140,6 +158,7 @@ class _Turner:
     target: Stored
     source: Stored
     a: Axis
+    unit: int
     computed: Callable[[NkiTensor], NkiTensor]
 
     def columns(self, tiles: list[_Rows], to: Any, at: Any) -> None:
@@ -147,8 +166,10 @@ class _Turner:
         partitions idle these have the rows several times, of other columns each."""
         rows = sum(tile.count for tile in tiles)
         parts = max(1, min(PARTITIONS // rows, self.a.count // PARTITIONS))
+        if self.unit > 1:
+            parts = 1
         size = self.a.count // parts
-        width = WIDTH * max(1, min(4, BLOCK // (2 * rows * parts)))
+        width = max(PARTITIONS, WIDTH // self.unit) * max(1, min(4, BLOCK // (2 * rows * parts)))
         for start, count in _blocks(self.device, size, width):
             self._block(tiles, (parts, size), (start, count), to, at)
         if size * parts < self.a.count:
@@ -170,9 +191,9 @@ class _Turner:
         loaded = []
         for rows in tiles:
             pattern = [axis for axis in ((size, several), *rows.axes) if axis[1] > 1] or [(0, 1)]
-            shape = several * rows.count, width
-            tile = self.device.tile(shape, self.source.dtype)
-            elements = self.source.elements([*pattern, (1, width)], at + start + rows.first)
+            tile = self.device.tile((several * rows.count, width * self.unit), self.source.dtype)
+            begin = at + start * self.unit + rows.first
+            elements = self.source.elements([*pattern, (1, width * self.unit)], begin)
             self.device.copy(tile, elements)
             tile = self.computed(tile)
             loaded.append(tile if tile.dtype == dtype else tile.view(dtype))
@@ -196,26 +217,33 @@ class _Turner:
         first, partitions, each = columns
         rows = sum(tile.count for tile in tiles)
         dtype, bits = (words[item_size(self.target.type)] for words in (_FLOATS, _BITS))
-        done = device.tile((partitions, several, each, rows), self.target.dtype)
+        unit = self.unit
+        done = device.tile((partitions, several, each, rows, unit), self.target.dtype)
         most = max(1, BANK // (several * rows * item_size(self.target.type)))
-        for begin in range(0, each, most):
-            count = min(most, each - begin)
+        places = [(number, 0) for number in range(each)]
+        if unit > 1:
+            places = [(number, one) for number in range(each) for one in range(0, unit, most)]
+        for begin, one in places[:: most if unit == 1 else 1]:
+            count = min(most, each - begin if unit == 1 else unit - one)
             bank = device.tile((partitions, count, several * rows), dtype, Memory.psum)
             for number in range(count):
                 place = 0
+                offset = (first + begin) * unit + one + number
                 for tile in loaded:
                     data = tile.ap(
-                        [[tile.strides[0], tile.shape[0]], [each, partitions]],
-                        first + begin + number,
+                        [[tile.strides[0], tile.shape[0]], [each * unit, partitions]], offset
                     )
                     here = bank[:, number, place : place + tile.shape[0]]
                     device.builder.emit("nc_transpose", dst=here, data=data, engine=Engine.tensor)
                     place += tile.shape[0]
+            if unit == 1:
+                source = bank.reshape((partitions, count, several, rows))
+                room = done[:, :, begin : begin + count, :, 0].permute((0, 2, 1, 3))
+            else:
+                source, room = bank, done[:, 0, begin, :, one : one + count].permute((0, 2, 1))
             # Of which a copy leaves all bits as they are.
-            source = _as(bank, bits).reshape((partitions, count, several, rows))
-            room = _as(done[:, :, begin : begin + count, :].permute((0, 2, 1, 3)), bits)
-            device.builder.emit("tensor_copy", dst=room, src=source)
-        axes = [(each * step, partitions), (size * step, several), (step, each), (1, rows)]
+            device.builder.emit("tensor_copy", dst=_as(room, bits), src=_as(source, bits))
+        axes = [(each * step, partitions), (size * step, several), (step, each), (1, rows * unit)]
         kept = [axis for axis in axes if axis[1] > 1] or [(1, 1)]
         elements = self.target.elements(kept, to + first * step)
         device.copy(elements, done)

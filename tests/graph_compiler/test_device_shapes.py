@@ -145,3 +145,29 @@ ENTRY e {{
     error = np.abs(found.astype(float) - wanted)
     sums = np.sqrt(image[3] * window[0] * window[1])
     assert np.all(error <= 1e-5 * sums + (0 if type == "f32" else 2.0**-8 * np.abs(wanted)))
+
+
+@pytest.mark.parametrize(
+    "sizes, order",
+    [
+        ((46, 24, 39, 11), (1, 2, 3, 0)),  # partitions have rows several times
+        ((33, 15, 10, 107), (2, 3, 1, 0)),  # two dimensions of rows
+        ((12, 58, 97, 7), (2, 1, 0, 3)),  # neighbours stay together
+        ((6, 193, 56, 25), (0, 2, 3, 1)),
+        ((700, 300), (1, 0)),
+        ((5, 70, 3, 2), (3, 1, 0, 2)),  # by transfers
+    ],
+)
+@pytest.mark.parametrize("type", ["f32", "bf16"])
+def test_transpositions(type: str, sizes: tuple[int, ...], order: tuple[int, ...]) -> None:
+    bits = np.random.default_rng(5).integers(0, 1 << 16, sizes, np.uint16)
+    x = bits.view(TYPES["bf16"]) if type == "bf16" else bits.astype(np.float32)
+    turned = [sizes[axis] for axis in order]
+    text = f"""HloModule t
+ENTRY e {{
+ x = {type}[{",".join(map(str, sizes))}] parameter(0)
+ ROOT r = {type}[{",".join(map(str, turned))}] transpose(x),
+  dimensions={{{",".join(map(str, order))}}}
+}}"""
+    (found,) = graph_compiler.compile(graph_compiler.parse_text(text), "trn2")(x)
+    assert found.tobytes() == np.ascontiguousarray(x.transpose(order)).tobytes()
