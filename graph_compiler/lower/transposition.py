@@ -145,7 +145,7 @@ class _Rows(NamedTuple):
     first: int
 
     @property
-    def count(self) -> int:
+    def number(self) -> int:
         """How many there are."""
         return math.prod(count for _, count in self.axes)
 
@@ -164,7 +164,7 @@ class _Turner:
     def columns(self, tiles: list[_Rows], to: Any, at: Any) -> None:
         """All columns of some rows, which are neighbours in the target. Where they leave
         partitions idle these have the rows several times, of other columns each."""
-        rows = sum(tile.count for tile in tiles)
+        rows = sum(tile.number for tile in tiles)
         parts = max(1, min(PARTITIONS // rows, self.a.count // PARTITIONS))
         if self.unit > 1:
             parts = 1
@@ -191,7 +191,7 @@ class _Turner:
         loaded = []
         for rows in tiles:
             pattern = [axis for axis in ((size, several), *rows.axes) if axis[1] > 1] or [(0, 1)]
-            tile = self.device.tile((several * rows.count, width * self.unit), self.source.dtype)
+            tile = self.device.tile((several * rows.number, width * self.unit), self.source.dtype)
             begin = at + start * self.unit + rows.first
             elements = self.source.elements([*pattern, (1, width * self.unit)], begin)
             self.device.copy(tile, elements)
@@ -215,7 +215,7 @@ class _Turner:
         """Columns from a first one on: of how many partitions, and how many each has."""
         device, (several, size), step = self.device, parts, self.a.strides[0]
         first, partitions, each = columns
-        rows = sum(tile.count for tile in tiles)
+        rows = sum(tile.number for tile in tiles)
         dtype, bits = (words[item_size(self.target.type)] for words in (_FLOATS, _BITS))
         unit = self.unit
         done = device.tile((partitions, several, each, rows, unit), self.target.dtype)
