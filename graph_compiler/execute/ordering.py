@@ -37,10 +37,15 @@ def sort(scheduler: Scheduler, node: Node) -> Any:
 def top(scheduler: Scheduler, node: Node) -> Any:
     """The largest elements of the last dimension, and where they were."""
     assert node.instruction is not None
+    return top_of(scheduler, node, bool(node.instruction.attribute("largest")))
+
+
+def top_of(scheduler: Scheduler, node: Node, largest: bool) -> Any:
+    """The same of any operation that has these results."""
     (operand,) = node.operands
     if register(operand.type) is None:
         return None
-    body = greater(operand.type, bool(node.instruction.attribute("largest")))
+    body = greater(operand.type, largest)
     results = [scheduler.program.buffer(*form) for form in node.results]
     _sorted(scheduler, body, [scheduler.view(operand)], results)
     return results

@@ -40,6 +40,7 @@ from graph_compiler.lower.computations import map_elements, reduce_windows, scan
 from graph_compiler.lower.convolution import convolution
 from graph_compiler.lower.cores import shared_out
 from graph_compiler.lower.counted import dynamic_slice, dynamic_update_slice, reads_of
+from graph_compiler.lower.custom_calls import called, top_k
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.draws import rng
 from graph_compiler.lower.float8 import emulate
@@ -231,11 +232,12 @@ HANDLERS = {op: _handler(op) for op in _HANDLERS | _OTHERWISE}
 """How to schedule all opcodes that are not element-wise."""
 
 _CUSTOM_CALL = "custom-call"
+_MEANINGS = expansions.first_of(top_k, expansions.handler(called), HANDLERS[_CUSTOM_CALL])
 
 
 def machine(kernels: Kernels, limits: Limits) -> Machine:
     """A device whose graphs may call these kernels."""
-    calls = expansions.first_of(native_kernel(kernels), HANDLERS[_CUSTOM_CALL])
+    calls = expansions.first_of(native_kernel(kernels), _MEANINGS)
     handlers = HANDLERS | {_CUSTOM_CALL: calls}
     return Machine(
         tile_attribute, tile_operands, handlers, _refused, DEVICE_PRODUCTS, limits.repeats

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from graph_compiler.execute.schedule import Scheduler
 from graph_compiler.execute.simplify import Simplifier
-from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from isa.errors import NeuronError
 
 if TYPE_CHECKING:
@@ -314,64 +313,10 @@ def pad(node: Node) -> str | None:
     return text.module([text.slice(whole, parts)])
 
 
-# Activations that front-ends name
-
-
-def _erf(text: Text, x: str) -> str:
-    return text.apply("erf", x)
-
-
-def _half(text: Text, x: str, inner: str) -> str:
-    """x (1 + inner) / 2."""
-    dims = text.dims(x)
-    one, half = text.number("f32", 1, dims), text.number("f32", 0.5, dims)
-    return text.apply("multiply", text.apply("multiply", x, half), text.apply("add", one, inner))
-
-
-def _gelu(text: Text, x: str) -> str:
-    scale = text.number("f32", 0.70710678118654752, text.dims(x))
-    return _half(text, x, text.apply("erf", text.apply("multiply", x, scale)))
-
-
-def _gelu_tanh(text: Text, x: str) -> str:
-    dims = text.dims(x)
-    cube = text.apply("multiply", x, text.apply("multiply", x, x))
-    cubic = text.apply("multiply", cube, text.number("f32", 0.044715, dims))
-    slope = text.number("f32", 0.79788456080286536, dims)
-    inner = text.apply("multiply", text.apply("add", x, cubic), slope)
-    return _half(text, x, text.apply("tanh", inner))
-
-
-def _silu(text: Text, x: str) -> str:
-    return text.apply("multiply", x, text.apply("logistic", x))
-
-
-ACTIVATIONS: dict[str, Callable[[Text, str], str]] = {
-    "AwsNeuronErf": _erf,
-    "AwsNeuronGelu": _gelu,
-    "AwsNeuronGeluApprxTanh": _gelu_tanh,
-    "AwsNeuronSilu": _silu,
-}
-"""Targets of custom calls, as functions of fp32 numbers (meanings:
-`graph_compiler.hlo.operators.custom`)."""
-
-
-def activation(node: Node) -> str | None:
-    item = node.instruction
-    assert item is not None
-    function = ACTIVATIONS.get(item.attribute("custom_call_target"))
-    if function is None or not PRIMITIVE_TYPES[node.type].is_float:
-        return None
-    text = Text(node)
-    x = text.convert(text.operands[0], "f32")
-    return text.module([text.convert(function(text, x), node.type)])
-
-
 EXPANSIONS: dict[str, Expansion] = {
     "batch-norm-inference": batch_norm_inference,
     "batch-norm-training": batch_norm_training,
     "batch-norm-grad": batch_norm_grad,
     "pad": pad,
-    "custom-call": activation,
 }
 """The text of each opcode."""

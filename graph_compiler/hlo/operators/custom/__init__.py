@@ -170,6 +170,53 @@ def _silu(instruction: Instruction, operands: list[Any], context: Evaluation) ->
     return precise(lambda x: x * Logistic.formula(x), operands[0])
 
 
+def dimension_of(instruction: Instruction, rank: int) -> int:
+    """The dimension that a call's configuration names, as transformers-neuronx writes it: a number
+    from the first dimension on, or from behind the last one down. Raises NeuronError hlo-invalid.
+    """
+    config = instruction.attribute("backend_config")
+    text = config.decode("utf-8", "replace") if isinstance(config, bytes) else str(config)
+    try:
+        axis = int(text)
+    except ValueError:
+        axis = rank
+    if not -rank <= axis < rank:
+        raise NeuronError(
+            "hlo-invalid",
+            f"{subject(instruction)}: its configuration {text[:40]!r} names no dimension.",
+            why=f"It is the number of one of the operand's {rank} dimensions.",
+        )
+    return axis % rank
+
+
+@meaning("AwsNeuronSoftmax")
+def _softmax(instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    """exp(x - max(x)) / sum(exp(x - max(x))) along the dimension that the configuration names."""
+    axis = dimension_of(instruction, operands[0].ndim)
+
+    def formula(x: Array) -> Array:
+        powers = np.exp(x - x.max(axis=axis, keepdims=True))
+        return powers / powers.sum(axis=axis, keepdims=True)
+
+    return precise(formula, operands[0])
+
+
+@meaning("AwsNeuronArgMax")
+def _arg_max(instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    """Where the first largest element is along the dimension that the configuration names; a NaN is
+    more than any number."""
+    axis = dimension_of(instruction, operands[0].ndim)
+    return operands[0].astype(np.float64).argmax(axis).astype(instruction.shape.numpy_dtype())
+
+
+@meaning("AwsNeuronArgMin")
+def _arg_min(instruction: Instruction, operands: list[Any], context: Context) -> Array:
+    """Where the first smallest element is along the dimension that the configuration names; a NaN
+    is less than any number."""
+    axis = dimension_of(instruction, operands[0].ndim)
+    return operands[0].astype(np.float64).argmin(axis).astype(instruction.shape.numpy_dtype())
+
+
 @meaning("AwsNeuronTopK")
 def _top_k(instruction: Instruction, operands: list[Any], context: Evaluation) -> Any:
     """The k largest of the last dimension; k is the size in the result's shape."""
