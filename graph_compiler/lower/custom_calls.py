@@ -1,4 +1,4 @@
-"""Custom calls on the device: targets that `graph_compiler.hlo.operators.custom` gives a meaning."""
+"""Custom calls on the device: targets with a meaning (`graph_compiler.hlo.operators.custom`)."""
 
 from __future__ import annotations
 
