@@ -190,7 +190,7 @@ def dimension_of(instruction: Instruction, rank: int) -> int:
 
 
 @meaning("AwsNeuronSoftmax")
-def _softmax(instruction: Instruction, operands: list[Any], context: Context) -> Array:
+def _softmax(instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
     """exp(x - max(x)) / sum(exp(x - max(x))) along the dimension that the configuration names."""
     axis = dimension_of(instruction, operands[0].ndim)
 
@@ -202,7 +202,7 @@ def _softmax(instruction: Instruction, operands: list[Any], context: Context) ->
 
 
 @meaning("AwsNeuronArgMax")
-def _arg_max(instruction: Instruction, operands: list[Any], context: Context) -> Array:
+def _arg_max(instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
     """Where the first largest element is along the dimension that the configuration names; a NaN is
     more than any number."""
     axis = dimension_of(instruction, operands[0].ndim)
@@ -210,7 +210,7 @@ def _arg_max(instruction: Instruction, operands: list[Any], context: Context) ->
 
 
 @meaning("AwsNeuronArgMin")
-def _arg_min(instruction: Instruction, operands: list[Any], context: Context) -> Array:
+def _arg_min(instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
     """Where the first smallest element is along the dimension that the configuration names; a NaN
     is less than any number."""
     axis = dimension_of(instruction, operands[0].ndim)
