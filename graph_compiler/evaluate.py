@@ -144,7 +144,7 @@ class Evaluator:
         self._plans: dict[Computation, EvaluatorPlan] = {}
         self._depth = 0
         self._calls = 0
-        self._lanes: dict[int, bool] = {}
+        self._lanes: dict[EvaluatorPlan, bool] = {}
 
     def _refuse_doubling(
         self, computation: Computation, counts: dict[Computation, int], depth: int = 0
@@ -229,9 +229,9 @@ class Evaluator:
 
     def _all_lanes(self, plan: EvaluatorPlan) -> bool:
         """Whether arrays can go through a computation and all that it calls."""
-        found = self._lanes.get(id(plan))
+        found = self._lanes.get(plan)
         if found is None:
-            found = self._lanes[id(plan)] = plan.lanes and all(
+            found = self._lanes[plan] = plan.lanes and all(
                 self._all_lanes(self._plan(called))
                 for step in plan.steps
                 for called in step.instruction.called

@@ -207,7 +207,7 @@ def _storage_begin(preparation: Preparation, index: int, instruction: Instructio
         return fill
 
     states, begun = shadow.states, preparation.begun
-    space = shadow.spaces[id(operands.windows[0][1].buffer)]
+    space = shadow.spaces[operands.windows[0][1].buffer]
     region: Region | None = None
     number = 0 if operands.dynamic else states.view(values[0])
 

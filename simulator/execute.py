@@ -288,8 +288,8 @@ class LoadedProgram:
         for core in self.device.cores:
             core.reset()
             if self.shadow is not None:
-                self.shadow.spaces[id(core.sbuf.buffer)].reset()
-                self.shadow.spaces[id(core.psum.buffer)].reset()
+                self.shadow.spaces[core.sbuf.buffer].reset()
+                self.shadow.spaces[core.psum.buffer].reset()
         if self.shadow is not None:
             self.shadow.reset()
         self.barriers.restart()

@@ -171,7 +171,7 @@ class Lanes:
 def _region(lane: LoadedProgram, index: int) -> Region:
     """The marks that a slice has left of a tensor."""
     assert lane.shadow is not None, "they are checked"
-    region = lane.shadow.spaces[id(lane.device.tensors[index])].whole
+    region = lane.shadow.spaces[lane.device.tensors[index]].whole
     assert region is not None, "it is a tensor, not an arena"
     return region
 

@@ -165,10 +165,10 @@ class Operands:
                 continue
             if window.index is not None:
                 indices = view.index if isinstance(view, Indirect) else None
-                space = shadow.spaces[id(window.index.buffer)]
+                space = shadow.spaces[window.index.buffer]
                 index = Tracked(space, indices, row.field_names[position] + " index")
                 view = view.base if isinstance(view, Indirect) else None
-            space = shadow.spaces[id(window.buffer)]
+            space = shadow.spaces[window.buffer]
             tracked[position] = Tracked(space, view, row.field_names[position], index)
         return tuple(tracked)
 
@@ -179,8 +179,8 @@ class Operands:
         columns = stage.columns
         assert window.index is not None
         spaces = shadow.spaces
-        base = Tracked(spaces[id(window.buffer)], columns and columns.base, name)
-        index = Tracked(spaces[id(window.index.buffer)], columns and columns.index, f"{name} index")
+        base = Tracked(spaces[window.buffer], columns and columns.base, name)
+        index = Tracked(spaces[window.index.buffer], columns and columns.index, f"{name} index")
         return TrackedColumns(base, index, stage)
 
     def rebind(self, tracked: tuple[Tracked | None, ...]) -> None:

@@ -124,7 +124,7 @@ class Tensors:
                 if each.on_chip:
                     continue
                 scales = [scale for _, scale in each.registers]
-                space = self._shadow.spaces[id(each.buffer)]
+                space = self._shadow.spaces[each.buffer]
                 space.coarsen(where, each.dtype.itemsize, each.shape, each.strides, scales)
 
     # Runs
@@ -177,7 +177,7 @@ class Tensors:
 
     def _mark(self, index: int, initialised: bool) -> None:
         assert self._shadow is not None
-        space = self._shadow.spaces[id(self._device.tensors[index])]
+        space = self._shadow.spaces[self._device.tensors[index]]
         space.reset(initialised)
         if initialised or space.whole is None or self._shared:
             # What slices write in parts nobody reads.
@@ -196,7 +196,7 @@ class Tensors:
     def _space(self, index: int) -> Space:
         """The marks of a tensor, or of the one that it is within."""
         assert self._shadow is not None
-        return self._shadow.spaces[id(self._device.tensors[self._parts.get(index, index)])]
+        return self._shadow.spaces[self._device.tensors[self._parts.get(index, index)]]
 
     def check(self, index: int, locate: Callable[[Any], Any]) -> None:
         """Raise NeuronError unless every element of a result is initialised, as of

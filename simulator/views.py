@@ -18,6 +18,7 @@ from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.errors import NeuronError
 from isa.program import allocation_bounds, allocations_of
+from simulator.by_identity import ByIdentity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -400,18 +401,28 @@ class Windows:
     def __init__(self, state: CoreState) -> None:
         self._state = state
         self._found: dict[tuple[Any, ...], Window] = {}
+        self._indexed: dict[bool, ByIdentity[Window]] = {False: ByIdentity(), True: ByIdentity()}
         self._by_tensor: dict[int, list[Window]] = {}
 
     def window(self, pattern: AccessPattern, skip: bool = False) -> Window:
         """The window of a pattern; where `skip`, it looks at nothing when it would be outside."""
+        if pattern.vector_offset is not None:
+            known = self._indexed[skip]
+            if pattern not in known:
+                known[pattern] = self._made(pattern, skip)
+            return known[pattern]
         key = _identity(pattern, skip)
         found = self._found.get(key)
         if found is None:
-            found = self._found[key] = Window(self._state, pattern, skip)
-            for each in (found, found.index):
-                if each is not None and not each.on_chip:
-                    self._by_tensor.setdefault(each.pattern.tensor, []).append(each)
+            found = self._found[key] = self._made(pattern, skip)
         return found
+
+    def _made(self, pattern: AccessPattern, skip: bool) -> Window:
+        made = Window(self._state, pattern, skip)
+        for each in (made, made.index):
+            if each is not None and not each.on_chip:
+                self._by_tensor.setdefault(each.pattern.tensor, []).append(each)
+        return made
 
     def move(self, tensor: int, buffer: np.ndarray[Any, Any]) -> None:
         """The memory of a tensor is this buffer from now on."""
@@ -420,9 +431,7 @@ class Windows:
 
 
 def _identity(pattern: AccessPattern, skip: bool) -> tuple[Any, ...]:
-    """Equal for patterns that look at the same elements."""
-    if pattern.vector_offset is not None:
-        return id(pattern), skip
+    """Equal for patterns that look at the same elements, none of which an index picks."""
     return (
         pattern.memory.value,
         pattern.tensor,

@@ -45,7 +45,8 @@ class Storage:
 
     def __del__(self) -> None:
         if self.shadow is not None:
-            self.shadow.spaces.pop(id(self.buffer), None)
+            if self.buffer in self.shadow.spaces:
+                self.shadow.spaces.pop(self.buffer)
 
     def array(self) -> np.ndarray[Any, Any]:
         """All of it as an array of the tensor's dtype and shape, aliasing the bytes."""
@@ -70,7 +71,7 @@ class Storage:
         data = np.ascontiguousarray(data, data.dtype.newbyteorder("="))
         self.buffer[...] = data.reshape(-1).view(np.uint8)
         if self.shadow is not None:
-            self.shadow.spaces[id(self.buffer)].reset(initialised=True)
+            self.shadow.spaces[self.buffer].reset(initialised=True)
 
 
 class View:

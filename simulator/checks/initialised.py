@@ -20,6 +20,7 @@ from isa.enums import Engine
 from isa.errors import NeuronError
 from isa.errors.warned import warn
 from isa.spec import MachineInstruction
+from simulator.by_identity import ByIdentity
 from simulator.checks import (  # noqa: F401 (each registers its rows)
     debug_rows,
     gather_rows,
@@ -83,7 +84,7 @@ class Shadow:
     def __init__(self, reports: bool = True) -> None:
         self.reports = reports
         self.states = States()
-        self.spaces: dict[int, Space] = {}
+        self.spaces: ByIdentity[Space] = ByIdentity()
         self.findings: list[Finding] = []
         self.times_zero: Finding | None = None
         self.repeated: dict[Any, str] = {}
@@ -107,21 +108,21 @@ class Shadow:
 
         The buffer must own its memory, and live as long as the shadow.
         """
-        space = self.spaces[id(buffer)] = Space(buffer, pitch, initialised, self.states)
+        space = self.spaces[buffer] = Space(buffer, pitch, initialised, self.states)
         return space
 
     def move(self, old: Array, new: Array) -> None:
         """What a registered buffer held is in another buffer of its size from now on."""
-        space = self.spaces.pop(id(old))
+        space = self.spaces.pop(old)
         space.move(new)
-        self.spaces[id(new)] = space
+        self.spaces[new] = space
 
     def space_of(self, view: Array) -> Space:
         """The space of the registered buffer that a view (made by `views.strided`) aliases."""
         base: Any = view
-        while id(base) not in self.spaces:
+        while base not in self.spaces:
             base = base.base
-        return self.spaces[id(base)]
+        return self.spaces[base]
 
     def begin(self, view: Array) -> None:
         """An allocation begins at `view`."""
@@ -163,7 +164,7 @@ class Shadow:
 
     def complete(self, buffer: Array) -> None:
         """What was never written of a tensor gets its sentinel."""
-        region = self.spaces[id(buffer)].whole
+        region = self.spaces[buffer].whole
         assert region is not None, "it is a tensor, not an arena"
         region.settle()
         region.fill()
@@ -251,7 +252,7 @@ class Shadow:
         part: tuple[int, int] | None,
     ) -> NeuronError | None:
         """What is wrong with an output tensor, as `check_output` says."""
-        region = self.spaces[id(buffer)].whole
+        region = self.spaces[buffer].whole
         assert region is not None, "outputs are tensors, not arenas"
         region.settle()
         if region.state == CLEAN or region.nbytes == 0:

@@ -103,7 +103,7 @@ class RecordBlock:
         """Tell all operands where their marks are, and those that stay where they are in which
         region they lie. If another one that holds them should live, Python finds it."""
         for place in self.operands():
-            space, window = shadow.spaces[id(place.window.buffer)], place.window
+            space, window = shadow.spaces[place.window.buffer], place.window
             size, shape, strides = window.dtype.itemsize, window.shape, window.strides
             words = OPERAND.words(
                 region_lowest=-ANYWHERE, region_highest=ANYWHERE, low=window.low, high=window.high
@@ -126,7 +126,7 @@ class RecordBlock:
 def _find_regions(place: Place, boxes: Sequence[Box], shadow: Shadow) -> None:
     """Tell operands that no register moves in which regions they lie."""
     window = place.window
-    space = shadow.spaces[id(window.buffer)]
+    space = shadow.spaces[window.buffer]
     size, shape, strides = window.dtype.itemsize, window.shape, window.strides
     if space.whole is not None:
         _lie_in(place.words, window, space.whole, space.unit, whole_of(window, space.whole))
@@ -172,7 +172,7 @@ def living(place: Place, shadow: Shadow) -> Region | None:
     """The living region that the operand of one use lies in where it was last."""
     window = place.window
     offset = place.words[0, _OFFSET] if window.dynamic else place.offsets[0]
-    space = shadow.spaces[id(window.buffer)]
+    space = shadow.spaces[window.buffer]
     where = window.origin + int(offset)
     return space.living(where, window.dtype.itemsize, window.shape, window.strides)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from simulator.by_identity import ByIdentity
 from simulator.native.codegen.structure import Structure, WordMemory
 from simulator.native.codegen.text import WORD
 from simulator.native.loop.local import Local, Reach, local
@@ -50,7 +51,7 @@ class Drafting:
         memory: WordMemory,
         state: CoreState,
         threads: int,
-        tensors: dict[int, int],
+        tensors: ByIdentity[int],
         windows: Sequence[tuple[int, Window]],
         unread: bool = False,
     ) -> None:
@@ -300,10 +301,9 @@ class Drafting:
 
     def _tensor(self, window: Window) -> int:
         """The `TENSOR` of a window's buffer."""
-        key = id(window.buffer)
-        if key not in self._tensors:
-            self._tensors[key] = self._memory.room(len(TENSOR.names))
-        return self._tensors[key]
+        if window.buffer not in self._tensors:
+            self._tensors[window.buffer] = self._memory.room(len(TENSOR.names))
+        return self._tensors[window.buffer]
 
     def _pairs(self, job: Job) -> list[Word]:
         """Operands that could share bytes with what the job writes."""

@@ -11,6 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from isa.columns import Flags
+from simulator.by_identity import ByIdentity
 from simulator.checks.engine_marks import EngineMarks
 from simulator.checks.marks import Box
 from simulator.native.codegen.library import library
@@ -92,7 +93,7 @@ class NativeProgram:
         self._preparations: list[Preparation] = []
         self._packings: list[Packing] = []
         self._shared: list[Shared] = []
-        tensors: dict[int, int] = {}
+        tensors: ByIdentity[int] = ByIdentity()
         meetings = RendezvousTable(self._memory)
         self._error: BaseException | None = None
         for core, held in zip(cores, boxes):

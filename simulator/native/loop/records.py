@@ -26,6 +26,7 @@ from isa.program import RegisterReference
 from isa.spec import Instruction
 from isa.stream import Pairs
 from simulator import native
+from simulator.by_identity import ByIdentity
 from simulator.checks.marks import States
 from simulator.host import Kind
 from simulator.native.codegen.structure import WordMemory
@@ -70,7 +71,7 @@ class Packing:
         states: States,
         marks: EngineMarks,
         shared: Shared,
-        tensors: dict[int, int],
+        tensors: ByIdentity[int],
         threads: int,
         meetings: RendezvousTable,
     ) -> None:
@@ -96,7 +97,7 @@ class Packing:
         self._begins: list[tuple[Any, Window]] = []
         self._begin = np.full(len(self._uses), -1)
         # Where addresses are, by the buffer.
-        self._addresses: dict[int, list[tuple[Integers, list[int]]]] = {}
+        self._addresses: ByIdentity[list[tuple[Integers, list[int]]]] = ByIdentity()
         # The first instruction of each group of them that is refused, and why.
         self._refused: list[tuple[int, NeuronError]] = []
         self.words = np.zeros((len(self._uses) + 1, len(RECORD.names)), np.int64)
@@ -298,7 +299,7 @@ class Packing:
         block = RecordBlock(template, layout.windows, offsets, holders, self._memory)
         self.queued_work += template.work * len(offsets)
         for window, indices in block.noted():
-            noted = self._addresses.setdefault(id(window.buffer), [])
+            noted = self._addresses.setdefault(window.buffer, [])
             noted.append((block.words, indices))
         return block
 
@@ -350,12 +351,12 @@ class Packing:
 
     def move(self, old: Any, new: Any) -> None:
         """A tensor is in another buffer from now on."""
-        noted = self._addresses.pop(id(old), None)
+        noted = self._addresses.pop(old, [])
         if noted:
             distance = new.ctypes.data - old.ctypes.data
             for words, indices in noted:
                 words[:, indices] += distance
-            self._addresses[id(new)] = noted
+            self._addresses[new] = noted
         for block in self._blocks:
             block.move(old, new)
         self._preparation.forget(self._block >= 0)
@@ -450,7 +451,7 @@ class Packing:
         self._separated.add(index)
         own = block.apart(use, self._memory)
         for window, indices in own.noted():
-            self._addresses.setdefault(id(window.buffer), []).append((own.words, indices))
+            self._addresses.setdefault(window.buffer, []).append((own.words, indices))
         kept = self.words[index, _SEMAPHORES].copy(), self.words[index, _FETCHES]
         self.words[index] = own.records[0]
         self.words[index, _SEMAPHORES], self.words[index, _FETCHES] = kept
@@ -545,7 +546,7 @@ class Packing:
     def expect_begins(self, shadow: Shadow) -> None:
         """Make the regions of all allocations of the stream, before any of them begins."""
         for words, window in self._begins:
-            region = shadow.spaces[id(window.buffer)].expect(
+            region = shadow.spaces[window.buffer].expect(
                 window.origin + window.offset, window.dtype.itemsize, window.shape, window.strides
             )
             if region is not None:

@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any
 
+from simulator.by_identity import ByIdentity
 from simulator.checks.marks import Box, Region
 from simulator.native.codegen.structure import WordMemory
 from simulator.native.loop.template import Template
@@ -22,16 +23,18 @@ class Shared:
         self.templates: dict[Any, Template | None] = {}
         self._memory = memory
         self._layouts: dict[tuple[Any, ...], int] = {}
+        self._buffers: ByIdentity[int] = ByIdentity()
         self._begins: dict[int, tuple[Region, list[Any]]] = {}
 
     def layout(self, window: Window) -> int:
         """A number, equal for windows that differ in nothing but an offset that no register
         moves."""
         if window.dynamic or window.index is not None:
-            key: tuple[Any, ...] = (id(window.buffer), id(window))
+            key: tuple[Any, ...] = (window,)
         else:
+            buffer = self._buffers.setdefault(window.buffer, len(self._buffers))
             key = (
-                *(id(window.buffer), window.origin, window.shape, window.strides),
+                *(buffer, window.origin, window.shape, window.strides),
                 *(window.name, window.skip),
             )
         return self._layouts.setdefault(key, len(self._layouts))
