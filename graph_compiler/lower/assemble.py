@@ -34,7 +34,7 @@ from graph_compiler.lower import empties, expansions, linear
 from graph_compiler.lower.aliases import donated, take_over
 from graph_compiler.lower.arithmetic import DTYPES, FORMS, tile_attribute, tile_operands
 from graph_compiler.lower.bits import other_width
-from graph_compiler.lower.casts import demote, downcast
+from graph_compiler.lower.casts import demote, downcast, round_in_products
 from graph_compiler.lower.composites import recognise
 from graph_compiler.lower.computations import map_elements, reduce_windows, scan
 from graph_compiler.lower.convolution import convolution
@@ -313,6 +313,7 @@ def _emitted(
         emulate(block)
     downcast(block, options)
     demote(block, options)
+    round_in_products(block)
     taken = donated(module)
     roll(block, [block.parameters[number] for number in taken.values()])
     device.squares.update(squares_of_variances(block))

@@ -42,7 +42,7 @@ RESIDENT = 80 << 10
 ROUND_TRIP = 4000.0
 """About how many ns a value takes to HBM and back, which the next step waits for."""
 
-LEFT_ON_CHIP = 500.0
+LEFT_ON_CHIP = ROUND_TRIP / 2
 """What it is worth, in ns, that later steps may find rows on chip."""
 
 

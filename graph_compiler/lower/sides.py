@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 DEPTH = PARTITIONS
 """Elements of the depth that the tensor engine contracts at a time."""
 
-SHORT = 256
-"""Bytes below which rows of an operand make too many descriptors."""
-
 BANK = 2048
 """Bytes of a partition in a bank of PSUM."""
 
@@ -87,7 +84,8 @@ def depth_in_rows(device: Device, product: Product) -> Depth | None:
     short. None where it cannot be."""
     ((columns, across),) = product.columns
     if len(product.depth_left) != 1 or (
-        across == 1 and columns * item_size(product.right.type) < SHORT
+        across == 1
+        and columns * item_size(product.right.type) < device.target.dma_short_run_bytes.value
     ):
         return depth_of(device, product)
     return _in_order(product.depth_left[0][0])

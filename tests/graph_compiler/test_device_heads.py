@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from graph_compiler import GraphOptions, compile, evaluate, parse_text
 from graph_compiler.execute.simplify import Simplifier
-from graph_compiler.lower.casts import demote
+from graph_compiler.lower.casts import demote, round_in_products
 from graph_compiler.lower.kept import kept_for_products
 from graph_compiler.timing import static_timeline
 from nki.ir.nodes import operations
@@ -145,3 +146,29 @@ def test_heads_stay_on_chip_for_the_product_behind_them(form: str, depth: int) -
     assert timeline is not None
     (core,) = timeline.cores
     assert core.bytes["sbuf->hbm"] == 128 * 96 * 4
+
+
+def test_a_cast_behind_a_product_is_the_rounding_of_its_sums() -> None:
+    module = behind("heads outside", 1, 128)
+    block = Simplifier(module).block(module.entry)
+    demote(block, GraphOptions(auto_cast="matmult"))
+    round_in_products(block)
+    assert [node.type for node in block.nodes if node.op == "dot"] == ["bf16", "f32"]
+    assert sum(node.op == "convert" for node in block.nodes) == 3  # of the arguments
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2"])
+def test_heads_that_are_cast(target: str) -> None:
+    random = np.random.default_rng(6)
+    shapes = (1, 4, 128, 128), (1, 4, 128, 64), (256, 96)
+    arrays = [random.standard_normal(shape).astype(np.float32) for shape in shapes]
+    weights, values = rounded(np.exp(arrays[0])), rounded(arrays[1])
+    heads = np.einsum("bhqk,bhkd->bqhd", weights, values).reshape(1, 128, 256)
+    mixed = rounded(heads) @ rounded(arrays[2])
+    module = behind("heads outside", 1, 128)
+    (found,) = compile(module, target, GraphOptions(auto_cast="matmult"))(*arrays)
+    np.testing.assert_allclose(found, mixed, rtol=0, atol=1e-2 * np.abs(mixed).max())
+
+
+def rounded(array: Any) -> Any:
+    return array.astype(ml_dtypes.bfloat16).astype(np.float32)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
-
-from isa.alu import ALU
+from isa.alu import ACTIVATIONS, ALU
 from isa.enums import Engine, Memory
 from isa.target import TARGETS
 from nki.ir.builder import Builder
@@ -60,8 +58,15 @@ def test_what_else_an_engine_does_counts() -> None:
     assert found[Engine.scalar] >= 6
 
 
-@pytest.mark.parametrize("target, dtype", [("trn1", "float32"), ("trn2", "uint32")])
-def test_copies_stay(target: str, dtype: str) -> None:
-    """Before gen3 the scalar engine makes none; bits stay with the engine that keeps them all."""
-    kernel = products(target, dtype)
+def test_before_gen3_the_scalar_engine_copies_by_a_function() -> None:
+    kernel = BalanceCopies().run(products("trn1", "float32"))
+    ops = [op for body in kernel.bodies for op in operations(body)]
+    functions = [op for op in ops if op.row.name == "activation"]
+    assert 3 <= len(functions) <= 5
+    assert all(op.values[1] is ACTIVATIONS["copy"] for op in functions)
+    assert copiers(kernel)[Engine.vector] == 8 - len(functions)
+
+
+def test_bits_stay_with_the_engine_that_keeps_them_all() -> None:
+    kernel = products("trn2", "uint32")
     assert BalanceCopies().run(kernel) is kernel

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from isa.alu import ACTIVATIONS
 from isa.enums import Engine, Memory
+from isa.operations.scalar import Activation
 from isa.operations.vector import TensorCopy
 from isa.rules import check_call
+from isa.spec import defaults
 from nki.ir.nodes import Access, Kernel, Op
 from nki.passes.analysis.steps import ENGINE_INDEX
 from nki.passes.order.choices import EngineChoice, with_engines
@@ -20,7 +24,8 @@ STRETCH = 256
 class BalanceCopies:
     """Have the vector and the scalar engine share the copies from PSUM to SBUF.
 
-    Both can make them from gen3 on (SDK nki/api/nki.isa.rst#nki.isa.tensor_copy). Each copy of a
+    Both can make them from gen3 on (SDK nki/api/nki.isa.rst#nki.isa.tensor_copy); before, the
+    scalar engine copies by `activation`. Each copy of a
     stretch of operations goes to the one that has less to do in it by then, by the cost model; what
     else the stretch has the engines do counts from its beginning.
 
@@ -76,12 +81,23 @@ class _Balance(EngineChoice):
         """A copy on each engine that can make it."""
         found = {}
         for engine in (Engine.vector, Engine.scalar):
-            values = (*op.values[:-1], engine)
             if engine is op.values[-1]:
                 found[engine] = op
-            elif check_call(op.row, values, self.target) is None:
-                found[engine] = Op(op.row, values, op.location, op.name, op.after)
+                continue
+            forms = [(op.row, (*op.values[:-1], engine))]
+            if engine is Engine.scalar:
+                forms.append((Activation, _as_activation(op)))
+            for row, values in forms:
+                if check_call(row, values, self.target) is None:
+                    found.setdefault(engine, Op(row, values, op.location, op.name, op.after))
         return found
+
+
+def _as_activation(op: Op) -> tuple[Any, ...]:
+    """A copy's operands as those of the scalar engine's function that copies."""
+    dst, src, _ = op.values
+    own = {"dst": dst, "op": ACTIVATIONS["copy"], "data": src}
+    return tuple((own | defaults(Activation)).values())
 
 
 def _leaves_psum(op: Op) -> bool:
