@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from simulator.machine import Capacity
     from simulator.parallel_slices import Lanes
     from simulator.profile import Profile
-    from simulator.profile.report import PageWriter
     from simulator.profile.verdict import Advisor
     from simulator.timing import Timeline
 
@@ -116,7 +115,7 @@ class CompiledKernel:
         update(inputs, result.inputs_after)
         outputs = like((*arrays, *named.values()), self.packed(result.outputs))
         found = profile(program, timeline, self.advisor(program, result.trace, timeline))
-        found.pages = page_writer(program, result.trace)
+        add_pictures(found, program, result.trace)
         return outputs, found
 
     def advisor(self, program: Program, trace: Any, timeline: Timeline) -> Advisor:
@@ -297,17 +296,26 @@ def run_settings() -> Iterator[None]:
         UNWRITTEN_ALLOWED.reset(token)
 
 
-def page_writer(program: Program, trace: Any) -> PageWriter:
-    """What writes the page of a profile of a bound program that ran with a control `trace`: the
-    program is timed again, as only pages need every instruction's start and end."""
+def add_pictures(found: Profile, program: Program, trace: Any) -> None:
+    """Give a profile of a bound program that ran with a control `trace` its page and its timeline.
+    For them the program is timed again, as only they need every instruction's start and end."""
+
+    def timeline() -> Timeline:
+        from simulator.timing import simulate as time
+
+        return time(program, trace, keep_path=False)
 
     def write(path: Any, found: Profile, before: Profile | None) -> None:
         from simulator.profile.page import write_html
-        from simulator.timing import simulate as time
 
-        write_html(path, program, time(program, trace, keep_path=False), found, before)
+        write_html(path, program, timeline(), found, before)
 
-    return write
+    def picture() -> str:
+        from simulator.profile.bands import bands
+
+        return bands(timeline())
+
+    found.pages, found.picture = write, picture
 
 
 def update(inputs: list[np.ndarray], after: list[Any]) -> None:
@@ -326,4 +334,4 @@ def packed(outputs: list[Any], container: type | None) -> Any:
     return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
-__all__ = ["CompiledKernel", "load", "packed", "page_writer", "run_settings", "update"]
+__all__ = ["CompiledKernel", "add_pictures", "load", "packed", "run_settings", "update"]

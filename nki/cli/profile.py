@@ -37,7 +37,7 @@ class Profiled:
 def profiled(launch: Launch, spans: bool) -> Profiled:
     """Run and time a launch, with its critical path, and with `spans` where they are drawn."""
     from nki import progress
-    from nki.compiled import page_writer, run_settings
+    from nki.compiled import add_pictures, run_settings
     from nki.settings import native_wanted, threads_wanted
     from simulator.parallel_slices import load
     from simulator.profile import profile
@@ -52,7 +52,7 @@ def profiled(launch: Launch, spans: bool) -> Profiled:
         timeline = simulate(program, result.trace, spans, keep_path=True)
     assert launch.compiled is not None
     found = profile(program, timeline, launch.compiled.advisor(program, result.trace, timeline))
-    found.pages = page_writer(program, result.trace)
+    add_pictures(found, program, result.trace)
     return Profiled(program, arrays, result, timeline, found)
 
 

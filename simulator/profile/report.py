@@ -117,7 +117,8 @@ class Profile:
     `uncertainty_percent` is the error that most of `uncertainty_rows` published times of kernels
     bound alike stay within (`simulator.timing.uncertainty`), None where there are none.
     `provenance` says what no measurement backs. `advisor` times changed programs, when `limits`,
-    `advice` or `bottleneck` is asked for; `pages` writes the page of `save_html`.
+    `advice` or `bottleneck` is asked for; `pages` writes the page of `save_html`; `picture` draws
+    the timeline that notebooks show.
     """
 
     kernel: str
@@ -151,6 +152,7 @@ class Profile:
     waits: list[Wait] = field(default_factory=list)
     advisor: Advisor | None = field(default=None, repr=False, compare=False)
     pages: PageWriter | None = field(default=None, repr=False, compare=False)
+    picture: Callable[[], str] | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def what_ifs(self) -> WhatIfs:
@@ -204,7 +206,8 @@ class Profile:
         return plain_text(self.sections(lines))
 
     def _repr_html_(self) -> str:
-        return html(self.sections())
+        few = self.instructions <= _DRAWN
+        return (self.picture() if self.picture and few else "") + html(self.sections())
 
     def save_html(self, path: str | os.PathLike[str], before: Profile | None = None) -> None:
         """Write the profile as one HTML file that needs no network: timeline, memories, roofline,
@@ -221,8 +224,11 @@ class Profile:
         self.pages(path, self, before)
 
 
-_MADE = frozenset({"advisor", "pages"})
-"""Fields of a profile that are no figures: what makes its advice and its page."""
+_DRAWN = 1_000_000
+"""Instructions up to which a notebook shows the timeline, for which they are timed again."""
+
+_MADE = frozenset({"advisor", "pages", "picture"})
+"""Fields of a profile that are no figures: what makes its advice and its pictures."""
 
 
 def _plain(value: Any) -> Any:

@@ -5,8 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import nki
+import nki.isa as nisa
+import nki.language as nl
+from isa.sections import Facts, Table
 from nki.pages import pages
 from simulator.profile import report
 
@@ -77,3 +82,34 @@ def test_the_glossary_explains_every_engine_figure() -> None:
     explained = {units.sub("", name) for term in terms for name in re.findall(r"`(\w+)`", term)}
     assert len(names) > 5
     assert {units.sub("", name) for name in names} - explained == set()
+
+
+def test_the_glossary_explains_every_word_of_a_report() -> None:
+    """Names, titles and headings of all parts of a report, of a kernel that has them all."""
+
+    @nki.jit(target="trn2")
+    def kernel(a, b):
+        total = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.psum)
+        tile = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+        out = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.shared_hbm)
+        for start in range(0, 2048, 128):
+            here = nl.ds(start, 128)
+            nisa.nc_matmul(dst=total, stationary=nl.load(a[here, :]), moving=nl.load(b[here, :]))
+        nisa.activation(dst=tile, op=nl.exp, data=total)
+        nl.store(out, tile)
+        return out
+
+    words: set[str] = set()
+    for section in nki.profile(kernel)(*np.zeros((2, 2048, 128), np.float32))[1].sections():
+        assert not isinstance(section, str)
+        words.add(section.title.partition(" (")[0].partition(", ")[0])
+        if isinstance(section, Table):
+            words |= {column.removeprefix(">") for column in section.columns}
+        elif isinstance(section, Facts) and section.side_by_side == 1:
+            words |= {name for name, _ in section.items}
+    plain = {"", "%", "% less", "us", "engine", "on", "line", "for", "kernel", "DMA"}
+    assert {"where the time goes", "activation tables", "advice", "busy cycles"} <= words
+    text = (DOCS / "glossary.md").read_text() + (DOCS / "profiling.md").read_text()
+    text = text.replace("\n", " ").lower()
+    units = re.compile(r" (%|us|cycles)$|^TensorE ")
+    assert {word for word in words - plain if units.sub("", word).lower() not in text} == set()

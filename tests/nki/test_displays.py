@@ -41,6 +41,22 @@ def helper(a):
 wrong(np.ones((128, 8), np.float32))
 """,
     "print(nki.profile(doubled)(np.ones((128, 8), np.float32))[1].text())",
+    "nki.profile(doubled)(np.ones((128, 8), np.float32))[1]",
+    """
+from IPython.display import display
+
+@nki.jit(target="trn2")
+def looked_at(a):
+    tile = nl.load(a)
+    display(tile)
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    nl.store(out, tile)
+    return out
+
+nki.simulate(looked_at, mode="eager")(np.arange(32.0, dtype=np.float32).reshape(4, 8))
+None
+""",
+    "wrong_name(3)",
 )
 
 
@@ -57,8 +73,8 @@ def outputs():
 
 
 def shown(outputs, number):
-    """The HTML of a cell's result; its parts must be well-formed."""
-    (result,) = [one for one in outputs[number] if one.output_type == "execute_result"]
+    """The HTML that a cell shows; its parts must be well-formed."""
+    (result,) = [one for one in outputs[number] if "text/html" in one.get("data", {})]
     html = result.data["text/html"]
     ElementTree.fromstring(f"<all>{html.replace('<br>', '<br/>')}</all>")
     assert result.data["text/plain"]
@@ -90,6 +106,25 @@ def test_a_profile_names_cells_and_lines(outputs) -> None:
     assert "In[1]:7" in text and "ipykernel_" not in text
 
 
+def test_a_profile_shows_its_timeline_verdict_and_lines(outputs) -> None:
+    html = shown(outputs, 5)
+    assert "<svg" in html and "<title>VectorE</title>" in html and "queue qSyncIO0" in html
+    for words in ("verdict", "where the time goes", "In[1]:7", "nisa.tensor_scalar(dst=tile"):
+        assert words in html
+    assert "ipykernel_" not in html
+
+
+def test_a_tensor_shows_its_corner_statistics_and_memory(outputs) -> None:
+    html = shown(outputs, 6)
+    for words in ("4 partitions of 32 bytes", "15.5", ">31<", "sbuf"):
+        assert words in html
+
+
+def test_an_error_of_python_stays_python(outputs) -> None:
+    (error,) = outputs[7]
+    assert error.ename == "NameError"
+
+
 def test_a_tensor_shows_its_corner_in_eager_mode() -> None:
     found = []
 
@@ -111,6 +146,26 @@ def test_a_tensor_shows_its_corner_in_eager_mode() -> None:
     assert {"inf", "2", "10", "4094", "..."} <= set(values)
     nki.simulate(kernel, mode="device")(a)
     assert "4094" not in found[1] and "128 partitions" in found[1]
+
+
+def test_a_timeline_has_what_each_lane_does_at_its_place() -> None:
+    @nki.jit(target="trn2")
+    def kernel(a):
+        tile = nl.load(a)
+        nisa.activation(dst=tile, op=nl.exp, data=tile)
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        nl.store(out, tile)
+        return out
+
+    _, profile = nki.profile(kernel)(np.ones((128, 512), np.float32))
+    root = ElementTree.fromstring(profile.picture())
+    rows = {group.find("title").text: group.findall("rect") for group in root.findall("g")}
+    assert {"ScalarE", "queue qSyncIO0"} <= set(rows)
+    (exp,) = [one for one in profile.engines if one.name == "ScalarE"]
+    drawn = sum(int(piece.get("width")) for piece in rows["ScalarE"])
+    assert drawn == pytest.approx(640 * exp.busy_ns / profile.total_ns, abs=4)
+    first = int(rows["queue qSyncIO0"][0].get("x"))
+    assert 140 <= first < int(rows["ScalarE"][-1].get("x"))
 
 
 def test_a_memory_map_puts_what_shares_bytes_below_each_other() -> None:

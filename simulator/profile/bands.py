@@ -1,0 +1,67 @@
+"""What engines and queues do over time, as one small SVG for notebooks."""
+
+from __future__ import annotations
+
+from html import escape
+
+import numpy as np
+
+from simulator.profile.perfetto import describe_track, track_order
+from simulator.profile.verdict import NAMES
+from simulator.timing.timeline import Lane, Timeline
+
+_LEFT, _WIDTH, _ROW = 140, 640, 16
+_COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#b279a2", "#e45756", "#72b7b2")
+
+
+def bands(timeline: Timeline) -> str:
+    """A row for each lane of each core that did something, from 0 to the end of the run. Work less
+    than a pixel apart is drawn as one piece. `timeline` has spans."""
+    rows = [
+        (f"core {number}, " if len(timeline.cores) > 1 else "", lane)
+        for number, core in enumerate(timeline.cores)
+        for lane in sorted(core.lanes, key=track_order)
+        if lane.spans
+    ]
+    total = timeline.total_ns or 1.0
+    shapes = [_row(at, core, lane, total) for at, (core, lane) in enumerate(rows)]
+    height = _ROW * (len(rows) + 1) + 4
+    scale = "".join(
+        f'<text x="{_LEFT + part * _WIDTH}" y="{height - 4}" font-size="11" '
+        f'text-anchor="{anchor}" fill="currentColor">{part * total / 1e3:.4g} us</text>'
+        for part, anchor in ((0, "start"), (0.5, "middle"), (1, "end"))
+    )
+    return (
+        f'<svg width="{_LEFT + _WIDTH}" height="{height}" '
+        f'viewBox="0 0 {_LEFT + _WIDTH} {height}" role="img">'
+        f"{''.join(shapes)}{scale}</svg>"
+    )
+
+
+def _row(at: int, core: str, lane: Lane, total: float) -> str:
+    assert lane.spans is not None
+    spans = np.array([(start, end) for start, end, *_ in lane.spans])
+    pixels = np.zeros(_WIDTH + 1, np.int64)  # +1 where a span begins, -1 behind its end
+    first = np.clip(np.floor(spans[:, 0] / total * _WIDTH), 0, _WIDTH - 1).astype(int)
+    last = np.clip(np.ceil(spans[:, 1] / total * _WIDTH), first + 1, _WIDTH).astype(int)
+    np.add.at(pixels, first, 1)
+    np.add.at(pixels, last, -1)
+    filled = np.concatenate(([0], np.cumsum(pixels) > 0, [0])).astype(int)
+    changes = np.flatnonzero(np.diff(filled))
+    top = at * _ROW
+    pieces = "".join(
+        f'<rect x="{_LEFT + start}" y="{top + 2}" width="{end - start}" height="{_ROW - 4}"/>'
+        for start, end in changes.reshape(-1, 2)
+    )
+    track = describe_track(lane)
+    if lane.queue < 0:
+        track = track.replace(lane.engine.name, NAMES[lane.engine])
+    name = escape(core + track)
+    return (
+        f'<text x="{_LEFT - 6}" y="{top + 12}" font-size="11" text-anchor="end" '
+        f'fill="currentColor">{name}</text>'
+        f'<g fill="{_COLOURS[lane.engine.value % len(_COLOURS)]}"><title>{name}</title>{pieces}</g>'
+    )
+
+
+__all__ = ["bands"]
