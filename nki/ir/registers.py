@@ -19,7 +19,7 @@ class VirtualRegister(Register):
     registers (loop variables) cannot be written.
     """
 
-    __slots__ = ("frozen",)
+    __slots__ = ("__weakref__", "frozen")
 
     def __init__(
         self,

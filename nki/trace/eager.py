@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from types import FrameType
 from typing import Any
+from weakref import finalize
 
 import numpy as np
 
@@ -277,6 +278,21 @@ class EagerContext(Authored):
         """A tensor has its contents already."""
 
     # Registers
+
+    def new_register(self, name: str, location: Location) -> VirtualRegister:
+        register = super().new_register(name, location)
+        self._registers.clear()  # what is never written is seen when it is read
+        return self._kept_with_its_value(register)
+
+    def _variable(
+        self, location: Location, lower: Any, upper: Any, name: str = ""
+    ) -> VirtualRegister:
+        return self._kept_with_its_value(super()._variable(location, lower, upper, name))
+
+    def _kept_with_its_value(self, register: VirtualRegister) -> VirtualRegister:
+        """A register whose value is forgotten when nobody has the register any more."""
+        finalize(register, self.interpreter.registers.pop, register.number, None)
+        return register
 
     def _value(self, bound: Any) -> int:
         if isinstance(bound, Register):

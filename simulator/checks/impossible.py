@@ -25,12 +25,13 @@ def refuse_impossible(program: Program) -> None:
     """Raise NeuronError program-malformed for an operator whose operand is absent, for a bit-vector
     operator on tensors that are no integers, and for an instruction of an engine with more elements
     a partition than a partition of SBUF has bytes: a tile of distinct elements cannot have more.
-    Transfers may have any number."""
-    most = TARGETS[program.target].sbuf_bytes_per_partition.value
+    Nor can a transfer have more bytes than HBM. So no single instruction runs for ever."""
+    target = TARGETS[program.target]
+    limits = int(target.sbuf_bytes_per_partition.value), int(target.hbm_bytes_per_device.value)
     for core in program.cores:
         for stream in core.streams.values():
             for template in in_columns(stream, encoded=False).templates:
-                for problem in _problems(template, most):
+                for problem in _problems(template, *limits):
                     raise NeuronError(
                         "program-malformed",
                         f"{template.row.name}: {problem}",
@@ -38,7 +39,7 @@ def refuse_impossible(program: Program) -> None:
                     )
 
 
-def _problems(instruction: Instruction, most: int) -> Iterator[str]:
+def _problems(instruction: Instruction, most: int, most_bytes: int) -> Iterator[str]:
     row = instruction.row
     values = dict(zip(row.field_names, instruction.values))
     tensors = {name: one for name, one in values.items() if isinstance(one, AccessPattern)}
@@ -54,14 +55,19 @@ def _problems(instruction: Instruction, most: int) -> Iterator[str]:
                     f"{name}={operator.name} works on bit patterns of integers, {tensor} is "
                     f"{pattern.dtype}"
                 )
-    for tensor, pattern in tensors.items() if not row.asynchronous else ():
+    for tensor, pattern in tensors.items():
         count = _elements(pattern)
-        if pattern.memory.on_chip and count > most:
+        if row.asynchronous:
+            partitions = pattern.partitions if type(pattern.partitions) is int else 0
+            size = count * partitions * DTYPES[pattern.dtype].size
+            if size > most_bytes:
+                yield f"{tensor} has {size:,} bytes, and HBM {most_bytes:,}"
+        elif pattern.memory.on_chip and count > most:
             yield f"{tensor} has {count:,} elements a partition, and a partition {most:,} bytes"
 
 
 def _elements(pattern: AccessPattern) -> int:
-    """Elements of each partition; 0 where launch symbols decide."""
+    """Elements of each partition, in HBM of all; 0 where launch symbols decide."""
     counts: list[Any] = [count for _, count in pattern.dims]
     return prod(counts) if all(type(count) is int for count in counts) else 0
 

@@ -153,6 +153,7 @@ def looped(rounds):
         ("device", "native", 20_000),
         ("reference", "native", 20_000),
         ("device", "numpy", 2_000),
+        ("eager", "native", 3_000),
     ],
 )
 def test_memory_does_not_grow_with_iterations(monkeypatch, mode, backend, rounds):
