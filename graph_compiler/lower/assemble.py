@@ -56,7 +56,7 @@ from graph_compiler.lower.notes import Notes
 from graph_compiler.lower.pairs import OPCODES, as_pairs, has_random_bits, is_wide
 from graph_compiler.lower.product import DEVICE_PRODUCTS
 from graph_compiler.lower.ranges import narrow
-from graph_compiler.lower.windows import select_and_scatter
+from graph_compiler.lower.windows import long_windows, select_and_scatter
 from graph_compiler.options import GraphOptions, has_e4m3fn
 from isa.errors import NeuronError
 
@@ -189,7 +189,9 @@ def _from_ascending(
 
 _HANDLERS: dict[str, Callable[[Scheduler, Node], Any]] = {
     "reduce": reductions.reduce_along,
-    "reduce-window": expansions.first_of(reductions.reduce_window, reduce_windows),
+    "reduce-window": expansions.first_of(
+        expansions.handler(long_windows), reductions.reduce_window, reduce_windows
+    ),
     "map": map_elements,
     "scan": scan,
     "bitcast-convert": other_width,

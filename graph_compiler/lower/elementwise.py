@@ -309,6 +309,13 @@ def _literal(step: Step) -> Value:
     return number % (1 << row.bits) if row.kind == "unsigned" else number
 
 
+def _of_rank(value: Value, rank: int) -> Value:
+    """What was computed of numbers alone is a column of two dimensions; others may have more."""
+    if not isinstance(value, NkiTensor) or len(value.shape) == rank:
+        return value
+    return value.reshape((*value.shape, *[1] * (rank - len(value.shape))))
+
+
 def computed(step: Step, arguments: Sequence[Value], rows: int = PARTITIONS) -> NkiTensor:
     """A step's tile; its arguments agree in each dimension, or have one element there."""
     if isinstance(arguments[0], arithmetic.Scaled):
@@ -319,6 +326,9 @@ def computed(step: Step, arguments: Sequence[Value], rows: int = PARTITIONS) -> 
         first = as_tile(arguments[0], sizes, step.source)
         arguments = [first, *arguments[1:]]
     else:
+        rank = max(len(tile.shape) for tile in tiles)
+        arguments = [_of_rank(value, rank) for value in arguments]
+        tiles = [value for value in arguments if isinstance(value, NkiTensor)]
         sizes = tuple(max(column) for column in zip(*(tile.shape for tile in tiles)))
     if step.op in _MASKED:
         arguments = [as_tile(arguments[0], sizes, "pred"), *arguments[1:]]

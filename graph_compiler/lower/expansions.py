@@ -95,15 +95,17 @@ class Text:
         text = ",".join(f"[{start}:{end}:{step}]" for start, end, step in parts)
         return self.add(self.type(name), dims, "slice", [name], f"slice={{{text}}}")
 
-    def pad(self, name: str, edges: Sequence[tuple[int, int, int]]) -> str:
-        """Zeros before, behind and between elements."""
+    def pad(
+        self, name: str, edges: Sequence[tuple[int, int, int]], filling: str | None = None
+    ) -> str:
+        """Zeros, or a scalar, before, behind and between elements."""
         dims = [
             low + high + size + max(0, size - 1) * interior
             for size, (low, high, interior) in zip(self.dims(name), edges)
         ]
-        zero = self.number(self.type(name), 0)
+        filling = self.number(self.type(name), 0) if filling is None else filling
         text = "x".join(f"{low}_{high}_{interior}" for low, high, interior in edges)
-        return self.add(self.type(name), dims, "pad", [name, zero], f"padding={text}")
+        return self.add(self.type(name), dims, "pad", [name, filling], f"padding={text}")
 
     def concatenate(self, names: Sequence[str], axis: int) -> str:
         """Arrays one behind the other along a dimension."""

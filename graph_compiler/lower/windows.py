@@ -1,4 +1,5 @@
-"""The chosen element of each window receives a value: the gradient of pooling."""
+"""Windows: long ones folded by doubling, and the gradient of pooling, where the chosen element of
+each window receives a value."""
 
 from __future__ import annotations
 
@@ -11,12 +12,67 @@ from graph_compiler.execute.placement import padded
 from graph_compiler.execute.views import View
 from graph_compiler.hlo.operators.folding import binary_opcode
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
+from graph_compiler.lower.expansions import Text
 
 if TYPE_CHECKING:
     from graph_compiler.execute.nodes import Node
     from graph_compiler.execute.schedule import Scheduler
 
-_POSITIONS = 64
+LONG = 128
+"""Elements along a dimension from which on a window is folded by doubling."""
+
+
+def long_windows(node: Node) -> str | None:
+    """Windows of one array, folded by one operation, dimension by dimension: those of 2, 4, 8 ...
+    elements are made of two of half the length, and a window of any length of these. None of short
+    ones."""
+    item = node.instruction
+    assert item is not None
+    fold = binary_opcode(item.called[0])
+    parts = item.attribute("window").dimensions
+    if len(node.operands) != 2 or fold is None or node.operands[0].type != node.type:
+        return None
+    if max((part.size for part in parts), default=0) < LONG or 0 in node.dims:
+        return None
+    text = Text(node)
+    row = PRIMITIVE_TYPES[node.type]
+    wide = "f32" if row.is_float else node.type
+    x, initial = (text.convert(operand, wide) for operand in text.operands)
+    edges = [(p.padding_low, p.padding_high, (p.base_dilation or 1) - 1) for p in parts]
+    if any(any(edge) for edge in edges):
+        x = text.pad(x, edges, initial)
+    for axis, part in enumerate(parts):
+        if part.size > 1 or part.stride > 1:
+            step = part.window_dilation or 1
+            x = _doubled(text, x, axis, fold, (part.size, step, part.stride or 1))
+    start = text.spread(initial, text.dims(x), ())
+    return text.module([text.convert(text.apply(fold, start, x), node.type)])
+
+
+def _doubled(text: Text, x: str, axis: int, fold: str, window: tuple[int, int, int]) -> str:
+    """Windows along a dimension: of so many elements, these and the windows so far apart."""
+    size, apart, stride = window
+    count = text.dims(x)[axis] - (size - 1) * apart
+
+    def part(name: str, first: int, length: int, step: int = 1) -> str:
+        edges = [(0, dim, 1) for dim in text.dims(name)]
+        edges[axis] = (first, first + length, step)
+        return text.slice(name, edges)
+
+    covered, found, length = 0, "", 1
+    while True:
+        if size & length:
+            one = part(x, covered * apart, count)
+            found = text.apply(fold, found, one) if found else one
+            covered += length
+        if covered == size:
+            return part(found, 0, count, stride) if stride > 1 else found
+        rest = text.dims(x)[axis] - length * apart
+        x = text.apply(fold, part(x, 0, rest), part(x, length * apart, rest))
+        length *= 2
+
+
+_POSITIONS = 256
 """Places of a window up to which a select-and-scatter is written out."""
 
 
