@@ -72,13 +72,11 @@ class _Ragged:
 
     def __init__(self, *columns: type) -> None:
         self.at = [0]
-        self.values: list[list[Any]] = [[] for _ in columns]
+        self.values: tuple[list[Any], ...] = tuple([] for _ in columns)
         self.columns = columns
 
-    def add(self, rows: Iterable[tuple[Any, ...]]) -> None:
-        for row in rows:
-            for values, value in zip(self.values, row):
-                values.append(value)
+    def end(self) -> None:
+        """The list is complete."""
         self.at.append(len(self.values[0]))
 
     def __iter__(self) -> Any:
@@ -105,8 +103,13 @@ def plan_columns(
     for stream, (core, engine) in enumerate(at.streams):
         base, semaphores, queues = at.first[stream], at.semaphores[core], at.queues[core]
         for kind, waited, updated, interval, completion, extra in plans[core][engine].code:
-            waits.add((semaphores + s, n) for s, n in waited)
-            updates.add((semaphores + s, n) for s, n in updated)
+            for ragged_pairs, pairs in ((waits, waited), (updates, updated)):
+                if pairs:
+                    numbers, amounts = ragged_pairs.values
+                    for semaphore, amount in pairs:
+                        numbers.append(semaphores + semaphore)
+                        amounts.append(amount)
+                ragged_pairs.end()
             drain = even = dispatch = settle = tail = total = 0.0
             table, queue, meeting = -1, -1, -1
             mask = noted = on_engine = row = dynamic = 0
@@ -131,9 +134,16 @@ def plan_columns(
                 where = extra.row.meeting(extra.values, core)
                 key = (where, ranks[core][engine])
                 meeting, _ = meetings.setdefault(key, (len(meetings), len(where[1])))
-            results.add((base + index,) for index in needed)
-            firsts.add((base + index,) for index in begun)
-            work.add(moved)
+            if needed:
+                results.values[0].extend([base + index for index in needed])
+            results.end()
+            if begun:
+                firsts.values[0].extend([base + index for index in begun])
+            firsts.end()
+            if moved:
+                work.values[0].extend([engine_number for engine_number, _ in moved])
+                work.values[1].extend([ns for _, ns in moved])
+            work.end()
             rows.append(
                 (kind, table, mask, noted, on_engine, queue, row, int(dynamic), meeting,
                  interval, completion, drain, dispatch, even, settle, tail, total)
@@ -176,6 +186,7 @@ def ragged(lists: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
     """Where each of the lists begins, and all of them one behind the other."""
     found = _Ragged(INTEGER)
     for values in lists:
-        found.add((value,) for value in values)
+        found.values[0].extend(values)
+        found.end()
     at, values = found
     return at, values
