@@ -118,6 +118,7 @@ class Target:
     matmul_switch_cycles: Figure[int]
     reciprocal_cycles: Figure[float]
     load_stationary_columns_per_cycle: Figure[int]
+    tile_loads_hidden: Figure[int]
     completion_ns: PerEngine
     matmul_fp32_completion_ns: Figure[float]
     activation_function_ns: Figure[float]
@@ -365,6 +366,7 @@ TARGETS: dict[str, Target] = _targets(
         dma_load_lag=Figure(0.0, "of the time of the bytes", "none is published for gen2"),
         dma_short_run_fraction=Figure(1.0, "", "no short runs slow gen2 down (AC001)"),
         matmul_switch_cycles=_count(0, "none is published for gen2", "cycles"),
+        tile_loads_hidden=_count(0, "fit to NB004 and NB007"),
         reciprocal_cycles=Figure(
             2.7, "cycles/element", "fit to NB038: 4.8, 2 of them a multiplication (COSTS: 8)"
         ),
@@ -413,6 +415,7 @@ TARGETS: dict[str, Target] = _targets(
         peak_tflops=_peaks(_ARCH3, float8=158, bfloat16=79, float32=20),
         dma_bytes_per_ns_per_engine=Figure(23.0, "B/ns", "BANDWIDTH"),
         hwdge_blocks=_count(2, "DGE"),
+        tile_loads_hidden=_count(1, "ARCH2 (background loads); AG018, KO008"),
         matmul_switch_cycles=_count(9, "AG (AG018: 98.2 % of the peak); VG020, KO008", "cycles"),
         reciprocal_cycles=Figure(6.0, "cycles/element", "MEASURED"),
         dma_load_lag=Figure(
@@ -447,6 +450,7 @@ TARGETS: dict[str, Target] = _targets(
         dma_bytes_per_ns_per_engine=Figure(33.0, "B/ns", "BANDWIDTH"),
         hwdge_blocks=_count(2, _FROM_TRN2, assumed=True),
         matmul_switch_cycles=_count(9, _FROM_TRN2, "cycles", assumed=True),
+        tile_loads_hidden=_count(1, _FROM_TRN2, assumed=True),
         reciprocal_cycles=Figure(6.0, "cycles/element", _FROM_TRN2, assumed=True),
         dma_load_lag=Figure(0.3046, "of the time of the bytes", _FROM_TRN2, assumed=True),
         dma_short_run_fraction=Figure(0.5, "", _FROM_TRN2, assumed=True),

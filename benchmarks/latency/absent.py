@@ -6,7 +6,6 @@ from typing import Any
 
 REASONS = {
     "AC": "a listing of a candidate program of some hundred lines: not re-written yet",
-    "NB": "matmul with RMSNorm: which tiles its compiler kept on chip is not known",
     "VG016": "is the figure accumulator_read_ns itself",
     "VG018": "is the figure activation_table_load_ns itself",
     "NS": "a threshold of a test, and the generation it ran on is not stated",

@@ -15,8 +15,19 @@ import numpy as np
 import nki
 import nki.isa as nisa
 import nki.language as nl
-from latency import elementwise, matmuls, scans
-from latency.reference import adamw, batched, layer_norm, matmul, scan, silu, swapped, turned
+from latency import elementwise, fused, matmuls, scans
+from latency.reference import (
+    adamw,
+    batched,
+    layer_norm,
+    matmul,
+    norm_then_product,
+    product_then_norm,
+    scan,
+    silu,
+    swapped,
+    turned,
+)
 from latency.tiles import P
 
 BFLOAT16, FLOAT32 = nl.bfloat16, nl.float32
@@ -71,6 +82,11 @@ def _product(m: int, k: int, n: int) -> Callable[[int], Shapes]:
 
 def _turned(m: int, k: int, n: int) -> Callable[[int], Shapes]:
     return lambda rounds: ((m * rounds, k), (k, n))
+
+
+def _normed(m: int, k: int, n: int, normed: int) -> Shapes:
+    """Shapes of x, w, what is added, and the weights of a norm over `normed` columns."""
+    return (m, k), (k, n), (m, normed), (1, normed)
 
 
 def _scan(length: int) -> Callable[[int], Shapes]:
@@ -195,6 +211,16 @@ def cases() -> dict[str, Case]:
             lambda rounds: ((rounds, 4096, 64), (rounds, 64, 4096)), 16, (1, 2),
             ((1, 1024, 64), (1, 64, 1024)), batched,
         ),
+        "norm, matmul": Case(
+            fused.norm_then_product, "trn1", FLOAT32,
+            lambda rounds: _normed(P * rounds, 1024, 2048, 1024), 32, (4, 8),
+            _normed(128, 256, 512, 256), norm_then_product,
+        ),
+        "matmul, norm": Case(
+            fused.product_then_norm, "trn1", FLOAT32,
+            lambda rounds: _normed(P * rounds, 2048, 2048, 2048), 32, (4, 8),
+            _normed(128, 256, 512, 512), product_then_norm,
+        ),
         "layer norm trn1": _layer_norm("trn1"),
         "layer norm trn2": _layer_norm("trn2"),
         "silu": Case(
@@ -227,6 +253,8 @@ KERNELS = {
     "NA007": "lhsT_rhsT 53", "NA009": "lhs_rhsT 83",
     "AC001": "gemm 0", "AC004": "gemm 3", "AC006": "gemm 5",
     "AC007": "mamba states outside 2048", "AC011": "mamba parts in PSUM",
+    "NB004": "matmul, norm", "NB005": "matmul, norm", "NB006": "matmul, norm",
+    "NB007": "norm, matmul", "NB008": "norm, matmul", "NB009": "norm, matmul",
     "NB010": "matmul K5120", "NB011": "matmul K5120", "NB012": "matmul K5120",
     "LN002": "layer norm trn1", "VG001": "layer norm trn2",
     "NB022": "bmm", "NB023": "bmm", "NB024": "bmm",

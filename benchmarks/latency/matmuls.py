@@ -218,7 +218,8 @@ def eight_sums(lhs_t, rhs, wide=False):
     return result
 
 
-def _identity(dtype: Any) -> Any:
+def identity(dtype: Any) -> Any:
+    """128 x 128 ones on the diagonal."""
     tile = chip((P, P), dtype)
     nisa.memset(dst=tile, value=1.0)
     nisa.affine_select(
@@ -240,7 +241,7 @@ def rows_turned(lhs, rhs):
     columns = rhs.shape[1]
     result = output((rows, columns), lhs.dtype)
     wide = min(8 * P, depth)
-    one = _identity(lhs.dtype)
+    one = identity(lhs.dtype)
     for n in range(0, columns, 2 * BANK):
         for m in range(0, rows, P):
             turned = []
@@ -268,7 +269,7 @@ def batched(lhs, rhs):
     columns = rhs.shape[2]
     result = output((batch, rows, columns), lhs.dtype)
     wide = 2 * BANK
-    one = _identity(lhs.dtype)
+    one = identity(lhs.dtype)
     for b in range(batch):
         for n in range(0, columns, wide):
             right = loaded(rhs[b, :, nl.ds(n, wide)])

@@ -49,3 +49,15 @@ def adamw(theta: Array, gradient: Array, first: Array, second: Array) -> Array:
     mean = 0.9 * first + 0.1 * gradient
     spread = 0.999 * second + 0.001 * gradient**2
     return theta * (1 - 1e-5) - 0.01 * mean / (np.sqrt(1000.0 * spread) + 1e-8)
+
+
+def norm_then_product(x: Array, w: Array, z: Array, g: Array) -> Array:
+    return _rms_norm(x + z, g) @ w
+
+
+def product_then_norm(x: Array, w: Array, z: Array, g: Array) -> Array:
+    return _rms_norm(x @ w + z, g)
+
+
+def _rms_norm(x: Array, g: Array) -> Array:
+    return x / np.sqrt((x**2).mean(axis=1, keepdims=True) + 1e-5) * g

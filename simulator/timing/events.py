@@ -52,7 +52,7 @@ def advance(
     (core_of, place_of, data_lane, sequencer_lane, load_lane, mine_at, mine, other_at, other,
      meeting_size, queue_lane, first_semaphore) = cores  # fmt: skip
     (signal, table_ns, tables_kept, window, fraction, threshold, engines, limit, with_path,
-     with_spans, n_tables, n_semaphores, apart) = numbers  # fmt: skip
+     with_spans, n_tables, n_semaphores, apart, loads_hidden) = numbers  # fmt: skip
     (at, now, free, last, active, stage, wait_next, wait_left, ready_of, origin_of, cause_of,
      met_of, met_node_of, arrived_of, held_of, held_node_of, tile_ready, swapped, exposed,
      share_at, waited, slowed, loaded_tables, table_now, limited, limit_until, limit_busy,
@@ -195,6 +195,8 @@ def advance(
                 elif kind == LOAD_TILE:
                     # The tile behind the one in use is free from when that one was taken into use.
                     start = ready
+                    if not loads_hidden and free[stream] > start:
+                        start = free[stream]
                     if tile_ready[stream] > start:
                         start = tile_ready[stream]
                     if swapped[stream] > start:
@@ -270,6 +272,8 @@ def advance(
                         begin, before = tile_at[stream], tile_node[stream]
                         if swapped_at[stream] > begin:
                             begin, before = swapped_at[stream], swapped_node[stream]
+                        if not loads_hidden and free[stream] > begin:
+                            begin, before = free[stream], free_node[stream]
                     else:
                         begin, before = free[stream], free_node[stream]
                     if met > begin:

@@ -399,6 +399,7 @@ class _Run:
             float(target.throttle_threshold.value * window), target.dma_engines.value,
             1e9 * float(model.watchdog.limits.simulated), model.keep_path, model.keep_spans,
             tables, int(self.semaphores), model.assume.dma_apart,
+            bool(target.tile_loads_hidden.value),
         )  # fmt: skip
         record = [*self.nodes, *self.spans]
         groups = [plan, sequence, cores, None, list(self.state.values()), moved, record]
