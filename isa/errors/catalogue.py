@@ -586,7 +586,7 @@ CATALOGUE: dict[str, CatalogueEntry] = {
     "missing-extra": _entry(
         612,
         "Optional library missing",
-        "Front-ends of other systems use the libraries of those systems, which are optional.",
+        "Pictures, files of other systems and their programs need libraries that are optional.",
         "Install the extra that the message names.",
     ),
     "output-disagrees": _entry(

@@ -59,10 +59,8 @@ def profiled(launch: Launch, spans: bool) -> Profiled:
 def _check_suffix(plot: str | None) -> None:
     """Refuse a picture of a kind that is not drawn, before there is work."""
     if plot is not None and not plot.lower().endswith(_PICTURES):
-        from isa.errors import NeuronError
-
-        what = f"--plot {plot}: its name ends in none of {', '.join(_PICTURES)}"
-        raise NeuronError("not-supported", what, hint="Choose one of them.")
+        what = f"{plot} ends in none of {', '.join(_PICTURES)}, which say how it is drawn"
+        raise click.BadParameter(what, param_hint="--plot")
 
 
 @click.command("profile")

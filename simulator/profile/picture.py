@@ -25,7 +25,7 @@ def plot(program: Program, timeline: Timeline, core: int = 0) -> Figure:
     the on-chip allocations lie.
 
     `program` is bound, `timeline` its timing with spans. In a notebook the figure shows itself.
-    Raises NeuronError missing-argument when the timeline has no spans, not-supported without
+    Raises NeuronError missing-argument when the timeline has no spans, missing-extra without
     matplotlib.
     """
     require_spans(timeline)
@@ -65,7 +65,7 @@ def figure_class() -> type[Figure]:
         from matplotlib.figure import Figure
     except ImportError:
         raise NeuronError(
-            "not-supported",
+            "missing-extra",
             "Pictures need matplotlib, which is not installed.",
             hint="Install it with the extra: pip install 'opennki[viz]'.",
         ) from None

@@ -491,7 +491,7 @@ def test_an_unwritable_path_is_refused_before_any_work(file, capsys, arguments) 
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["profile", "{file}:scaled", *INPUT, "--plot", "t.xyz"], "not-supported", ".png, .svg"),
+        (["profile", "{file}:scaled", *INPUT, "--plot", "t.xyz"], "usage", ".png, .svg"),
         (["run", "{text}:scaled", *INPUT], "unknown-kernel", "is no Python file"),
         (["disasm", "{file}"], "unknown-kernel", "is a Python file"),
     ],

@@ -72,4 +72,4 @@ def test_without_matplotlib_the_extra_is_named(built, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(NeuronError) as error:
         plot(built, timeline)
-    assert error.value.code == "not-supported" and "opennki[viz]" in error.value.hint
+    assert error.value.code == "missing-extra" and "opennki[viz]" in error.value.hint
