@@ -1,4 +1,5 @@
-"""Sorts along rows, by any computation that compares: a network of exchanges.
+"""Sorts along rows, by any computation that compares: a network of exchanges (of longer rows than
+LONGEST see `long_rows`).
 
 A row lies in a partition. Two sorted halves are merged by comparing the first with the second
 backwards, and then at shrinking distances (K. E. Batcher, 1968); all comparisons go in one
@@ -16,8 +17,8 @@ from graph_compiler.execute.bodies import Sort
 from graph_compiler.lower.arithmetic import DTYPES
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.elementwise import evaluate
+from graph_compiler.lower.long_rows import by_rank, in_parts
 from graph_compiler.lower.nest import PARTITIONS
-from isa.errors import NeuronError
 from nki.ir.views.tensor import NkiTensor
 
 LONGEST = 4096
@@ -25,14 +26,14 @@ LONGEST = 4096
 
 
 def emit_sort(device: Device, sort: Sort, words: Sequence[Any]) -> None:
-    """`words` are places of the outputs and of the inputs. Raises hlo-not-compiled."""
-    count = sort.counts[-1]
-    if count > LONGEST:
-        raise NeuronError(
-            "hlo-not-compiled",
-            f"a sort of rows of {count} elements",
-            why=f"A row is sorted in one partition, which takes {LONGEST} elements here.",
-        )
+    """`words` are places of the outputs and of the inputs."""
+    if sort.counts[-1] > LONGEST:
+        if 2 * sort.taken <= LONGEST:
+            in_parts(device, sort, words, LONGEST, emit_sort)
+        else:
+            device.remark(sort, "each element is compared with all others of its row")
+            by_rank(device, sort, words)
+        return
     outputs, inputs = words[: len(sort.outputs)], words[len(sort.outputs) :]
     rows = sort.counts[:-1]
     places = [

@@ -85,3 +85,41 @@ def test_largest_elements_of_long_windows(
     size = int(window.split("x")[1].split(" ")[0])
     view = np.lib.stride_tricks.sliding_window_view(x, (size - 1) * apart + 1, axis=1)
     np.testing.assert_array_equal(found, view[:, ::stride, ::apart].max(-1))
+
+
+def drawn(*dims: int) -> np.ndarray:
+    """Numbers of which many are equal."""
+    return np.random.default_rng(4).integers(0, 500, dims).astype(np.float32)
+
+
+def test_the_largest_elements_of_long_rows() -> None:
+    text = (
+        "HloModule m\nENTRY e {\n x = f32[1,5001] parameter(0)\n"
+        " ROOT r = (f32[1,40], s32[1,40]) topk(x), k=40, largest=true\n}"
+    )
+    x = drawn(1, 5001)
+    values, places = compile(parse_text(text), "trn2")(x)
+    expected = np.argsort(-x, axis=1, kind="stable")[:, :40]
+    np.testing.assert_array_equal(places, expected)
+    np.testing.assert_array_equal(values, np.take_along_axis(x, expected, 1))
+
+
+def test_long_rows_in_order() -> None:
+    text = """HloModule m
+    before { a = f32[] parameter(0)
+      b = f32[] parameter(1)
+      c = s32[] parameter(2)
+      d = s32[] parameter(3)
+      ROOT r = pred[] compare(a, b), direction=LT }
+    ENTRY e { x = f32[4200,2] parameter(0)
+      i = s32[4200,2] iota(), iota_dimension=0
+      ROOT r = (f32[4200,2], s32[4200,2]) sort(x, i), dimensions={0}, is_stable=true,
+        to_apply=before }"""
+    x = drawn(4200, 2)
+    compiled = compile(parse_text(text), "trn2")
+    values, places = compiled(x)
+    expected = np.argsort(x, axis=0, kind="stable")
+    np.testing.assert_array_equal(places, expected)
+    np.testing.assert_array_equal(values, np.take_along_axis(x, expected, 0))
+    (remark,) = compiled.notes.remarks
+    assert remark.instruction == "r"
