@@ -271,8 +271,7 @@ def _sent(run, value):
         return None
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_loops_do_what_they_do_in_numpy(seed):
+def assert_loops_do_what_they_do_in_numpy(seed):
     cores, rng = 1 + seed % 2, np.random.default_rng(seed)
     steps = random_steps(Random(seed), alike=cores == 2)
 
@@ -290,3 +289,8 @@ def test_loops_do_what_they_do_in_numpy(seed):
         results = nki.simulate(launched, mode=mode)(a, counts)
         for result, want in zip(results, expected, strict=True):
             np.testing.assert_array_equal(result, want, err_msg=mode)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_loops_do_what_they_do_in_numpy(seed):
+    assert_loops_do_what_they_do_in_numpy(seed)

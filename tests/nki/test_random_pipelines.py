@@ -188,9 +188,7 @@ def bits(array):
     return np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
 
 
-@pytest.mark.parametrize("seed", range(KERNELS))
-def test_pipelines_agree_in_all_modes(seed, monkeypatch):
-    monkeypatch.setenv("NKI_NUM_THREADS", "2")
+def assert_modes_agree(seed):
     rng = np.random.default_rng(seed)
     dtype = [np.float32, ml_dtypes.bfloat16][seed % 2]
     a, b = rng.standard_normal((2, ROWS, COLUMNS)).astype(dtype)
@@ -202,3 +200,9 @@ def test_pipelines_agree_in_all_modes(seed, monkeypatch):
     for mode in ("reference", "device"):
         for number, (one, other) in enumerate(zip(results["eager"], results[mode], strict=True)):
             np.testing.assert_array_equal(bits(one), bits(other), err_msg=f"{mode}, {number}")
+
+
+@pytest.mark.parametrize("seed", range(KERNELS))
+def test_pipelines_agree_in_all_modes(seed, monkeypatch):
+    monkeypatch.setenv("NKI_NUM_THREADS", "2")
+    assert_modes_agree(seed)
