@@ -258,18 +258,22 @@ class Walk:
             self.edges.append((name, engine, stream, producer, distance))
             known = self.knowledge[engine] = joined(known, event)
         events: list[Event] = []
-        for event in filter(None, (self._unknown(event, engine) for event in wanted.values())):
-            if event[0] == engine or known[event[0]] >= event[1]:
+        steps = self.core.steps
+        found: Event | None
+        for found in wanted.values():
+            if self.finished:
+                found = self._unknown(found, engine)
+            if found is None or found[0] == engine or known[found[0]] >= found[1]:
                 continue
-            if event[5] % ITERATION >= self.core.steps:
-                event = self._left(event)
+            if found[5] % ITERATION >= steps:
+                found = self._left(found)
                 known = self.knowledge[engine]
-                if event[0] == engine or known[event[0]] >= event[1]:
+                if found[0] == engine or known[found[0]] >= found[1]:
                     continue
-            events.append(event)
-        for event in _reduced(events):
+            events.append(found)
+        for event in _reduced(events) if len(events) > 1 else events:
             iteration, producer = divmod(event[5], ITERATION)
-            if producer < self.core.steps:
+            if producer < steps:
                 # Nothing but its completion tells others of a transfer, nor that it was issued.
                 event = self._completion(iteration, producer)
             self.edges.append((name, engine, event[0], producer, self.iteration - iteration))
@@ -415,8 +419,6 @@ def _raise(wanted: dict[int, Event], events: Iterable[Event]) -> None:
 def _reduced(events: list[Event]) -> list[Event]:
     """Without those that another one implies; of two that imply each other, as two engines' exits
     from a loop do, one stays."""
-    if len(events) < 2:
-        return events
     latest: dict[int, Event] = {}
     _raise(latest, events)
     for event in list(latest.values()):
