@@ -38,8 +38,6 @@ class Row:
     """Indices of the operands that may be written in HBM."""
     accesses: ClassVar[tuple[tuple[int, bool], ...]] = ()
     """(index, whether it is written) of every operand."""
-    written: ClassVar[tuple[bool, ...]] = ()
-    """Whether each operand is written."""
     banked: ClassVar[tuple[int, ...]] = ()
     """Indices of the operands that lie in one PSUM bank before gen4."""
     lane_fields: ClassVar[tuple[int, ...]] = ()
@@ -76,7 +74,6 @@ class Row:
         cls.writes = tuple(i for i, _, f in cls.operands if f.role.writes)
         cls.hbm_writes = tuple(i for i, _, f in cls.operands if f.role.writes and f.memories & HBM)
         cls.accesses = tuple((i, f.role.writes) for i, _, f in cls.operands)
-        cls.written = tuple(f.role.writes for _, _, f in cls.operands)
         cls.banked = tuple(i for i, _, f in cls.operands if f.one_bank)
         cls.lane_fields = tuple(i for i, _, f in cls.attributes if f.lanes)
         cls.register_writes = tuple(i for i, _, f in cls.attributes if f.kind is Kind.register)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from isa.access import AccessPattern
-from isa.affine import Affine, identical
+from isa.affine import Affine, Predicate, identical
 from isa.dtypes import DTYPES
 from isa.enums import Engine
 from isa.program import CoreProgram, Program
@@ -110,12 +110,16 @@ def _at_bases(columns: StreamColumns, places: dict[int, tuple[int, int, Any]]) -
                 continue
             tensor, distance, size = places[value.tensor]
             count = DTYPES[value.dtype].size * math.prod(number for _, number in value.dims)
-            if position in inside and count != size:
-                shifts[1 + inside.index(position)] = distance
+            if identical(count, size):
+                distance = 0
             image = known.get(id(value))
             if image is None:
                 image = known[id(value)] = copy(value)
                 image.tensor = tensor
+                if position not in inside:
+                    image.offset = value.offset + distance
+            if position in inside:
+                shifts[1 + inside.index(position)] = distance
             values[position] = image
         same = template.row, template.engine, tuple(values)
         templates.append(Instruction(*same, location=template.location))
@@ -132,8 +136,8 @@ def _same(one: Sequence[Any], other: Sequence[Any]) -> bool:
 
 def _is_whole(access: Access) -> bool:
     """Whether an access has as many bytes as its tensor, which leaves it no other place."""
-    same: bool = DTYPES[access.dtype].size * math.prod(access.shape) == bytes_of(access.storage)
-    return same
+    count = DTYPES[access.dtype].size * math.prod(access.shape)
+    return bool(identical(count, bytes_of(access.storage)))
 
 
 class _Comparison:
@@ -170,12 +174,7 @@ class _Comparison:
             if [self._ops.get(op) for op in one.after] != list(other.after):
                 return False
         self._ops[one] = other
-        for mine, its in zip(one.values, other.values):
-            if mine is not its and not self._value(mine, its):
-                return False
-            if isinstance(mine, Access) and not self._view(mine, its):
-                return False
-        return True
+        return all(map(self._value, one.values, other.values))
 
     def _loop(self, one: Loop | While, other: Any) -> bool:
         if isinstance(one, While):
@@ -194,15 +193,20 @@ class _Comparison:
         return same and self.nodes(one.body, other.body)
 
     def _value(self, one: Any, other: Any) -> bool:
+        if isinstance(one, Access):
+            return isinstance(other, Access) and self._view(one, other)
+        if one is other:
+            return True
         if type(one) is not type(other):
             return False
-        if isinstance(one, Access):
-            return self._view(one, other)
         if isinstance(one, Register):
             return self._register(one, other)
         if isinstance(one, Affine):
             return self._distance(one, other) == 0
-        return one is other or repr(one) == repr(other)
+        if isinstance(one, Predicate):
+            return one.op == other.op and self._distance(one.form, other.form) == 0
+        text = repr(one)
+        return text == repr(other) and "%r" not in text
 
     def _register(self, one: Register, other: Register) -> bool:
         """Whether registers hold the same."""

@@ -137,6 +137,30 @@ def unlike_register(a, out, factor):
     nl.fori_loop(first, first + 512, body, 128)
 
 
+def shifted_condition(a, out, factor):
+    """The second core's loop begins where the first one's has ended, and sums begin anew there."""
+    ones = nl.ndarray((128, 128), dtype=nl.bfloat16, buffer=nl.sbuf)
+    nisa.memset(dst=ones, value=1.0)
+    total = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.psum)
+    first = nl.program_id(0) * 4
+
+    def body(number):
+        nisa.nc_matmul(dst=total, stationary=ones, moving=ones)
+
+    nl.fori_loop(first, first + 4, body, 1)
+    tile = nl.ndarray((128, 128), dtype=a.dtype, buffer=nl.sbuf)
+    nisa.tensor_copy(dst=tile, src=total)
+    for part in range(4):
+        place = nl.ds(nl.program_id(0) * 512 + part * 128, 128)
+        nisa.dma_copy(dst=out[place, :], src=tile[:, :WIDE])
+
+
+def test_conditions_of_loops_are_compared_by_what_they_mean():
+    a = np.zeros((ROWS, WIDE), np.float32)
+    compiled = nki.compile(kernel[2], a=A, body=shifted_condition, factor=1.0, target="trn2")
+    np.testing.assert_array_equal(compiled(a), np.full((ROWS, WIDE), 4 * 128.0))
+
+
 @pytest.mark.parametrize(
     "body", [unlike_factor, unlike_distance, unlike_count, unlike_place, unlike_register]
 )

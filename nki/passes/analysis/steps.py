@@ -64,28 +64,17 @@ class Step:
         self.queue = queue
         self.begins = begins
         self.after = op.after
-        values, row = instruction.values, instruction.row
-        self.accesses: list[Access] = [values[index] for index, _ in row.accesses]
-        self.writes: Sequence[bool] = row.written
-        for access in self.accesses:
-            if not isinstance(access, Access) or access.vector_offset is not None:
-                self.accesses, self.writes = _accesses(self.accesses, row.written)
-                break
-
-
-def _accesses(operands: Sequence[Any], written: Sequence[bool]) -> tuple[list[Access], list[bool]]:
-    """The accesses among operands, each with the indices of its rows behind it, and whether they
-    are written."""
-    accesses: list[Access] = []
-    writes: list[bool] = []
-    for value, writes_it in zip(operands, written):
-        if isinstance(value, Access):
-            accesses.append(value)
-            writes.append(writes_it)
-            if value.vector_offset is not None:
-                accesses.append(value.vector_offset)
-                writes.append(False)
-    return accesses, writes
+        self.accesses: list[Access] = []
+        self.writes: list[bool] = []
+        values = instruction.values
+        for index, write in instruction.row.accesses:
+            value = values[index]
+            if isinstance(value, Access):
+                self.accesses.append(value)
+                self.writes.append(write)
+                if value.vector_offset is not None:
+                    self.accesses.append(value.vector_offset)
+                    self.writes.append(False)
 
 
 class Level:
