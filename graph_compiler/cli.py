@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from nki import progress
 from nki.cli import options
 from nki.cli.exit_codes import CHECK_FAILED, GRAPH, OK
 from nki.report import Facts, Report, Section, Table
@@ -340,9 +341,11 @@ def run_command(
     run = Run.prepared(file, inputs, seed, ranks, partitions)
     if loop_limit is not None:
         run = replace(run, loop_limit=loop_limit)
+    progress.stage(f"run ({executor})")
     outputs = run.execute(first)
     comparisons = None
     if second is not None:
+        progress.stage(f"run ({compare})")
         comparisons = run.compared(outputs, run.execute(second), tolerance)
     named = {f"output{number}": output for number, output in enumerate(outputs)}
     saved = [] if folder is None else save_arrays(folder, named)

@@ -12,6 +12,7 @@ from graph_compiler.hlo.proto import MAX_BYTES, find_module, from_proto
 from graph_compiler.hlo.text import parse_text
 from graph_compiler.hlo.verify import verify
 from isa.errors import NeuronError
+from nki import progress
 
 _HLO_TEXT = re.compile(rb"(?:\s++|//[^\n]*+\n|(?>/\*.*?\*/))*+HloModule\b", re.DOTALL)
 """The first word behind comments. Nothing that matched is tried another way: time is linear."""
@@ -99,8 +100,10 @@ def load(source: Any, check: bool = True) -> Module:
 
 def load_with_format(source: Any, check: bool = True) -> tuple[Module, str]:
     """What `load` gives, and the format that it was read from: as `sniff` names it, or whose."""
+    progress.stage("read the graph")
     module, form = _held(source) or _in_bytes(source)
     if check:
+        progress.stage("check the graph")
         verify(module)
     return module, form
 

@@ -197,6 +197,15 @@ def test_graphs_have_the_same_progress(tmp_path) -> None:
     assert not any(re.search(r"^ *\d+ s  ", line) for line in screen(written))
 
 
+def test_graphs_that_run_on_the_host_have_it_too(tmp_path) -> None:
+    (tmp_path / "m.txt").write_text(GRAPH)
+    given = ("hlo", "run", str(tmp_path / "m.txt"), "--compare", "reference")
+    code, written = recorded(AT_ONCE + NKI, *given)
+    assert code == 0, written
+    assert re.search(r"\d s  run \((host|reference)\)", shown(written))
+    assert not any(re.search(r"^ *\d+ s  ", line) for line in screen(written))
+
+
 def test_nothing_is_shown_where_output_is_piped(file) -> None:
     command = [sys.executable, "-c", NKI, "run", file, "--input", "a=ones(128,8):float32"]
     variables = {**os.environ, "PYTHONPATH": str(ROOT)}
