@@ -111,19 +111,41 @@ def passes(loop: Loop) -> int:
 def tiling_room(loop: Loop, on_chip: int = 0) -> int:
     """Elements of a partition that a tile of a nest may have; so many of its operands take no room
     of it, as their rows are on chip."""
-    live = 2 * max(1, len(loop.leaves) + _live(loop.steps, len(loop.leaves)) + 1 - on_chip)
+    live = 2 * max(1, len(loop.leaves) + _live(loop) + 1 - on_chip)
     return max(1, ROOM // (4 * live))
 
 
-def _live(steps: Sequence[Step], leaves: int) -> int:
-    """Values of steps that are there at the same time, intermediate ones of a step included."""
-    last = {argument: number for number, step in enumerate(steps) for argument in step.arguments}
+def _columns(loop: Loop) -> set[int]:
+    """Values that are the same along the innermost dimension of a nest that has several elements:
+    one for each partition, or little more."""
+    inner = [axis for axis, count in enumerate(loop.counts) if count > 1][-1:]
+    found = {
+        number
+        for number, (_, strides) in enumerate(loop.leaves)
+        if inner and not any(strides[axis] for axis in inner)
+    }
+    for number, step in enumerate(loop.steps, len(loop.leaves)):
+        if found.issuperset(step.arguments):
+            found.add(number)
+    return found
+
+
+def _live(loop: Loop) -> int:
+    """Values of steps that are there at the same time, intermediate ones of a step included; not
+    those that take little room."""
+    leaves, columns = len(loop.leaves), _columns(loop)
+    last = {arg: number for number, step in enumerate(loop.steps) for arg in step.arguments}
     live = most = 0
-    for number, step in enumerate(steps):
+    for number, step in enumerate(loop.steps):
+        if leaves + number in columns:
+            continue
         live += 1
-        most = max(most, live + arithmetic.temporaries(step))
+        by_column = arithmetic.takes_column(step) and step.arguments[-1] in columns
+        most = max(most, live + (0 if by_column else arithmetic.temporaries(step)))
         live -= sum(
-            1 for argument in {*step.arguments} if argument >= leaves and last[argument] == number
+            1
+            for argument in {*step.arguments} - columns
+            if argument >= leaves and last[argument] == number
         )
     return most
 
@@ -274,8 +296,15 @@ def evaluate(
     form. `rows`: partitions of tiles of which all is known. `total`: what becomes the sums along
     rows of the last one, a function of the scalar engine."""
     found: list[Any] = list(values)
+    if total is None:
+        steps = _rounded_at_once(steps, len(values))
     uses = Counter(argument for step in steps for argument in step.arguments)
     for number, step in enumerate(steps):
+        if _is_widened(steps, len(found), len(values)) and isinstance(
+            found[step.arguments[0]], NkiTensor
+        ):
+            found.append(found[step.arguments[0]])
+            continue
         if step.op == "literal":
             found.append(_literal(step))
             continue
@@ -296,6 +325,37 @@ def evaluate(
             else:
                 found.append(computed(step, arguments, rows))
     return found
+
+
+_IN_FP32 = frozenset(
+    {"add", "subtract", "multiply", "divide", "maximum", "minimum", "negate", "abs", "rsqrt"}
+    | arithmetic.ACTIVATIONS.keys()
+)
+"""Opcodes that are computed in fp32 of floats of any width, and rounded to the result's type."""
+
+_HALF = frozenset({"bf16", "f16"})
+
+
+def _rounded_at_once(steps: Sequence[Step], values: int) -> Sequence[Step]:
+    """The steps without a conversion at the end, where the one before it may round its result to
+    that type: it computes in fp32."""
+    *others, last = steps or (None,)
+    if last is None or last.op != "convert" or last.source != "f32" or last.type not in _HALF:
+        return steps
+    number = values + len(others) - 1
+    uses = sum(step.arguments.count(number) for step in steps)
+    if not others or last.arguments != (number,) or uses > 1 or others[-1].op not in _IN_FP32:
+        return steps
+    return [*others[:-1], others[-1]._replace(type=last.type)]
+
+
+def _is_widened(steps: Sequence[Step], value: int, values: int) -> bool:
+    """Whether a value is a half-precision one in fp32, and all that take it compute in fp32."""
+    step = steps[value - values]
+    if step.op != "convert" or step.type != "f32" or step.source not in _HALF:
+        return False
+    users = [other.op for other in steps if value in other.arguments]
+    return bool(users) and _IN_FP32.issuperset(users)
 
 
 def _is_taken(steps: Sequence[Step], value: int) -> bool:
@@ -371,6 +431,9 @@ def _spread(value: NkiTensor, sizes: Sequence[int]) -> NkiTensor:
 ENGINE_FOLDS = {"add": "add", "maximum": "maximum", "minimum": "minimum", "multiply": "multiply"}
 """Opcodes by which the vector engine folds fp32 numbers along a row, and its operators."""
 
+
+_CHOOSING = frozenset({"maximum", "minimum"})
+"""Folds whose result is one of the elements: of 16-bit ones engines take two at a time."""
 
 _COLUMNS = 512
 """Columns that move through the tensor engine at a time."""
@@ -481,7 +544,8 @@ class Folding:
             return nl.copy(value, dtype=DTYPES[self.work])
         engine = ENGINE_FOLDS.get(self.step.op)
         if self.real and engine is not None:
-            result = self.device.tile(shape, "float32")
+            exact = engine in _CHOOSING and value.dtype in ("bfloat16", "float16")
+            result = self.device.tile(shape, value.dtype if exact else "float32")
             axes = tuple(range(1 + kept, len(sizes)))
             self.device.builder.emit(
                 "tensor_reduce", dst=result, op=ALU[engine], data=value, axis=axes

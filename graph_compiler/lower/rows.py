@@ -179,6 +179,7 @@ class Rows:
                 target, left, _ = member.uses
                 for use in (target, left):
                     if use.buffer in group.written and use.by_row:
+                        apart += blocks * device.target.dma_trigger_static_ns.value
                         moved = use.high - use.low + 1
                         apart += self.total * moved * item_size(use.type) / bandwidth
                 continue
@@ -220,7 +221,9 @@ class Rows:
         """All rows of the elements of the batch that begin with an index."""
         builder = self.device.builder
         if len(index) < len(self.batch):
-            for place in numbers(builder, self.batch[len(index)]):
+            tiles = math.prod(self.batch) * -(-self.count // PARTITIONS)
+            limit = UNROLLED if tiles > _STRAIGHT else _STRAIGHT
+            for place in numbers(builder, self.batch[len(index)], limit):
                 self._batch([*index, place], fixed)
             return
         right = {
@@ -598,6 +601,10 @@ def _leaves_of(loop: Loop, values: Sequence[int]) -> set[int]:
 
 _QUADRANTS = frozenset({32, 64})
 """Partitions fewer than all that may begin at each multiple of theirs."""
+
+_STRAIGHT = 512
+"""Tiles of rows in all of a group up to which no loop goes through the elements of its batch: their
+loads would be started by registers."""
 
 _TILES = 32
 """Tiles of rows in all of a group with products up to which no loop is rolled."""
