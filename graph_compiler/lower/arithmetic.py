@@ -363,6 +363,14 @@ def activated(step: Step, value: Scaled, total: NkiTensor | None = None) -> NkiT
     return result
 
 
+def shifted(step: Step, value: Scaled) -> NkiTensor:
+    """What was put off, by the scalar engine."""
+    e = Emitter("copy", None)
+    result = e.result(value.tile.shape, dtype_of(step))
+    e.activate(result, "copy", value.tile, scale=value.scale, bias=value.bias)
+    return result
+
+
 _PLAIN = frozenset({"add", "subtract", "multiply", "maximum", "minimum", "abs", "negate"})
 _SINGLE = _PLAIN | set(ACTIVATIONS)
 """Opcodes of floats that are one instruction."""

@@ -158,7 +158,7 @@ class Nest:
         device: Device,
         loop: Loop,
         operands: Sequence[Operand],
-        sums_on_scalar: bool = False,
+        on_scalar: bool = False,
     ) -> None:
         self.device = device
         self.loop = loop
@@ -168,7 +168,7 @@ class Nest:
         self.type = loop.output[0]
         self.fixed: dict[int, NkiTensor] = {}
         self.in_place = any(leaf.shares(self.output) for leaf in self.leaves)
-        self.sums_on_scalar = sums_on_scalar
+        self.on_scalar = on_scalar
         self.total: NkiTensor | None = None
         """Where the sums of the results along rows are wanted, if they are."""
 
@@ -256,7 +256,8 @@ class Nest:
     def value(self, tiling: Tiling, tile: Tile, room: NkiTensor | None = None) -> Value:
         """The last step's value for a tile, computed in `room` where that has its form."""
         values = self._values(tiling, tile)
-        return evaluate(self.loop.steps, values, room, tile.sizes[0], self.total)[-1]
+        steps = self.loop.steps
+        return evaluate(steps, values, room, tile.sizes[0], self.total, self.on_scalar)[-1]
 
     def _values(self, tiling: Tiling, tile: Tile) -> list[Value]:
         """The leaves' values for a tile."""
@@ -291,10 +292,12 @@ def evaluate(
     room: NkiTensor | None = None,
     rows: int = PARTITIONS,
     total: NkiTensor | None = None,
+    on_scalar: bool = False,
 ) -> list[Value]:
     """The values, and behind them those of the steps, the last one in `room` where that has its
     form. `rows`: partitions of tiles of which all is known. `total`: what becomes the sums along
-    rows of the last one, a function of the scalar engine."""
+    rows of the last one, a function of the scalar engine. `on_scalar`: that engine makes the last
+    one, where it is a sum with a column."""
     found: list[Any] = list(values)
     if total is None:
         steps = _rounded_at_once(steps, len(values))
@@ -322,6 +325,10 @@ def evaluate(
                 found.append(
                     arithmetic.activated(step, put_off or arithmetic.Scaled(argument), total)
                 )
+                continue
+            shift = arithmetic.scaled(step, arguments) if last and on_scalar else None
+            if shift is not None and step.op in SHIFTS:
+                found.append(arithmetic.shifted(step, shift))
             else:
                 found.append(computed(step, arguments, rows))
     return found
@@ -334,6 +341,29 @@ _IN_FP32 = frozenset(
 """Opcodes that are computed in fp32 of floats of any width, and rounded to the result's type."""
 
 _HALF = frozenset({"bf16", "f16"})
+
+
+SHIFTS = frozenset({"add", "subtract"})
+"""Opcodes that the scalar engine does with a column as exactly as the vector engine."""
+
+
+def is_shift(loop: Loop) -> bool:
+    """Whether the last step of a nest without a fold is a sum of floats with a column."""
+    if loop.fold is not None or not loop.steps or loop.output[0] != "f32":
+        return False
+    last, columns = loop.steps[-1], _columns(loop)
+    if last.op not in SHIFTS or last.type != "f32" or last.source != "f32":
+        return False
+    return [argument in columns for argument in last.arguments] == [False, True]
+
+
+def wide_steps(loop: Loop) -> int:
+    """Steps that go through all elements: not those of columns, nor widened operands."""
+    leaves, columns = len(loop.leaves), _columns(loop)
+    numbers = [leaves + number for number in range(len(loop.steps))]
+    return sum(
+        number not in columns and not _is_widened(loop.steps, number, leaves) for number in numbers
+    )
 
 
 def _rounded_at_once(steps: Sequence[Step], values: int) -> Sequence[Step]:
@@ -520,7 +550,7 @@ class Folding:
     def _part(self, tiling: Tiling, tile: Tile, kept: int) -> NkiTensor:
         """What a tile is without its reduced free dimensions."""
         nest = self.nest
-        if nest.sums_on_scalar and not kept and len(tile.sizes) > 1:
+        if nest.on_scalar and not kept and len(tile.sizes) > 1:
             function, value = nest.argument(tiling, tile)
             value = _spread(as_tile(value, tile.sizes, self.type), tile.sizes)
             result = self.device.tile((tile.sizes[0], 1), "float32")

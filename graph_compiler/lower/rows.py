@@ -14,7 +14,16 @@ from graph_compiler.execute.steps import Place, item_size, place_of
 from graph_compiler.execute.views import Buffer
 from graph_compiler.lower.arithmetic import ACTIVATIONS, DTYPES
 from graph_compiler.lower.device import HELD, Device
-from graph_compiler.lower.elementwise import Folding, Nest, passes, plan, tiling_room, types_of
+from graph_compiler.lower.elementwise import (
+    Folding,
+    Nest,
+    is_shift,
+    passes,
+    plan,
+    tiling_room,
+    types_of,
+    wide_steps,
+)
 from graph_compiler.lower.members import LEFT, RIGHT, TARGET, Member, RowNest, RowProduct
 from graph_compiler.lower.moments import moments, sums_of
 from graph_compiler.lower.nest import (
@@ -92,7 +101,7 @@ class Rows:
             self._tiling(member) if isinstance(member, RowNest) else None
             for member in group.members
         ]
-        self.sums_on_scalar: set[int] = set()
+        self.on_scalar: set[int] = set()
         self.summed: dict[int, int] = {}
         self.moments: dict[int, int] = {}
         self.kept: dict[int, list[NkiTensor]] = {}
@@ -204,7 +213,7 @@ class Rows:
     def emit(self, device: Device) -> None:
         fixed = self._fixed()
         self.moments = self._moments()
-        self.sums_on_scalar = self._moved_sums()
+        self.on_scalar = self._moved()
         self.summed = self._sums()
         for number, member in enumerate(self.group.members):
             if isinstance(member, RowProduct) and self._keeps(member):
@@ -281,9 +290,10 @@ class Rows:
         node = self.device.node_of(member.loop) if isinstance(member, RowNest) else None
         return node is not None and self.device.squares[node].centred
 
-    def _moved_sums(self) -> set[int]:
-        """Members whose sums along rows the scalar engine makes: it does so while it squares or
-        copies. They are chosen as long as the vector engine has more to do."""
+    def _moved(self) -> set[int]:
+        """Members whose sums along rows the scalar engine makes, which it does while it squares or
+        copies, and sums with columns. They are chosen as long as the vector engine has more to
+        do."""
         fast, slow = map(self.device.target.clock_ghz, (Engine.scalar, Engine.vector))
         done = {*self.moments, *self.moments.values()}
         nests = [
@@ -296,9 +306,11 @@ class Rows:
         for (_, member), count in zip(nests, elements):
             functions = sum(step.op in ACTIVATIONS for step in member.loop.steps)
             scalar += functions * count / fast
-            vector += (passes(member.loop) - functions) * count / slow
+            wide = wide_steps(member.loop) + (member.loop.fold is not None)
+            vector += (max(1, wide) - functions) * count / slow
         for (number, member), count in zip(nests, elements):
             movable = member.loop.fold == "add" and member.loop.output[0] == "f32"
+            movable = movable or is_shift(member.loop)
             if movable and count >= _LONG and vector - count / slow > scalar + count / fast:
                 found.add(number)
                 vector -= count / slow
@@ -366,7 +378,7 @@ class Rows:
             tiling.outer,
             (tile.rows, *tiling.sizes[1:]),
         )
-        nest = Nest(device, loop, operands, number in self.sums_on_scalar)
+        nest = Nest(device, loop, operands, number in self.on_scalar)
         offsets = offsets[: len(own.partition.strides)]
         if number in self.moments:
             source = member.uses[1]

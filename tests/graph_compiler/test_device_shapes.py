@@ -171,3 +171,43 @@ ENTRY e {{
 }}"""
     (found,) = graph_compiler.compile(graph_compiler.parse_text(text), "trn2")(x)
     assert found.tobytes() == np.ascontiguousarray(x.transpose(order)).tobytes()
+
+
+# Half precision
+
+
+def _centred(rows: int, columns: int) -> str:
+    wide, narrow = f"f32[{rows},{columns}]", f"bf16[{rows},{columns}]"
+    return f"""HloModule centred
+f {{ a = f32[] parameter(0)
+ b = f32[] parameter(1)
+ ROOT s = f32[] add(a, b) }}
+ENTRY e {{
+ n = {narrow} parameter(0)
+ x = {wide} convert(n)
+ z = f32[] constant(0)
+ t = f32[{rows}] reduce(x, z), dimensions={{1}}, to_apply=f
+ c = f32[] constant({columns})
+ cs = f32[{rows}] broadcast(c), dimensions={{}}
+ m = f32[{rows}] divide(t, cs)
+ ms = {wide} broadcast(m), dimensions={{0}}
+ d = {wide} subtract(x, ms)
+ q = {wide} multiply(d, d)
+ u = f32[{rows}] reduce(q, z), dimensions={{1}}, to_apply=f
+ i = f32[{rows}] rsqrt(u)
+ is = {wide} broadcast(i), dimensions={{0}}
+ r = {wide} multiply(d, is)
+ ROOT o = {narrow} convert(r)
+}}"""
+
+
+def test_rows_of_halves_are_computed_in_fp32_and_rounded_once() -> None:
+    """Widened operands are read as they are, and the last operation rounds: no step of bfloat16
+    that the graph does not state."""
+    x = (100 + np.random.default_rng(6).standard_normal((130, 700))).astype(TYPES["bf16"])
+    (found,) = graph_compiler.compile(graph_compiler.parse_text(_centred(130, 700)), "trn2")(x)
+    wide = x.astype(float)
+    centred = wide - wide.mean(1, keepdims=True)
+    wanted = centred / np.sqrt((centred**2).sum(1, keepdims=True))
+    error = np.abs(found.astype(float) - wanted)
+    assert np.all(error <= 2.0**-8 * np.abs(wanted) + 1e-6)
