@@ -40,7 +40,8 @@ class Storage:
         self.row_bytes = total // max(self.rows, 1)
         self.buffer: np.ndarray[Any, Any] = np.empty(total, np.uint8)
         self.shadow = shadow
-        self.region = None if shadow is None else shadow.add(self.buffer).whole
+        unit = DTYPES[tensor.dtype].size
+        self.region = None if shadow is None else shadow.add(self.buffer, unit=unit).whole
         fill_sentinel(self.array())
 
     def __del__(self) -> None:

@@ -103,12 +103,13 @@ class Shadow:
         self.generators.clear()
         self._seen.clear()
 
-    def add(self, buffer: Array, pitch: int = 0, initialised: bool = False) -> Space:
-        """Mirror a uint8 buffer: an arena of that partition pitch, or (0) one tensor.
+    def add(self, buffer: Array, pitch: int = 0, initialised: bool = False, unit: int = 1) -> Space:
+        """Mirror a uint8 buffer: an arena of that partition pitch, or (0) one tensor, which is
+        mostly seen as elements of `unit` bytes.
 
         The buffer must own its memory, and live as long as the shadow.
         """
-        space = self.spaces[buffer] = Space(buffer, pitch, initialised, self.states)
+        space = self.spaces[buffer] = Space(buffer, pitch, initialised, self.states, unit)
         return space
 
     def move(self, old: Array, new: Array) -> None:

@@ -34,6 +34,10 @@ _FULL = {s: t.type(int.from_bytes(bytes([INITIALISED] * s), "little")) for s, t 
 _HALF = {s: t.type(int.from_bytes(bytes([TAINTED] * s), "little")) for s, t in _TYPES.items()}
 
 
+_CELLS = ctypes.c_int64 * 2
+_NO_BOXES: Array = np.zeros((4, 0), np.int64)
+
+
 class States:
     """The states of all regions of a device by number, in memory that native code works on too.
     `native`: it does, and writes marks as well.
@@ -50,9 +54,14 @@ class States:
         self.fills = np.zeros(256, np.int64)
         self.views: list[Array | None] = [None]
         self._numbers: dict[tuple[Any, ...], int] = {}
+        self._free: list[int] = []
 
     def add(self, state: int) -> int:
         """A new region's number."""
+        if self._free:
+            number = self._free.pop()
+            self.states[number] = state
+            return number
         number = self.count
         self.count += 1
         if number == len(self.states):
@@ -60,6 +69,12 @@ class States:
             self.fills = np.concatenate([self.fills, np.zeros_like(self.fills)])
         self.states[number] = state
         return number
+
+    def give_back(self, number: int) -> None:
+        """Nothing refers to a region any more."""
+        self.states[number] = DEAD
+        self.fills[number] = 0
+        self._free.append(number)
 
     def view(self, view: Array) -> int:
         """The number of a view that may have to be filled."""
@@ -176,8 +191,8 @@ class Space:
     """Mirror of one memory buffer. With `pitch` it is an arena whose regions come and go with
     `begin`; without, the buffer is one tensor and one region.
 
-    A mark stands for `unit` bytes: 1, or in a tensor what `coarsen` found to be read and written
-    together always.
+    A mark stands for `unit` bytes: 1, or in a tensor the bytes of an element, or what `coarsen`
+    found to be read and written together always. A view that does not fit ends that.
     """
 
     def __init__(
@@ -186,11 +201,12 @@ class Space:
         pitch: int = 0,
         initialised: bool = False,
         table: States | None = None,
+        unit: int = 1,
     ) -> None:
         self.table = States() if table is None else table
         # Address and unit of the marks, for native code.
-        self.cells = (ctypes.c_int64 * 2)()
-        self.unit = 1
+        self.cells = _CELLS()
+        self.unit = unit
         self._coarse = 0
         self.move(buffer)
         self.size = buffer.size
@@ -199,17 +215,23 @@ class Space:
         self._marks: Array | None = None
         self._regions: dict[Box, Region] = {}
         self._in_order: list[Region] = []
-        self._boxes: Array = np.zeros((4, 16), np.int64)
+        self._boxes: Array = _NO_BOXES
         self.whole: Region | None = None
         if not self.arena:
             self.whole = Region(self, (0, 1, 0, self.size), CLEAN if initialised else EMPTY)
-        # What lies in no region, or across several, goes by marks always.
-        self.rest = Region(self, (0, 0, 0, 0), MIXED)
+        self._rest: Region | None = None
 
     def move(self, buffer: Array) -> None:
         """The memory is this buffer from now on."""
         self._buffer = weakref.ref(buffer)
         self.address: int = buffer.__array_interface__["data"][0]
+
+    @property
+    def rest(self) -> Region:
+        """What lies in no region, or across several: it goes by marks always."""
+        if self._rest is None:
+            self._rest = Region(self, (0, 0, 0, 0), MIXED)
+        return self._rest
 
     @property
     def buffer(self) -> Array:
@@ -221,6 +243,8 @@ class Space:
     def __del__(self) -> None:
         for region in self._in_order:
             region.rivals.clear()
+        if self.whole is not None:
+            self.table.give_back(self.whole.number)
 
     @property
     def marks(self) -> Array:
@@ -275,6 +299,10 @@ class Space:
     def units_of(self, view: Array) -> Array:
         """Marks of the units that a view covers."""
         offset = view.__array_interface__["data"][0] - self.address
+        if self.unit > 1:
+            run, outer = _run(view.itemsize, view.shape, view.strides)
+            if gcd(self.unit, offset, run, *(stride for _, stride in outer)) != self.unit:
+                self._refine()
         shape, strides = self.units(view.itemsize, view.shape, view.strides)
         return np.ndarray(shape, np.uint8, self.marks, offset // self.unit, strides)
 
@@ -292,10 +320,10 @@ class Space:
         if self.whole is not None:
             self.whole.state = CLEAN if initialised else EMPTY
             self.adopt()
-        elif self.rest.unsettled and self._marks is not None:
+        elif self._rest is not None and self._rest.unsettled and self._marks is not None:
             # What is in no region has marks from the run before.
             self._forget()
-            self.rest.unsettled = False
+            self._rest.unsettled = False
 
     def _box(self, view: Array) -> Box:
         """Partitions [first, last) and bytes [low, high) of each that a view touches."""
@@ -385,7 +413,8 @@ class Space:
             other.rivals.append(region)
         count = len(self._in_order)
         if count == self._boxes.shape[1]:
-            self._boxes = np.concatenate([self._boxes, np.zeros_like(self._boxes)], axis=1)
+            more = np.zeros((4, max(16, count)), np.int64)
+            self._boxes = np.concatenate([self._boxes, more], axis=1)
         self._boxes[:, count] = box
         self._in_order.append(region)
         self._regions[box] = region
@@ -402,6 +431,8 @@ class Space:
 
     def find(self, view: Array) -> Region:
         """The living region that holds all of `view`, else `rest`, with marks that are valid."""
+        if self.whole is not None:
+            return self.whole
         box = self._box(view)
         region = self._living(box)
         if region is not None:
@@ -486,7 +517,7 @@ class Tracked:
     def locate(self) -> Region:
         """The region of the operand now; `rest` again and again, as it depends on the others."""
         region = self.region
-        if region.state == DEAD or region is self.space.rest:
+        if region.state == DEAD or region is self.space._rest:
             view = self.view
             region = self.region = self.space.find(view)
             all_of_it = covers(view.itemsize, view.shape, view.strides, region)
@@ -503,7 +534,7 @@ class Tracked:
         if self.view is None or not self.view.size:
             return
         region = self.locate()
-        if region is self.space.rest:
+        if region is self.space._rest:
             self.space.units_of(self.view)[...] = INITIALISED
             region.unsettled = True
         elif region.state != CLEAN:
