@@ -16,12 +16,16 @@ class Limits:
     `repeated`: the cost of a value up to which several users each compute it for themselves. A
     value that is kept takes room, and is computed once.
 
+    `loaded`: the elements of a row that all partitions have, up to which each of them loads it. A
+    longer one is loaded once, and the tensor engine spreads it.
+
     `alone`: the first core does all, where there are several.
 
     `asked`: what was compared with which limit."""
 
     right: int = 24 << 10
     repeated: int = 1
+    loaded: int = 1 << 30
     alone: bool = False
     asked: set[tuple[str, int]] = field(default_factory=set)
 
@@ -48,6 +52,10 @@ class Limits:
             return cost <= _LITTLE
         return self._within("repeated", cost)
 
+    def loads(self, elements: int) -> bool:
+        """Whether each partition loads a row of so many elements for itself."""
+        return self._within("loaded", elements)
+
     def _within(self, limit: str, size: int) -> bool:
         self.asked.add((limit, size))
         return bool(size <= getattr(self, limit))
@@ -63,6 +71,9 @@ class Limits:
 _LONG = 8192
 """Elements of a row that is too long to stay on chip for others."""
 
+_SPREAD = 255
+"""Elements of a row above which the tensor engine may spread it."""
+
 _LITTLE = 6
 """The cost up to which a value is less to compute again than to store and to load."""
 
@@ -71,5 +82,10 @@ def plans(cores: int = 1) -> tuple[Limits, ...]:
     """The limits to try for so many cores; the first ones are for whoever tries no others."""
     alone = [Limits(alone=True)] if cores > 1 else []
     small = 8 << 10
-    others = Limits(repeated=6), Limits(right=small), Limits(right=small, repeated=6)
+    others = (
+        Limits(repeated=6),
+        Limits(loaded=_SPREAD),
+        Limits(right=small),
+        Limits(right=small, repeated=6),
+    )
     return Limits(), *alone, *others

@@ -166,7 +166,8 @@ def layers(scheduler: Scheduler, node: Node) -> list[View]:
         windows = []
         for first, step in arrays:
             size = item_size(first.type)
-            buffer = Buffer(count_of(first.dims) * size, "window")
+            reach = sum((n - 1) * by for n, by in zip(first.dims, first.strides))
+            buffer = Buffer((1 + reach) * size, "window")
             whole = View(first.buffer, first.type, (first.buffer.size // size,), (1,))
             device.steps.append(Window(whole, buffer, count, first.offset * size, step * size))
             windows.append(View(buffer, first.type, first.dims, first.strides))
@@ -188,13 +189,28 @@ def layers(scheduler: Scheduler, node: Node) -> list[View]:
     return results
 
 
+def _constants(scheduler: Scheduler, members: list[Node]) -> tuple[View, int]:
+    """Constants one behind another, each with what it repeats along dimensions only once."""
+    device: Any = scheduler.program
+    dims = members[0].dims
+    once = [
+        size > 1 and all(member.value.strides[axis] == 0 for member in members)
+        for axis, size in enumerate(dims)
+    ]
+    kept = tuple(slice(0, 1) if repeats else slice(None) for repeats in once)
+    array = np.stack([member.value[kept] for member in members])
+    steps = row_major(array.shape[1:])
+    strides = tuple(0 if repeats else step for repeats, step in zip(once, steps))
+    view = View(device.constant(array), members[0].type, dims, strides)
+    return view, count_of(array.shape[1:])
+
+
 def _array(scheduler: Scheduler, members: list[Node]) -> tuple[View, int]:
     """The first member of a family in memory, and the elements from each to the next."""
     device: Any = scheduler.program
     type, dims = members[0].type, members[0].dims
     if all(member.op == "constant" for member in members):
-        buffer = device.constant(np.stack([member.value for member in members]))
-        return View(buffer, type, dims, row_major(dims)), count_of(dims)
+        return _constants(scheduler, members)
     views = [scheduler.view(member) for member in members]
     first, second = views[0], views[1]
     step = second.offset - first.offset

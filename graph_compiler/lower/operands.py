@@ -12,6 +12,7 @@ import nki.language as nl
 from graph_compiler.execute.steps import Place
 from graph_compiler.lower.arithmetic import DTYPES
 from graph_compiler.lower.device import Device, Pattern
+from isa.enums import Memory
 from nki.ir.views.tensor import NkiTensor
 
 
@@ -173,6 +174,31 @@ def _same(one: NkiTensor, other: NkiTensor) -> bool:
         return view.storage, view.dtype, view.offset, view.shape, view.strides
 
     return key(one) == key(other)
+
+
+def everywhere(source: Stored, rows: int, offset: Any, count: int) -> NkiTensor:
+    """[rows, count] of `count` elements that are the same for all rows: each loads them, or a
+    product with ones, which is exact, spreads what is loaded once."""
+    device = source.device
+    if source.type not in _SPREAD or device.limits.loads(count):
+        return source.leaf([(0, rows), (1, count)], offset)
+    row = source.leaf([(0, 1), (1, count)], offset)
+    ones = nl.full((1, rows), 1.0, dtype=source.dtype, buffer=nl.sbuf)
+    tile = device.tile((rows, count), source.dtype)
+    for start in range(0, count, _COLUMNS):
+        part = row[:, start : start + _COLUMNS]
+        bank = device.tile((rows, part.shape[1]), "float32", Memory.psum)
+        device.builder.emit("nc_matmul", dst=bank, stationary=ones, moving=part)
+        place = tile[:, start : start + _COLUMNS]
+        device.builder.emit("tensor_copy", dst=place, src=bank)
+    return tile
+
+
+_SPREAD = frozenset({"bf16", "f32"})
+"""Types that the tensor engine multiplies by one exactly."""
+
+_COLUMNS = 512
+"""Columns of a bank of PSUM."""
 
 
 def stored(device: Device, places: Sequence[Place], types: Sequence[str]) -> list[Operand]:

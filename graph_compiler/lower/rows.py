@@ -36,7 +36,7 @@ from graph_compiler.lower.nest import (
     numbers,
     tiled,
 )
-from graph_compiler.lower.operands import Loaded, Operand, Resident, Stored
+from graph_compiler.lower.operands import Loaded, Operand, Resident, Stored, everywhere
 from graph_compiler.lower.product import COLUMNS
 from graph_compiler.lower.sides import Run
 from isa.enums import Engine, Memory
@@ -269,8 +269,7 @@ class Rows:
                     continue
                 key = place, type, low, high
                 if key not in known:
-                    source = Stored(device, place, type)
-                    tile = source.leaf([(0, rows), (1, elements)], low)
+                    tile = everywhere(Stored(device, place, type), rows, low, elements)
                     known[key] = Resident(device, tile, -low)
                 found[number, operand] = known[key]
         return found

@@ -1,0 +1,99 @@
+"""Rows that are the same for all partitions: biases and factors of norms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import graph_compiler
+from graph_compiler import compile, freeze, parse_text
+from graph_compiler.lower.assemble import assemble
+from graph_compiler.lower.limits import Limits
+from graph_compiler.timing import static_timeline
+from isa.target import TARGETS
+from nki.ir.nodes import operations
+
+SHIFTED = """HloModule shifted
+most { a = TYPE[] parameter(0)
+ b = TYPE[] parameter(1)
+ ROOT m = TYPE[] maximum(a, b)
+}
+ENTRY e {
+ x = TYPE[128,768] parameter(0)
+ b = TYPE[768] parameter(1)
+ w = TYPE[768] parameter(2)
+ least = TYPE[] constant(-inf)
+ bs = TYPE[128,768] broadcast(b), dimensions={1}
+ ws = TYPE[128,768] broadcast(w), dimensions={1}
+ y = TYPE[128,768] add(x, bs)
+ m = TYPE[128] reduce(y, least), dimensions={1}, to_apply=most
+ ms = TYPE[128,768] broadcast(m), dimensions={0}
+ d = TYPE[128,768] subtract(y, ms)
+ ROOT r = TYPE[128,768] multiply(d, ws)
+}"""
+
+DTYPES = {"f32": np.dtype(np.float32), "bf16": np.dtype(ml_dtypes.bfloat16)}
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2"])
+@pytest.mark.parametrize("type", DTYPES)
+def test_rows_that_the_tensor_engine_spreads_are_exact(
+    type: str, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(7)
+    x, b, w = (
+        random.standard_normal(shape).astype(DTYPES[type]) for shape in ((128, 768), (768,), (768,))
+    )
+    b[0] = -0.0
+    w[:4] = np.inf, -np.inf, np.nan, -0.0
+    w[-2:] = ml_dtypes.finfo(DTYPES[type]).max, ml_dtypes.finfo(DTYPES[type]).tiny
+    module = parse_text(SHIFTED.replace("TYPE", type))
+    expected = compile(module, target)(x, b, w)[0]
+    monkeypatch.setattr("graph_compiler.lower.limits.plans", lambda cores=1: (Limits(loaded=255),))
+    compiled = compile(module, target)
+    np.testing.assert_array_equal(
+        compiled(x, b, w)[0].astype(np.float32), expected.astype(np.float32)
+    )
+
+
+def test_such_rows_are_loaded_once() -> None:
+    module = parse_text(SHIFTED.replace("TYPE", "f32"))
+    kernel = assemble(module, TARGETS["trn2"], limits=Limits(loaded=255))
+    products = [op for body in getattr(kernel, "kernel", kernel).bodies for op in operations(body)]
+    assert sum(op.row.name == "nc_matmul" for op in products) == 4  # two rows, two banks each
+
+
+LAYER = """ bX = f32[128,256] broadcast(cX), dimensions={1}
+ sX = f32[128,256] add(IN, bX)
+ eX = f32[128,256] tanh(sX)
+ mX = f32[128,256] multiply(eX, bX)
+ nX = f32[128,256] negate(mX)
+ oX = f32[128,256] add(nX, eX)
+"""
+
+
+def layers(count: int) -> Any:
+    body, last = "", "x"
+    for number in range(count):
+        body += f" c{number} = f32[256] parameter({number + 1})\n"
+        body += LAYER.replace("X", str(number)).replace("IN", last)
+        last = f"o{number}"
+    head = "HloModule l\nENTRY e {\n x = f32[128,256] parameter(0)\n"
+    return parse_text(f"{head}{body} ROOT r = f32[128,256] negate({last})\n}}")
+
+
+def test_constants_of_layers_keep_what_they_repeat_once() -> None:
+    random = np.random.default_rng(8)
+    x = random.standard_normal((128, 256)).astype(np.float32)
+    biases = [random.standard_normal(256).astype(np.float32) for _ in range(8)]
+    frozen = freeze(layers(8), {number + 1: bias for number, bias in enumerate(biases)})
+    compiled = compile(frozen, "trn2")
+    (found,) = compiled(x)
+    (expected,) = graph_compiler.evaluate(frozen, x)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    sizes = [len(t.data) for t in compiled.kernel.program.tensors if t.data is not None]
+    assert max(sizes) <= 8 * 256 * 4
+    assert static_timeline(compiled.kernel.program) is not None
