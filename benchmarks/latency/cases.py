@@ -15,10 +15,12 @@ import numpy as np
 import nki
 import nki.isa as nisa
 import nki.language as nl
-from latency import elementwise, fused, matmuls, scans
+from latency import attention, elementwise, fused, matmuls, scans
 from latency.reference import (
     adamw,
+    attend,
     batched,
+    depthwise,
     layer_norm,
     matmul,
     norm_then_product,
@@ -221,6 +223,21 @@ def cases() -> dict[str, Case]:
             lambda rounds: _normed(P * rounds, 2048, 2048, 2048), 32, (4, 8),
             _normed(128, 256, 512, 512), product_then_norm,
         ),
+        "conv1d": Case(
+            elementwise.depthwise, "trn1", FLOAT32,
+            lambda rounds: ((P * rounds, 2048), (P * rounds, 3)), 32, (1, 2),
+            ((P, 32), (P, 3)), depthwise,
+        ),
+        "conv1d, taps in PSUM": Case(
+            elementwise.depthwise, "trn1", FLOAT32,
+            lambda rounds: ((P * rounds, 2048), (P * rounds, 3)), 32, (1, 2),
+            ((P, 32), (P, 3)), depthwise, {"taps_in_psum": True},
+        ),
+        "attention through HBM": Case(
+            attention.through_hbm, "trn1", BFLOAT16,
+            lambda rounds: ((P, P * rounds), (P, 4096), (P, 4096)), 32, (1, 2),
+            ((P, P), (P, 512), (P, 512)), attend,
+        ),
         "layer norm trn1": _layer_norm("trn1"),
         "layer norm trn2": _layer_norm("trn2"),
         "silu": Case(
@@ -253,6 +270,8 @@ KERNELS = {
     "NA007": "lhsT_rhsT 53", "NA009": "lhs_rhsT 83",
     "AC001": "gemm 0", "AC004": "gemm 3", "AC006": "gemm 5",
     "AC007": "mamba states outside 2048", "AC011": "mamba parts in PSUM",
+    "AC015": "attention through HBM",
+    "AC033": "conv1d", "AC038": "conv1d, taps in PSUM",
     "NB004": "matmul, norm", "NB005": "matmul, norm", "NB006": "matmul, norm",
     "NB007": "norm, matmul", "NB008": "norm, matmul", "NB009": "norm, matmul",
     "NB010": "matmul K5120", "NB011": "matmul K5120", "NB012": "matmul K5120",

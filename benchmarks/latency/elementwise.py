@@ -106,3 +106,28 @@ def layer_norm(x, gamma, beta, squares_on_vector=False):
         whole = nl.add(nl.multiply(scaled, weight), shift)
         nisa.dma_copy(dst=result[nl.ds(m, P), :], src=whole)
     return result
+
+
+@nki.jit
+def depthwise(x, weights, taps_in_psum=False):
+    """Convolution of rows [channels, n] with a filter of three columns each, with a zero on both
+    sides: for each column of the result a product of three columns and their sum."""
+    rows, columns = x.shape
+    width = weights.shape[1]
+    result = output(x.shape, x.dtype)
+    for m in range(0, rows, P):
+        here = nl.ds(m, P)
+        image, whole = chip((P, columns + width - 1)), chip((P, columns))
+        taps = loaded(weights[here, :])
+        if taps_in_psum:
+            kept = chip(taps.shape, taps.dtype, nl.psum)
+            nisa.tensor_copy(dst=kept, src=taps, engine=nisa.engine.vector)
+            taps = kept
+        nisa.memset(dst=image[:, nl.ds(0, 1)], value=0.0)
+        nisa.memset(dst=image[:, nl.ds(columns + 1, 1)], value=0.0)
+        nisa.dma_copy(dst=image[:, nl.ds(1, columns)], src=x[here, :])
+        for column in range(columns):
+            product = combined(nl.multiply, image[:, nl.ds(column, width)], taps, x.dtype)
+            nisa.tensor_reduce(dst=whole[:, nl.ds(column, 1)], op=nl.add, data=product, axis=1)
+        nisa.dma_copy(dst=result[here, :], src=whole)
+    return result

@@ -61,3 +61,14 @@ def product_then_norm(x: Array, w: Array, z: Array, g: Array) -> Array:
 
 def _rms_norm(x: Array, g: Array) -> Array:
     return x / np.sqrt((x**2).mean(axis=1, keepdims=True) + 1e-5) * g
+
+
+def depthwise(x: Array, weights: Array) -> Array:
+    padded = np.pad(x, ((0, 0), (1, 1)))
+    taps = [weights[:, k : k + 1] * padded[:, k : k + x.shape[1]] for k in range(3)]
+    return np.sum(taps, axis=0)
+
+
+def attend(q: Array, k: Array, v: Array) -> Array:
+    scores = np.exp(q.T @ k)
+    return scores / scores.sum(axis=1, keepdims=True) @ v.T
