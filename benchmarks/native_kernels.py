@@ -39,10 +39,10 @@ from isa.machine.tensor import LoadStationary, MultiplyMoving, TransposeStationa
 from simulator.kernels import fixed
 from simulator.machine import Arena, LoadedTiles
 from simulator.native.codegen.library import Library, host_levels, library
+from simulator.native.codegen.rates import multiply_adds
 from simulator.native.matmul.gemm import Multiply
 from simulator.native.matmul.gemm_image import Image, Load
 from simulator.native.matmul.plans import HeldTile, block_for
-from simulator.native.matmul.rates import multiply_adds
 from simulator.numerics.random import initial_states
 from simulator.oracle import quiet
 from simulator.views import Indirect, bits, dtype_name, strided

@@ -173,6 +173,23 @@ def test_packages_of_nki_import_in_one_direction() -> None:
     assert found == []
 
 
+NATIVE = ("codegen", "plans", "rows", "matmul", "threads", "loop")
+"""The folders of `simulator.native`: each imports those before it only."""
+
+
+def test_folders_of_native_code_import_in_one_direction() -> None:
+    found = []
+    for number, folder in enumerate(NATIVE):
+        for path in sources(f"simulator/native/{folder}"):
+            for node in ast.walk(tree(path)):
+                module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
+                if any(module.startswith(f"simulator.native.{n}") for n in NATIVE[number + 1 :]):
+                    found.append(f"{short(path)} imports {module}")
+    assert found == []
+    folders = {path.parent.name for path in sources("simulator/native")} - {"native"}
+    assert folders == set(NATIVE)
+
+
 def test_the_check_of_the_order_finds_lazy_and_type_checking_imports() -> None:
     code = (
         "from nki.ir import nodes\nfrom nki import settings, kernel\n"

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from graph_compiler.execute.registers import encode, rounded, storage
+from simulator.native.codegen.fused import dot_of_pairs
 from simulator.native.codegen.library import library
 from simulator.native.codegen.text import FunctionText, Value
-from simulator.native.matmul.gemm import dot_of_pairs
 from simulator.native.rows.copy import transposed
 
 LANES = 16

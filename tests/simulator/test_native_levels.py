@@ -23,10 +23,10 @@ from simulator.native.codegen import levels as native_levels
 from simulator.native.codegen.levels import Form, Level, levels, of_host
 from simulator.native.codegen.library import Library, host_levels
 from simulator.native.codegen.object_cache import Cache
+from simulator.native.codegen.rates import pairs_pay
 from simulator.native.matmul import plans as matmul
 from simulator.native.matmul.gemm import Multiply
 from simulator.native.matmul.gemm_image import Image
-from simulator.native.matmul.rates import pairs_pay
 from simulator.native.plans import table
 from simulator.oracle import quiet
 from simulator.views import bits

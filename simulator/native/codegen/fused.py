@@ -36,3 +36,12 @@ def emulated(f: FunctionText, left: Value, right: Value, addend: Value) -> Value
     inexact = f.compare("fcmp one", error, f.like(error, 0.0))
     odd = f.select(f.binary("and", even, inexact), f.binary("add", pattern, step), pattern)
     return f.convert("fptrunc", f.convert("bitcast", odd, "double"), "float")
+
+
+_DOT = "llvm.x86.avx512bf16.dpbf16ps.512"
+
+
+def dot_of_pairs(f: FunctionText, left: Value, right: Value, total: Value) -> Value:
+    """Products of pairs in 32-bit lanes, added to fp32 sums by VDPBF16PS, of 512 bits."""
+    pairs = [f.reinterpret(value, "bfloat", 2 * value.width) for value in (left, right)]
+    return f.call(_DOT, "float", total.width, total, *pairs)

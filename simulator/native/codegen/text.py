@@ -119,8 +119,9 @@ class FunctionText:
         return Value(f"<{numbers}>", element, width)
 
     def below(self, count: Value, width: int) -> Value:
-        """The mask of the lanes whose number is below a scalar."""
-        return self.compare("icmp slt", self.lanes("i64", width), self.splat(count, width))
+        """The mask of the first `count` lanes; all, if there are more."""
+        least = self.splat(self.convert("trunc", count, "i32"), width)
+        return self.compare("icmp slt", self.lanes("i32", width), least)
 
     def like(self, value: Value, number: float) -> Value:
         """A constant of the type of `value`."""

@@ -7,7 +7,7 @@ in registers while k runs. The strip has elements of the same form as the loaded
 (`simulator.native.matmul.gemm_image`).
 
 Pairs are multiplied by matrix registers (`simulator.native.matmul.gemm_tiles`), several times as
-fast as by FMA, or by VDPBF16PS where that is faster than FMA (`simulator.native.matmul.rates`).
+fast as by FMA, or by VDPBF16PS where that is faster than FMA (`simulator.native.codegen.rates`).
 Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, VDPBF16PS: for each pair the
 product of the upper halves is added to the sum and then that of the lower halves, each by an fp32
 FMA rounded to nearest even; denormal inputs count as zero, denormal outputs are flushed to zero,
@@ -34,7 +34,7 @@ from functools import partial
 from isa.dtypes import DTYPES
 from simulator.memory import LINE as CACHE_LINE
 from simulator.native.codegen import ports
-from simulator.native.codegen.fused import emulated
+from simulator.native.codegen.fused import dot_of_pairs, emulated
 from simulator.native.codegen.levels import Form
 from simulator.native.codegen.structure import StructureText
 from simulator.native.codegen.text import FunctionText, Value
@@ -48,7 +48,6 @@ from simulator.native.matmul.gemm_image import (
     WIDEST,
     Packing,
     Word,
-    first_lanes,
     header_word,
     least_of,
     lines_of,
@@ -85,7 +84,6 @@ _TOGETHER = 4
 """Rows of the results of matrix registers that are stored by one turn of a loop."""
 
 _UPPER = 0xFFFF0000
-_DOT = "llvm.x86.avx512bf16.dpbf16ps.512"
 _LEAST_SUM = 2 * 127 - 112
 """Of the biased exponents of the smallest magnitudes."""
 
@@ -358,7 +356,7 @@ class _Multiplication:
         """The columns that there are of a strip of one vector; those of wider ones are there."""
         if vectors > 1:
             return None
-        return first_lanes(self.f, self.f.binary("sub", self.columns, first), self.block.width)
+        return self.f.below(self.f.binary("sub", self.columns, first), self.block.width)
 
     def _widen(self) -> None:
         """Copy the image to wide panels."""
@@ -603,9 +601,3 @@ def _times(f: FunctionText, count: Value, size: int) -> Value:
     """count / size, a power of two, rounded up."""
     total = f.binary("add", count, f.integer(size - 1))
     return f.binary("lshr", total, f.integer(size.bit_length() - 1))
-
-
-def dot_of_pairs(f: FunctionText, left: Value, right: Value, total: Value) -> Value:
-    """Products of pairs in 32-bit lanes, added to fp32 sums by VDPBF16PS, of 512 bits."""
-    pairs = [f.reinterpret(value, "bfloat", 2 * value.width) for value in (left, right)]
-    return f.call(_DOT, "float", total.width, total, *pairs)

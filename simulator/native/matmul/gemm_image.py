@@ -178,12 +178,6 @@ def panel_at(f: FunctionText, panels: Value, lines: Value, column: Value) -> Val
     return f.element_at(panel, f.binary("and", column, f.integer(GROUP - 1)), 4)
 
 
-def first_lanes(f: FunctionText, count: Value, width: int) -> Value:
-    """A mask of the first `count` lanes; all, if there are more."""
-    numbers = Value(f"<{', '.join(f'i32 {lane}' for lane in range(width))}>", "i32", width)
-    return f.compare("icmp slt", numbers, f.splat(f.convert("trunc", count, "i32"), width))
-
-
 @dataclass(frozen=True, slots=True)
 class Packing:
     """Emits the packing of rows of memory into lines of `vectors` vectors of 32-bit elements."""
@@ -381,7 +375,7 @@ class _Making:
         first, count = f.word(1), f.word(2)
         end = f.binary("add", first, count)
         whole = f.binary("and", end, f.integer(-CHUNK))
-        inside = first_lanes(f, f.binary("sub", end, whole), CHUNK)
+        inside = f.below(f.binary("sub", end, whole), CHUNK)
         f.loop(first, whole, CHUNK, partial(self._chunk, None))
         f.loop(whole, end, CHUNK, partial(self._chunk, inside))
         set_header_word(f, self.image, Word.form, f.integer(self.form))

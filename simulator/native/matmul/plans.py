@@ -22,6 +22,7 @@ from simulator.memory import LINE as CACHE_LINE
 from simulator.memory import bytes_at_line
 from simulator.native.codegen.levels import Form, Level
 from simulator.native.codegen.library import Function, Library, MicroKernel, library
+from simulator.native.codegen.rates import pairs_pay
 from simulator.native.matmul.gemm import MOST_PARTS, ROWS_TOGETHER, WORDS, Blocking, Multiply
 from simulator.native.matmul.gemm_image import (
     DEEPEST,
@@ -37,7 +38,6 @@ from simulator.native.matmul.gemm_image import (
     image_bytes,
 )
 from simulator.native.matmul.gemm_kept import room_for_strips
-from simulator.native.matmul.rates import pairs_pay
 from simulator.native.matmul.turned import WORDS as TURN
 from simulator.native.matmul.turned import Turn
 from simulator.native.plans.iteration_space import dims, space

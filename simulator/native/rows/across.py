@@ -15,7 +15,6 @@ from isa.machine import gpsimd
 from simulator.native.codegen import ports
 from simulator.native.codegen.expressions import covers, lane_type, print_expression
 from simulator.native.codegen.text import FunctionText, Value
-from simulator.native.matmul.gemm_image import first_lanes
 from simulator.native.plans.iteration_space import dims, space
 from simulator.native.plans.plan import Division, Plan
 from simulator.native.plans.table import compiled, plans
@@ -54,7 +53,7 @@ class ReducePartitions:
         identity = f.constant(lane, start, WIDTH)
 
         def columns(column: Value) -> None:
-            mask = first_lanes(f, f.binary("sub", count, column), WIDTH)
+            mask = f.below(f.binary("sub", count, column), WIDTH)
             first = f.element_at(source, column, row.size)
 
             def step(partition: Value, *partials: Value) -> list[Value]:

@@ -10,9 +10,9 @@ import time
 from dataclasses import dataclass
 from functools import cache
 
+from simulator.native.codegen.fused import dot_of_pairs
 from simulator.native.codegen.library import Library
 from simulator.native.codegen.text import WORD, FunctionText, Value
-from simulator.native.matmul.gemm import dot_of_pairs
 
 SUMS = 24
 """Independent sums: more than hide the latency of any multiply-add."""
