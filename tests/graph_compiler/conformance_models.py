@@ -27,6 +27,9 @@ TOLERANCES = {
 SAMPLED_TOKENS = frozenset({"gpt2_generate_loop_f32"})
 """Models whose integer outputs are sampled or arg-max tokens."""
 
+FORMS = [("trn1", 1), ("trn2", 1), ("trn3", 1), ("trn2", 2), ("trn3", 2)]
+"""Targets and cores for which each model is compiled."""
+
 WITHOUT_GOLDEN = {
     "nki_customcall_block": "a NumPy reference",
     "tp_mlp_shardmap_bf16": "a NumPy reference over 8 simulated ranks",

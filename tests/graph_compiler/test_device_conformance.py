@@ -14,7 +14,8 @@ from collections.abc import Callable
 
 import pytest
 from conformance_cases import DATA, Case, Outcome, cases, judge, passed, protos, table
-from conformance_models import MODELS, WITHOUT_GOLDEN, inputs_of, judged, models
+from conformance_models import FORMS, MODELS, WITHOUT_GOLDEN, inputs_of, judged, models
+from test_conformance_models import close, trained
 from test_conformance_stablehlo import EXPLAINED
 from test_execute_conformance import constants_as_parameters
 
@@ -26,9 +27,6 @@ SAMPLE = 16
 """In a default run every so many cases."""
 
 TARGET = "trn2"
-FORMS = [("trn1", 1), ("trn2", 1), ("trn3", 1), ("trn2", 2), ("trn3", 2)]
-"""Targets and cores of each model."""
-
 QUICK = {
     1: frozenset({"clip_infer_f32", "mamba_scan_infer_f32", "lstm_train_adam"}),
     2: frozenset({"mamba_scan_infer_f32", "lstm_train_adam"}),
@@ -94,3 +92,18 @@ def test_a_model_agrees_with_its_golden_outputs(
         f"device {target} x{cores} -O{level} {name:<28} compiled in {seconds:.1f} s  {remark}"
     )
     assert found == []
+
+
+@pytest.mark.skipif(not MODELS.exists(), reason=f"no model files in {MODELS}")
+@pytest.mark.parametrize("level", [1, 2])
+@pytest.mark.parametrize(("target", "cores"), FORMS)
+def test_a_training_step_with_shardings_agrees_with_numpy(
+    target: str, cores: int, level: int
+) -> None:
+    """On one rank, where shardings say nothing."""
+    model = models()["dp_train_gspmd_f32"]
+    module, inputs = graph_compiler.load(model.path), inputs_of(model)
+    options = GraphOptions(optimisation=level, logical_cores=cores)
+    found = graph_compiler.compile(module, target, options)(*inputs)
+    reasons = [close(one, wanted, model.tolerance) for one, wanted in zip(found, trained(*inputs))]
+    assert reasons == ["", "", ""]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conformance_models import MODELS, inputs_of, models
+from conformance_models import FORMS, MODELS, inputs_of, models
 from test_conformance_models import close, gelu, normalised
 
 import graph_compiler
@@ -55,11 +55,15 @@ def graph(name: str, result: str, *lines: str) -> graph_compiler.Module:
 
 
 @pytest.mark.skipif(not MODELS.exists(), reason=f"no model files in {MODELS}")
-def test_a_model_with_a_kernel_agrees_with_numpy() -> None:
+@pytest.mark.parametrize("level", [1, 2])
+@pytest.mark.parametrize(("target", "cores"), FORMS)
+def test_a_model_with_a_kernel_agrees_with_numpy(target: str, cores: int, level: int) -> None:
     model = models()["nki_customcall_block"]
     x, weight, down = inputs_of(model)
     module = graph_compiler.load(model.path)
-    compiled = graph_compiler.compile(module, "trn2", kernels={"rmsnorm_kernel": rmsnorm_kernel})
+    options = graph_compiler.GraphOptions(optimisation=level, logical_cores=cores)
+    kernels = {"rmsnorm_kernel": rmsnorm_kernel}
+    compiled = graph_compiler.compile(module, target, options, kernels=kernels)
     (output,) = compiled(x, weight, down)
     expected = gelu((normalised(x, 1e-6) * weight) @ down)
     assert close(output, expected, model.tolerance) == ""
