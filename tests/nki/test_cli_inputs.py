@@ -183,7 +183,17 @@ def test_arrays_of_files_have_names(tmp_path) -> None:
         made("a", a=f"@{tmp_path / 'bad.npz'}")
 
 
-def test_arrays_of_torch_and_safetensors(tmp_path) -> None:
+def test_arrays_of_safetensors(tmp_path) -> None:
+    numpy = pytest.importorskip("safetensors.numpy")
+    path = tmp_path / "x.safetensors"
+    numpy.save_file({"a": np.array([[1.5, 2]], np.float32), "b": np.arange(3)}, path)
+    assert made("a", a=f"@{path}").tolist() == [[1.5, 2]]
+    assert made("x", x=f"@{path}:b:int32").tolist() == [0, 1, 2]
+    with pytest.raises(NeuronError, match="holds no array c, but a, b"):
+        made("c", c=f"@{path}")
+
+
+def test_arrays_of_torch(tmp_path) -> None:
     torch = pytest.importorskip("torch")
     torch.save({"a": torch.tensor([1.5], dtype=torch.bfloat16)}, tmp_path / "x.pt")
     assert made("a", a=f"@{tmp_path / 'x.pt'}").dtype == ml_dtypes.bfloat16
