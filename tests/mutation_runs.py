@@ -29,8 +29,8 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 
-SECONDS = 1.0
-"""CPU time that each stage of a mutant may take."""
+SECONDS = float(os.environ.get("MUTANT_SECONDS", "1"))
+"""CPU time that each stage of a mutant may take; more is for emulated CPUs."""
 
 SILENCE = 300
 """Seconds without an answer after which a process counts as one that hangs: its CPUs are shared."""
