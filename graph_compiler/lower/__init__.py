@@ -34,8 +34,16 @@ What decides how a step is done, wherever several ways are right, is its cost:
 - The operands of products have the depth along partitions (`sides`): folded, k = partition * tiles
 +
   tile, so that row-major operands are loaded in long runs, or in order where tiles on chip have it
-  so. A convolution is a product of patches. Nests with one operand that turn rows into columns go
-  through the tensor engine (`transposition`).
+  so. Nests with one operand that turn rows into columns go through the tensor engine
+  (`transposition`): a partition has neighbouring columns, which are stored in one run.
+- No count is special: what partitions do not divide is a tile of its own (`nest.Rest`), and a tile
+  lies as memory has its operand (`operands`), so that engines exchange elements of a partition
+  where operand and result disagree. Folds of columns share rows and columns among partitions
+  (`columns`). What is the same along a row is computed once.
+- A convolution (`convolution`, `images`, `bands`) loads bands of its image with features along
+  partitions and multiplies shifted views of them. Features that fill partitions badly are there
+  for several places of the window at once. Pixels or outputs lie along partitions of the result,
+  whichever costs less.
 - Equal layers are found by their operations, checked by their wiring, and cut where the least goes
   from one layer to the next; weights lie one behind another in HBM. What a loop carries stays on
   chip from trip to trip (`flow`).
