@@ -180,7 +180,6 @@ def _cost(device: Device, loop: Loop, sides: Sides, shares: Shares) -> float:
     high = -(-(rows.count // shares.groups) // shares.height)
     tiles = several * wide * high
     elements = shares.width * shares.height
-    rate = target.dma_bytes_per_ns_per_engine.value
     transfers = triggers = 0.0
     for operand, (type, _) in enumerate(loop.leaves, 1):
         run = shares.width if columns.strides[operand] else 1
@@ -188,6 +187,7 @@ def _cost(device: Device, loop: Loop, sides: Sides, shares: Shares) -> float:
         if run == rows.strides[operand]:
             run, count = run * count, 1
         size = item_size(type)
+        rate = target.dma_run_bytes_per_ns(run * size)
         each = count * (target.dma_descriptor_ns.value + run * size / rate)
         transfers += tiles * each * -(-PARTITIONS // target.dma_engines.value)
         triggers += tiles * target.dma_trigger_static_ns.value
@@ -197,6 +197,8 @@ def _cost(device: Device, loop: Loop, sides: Sides, shares: Shares) -> float:
         share -= _BESIDE
     passes = share + len(_computed(loop))
     vector = tiles * (passes * elements / clock + 100 * shares.height.bit_length())
+    left = rows.count % shares.groups  # by the first group alone
+    vector += several * wide * left * (passes * shares.width / clock + 100)
     across = 0.0
     if shares.groups > 1:
         across = several * wide * shares.width * (4 / target.clock_ghz(Engine.tensor) + 1)
@@ -243,6 +245,11 @@ class Columns:
     def emit(self) -> None:
         """All of it: the elements of the batch, and what is left where shares do not divide it."""
         sides, shares = self.sides, self.shares
+        if shares.kept == 1 and shares.groups > 1:  # before any loop
+            self.ones = {
+                dtype: nl.full((PARTITIONS, 1), 1.0, dtype=dtype, buffer=nl.sbuf)
+                for dtype in sorted({"float32", DTYPES[_type(self.loop)]})
+            }
 
         def each(axes: list[Axis], offsets: tuple[Any, ...]) -> None:
             if axes:
@@ -282,10 +289,9 @@ class Columns:
         if left:
             here = _moved(offsets, rows, whole * height)
             self._add(totals, self._values(here, batch, width, (groups, each), left))
-        rest = rows.count - each * groups
-        if rest:
-            here = _moved(offsets, rows, each * groups)
-            value = self._values(here, batch, width, (1, each), rest)
+        for start in range(each * groups, rows.count, height):
+            count = min(height, rows.count - start)
+            value = self._values(_moved(offsets, rows, start), batch, width, (1, each), count)
             self._add((sums, totals[1][:kept]), value)
         self._across(totals[1], result[:, mine:], groups)
         self._keep(result, offsets[0], batch, first)
@@ -376,8 +382,6 @@ class Columns:
 
     def _ones(self, partitions: int, dtype: str) -> NkiTensor:
         """[partitions, 1] of ones, of which products are sums of partitions."""
-        if dtype not in self.ones:
-            self.ones[dtype] = nl.full((PARTITIONS, 1), 1.0, dtype=dtype, buffer=nl.sbuf)
         return self.ones[dtype][:partitions]
 
     def _across(self, total: NkiTensor, result: NkiTensor, groups: int) -> None:

@@ -34,6 +34,8 @@ ENTRY e {{
     [
         ((191, 23, 37), 0),  # several partitions have rows of the same columns
         ((700, 29), 0),  # all partitions do
+        ((255, 4100), 0),  # and many rows are left
+        ((2560, 4200), 0),  # and their tiles are a loop
         ((37, 63, 241), 1),  # elements of a batch and parts of their columns
         ((3, 5, 7, 11), 2),
     ],
