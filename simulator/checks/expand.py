@@ -176,6 +176,7 @@ class Unroller:
         self.iteration: tuple[int, ...] = ()
         self.stretches: list[Stretch] = []
         self.steps = 0
+        self.jump = 0
 
     def run(self) -> list[Stretch]:
         """The stretches of the stream, in order, up to its Halt or its end."""
@@ -226,7 +227,7 @@ class Unroller:
                 f"{self.name} runs more than {STEP_LIMIT:,} instructions, or {STRETCH_LIMIT:,} "
                 "times through loops that registers end, under the happens-before check",
                 location=self.prepared.location(
-                    self.begin + (self.loops[0].head if self.loops else first)
+                    self.begin + (self.loops[0].head if self.loops else self.jump or first)
                 ),
             )
 
@@ -330,6 +331,7 @@ class Unroller:
             taken = self._assumed(position, int(target))
         if not taken:
             return position + 1
+        self.jump = position
         left = [loop for loop in self.loops if not loop.start <= target < loop.end]
         if left:
             self._leave(left)
