@@ -554,7 +554,7 @@ class _Looks:
         since = (self.row >= 0) & ~self.resets
         looking = self.consumer >= 0
         late, early = [], []
-        count = np.zeros(self.group.size, np.int64)
+        sure = np.zeros(self.group.size, np.int64)  # what comes between in any case
         in_loops = np.flatnonzero(since & (self.stream >= 0))
         streams = np.unique(self.stream[in_loops]).tolist()
         for some, wanted in (
@@ -567,17 +567,16 @@ class _Looks:
                 looker = np.flatnonzero(wanted & (latest >= start))
                 late.append(looker)
                 early.append(latest[looker])
-                count[looker] += 1
             single = some & (self.stream < 0)
             before: Integers = np.cumsum(single) - single
             found = np.where(wanted, before - before[start], 0)
             looker, within = counted(found)
             late.append(looker)
             early.append(np.flatnonzero(single)[before[start][looker] + within])
-            count += found
+            sure += found
         # Who takes bytes comes after the reads, and these after the write: but in a loop the last
-        # write may come behind them.
-        hidden = self.taking & (count > 0) & (self.stream[last] < 0)
+        # write may come behind them, and a loop that reads may have no iteration.
+        hidden = self.taking & (sure > 0) & (self.stream[last] < 0)
         writer = np.flatnonzero(looking & (last >= begin) & ~hidden)
         looker, found = np.concatenate([writer, *late]), np.concatenate([last[writer], *early])
         order = ordered(self.moment[looker])

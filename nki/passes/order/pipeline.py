@@ -18,7 +18,7 @@ import numpy as np
 
 from isa.affine import Affine
 from isa.columns import Integers
-from isa.enums import Engine, Memory
+from isa.enums import SEQUENCERS, Engine, Memory
 from isa.errors import NeuronError
 from isa.operations.control import StorageBegin
 from isa.target import TARGETS, Target
@@ -435,6 +435,7 @@ def _parts(nodes: list[Node]) -> Iterator[list[Op] | Node]:
 
 
 def _moves(op: Op) -> bool:
+    """Whether an operation may change places: it neither steers a stream nor lets cores meet."""
     if op.row is StorageBegin:
         return bool(op.values[0].storage.memory.on_chip)
-    return op.row.minimum_cores == 1 and not op.row.register_writes
+    return op.row.minimum_cores == 1 and op.row.engines != SEQUENCERS
