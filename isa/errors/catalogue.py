@@ -338,7 +338,8 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         "Two accesses to the same bytes, one of them a write, must be ordered by the program "
         "on every path. Two cores may make one write by one line if both make its values by the "
         "same operations from the same data, so that any data give both the same.",
-        "Order them: nisa.core_barrier between cores, or a dependence within one core.",
+        "Order them: nisa.core_barrier between cores, or a dependence within one core. Where the "
+        "last tile of one core reaches into the rows of the other, end its slice there.",
         _API,
     ),
     "core-mismatch": _entry(
