@@ -205,7 +205,7 @@ _TRIED = 2
 """The level of optimisation from which on plans are compiled and timed."""
 
 _MOST = 80_000
-"""Operations that are compiled for all plans together, but for those of the first one."""
+"""Operations that are compiled for all plans together. The first plan is always compiled."""
 
 _DISTANCE = 100
 """Operations behind a value's last use for which its bytes stay its own: BERT-base takes 4.1 MiB

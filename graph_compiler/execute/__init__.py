@@ -9,8 +9,8 @@
    `gemm`), dynamic slices, updates and gathers one of block copies (`movement`). `while` and
    `conditional` are jumps and branches in the same list of steps. What has no native form is a
    step for the host: the reference of the operator table, on views of the same memory.
-3. `layout`: buffers that may share memory do (in-place updates, loop state); the others get places
-   in one arena by their first and last use.
+3. `memory_plan`: buffers that may share memory do (in-place updates, loop state); the others
+   get places in one arena by their first and last use.
 4. `executable`: steps become records for a native loop (`driver`), so that Python runs only for
    host steps. Kernels are LLVM text with explicit vectors (`registers`, `lanes`, `functions`),
    compiled without a pass pipeline. Large products and loops are divided by ranges of batch, rows,

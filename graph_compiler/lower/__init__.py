@@ -22,20 +22,20 @@ two, with the rules of `pair_rules` on the arithmetic of `pair_numbers`.
 
 The passes of kernels (`nki.passes`) do the rest.
 
-What decides how a step is done, wherever several ways are right, is its cost:
+Where several ways of doing a step are right, cost decides:
 
 - A nest is cut into tiles by what they cost: which dimension lies along partitions, which are free,
   which are loops on the device.
 - Neighbouring nests and products over the same rows become a group (`groups`, `members`) if that is
   faster: tile by tile of rows, each member does its part (`rows`), and what they pass on stays in a
-  tile [rows, elements]. Softmax is one pass over its rows then, and attention a loop over heads and
+  tile [rows, elements]. So softmax is one pass over its rows, and attention a loop over heads and
   tiles of rows. Rows that later steps read stay on chip (`device.Held`), but not beyond the
   beginning of a loop on the device.
-- The operands of products have the depth along partitions (`sides`): folded, k = partition * tiles
-+
-  tile, so that row-major operands are loaded in long runs, or in order where tiles on chip have it
-  so. Nests with one operand that turn rows into columns go through the tensor engine
-  (`transposition`): a partition has neighbouring columns, which are stored in one run.
+- The operands of products have the depth along partitions (`sides`). It is folded, with
+  k = partition * tiles + tile, so that row-major operands are loaded in long runs. Where tiles on
+  chip have it in order it stays so. Nests with one operand that turn rows into columns go through
+  the tensor engine (`transposition`): a partition has neighbouring columns, which are stored
+  in one run.
 - No count is special: what partitions do not divide is a tile of its own (`nest.Rest`), and a tile
   lies as memory has its operand (`operands`), so that engines exchange elements of a partition
   where operand and result disagree. Folds of columns share rows and columns among partitions
@@ -56,11 +56,10 @@ What decides how a step is done, wherever several ways are right, is its cost:
   use in the order of emission to its last and some operations more, so that nothing waits for a
   place.
 - The cores of a logical core meet only where one touches what the other has written; a value that
-one
-  core writes and reads is in memory of its own.
-- Where no rule says what is best there are plans (`limits`): from -O2 on graphs are compiled and
-timed
-  with each, as many as make 80,000 operations together; what data decide counts once.
+  one core writes and reads is in memory of its own.
+- Where no rule says what is best there are plans (`limits`). From -O2 on a graph is compiled and
+  timed with each plan, up to 80,000 operations in all. A loop whose trips data
+  decide is timed as one trip.
 
 64-bit integers become 32-bit ones where ranges prove it (`ranges`), else pairs of these. Scatters
 that add or assign take 128 updates at a time: a product with the matrix of equal places sums those

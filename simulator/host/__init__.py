@@ -1,10 +1,11 @@
-"""What makes bound programs fast on the host: where they have no control flow, the order in which
-their instructions run is known before they do.
+"""What makes bound programs fast on the host: without control flow, the order of their
+instructions is known before a run.
 
-`prepare` is all that the rest of the simulator calls. `turns` finds the order, `lives` which
-allocation holds each access, `elision` which transfers have nothing to move, `places` puts
-allocations close together, and `slices` cuts a program in two that run at the same time. What is
-known of an instruction stands by its stream and its place there, in columns.
+`prepare` is all that the rest of the simulator calls. `turns` finds the order. `live_ranges` finds
+which allocation holds each access on chip, `engine_states` what instructions leave in engines.
+`elision` finds transfers that have nothing to move. `places` puts allocations close together
+(`first_fit`). `slices` cuts a program in two that can run at the same time. Facts of instructions
+are columns, by stream and position in it.
 """
 
 from __future__ import annotations

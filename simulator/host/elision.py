@@ -1,13 +1,13 @@
-"""What is known of a program without loops before it runs: its instructions come in one order.
+"""Which transfers and results of a program without control flow need not be carried out.
 
-A tile that is loaded from an argument, and only read after that, is a copy: what goes through it
-row by row finds the same elements in HBM, and the transfer has nothing left to do. Nor has one that
-stores a tile which nobody else reads, if its last result is written to HBM at once. The two take a
+A tile that is loaded from an argument, and only read after that, is a copy. What goes through it
+row by row can read the same elements in HBM instead, so the load is left out. A store is left out
+if nothing else reads its tile and the last result can be written to HBM directly. The two take a
 third of the time of softmax or RMSNorm.
 
-Results that only go to rows of HBM are written there past the caches. Nor is stored what nobody
-reads, as the squares of RMSNorm, of which the sums count. Of such transfers nothing is left but
-their semaphores.
+Results that only go to rows of HBM are written there past the caches. Results that nothing reads
+are not stored, such as the squares of RMSNorm, of which only the sums are used. Transfers that are
+left out keep their semaphores.
 """
 
 from __future__ import annotations

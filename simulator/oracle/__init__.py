@@ -6,10 +6,11 @@ immediate, or None; register-valued attributes have been read already. `state` i
 `simulator.machine.CoreState`, in which the caller has set `engine` and, for rows with accumulate
 registers, `start_partition`. Operands may differ in shape when their elements per partition agree.
 
-Every executor calls these same functions, so they agree bit for bit. Arithmetic writes one NaN, the
-positive quiet one; copies between equal dtypes keep the bits. Callers hold `quiet()` around
-their calls: infinities and NaN are results here, not warnings. Control instructions belong to the
-executors, except what `control` offers for their memory side.
+Every executor calls these same functions, or native code with the same results
+(`simulator.kernels`), so executors agree bit for bit. Arithmetic writes one NaN, the positive quiet
+one; copies between equal dtypes keep the bits. Callers hold `quiet()` around their calls:
+infinities and NaN are results here, not warnings. Control instructions belong to the executors,
+except what `control` offers for their memory side.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A whole program in native code: records, the loop that walks them, and queues of jobs.
 
 A record is 64-bit words: waits, updates, operands, checks, and jobs, which are compiled kernels
-with their argument words. Every row has native code but the one that prints, so no Python runs
-between instructions. Three things send an instruction to its Python action, which gives both
-executors one meaning and one control trace:
+with their argument words. Every row has native code but the one that prints, so as a rule no
+Python runs between instructions. In three cases an instruction is executed by its Python action,
+with the same meaning and the same control trace:
 
 - what a record does not cover: an operand outside, uninitialised memory, operands that overlap or
   whose dimensions do not divide each other, stores that two cores both make;
