@@ -474,8 +474,9 @@ def test_bytes_do_not_depend_on_the_order_of_hashes(cores: str) -> None:
 
 
 def test_an_interrupt_leaves_what_was_there() -> None:
-    """Wherever it comes: no output, and no part of a program among those kept."""
-    Path("model.hlo").write_text(deep(8))
+    """No output, and no part of a program among those kept. It comes when a second is left, so that
+    a loaded machine does not finish first."""
+    Path("model.hlo").write_text(deep(16))
     Path("file.neff").write_bytes(b"before")
     words = ["compile", "model.hlo", "--framework", "XLA", "--target", "trn2", "--verbose", "info"]
     started = subprocess.Popen(
@@ -486,7 +487,7 @@ def test_an_interrupt_leaves_what_was_there() -> None:
     )
     assert started.stdout is not None
     for line in started.stdout:
-        if line.startswith("assemble"):
+        if line.startswith("read"):
             started.send_signal(signal.SIGINT)
             break
     started.stdout.read()
