@@ -617,7 +617,7 @@ class _divide(Operator):
     def __call__(  # type: ignore[override]
         self, x: NkiTensor | Number, y: NkiTensor | Number, dtype: DTypeLike | None = None
     ) -> NkiTensor:
-        """x / y; float32 for two integers. x * (1 / y) with both scaled by a power of two.
+        """x / y; float32 for two integers. x * (1 / y) with both scaled by a power of two: several small instructions, where nl.multiply by nl.reciprocal is two.
 
         x, y: tiles of one shape in SBUF or PSUM, or one of them a number or a [P, 1] column.
         dtype: of the result, a new tile in SBUF (default: the operands', promoted; numbers follow).
@@ -637,7 +637,7 @@ class _divide(Operator):
         """
 
 divide: _divide
-"""x / y; float32 for two integers. x * (1 / y) with both scaled by a power of two.
+"""x / y; float32 for two integers. x * (1 / y) with both scaled by a power of two: several small instructions, where nl.multiply by nl.reciprocal is two.
 
 x, y: tiles of one shape in SBUF or PSUM, or one of them a number or a [P, 1] column.
 dtype: of the result, a new tile in SBUF (default: the operands', promoted; numbers follow).

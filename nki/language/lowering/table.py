@@ -147,7 +147,8 @@ _BINARY = (
     ),
     Function(
         name="divide",
-        summary="x / y; float32 for two integers. x * (1 / y) with both scaled by a power of two.",
+        summary="x / y; float32 for two integers. x * (1 / y) with both scaled by a power of two: "
+        "several small instructions, where nl.multiply by nl.reciprocal is two.",
         example=("[[1, 2, -3]]", "[[4, 0.5, 0]]", "[[0.25 4.   -inf]]"),
         binary=division.divide,
         ulps=2,
