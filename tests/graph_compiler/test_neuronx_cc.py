@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import ml_dtypes
@@ -484,6 +485,8 @@ def test_an_interrupt_leaves_what_was_there() -> None:
         stdout=subprocess.PIPE,
         text=True,
         env=environment(),
+        # Shells let what runs behind others ignore interrupts, and children inherit that.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
     assert started.stdout is not None
     for line in started.stdout:
