@@ -175,7 +175,8 @@ def test_refusals(monkeypatch, target, options, text):
 
 def test_the_engine_that_writes_descriptors_spends_its_time_on_it():
     """About 600 ns an instruction for hwdge (SDK nki-dge.rst); GpSimd's own time for swdge. With
-    prepared descriptors it is as long, by measured chains of transfers (599 and 609 ns)."""
+    prepared descriptors 400, by published matrix products whose 320 loads come first; that
+    a single transfer takes 600 to reach its queue (measured 599 and 609 ns) is another matter."""
 
     def held(mode, engine):
         named = {"engine": engine} if mode is DgeMode.hwdge else {}
@@ -194,7 +195,7 @@ def test_the_engine_that_writes_descriptors_spends_its_time_on_it():
 
     assert held(DgeMode.hwdge, nisa.engine.sync) / 20 == pytest.approx(600, rel=0.1)
     assert held(DgeMode.swdge, nisa.engine.gpsimd) > 20 * 600
-    assert held(DgeMode.none, nisa.engine.sync) / 20 == pytest.approx(600, rel=0.02)
+    assert held(DgeMode.none, nisa.engine.sync) / 20 == pytest.approx(400, rel=0.02)
 
 
 @pytest.mark.parametrize("mode", MODES)
