@@ -41,20 +41,22 @@ MEMORY = 4 << 30
 COLLECTED = 64
 """Mutants after which cyclic garbage is collected: errors keep programs, with their memories."""
 
-EACH = 2000
-"""Mutants for one process: what it compiled goes with it."""
+THOROUGH = 8
+"""Of so many processes one compiles native code as for users, the others with little effort."""
 
 
 class Subject(NamedTuple):
     """What is mutated: the `script` that calls `main`; `outcome_of(seed)` says what became of a
     mutant, or raises `Failure`; `warm_up` does once what is no mutant's time; `show(seed)` gives a
-    mutant to look at; `count` are run unless the command says otherwise."""
+    mutant to look at; `count` are run unless the command says otherwise. A process runs `each`:
+    what it compiled goes with it."""
 
     script: Path
     outcome_of: Callable[[int], str]
     warm_up: Callable[[], object]
     show: Callable[[int], str]
     count: int = 1_000_000
+    each: int = 2000
 
 
 class Failure(Exception):
@@ -112,15 +114,16 @@ def _work(subject: Subject, first: int, last: int) -> None:
     """In a process of its own: a line before each mutant, and one with what became of it."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if first // subject.each % THOROUGH:
+        _compile_quickly()
     subject.warm_up()
-    gc.collect()
-    gc.freeze()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # nothing else is written among the answers
     for seed in range(first, last):
         print(seed, file=answers, flush=True)
-        if seed % COLLECTED == 0:
+        if (seed - first) % COLLECTED == 0:
             gc.collect()
+            gc.freeze()  # what is kept is not looked at again
         try:
             said = {"outcome": subject.outcome_of(seed)}
         except Failure as failure:
@@ -129,6 +132,12 @@ def _work(subject: Subject, first: int, last: int) -> None:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
     spent = {"peak": peak, "seconds": time.process_time()}
     print(json.dumps(spent), file=answers, flush=True)
+
+
+def _compile_quickly() -> None:
+    from simulator.native.codegen.library import Library
+
+    Library.effort = 0
 
 
 def _supervised(script: Path, first: int, last: int) -> Tally:
@@ -189,11 +198,16 @@ def _answers(process: Any, tally: Tally, first: int, last: int, complaints: Any)
 
 
 def run_all(
-    script: Path, first: int, last: int, processes: int, report: Callable[[str], None]
+    script: Path,
+    first: int,
+    last: int,
+    processes: int,
+    report: Callable[[str], None],
+    each: int = Subject._field_defaults["each"],
 ) -> Tally:
     """All mutants of a range of seeds; failures are reported as they come."""
     total, done, begun = Tally(), 0, time.monotonic()
-    ranges = [(start, min(start + EACH, last)) for start in range(first, last, EACH)]
+    ranges = [(start, min(start + each, last)) for start in range(first, last, each)]
     with ThreadPoolExecutor(processes) as pool:
         for (start, end), tally in zip(ranges, pool.map(lambda r: _supervised(script, *r), ranges)):
             for seed, reason in sorted(tally.failures.items()):
@@ -236,6 +250,6 @@ def main(subject: Subject, description: str) -> int:
             print(subject.outcome_of(seed))
         return 0
     report = partial(print, flush=True)
-    tally = run_all(subject.script, *options.seeds, options.processes, report)
+    tally = run_all(subject.script, *options.seeds, options.processes, report, subject.each)
     print(table(tally))
     return 1 if tally.failures else 0

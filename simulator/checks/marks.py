@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from simulator.memory import zeros
 from simulator.oracle.control import fill_sentinel
 
 Array = np.ndarray[Any, Any]
@@ -249,7 +250,7 @@ class Space:
     @property
     def marks(self) -> Array:
         if self._marks is None:
-            self._marks = np.zeros(self.size // self.unit, np.uint8)
+            self._marks = zeros(self.size // self.unit)
             self.cells[:] = [self._marks.ctypes.data, self.unit]
         return self._marks
 

@@ -28,14 +28,16 @@ from simulator.uses import chosen
 
 
 class Prepared:
-    """A bound program, and what is found out about it when somebody asks."""
+    """A bound program, and what is found out about it when somebody asks; or nothing, if that is
+    not worth its time."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, worthwhile: bool = True) -> None:
         self.program = program
+        self._worthwhile = worthwhile
 
     @cached_property
     def _turns(self) -> Turns | None:
-        return turns_of(self.program)
+        return turns_of(self.program) if self._worthwhile else None
 
     @cached_property
     def _walks(self) -> list[Walk] | None:
@@ -63,9 +65,10 @@ class Prepared:
         return None if found is None else (Prepared(found[0]), Prepared(found[1]))
 
 
-def prepare(program: Program) -> Prepared:
-    """What the host makes of a bound program."""
-    return Prepared(program)
+def prepare(program: Program, worthwhile: bool = True) -> Prepared:
+    """What the host makes of a bound program: nothing, unless it is worthwhile. That takes about as
+    long as loading the program, so it pays where the program has much to do or runs often."""
+    return Prepared(program, worthwhile)
 
 
 def shared_accesses(placed: Placed) -> Program:

@@ -29,7 +29,7 @@ from graph_compiler.hlo.proto import MALFORMED, from_proto, to_proto
 from graph_compiler.hlo.text import print_text
 from isa.errors import NeuronError
 
-SMALL = 4096
+SMALL = 2048
 """Bytes up to which a conformance case is a source: most are of one operation."""
 
 NUMBERS = (-1, 0, 1, 2, 3, 7, 1 << 20, 1 << 31, (1 << 40) + 1, (1 << 62) + 1, -(1 << 40))

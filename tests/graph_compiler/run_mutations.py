@@ -179,7 +179,7 @@ def show(seed: int) -> str:
     return data.decode() if data.isascii() else print_text(from_proto(data))
 
 
-SUBJECT = Subject(Path(__file__).resolve(), outcome_of, warm_up, show)
+SUBJECT = Subject(Path(__file__).resolve(), outcome_of, warm_up, show, each=20_000)
 
 if __name__ == "__main__":
     sys.exit(main(SUBJECT, __doc__))
