@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +10,12 @@ import numpy as np
 
 from graph_compiler.hlo.arguments import module_argument
 from graph_compiler.inputs import checked_inputs
+from graph_compiler.lower.participants import ranks_of
 from graph_compiler.memory import memory_use
 from graph_compiler.options import GraphOptions, check_target
 from isa.dtypes import DTYPES
+from isa.errors import NeuronError
+from simulator.ranks import World, run_world
 
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Module
@@ -35,7 +38,8 @@ class Compiled:
     `kernel` is the compiled kernel (`nki.compiled.CompiledKernel`), whose `program` is the
     `isa.program.Program`. Results come as a list, a tuple's components one after another. `memory`
     is what all of it takes in HBM (`graph_compiler.memory.MemoryUse`), which prints. `notes`: its
-    loops, and what fell to a generic schedule (`graph_compiler.lower.notes`).
+    loops, and what fell to a generic schedule (`graph_compiler.lower.notes`). `ranks`: how many
+    run it together (`run_ranks`), 1 for a graph without collectives.
 
     >>> import numpy as np
     >>> from graph_compiler import compile, parse_text
@@ -48,6 +52,7 @@ class Compiled:
 
     def __init__(self, module: Module, kernel: CompiledKernel, unshared: int, notes: Notes) -> None:
         self.module = module
+        self.ranks = ranks_of(module)
         self.kernel = kernel
         self.notes = notes
         self.memory = memory_use(kernel.program, unshared)
@@ -60,6 +65,26 @@ class Compiled:
         """Run and time: the results as a call returns them, and the profile."""
         outputs, profile = self.kernel.profile(*self._given(inputs))
         return self._found(outputs), profile
+
+    def run_ranks(self, inputs: Sequence[Sequence[Any]]) -> list[list[Array]]:
+        """The results of every rank of a distributed graph, on a simulated core each. `inputs[r]`
+        are rank r's. Raises input-mismatch for another number of ranks than the graph has, and the
+        error of the first rank that fails.
+
+        >>> import numpy as np
+        >>> from graph_compiler import compile, parse_text
+        >>> text = "HloModule m, replica_count=3\\nENTRY e { ROOT i = u32[] replica-id() }"
+        >>> [int(ids[0]) for ids in compile(parse_text(text), "trn2").run_ranks([[], [], []])]
+        [0, 1, 2]
+        """
+        if len(inputs) != self.ranks:
+            raise NeuronError(
+                "input-mismatch",
+                f"`{self.module.name}` has inputs of {len(inputs)} ranks, and is for {self.ranks}.",
+                hint="Give the inputs of every rank, in the order of the ranks.",
+            )
+        world = World(self.ranks, in_turns=True)
+        return run_world(world, [partial(self, *given) for given in inputs])
 
     def save(self, path: Any) -> None:
         """Write the program as a container; replaces the file as a whole or not at all."""

@@ -28,6 +28,7 @@ ALIASES = {"MIN_II": "minimum_interval_cycles", "MIN_II_DYNAMIC": "dynamic_inter
 
 _OPERAND_QUANTITIES = {
     "N": "elements that stream through a partition, the most of any operand",
+    "H": "elements of an operand in HBM, the most of any",
     "P": "partitions, the most of any operand",
     "S": "slow-down of a wide inner stride, 1 to 2",
     "in_bytes": "element size of the widest streamed source",
@@ -251,6 +252,7 @@ def quantities(instruction: Instruction, target: Target) -> dict[str, Any]:
     on_chip = [p for p in streamed if p.memory.on_chip]
     names |= {
         "N": max((elements(p) for p in on_chip), default=1),
+        "H": max((elements(p) for p in streamed if not p.memory.on_chip), default=1),
         "P": max((p.partitions for p in on_chip), default=1),
         "S": max((stride_factor(p, target) for p in on_chip), default=1.0),
         "in_bytes": max((DTYPES[p.dtype].size for p in sources), default=0),

@@ -23,6 +23,7 @@ DOCUMENTS: Mapping[str, str] = MappingProxyType(
         "ARCH3": "AWS Neuron SDK 2.32, nki/guides/architecture/trainium2_arch.rst",
         "ARCH4": "AWS Neuron SDK 2.32, nki/guides/architecture/trainium3_arch.rst",
         "BANDWIDTH": "AWS Neuron SDK 2.32, nki/deep-dives/nki-dma-bandwidth-guide.rst",
+        "COLLECTIVES": "AWS Neuron SDK 2.32, neuron-runtime/explore/intranode-collective-comm.rst",
         "DGE": "AWS Neuron SDK 2.32, nki/deep-dives/nki-dge.rst",
         "COSTS": "AWS Neuron SDK 2.26, general/nki/api/nki/isa/__init__.py, costs by instruction",
         "THROTTLING": "AWS Neuron SDK 2.32, tools/neuron-explorer/overview-summary-page.rst",
@@ -134,6 +135,7 @@ class Target:
     semaphore_ns: Figure[float]
     sequencer_move_ns: Figure[float]
     core_barrier_ns: Figure[float]
+    collective_ns: Figure[float]
 
     # DMA
     dma_engines: Figure[int]
@@ -286,6 +288,7 @@ _TIMING: dict[str, tuple[float, str, bool]] = {
     "semaphore_ns": (50.0, "no source", True),
     "sequencer_move_ns": (68.0, _MEASURED, False),
     "core_barrier_ns": (2000.0, "third-party: LNC2 barrier and sendrecv, about 2 us", True),
+    "collective_ns": (4000.0, "COLLECTIVES: both steps of a mesh, up to 2 us each", True),
     "dma_descriptor_ns": (7.6, "fit to DM012 and DM013: 7.1 and 8.1 ns", False),
     "dma_load_dispatch_ns": (751.0, _MEASURED, False),
     "dma_load_tail_ns": (293.1, _MEASURED, False),

@@ -108,14 +108,14 @@ OPTIONS: tuple[Option, ...] = (
         "How training is distributed.",
         values=("generic", "llm-training", "nemo", "NEMO"),
         default="generic",
-        no_effect="graphs of one rank are compiled, without collectives",
+        no_effect="a graph states its collectives, which stay where they are",
     ),
     Option(
         ("--llm-training",),
         "distribution",
         "The same as --distribution-strategy llm-training.",
         constant="llm-training",
-        no_effect="graphs of one rank are compiled, without collectives",
+        no_effect="a graph states its collectives, which stay where they are",
         origin="older clients",
     ),
     Option(

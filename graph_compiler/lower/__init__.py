@@ -12,7 +12,8 @@
    those that take several.
 4. What the engines have no operations for is a graph of others, written as HLO text: `expansions`,
    `linear`. `computations` applies a computation of the graph to elements, windows and slices.
-   `kernels` puts the tile IR of NKI kernels where the graph calls them.
+   `kernels` puts the tile IR of NKI kernels where the graph calls them. `collectives` makes
+   exchanges of blocks between ranks of what they do together; all ranks run one program.
 5. `layers` makes one loop of equal layers. `loops` schedules loops, `counted` has those whose
    trips are known, `aliases` results in the memory of parameters.
 

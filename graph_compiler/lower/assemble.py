@@ -30,7 +30,7 @@ from graph_compiler.hlo.operators import OPERATORS
 from graph_compiler.hlo.operators.custom import IDENTITIES
 from graph_compiler.hlo.operators.row import subject
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
-from graph_compiler.lower import empties, expansions, linear
+from graph_compiler.lower import collectives, empties, expansions, linear
 from graph_compiler.lower.aliases import donated, take_over
 from graph_compiler.lower.arithmetic import DTYPES, FORMS, tile_attribute, tile_operands
 from graph_compiler.lower.bits import other_width
@@ -54,10 +54,12 @@ from graph_compiler.lower.loops import apart, layers, while_loop
 from graph_compiler.lower.moments import squares_of_variances
 from graph_compiler.lower.notes import Notes
 from graph_compiler.lower.pairs import OPCODES, as_pairs, has_random_bits, is_wide
+from graph_compiler.lower.participants import ranks_of
 from graph_compiler.lower.product import DEVICE_PRODUCTS
 from graph_compiler.lower.ranges import narrow
 from graph_compiler.lower.windows import long_windows, select_and_scatter
 from graph_compiler.options import GraphOptions, has_e4m3fn
+from graph_compiler.partitions import refuse_undivided
 from isa.errors import NeuronError
 
 if TYPE_CHECKING:
@@ -212,6 +214,7 @@ _HANDLERS: dict[str, Callable[[Scheduler, Node], Any]] = {
     LAYERS: layers,
     "conditional": _conditional,
     "rng": rng,
+    **collectives.HANDLERS,
 }
 """How to schedule opcodes that are not element-wise; None where a variant is not among them."""
 
@@ -234,7 +237,9 @@ HANDLERS = {op: _handler(op) for op in _HANDLERS | _OTHERWISE}
 """How to schedule all opcodes that are not element-wise."""
 
 _CUSTOM_CALL = "custom-call"
-_MEANINGS = expansions.first_of(top_k, expansions.handler(called), HANDLERS[_CUSTOM_CALL])
+_MEANINGS = expansions.first_of(
+    collectives.called_by_ranks, top_k, expansions.handler(called), HANDLERS[_CUSTOM_CALL]
+)
 
 
 def machine(kernels: Kernels, limits: Limits) -> Machine:
@@ -284,6 +289,8 @@ def assembled(
     limits: Limits | None = None,
 ) -> Assembled:
     """The same with notes."""
+    if ranks_of(module) > 1:
+        refuse_undivided(module)
     stored: set[tuple[int, int]] = set()
     while True:
         try:
@@ -302,7 +309,7 @@ def _emitted(
 ) -> Assembled:
     """The tile IR of a graph, whose loops carry in memory what is `stored`."""
     known = machine({**module.kernels, **(kernels or {})}, limits)
-    device = Device(known, target, module.name, limits, options.logical_cores)
+    device = Device(known, target, module, limits, options.logical_cores)
     device.stored_between_trips = stored
     simplifier = Simplifier(module)
     block = simplifier.block(module.entry)

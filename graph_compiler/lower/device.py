@@ -16,6 +16,7 @@ from graph_compiler.execute.views import Buffer, View, count_of, row_major
 from graph_compiler.lower.arithmetic import DTYPES
 from graph_compiler.lower.limits import Limits
 from graph_compiler.lower.notes import Notes
+from graph_compiler.lower.participants import ranks_of
 from graph_compiler.lower.places import location_of, name_of
 from isa.dtypes import DTYPES as DTYPE_ROWS
 from isa.enums import DgeMode, Memory
@@ -24,6 +25,7 @@ from nki.ir.views.tensor import NkiTensor
 
 if TYPE_CHECKING:
     from graph_compiler.execute.nodes import Node
+    from graph_compiler.hlo.graph import Module
     from graph_compiler.lower.counted import Count, Window
     from graph_compiler.lower.moments import Squares
     from isa.program import SourceLocation
@@ -83,11 +85,13 @@ class Device(Program):
     """
 
     def __init__(
-        self, machine: Machine, target: Target, name: str, limits: Limits, cores: int = 1
+        self, machine: Machine, target: Target, module: Module, limits: Limits, cores: int = 1
     ) -> None:
         super().__init__(machine)
         self.limits = limits
-        self.builder: Builder = _Builder(target, cores, name)
+        self.module = module
+        self.ranks = ranks_of(module)
+        self.builder: Builder = _Builder(target, cores, module.name)
         for core in range(cores):
             builder = self.builder.on(core)
             assert isinstance(builder, _Builder)

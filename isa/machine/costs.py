@@ -286,6 +286,15 @@ SEND_RECEIVE = Cost(
     ),
     completion=_DONE,
 )
+RANK_EXCHANGE = Cost(
+    Case(
+        "collective_ns + H*out_bytes/(dma_engines*dma_bytes_per_ns_per_engine)",
+        source="COLLECTIVES (both steps of a mesh), and the bytes at the rate of the DMA engines",
+        assumed=True,
+        unit="ns",
+    ),
+    completion=_DONE,
+)
 CORE_BARRIER = Cost(
     Case("core_barrier_ns", source="third-party (LNC2)", assumed=True, unit="ns"),
     completion=_DONE,

@@ -1,4 +1,4 @@
-"""The collective operations, over ranks that run in one process (`nki.ranks.world`).
+"""The collective operations, over ranks that run in one process (`simulator.ranks`).
 
 Reductions go in the order of the ranks in their group, in fp32 (integers: exactly), and round once
 at the end. Source of all: SDK nki/api/nki/collectives/__init__.py.
@@ -36,7 +36,7 @@ from nki.ir.emission import emit
 from nki.ir.registers import VirtualRegister
 from nki.ir.views.tensor import NkiTensor
 from nki.ranks.group import ReplicaGroup
-from nki.ranks.world import place
+from simulator.ranks import place
 
 Array = np.ndarray[Any, Any]
 Messages = dict[int, list[Array]]

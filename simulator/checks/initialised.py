@@ -26,6 +26,7 @@ from simulator.checks import (  # noqa: F401 (each registers its rows)
     gather_rows,
     mx_rows,
     random_rows,
+    rank_rows,
     vector_rows,
 )
 from simulator.checks.marks import (

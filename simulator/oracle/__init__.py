@@ -29,6 +29,7 @@ from simulator.oracle import (  # noqa: F401  (each registers its kernels)
     gpsimd,
     mx,
     random,
+    ranks,
     scalar,
     scan,
     search,

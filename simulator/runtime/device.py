@@ -16,8 +16,9 @@ from isa.program import Program, TensorDeclaration
 from isa.target import TARGETS
 from simulator.checks.impossible import refuse_impossible
 from simulator.parallel_slices import load
+from simulator.ranks import World, in_world
 from simulator.runtime.status import NrtError, NrtpyError, Status, load_error, run_error
-from simulator.runtime.visible_cores import visible_cores
+from simulator.runtime.visible_cores import execution_timeout, visible_cores
 
 Array = np.ndarray[Any, Any]
 
@@ -67,8 +68,12 @@ class NrtTensor:
 class NrtModel:
     """A program on a core."""
 
-    def __init__(self, device: Device, program: Program, core_id: int) -> None:
+    def __init__(
+        self, device: Device, program: Program, core_id: int, rank: int = 0, ranks: int = 1
+    ) -> None:
         self.program = program
+        self.rank = rank
+        self.ranks = ranks
         self.core_id = core_id
         self._device = device
         self._loaded = load(program)
@@ -77,10 +82,13 @@ class NrtModel:
         """Run the program (`simulator.execute.RunResult`). Raises NrtError and NrtpyError."""
         if self._device.closed:
             raise NrtpyError("Unable to execute a model of a runtime that was closed by reset().")
+        world = self._device.world(self.ranks)
         try:
-            return self._loaded.run(inputs, traced)
+            with in_world(self.rank, world):
+                return self._loaded.run(inputs, traced)
         except NeuronError as error:
-            raise run_error(error) from error
+            self._device.give_up(world)
+            raise run_error(error, world.size) from error
 
 
 class Device:
@@ -91,6 +99,7 @@ class Device:
         self.closed = False
         self._cores = visible_cores()
         self._used: dict[int, int] = {}
+        self._worlds: dict[int, World] = {}
         self._room = max(
             target.hbm_bytes_per_device.value // target.hbm_stacks_per_device.value
             for target in TARGETS.values()
@@ -119,8 +128,21 @@ class Device:
         """Free the memory of a tensor now; nothing happens to one that is free."""
         getattr(tensor, "tensor_ref", tensor).free()
 
-    def load_model(self, path: Any, core_id: int = 0) -> NrtModel:
-        """The program of a container, on a core. Raises NrtError."""
+    def world(self, ranks: int) -> World:
+        """The ranks of this process that run together."""
+        if ranks == 1:
+            return World(1)
+        return self._worlds.setdefault(ranks, World(ranks, True, execution_timeout()))
+
+    def give_up(self, world: World) -> None:
+        """A rank has failed: what others have exchanged with it is forgotten."""
+        if self._worlds.get(world.size) is world:
+            del self._worlds[world.size]
+
+    def load_model(
+        self, path: Any, core_id: int = 0, rank_id: int = 0, world_size: int = 1
+    ) -> NrtModel:
+        """The program of a container, on a core, as a rank of several. Raises NrtError."""
         try:
             contents = load_contents(path)
             refuse_impossible(contents.program)
@@ -130,7 +152,10 @@ class Device:
             if contents.program.symbols:
                 note = "its sizes are launch symbols: compile it for the sizes of its tensors"
                 raise NrtError(Status.NRT_INVALID, "Failed to load model", note)
-            return NrtModel(self, contents.program, core_id)
+            if rank_id not in range(world_size):
+                note = f"there is no rank {rank_id} in a world of {world_size}"
+                raise NrtError(Status.NRT_INVALID, "Failed to load model", note)
+            return NrtModel(self, contents.program, core_id, rank_id, world_size)
         except NeuronError as error:
             raise load_error(error) from error
 

@@ -176,17 +176,20 @@ class NrtpyModel:
         rank_id: int = 0,
         world_size: int = 1,
     ) -> Self:
-        """Load a container onto a core. Collectives of several ranks are not run here.
+        """Load a container onto a core. With `cc_enabled` it is rank `rank_id` of `world_size`, all
+        of which are in this process: a call waits where ranks exchange data until the others have
+        come, so each rank is called in a thread of its own.
 
         Raises NrtError: NRT_FAILURE without such a file, NRT_UNSUPPORTED_NEFF_VERSION,
         NRT_LOAD_NOT_ENOUGH_NC for a core that is not visible, NRT_RESOURCE for more than fits into
         HBM, NRT_INVALID for anything else that is wrong with it.
         """
         path = Path(neff_path)
-        if cc_enabled or rank_id or world_size != 1:
-            note = "one process runs one rank: collectives run eagerly, with nki.collectives"
+        if (rank_id or world_size != 1) and not cc_enabled:
+            note = f"rank {rank_id} of {world_size} without cc_enabled=True"
             raise NrtError(Status.NRT_INVALID, "Failed to load model", note)
-        return cls(get_nrtpy_singleton().load_model(path, core_id), name or path.stem, path)
+        model = get_nrtpy_singleton().load_model(path, core_id, rank_id, world_size)
+        return cls(model, name or path.stem, path)
 
     def __call__(
         self,
@@ -201,8 +204,9 @@ class NrtpyModel:
 
         Raises NrtError: NRT_INVALID for tensors that are missing, not the model's, or of another
         core, dtype or shape; NRT_EXEC_OOB for an index outside of its tensor (a transfer that
-        skips such indices goes on); NRT_TIMEOUT; NRT_EXEC_COMPLETED_WITH_ERR. Raises NrtpyError
-        for a tensor that was freed.
+        skips such indices goes on); NRT_TIMEOUT; NRT_EXEC_HW_ERR_COLLECTIVES for a rank that does
+        not come within NEURON_RT_EXEC_TIMEOUT seconds; NRT_EXEC_COMPLETED_WITH_ERR. Raises
+        NrtpyError for a tensor that was freed.
         """
         arrays = self._arrays(inputs)
         into = self._outputs(outputs)

@@ -35,7 +35,7 @@ class Status(IntEnum):
     NRT_EXEC_NC_BUSY = 1005
     NRT_EXEC_OOB = 1006  # an index outside of its tensor
     NRT_COLL_PENDING = 1100
-    NRT_EXEC_HW_ERR_COLLECTIVES = 1200
+    NRT_EXEC_HW_ERR_COLLECTIVES = 1200  # a rank that does not come
     NRT_EXEC_HW_ERR_HBM_UE = 1201
     NRT_EXEC_HW_ERR_NC_UE = 1202
     NRT_EXEC_HW_ERR_DMA_ABORT = 1203
@@ -63,13 +63,15 @@ class NrtError(RuntimeError):
             self.add_note(note)
 
 
+_WAITS = "deadlock"
+
 _OF_ERRORS = {
     "file-not-found": Status.NRT_FAILURE,
     "container-version": Status.NRT_UNSUPPORTED_NEFF_VERSION,
     "hbm-overflow": Status.NRT_RESOURCE,
     "memory-limit": Status.NRT_RESOURCE,
     "dynamic-out-of-bounds": Status.NRT_EXEC_OOB,
-    "deadlock": Status.NRT_TIMEOUT,
+    _WAITS: Status.NRT_TIMEOUT,
     "loop-limit": Status.NRT_TIMEOUT,
     "time-limit": Status.NRT_TIMEOUT,
     "simulated-time-limit": Status.NRT_TIMEOUT,
@@ -83,7 +85,10 @@ def load_error(error: NeuronError) -> NrtError:
     return NrtError(status, "Failed to load model", str(error))
 
 
-def run_error(error: NeuronError) -> NrtError:
-    """What running a program ends with."""
+def run_error(error: NeuronError, ranks: int = 1) -> NrtError:
+    """What running a program ends with, on one of several ranks: who waits, waits for another."""
+    if ranks > 1 and error.code == _WAITS:
+        status = Status.NRT_EXEC_HW_ERR_COLLECTIVES
+        return NrtError(status, "Failed to execute model", str(error))
     status = _OF_ERRORS.get(error.code, Status.NRT_EXEC_COMPLETED_WITH_ERR)
     return NrtError(status, "Failed to execute model", str(error))

@@ -1,4 +1,5 @@
-"""Which cores a process sees: NEURON_RT_VISIBLE_CORES and NEURON_RT_NUM_CORES.
+"""Settings of the runtime: which cores a process sees, by NEURON_RT_VISIBLE_CORES and
+NEURON_RT_NUM_CORES, and how long ranks wait for each other.
 
 SDK neuron-runtime/nrt-configurable-parameters.rst: a core, a range ("0-2") or a list of them
 ("3-5,6"), ascending without gaps, numbered from 0 within the process; it comes before the number of
@@ -12,6 +13,7 @@ from collections.abc import Iterable
 
 from isa.target import TARGETS
 from simulator.runtime.status import NrtError, Status
+from simulator.watchdog import LIMITS
 
 VARIABLE = "NEURON_RT_VISIBLE_CORES"
 _COUNT = "NEURON_RT_NUM_CORES"
@@ -62,3 +64,10 @@ def clear_visible_cores() -> None:
 
 def _refused(text: str) -> NrtError:
     return NrtError(Status.NRT_FAILURE, "Failed to initialize NRT runtime", text)
+
+
+def execution_timeout() -> float:
+    """Seconds that a rank waits for others: NEURON_RT_EXEC_TIMEOUT (SDK
+    neuron-runtime/guides/configuration-guide.rst), else the limit of a run."""
+    stated = os.environ.get("NEURON_RT_EXEC_TIMEOUT", "")
+    return float(stated) if stated.isdecimal() else LIMITS.get().seconds

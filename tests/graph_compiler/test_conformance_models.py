@@ -112,22 +112,32 @@ def test_a_custom_call_without_an_implementation_is_named() -> None:
         graph_compiler.evaluate(graph_compiler.load(model.path), *inputs_of(model))
 
 
-def test_a_graph_for_several_devices_runs_on_simulated_ranks() -> None:
-    """The mesh is 2 (dp) by 4 (tp), in rank order; x is split over dp, the weights over tp."""
-    model = models()["tp_mlp_shardmap_bf16"]
-    x, up, down, gain = (float32(array) for array in inputs_of(model))
-    module = graph_compiler.load(model.path)
-    outputs = graph_compiler.evaluate(module, *inputs_of(model), ranks=8)
+def tp_mlp_reasons(
+    model: Any, inputs: list[np.ndarray[Any, Any]], outputs: list[np.ndarray[Any, Any]]
+) -> list[str]:
+    """Why outputs of `tp_mlp_shardmap_bf16` do not agree with NumPy. The mesh is 2 (dp) by 4 (tp),
+    in rank order; x is split over dp, the weights over tp."""
+    x, up, down, gain = (float32(array) for array in inputs)
     y = normalised(gelu(x @ up) @ down, 1e-5) * gain
     loss, shifted, exchanged, index = outputs
     # Each of the dp halves contributes its sum; the ranks of a half hold the same values.
-    assert abs(float(loss) - y.sum() / 2) <= TOLERANCES["bfloat16", "inference"] * np.abs(y).sum()
-    assert close(shifted, y, model.tolerance) == ""
+    off = abs(float(loss) - y.sum() / 2) / np.abs(y).sum()
     # all-to-all: rank t of a half gets rows [16 t, 16 t + 16) of each of its (equal) partners.
     halves = y.reshape(2, 2, 4, 16, 512).transpose(0, 2, 1, 3, 4)
     expected = np.broadcast_to(halves[:, :, None], (2, 4, 4, 2, 16, 512)).reshape(64, 16, 512)
-    assert close(exchanged, expected, model.tolerance) == ""
-    assert index.tolist() == [0, 1, 2, 3]
+    return [
+        f"the loss is off by {off}" if off > TOLERANCES["bfloat16", "inference"] else "",
+        close(shifted, y, model.tolerance),
+        close(exchanged, expected, model.tolerance),
+        "" if index.tolist() == [0, 1, 2, 3] else f"indices {index.tolist()}",
+    ]
+
+
+def test_a_graph_for_several_devices_runs_on_simulated_ranks() -> None:
+    model = models()["tp_mlp_shardmap_bf16"]
+    module = graph_compiler.load(model.path)
+    outputs = graph_compiler.evaluate(module, *inputs_of(model), ranks=8)
+    assert tp_mlp_reasons(model, inputs_of(model), outputs) == [""] * 4
 
 
 def test_a_graph_with_shardings_needs_a_partitioner_for_several_ranks() -> None:

@@ -56,14 +56,19 @@ _SPECIFICATION = "https://openxla.org/stablehlo/spec#"
 _SEMANTICS = "https://openxla.org/xla/operation_semantics"
 
 
-class Evaluation(Protocol):
-    """What `evaluate` may ask of the evaluator that runs it."""
+class RankContext(Protocol):
+    """Which rank of a distributed graph is meant."""
 
     module: Module
     rank: int
     ranks: int
     partitions: int
     """Of the ranks, how many are partitions of one replica; rank = replica * partitions + one."""
+
+
+class Evaluation(RankContext, Protocol):
+    """What `evaluate` may ask of the evaluator that runs it."""
+
     random: np.random.Generator
     custom_calls: dict[str, Callable[..., Value]]
 

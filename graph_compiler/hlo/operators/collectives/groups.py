@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graph_compiler.hlo.operators.row import Evaluation, require_shape, subject
+from graph_compiler.hlo.operators.row import RankContext, require_shape, subject
 from isa.errors import NeuronError
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def group_size(instruction: Instruction) -> int | None:
 
 
 def group_of(
-    instruction: Instruction, context: Evaluation, across_partitions: bool
+    instruction: Instruction, context: RankContext, across_partitions: bool
 ) -> tuple[int, ...]:
     """The ranks that take part together with this one, in order.
 
@@ -188,7 +188,7 @@ def group_of(
     raise _no_group(instruction, context, str(stated_groups(instruction)))
 
 
-def _no_group(instruction: Instruction, context: Evaluation, groups: str) -> NeuronError:
+def _no_group(instruction: Instruction, context: RankContext, groups: str) -> NeuronError:
     partitions = context.partitions
     return NeuronError(
         "hlo-invalid",

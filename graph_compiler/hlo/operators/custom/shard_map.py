@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graph_compiler.hlo.operators.custom import meaning
-from graph_compiler.hlo.operators.row import Array, Evaluation, subject
+from graph_compiler.hlo.operators.row import Array, Evaluation, RankContext, subject
 from isa.errors import NeuronError
 
 if TYPE_CHECKING:
@@ -40,17 +40,33 @@ class Sharding:
         places = dict(zip(self.sizes, np.unravel_index(rank, tuple(self.sizes.values()))))
         index = []
         for axis, size in enumerate(shape):
-            names = self.dimensions[axis] if axis < len(self.dimensions) else ()
-            parts = math.prod(self.sizes[name] for name in names)
             place = 0
-            for name in names:
+            for name in self._names(axis):
                 place = place * self.sizes[name] + int(places[name])
-            length = size // parts
+            length = size // self.parts(axis)
             index.append(slice(place * length, (place + 1) * length))
         return tuple(index)
 
+    def parts(self, axis: int) -> int:
+        """Into how many parts a dimension is cut."""
+        return math.prod(self.sizes[name] for name in self._names(axis))
 
-def shardings(instruction: Instruction, attribute: str, context: Evaluation) -> list[Sharding]:
+    def owners(self, rank: int, rank_of_array: int) -> list[int]:
+        """The ranks with the parts of an array of so many dimensions, in row-major order: those
+        that are where `rank` is along all other axes."""
+        names = [name for axis in range(rank_of_array) for name in self._names(axis)]
+        own = dict(zip(self.sizes, np.unravel_index(rank, tuple(self.sizes.values()))))
+        counts = [self.sizes[name] for name in names]
+        places = np.indices(counts).reshape(len(names), math.prod(counts))
+        chosen = [places[names.index(n)] if n in names else own[n] for n in self.sizes]
+        owners = np.ravel_multi_index(chosen, tuple(self.sizes.values()))
+        return [int(owner) for owner in np.atleast_1d(owners)]
+
+    def _names(self, axis: int) -> tuple[str, ...]:
+        return self.dimensions[axis] if axis < len(self.dimensions) else ()
+
+
+def shardings(instruction: Instruction, attribute: str, context: RankContext) -> list[Sharding]:
     """The shardings that a frontend attribute states. Raises NeuronError hlo-invalid."""
     text = instruction.frontend_attributes.get(attribute, "").replace('\\"', '"')
     record = context.module.attributes.get("frontend_attributes")
@@ -79,9 +95,10 @@ def _refused(instruction: Instruction, fact: str) -> NeuronError:
     )
 
 
-def _checked(
-    instruction: Instruction, attribute: str, context: Evaluation, count: int
+def checked_shardings(
+    instruction: Instruction, attribute: str, context: RankContext, count: int
 ) -> list[Sharding]:
+    """The shardings of so many values. Raises NeuronError hlo-invalid where they do not fit."""
     found = shardings(instruction, attribute, context)
     if len(found) != count:
         raise _refused(instruction, f"it has {len(found)} shardings for {count} values.")
@@ -101,7 +118,7 @@ def _result(instruction: Instruction, values: list[Array]) -> Any:
 @meaning("xla.sdy.GlobalToLocalShape")
 def _global_to_local(instruction: Instruction, operands: list[Any], context: Evaluation) -> Any:
     """The part of each global array that belongs to this rank."""
-    parts = _checked(instruction, "xla.sdy.in_shardings", context, len(operands))
+    parts = checked_shardings(instruction, "xla.sdy.in_shardings", context, len(operands))
     values = [
         array[sharding.part(context.rank, array.shape)] for array, sharding in zip(operands, parts)
     ]
@@ -111,7 +128,7 @@ def _global_to_local(instruction: Instruction, operands: list[Any], context: Eva
 @meaning("xla.sdy.LocalToGlobalShape")
 def _local_to_global(instruction: Instruction, operands: list[Any], context: Evaluation) -> Any:
     """Global arrays, joined from the parts of all ranks."""
-    parts = _checked(instruction, "xla.sdy.out_shardings", context, len(operands))
+    parts = checked_shardings(instruction, "xla.sdy.out_shardings", context, len(operands))
     gathered = context.exchange(instruction, tuple(range(context.ranks)), operands)
     shapes = instruction.shape.tuple_shapes or (instruction.shape,)
     values = []

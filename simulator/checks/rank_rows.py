@@ -1,0 +1,17 @@
+"""What a rank sends leaves its program: sending uninitialised elements is a finding."""
+
+from __future__ import annotations
+
+from isa.machine import ranks
+from simulator.checks.propagation import Use, propagates
+
+
+@propagates(ranks.RankExchange)
+def _rank_exchange(use: Use) -> None:
+    use.read(use.operand(1))
+    use.operand(0).write(None)
+
+
+@propagates(ranks.RankNumber)
+def _rank_number(use: Use) -> None:
+    use.operand(0).write(None)
