@@ -35,6 +35,12 @@ ROWS, COLUMNS = 128, 512
 BANKS = 4
 """Tiles of rows that are summed at a time, each in a bank of PSUM."""
 
+PSUM_BANKS = 8
+"""Blocks of columns, of several tiles of rows, that are summed up while the depth is loaded."""
+
+_BLOCKS = 4
+"""Blocks of columns that are loaded together, where there are banks for as many."""
+
 RESIDENT = 48 << 10
 """Bytes of a partition that one operand of a product may take."""
 
@@ -294,18 +300,13 @@ class _Cut:
         whole = self.whole
         most = min(BANKS, RESIDENT // (self.tiles * ROWS * whole.size))
         taken = self.tiles * whole.columns * whole.size
-        blocks = -(-whole.columns // COLUMNS)
+        width = self._width(min(most, len(whole.row_tiles)))
+        count = whole.columns // width
         moving: Callable[..., list[NkiTensor]] = partial(self.sides.of_columns, offset=right)
-        stays = len(whole.row_tiles) > most and 1 < blocks <= UNROLLED and taken <= KEPT
-        if stays:
+        if len(whole.row_tiles) > most and count <= UNROLLED and taken <= KEPT:
             moving = cache(moving)
         for start in range(0, len(whole.row_tiles), most):
             group = whole.row_tiles[start : start + most]
-            width = (24 << 10) // (self.tiles * whole.size)
-            width = min(whole.columns, max(1, width // COLUMNS) * COLUMNS)
-            if stays:
-                width = COLUMNS
-            count = whole.columns // width
             # What a loop on the device needs is loaded before it, all else when it is first used.
             stationary = cache(partial(self._left_of, group, left))
             for number in range(len(group) if count > UNROLLED else 1):
@@ -315,6 +316,15 @@ class _Cut:
             if whole.columns % width:
                 rest = whole.columns % width
                 self._columns(group, stationary, moving, count * width, rest, to)
+
+    def _width(self, rows: int) -> int:
+        """Columns that are loaded together, for so many tiles of rows: at least what makes runs
+        long, in as many blocks as there are banks for, and no few in the end."""
+        columns = self.whole.columns
+        least = self.device.target.dma_short_run_bytes.value // self.whole.size
+        wanted = max(least, min(_BLOCKS, PSUM_BANKS // rows) * COLUMNS)
+        parts = max(1, columns // wanted)
+        return min(columns, -(-columns // (parts * COLUMNS)) * COLUMNS)
 
     def _left_of(self, group: list[list[Run]], left: Any, number: int) -> list[NkiTensor]:
         """One tile of rows of a group."""
@@ -330,35 +340,54 @@ class _Cut:
         to: Any,
     ) -> None:
         """Columns that are loaded together."""
-        whole, device = self.whole, self.device
+        whole = self.whole
         depth = moving(column, width)
         kept = self._kept(group, column)
-        for begin in range(0, width, COLUMNS):
-            size = min(COLUMNS, width - begin)
-            for index, rows in enumerate(group):
-                count = _count(rows)
-                tiles = stationary(index)
-                total = device.tile((count, size), "float32", Memory.psum)
-                for number, tile in enumerate(tiles):
-                    device.builder.emit(
-                        "nc_matmul",
-                        dst=total,
-                        stationary=tile,
-                        moving=depth[number][:, begin : begin + size],
-                    )
-                if kept is not None:
-                    part = kept[:, column + begin : column + begin + size]
-                    done = part
-                else:
-                    done = device.tile((count, size), whole.result)
-                device.builder.emit("tensor_copy", dst=done, src=total)
-                place = to + rows[0].first * whole.step.rows_step + column + begin
-                pattern = [(whole.step.rows_step, count), (1, size)]
-                target = device.elements(whole.target, whole.step.target.type, pattern, place)
-                device.copy(target, done)
+        blocks = [(begin, min(COLUMNS, width - begin)) for begin in range(0, width, COLUMNS)]
+        together = self.sides.together(width)
+        several = max(1, PSUM_BANKS // len(blocks))
+        for first in range(0, len(group), several):
+            rows = range(first, min(first + several, len(group)))
+            totals = {
+                (index, begin): self.device.tile(
+                    (_count(group[index]), size), "float32", Memory.psum
+                )
+                for index in rows
+                for begin, size in blocks
+            }
+            for number in range(0, self.tiles, together):
+                for index in rows:
+                    tiles = stationary(index)
+                    for begin, size in blocks:
+                        for tile in range(number, min(number + together, self.tiles)):
+                            self.device.builder.emit(
+                                "nc_matmul",
+                                dst=totals[index, begin],
+                                stationary=tiles[tile],
+                                moving=depth[tile][:, begin : begin + size],
+                            )
+                        if number + together >= self.tiles:
+                            self._store(
+                                group[index], totals[index, begin], kept, column + begin, to
+                            )
         if kept is not None and column + width == whole.columns:
             buffer, type = whole.target.buffer, whole.step.target.type
-            device.hold(buffer, [kept], whole.columns, type)
+            self.device.hold(buffer, [kept], whole.columns, type)
+
+    def _store(
+        self, rows: list[Run], total: NkiTensor, kept: NkiTensor | None, column: Any, to: Any
+    ) -> None:
+        """A block of the result, from a column on."""
+        whole, device = self.whole, self.device
+        count, size = total.shape
+        if kept is not None:
+            done = kept[:, column : column + size]
+        else:
+            done = device.tile((count, size), whole.result)
+        device.builder.emit("tensor_copy", dst=done, src=total)
+        place = to + rows[0].first * whole.step.rows_step + column
+        pattern = [(whole.step.rows_step, count), (1, size)]
+        device.copy(device.elements(whole.target, whole.step.target.type, pattern, place), done)
 
     def _kept(self, group: list[list[Run]], column: Any) -> NkiTensor | None:
         """A tile for all of the result, where that is one tile of rows."""

@@ -27,6 +27,10 @@ BANK = 2048
 """Bytes of a partition in a bank of PSUM."""
 
 
+LOADED = 8 << 10
+"""Bytes of a partition that are loaded together: what follows need not wait for more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """Elements `first`, ... of a sequence, evenly spaced: how many, and where in memory."""
@@ -158,14 +162,21 @@ class Sides:
             begin += run.count
         return self._flat(tiles)
 
+    def together(self, width: int) -> int:
+        """Tiles of the depth, of so many columns or rows, that are loaded together."""
+        parts = -(-self.depth.tiles * width * self.size // LOADED)
+        return -(-self.depth.tiles // max(1, parts))
+
     def _empty(self, width: int) -> list[tuple[NkiTensor, int]]:
-        """Tiles [partitions, tiles, width] for all of the depth, and the first of each: one, and
-        one for a last tile that has fewer partitions."""
+        """Tiles [partitions, tiles, width] for all of the depth, and the first of each: as many as
+        are loaded together, and one for a last tile that has fewer partitions."""
         partitions, tiles, _, _, last = self.depth
         whole = tiles if last == partitions else tiles - 1
         found = []
-        if whole:
-            found.append((self.device.tile((partitions, whole, width), self.dtype), 0))
+        together = self.together(width)
+        for first in range(0, whole, together):
+            shape = (partitions, min(together, whole - first), width)
+            found.append((self.device.tile(shape, self.dtype), first))
         if whole < tiles:
             found.append((self.device.tile((last, 1, width), self.dtype), whole))
         return found
