@@ -44,7 +44,7 @@ def freeze(module: Module, weights: Weights) -> Module:
     for name in ("input_output_alias", "buffer_donor"):
         if name in attributes:
             attributes[name] = _renumbered(attributes[name], numbers)
-    return Module(
+    result = Module(
         module.name,
         [entry if item is module.entry else item for item in module.computations],
         entry,
@@ -53,6 +53,8 @@ def freeze(module: Module, weights: Weights) -> Module:
         conventions=module.conventions,
         config=module.config,
     )
+    result.kernels.update(module.kernels)
+    return result
 
 
 def _chosen(module: Module, weights: Weights) -> dict[Instruction, Any]:

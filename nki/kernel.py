@@ -26,6 +26,7 @@ from nki.ir.context import CURRENT
 from nki.ir.edges import Schedule, add_edges, check_edges, schedule_of
 from nki.jax_transforms import called_back, is_traced
 from nki.superseded import hint_at_call
+from nki.torch_exports import exported_call, is_exported
 from nki.trace.call import TensorSpec, arrays_in, bind_arguments, refuse_unknown
 
 if TYPE_CHECKING:
@@ -500,6 +501,8 @@ def _simulate(
         run = functools.partial(in_fp32, run)
     if is_traced(arguments):
         return called_back(run, kernel, arguments)
+    if is_exported(arguments):
+        return exported_call(run, kernel, arguments)
     return run(arguments)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from graph_compiler.frontends.extras import require
@@ -19,7 +20,8 @@ def trace(module: Any, *arguments: Any) -> tuple[Module, list[np.ndarray[Any, An
     pytrees of them); for an exported program the graph has the shapes of these, too. The graph's
     parameters are the weights (parameters, buffers, constants, in the order of the exported
     program's signature), then the leaves of `arguments`: execute it with
-    `(*weights, *inputs)`. Mutations of buffers are not among its results.
+    `(*weights, *inputs)`. Mutations of buffers are not among its results. NKI kernels that the
+    module calls are in `Module.kernels`.
     Errors of torch.export and torchax pass unchanged: they name the module's own line.
     Raises NeuronError `missing-extra` without torch or torchax.
     """
@@ -35,6 +37,7 @@ def trace(module: Any, *arguments: Any) -> tuple[Module, list[np.ndarray[Any, An
         if isinstance(module, torch.export.ExportedProgram)
         else torch.export.export(module, arguments)
     )
+    _register_kernels(exported, torch)
     weights, function = torchax.exported_program_to_jax(exported)
 
     def specification(tensor: Any) -> Any:
@@ -44,3 +47,24 @@ def trace(module: Any, *arguments: Any) -> tuple[Module, list[np.ndarray[Any, An
     inputs = jax.tree.map(specification, arguments)
     graph = from_jax.trace(function, weights, inputs)
     return graph, [np.asarray(array) for array in weights]
+
+
+def _register_kernels(exported: Any, torch: Any) -> None:
+    """Tell torchax what the operators of NKI kernels are, which an exported program calls."""
+    from nki.torch_exports import NAMESPACE
+
+    registry = require("torchax.ops.ops_registry", "torch", "exporting a PyTorch module")
+    kernels = getattr(torch.ops, NAMESPACE)
+    for node in exported.graph.nodes:
+        if getattr(node.target, "namespace", "") != NAMESPACE:
+            continue
+        packet = node.target.overloadpacket
+        if packet not in registry.all_aten_ops:
+            kernel = getattr(kernels, packet.__name__).nki_kernel
+            registry.register_torch_dispatch_op(packet, partial(_called, kernel))
+
+
+def _called(kernel: Any, arrays: list[Any]) -> list[Any]:
+    """The results of a kernel for arrays of jax, as a list."""
+    found = kernel(*arrays)
+    return list(found) if isinstance(found, (tuple, list)) else [found]

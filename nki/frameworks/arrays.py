@@ -53,6 +53,8 @@ def _read_only(value: Any) -> str | None:
     if jax is not None and isinstance(value, jax.Array):
         return "an array of JAX, which never changes"
     if torch is not None and isinstance(value, torch.Tensor):
+        if exports(torch):
+            return "a tensor that torch.export traces, which takes no writes of kernels"
         if value.device.type != "cpu":
             return f"a tensor on {value.device}, of which the simulator has a copy"
         if value.is_neg() or value.is_conj():
@@ -60,6 +62,12 @@ def _read_only(value: Any) -> str | None:
         if any(step == 0 and size > 1 for size, step in zip(value.shape, value.stride())):
             return "an expanded tensor, whose elements share memory"
     return None
+
+
+def exports(torch: Any) -> bool:
+    """Whether torch.export traces what runs; torch before 2.7 does not say so."""
+    says = getattr(torch.compiler, "is_exporting", None)
+    return says is not None and bool(says())
 
 
 def like(arguments: Iterable[Any], outputs: Any) -> Any:
@@ -130,4 +138,4 @@ def _ml_dtypes() -> Any:
     return ml_dtypes
 
 
-__all__ = ["as_numpy", "like", "refuse_read_only"]
+__all__ = ["as_numpy", "exports", "like", "refuse_read_only"]

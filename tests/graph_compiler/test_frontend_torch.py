@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import graph_compiler
+import nki
+import nki.language as nl
 from graph_compiler.frontends import torch as from_torch
 from isa.errors import NeuronError
 
@@ -45,6 +47,72 @@ def test_a_module_becomes_a_graph_and_its_weights(torch: Any) -> None:
     assert [output.shape for output in outputs] == [(2, 5), (2, 6, 16)]
     for output, wanted in zip(outputs, expected):
         np.testing.assert_allclose(output, wanted, rtol=1e-4, atol=1e-5)
+
+
+@nki.jit
+def scaled(a: Any, b: Any, factor: float = 2.0) -> Any:
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.multiply(nl.add(nl.load(a), nl.load(b)), factor))
+    return out
+
+
+@nki.jit
+def halves(a: Any) -> Any:
+    """Two results of other shapes."""
+    columns = a.shape[1] // 2
+    parts = [
+        nl.ndarray((a.shape[0], columns), dtype=a.dtype, buffer=nl.shared_hbm) for _ in range(2)
+    ]
+    for number, part in enumerate(parts):
+        nl.store(part, nl.load(a[:, number * columns : (number + 1) * columns]))
+    return tuple(parts)
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2"])
+def test_kernels_in_a_module_are_exported_lowered_compiled_and_run(torch: Any, target: str) -> None:
+    class Network(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.up = torch.nn.Linear(16, 32)
+
+        def forward(self, x: Any, y: Any) -> Any:
+            hidden = scaled(torch.relu(self.up(x)), y, 3.0)
+            for _ in range(2):
+                hidden = scaled(torch.tanh(hidden), y)
+            left, right = halves(hidden)
+            return (left - right).sum(1), hidden.to(torch.bfloat16)
+
+    torch.manual_seed(0)
+    network = Network().eval()
+    x, y = torch.randn(8, 16), torch.randn(8, 32)
+    exported = torch.export.export(network, (x, y))
+    with torch.no_grad():
+        hidden = 3 * (torch.relu(network.up(x)) + y)
+        for _ in range(2):
+            hidden = 2 * (torch.tanh(hidden) + y)
+        expected = (hidden[:, :16] - hidden[:, 16:]).sum(1)
+        torch.testing.assert_close(exported.module()(x, y)[0], expected)
+    module = graph_compiler.load(exported)
+    assert len(module.kernels) == 4
+    found, rounded = graph_compiler.compile(module, target)(x.numpy(), y.numpy())
+    np.testing.assert_allclose(found, expected.numpy(), rtol=1e-5, atol=1e-5)
+    wanted = hidden.to(torch.bfloat16).float().numpy()
+    np.testing.assert_allclose(rounded.astype(np.float32), wanted, rtol=1e-2)
+
+
+def test_a_kernel_that_writes_to_an_argument_is_refused_in_an_export(torch: Any) -> None:
+    @nki.jit
+    def cleared(a: Any) -> None:
+        nl.store(a, nl.zeros(a.shape, dtype=a.dtype, buffer=nl.sbuf))
+
+    class Network(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            cleared(x)
+            return x + 1
+
+    with pytest.raises(NeuronError) as caught:
+        torch.export.export(Network(), (torch.ones(2, 3),))
+    assert caught.value.code == "input-mismatch"
 
 
 def test_a_missing_library_is_named_with_the_command_that_installs_it(
