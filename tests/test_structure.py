@@ -107,7 +107,15 @@ ORDER = (
     # What authors of kernels call.
     *("superseded", "language", "errors", "isa", "trace", "ranks"),
     # Kernels as they are called and compiled.
-    *("shared_addresses", "call_chains", "fingerprint", "compiled", "jax_transforms", "kernel"),
+    *(
+        "shared_addresses",
+        "call_chains",
+        "fingerprint",
+        "compiled",
+        "jax_transforms",
+        "torch_exports",
+        "kernel",
+    ),
     *("expected", "tuning"),
     *("collectives", "simulator", "compiler"),
     *("superseded.migration", "superseded.absent"),

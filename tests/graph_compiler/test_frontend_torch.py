@@ -12,15 +12,18 @@ import graph_compiler
 import nki
 import nki.language as nl
 from graph_compiler.frontends import torch as from_torch
+from graph_compiler.frontends.extras import require
 from isa.errors import NeuronError
 
 
 @pytest.fixture
 def torch() -> Any:
     pytest.importorskip("jax", exc_type=ImportError)
-    found = pytest.importorskip("torch", exc_type=ImportError)
-    pytest.importorskip("torchax", exc_type=ImportError)
-    return found
+    try:
+        require("torchax.export", "torch", "a test")
+    except NeuronError as error:  # torchax does not know each torch
+        pytest.skip(error.what)
+    return require("torch", "torch", "a test")
 
 
 def test_a_module_becomes_a_graph_and_its_weights(torch: Any) -> None:
