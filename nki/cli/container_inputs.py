@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from isa.affine import evaluate, symbols_of
 from isa.program import Program
 from nki.cli.input_specs import InputSpec, read_input
-from nki.cli.input_values import kind_of
+from nki.cli.input_values import KINDS, kind_of
 
 
 def declared_inputs(program: Program) -> dict[str, InputSpec]:
@@ -16,6 +19,20 @@ def declared_inputs(program: Program) -> dict[str, InputSpec]:
         for name, index in zip(program.parameter_names, program.parameters)
         if all(type(size) is int for size in program.tensors[index].shape)
     }
+
+
+def with_sizes(
+    specs: Mapping[str, InputSpec], declared: Mapping[str, InputSpec]
+) -> dict[str, InputSpec]:
+    """All declared inputs, those of the command line in their place; these take sizes and dtype
+    from the declaration where they state none."""
+    found = dict(declared)
+    for name, spec in specs.items():
+        wanted = declared.get(name)
+        if wanted is not None and spec.kind in KINDS and spec.shape is None:
+            spec = replace(spec, shape=wanted.shape, dtype=spec.dtype or wanted.dtype)
+        found[name] = spec
+    return found
 
 
 def example_inputs(program: Program) -> dict[str, str]:
@@ -29,4 +46,4 @@ def example_inputs(program: Program) -> dict[str, str]:
     return found
 
 
-__all__ = ["declared_inputs", "example_inputs"]
+__all__ = ["declared_inputs", "example_inputs", "with_sizes"]

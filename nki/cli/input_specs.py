@@ -9,7 +9,9 @@
 Kinds are normal, uniform, zeros, ones, arange, randint, choice, permutation and onehot (both along
 the last dimension). Options stand behind the sizes: normal(4,8,scale=1,mean=0),
 uniform(4,8,low=0,high=1), randint(4,8,low=0,high=10) without 10, choice(4,8,of=[1,2]). Behind sizes
-in parentheses they need no names: normal((4,8),0.5), randint((4,8),0,10).
+in parentheses they need no names: normal((4,8),0.5), randint((4,8),0,10). Without sizes a kind takes
+those of the input that like= names, randint(0,10,like=a), of the inputs in its expression,
+a+randint(0,10), or of the parameter of a container, randint(0,10).
 
 Without a dtype: float32, int32 for randint, permutation and lists of whole numbers, the file's own.
 normal and uniform are for float dtypes. A SIZE is a number or the name of a --symbol. A file with
@@ -32,7 +34,7 @@ from typing import Any, NoReturn
 from isa.dtypes import DTYPES
 from isa.errors import NeuronError
 from nki.cli.array_files import SUFFIXES
-from nki.cli.input_values import FUNCTIONS, KINDS, check_expression
+from nki.cli.input_values import FUNCTIONS, KINDS, check_expression, default_dtype
 
 GRAMMAR = tuple((__doc__ or "").split("\n\n")[1].splitlines())
 """The forms of --input, a line each."""
@@ -44,6 +46,8 @@ _DTYPE = re.compile(r"\w+")
 _STATED_DTYPE = re.compile(r":\w*$")
 _SHAPE = re.compile(r"\([\w\s,;]*\)?\s*(:|$)")
 _CALL = re.compile(r"([A-Za-z_]\w*)(\(?)")
+_LIKE = re.compile(r"[(,]\s*like\s*=")
+_PAIR = re.compile(r"\(\s*([-+]?\d+)\s*,\s*([-+]?\d+)\s*\)")
 _OPTION = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*")
 _VALUE = re.compile(r"\s*(\[[^\]]*\]|[-+.\w]+)\s*")
 _SUFFIX = "|".join(re.escape(suffix) for suffix in SUFFIXES)
@@ -52,9 +56,9 @@ _FILE = re.compile(rf"(.*?(?:{_SUFFIX})|[^:]*)(?::([^:]*))?(?::([^:]*))?$")
 
 @dataclass(frozen=True, slots=True)
 class InputSpec:
-    """One --input. `kind` is one of `KINDS` or "shape", which have a shape, or "values", "file" or
-    "expression". `source`: the options of a kind, the list, the path and the entry (or None), or
-    the tree. `dtype` None: not stated."""
+    """One --input. `kind` is one of `KINDS` or "shape", which have a shape (None: of a container's
+    parameter), or "values", "file" or "expression". `source`: the options of a kind, the list, the
+    path and the entry (or None), or the tree. `dtype` None: not stated."""
 
     name: str
     kind: str
@@ -158,7 +162,7 @@ def read_input(text: str, symbols: Mapping[str, Any]) -> InputSpec:
     kind = found[1]
     if kind not in KINDS and found[2]:
         cursor.fail(f"{kind} is none of {', '.join(KINDS)}", at=start)
-    if kind not in KINDS or _goes_on(text, found):
+    if kind not in KINDS or _goes_on(text, found) or _LIKE.search(text, start):
         return _read_expression(cursor, name)
     cursor.position = found.end(1)
     return _read_made(cursor, name, kind, symbols)
@@ -177,7 +181,9 @@ def _goes_on(text: str, call: re.Match[str]) -> bool:
 def _read_made(cursor: _Cursor, name: str, kind: str, symbols: Mapping[str, Any]) -> InputSpec:
     """What has a shape: a kind of values, or the shape alone."""
     defaults = KINDS[kind].options if kind in KINDS else {}
-    shape, given = _read_shape(cursor, symbols, tuple(defaults))
+    shape, given = _read_pair(cursor, kind) or _read_shape(cursor, symbols, tuple(defaults))
+    if shape is None and kind == "shape":
+        cursor.fail("a tensor has at least one dimension", at=cursor.position - 1)
     options = {**defaults, **given}
     for option, value in options.items():
         if value is None:
@@ -190,9 +196,18 @@ def _read_made(cursor: _Cursor, name: str, kind: str, symbols: Mapping[str, Any]
             f"{kind} values are floats, {row.name} is not",
             "Use randint, arange, ones, zeros or @file.npy.",
         )
-    whole = kind in KINDS and KINDS[kind].only == "integers"
-    dtype = stated or ("int32" if whole else "float32")
+    dtype = stated or (default_dtype(kind) if shape is not None else None)
     return InputSpec(name, kind, shape, dtype, options, cursor.text)
+
+
+def _read_pair(cursor: _Cursor, kind: str) -> tuple[None, dict[str, Any]] | None:
+    """Two numbers that are options and no sizes, where the kind has such: randint(0,10)."""
+    pair = KINDS[kind].pair if kind in KINDS else ()
+    found = _PAIR.match(cursor.text, cursor.position) if pair else None
+    if found is None:
+        return None
+    cursor.position = found.end()
+    return None, dict(zip(pair, map(int, found.groups())))
 
 
 def _read_expression(cursor: _Cursor, name: str) -> InputSpec:
@@ -220,9 +235,9 @@ def _read_expression(cursor: _Cursor, name: str) -> InputSpec:
 
 def _read_shape(
     cursor: _Cursor, symbols: Mapping[str, Any], known: tuple[str, ...]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Sizes, and those of the known options that stand behind them; behind sizes in parentheses of
-    their own options may be without names."""
+) -> tuple[tuple[Any, ...] | None, dict[str, Any]]:
+    """Sizes, None without any, and those of the known options that stand behind them; behind sizes
+    in parentheses of their own options may be without names."""
     cursor.expect("(")
     sizes: list[Any] = []
     options: dict[str, Any] = {}
@@ -237,9 +252,9 @@ def _read_shape(
             _read_comma(cursor)
     if grouped:
         options = _read_options(cursor, known)
-    if not sizes:
+    if grouped and not sizes:
         cursor.fail("a tensor has at least one dimension", at=cursor.position - 1)
-    return tuple(sizes), options
+    return tuple(sizes) or None, options
 
 
 def _read_size(cursor: _Cursor, symbols: Mapping[str, Any]) -> Any:

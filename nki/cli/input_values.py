@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Kind:
     """A way to make values: `make(random, shape, **options)`. `options` have their defaults; None
-    is one that must be given. `only`: "floats" for float dtypes, "integers" int32 by default."""
+    is one that must be given. `only`: "floats" for float dtypes, "integers" int32 by default.
+    `pair`: the options that two numbers alone are."""
 
     make: Callable[..., Any]
     options: Mapping[str, Any] = field(default_factory=dict)
     only: str = ""
+    pair: tuple[str, ...] = ()
 
 
 def _normal(random: Any, shape: Any, mean: float, scale: float) -> Any:
@@ -72,6 +74,7 @@ KINDS: dict[str, Kind] = {
         lambda random, shape, low, high: random.integers(low, high, shape),
         {"low": 0, "high": None},
         "integers",
+        ("low", "high"),
     ),
     "choice": Kind(lambda random, shape, of: random.choice(of, shape), {"of": None}),
     "permutation": Kind(_permutation, {}, "integers"),
@@ -141,8 +144,8 @@ class Inputs:
         try:
             if spec.kind == "expression":
                 return self._computed(spec, random)
-            made = KINDS[spec.kind].make(random, spec.shape or (), **spec.source)
-            return DTYPES[spec.dtype or "float32"].array(made)
+            made = KINDS[spec.kind].make(random, spec.shape or self._no_sizes(spec), **spec.source)
+            return DTYPES[spec.dtype or default_dtype(spec.kind)].array(made)
         except (ArithmeticError, IndexError, MemoryError, TypeError, ValueError) as error:
             _refuse(spec, f"no array can be made of it here: {error}", cause=error)
 
@@ -182,7 +185,12 @@ class Inputs:
                 if sizes and isinstance(sizes[0], tuple):  # options stand behind it
                     sizes, *given = sizes
                     options |= dict(zip(kind.options, given, strict=False))
-                return kind.make(random, sizes, **{**kind.options, **options})
+                elif kind.pair and len(sizes) == 2 and not options.keys() & set(kind.pair):
+                    options |= dict(zip(kind.pair, sizes))
+                    sizes = ()
+                like = options.pop("like", None)
+                shape = sizes or (self._shape_beside(spec) if like is None else like.shape)
+                return kind.make(random, shape, **{**kind.options, **options})
             case ast.BinOp(left, kind, right) | ast.Compare(left, [kind], [right]):
                 return _OPERATORS[type(kind)](of(left), of(right))
             case ast.UnaryOp(kind, operand):
@@ -192,6 +200,25 @@ class Inputs:
             case ast.Subscript(operand, index):
                 return of(operand)[_index(index)]
         return ast.literal_eval(node)
+
+    def _shape_beside(self, spec: InputSpec) -> tuple[int, ...]:
+        """The shape that the inputs which an expression names have together."""
+        import numpy as np
+
+        names = {node.id for node in ast.walk(spec.source) if isinstance(node, ast.Name)}
+        shapes = [self.array(name).shape for name in names if name in self._specs]
+        return np.broadcast_shapes(*shapes) if shapes else self._no_sizes(spec)
+
+    def _no_sizes(self, spec: InputSpec) -> Any:
+        form = spec.text.partition("(")[2]
+        pair = f"((128,512),{form}" if form[:1] != ")" else f"(128,512{form}"
+        first = next((name for name in self._specs if name != spec.name), "")
+        like = f", or take those of {first}: like={first}" if first else ""
+        _refuse(
+            spec,
+            "no sizes are given, and none follow from other inputs or a container",
+            f"Give sizes: --input '{spec.text.partition('(')[0]}{pair}'{like}.",
+        )
 
     def _unknown(self, spec: InputSpec, name: str) -> Any:
         close = difflib.get_close_matches(name, self._specs, n=1)
@@ -238,6 +265,11 @@ def _index(node: ast.expr) -> Any:
         parts = (node.lower, node.upper, node.step)
         return slice(*(None if part is None else ast.literal_eval(part) for part in parts))
     return ast.literal_eval(node)
+
+
+def default_dtype(kind: str) -> str:
+    """The dtype of a kind of values where none is stated."""
+    return "int32" if KINDS[kind].only == "integers" else "float32"
 
 
 def kind_of(dtype: str) -> str:
@@ -296,4 +328,4 @@ def make_tensor_specs(specs: Mapping[str, InputSpec]) -> dict[str, Any]:
     return found
 
 
-__all__ = ["FUNCTIONS", "KINDS", "Inputs", "check_expression", "kind_of", "make_tensor_specs"]
+__all__ = ["FUNCTIONS", "KINDS", "Inputs", "check_expression", "default_dtype", "kind_of", "make_tensor_specs"]

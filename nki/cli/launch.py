@@ -12,7 +12,7 @@ import numpy as np
 from isa.dtypes import normalise
 from isa.errors import NeuronError
 from isa.program import Program
-from nki.cli.container_inputs import declared_inputs, example_inputs
+from nki.cli.container_inputs import declared_inputs, example_inputs, with_sizes
 from nki.cli.input_specs import (
     InputSpec,
     match_parameters,
@@ -88,7 +88,7 @@ def prepare(
         _refuse_choices(compiled, reference.file, values, target, cores)
         name = compiled.program.name
         parameters = dict.fromkeys(compiled.program.parameter_names, True)
-        specs = declared_inputs(compiled.program) | specs
+        specs = with_sizes(specs, declared_inputs(compiled.program))
         examples = example_inputs(compiled.program)
     else:
         resolve_target(target)

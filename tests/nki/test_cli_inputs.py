@@ -103,6 +103,33 @@ def test_options_behind_sizes_in_parentheses_need_no_names() -> None:
             made("a", a=wrong)
 
 
+def test_sizes_follow_from_other_inputs() -> None:
+    beside = made("b", a="zeros(40,50)", b="a + randint(3,5):int32")
+    assert beside.shape == (40, 50) and set(beside.ravel().tolist()) == {3, 4}
+    alike = made("b", a="zeros(40,50)", b="randint(-1,1,like=a)")
+    assert alike.dtype == np.int32 and set(alike.ravel().tolist()) == {-1, 0}
+    wide = made("b", a="zeros(40,50)", b="normal(scale=3,like=a):bfloat16")
+    assert wide.shape == (40, 50) and abs(wide.astype(np.float32).std() - 3) < 0.3
+    assert made("b", a="zeros(2,1)", c="ones(3)", b="a*c + uniform()").shape == (2, 3)
+    assert made("a", a="randint(4,8,high=2)").shape == (4, 8), "two sizes where high is named"
+
+
+@pytest.mark.parametrize(
+    ("text", "way_out"),
+    [
+        ("randint(0,10)", "--input 'b=randint((128,512),0,10)'"),
+        ("normal(scale=2)", "--input 'b=normal((128,512),scale=2)'"),
+        ("ones()", "--input 'b=ones(128,512)'"),
+        ("1 + randint(0,10)", "--input 'b=1 + randint((128,512),0,10)'"),
+    ],
+)
+def test_sizes_that_follow_from_nothing_are_asked_for(text, way_out) -> None:
+    with pytest.raises(NeuronError) as raised:
+        made("b", b=text, a="ones(4)")
+    assert way_out in raised.value.hint and "like=a" in raised.value.hint
+    made("b", b=raised.value.hint.partition("'b=")[2].partition("'")[0])
+
+
 def test_a_number_is_no_tensor() -> None:
     with pytest.raises(NeuronError) as raised:
         made("scale", scale="1/2")
@@ -227,7 +254,8 @@ def test_values_and_files_are_inputs(tmp_path) -> None:
         ("a=", 2, "normal"),
         ("a=gauss(2)", 2, "normal, uniform"),
         ("a=ones", 6, "`(`"),
-        ("a=ones()", 7, "dimension"),
+        ("a=()", 3, "dimension"),
+        ("a=ones(())", 9, "dimension"),
         ("a=ones(2,0)", 9, "at least 1"),
         ("a=ones(2;3)", 8, "`,` or `)`"),
         ("a=ones(2", 8, "`,` or `)`"),
@@ -339,3 +367,13 @@ def test_the_hint_for_an_input_of_a_container_fits(gather, capsys):
     assert application.run(["run", container, "--json", *options]) == 2
     error = json.loads(capsys.readouterr().out)["error"]
     assert error["hint"] == "Say which values: rows=zeros(4,1):int32."
+
+
+def test_bounds_alone_take_the_sizes_of_a_container(gather, capsys):
+    container = gather("(32,8)")
+    capsys.readouterr()
+    options = ["--input", "rows=randint(0,31)", "--input", "scale=normal(scale=2)"]
+    assert application.run(["profile", container, "--json", *options]) == 0
+    inputs = {i["name"]: i for i in json.loads(capsys.readouterr().out)["inputs"]}
+    assert inputs["rows"]["shape"] == [4, 1] and inputs["rows"]["dtype"] == "int32"
+    assert inputs["scale"]["shape"] == [4, 1] and inputs["scale"]["dtype"] == "float32"
