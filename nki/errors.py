@@ -47,16 +47,20 @@ def explain(error: NeuronError) -> str:
        why: ...
        try: ...
     """
-    lines = [f"error[NKI{error.number:04d}] {error.code}: {error.title}", f"   what: {error.what}"]
+    head = [f"error[NKI{error.number:04d}] {error.code}: {error.title}", f"   what: {error.what}"]
+    way_out = [f"    try: {error.hint}"] if error.hint else []
+    notes = [f"         {note}" for note in error.notes]
+    return "\n".join([*head, *_reasons(error), *way_out, *notes])
+
+
+def _reasons(error: NeuronError) -> list[str]:
+    """Where, with the source line, and why."""
+    lines = []
     place = resolve(error.location)
     if place is not None and place.line:
         lines.append(f"  where: {place.file}:{place.line} in {place.function}")
         lines.extend(f"         {line}" for line in snippet(place))
-    lines.append(f"    why: {error.why}")
-    if error.hint:
-        lines.append(f"    try: {error.hint}")
-    lines.extend(f"         {note}" for note in error.notes)
-    return "\n".join(lines)
+    return [*lines, f"    why: {error.why}"]
 
 
 def snippet(place: SourceLocation) -> list[str]:
@@ -98,7 +102,7 @@ def _is_own(frame: FrameType) -> bool:
 def user_frames(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
     """Decorates a public entry point: a `NeuronError` leaves it without frames of this project, so
     that the last line of an uncaught error's traceback is the user's, and with the rest of the
-    explanation (where, why, try) below its message. NKI_TRACEBACK=1 keeps all frames.
+    explanation (source, why) below its message. NKI_TRACEBACK=1 keeps all frames.
 
     A call with other arguments than the function has is an error of the catalogue, too. Other
     exceptions pass: the kernel's own, without the frames between its launch and its code, and
@@ -217,11 +221,11 @@ def _name_place(error: NeuronError) -> None:
 
 
 def annotate(error: NeuronError) -> None:
-    """Let Python print where, why and try below the error's message (once)."""
+    """Let Python print where, why and notes below the error's message (once)."""
     _name_place(error)
-    notes = explain(error).splitlines()[2:]
-    if notes and not hasattr(error, "__notes__"):
-        error.add_note("\n".join(notes))
+    if not hasattr(error, "__notes__"):
+        notes = [f"         {note}" for note in error.notes]
+        error.add_note("\n".join([*_reasons(error), *notes]))
 
 
 def catalogue_page() -> str:

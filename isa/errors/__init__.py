@@ -19,8 +19,8 @@ class NeuronError(Exception):
 
     `what` states the fact with its values, `why` the rule (default: the catalogue's), `hint` the
     way out, `location` the kernel's line (`isa.program.SourceLocation`, or None), `notes` further
-    lines such as a live set, `callers` who called the function of the line. Its text has what and
-    where. It is also an instance of the exceptions that `isa.errors.built_in` names.
+    lines such as a live set, `callers` who called the function of the line. Its text has what,
+    where and the way out. It is also one of the exceptions that `isa.errors.built_in` names.
 
     >>> error = NeuronError("value-not-allowed", "cores is 3", why="A device has 2.", hint="Use 2.")
     >>> print(error.code, "|", error.what, "|", error.why, "|", error.hint)
@@ -56,13 +56,13 @@ class NeuronError(Exception):
 
     def __str__(self) -> str:
         head = f"[NKI{self.number:04d} {self.code}] {self.what}"
-        place = self.location
-        if not is_dataclass(place) or not getattr(place, "line", 0):
-            return head
-        where: Any = place
-        return "\n  ".join(
-            (head, f"at {where.file}:{where.line} in {where.function}", *self.callers)
-        )
+        place: Any = self.location
+        lines = [head]
+        if is_dataclass(place) and getattr(place, "line", 0):
+            lines += [f"at {place.file}:{place.line} in {place.function}", *self.callers]
+        if self.hint:
+            lines.append(f"try: {self.hint}")
+        return "\n  ".join(lines)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Between processes; a line that is known as code only stays where that is."""

@@ -541,9 +541,20 @@ def _reduce_axes(call: Call) -> Violation | None:
     return Violation(
         "shape-mismatch",
         f"dst has shape {shape_text(call.dst)}, reducing data {shape_text(call.data)} over axis "
-        f"{tuple(call.axis)} gives {rows} x {kept}",
+        f"{tuple(call.axis)} gives [{rows}, {kept}]",
+        why="dst has one element for each that the reduction leaves.",
+        hint=_reduced_dst(call, rows, kept),
         operand="dst",
     )
+
+
+def _reduced_dst(call: Call, rows: int, kept: int) -> str:
+    """How to write a dst that fits: a slice of the one that is there, or a tile of its own."""
+    dst = call.dst
+    column = [f"0:{rows}", *[":"] * (len(dst.shape) - 2), f"0:{kept}"]
+    inside = product(dst.shape[1:-1]) == 1 and dst.shape[0] >= rows and dst.shape[-1] >= kept
+    tile = f"nl.ndarray(({rows}, {kept}), dtype=nl.{dst.dtype}, buffer=nl.sbuf)"
+    return f"Make it {tile}" + (f", or write to dst[{', '.join(column)}]." if inside else ".")
 
 
 REDUCE_AXES = Rule(

@@ -9,7 +9,7 @@
 Kinds are normal, uniform, zeros, ones, arange, randint, choice, permutation and onehot (both along
 the last dimension). Options stand behind the sizes: normal(4,8,scale=1,mean=0),
 uniform(4,8,low=0,high=1), randint(4,8,low=0,high=10) without 10, choice(4,8,of=[1,2]). Behind sizes
-in parentheses they need no names: normal((4,8),0.5), randint((4,8),0,10). Without sizes a kind takes
+in parentheses they need no names: normal((4,8),0.5), randint((4,8),0,10). Without sizes a kind has
 those of the input that like= names, randint(0,10,like=a), of the inputs in its expression,
 a+randint(0,10), or of the parameter of a container, randint(0,10).
 

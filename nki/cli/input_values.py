@@ -328,4 +328,12 @@ def make_tensor_specs(specs: Mapping[str, InputSpec]) -> dict[str, Any]:
     return found
 
 
-__all__ = ["FUNCTIONS", "KINDS", "Inputs", "check_expression", "default_dtype", "kind_of", "make_tensor_specs"]
+__all__ = [
+    "FUNCTIONS",
+    "KINDS",
+    "Inputs",
+    "check_expression",
+    "default_dtype",
+    "kind_of",
+    "make_tensor_specs",
+]

@@ -6,7 +6,6 @@ spellings, and keywords that no version has. `nki.isa.documentation` has what th
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -23,8 +22,9 @@ from nki.ir.legalise import MISSING, check
 from nki.ir.locations import resolve
 from nki.isa.documentation import document, signature
 from nki.isa.notation import plain
+from nki.keywords import meant_by
 from nki.superseded.isa_calls import modern
-from nki.superseded.removed import KEYWORDS, OPERANDS
+from nki.superseded.removed import OPERANDS
 
 
 def _spread(row: type[Operation], parameter: str, items: Any) -> tuple[Any, ...]:
@@ -146,11 +146,8 @@ def _unknown_argument(
     names = _parameters(row)
     if unknown:
         first = next(iter(unknown))
-        close = [n for n in names if n in difflib.get_close_matches(first, names)]
         what = f"nisa.{row.name}() has no argument {first!r}"
-        hint = f"Did you mean {close[0]!r}? " if close else ""
-        if first in KEYWORDS:
-            hint = f"{first}= is not part of this API: {KEYWORDS[first]}. "
+        hint = meant_by(first, names)
     else:
         what = f"nisa.{row.name}() takes {len(names)} arguments, {len(names) + len(extra)} given"
         hint = ""

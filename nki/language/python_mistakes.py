@@ -18,7 +18,7 @@ from typing import Any, cast
 from isa.errors import NeuronError
 from nki.ir.nodes import Register
 from nki.ir.views.refused import NoNumber
-from nki.superseded.removed import KEYWORDS
+from nki.keywords import meant_by
 
 _REGISTER_LOAD = (
     "nisa.register_load(register, element) for loop bounds and offsets; Python has no value of a "
@@ -159,12 +159,7 @@ def wrong_call(error: TypeError, function: Callable[..., Any] | None = None) -> 
 
 def _unknown(name: str, function: Callable[..., Any], keyword: str) -> NeuronError:
     known = [parameter for parameter in _parameters(function) if parameter != "self"]
-    hint = f"It takes {', '.join(known)}."
-    close = difflib.get_close_matches(keyword, known, 1)
-    if keyword in KEYWORDS:
-        hint = f"{keyword}= is not part of this API: {KEYWORDS[keyword]}. {hint}"
-    elif close:
-        hint = f"Did you mean {close[0]}=? {hint}"
+    hint = f"{meant_by(keyword, known)}It takes {', '.join(known)}."
     return NeuronError("unknown-argument", f"{name}() has no argument {keyword!r}", hint=hint)
 
 

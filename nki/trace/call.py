@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import difflib
 import inspect
 import sys
 from collections.abc import Callable, Iterable
@@ -19,6 +18,7 @@ from nki.errors import user_frames
 from nki.ir.locations import author_location, error_location, resolve
 from nki.ir.views.objects import NKIObject
 from nki.ir.views.refused import NoNumber
+from nki.keywords import meant_by
 from nki.language.python_mistakes import translated
 from nki.precision import stored
 
@@ -89,13 +89,11 @@ def refuse_unknown(function: str, given: Iterable[str], known: Iterable[str]) ->
     known = list(known)
     for name in given:
         if name not in known:
-            close = difflib.get_close_matches(name, known, 1)
-            meant = f"Did you mean {close[0]}=? " if close else ""
             raise NeuronError(
                 "unknown-argument",
                 what=f"{function}() has no argument {name!r}",
                 why="Options that are not known are not ignored: a misspelt one would do nothing.",
-                hint=f"{meant}It takes {', '.join(known)}.",
+                hint=f"{meant_by(name, known)}It takes {', '.join(known)}.",
                 location=resolve(author_location()),
             )
 
@@ -112,9 +110,8 @@ def bind_arguments(
         unknown = [name for name in kwargs if name not in names]
         code = "missing-argument" if "missing" in str(problem) else "unknown-argument"
         hint = f"It is {function.__name__}{signature}."
-        close = difflib.get_close_matches(unknown[0], names, 1) if unknown else []
-        if close:
-            hint = f"Did you mean {close[0]!r}? {hint}"
+        if unknown:
+            hint = meant_by(unknown[0], names) + hint
         raise NeuronError(
             code, what=f"{function.__name__}(): {problem}", why="", hint=hint
         ) from None

@@ -279,6 +279,13 @@ def bits_and_arithmetic_mixed(a, b, rows):
 # Arguments and names
 
 
+@mistake("shape-mismatch", "buffer=nl.sbuf), or write to dst[0:128, 0:1].")
+def a_reduction_into_a_whole_tile(a, b, rows):
+    tile = nl.load(a)
+    nisa.tensor_reduce(dst=tile, op=nl.add, data=tile, axis=1)  # here
+    return result(tile)
+
+
 @mistake("missing-argument", "dst=")
 def no_destination(a, b, rows):
     tile = nl.load(a)
@@ -286,10 +293,17 @@ def no_destination(a, b, rows):
     return result(tile)
 
 
-@mistake("unknown-argument", "'data1'")
+@mistake("unknown-argument", "data1=?")
 def a_misspelt_keyword(a, b, rows):
     tile = nl.load(a)
     nisa.tensor_tensor(dst=tile, data_1=tile, data2=tile, op=nl.add)  # here
+    return result(tile)
+
+
+@mistake("unknown-argument", "Did you mean op=?")
+def a_keyword_of_another_library(a, b, rows):
+    tile = nl.load(a)
+    nisa.activation(dst=tile, data=tile, func=nl.exp)  # here
     return result(tile)
 
 

@@ -62,11 +62,11 @@ def check_explanation(error):
 
 
 def check_traceback(error, file):
-    """Nothing but the user's frames, the last one in `file`; and the explanation as a note."""
+    """Nothing but the user's frames, the last one in `file`; and the explanation below."""
     frames = traceback.extract_tb(error.__traceback__)
     assert [f.filename for f in frames if is_own_file(f.filename)] == []
     assert frames[-1].filename == file
     printed = "".join(traceback.format_exception(error))
-    for part in (error.what, f"    why: {error.why}", f"    try: {error.hint}"):
+    for part in (error.what, f"    why: {error.why}", f"  try: {error.hint}"):
         assert part in printed
     assert "During handling" not in printed and "direct cause" not in printed

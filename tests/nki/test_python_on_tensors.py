@@ -186,7 +186,7 @@ KEYWORDS = {
     "missing": (lambda a: nl.ndarray((2, 3)), "missing-argument", "It is ndarray(shape, dtype"),
     "too many": (lambda a: nl.exp(nl.load(a), 1, 2, 3), "unknown-argument", "(self, x, dtype"),
     "of a method": (lambda a: a.reshpae((3, 2)), "unknown-name", "'reshape'"),
-    "of an operation": (lambda a: nisa.dma_copy(dts=a, src=a), "unknown-argument", "'dst'"),
+    "of an operation": (lambda a: nisa.dma_copy(dts=a, src=a), "unknown-argument", "dst=?"),
 }
 
 

@@ -137,7 +137,7 @@ def test_arguments_that_are_missing_unknown_or_wrong():
         error = refused(code, body)
         assert error.location.file == __file__ and error.location.function == "<lambda>"
     assert (
-        "Did you mean 'operand0'"
+        "Did you mean operand0=?"
         in refused(
             "unknown-argument",
             lambda: nisa.tensor_scalar(dst=t(8, 8), data=t(8, 8), op0=nl.add, operand=1.0),
