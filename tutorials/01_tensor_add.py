@@ -75,6 +75,16 @@ outputs, metrics = nki.profile(add)(a, b)
 print(metrics.text())
 
 # %% [markdown]
+# In a notebook a profile, a kernel, a compiled program and a tensor in eager mode show themselves as
+# pictures and tables. A profile draws its timeline: what engines and DMA queues do at which time.
+
+# %%
+metrics
+
+# %%
+add
+
+# %% [markdown]
 # What runs on the device is the program: one stream of instructions an engine. Engines do not see
 # each other; semaphores say who waits for whom. `$S[3]-=1` waits for a token of semaphore 3,
 # `$S[3]+=1@complete` gives one when the instruction is done. Nobody has to write this: the compiler

@@ -84,7 +84,8 @@ wanted = (left8.astype(float) * left_scale).T @ (right8.astype(float) * right_sc
 np.testing.assert_allclose(out, wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
 errors["fp8, scaled columns"] = relative(out, exact)
 plain = [matrix.astype(ml_dtypes.float8_e4m3).astype(float) for matrix in (left, right)]
-errors["fp8, no scales"] = relative(plain[0].T @ plain[1], exact)
+with np.errstate(invalid="ignore"):  # without scales some values become infinite
+    errors["fp8, no scales"] = relative(plain[0].T @ plain[1], exact)
 low = [matrix.astype(ml_dtypes.bfloat16).astype(float) for matrix in (left, right)]
 errors["bfloat16"] = relative(low[0].T @ low[1], exact)
 print(fp8.text(lines=3))
