@@ -268,8 +268,8 @@ def _index(node: ast.expr) -> Any:
 
 
 def default_dtype(kind: str) -> str:
-    """The dtype of a kind of values where none is stated."""
-    return "int32" if KINDS[kind].only == "integers" else "float32"
+    """The dtype of a kind of values, or of a shape alone, where none is stated."""
+    return "int32" if kind in KINDS and KINDS[kind].only == "integers" else "float32"
 
 
 def kind_of(dtype: str) -> str:
