@@ -75,8 +75,8 @@ outputs, metrics = nki.profile(add)(a, b)
 print(metrics.text())
 
 # %% [markdown]
-# In a notebook a profile, a kernel, a compiled program and a tensor in eager mode show themselves as
-# pictures and tables. A profile draws its timeline: what engines and DMA queues do at which time.
+# In a notebook a profile, a kernel, a compiled program and a tensor in eager mode show themselves
+# as pictures and tables. A profile draws its timeline: what engines and queues do at which time.
 
 # %%
 metrics

@@ -39,8 +39,8 @@ def on_chip(rows, columns, dtype=nl.float32, buffer=nl.sbuf):
 # ## Gather and scatter
 #
 # `vector_select(0, index)` is a view of the rows that `index` names. As a source it gathers, as a
-# destination it scatters. Indices of a scatter should differ from each other: of rows that go to one
-# place any may stay, as no order of the two writes is sure.
+# destination it scatters. Indices of a scatter should differ from each other: of rows that go to
+# one place any may stay, as no order of the two writes is sure.
 
 
 # %%
