@@ -56,9 +56,9 @@ class NeuronError(Exception):
 
     def __str__(self) -> str:
         head = f"[NKI{self.number:04d} {self.code}] {self.what}"
-        place: Any = self.location
         lines = [head]
-        if is_dataclass(place) and getattr(place, "line", 0):
+        if is_dataclass(self.location) and getattr(self.location, "line", 0):
+            place: Any = self.location
             lines += [f"at {place.file}:{place.line} in {place.function}", *self.callers]
         if self.hint:
             lines.append(f"try: {self.hint}")
