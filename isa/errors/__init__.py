@@ -57,7 +57,7 @@ class NeuronError(Exception):
     def __str__(self) -> str:
         head = f"[NKI{self.number:04d} {self.code}] {self.what}"
         lines = [head]
-        if is_dataclass(self.location) and getattr(self.location, "line", 0):
+        if is_dataclass(self.location) and getattr(self.location, "line", None):
             place: Any = self.location
             lines += [f"at {place.file}:{place.line} in {place.function}", *self.callers]
         if self.hint:
