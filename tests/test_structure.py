@@ -105,7 +105,7 @@ ORDER = (
     ),
     *("modes", "verification", "advice"),
     # What authors of kernels call.
-    *("superseded", "language", "errors", "isa", "trace", "ranks"),
+    *("superseded", "keywords", "language", "errors", "isa", "trace", "ranks"),
     # Kernels as they are called and compiled.
     *(
         "shared_addresses",
