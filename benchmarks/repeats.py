@@ -28,7 +28,7 @@ from nki.ir.inline import inline
 from nki.ir.nodes import Kernel, operations
 from nki.ir.repeat import repeat
 from nki.kernel import CompiledKernel, compile_traced
-from nki.passes.order.pipeline import known_orders
+from nki.passes.analysis.content import forget
 from simulator.timing import simulate
 
 
@@ -75,7 +75,7 @@ def compiled(kernel: Kernel) -> tuple[CompiledKernel, float, float]:
     """The program, the CPU seconds it took, and those it took when it was compiled again."""
     spent: tuple[list[float], list[float]] = [], []
     for _ in range(3):
-        known_orders.cache_clear()
+        forget()
         for kept in spent:
             start = time.process_time()
             program = compile_traced(kernel)

@@ -210,6 +210,12 @@ class Numbering:
         self._bodies = bodies
         self._register = -1
 
+    def for_trials(self) -> Numbering:
+        """One that goes on from here, for copies that are thrown away."""
+        numbering = Numbering([], self._bodies)
+        numbering._tensor, numbering._register = self._tensor, self._register
+        return numbering
+
     def tensor(self, tensor: Tensor, suffix: str, memory: Memory | None = None) -> Tensor:
         """Another tensor like one, in the same memory unless `memory` is given."""
         copy = Tensor(

@@ -166,7 +166,7 @@ def test_orders_respect_dependences_and_the_window(rows, window):
         columns = schedule._columns(timings)
         relation = *before_each, *after_each
         time = schedule._in_stretches(
-            *(work, np.array([0, count]), np.arange(count), *columns, *relation),
+            *(work, np.array([0]), np.array([count]), np.arange(count), *columns, *relation),
             *(TRN2.semaphore_ns.value, TRN2.activation_table_load_ns.value, gain, window, order),
         )
         return order.tolist(), time

@@ -11,6 +11,7 @@ from isa.operations.control import RegisterMove, StorageBegin
 from isa.target import TARGETS
 from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, storages, walk
 from nki.ir.rewrite import form_registers
+from nki.passes.analysis.content import Content, kept
 from nki.passes.lower import lower
 from nki.passes.place.allocate import in_order
 
@@ -26,6 +27,12 @@ def modelled_ns(kernel: Kernel, nodes: Sequence[Node]) -> float | None:
     values = _largest(kernel)
     if values is None:
         return None
+    key = kernel.target, *values.items(), *Content().of(nodes)
+    return kept("time", key, lambda: _simulated(kernel, nodes, values))
+
+
+def _simulated(kernel: Kernel, nodes: Sequence[Node], values: dict[str, int]) -> float | None:
+    """The time of some nodes, compiled and simulated."""
     body = [*from_outside(nodes), *nodes]
     try:
         placed = in_order(body, TARGETS[kernel.target], search=False)

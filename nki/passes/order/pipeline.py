@@ -10,20 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
-from isa.affine import Affine
 from isa.columns import Integers
-from isa.enums import SEQUENCERS, Engine, Memory
+from isa.enums import SEQUENCERS, Memory
 from isa.errors import NeuronError
 from isa.operations.control import StorageBegin
 from isa.target import TARGETS, Target
-from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, storages
-from nki.ir.rewrite import form_registers, with_body
+from nki.ir.nodes import Kernel, Loop, Node, Op, Register, Tensor, While, storages
+from nki.ir.rewrite import with_body
+from nki.passes.analysis.content import Content, kept
 from nki.passes.order.clock import busy_ns
 from nki.passes.order.lookahead import Lookahead, Room, Uses
 from nki.passes.order.modelled import from_outside, modelled_ns
@@ -45,9 +45,6 @@ LONG = 256
 
 TRIPS = (4, 2)
 """Trips of a loop whose time is looked at, and of a long one."""
-
-KEPT = 256
-"""Stretches whose orders are kept."""
 
 BOUND = 1.03
 """The part of the time of the busiest engine up to which an order is good enough."""
@@ -123,14 +120,6 @@ _Order = list[int] | None
 """The numbers of operations, as they are to come; None: in the author's order."""
 
 
-@cache
-def known_orders(target: str, *settings: Any) -> dict[Any, _Order]:
-    """The orders of stretches that were met, by what tells whether two are alike: those of alike
-    loops, of a loop that was tried before it became part of a kernel, and of kernels that have
-    pieces in common, are found once. `settings` are what else decides about orders."""
-    return {}
-
-
 class _Body:
     """The body of one core. `position` is that of the next operation, as live ranges count."""
 
@@ -193,13 +182,12 @@ class _Body:
         if len(operations) > SAMPLE:
             order = self._order(operations, begins, start, variables, around)
         else:
-            known = known_orders(self.kernel.target, WINDOWS, BOUND, GAIN)
             form = self.live.form(operations, start, variables, around)
-            if form not in known:
-                if len(known) == KEPT:
-                    known.clear()
-                known[form] = self._order(operations, begins, start, variables, around)
-            order = known[form]
+            order = kept(
+                "order",
+                (self.kernel.target, WINDOWS, BOUND, GAIN, form),
+                lambda: self._order(operations, begins, start, variables, around),
+            )
         if order is None:
             return nodes
         self.changed = True
@@ -250,10 +238,6 @@ class _Body:
             return False
         busy = busy_ns(map(self.costs.of_operation, sample[slice(*ends)]))
         return more - some <= BOUND * max(busy)
-
-
-_TOLD_BY_VALUE = {type(None), int, float, bool, str, Engine}
-"""Types of values that are alike where they are equal; others have to print alike."""
 
 
 class _Live:
@@ -307,60 +291,13 @@ class _Live:
     ) -> Any:
         """Equal for stretches that get the same order: that do the same to tensors alike, which
         live as long, where as much else is live."""
-        variable = None if around.node is None else around.node.variable
-        registers: dict[Register, tuple[Any, ...]] = {}
-
-        def named(register: Register) -> tuple[Any, ...]:
-            known = registers.get(register)
-            if known is None:
-                around = register is variable, register in variables
-                bounds = register.lower, register.upper
-                known = registers[register] = len(registers), *around, *bounds
-            return known
-
-        tensors: dict[Tensor, tuple[int, ...]] = {}
-        views: dict[int, tuple[Any, ...]] = {}
-        lowest: dict[Tensor, int] = {}
-        form: list[Any] = [around.step]
-        places: list[tuple[Tensor, Any]] = []
-        of = {op: number for number, op in enumerate(operations)}
-        for op in operations:
-            form.append(op.row)
-            if op.after:
-                form += [of.get(other, -1) for other in op.after]
-            for value in op.values:
-                while isinstance(value, Access):
-                    tensor, offset = value.storage, value.offset
-                    terms: tuple[Any, ...] = ()
-                    if isinstance(offset, Affine):
-                        terms = tuple([(named(r), c) for r, c in offset.terms])
-                        offset = offset.constant
-                    if type(offset) is int and offset < lowest.setdefault(tensor, offset):
-                        lowest[tensor] = offset
-                    places.append((tensor, offset))
-                    known = tensors.get(tensor)
-                    if known is None:
-                        kind: Any = (tensor.memory, tensor.dtype, tensor.shape, tensor.address)
-                        known = tensors[tensor] = (len(tensors), *kind)
-                    view = views.get(id(value))
-                    if view is None:
-                        vector = value.vector_stride, value.vector_bound
-                        view = known, value.dtype, value.shape, value.strides, terms, vector
-                        views[id(value)] = view
-                    form.append(view)
-                    value = value.vector_offset
-                if isinstance(value, Register):
-                    value = named(value)
-                elif value.__class__ not in _TOLD_BY_VALUE:
-                    value = repr(value), *map(named, form_registers(value))
-                form += [value.__class__, value]
-        form += [
-            place - lowest[tensor] if type(place) is int else place for tensor, place in places
-        ]
+        outer = dict.fromkeys(variables, "loop")
+        if around.node is not None:
+            outer[around.node.variable] = "around"
         uses = self.uses(operations, start)
-        form += [tuple(column) for column in (uses.memory, uses.size, uses.first, uses.last)]
+        columns = map(tuple, (uses.memory, uses.size, uses.first, uses.last))
         loads = (load[start : start + len(operations)].tobytes() for load in self.loads)
-        return (*form, *loads)
+        return around.step, Content(outer).of(operations), *columns, *loads
 
     def rooms(self, uses: Uses, start: int, count: int) -> list[Room]:
         """What such a stretch finds in each memory."""

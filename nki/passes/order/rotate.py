@@ -10,6 +10,7 @@ overlaps. Loops whose count only the device knows keep one copy.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from isa.affine import Affine, minimum
@@ -17,8 +18,9 @@ from isa.enums import Memory, RegisterOperation
 from isa.errors import NeuronError
 from isa.operations.control import RegisterAlu, RegisterMove, StorageBegin
 from isa.target import TARGETS
-from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, operations, storages, walk
+from nki.ir.nodes import Kernel, Loop, Node, Op, Register, operations, storages, walk
 from nki.ir.rewrite import Cloner, Numbering, form_registers, replace_loops
+from nki.passes.analysis.content import Content, kept
 from nki.passes.order.modelled import modelled_ns
 from nki.passes.order.pipeline import pipelined
 from nki.passes.order.queues import spread
@@ -96,7 +98,6 @@ class _Rotation:
     def __init__(self, kernel: Kernel, most: int) -> None:
         self.kernel = kernel
         self.most = most
-        self._known: dict[Any, int] = {}
 
     def replace(self, node: Loop, body: list[Node], numbering: Numbering) -> list[Node] | None:
         """What becomes of a loop with a body whose own loops are done; None: it stays."""
@@ -119,11 +120,10 @@ class _Rotation:
         wanted = [n for n in COPIES if n <= min(self.most, most) and (trips is None or n < trips)]
         if not wanted:
             return 1
-        key = node.step, trips, _form(body)
-        found = self._known.get(key) if key[-1] is not None else None
-        if found is None:
-            found = self._known[key] = self._paying(node, body, numbering, trips, wanted)
-        return found
+        facts = self.kernel.target, *self.kernel.symbols, node.step, node.unroll, trips, *wanted
+        form = Content({node.variable: "around"}).of(body)
+        paying = partial(self._paying, node, body, numbering, trips, wanted)
+        return kept("copies", (*facts, form), paying)
 
     def _paying(
         self,
@@ -140,7 +140,7 @@ class _Rotation:
             return wanted[0] if node.unroll else 1
         chosen = 1
         for copies in wanted:
-            spent = self._spent(_rotated(loop, body, numbering, copies))
+            spent = self._spent(_rotated(loop, body, numbering.for_trials(), copies))
             if spent is not None and spent < PAYS * best:
                 chosen, best = copies, spent
             elif spent is None or copies > wanted[0]:
@@ -243,23 +243,6 @@ def _is_register(variable: Register, nodes: list[Node]) -> bool:
         elif node.register is variable:
             return True
     return False
-
-
-def _form(body: list[Node]) -> Any:
-    """Equal for bodies that take the same time, None where nothing is known."""
-    form: list[Any] = []
-    for node in body:
-        if not isinstance(node, Op):
-            return None
-        form.append(node.row)
-        for value in node.values:
-            if isinstance(value, Access):
-                tensor = value.storage
-                form.append((tensor.memory, tensor.dtype, tensor.shape, value.dtype, value.shape))
-                form.append((value.strides, type(value.offset) is int))
-            else:
-                form.append(getattr(value, "name", None) or repr(value))
-    return tuple(form)
 
 
 def _allocates(nodes: list[Node]) -> bool:

@@ -15,12 +15,22 @@ from collections import defaultdict
 from collections.abc import Sequence
 from functools import cache
 from heapq import heappop, heappush
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from isa.affine import bounds
-from isa.columns import Integers, distinct, elements, joined, numbered, numbered_lists, starts_of
+from isa.columns import (
+    Integers,
+    Lists,
+    distinct,
+    elements,
+    joined,
+    numbered,
+    numbered_lists,
+    starts_of,
+)
 from isa.columns.walks import walk
 from isa.fields import Kind
 from isa.spec import Instruction, MachineInstruction
@@ -57,10 +67,13 @@ def schedule(
     if operations > 1:
         timings, which = costs
         before, after = dependences.of_operations()
-        stretches = np.searchsorted(body.operations, body.stretches)
+        ends = np.searchsorted(body.operations, body.stretches)
+        first, alike = _alike(ends, which, before)
+        low, high = ends[:-1][first], ends[1:][first]
         _in_stretches(
-            operations,
-            stretches,
+            int((high - low).sum()),
+            low,
+            high,
             which,
             *_columns(timings),
             *before,
@@ -71,7 +84,30 @@ def schedule(
             window,
             order,
         )
+        for stretch in np.setdiff1d(np.arange(ends.size - 1), first).tolist():
+            here, there = ends[stretch], int(ends[first[alike[stretch]]])
+            length = int(ends[stretch + 1] - here)
+            order[here : here + length] = order[there : there + length] + (here - there)
     return elements(body.operations, order)[1]
+
+
+def _alike(ends: Integers, which: Integers, before: Lists) -> tuple[Integers, Integers]:
+    """Stretches that differ, and for each stretch the number of the one of these that it is like:
+    its operations take the same times, and follow one another alike."""
+    starts, earlier = before
+    known: dict[tuple[bytes, ...], int] = {}
+    first, alike = [], []
+    for stretch, (low, high) in enumerate(pairwise(ends.tolist())):
+        start, end = starts[low], starts[high]
+        key = (
+            which[low:high].tobytes(),
+            (starts[low:high] - start).tobytes(),
+            (earlier[start:end] - low).tobytes(),
+        )
+        alike.append(known.setdefault(key, len(known)))
+        if alike[-1] == len(first):
+            first.append(stretch)
+    return np.array(first, np.int64), np.array(alike, np.int64)
 
 
 def carried_state(body: Body) -> set[tuple[int, str]]:
@@ -238,7 +274,8 @@ def _columns(timings: Sequence[Timing]) -> list[Any]:
 
 @walk("order")
 def _in_stretches(
-    stretches: Any,
+    lows: Any,
+    highs: Any,
     kinds: Any,
     starts: Any,
     engines: Any,
@@ -259,9 +296,10 @@ def _in_stretches(
     window: int,
     order: Any,
 ) -> float:
-    """Put the operations of each stretch in an order in which every engine takes, of those that can
-    start first, the author's first; the author's order stays where that is not faster. Returns how
-    long the stretches take together.
+    """Put the operations of each stretch, from `lows[n]` to `highs[n]`, in an order in which every
+    engine takes, of those that can start first, the author's first; the author's order stays where
+    that is not faster. Returns how long the stretches take together. (Conditions instead of `max`:
+    this is what Python spends most of scheduling on.)
 
     Operation n follows `before[before_starts[n] : before_starts[n + 1]]`, and `after` follow it; it
     takes the times of kind `kinds[n]`. `order[p]` becomes the operation at place p.
@@ -272,8 +310,8 @@ def _in_stretches(
     ready = [0.0] * count
     scheduled = [0] * count
     spent = 0.0
-    for at in range(len(stretches) - 1):
-        low, high = stretches[at], stretches[at + 1]
+    for at in range(len(lows)):
+        low, high = lows[at], highs[at]
         if high - low < 2:
             continue
         wanted = author = 0.0
@@ -316,23 +354,31 @@ def _in_stretches(
                     begin = ready[number]
                 else:
                     for one in range(before_starts[number], before_starts[number + 1]):
-                        begin = max(begin, ready[before[one]])
+                        moment = ready[before[one]]
+                        if moment > begin:
+                            begin = moment
                 # Put the operation on its engines.
                 done = begin
-                for one in range(starts[kinds[number]], starts[kinds[number] + 1]):
+                kind = kinds[number]
+                for one in range(starts[kind], starts[kind + 1]):
                     engine = engines[one]
                     start = free[engine]
                     if tables[one] >= 0 and tables[one] != table:
                         table = tables[one]
                         start += loading
-                    start = max(start, begin)
-                    free[engine] = start + intervals[one]
-                    end = start + completions[one]
+                    if begin > start:
+                        start = begin
+                    issued = free[engine] = start + intervals[one]
                     if transfers[one]:
-                        dma = max(dma, start + intervals[one] + dispatches[one]) + works[one]
+                        issued += dispatches[one]
+                        dma = (issued if issued > dma else dma) + works[one]
                         end = dma + tails[one]
-                    done = max(done, end)
-                total = max(total, done)
+                    else:
+                        end = start + completions[one]
+                    if end > done:
+                        done = end
+                if done > total:
+                    total = done
                 done += signal
                 if not listed:
                     ready[number] = done
@@ -341,9 +387,11 @@ def _in_stretches(
                 order[place] = number
                 for one in range(after_starts[number], after_starts[number + 1]):
                     follower = after[one]
-                    ready[follower] = max(ready[follower], done)
-                    needs[follower] -= 1
-                    if not needs[follower]:
+                    if done > ready[follower]:
+                        ready[follower] = done
+                    left = needs[follower] - 1
+                    needs[follower] = left
+                    if not left:
                         if follower >= limit:
                             heappush(held, follower)
                         else:
