@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from enum import Enum
 from typing import Any, Protocol
 
 from isa.affine import Affine, Predicate, substitute
+from isa.alu import Activation, AluOperator
 from isa.enums import Memory
+from isa.fields import ENUM_KINDS
 from isa.operations.control import StorageBegin
 from nki.ir.nodes import (
     Access,
@@ -33,8 +34,11 @@ class Numbers(Protocol):
         """Another register like one."""
 
 
-_PLAIN = (type(None), int, float, str, Enum)
-"""Types of values that copies have like their originals."""
+_PLAIN = frozenset(
+    {type(None), bool, int, float, str, Activation, AluOperator, *ENUM_KINDS.values()}
+)
+"""Types of values that copies have like their originals; so are those that copies know nothing of,
+which takes longer to find."""
 
 
 class Cloner:
@@ -81,10 +85,11 @@ class Cloner:
 
     def _node(self, node: Node) -> Node:
         if isinstance(node, Op):
-            values, known = [], self.accesses
-            for value in node.values:
-                access = known.get(id(value))
-                values.append(self._value(value) if access is None else access)
+            known = self.accesses
+            values = [
+                value if value.__class__ in _PLAIN else known.get(id(value)) or self._value(value)
+                for value in node.values
+            ]
             after = node.after and tuple(self.ops.get(op, op) for op in node.after)
             copy = Op(node.row, tuple(values), node.location, self.name(node), after)
             self.ops[node] = copy
@@ -111,8 +116,6 @@ class Cloner:
     def _value(self, value: Any) -> Any:
         if isinstance(value, Access):
             return self.access(value)
-        if isinstance(value, _PLAIN):
-            return value
         if isinstance(value, Affine):
             return substitute(value, self.numbers)
         if isinstance(value, Register):

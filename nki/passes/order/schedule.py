@@ -96,7 +96,7 @@ def _alike(ends: Integers, which: Integers, before: Lists) -> tuple[Integers, In
     its operations take the same times, and follow one another alike."""
     starts, earlier = before
     known: dict[tuple[bytes, ...], int] = {}
-    first, alike = [], []
+    first, alike = list[int](), list[int]()
     for stretch, (low, high) in enumerate(pairwise(ends.tolist())):
         start, end = starts[low], starts[high]
         key = (
