@@ -31,8 +31,8 @@ from simulator.profile.verdict import (
 )
 from simulator.profile.work import lower_bounds
 from simulator.timing.critical import PathStep
-from simulator.timing.plan import PRODUCTS
-from simulator.timing.plan import flops as instruction_flops
+from simulator.timing.flops import PRODUCTS
+from simulator.timing.flops import flops as instruction_flops
 from simulator.timing.timeline import Timeline
 from simulator.timing.uncertainty import uncertainty
 
@@ -444,8 +444,11 @@ def _lines(program: Program, timeline: Timeline, target: Target) -> list[LinePro
             for index, ns in enumerate(time.by_instruction):
                 step = PathStep(number, engine, index, False)
                 add(step, NAMES[engine], ns, time.executed[index])
-        for (engine, index), work in measured.dma_work_by_instruction.items():
-            add(PathStep(number, engine, index, True), "DMA", work / target.dma_engines.value, 0)
+        for engine, time in measured.engines.items():
+            for index, work in enumerate(time.dma_work):
+                if work:
+                    step = PathStep(number, engine, index, True)
+                    add(step, "DMA", work / target.dma_engines.value, 0)
     lines = [
         LineProfile(*key, sum(entry.values()), entry, executed[key]) for key, entry in sums.items()
     ]

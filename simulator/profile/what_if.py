@@ -16,10 +16,10 @@ from isa.program import CoreProgram, Program, SourceLocation
 from isa.spec import Instruction
 from isa.target import resolve
 from simulator.profile.verdict import Advice, Limit, WhatIfs, place_of
-from simulator.timing import plan as p
 from simulator.timing import simulate
 from simulator.timing.assumptions import NOTHING, UNLIMITED, Assumptions
 from simulator.timing.critical import Cause, PathStep
+from simulator.timing.dependences import LOOK_BACK
 from simulator.timing.timeline import Timeline
 
 LEAST_PERCENT = 1.0
@@ -140,7 +140,7 @@ def _chain(program: Program, place: SourceLocation, steps: list[PathStep]) -> Ch
             chains = max(chains, apart)
     if chains < 2:
         return None
-    text = f"interleave {min(chains, p.LOOK_BACK)} independent chains"
+    text = f"interleave {min(chains, LOOK_BACK)} independent chains"
     assume = Assumptions(independent=frozenset(found))
     return Change("dependent chain", text, place, program, assume)
 

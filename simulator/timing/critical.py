@@ -13,16 +13,19 @@ counts as balance. Passes that compare orders time without the path.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from isa.columns import walks
+from isa.columns import by_first_use, walks
 from isa.enums import Engine
 from simulator.timing import events as e
-from simulator.timing.layout import INTEGER, NUMBER, Places, Plans
+from simulator.timing.layout import INTEGER, NUMBER
+from simulator.timing.plan import Plan
 
 
 class Cause(Enum):
@@ -65,17 +68,25 @@ class Stall:
     count: int = 0
 
 
-@dataclass(slots=True)
+Spent = dict[tuple[PathStep, Cause], float]
+Stalls = dict[tuple[PathStep, PathStep], Stall]
+
+
 class CriticalPath:
-    """Time by step and cause, which adds up to the run, and the waits that ended its stalls: by
-    (step that waited, step it waited for)."""
+    """Where the time of a run goes. In columns until somebody looks."""
 
-    spent: dict[tuple[PathStep, Cause], float] = field(default_factory=dict)
-    stalls: dict[tuple[PathStep, PathStep], Stall] = field(default_factory=dict)
+    def __init__(self, spent: Callable[[], Spent], stalls: Callable[[], Stalls]) -> None:
+        self._spent, self._stalls = spent, stalls
 
-    def charge(self, step: PathStep, cause: Cause, ns: float) -> None:
-        if ns > 0:
-            self.spent[step, cause] = self.spent.get((step, cause), 0.0) + ns
+    @cached_property
+    def spent(self) -> Spent:
+        """Time by step and cause, which adds up to the run."""
+        return self._spent()
+
+    @cached_property
+    def stalls(self) -> Stalls:
+        """The waits that ended stalls: by (step that waited, step it waited for)."""
+        return self._stalls()
 
 
 @dataclass(slots=True)
@@ -100,7 +111,6 @@ _WORK = {
     e.DMA: Cause.TRIGGER,
     e.BARRIER: Cause.BARRIER,
     e.COMPUTE: Cause.COMPUTE,
-    e.COMPUTE_EXTRA: Cause.COMPUTE,
     e.MULTIPLY: Cause.COMPUTE,
 }
 """What the time of an instruction goes to, by its kind; control for all others."""
@@ -109,14 +119,15 @@ LONG = 100_000
 """Nodes from which on the walk is compiled."""
 
 
-def walk(path: Path, at: Places, plans: Plans, dma_engines: int) -> CriticalPath:
+def walk(path: Path, plan: Plan, dma_engines: int) -> CriticalPath:
     """The critical path of a recorded run, from its end to its start."""
-    count = at.first[-1]
+    count = plan.first[-1]
     causes = len(_CAUSES)
     nodes = len(path.columns[0])
     columns = [
         *path.columns,
-        *_instructions(at, plans, dma_engines),
+        plan.of,
+        *_templates(plan, dma_engines),
         np.zeros(2 * count * causes, NUMBER),
         np.zeros(2 * count * causes, INTEGER),
         np.zeros(nodes, INTEGER),
@@ -131,13 +142,12 @@ def walk(path: Path, at: Places, plans: Plans, dma_engines: int) -> CriticalPath
         columns = [c.tolist() if isinstance(c, np.ndarray) else c for c in columns]
         stalls = _walk.function(*columns, *numbers)
     spent, order, waiting, ending, held = (np.asarray(column) for column in columns[-5:])
-    found = CriticalPath()
     charged = np.flatnonzero(order)
-    for entry in charged[np.argsort(order[charged])].tolist():
-        step, cause = divmod(entry, causes)
-        found.spent[_step(at, step), _CAUSES[cause]] = float(spent[entry])
-    _enter_stalls(found, at, waiting[:stalls], ending[:stalls], held[:stalls])
-    return found
+    charged = charged[np.argsort(order[charged])]
+    return CriticalPath(
+        partial(_spent, plan, charged // causes, charged % causes, spent[charged]),
+        partial(_stalls, plan, waiting[:stalls], ending[:stalls], held[:stalls]),
+    )
 
 
 _NAMED = (
@@ -147,41 +157,49 @@ _NAMED = (
 """Causes as the walk has them for arguments."""
 
 
-def _enter_stalls(found: CriticalPath, at: Places, waiting: Any, ending: Any, held: Any) -> None:
-    """Add up the stalls of the same two steps."""
-    pairs, first, numbers = np.unique(
-        np.stack([waiting, ending]), axis=1, return_index=True, return_inverse=True
-    )
-    sums = np.bincount(numbers.ravel(), held, minlength=len(first))
-    counts = np.bincount(numbers.ravel(), minlength=len(first))
-    for entry in np.argsort(first).tolist():
-        one, other = (_step(at, int(step)) for step in pairs[:, entry])
-        found.stalls[one, other] = Stall(float(sums[entry]), int(counts[entry]))
+def _spent(plan: Plan, numbers: np.ndarray, causes: np.ndarray, ns: np.ndarray) -> Spent:
+    named = [_CAUSES[cause] for cause in causes.tolist()]
+    return dict(zip(zip(_steps(plan, numbers), named), ns.tolist()))
 
 
-def _step(at: Places, number: int) -> PathStep:
-    instruction, transfer = divmod(number, 2)
-    stream = at.stream(instruction)
-    core, engine = at.streams[stream]
-    return PathStep(core, engine, instruction - at.first[stream], bool(transfer))
+def _stalls(plan: Plan, waiting: np.ndarray, ending: np.ndarray, held: np.ndarray) -> Stalls:
+    """Stalls of the same two steps, added up."""
+    pairs = by_first_use(waiting * (2 * plan.first[-1]) + ending)
+    size = pairs.values.size
+    sums = np.bincount(pairs.which, held, minlength=size).tolist()
+    counts = np.bincount(pairs.which, minlength=size).tolist()
+    keys = zip(*(_steps(plan, numbers[pairs.first]) for numbers in (waiting, ending)))
+    return dict(zip(keys, map(Stall, sums, counts)))
 
 
-def _instructions(at: Places, plans: Plans, dma_engines: int) -> list[np.ndarray]:
-    """Of every instruction: the cause that its work is, its time at full rate, whether the tensor
+def _steps(plan: Plan, numbers: np.ndarray) -> list[PathStep]:
+    """Steps by their numbers: twice that of an instruction, one more for its transfers."""
+    instructions = numbers // 2
+    streams = np.searchsorted(plan.first, instructions, "right") - 1
+    places = [plan.streams[stream] for stream in streams.tolist()]
+    own = instructions - np.array(plan.first, INTEGER)[streams]
+    transfers = (numbers % 2 == 1).tolist()
+    return [
+        PathStep(core, engine, number, transfer)
+        for (core, engine), number, transfer in zip(places, own.tolist(), transfers)
+    ]
+
+
+def _templates(plan: Plan, dma_engines: int) -> list[np.ndarray]:
+    """Of every template: the cause that its work is, its time at full rate, whether the tensor
     engine may slow it down; of transfers the share of evenly spread work, and of descriptors."""
     rows = []
-    for core, engine in at.streams:
-        for kind, _, _, interval, _, extra in plans[core][engine].code:
-            even, share = 1.0, 0.0
-            if kind == e.DMA:
-                transfer = extra.transfer
-                longest = max((ns for _, ns in transfer.work), default=0.0)
-                even = transfer.engine_ns / (dma_engines * longest) if longest else 1.0
-                even = 1.0 if even > EVEN else even
-                if transfer.engine_ns:
-                    share = transfer.overhead_ns / transfer.engine_ns
-            cause = _NUMBER[_WORK.get(kind, Cause.CONTROL)]
-            rows.append((cause, interval, int(kind == e.MULTIPLY), even, share))
+    for template in plan.templates:
+        even, share = 1.0, 0.0
+        transfer = template.transfer
+        if transfer is not None:
+            longest = max((ns for _, ns in transfer.work), default=0.0)
+            even = transfer.engine_ns / (dma_engines * longest) if longest else 1.0
+            even = 1.0 if even > EVEN else even
+            if transfer.engine_ns:
+                share = transfer.overhead_ns / transfer.engine_ns
+        cause = _NUMBER[_WORK.get(template.kind, Cause.CONTROL)]
+        rows.append((cause, template.interval, int(template.kind == e.MULTIPLY), even, share))
     kinds = (INTEGER, NUMBER, INTEGER, NUMBER, NUMBER)
     values = zip(*rows, strict=True) if rows else [()] * 5
     return [np.array(column, kind) for column, kind in zip(values, kinds)]
@@ -190,7 +208,7 @@ def _instructions(at: Places, plans: Plans, dma_engines: int) -> list[np.ndarray
 @walks.walk(worth=LONG)
 def _walk(
     place: Any, number: Any, transfer: Any, before: Any, begin: Any, settled: Any, start: Any,
-    free: Any, idle: Any, work: Any, interval: Any, slowable: Any, even: Any, share: Any,
+    free: Any, idle: Any, of: Any, work: Any, interval: Any, slowable: Any, even: Any, share: Any,
     spent: Any, order: Any, waiting: Any, ending: Any, held: Any, at: int, until: float,
     causes: int, throttling: int, draining: int, semaphore: int, table: int, port: int,
     bandwidth: int, descriptors: int, balance: int, latency: int,
@@ -201,25 +219,25 @@ def _walk(
     following, following_transfer = -1, 0
     while at >= 0:
         row = (2 * number[at] + transfer[at]) * causes
-        instruction = number[at]
+        template = of[number[at]]
         if transfer[at]:
             moving = max(0.0, min(free[at], until) - start[at])
             parts = (
-                (descriptors, moving * even[instruction] * share[instruction]),
-                (bandwidth, moving * even[instruction] * (1.0 - share[instruction])),
-                (balance, moving * (1.0 - even[instruction])),
+                (descriptors, moving * even[template] * share[template]),
+                (bandwidth, moving * even[template] * (1.0 - share[template])),
+                (balance, moving * (1.0 - even[template])),
                 (latency, until - start[at] - moving),
                 (latency, start[at] - begin[at]),
             )
         else:
             working = min(free[at], until) - start[at]
             slowed = 0.0
-            if slowable[instruction]:
-                slowed = max(0.0, working - interval[instruction])
+            if slowable[template]:
+                slowed = max(0.0, working - interval[template])
             inside = following < 0 or (following == place[at] and not following_transfer)
             parts = (
                 (throttling, slowed),
-                (work[instruction], working - slowed),
+                (work[template], working - slowed),
                 (draining if inside else semaphore, until - max(free[at], start[at])),
                 (table, settled[at] - begin[at]),
                 (port, start[at] - settled[at]),

@@ -39,15 +39,16 @@ code 0.2; loading what is compiled takes 1 s, compiling it, once a machine, some
 
 @walk(worth=LONG)
 def advance(
-    plan: Any, sequence: Any, cores: Any, numbers: Any, state: Any, transfers: Any, record: Any
-) -> Any:
+    instructions: Any, semaphores: Any, templates: Any, sequence: Any, cores: Any, numbers: Any,
+    state: Any, transfers: Any, record: Any,
+) -> Any:  # fmt: skip
     """Run all streams to their ends, or until each of them waits; returns the number of nodes, of
     spans, when the last transfer was complete, the end of the path (time, node) and the stream that
     came further than `limit` (-1: none)."""
-    (kinds, intervals, completions, wait_at, wait_semaphore, wait_amount, update_at,
-     update_semaphore, update_amount, drains, tables, masks, noted, result_at, results, first_at,
-     firsts, on_engine, queues, dispatches, evens, settles, tails, work_at, work_engine, work_ns,
-     engine_ns, rows, dynamic, meetings) = plan  # fmt: skip
+    of, kinds, lists_of, masks, noted, result_at, results, first_at, firsts = instructions
+    wait_at, wait_semaphore, wait_amount, update_at, update_semaphore, update_amount = semaphores
+    (tables, on_engine, queues, rows, dynamic, meetings, intervals, completions, drains, dispatches,
+     evens, settles, tails, engine_ns, work_at, work_engine, work_ns) = templates  # fmt: skip
     code, ends, shares = sequence
     (core_of, place_of, data_lane, sequencer_lane, load_lane, mine_at, mine, other_at, other,
      meeting_size, queue_lane, first_semaphore) = cores  # fmt: skip
@@ -98,11 +99,11 @@ def advance(
                 continue
             here = at[stream]
             pc = code[here]
-            kind = kinds[pc]
-            interval = intervals[pc]
+            template, listed, kind = of[pc], lists_of[pc], kinds[pc]
+            interval = intervals[template]
             # Take tokens of the semaphores that the instruction waits for.
             if stage[stream] <= WAITING:
-                wait = wait_at[pc]
+                wait = wait_at[listed]
                 ready = now[stream]
                 origin = cause = -1
                 left = 0
@@ -110,7 +111,7 @@ def advance(
                     wait, left = wait_next[stream], wait_left[stream]
                     ready, origin, cause = ready_of[stream], origin_of[stream], cause_of[stream]
                 blocked = False
-                while wait < wait_at[pc + 1]:
+                while wait < wait_at[listed + 1]:
                     semaphore = wait_semaphore[wait]
                     if left == 0:
                         left = wait_amount[wait]
@@ -148,14 +149,14 @@ def advance(
                 met_node_of[stream] = origin
             ready = ready_of[stream]
             met, met_node = met_of[stream], met_node_of[stream]
-            updates = update_at[pc + 1] - update_at[pc]
+            updates = update_at[listed + 1] - update_at[listed]
             if kind <= LOAD_TILE:
                 loaded = 0.0
                 if kind == COMPUTE:
                     start = ready if ready > free[stream] else free[stream]
                     settled = start
                     until = start + interval
-                    done = start + completions[pc]
+                    done = start + completions[template]
                 elif kind == MULTIPLY:
                     start = ready if ready > free[stream] else free[stream]
                     if tile_ready[stream] > start:
@@ -189,7 +190,7 @@ def advance(
                         else:
                             limit_busy[stream] += length
                     until = start + length
-                    done = until + completions[pc] - interval
+                    done = until + completions[template] - interval
                     if length > interval:
                         slowed[pc] += length - interval
                 elif kind == LOAD_TILE:
@@ -208,10 +209,10 @@ def advance(
                     open_from = start if start > free[stream] else free[stream]
                     if until > open_from:
                         exposed[stream] += until - open_from
-                    done = start + completions[pc]
+                    done = start + completions[template]
                 else:
                     start = ready if ready > free[stream] else free[stream]
-                    table = tables[pc]
+                    table = tables[template]
                     if table >= 0 and not loaded_tables[stream * n_tables + table]:
                         # The load has no semaphores: it runs ahead of the instruction's waits.
                         if not tables_kept and table_now[stream] >= 0:
@@ -262,7 +263,7 @@ def advance(
                             port_mask[port] = mask
                             port_tail[mine[index]] = port + 1
                     until = start + interval
-                    done = start + completions[pc]
+                    done = start + completions[template]
                 if with_path:
                     idle = path_now[stream]
                     idle_node = now_node[stream]
@@ -320,7 +321,7 @@ def advance(
                     free[stream] = until
                 if noted[pc]:
                     dones[pc] = done
-                    first_dones[pc] = start + drains[pc]
+                    first_dones[pc] = start + drains[template]
                 if done > last[stream]:
                     active[stream] += done - (start if start > last[stream] else last[stream])
                     last[stream] = done
@@ -334,7 +335,7 @@ def advance(
                         held, held_node = ready, executed_node[results[index]]
                 begin, before = path_now[stream], now_node[stream]
                 idle = begin
-                if on_engine[pc]:
+                if on_engine[template]:
                     if free[stream] > ready:
                         ready = free[stream]
                     if free[stream] > begin:
@@ -354,27 +355,27 @@ def advance(
                     node_begin[node], node_settled[node] = begin, begin
                     node_start[node], node_free[node], node_idle[node] = begin, issued, idle
                     path_now[stream], now_node[stream] = issued, node
-                    if on_engine[pc]:
+                    if on_engine[template]:
                         free_node[stream] = node
-                now[stream] = ready if on_engine[pc] else issued
-                if on_engine[pc]:
+                now[stream] = ready if on_engine[template] else issued
+                if on_engine[template]:
                     free[stream] = issued
                 if with_spans:
-                    lane = data_lane[stream] if on_engine[pc] else sequencer_lane[stream]
+                    lane = data_lane[stream] if on_engine[template] else sequencer_lane[stream]
                     span_lane[n_spans], span_at[n_spans] = lane, here
                     span_start[n_spans], span_end[n_spans] = ready, issued
                     n_spans += 1
                 share = 1.0
-                if dynamic[pc]:
+                if dynamic[template]:
                     share = shares[share_at[stream]]
                     share_at[stream] += 1
-                queue_open[queues[pc]] += 1
+                queue_open[queues[template]] += 1
                 item = n_items
                 n_items += 1
                 item_stream[item], item_at[item] = stream, here
                 item_node[item], item_share[item] = node, share
                 # Into the heap, by the time at which the queue can start it, then by order.
-                when = issued + dispatches[pc]
+                when = issued + dispatches[template]
                 child = n_heap
                 n_heap += 1
                 while child > 0:
@@ -392,7 +393,7 @@ def advance(
                         ready = last[stream]
                     held, held_node = last_at[stream], last_node[stream]
                 elif kind == BARRIER:
-                    meeting = meetings[pc]
+                    meeting = meetings[template]
                     if stage[stream] != MEETING:
                         arrived = ready if ready > last[stream] else last[stream]
                         node = -1
@@ -426,7 +427,7 @@ def advance(
                     ready = held
                     barrier_ns[core_of[stream]] += held - arrived_of[stream] + interval
                 elif kind == DRAIN:
-                    queue = queues[pc]
+                    queue = queues[template]
                     if queue_open[queue]:
                         queue_stream[queue] = stream
                         stage[stream] = DRAINING
@@ -467,7 +468,7 @@ def advance(
             stage[stream] = FRESH
             at[stream] = here + 1
             if updates:
-                post_from, post_to = update_at[pc], update_at[pc + 1]
+                post_from, post_to = update_at[listed], update_at[listed + 1]
         elif n_heap:
             # Let the DMA engines do a transfer, each after what it has taken on before.
             ready, item = heap_ready[0], heap_item[0]
@@ -496,20 +497,21 @@ def advance(
             heap_ready[parent], heap_item[parent] = when, moved_item
             owner, here, share = item_stream[item], item_at[item], item_share[item]
             pc = code[here]
-            core, queue, row = core_of[owner], queues[pc], rows[pc]
+            template, listed = of[pc], lists_of[pc]
+            core, queue, row = core_of[owner], queues[template], rows[template]
             begin, before = 0.0, -1
-            even = evens[pc] > 0.0 and dma_level[core] != 0
+            even = evens[template] > 0.0 and dma_level[core] != 0
             if even:
                 level = dma_free[row]
                 begin, before = level, dma_node[row]
                 first = ready if ready > level else level
-                finish = first + evens[pc] * share
+                finish = first + evens[template] * share
                 for engine in range(engines):
                     dma_free[row + engine] = finish
             else:
                 first, finish = 1e300, ready
                 longest = -1.0
-                for index in range(work_at[pc], work_at[pc + 1]):
+                for index in range(work_at[template], work_at[template + 1]):
                     engine = row + work_engine[index]
                     start = dma_free[engine] if dma_free[engine] > ready else ready
                     until = start + work_ns[index] * share
@@ -527,13 +529,13 @@ def advance(
                 for engine in range(engines):
                     if dma_free[row + engine] != dma_free[row]:
                         dma_level[core] = 0
-            written = finish + settles[pc]
+            written = finish + settles[template]
             if written > covered[core]:
                 dma_active[core] += written - (first if first > covered[core] else covered[core])
                 covered[core] = written
-            dma_work[core] += engine_ns[pc] * share
-            work_by_instruction[pc] += engine_ns[pc] * share
-            complete = finish + tails[pc]
+            dma_work[core] += engine_ns[template] * share
+            work_by_instruction[pc] += engine_ns[template] * share
+            complete = finish + tails[template]
             node = item_node[item]
             if with_path:
                 start = begin
@@ -550,7 +552,7 @@ def advance(
                     for engine in range(engines):
                         dma_node[row + engine] = node
                 else:
-                    for index in range(work_at[pc], work_at[pc + 1]):
+                    for index in range(work_at[template], work_at[template + 1]):
                         dma_node[row + work_engine[index]] = node
                 if complete > queue_at[queue]:
                     queue_at[queue], queue_node[queue] = complete, node
@@ -569,7 +571,7 @@ def advance(
                 span_start[n_spans] = first if first > shown else shown
                 span_end[n_spans] = ended
                 n_spans += 1
-            post_from, post_to = update_at[pc], update_at[pc + 1]
+            post_from, post_to = update_at[listed], update_at[listed + 1]
             post_when, post_node = queue_done[queue], node
             queue_open[queue] -= 1
         else:

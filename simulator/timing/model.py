@@ -7,6 +7,7 @@ stream executes is found before, by `simulator.timing.sequence`, since no time d
 
 from __future__ import annotations
 
+from array import array
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -17,20 +18,21 @@ from isa.errors import NeuronError
 from isa.program import Program
 from isa.target import Target, resolve
 from simulator.timing import events as e
-from simulator.timing import plan as p
 from simulator.timing.assumptions import NOTHING, Assumptions
 from simulator.timing.critical import Path, walk
 from simulator.timing.dma import Transfer
+from simulator.timing.flops import TRANSPOSES, flops
 from simulator.timing.flow import Flow
 from simulator.timing.layout import (
     INTEGER,
     NUMBER,
-    Places,
-    places,
-    plan_columns,
+    instruction_columns,
     port_pairs,
     ragged,
+    semaphore_columns,
+    template_columns,
 )
+from simulator.timing.plan import plan_program
 from simulator.timing.sequence import Sequence, follow
 from simulator.timing.timeline import CoreTimeline, EngineTime, Lane, Spans, Timeline
 from simulator.watchdog import Watchdog
@@ -99,30 +101,20 @@ class _Model:
         self.program, self.assume = program, assume
         self.keep_spans, self.keep_path = keep_spans, keep_path
         self.target: Target = assume.target(resolve(program.target))
-        self.plans = []
-        for number, core in enumerate(program.cores):
-            alone = frozenset((e_, i) for c, e_, i in assume.independent if c == number)
-            self.plans.append(p.plan_core(core, self.target, assume.ports_apart, alone))
-        self.at = places(program, self.plans)
+        self.plan = plan_program(program, self.target, assume)
         self.watchdog = Watchdog()
-        self.sequences = [self._sequence(trace, *place) for place in self.at.streams]
+        self.sequences = [self._sequence(trace, n) for n in range(len(self.plan.streams))]
         self.steps = [sequence.instructions() for sequence in self.sequences]
-        self.executed = [
-            np.bincount(steps, minlength=len(self.plans[core][engine].code))
-            for steps, (core, engine) in zip(self.steps, self.at.streams)
-        ]
+        sizes = np.diff(self.plan.first).tolist()
+        self.executed = [one.executed(size) for one, size in zip(self.sequences, sizes)]
 
-    def _sequence(self, trace: Any, core: int, engine: Engine) -> Sequence:
-        events = None if trace is None else trace.events(core, engine)
+    def _sequence(self, trace: Any, stream: int) -> Sequence:
+        events = None if trace is None else trace.events(*self.plan.streams[stream])
         flow = Flow(events, self.assume.once)
-        plan = self.plans[core][engine]
-        return follow(plan, flow, self.watchdog, partial(self._located, core, plan))
+        return follow(self.plan, stream, flow, self.watchdog, partial(self._located, stream))
 
     def run(self) -> Timeline:
-        columns, sizes, tables = plan_columns(
-            self.program, self.plans, self.at, self.target, self.assume
-        )
-        run = _Run(self, columns, sizes, tables)
+        run = _Run(self)
         outcome = run.outcome
         if outcome.over >= 0:
             self._over(run, outcome.over)
@@ -140,13 +132,13 @@ class _Model:
         if self.keep_path:
             nodes = [column[: outcome.nodes] for column in run.nodes]
             path = Path(nodes, outcome.end_node, outcome.end_at)
-            critical = walk(path, self.at, self.plans, self.target.dma_engines.value)
+            critical = walk(path, self.plan, self.target.dma_engines.value)
         overhead = self.target.kernel_overhead_ns.value
         return Timeline(self.target.name, float(total), overhead, timelines, critical)
 
     def _timelines(self, run: _Run) -> list[CoreTimeline]:
         found = []
-        state, at = run.state, self.at
+        state = run.state
         table_ns = self.target.activation_table_load_ns.value
         for number, core in enumerate(self.program.cores):
             timeline = CoreTimeline(
@@ -158,49 +150,33 @@ class _Model:
             )
             timeline.lanes = [Lane(q.name, q.engine, i) for i, q in enumerate(core.queues)]
             found.append(timeline)
-        for stream, (number, engine) in enumerate(at.streams):
-            found[number].engines[engine] = self._engine_time(run, stream, found[number])
-            found[number].throttled += float(state["lost"][stream])
-            plan, timeline = self.plans[number][engine], found[number]
+        for stream, (number, engine) in enumerate(self.plan.streams):
+            timeline = found[number]
+            timeline.engines[engine] = self._engine_time(run, stream, timeline)
+            timeline.throttled += float(state["lost"][stream])
+            self._count_work(stream, timeline)
             timeline.lanes.append(Lane(engine.name, engine))
             timeline.lanes.append(Lane(f"{engine.name} sequencer", engine))
-            if _loads_tiles(plan):
+            if self.plan.loads_tiles(stream):
                 timeline.lanes.append(Lane(f"{engine.name} load", engine))
         if self.keep_spans:
             run.enter_spans([lane for timeline in found for lane in timeline.lanes])
         return found
 
     def _engine_time(self, run: _Run, stream: int, timeline: CoreTimeline) -> EngineTime:
-        """Totals of one stream, and what it adds to those of its core."""
-        number, engine = self.at.streams[stream]
-        state, first = run.state, self.at.first[stream]
-        plan, executed = self.plans[number][engine], self.executed[stream].tolist()
-        busy, sequencer = float(state["exposed"][stream]), 0.0
-        by_instruction = [0.0] * len(plan.code)
-        partly = _partial_rows(self.sequences[stream], plan)
-        for index, code in enumerate(plan.code):
-            times = executed[index]
-            if not times:
-                continue
-            spent = code[3] * times + float(state["slowed"][first + index])
-            by_instruction[index] = spent
-            if p.on_data_path(code):
-                busy += spent
-            elif code[0] != e.LOAD_TILE:
-                sequencer += spent
-            if code[0] == e.MULTIPLY:
-                instruction = plan.instructions[index]
-                flops = p.flops(instruction) * times
-                if instruction.row in p.TRANSPOSES:
-                    timeline.transpose_flops += flops
-                else:
-                    timeline.flops += flops
-            elif code[0] == e.DMA:
-                work = float(state["work_by_instruction"][first + index])
-                timeline.dma_work_by_instruction[engine, index] = work
-                for rows, count in partly.get(index, {-1: times}).items():
-                    transfer = code[5].transfer
-                    _count_bytes(timeline, transfer if rows < 0 else transfer.of_rows(rows), count)
+        """Totals of one stream."""
+        engine, here = self.plan.streams[stream][1], self.plan.slice(stream)
+        state, executed = run.state, self.executed[stream]
+        templates = self.plan.templates_of(stream)
+        of = self.plan.of[here] - self.plan.first_templates[stream]
+        spent = np.array([template.interval for template in templates], NUMBER)[of] * executed
+        spent += np.asarray(state["slowed"][here], NUMBER)
+        by_template = np.bincount(of, spent, minlength=len(templates))
+        data, control = (
+            float(by_template @ np.array([t.work(1)[which] > 0 for t in templates], NUMBER))
+            for which in range(2)
+        )
+        busy = float(state["exposed"][stream]) + data
         if engine is Engine.scalar:
             busy += timeline.table_load_ns
         width = run.semaphores
@@ -209,42 +185,62 @@ class _Model:
         return EngineTime(
             active=float(state["active"][stream]),
             busy=busy,
-            sequencer=sequencer,
+            sequencer=control,
             finished=max(times),
             waited={int(s): float(waited[s]) for s in np.flatnonzero(waited)},
-            executed=executed,
-            by_instruction=by_instruction,
+            executed=array("q", executed.astype("q").tobytes()),
+            by_instruction=array("d", spent.tobytes()),
+            dma_work=array("d", np.asarray(state["work_by_instruction"][here], NUMBER).tobytes()),
         )
 
-    def _located(
-        self, core: int, plan: p.StreamPlan, error: Any, pc: int, following: int, back: int
-    ) -> None:
+    def _count_work(self, stream: int, timeline: CoreTimeline) -> None:
+        """Add to a core's products and transfers those of one of its streams."""
+        plan, executed = self.plan, self.executed[stream]
+        of = plan.of[plan.slice(stream)] - plan.first_templates[stream]
+        templates = plan.templates_of(stream)
+        times = np.bincount(of, executed, minlength=len(templates)).astype(INTEGER).tolist()
+        partly = _partial_rows(self.sequences[stream], of)
+        for number, template in enumerate(templates):
+            if not times[number]:
+                continue
+            if template.kind == e.MULTIPLY:
+                instruction = template.instruction
+                if instruction.row in TRANSPOSES:
+                    timeline.transpose_flops += flops(instruction) * times[number]
+                else:
+                    timeline.flops += flops(instruction) * times[number]
+            elif template.transfer is not None:
+                for rows, count in partly.get(number, {-1: times[number]}).items():
+                    transfer = template.transfer
+                    _count_bytes(timeline, transfer if rows < 0 else transfer.of_rows(rows), count)
+
+    def _located(self, stream: int, error: Any, pc: int, following: int, back: int) -> None:
         """Complete an error of a stream that goes from `pc` back to another instruction."""
-        locations = self.program.locations
-        begin, end = (plan.instructions[at].location for at in (following, pc))
+        core, engine = self.plan.streams[stream]
+        instructions, locations = self.program.cores[core].streams[engine], self.program.locations
+        begin, end = (instructions[at].location for at in (following, pc))
         at = next((at for at in (end, begin) if type(at) is int and at < len(locations)), None)
         error.location = None if at is None else locations[at]
-        error.notes += (f"core {core}, {plan.engine.name}: instruction {pc}, round {back}",)
+        error.notes += (f"core {core}, {engine.name}: instruction {pc}, round {back}",)
 
     def _over(self, run: _Run, stream: int) -> None:
         """Raise simulated-time-limit for a stream that came further than it may."""
-        number, engine = self.at.streams[stream]
         here = int(run.state["at"][stream])
-        pc, following = (int(run.code[h]) - self.at.first[stream] for h in (here, here + 1))
+        pc, following = (int(run.code[h]) - self.plan.first[stream] for h in (here, here + 1))
         try:
             self.watchdog.look_at_device(float(run.state["now"][stream]))
         except NeuronError as error:
             at = here + 1 - (int(run.ends[stream - 1]) if stream else 0)
             back = int(self.sequences[stream].iterations()[at])
-            self._located(number, self.plans[number][engine], error, pc, following, back)
+            self._located(stream, error, pc, following, back)
             raise
 
     def _deadlock(self, run: _Run, blocked: list[int]) -> NeuronError:
         notes = []
         location = None
         for stream in blocked:
-            number, engine = self.at.streams[stream]
-            index = int(run.code[int(run.state["at"][stream])]) - self.at.first[stream]
+            number, engine = self.plan.streams[stream]
+            index = int(run.code[int(run.state["at"][stream])]) - self.plan.first[stream]
             instruction = self.program.cores[number].streams[engine][index]
             waits = ", ".join(f"S[{s}]>={n}" for s, n in instruction.waits) or "the other cores"
             notes.append(
@@ -264,59 +260,60 @@ class _Model:
 class _Run:
     """One run of the event loop: its columns, and what they hold afterwards."""
 
-    def __init__(
-        self, model: _Model, columns: list[np.ndarray], sizes: np.ndarray, tables: int
-    ) -> None:
-        self.model, self.at = model, model.at
-        self.semaphores = max(np.diff(self.at.semaphores), default=0)
-        first, steps = self.at.first, model.steps
-        parts = [own + base for own, base in zip(steps, first)]
-        self.code = np.concatenate(parts) if parts else np.zeros(0, INTEGER)
-        lengths = np.array([len(own) for own in steps], INTEGER)
-        self.ends = lengths.cumsum()
-        executed = model.executed
-        self.times = np.concatenate(executed) if executed else np.zeros(0, INTEGER)
-        kinds, update_at, update_semaphore = columns[0], columns[6], columns[7]
+    def __init__(self, model: _Model) -> None:
+        self.model, self.plan = model, model.plan
+        plan, executed = self.plan, model.executed
+        self.semaphores = max(np.diff(plan.semaphores), default=0)
+        none = np.zeros(0, INTEGER)
+        parts = [own + base for own, base in zip(model.steps, plan.first)]
+        self.code = np.concatenate([none, *parts])
+        self.ends = np.array([len(own) for own in model.steps], INTEGER).cumsum()
+        self.times = np.concatenate([none, *executed])
+        instructions = instruction_columns(plan)
+        semaphores = semaphore_columns(plan)
+        templates, sizes, tables = template_columns(plan, model.target, model.assume)
         shares, share_at = self._shares()
+        by_list = np.bincount(plan.semaphores_of, self.times, minlength=len(plan.pairs))
         posts = np.bincount(
-            update_semaphore,
-            np.repeat(self.times, np.diff(update_at)),
-            minlength=self.at.semaphores[-1],
+            semaphores[4],
+            np.repeat(by_list, np.diff(semaphores[3])),
+            minlength=plan.semaphores[-1],
         )
-        transfers = int(self.times[kinds == e.DMA].sum())
-        pairs = port_pairs(self.at)
-        occupied = self.times * (columns[11] != 0)
-        owned = [int(occupied[first[one] : first[one + 1]].sum()) for one, _ in pairs]
+        transfers = int(self.times[plan.kinds == e.DMA].sum())
+        pairs = port_pairs(plan)
+        occupied = self.times * (plan.ports != 0)
+        owned = [int(occupied[plan.slice(one)].sum()) for one, _ in pairs]
         self.state = self._state(shares_at=share_at, tables=tables, meetings=len(sizes))
         self._regions("token", posts.astype(INTEGER), ("when", "amount", "node"))
         self._regions("port", np.array(owned, INTEGER), ("from", "until", "mask"))
         nodes = len(self.code) + transfers if model.keep_path else 0
-        loads = int(self.times[columns[10] >= 0].sum())
+        loads = int(self.times[(templates[0] >= 0)[plan.of]].sum())
         spans = len(self.code) + transfers + loads if model.keep_spans else 0
         self.nodes = [np.zeros(nodes, t) for t in (INTEGER,) * 4 + (NUMBER,) * 5]
         self.spans = [np.zeros(spans, t) for t in (INTEGER, NUMBER, NUMBER, INTEGER)]
         moved = [np.zeros(transfers, t) for t in (INTEGER, INTEGER, INTEGER, NUMBER)]
         moved += [np.zeros(transfers + 1, NUMBER), np.zeros(transfers + 1, INTEGER)]
-        self.outcome = self._advance(
-            columns, [self.code, self.ends, shares], self._cores(pairs, sizes), tables, moved
-        )
+        fixed = [instructions, semaphores, templates, [self.code, self.ends, shares]]
+        fixed.append(self._cores(pairs, sizes))
+        self.outcome = self._advance(fixed, tables, moved)
 
     def _shares(self) -> tuple[np.ndarray, np.ndarray]:
         """The share of its rows that each dynamic transfer moves, and where each stream's are."""
         shares: list[float] = []
         begins = []
-        for sequence, (core, engine) in zip(self.model.sequences, self.at.streams):
+        for stream, sequence in enumerate(self.model.sequences):
             begins.append(len(shares))
-            code = self.model.plans[core][engine].code
+            of = self.plan.of[self.plan.slice(stream)]
             for index, rows in sequence.rows:
-                usual = code[index][5].transfer.rows
-                shares.append(1.0 if rows >= usual else rows / usual)
+                transfer = self.plan.templates[of[index]].transfer
+                assert transfer is not None
+                shares.append(1.0 if rows >= transfer.rows else rows / transfer.rows)
         return np.array(shares, NUMBER), np.array(begins, INTEGER)
 
     def _state(self, shares_at: np.ndarray, tables: int, meetings: int) -> dict[str, Any]:
         """What the event loop changes, at its beginning."""
-        streams, cores = len(self.at.streams), len(self.at.queues) - 1
-        queues, code = self.at.queues[-1], self.at.first[-1]
+        streams, cores = len(self.plan.streams), len(self.plan.queues) - 1
+        queues, code = self.plan.queues[-1], self.plan.first[-1]
         engines = self.model.target.dma_engines.value
         rows = engines * (queues if self.model.assume.dma_apart else cores)
         sizes = {
@@ -330,7 +327,7 @@ class _Run:
             "limit_until": streams, "limit_busy": streams, "limit_spill": streams,
             "lost": streams, "dones": code, "first_dones": code, "token_head": 0, "token_tail": 0,
             "token_when": 0, "token_amount": 0, "token_node": 0,
-            "semaphore_stream": self.at.semaphores[-1], "queue_done": queues,
+            "semaphore_stream": self.plan.semaphores[-1], "queue_done": queues,
             "queue_shown": queues, "queue_open": queues, "queue_stream": queues, "dma_free": rows,
             "dma_level": cores, "covered": cores, "dma_active": cores, "dma_work": cores,
             "work_by_instruction": code, "table_loads": cores, "barrier_ns": cores,
@@ -366,30 +363,28 @@ class _Run:
             self.state[f"{what}_{field}"] = np.zeros(int(sizes.sum()), kind)
 
     def _cores(self, pairs: list[tuple[int, int]], sizes: np.ndarray) -> list[np.ndarray]:
-        streams = self.at.streams
+        streams = self.plan.streams
         mine = [
             [n for n, (owner, _) in enumerate(pairs) if owner == s] for s in range(len(streams))
         ]
         other = [[n for n, (_, who) in enumerate(pairs) if who == s] for s in range(len(streams))]
         lanes, queue_lane, lane = [], [], 0
-        for core in range(len(self.at.queues) - 1):
-            for _ in range(self.at.queues[core], self.at.queues[core + 1]):
+        for core in range(len(self.plan.queues) - 1):
+            for _ in range(self.plan.queues[core], self.plan.queues[core + 1]):
                 queue_lane.append(lane)
                 lane += 1
-            for number, engine in streams:
+            for stream, (number, _) in enumerate(streams):
                 if number == core:
                     lanes.append((lane, lane + 1, lane + 2))
-                    lane += 3 if _loads_tiles(self.model.plans[core][engine]) else 2
+                    lane += 3 if self.plan.loads_tiles(stream) else 2
         data, sequencer, load = zip(*lanes) if lanes else ((), (), ())
         columns = [
             [core for core, _ in streams], range(len(streams)), data, sequencer, load,
-            *ragged(mine), *ragged(other), sizes, queue_lane, self.at.semaphores[:-1],
+            *ragged(mine), *ragged(other), sizes, queue_lane, self.plan.semaphores[:-1],
         ]  # fmt: skip
         return [np.array(column, INTEGER) for column in columns]
 
-    def _advance(
-        self, plan: Any, sequence: Any, cores: Any, tables: int, moved: list[np.ndarray]
-    ) -> _Outcome:
+    def _advance(self, fixed: Any, tables: int, moved: list[np.ndarray]) -> _Outcome:
         model = self.model
         target = model.target
         window = float(target.throttle_window_ns.value)
@@ -402,7 +397,7 @@ class _Run:
             bool(target.tile_loads_hidden.value),
         )  # fmt: skip
         record = [*self.nodes, *self.spans]
-        groups = [plan, sequence, cores, None, list(self.state.values()), moved, record]
+        groups = [*fixed, None, list(self.state.values()), moved, record]
         compiled = e.advance.worthwhile(len(self.code))
         columns: list[Any] = []
         for group in groups:
@@ -414,8 +409,8 @@ class _Run:
                 columns.append(tuple(column.tolist() for column in group))
         found = (e.advance.compiled if compiled else e.advance.function)(*columns)
         if not compiled:
-            self.state = dict(zip(self.state, columns[4]))
-            self.nodes, self.spans = list(columns[6][:9]), list(columns[6][9:])
+            self.state = dict(zip(self.state, columns[-3]))
+            self.nodes, self.spans = list(columns[-1][:9]), list(columns[-1][9:])
         return _Outcome(*found)
 
     def enter_spans(self, lanes: list[Lane]) -> None:
@@ -426,7 +421,7 @@ class _Run:
         parts = [sequence.iterations() for sequence in self.model.sequences]
         rounds = np.concatenate([*parts, np.zeros(1, INTEGER)])
         streams = np.searchsorted(self.ends, np.arange(len(self.code)), "right")
-        own = self.code - np.array(self.at.first, INTEGER)[streams] if len(self.code) else self.code
+        own = self.code - np.array(self.plan.first, INTEGER)[streams]
         index = np.where(at < 0, TABLE_LOAD, np.append(own, 0)[at])
         iteration = np.where(at < 0, 0, rounds[at])
         order = np.argsort(lane, kind="stable")
@@ -456,15 +451,11 @@ TABLE_LOAD = -1
 """Instruction index of the spans of activation-table loads, which no instruction stands for."""
 
 
-def _loads_tiles(plan: p.StreamPlan) -> bool:
-    return any(code[0] == e.LOAD_TILE for code in plan.code)
-
-
-def _partial_rows(sequence: Sequence, plan: p.StreamPlan) -> dict[int, dict[int, int]]:
-    """How often each dynamic transfer moved how many rows, by its instruction."""
+def _partial_rows(sequence: Sequence, of: np.ndarray) -> dict[int, dict[int, int]]:
+    """How often the dynamic transfers of each template moved how many rows."""
     found: dict[int, dict[int, int]] = {}
     for index, rows in sequence.rows:
-        moved = found.setdefault(index, {})
+        moved = found.setdefault(int(of[index]), {})
         moved[rows] = moved.get(rows, 0) + 1
     return found
 
@@ -479,4 +470,4 @@ def _count_bytes(timeline: CoreTimeline, transfer: Transfer, times: int) -> None
     timeline.descriptors += times * transfer.descriptors
 
 
-__all__ = ["TABLE_LOAD", "Places", "simulate"]
+__all__ = ["TABLE_LOAD", "simulate"]

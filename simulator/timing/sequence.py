@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import accumulate
+from typing import Any
 
 import numpy as np
 
+from isa.columns import Integers
 from isa.errors import NeuronError
 from simulator.timing import events as e
-from simulator.timing import plan as p
 from simulator.timing.flow import Flow
+from simulator.timing.plan import Plan
 from simulator.watchdog import Watchdog
-
-_STEERING = frozenset({e.LOOP_BEGIN, e.LOOP_END, e.BRANCH, e.HALT})
 
 
 @dataclass(slots=True)
@@ -43,6 +42,11 @@ class Sequence:
         lengths = ends - starts
         return np.arange(lengths.sum()) + np.repeat(starts - (lengths.cumsum() - lengths), lengths)
 
+    def executed(self, size: int) -> Integers:
+        """How often each of the stream's `size` instructions comes."""
+        begun, over = (np.bincount(at, minlength=size + 1) for at in (self.starts, self.ends))
+        return np.cumsum(begun - over)[:size]
+
     def iterations(self) -> np.ndarray:
         """The iteration of every step."""
         lengths = np.array(self.ends, np.int64) - np.array(self.starts, np.int64)
@@ -50,7 +54,8 @@ class Sequence:
 
 
 def follow(
-    plan: p.StreamPlan,
+    plan: Plan,
+    stream: int,
     flow: Flow,
     watchdog: Watchdog,
     located: Callable[[NeuronError, int, int, int], None],
@@ -58,7 +63,7 @@ def follow(
     """What a stream executes. `watchdog` looks at it whenever it goes back, at the least time that
     it has taken by then; `located` completes the error that it raises, by where the stream was,
     where it goes, and in which round of its loop."""
-    return _Follower(plan, flow, watchdog, located).run()
+    return _Follower(plan, stream, flow, watchdog, located).run()
 
 
 class _Follower:
@@ -66,24 +71,27 @@ class _Follower:
 
     def __init__(
         self,
-        plan: p.StreamPlan,
+        plan: Plan,
+        stream: int,
         flow: Flow,
         watchdog: Watchdog,
         located: Callable[[NeuronError, int, int, int], None],
     ) -> None:
-        self.plan, self.flow, self.watchdog, self.located = plan, flow, watchdog, located
+        self.flow, self.watchdog, self.located = flow, watchdog, located
+        self.templates = plan.templates_of(stream)
+        self.of = plan.of[plan.slice(stream)] - plan.first_templates[stream]
         self.found = Sequence()
         self.loops: list[list[int]] = []  # trip count, index of LoopBegin, iteration
         self.stops = self._stops()
-        # What the sequencer, and what the data path, takes at the least.
+        # What the data path, and what the sequencer, takes at the least.
         self.taken = [
-            [0.0, *accumulate(c[3] if (c[0] > e.LOAD_TILE) is control else 0.0 for c in plan.code)]
-            for control in (True, False)
+            np.append(0.0, np.cumsum(np.array(each, np.float64)[self.of])).data
+            for each in zip(*(template.work(1) for template in self.templates))
         ]
         self.elapsed = [0.0, 0.0]
 
     def run(self) -> Sequence:
-        pc, end, found = 0, len(self.plan.code), self.found
+        pc, end, found = 0, self.of.size, self.found
         while pc < end:
             stop = self.stops[pc]
             found.add(pc, min(stop + 1, end), self.loops[-1][2] if self.loops else 0)
@@ -96,19 +104,16 @@ class _Follower:
             pc = following
         return found
 
-    def _stops(self) -> list[int]:
+    def _stops(self) -> memoryview:
         """Where, from each instruction on, the next one is that decides something."""
-        code, follows = self.plan.code, self.flow.follows_registers
-        stops, stop = [0] * len(code), len(code)
-        for index in range(len(code) - 1, -1, -1):
-            kind, extra = code[index][0], code[index][5]
-            steers = kind in _STEERING or (kind == e.DMA and extra.transfer.dynamic)
-            if kind not in (e.COMPUTE, e.COMPUTE_EXTRA, e.DMA) and follows and extra is not None:
-                steers = steers or extra.row in p.REGISTER_ROWS
-            if steers:
-                stop = index
-            stops[index] = stop
-        return stops
+        follows, size = self.flow.follows_registers, self.of.size
+        steers = [t.steers or (follows and t.writes_register) for t in self.templates]
+        here = np.where(np.array(steers, np.bool_)[self.of], np.arange(size), size)
+        return np.minimum.accumulate(here[::-1])[::-1].copy().data
+
+    def _values(self, pc: int) -> tuple[Any, ...]:
+        """The values of a control instruction."""
+        return self.templates[self.of[pc]].instruction.values
 
     def _takes(self, start: int, end: int, rounds: int) -> None:
         for number, taken in enumerate(self.taken):
@@ -116,39 +121,40 @@ class _Follower:
 
     def _step(self, pc: int) -> int:
         """What the instruction at `pc` decides; the index of the next one."""
-        kind, *_, fields = self.plan.code[pc]
+        template = self.templates[self.of[pc]]
+        kind, values = template.kind, template.instruction.values
         flow, loops = self.flow, self.loops
         if kind == e.LOOP_END:
             loop = loops[-1]
             loop[2] += 1
             if flow.follows_registers:
-                flow.next_round(self.plan.code[loop[1]][5].values)
+                flow.next_round(self._values(loop[1]))
             if loop[2] < loop[0]:
                 return loop[1] + 1
             loops.pop()
         elif kind == e.LOOP_BEGIN:
-            trips = flow.trips(fields.values)
+            trips = flow.trips(values)
             if trips <= 0:
-                return int(fields.values[4])
+                return int(values[4])
             if self._innermost(pc, trips):
                 return self.stops[pc + 1] + 1
             loops.append([trips, pc, 0])
         elif kind == e.BRANCH:
-            if flow.taken(fields.values):
-                return int(fields.values[3])
+            if flow.taken(values):
+                return int(values[3])
         elif kind == e.HALT:
-            return len(self.plan.code)
+            return int(self.of.size)
         elif kind == e.DMA:
-            usual = fields.transfer.rows
-            self.found.rows.append((pc, flow.rows(usual)))
+            assert template.transfer is not None
+            self.found.rows.append((pc, flow.rows(template.transfer.rows)))
         elif flow.follows_registers:
-            flow.register_instruction(fields.row, fields.values)
+            flow.register_instruction(template.instruction.row, values)
         return pc + 1
 
     def _innermost(self, begin: int, trips: int) -> bool:
         """Enter all rounds of a loop in which nothing is decided; whether it is one."""
         stop = self.stops[begin + 1] if begin + 1 < len(self.stops) else len(self.stops)
-        if stop == len(self.stops) or self.plan.code[stop][0] != e.LOOP_END:
+        if stop == len(self.stops) or self.templates[self.of[stop]].kind != e.LOOP_END:
             return False
         found = self.found
         found.starts.extend([begin + 1] * trips)
@@ -156,7 +162,7 @@ class _Follower:
         found.rounds.extend(range(trips))
         self._takes(begin + 1, stop + 1, trips)
         if self.flow.follows_registers:
-            values = self.plan.code[begin][5].values
+            values = self._values(begin)
             for _ in range(trips):
                 self.flow.next_round(values)
         self._look(stop, begin + 1, trips)

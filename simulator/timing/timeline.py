@@ -63,7 +63,8 @@ class EngineTime:
     `active`: some instruction executes, from its start to its completion: what profilers call
     active. `busy`: the data path is occupied. `sequencer`: control instructions and DMA triggers,
     which run beside the data path. `waited`: held up by a semaphore, by number. `executed`: how
-    often each instruction of its stream ran, `by_instruction`: what they occupied in all.
+    often each instruction of its stream ran, `by_instruction`: what they occupied in all,
+    `dma_work`: what the DMA engines together spent on the transfers that they triggered.
     `finished`: when its last instruction completed.
     """
 
@@ -72,8 +73,9 @@ class EngineTime:
     sequencer: float = 0.0
     finished: float = 0.0
     waited: dict[int, float] = field(default_factory=dict)
-    executed: list[int] = field(default_factory=list)
-    by_instruction: list[float] = field(default_factory=list)
+    executed: array[int] = field(default_factory=lambda: array("q"))
+    by_instruction: array[float] = field(default_factory=lambda: array("d"))
+    dma_work: array[float] = field(default_factory=lambda: array("d"))
 
 
 @dataclass(slots=True)
@@ -87,7 +89,6 @@ class CoreTimeline:
     lanes: list[Lane] = field(default_factory=list)
     dma_active: float = 0.0
     dma_work: float = 0.0
-    dma_work_by_instruction: dict[tuple[Engine, int], float] = field(default_factory=dict)
     bytes: dict[str, int] = field(default_factory=dict)
     hbm_read_bytes: int = 0
     hbm_write_bytes: int = 0

@@ -422,7 +422,7 @@ def test_trace_gives_trip_counts_branches_and_rows():
     trace = Trace({(0, POOL): [3, 0, 128, 1, 0, 32]})
     timeline = simulate(built, trace)
     core = timeline.cores[0]
-    assert core.engines[POOL].executed == [1, 1, 3, 2, 2, 3]
+    assert list(core.engines[POOL].executed) == [1, 1, 3, 2, 2, 3]
     assert core.bytes == {"hbm->sbuf": (128 + 32) * 512 * 4}
     assert lower_bounds(built, trace)["dma"] == pytest.approx((128 + 32) * 2048 / 368)
     with pytest.raises(NeuronError) as error:
