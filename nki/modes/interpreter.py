@@ -26,6 +26,7 @@ from isa.target import Target
 from nki.ir import locations
 from nki.ir.nodes import Access, Op, Register, Tensor
 from nki.modes.storage import Storage, View
+from simulator.checks import engine_marks
 from simulator.checks.initialised import Shadow
 from simulator.checks.marks import CLEAN, EMPTY, Tracked, covers
 from simulator.checks.replicated import InStep, effect_of
@@ -37,6 +38,8 @@ from simulator.kernels import fixed
 from simulator.machine import CoreState
 from simulator.oracle import fill_sentinel, load_register, store_register
 from simulator.views import view_dtype
+
+_NO_EFFECT = engine_marks.Effect()
 
 _VIEWS_KEPT = 4096
 """Views of one tensor that are remembered for the next operation on the same elements."""
@@ -126,12 +129,19 @@ class Interpreter:
         state.engine = instruction.engine
         state.start_partition = start
         if self.shadow is not None and not self._initialises(instruction, arguments):
+            self._mirror(instruction)
             operands = _track(self.shadow, row, arguments, stages)
+            for position in row.reads:
+                operand = operands[position]
+                if operand is not None:
+                    operand.expose()
             self.shadow.follow(row, state, arguments, op.location, operands)
         number = -1
         if self.numbers is not None:
             number = self._number(self.numbers, instruction, arguments, stages)
         if row.control:
+            if self.shadow is not None:
+                self._mirror(instruction)
             self.meetings += row.meets
             _CONTROL[row](self, *arguments)
             return
@@ -201,27 +211,52 @@ class Interpreter:
         if row in _UNTRACKED:
             return True
         _, mode = _layout(row)  # type: ignore[arg-type]
-        if row.state or (mode >= 0 and values[mode] is OobMode.skip):
+        if mode >= 0 and values[mode] is OobMode.skip:
+            return False
+        effect = self._effect(row, values) if row.state else _NO_EFFECT
+        if effect is None:
             return False
         filled = []
-        for position, _ in row.accesses:
+        for position, writes in row.accesses:
             access = values[position]
             if not isinstance(access, Access):
                 continue
             if access.vector_offset is not None:
                 return False
-            region = self.storage_of(access.storage).region
-            if region is None or region.state == CLEAN:
+            storage = self.storage_of(access.storage)
+            state = storage.state
+            if state == CLEAN:
                 continue
-            if position in row.reads or region.state != EMPTY:
+            written = position not in row.reads or (effect.overwrites and writes)
+            if not written or state != EMPTY:
                 return False
             view = arguments[position]
-            if not covers(view.itemsize, view.shape, view.strides, region):
+            if not covers(view.itemsize, view.shape, view.strides, storage.buffer.size):
                 return False
-            filled.append(region)
-        for region in filled:
-            region.state = CLEAN
+            filled.append(storage)
+        for storage in filled:
+            storage.initialise()
         return True
+
+    def _mirror(self, instruction: Instruction) -> None:
+        """The shadow has marks for all tensors of an instruction."""
+        for position, _, _ in instruction.row.operands:
+            access = instruction.values[position]
+            while isinstance(access, Access):
+                self.storage_of(access.storage).mirrored()
+                access = access.vector_offset
+
+    def _effect(
+        self, row: type[MachineInstruction], values: Sequence[Any]
+    ) -> engine_marks.Effect | None:
+        """What an instruction does to the marks of engine state if its operands are initialised;
+        None where that has to be followed."""
+        says = engine_marks.effect_of(row)
+        effect = None if says is None else says(values)
+        if row.name in engine_marks.TILES:
+            # The loaded tiles that are not initialised are in `stationary`.
+            return None if self.shadow is None or self.shadow.stationary else effect
+        return effect if effect == _NO_EFFECT else None
 
     def _arguments(self, instruction: Instruction) -> tuple[list[Any], dict[int, Stage], int]:
         """What an instruction's kernel takes, the operands that pass through a tile because indices

@@ -13,6 +13,7 @@ from isa.errors import NeuronError
 from nki.ir import locations
 from nki.ir.nodes import Access, Tensor
 from simulator.checks.initialised import Shadow
+from simulator.checks.marks import CLEAN, EMPTY, Region
 from simulator.oracle import fill_sentinel
 from simulator.views import Indirect, PickedColumns, strided, view_dtype
 
@@ -23,13 +24,26 @@ Registers = Mapping[int, int]
 class Storage:
     """The bytes of one tensor: on chip `rows` partitions of `row_bytes`, in HBM one row.
 
-    It starts without data. `shadow`, where there is one, mirrors it as a `region`.
+    It starts without data. With a `shadow`, its `state` is CLEAN or EMPTY, as of a region of
+    `simulator.checks.marks`, until `mirrored` makes marks for it. Its sentinel is given to it when
+    something is about to see that nothing was written: most tensors are written as a whole.
     """
 
-    __slots__ = ("buffer", "region", "row_bytes", "rows", "shadow", "shape", "tensor", "views")
+    __slots__ = (
+        "_region",
+        "_state",
+        "_unfilled",
+        "buffer",
+        "row_bytes",
+        "rows",
+        "shadow",
+        "shape",
+        "tensor",
+        "views",
+    )
 
     def __init__(self, tensor: Tensor, shape: tuple[int, ...], shadow: Shadow | None) -> None:
-        self.shadow: Shadow | None = None  # until there is memory that it mirrors
+        self._region: Region | None = None
         self.views: dict[tuple[Any, ...], Any] = {}
         self.tensor = tensor
         self.shape = shape
@@ -40,18 +54,48 @@ class Storage:
         self.row_bytes = total // max(self.rows, 1)
         self.buffer: np.ndarray[Any, Any] = np.empty(total, np.uint8)
         self.shadow = shadow
-        unit = DTYPES[tensor.dtype].size
-        self.region = None if shadow is None else shadow.add(self.buffer, unit=unit).whole
-        fill_sentinel(self.array())
+        self._state = EMPTY
+        self._unfilled: np.ndarray[Any, Any] | None = np.ndarray(
+            shape, view_dtype(tensor.dtype), self.buffer
+        )
+        if shadow is None:
+            self.expose()
 
     def __del__(self) -> None:
-        if self.shadow is not None:
-            if self.buffer in self.shadow.spaces:
-                self.shadow.spaces.pop(self.buffer)
+        # An allocation that failed has neither.
+        if getattr(self, "_region", None) is not None and self.shadow is not None:
+            self.shadow.spaces.pop(self.buffer)
 
-    def array(self) -> np.ndarray[Any, Any]:
-        """All of it as an array of the tensor's dtype and shape, aliasing the bytes."""
-        return np.ndarray(self.shape, view_dtype(self.tensor.dtype), self.buffer)
+    @property
+    def state(self) -> int:
+        """Whether all is initialised, nothing, or marks tell."""
+        return self._state if self._region is None else self._region.state
+
+    def initialise(self) -> None:
+        """All of it holds data."""
+        if self._region is None:
+            self._state = CLEAN
+        else:
+            self._region.state = CLEAN
+
+    def mirrored(self) -> Region:
+        """The region of the shadow that says which bytes hold data, made when first asked for."""
+        if self._region is None:
+            assert self.shadow is not None
+            unit = DTYPES[self.tensor.dtype].size
+            region = self.shadow.add(self.buffer, 0, self._state == CLEAN, unit).whole
+            assert region is not None, "it is a tensor, not an arena"
+            region.unfilled = self._unfilled
+            self._region = region
+        return self._region
+
+    def expose(self) -> None:
+        """Something is about to see the bytes: what was not written of them gets its sentinel."""
+        if self._region is not None:
+            self._region.fill()
+        elif self._state == EMPTY and self._unfilled is not None:
+            fill_sentinel(self._unfilled)
+            self._unfilled = None
 
     def copy(self) -> np.ndarray[Any, Any]:
         """The contents as an array of the dtype's ordinary NumPy type."""
@@ -59,20 +103,21 @@ class Storage:
 
     def described_by(self, tensor: Tensor) -> np.ndarray[Any, Any]:
         """A copy as `copy` makes, in the shape and dtype of another description of the bytes."""
+        self.expose()
         array = np.ndarray(tensor.shape, view_dtype(tensor.dtype), self.buffer)
         return DTYPES[tensor.dtype].array(array)
 
     def check_output(self, shadow: Shadow) -> None:
         """Raise uninitialised-output or output-not-written unless all of it holds data."""
         tensor, size = self.tensor, DTYPES[self.tensor.dtype].size
+        self.mirrored()
         shadow.check_output(self.buffer, tensor.name, size, locations.resolve, tensor.location)
 
     def assign(self, data: np.ndarray[Any, Any]) -> None:
         """Make it hold an array of the same dtype and shape, with bytes in either order."""
         data = np.ascontiguousarray(data, data.dtype.newbyteorder("="))
         self.buffer[...] = data.reshape(-1).view(np.uint8)
-        if self.shadow is not None:
-            self.shadow.spaces[self.buffer].reset(initialised=True)
+        self.initialise()
 
 
 class View:

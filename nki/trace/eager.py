@@ -226,6 +226,9 @@ class EagerContext(Authored):
 
         Raises NeuronError dynamic-out-of-bounds when a register moves the view out of its tensor.
         """
+        for access in (tensor, tensor.vector_offset):
+            if access is not None:
+                _contents(access.storage).expose()
         view = View(tensor, _contents)
         elements = view.resolve(self.interpreter.registers)
         if not isinstance(elements, np.ndarray):

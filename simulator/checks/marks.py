@@ -98,6 +98,8 @@ class Region:
     """Bytes that are allocated together: a box [partitions, bytes] of an arena, or a tensor.
 
     `rivals` are the other regions of the arena that share bytes with it: one of them lives.
+    `unfilled` is a view of all of it while it has no sentinel yet, where `States.fills` does not
+    say so.
     """
 
     __slots__ = (
@@ -110,6 +112,7 @@ class Region:
         "start",
         "strides",
         "table",
+        "unfilled",
         "unsettled",
     )
 
@@ -125,6 +128,7 @@ class Region:
         self.table = space.table
         self.number = self.table.add(state)
         self.unsettled = False
+        self.unfilled: Array | None = None
         self.rivals: list[Region] = []
 
     @property
@@ -151,9 +155,10 @@ class Region:
         """Give what was not written its sentinel, unless it has it: something may see it."""
         if self.state not in (EMPTY, MIXED):
             return
-        view = self.table.to_fill(self.number)
+        view = self.table.to_fill(self.number) if self.unfilled is None else self.unfilled
         if view is None:
             return
+        self.unfilled = None
         memory = np.ndarray(self.shape, np.uint8, self.space.buffer, self.start, self.strides)
         written = None if self.state == EMPTY else self.bytes().reshape(self.shape) != UNWRITTEN
         kept = None if written is None else memory[written]
@@ -358,6 +363,7 @@ class Space:
                 self.units_of(view)[...] = UNWRITTEN
                 return None
             self.whole.state = EMPTY
+            self.whole.unfilled = None
             self.table.fills[self.whole.number] = 0
             return self.whole
         box = self._box(view)
@@ -462,11 +468,10 @@ class Space:
         )
 
 
-def covers(itemsize: int, shape: Sequence[int], strides: Sequence[int], region: Region) -> bool:
-    """Whether a view inside a region is all of it: rows that are repeated do not count."""
-    return prod(shape) * itemsize == region.nbytes and all(
-        s or n <= 1 for n, s in zip(shape, strides)
-    )
+def covers(itemsize: int, shape: Sequence[int], strides: Sequence[int], nbytes: int) -> bool:
+    """Whether a view inside a region of so many bytes is all of it: rows that are repeated do not
+    count."""
+    return prod(shape) * itemsize == nbytes and all(s or n <= 1 for n, s in zip(shape, strides))
 
 
 def _run(
@@ -521,7 +526,7 @@ class Tracked:
         if region.state == DEAD or region is self.space._rest:
             view = self.view
             region = self.region = self.space.find(view)
-            all_of_it = covers(view.itemsize, view.shape, view.strides, region)
+            all_of_it = covers(view.itemsize, view.shape, view.strides, region.nbytes)
             self.full = region if self.index is None and all_of_it else None
         return region
 

@@ -151,7 +151,7 @@ def _find_regions(place: Place, boxes: Sequence[Box], shadow: Shadow) -> None:
 
 def whole_of(window: Window, region: Region) -> bool:
     """Whether what a window looks at, which lies in a region, is all of it."""
-    return covers(window.dtype.itemsize, window.shape, window.strides, region)
+    return covers(window.dtype.itemsize, window.shape, window.strides, region.nbytes)
 
 
 def _lie_in(words: Integers, window: Window, region: Region, unit: int, full: bool) -> None:
