@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, ParamSpec, TypeVar
 
-from isa.errors import CATALOGUE, CatalogueEntry, NeuronError
+from isa.errors import CATALOGUE, STANDING, CatalogueEntry, NeuronError
 from isa.errors.built_in import built_in
 from isa.errors.warned import WARNINGS
 from isa.program import SourceLocation
@@ -49,8 +49,7 @@ def explain(error: NeuronError) -> str:
     """
     head = [f"error[NKI{error.number:04d}] {error.code}: {error.title}", f"   what: {error.what}"]
     way_out = [f"    try: {error.hint}"] if error.hint else []
-    notes = [f"         {note}" for note in error.notes]
-    return "\n".join([*head, *_reasons(error), *way_out, *notes])
+    return "\n".join([*head, *_reasons(error), *way_out, *_noted(error)])
 
 
 def _reasons(error: NeuronError) -> list[str]:
@@ -61,6 +60,10 @@ def _reasons(error: NeuronError) -> list[str]:
         lines.append(f"  where: {place.file}:{place.line} in {place.function}")
         lines.extend(f"         {line}" for line in snippet(place))
     return [*lines, f"    why: {error.why}"]
+
+
+def _noted(error: NeuronError) -> list[str]:
+    return [f"         {note}" for note in error.notes]
 
 
 def snippet(place: SourceLocation) -> list[str]:
@@ -224,7 +227,8 @@ def annotate(error: NeuronError) -> None:
     """Let Python print where, why and notes below the error's message (once)."""
     _name_place(error)
     if not hasattr(error, "__notes__"):
-        notes = [f"         {note}" for note in error.notes]
+        # The message has those of runs that were ended.
+        notes = [] if error.code in STANDING else _noted(error)
         error.add_note("\n".join([*_reasons(error), *notes]))
 
 

@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from isa.enums import Engine
 from isa.errors import NeuronError
 from isa.machine.control import Branch, LoopEnd
 from isa.program import RegisterReference
@@ -131,8 +132,8 @@ def standing(
         name = stream.instructions[stream.pc].row.name
         place = located(steering[0].location)
         line = f", {place.file}:{place.line}" if place is not None and place.line else ""
-        engine = stream.engine.name
-        lines.append(f"core {core}, {engine}: {name} (instruction {stream.pc}){held}{line}")
+        engine = "" if stream.engine is Engine.unknown else f", {stream.engine.name}"
+        lines.append(f"core {core}{engine}: {name} (instruction {stream.pc}){held}{line}")
     return tuple(lines)
 
 

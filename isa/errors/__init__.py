@@ -11,7 +11,12 @@ from typing import Any, Self
 from isa.errors.built_in import also, built_in
 from isa.errors.catalogue import CATALOGUE, CatalogueEntry
 
-__all__ = ["CATALOGUE", "CatalogueEntry", "NeuronError"]
+__all__ = ["CATALOGUE", "STANDING", "CatalogueEntry", "NeuronError"]
+
+
+STANDING = frozenset({"loop-limit", "time-limit", "memory-limit", "simulated-time-limit"})
+"""Codes of runs that were ended. Their notes say where each engine stood, which is what an author
+needs to know, and are part of the text."""
 
 
 class NeuronError(Exception):
@@ -20,7 +25,8 @@ class NeuronError(Exception):
     `what` states the fact with its values, `why` the rule (default: the catalogue's), `hint` the
     way out, `location` the kernel's line (`isa.program.SourceLocation`, or None), `notes` further
     lines such as a live set, `callers` who called the function of the line. Its text has what,
-    where and the way out. It is also one of the exceptions that `isa.errors.built_in` names.
+    where and the way out, and the notes of `STANDING`. It is also one of the exceptions that
+    `isa.errors.built_in` names.
 
     >>> error = NeuronError("value-not-allowed", "cores is 3", why="A device has 2.", hint="Use 2.")
     >>> print(error.code, "|", error.what, "|", error.why, "|", error.hint)
@@ -60,6 +66,8 @@ class NeuronError(Exception):
         if is_dataclass(self.location) and getattr(self.location, "line", None):
             place: Any = self.location
             lines += [f"at {place.file}:{place.line} in {place.function}", *self.callers]
+        if self.code in STANDING:
+            lines += self.notes
         if self.hint:
             lines.append(f"try: {self.hint}")
         return "\n  ".join(lines)

@@ -177,6 +177,7 @@ def _assigned_names(code: CodeType) -> dict[int, str]:
     """Variable name by offset of the call whose result it gets."""
     names: dict[int, str] = {}
     instructions = [i for i in dis.get_instructions(code) if i.opname != "CACHE"]
+    of_tuples = _names_in_tuples(instructions)
     for index, call in enumerate(instructions[:-1]):
         if not call.opname.startswith("CALL"):
             continue
@@ -191,12 +192,53 @@ def _assigned_names(code: CodeType) -> dict[int, str]:
             name = store.argval[0] if isinstance(store.argval, tuple) else store.argval
         elif store.opname == "RETURN_VALUE" and code.co_name.isidentifier():
             name = code.co_name
+        elif call.offset in of_tuples:
+            name = of_tuples[call.offset]
         else:
             continue
         # A frame that is calling stands anywhere between the call and what follows it.
         for offset in range(call.offset, following[0].offset, 2):
             names[offset] = name
     return names
+
+
+def _names_in_tuples(instructions: list[dis.Instruction]) -> dict[int, str]:
+    """Variable name by offset of the call, where a statement assigns several at once: what its
+    instructions leave on Python's stack is followed."""
+    names: dict[int, str] = {}
+    stack: list[Any] = []  # the offset of the call that gave a value, a tuple of them, or None
+    for one in instructions:
+        if one.is_jump_target or one.opcode in dis.hasjrel or one.opcode in dis.hasjabs:
+            stack.clear()
+        count = one.arg or 0
+        stack[:0] = [None] * (count + 2 - len(stack) if count < 256 else 0)
+        if one.opname == "SWAP":
+            stack[-1], stack[-count] = stack[-count], stack[-1]
+        elif one.opname == "BUILD_TUPLE" and count:
+            stack[-count:] = [tuple(stack[-count:])]
+        elif one.opname == "UNPACK_SEQUENCE":
+            held = stack.pop()
+            stack += reversed(held) if isinstance(held, tuple) else [None] * count
+        elif one.opname.startswith(_STORES):
+            if one.opname == "STORE_ATTR":
+                stack.pop()
+            for name in one.argval if isinstance(one.argval, tuple) else (one.argval,):
+                if isinstance(given := stack.pop(), int):
+                    names[given] = name
+        else:
+            _follow_stack(stack, one)
+    return names
+
+
+def _follow_stack(stack: list[Any], one: dis.Instruction) -> None:
+    """What an instruction leaves on the stack, as far as its calls are concerned."""
+    effect = dis.stack_effect(one.opcode, one.arg, jump=False)
+    if effect > 0:
+        stack += [None] * effect
+        return
+    del stack[len(stack) + effect :]
+    if one.opname != "POP_TOP" and stack:
+        stack[-1] = one.offset if one.opname.startswith("CALL") else None
 
 
 def definition(function: Any) -> tuple[CodeType, int] | None:

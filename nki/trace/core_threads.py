@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import copy_context
 
-from isa.errors import NeuronError
+from isa.errors import STANDING, NeuronError
 from nki.ir import locations
 from nki.ir.nodes import Op
 from simulator.prepare import Barriers
@@ -93,13 +93,35 @@ def step_cores(cores: Sequence[Iterator[Arrival]], barriers: Barriers) -> None:
                     continue
                 del waiting[core]
             moved = True
-            reached = next(cores[core], None)
+            try:
+                reached = next(cores[core], None)
+            except NeuronError as error:
+                if error.code in STANDING:
+                    error.notes += _standing(core, len(cores), running, waiting)
+                raise
             if reached is None:
                 running.remove(core)
             else:
                 waiting[core] = reached
         if not moved:
             raise deadlock({core: op for core, (op, _) in waiting.items()})
+
+
+def _standing(
+    core: int, cores: int, running: Sequence[int], waiting: Mapping[int, Arrival]
+) -> tuple[str, ...]:
+    """Where the other cores of a core are whose run was ended."""
+    lines = []
+    for other in range(cores):
+        if other in waiting:
+            op, _ = waiting[other]
+            place = locations.resolve(op.location)
+            line = "" if place is None else f", {place.file}:{place.line}"
+            lines.append(f"core {other}: {op.row.name} waits for the other cores{line}")
+        elif other != core:
+            turn = f"begins when core {core} waits or ends" if other in running else "has ended"
+            lines.append(f"core {other}: {turn}")
+    return tuple(lines)
 
 
 def deadlock(waiting: Mapping[int, Op]) -> NeuronError:

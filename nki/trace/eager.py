@@ -328,7 +328,7 @@ class EagerContext(Authored):
                 yield variable
             self._await_exchanges()
             self.loops.expect(loop)
-            self._next(loop)
+            self._next(loop, variable, lower, upper)
         self._depend_no_longer()
         self.loops.leave(loop)
 
@@ -355,7 +355,7 @@ class EagerContext(Authored):
             self._await_exchanges()
             if not loop.renewed:
                 raise never_written(register, location)
-            self._next(loop)
+            self._next(loop, register)
         holds = self.interpreter.registers[register.number] != 0
         if holds:
             self._depend(register)
@@ -363,8 +363,9 @@ class EagerContext(Authored):
             self.loops.leave(loop)
         return holds
 
-    def _next(self, loop: OpenLoop) -> None:
-        """Begin another iteration, if the limits of the run admit it."""
+    def _next(self, loop: OpenLoop, *steering: Any) -> None:
+        """Begin another iteration, if the limits of the run admit it. The registers that steer the
+        loop are named if not."""
         loop.next_iteration()
         watchdog = self.launch.watchdog
         try:
@@ -374,15 +375,15 @@ class EagerContext(Authored):
                 raise NeuronError("loop-limit", f"The loop has more than {limit} iterations.")
         except NeuronError as error:
             error.location = resolve(loop.location)
-            error.notes += (f"core {self.core}, iteration {loop.iterations:,}{self._held(loop)}",)
+            held = "".join(map(self._held, steering))
+            error.notes += (f"core {self.core}, iteration {loop.iterations:,}{held}",)
             raise
 
-    def _held(self, loop: OpenLoop) -> str:
-        """What the register holds that a loop tests, for messages."""
-        register = loop.register
-        if register is None:
+    def _held(self, register: Any) -> str:
+        """What a register holds, for messages; nothing of what is none."""
+        if not isinstance(register, Register):
             return ""
-        name = register.name or repr(register)
+        name = getattr(register, "name", "") or repr(register)
         return f", {name} = {self.interpreter.registers[register.number]}"
 
     def finish(self) -> None:

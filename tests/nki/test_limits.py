@@ -237,3 +237,37 @@ def test_limits_are_numbers(monkeypatch, name, value):
     monkeypatch.setenv(name, value)
     with pytest.raises(nki.NeuronError, match=f"{name} is '{value}'"):
         nki.simulate(counted)(A)
+
+
+@nki.jit
+def one_core_goes_on(a):
+    """Core 1 waits for core 0, which does not end."""
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    core, one, going = nl.program_id(0), nl.ndarray((1, 1), nl.int32, nl.sbuf), None
+    tile = nl.load(a[nl.ds(core * 2, 2), :])
+    nisa.memset(dst=one, value=1)
+
+    def body(going):
+        nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=1.0)
+        nisa.register_load(going, one)
+        return going
+
+    if core == 1:
+        nisa.core_barrier(out, (0, 1))
+        nl.store(out[nl.ds(core * 2, 2), :], tile)
+        return out
+    going = nisa.register_alloc(1)
+    nl.while_loop(going, body)
+    nisa.core_barrier(out, (0, 1))
+    nl.store(out[nl.ds(core * 2, 2), :], tile)
+    return out
+
+
+@MODES
+def test_the_text_of_a_run_that_was_ended_says_who_stands_where(monkeypatch, mode):
+    monkeypatch.setenv("NKI_LOOP_LIMIT", "2000")
+    with pytest.raises(nki.NeuronError) as caught:
+        nki.simulate(one_core_goes_on[2], mode=mode)(A)
+    text = str(caught.value)
+    assert caught.value.code == "loop-limit" and "nl.while_loop" in caught.value.location.text
+    assert "= 1" in text and "\n  core 0" in text and "\n  core 1" in text, text

@@ -82,3 +82,27 @@ def test_a_size_outside_a_symbols_range_names_the_dimension():
             compiled(X, np.ones((128, size), np.float32))
         assert caught.value.code == "guard-refused"
         assert f"columns = {size} from dimension 1 of input 1" in caught.value.what
+
+
+def made(shape):
+    return nl.ndarray(shape, dtype=nl.float32, buffer=nl.shared_hbm)
+
+
+def both_at_once(a):
+    first, second = nl.load(a), made((128, 32))
+    nl.store(second[0:64, :], first[0:64, :])
+    return second
+
+
+def four_at_once(a):
+    first, second, number, third = nl.load(a), made((128, 32)), 1, made((128, 32))
+    nl.store(third, first)
+    nl.store(second[number:, :], first[number:, :])
+    return second, third
+
+
+@pytest.mark.parametrize("mode", ["device", "reference", "eager"])
+@pytest.mark.parametrize("kernel", [both_at_once, four_at_once])
+def test_tensors_of_one_statement_are_named_each(kernel, mode):
+    error = refusal(kernel, X, mode=mode)
+    assert error.code == "output-not-written" and error.what.startswith("Output second: ")
